@@ -1,0 +1,1 @@
+"""What the stored traffic means: jobs, baselines, dropout, first contact."""

@@ -1,0 +1,74 @@
+"""Errors that the user can act on. The command line turns each into clear lines and an exit code."""
+
+from dataclasses import dataclass
+
+
+class ClusterflowError(Exception):
+    """Something expected went wrong: one line for the user, and how the process ends.
+
+    Args:
+        message: what is wrong, with the place and the value.
+        hint: what to do next; may be empty.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def lines(self) -> list[str]:
+        """Return the text to show, without a prefix."""
+        return [f"{self.message} ({self.hint})" if self.hint else self.message]
+
+
+class UserError(ClusterflowError):
+    """The user's input is wrong; nothing was changed. Exit code 2."""
+
+    exit_code = 2
+
+
+class StoreError(ClusterflowError):
+    """InfluxDB cannot be reached, or refused what was asked. Exit code 1."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One fault in cluster.yaml.
+
+    Attributes:
+        path: YAML path such as ``groups.training.prefixes[1]``.
+        value: what stands there, as the user wrote it.
+        expected: what belongs there.
+        hint: how to mend it; may be empty.
+    """
+
+    path: str
+    value: str
+    expected: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        """Return the fault as one line."""
+        text = f"{self.path}: {self.value}: expected {self.expected}"
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+class ConfigError(UserError):
+    """cluster.yaml has faults: all of them, in the order of the file's paths.
+
+    Args:
+        source: the file's name.
+        problems: at least one fault.
+    """
+
+    def __init__(self, source: str, problems: list[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(sorted(problems))
+        count = len(self.problems)
+        super().__init__(f"{source}: {count} problem{'' if count == 1 else 's'}")
+
+    def lines(self) -> list[str]:
+        """Return one line a fault, then the count."""
+        return [*(f"{self.source}: {problem}" for problem in self.problems), self.message]

@@ -1,0 +1,1 @@
+"""Grafana boards as code (grafanalib)."""

@@ -1,0 +1,1 @@
+"""From pmacct's flow records to points in InfluxDB."""

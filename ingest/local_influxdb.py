@@ -1,0 +1,131 @@
+"""A private InfluxDB 1.x on the loopback interface: for the demo, for rule tests and backtests, and for the tests.
+
+It has its own folder and its own port and knows nothing of an InfluxDB that the machine runs otherwise.
+"""
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+import requests
+
+from cluster.errors import StoreError
+
+_CONFIG = """\
+reporting-disabled = true
+bind-address = "127.0.0.1:{rpc_port}"
+
+[meta]
+  dir = "{folder}/meta"
+
+[data]
+  dir = "{folder}/data"
+  wal-dir = "{folder}/wal"
+  index-version = "tsi1"
+  query-log-enabled = false
+  # A write must be on disk when it is acknowledged, but the demo can share one fsync among many.
+  wal-fsync-delay = "10ms"
+  max-series-per-database = 0
+  max-values-per-tag = 0
+
+[http]
+  bind-address = "127.0.0.1:{port}"
+  log-enabled = false
+  flux-enabled = true
+
+[monitor]
+  store-enabled = false
+
+[logging]
+  level = "warn"
+"""
+
+_START_SECONDS = 30.0
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class LocalInfluxDB:
+    """An influxd process; use it as a context manager, or `start` and `stop` it.
+
+    Args:
+        folder: where its data, log and configuration live; made if missing.
+        port: TCP port, or 0 for a free one.
+        binary: influxd to run; by default the one on the PATH.
+    """
+
+    def __init__(self, folder: Path, port: int = 0, binary: str | None = None) -> None:
+        self.folder = folder.resolve()
+        self.port = port or free_port()
+        self.binary = binary or shutil.which("influxd") or ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Base address of its HTTP API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start influxd and wait until it answers; StoreError with the end of its log if it does not."""
+        if not self.binary:
+            raise StoreError("influxd is not installed", "apt-get install influxdb")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        config = self.folder / "influxdb.conf"
+        config.write_text(_CONFIG.format(folder=self.folder, port=self.port, rpc_port=free_port()))
+        log = self.folder / "influxd.log"
+        with log.open("ab") as output:
+            # A session of its own: ^C in the terminal reaches our command, which then stops influxd in order.
+            self._process = subprocess.Popen(
+                [self.binary, "-config", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                break
+            try:
+                if requests.get(f"{self.url}/ping", timeout=1).status_code == 204:
+                    return
+            except requests.RequestException:
+                time.sleep(0.05)
+        self.stop()
+        tail = log.read_text(errors="replace").splitlines()[-3:]
+        raise StoreError(f"influxd did not start on port {self.port}: {' | '.join(tail)}", f"see {log}")
+
+    def stop(self) -> None:
+        """Stop influxd, first in order, then by force."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def __enter__(self) -> "LocalInfluxDB":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

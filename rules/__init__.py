@@ -1,0 +1,1 @@
+"""Alert rules as data, their Grafana encoding, and an evaluator with Grafana's semantics."""

@@ -1,0 +1,1 @@
+"""Synthetic AI clusters with ground truth, emitted as real export packets or spool records."""
