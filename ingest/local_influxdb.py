@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import requests
 
@@ -121,7 +122,7 @@ class LocalInfluxDB:
             process.kill()
             process.wait()
 
-    def __enter__(self) -> "LocalInfluxDB":
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -1,0 +1,288 @@
+"""InfluxDB behind one small interface: make retentions, write line protocol, ask InfluxQL.
+
+InfluxDB 1.x is written through ``/write``; 2.x and 3.x (and 1.8 on request) through influxdb-client. All of them answer
+InfluxQL at ``/query``. On 2.x a retention is the bucket ``database/retention``, which its DBRP mapping finds by itself.
+"""
+
+import gzip
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import requests
+from influxdb_client import BucketRetentionRules, InfluxDBClient
+from influxdb_client.client.write_api import SYNCHRONOUS, WriteApi
+from influxdb_client.domain.write_precision import WritePrecision
+from influxdb_client.rest import ApiException
+from urllib3.exceptions import HTTPError
+
+from cluster.errors import StoreError, UserError
+from cluster.model import Retention, Secret, StoreApi, StoreSettings
+
+_TIMEOUT_SECONDS = 60.0
+_DROPPED = re.compile(r"dropped=(\d+)")
+
+
+class StoreUnavailableError(StoreError):
+    """The server is away, overloaded or broken: the same write may succeed later."""
+
+
+class PartialWriteError(StoreError):
+    """The server took the batch but refused some of its points, for good.
+
+    Args:
+        message: the server's words.
+        dropped: points it says it refused (1 where it does not say).
+        too_old: whether it refused them because the retention does not reach back so far.
+    """
+
+    def __init__(self, message: str, *, dropped: int, too_old: bool) -> None:
+        super().__init__(message)
+        self.dropped = dropped
+        self.too_old = too_old
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of an InfluxQL answer; `values` are rows in the order of `columns`, times in epoch milliseconds."""
+
+    name: str
+    tags: dict[str, str]
+    columns: list[str]
+    values: list[list[Any]] = field(repr=False)
+
+
+def read_secret(secret: Secret | None) -> str:
+    """Return a secret from its environment variable or file; empty if none is set; UserError if it is not there."""
+    if secret is None:
+        return ""
+    if secret.env:
+        value = os.environ.get(secret.env)
+        if value is None:
+            raise UserError(f"environment variable {secret.env} is not set", "export it, or use {file: PATH}")
+        return value
+    path = Path(secret.file or "")
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UserError(f"secret file {path}: {error.strerror}", "make it readable for this user") from error
+
+
+class Store:
+    """One database with its retentions.
+
+    Args:
+        settings: where it is; the version is asked for at the first use that needs it.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.settings = settings
+        self.url = settings.url.rstrip("/")
+        self._session = requests.Session()
+        self._session.verify = settings.verify_tls
+        self._token = read_secret(settings.token)
+        if settings.username:
+            self._session.auth = (settings.username, read_secret(settings.password))
+        elif self._token:
+            self._session.headers["Authorization"] = f"Token {self._token}"
+        self._api: StoreApi | None = None if settings.api is StoreApi.AUTO else settings.api
+        self._client: InfluxDBClient | None = None
+        self._writer: WriteApi | None = None
+
+    def __repr__(self) -> str:
+        return f"Store({self.url}, {self.settings.database})"
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._session.close()
+        if self._client is not None:
+            self._client.close()
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    def version(self) -> str:
+        """Return the server's version as it says it, such as ``1.6.7`` or ``v2.7.11``; ``unknown`` if it does not."""
+        response = self._request("GET", "/ping")
+        return str(response.headers.get("X-Influxdb-Version", "unknown"))
+
+    def api(self) -> StoreApi:
+        """Return the write API in use, V1 or V2."""
+        if self._api is None:
+            is_v1 = self.version().lstrip("v").startswith(("0.", "1.", "unknown"))
+            self._api = StoreApi.V1 if is_v1 and not self._token else StoreApi.V2
+        return self._api
+
+    # -- retentions --------------------------------------------------------------------------------
+
+    def ensure(self, retentions: tuple[Retention, ...]) -> None:
+        """Create the database and its retentions (or buckets), and set how long each keeps its points."""
+        if self.api() is StoreApi.V2 and self._ensure_buckets(retentions):
+            return
+        database = _identifier(self.settings.database)
+        self.execute(f"CREATE DATABASE {database}")
+        existing = {row[0]: row[1] for row in self._rows(f"SHOW RETENTION POLICIES ON {database}")}
+        for position, retention in enumerate(retentions):
+            policy = f"RETENTION POLICY {_identifier(retention.name)} ON {database} DURATION {retention.keep}s"
+            default = " DEFAULT" if position == 0 else ""
+            if retention.name not in existing:
+                self.execute(f"CREATE {policy} REPLICATION 1{default}")
+            elif _go_seconds(str(existing[retention.name])) != retention.keep:
+                self.execute(f"ALTER {policy}{default}")
+
+    def _ensure_buckets(self, retentions: tuple[Retention, ...]) -> bool:
+        """Create the buckets of InfluxDB 2; False where the server has no bucket API (1.8's v2 endpoints)."""
+        buckets = self._influx_client().buckets_api()
+        for retention in retentions:
+            name = self._bucket(retention.name)
+            rules = BucketRetentionRules(type="expire", every_seconds=retention.keep)
+            try:
+                found = buckets.find_bucket_by_name(name)
+                if found is None:
+                    buckets.create_bucket(bucket_name=name, retention_rules=rules, org=self.settings.org)
+                elif not found.retention_rules or found.retention_rules[0].every_seconds != retention.keep:
+                    found.retention_rules = [rules]
+                    buckets.update_bucket(found)
+            except ApiException as error:
+                if error.status == 404:
+                    return False
+                raise self._refusal(int(error.status or 0), str(error.body or error.reason)) from error
+            except HTTPError as error:
+                raise self._away(error) from error
+        return True
+
+    def _bucket(self, retention: str) -> str:
+        return f"{self.settings.database}/{retention}"
+
+    # -- write -------------------------------------------------------------------------------------
+
+    def write(self, lines: bytes, retention: str) -> None:
+        """Write line protocol with times in seconds; one try.
+
+        Raises:
+            StoreUnavailableError: nothing is known to be written; try again (points are whole totals, so it is safe).
+            PartialWriteError: the rest was written.
+            StoreError: it will never work like this.
+        """
+        if self.api() is StoreApi.V1:
+            self._write_v1(lines, retention)
+        else:
+            self._write_v2(lines, retention)
+
+    def _write_v1(self, lines: bytes, retention: str) -> None:
+        params = {"db": self.settings.database, "rp": retention, "precision": "s"}
+        headers = {"Content-Encoding": "gzip", "Content-Type": "text/plain; charset=utf-8"}
+        # Level 1: line protocol repeats itself so much that more effort buys little.
+        self._request("POST", "/write", params=params, data=gzip.compress(lines, 1), headers=headers)
+
+    def _write_v2(self, lines: bytes, retention: str) -> None:
+        if self._writer is None:
+            self._writer = self._influx_client().write_api(write_options=SYNCHRONOUS)
+        try:
+            self._writer.write(
+                bucket=self._bucket(retention),
+                org=self.settings.org,
+                record=lines,
+                write_precision=WritePrecision.S,
+            )
+        except ApiException as error:
+            raise self._refusal(int(error.status or 0), str(error.body or error.reason)) from error
+        except (HTTPError, OSError) as error:
+            raise self._away(error) from error
+
+    def _influx_client(self) -> InfluxDBClient:
+        if self._client is None:
+            self._client = InfluxDBClient(
+                url=self.url,
+                token=self._token,
+                org=self.settings.org,
+                timeout=int(_TIMEOUT_SECONDS * 1000),
+                enable_gzip=True,
+                verify_ssl=self.settings.verify_tls,
+            )
+        return self._client
+
+    # -- ask ---------------------------------------------------------------------------------------
+
+    def execute(self, influxql: str) -> None:
+        """Run a statement whose answer does not matter."""
+        self._answer(influxql, database=None)
+
+    def query(self, influxql: str) -> list[Series]:
+        """Run one or more SELECT or SHOW statements; the series of all of them, in order."""
+        return [
+            Series(
+                series.get("name", ""),
+                {key: str(value) for key, value in series.get("tags", {}).items()},
+                list(series["columns"]),
+                series.get("values", []),
+            )
+            for result in self._answer(influxql, database=self.settings.database)
+            for series in result.get("series", [])
+        ]
+
+    def frame(self, influxql: str) -> pl.DataFrame:
+        """Run a SELECT; one flat frame: tags (String), ``time`` (epoch ms), the selected columns; nothing: no columns."""
+        frames = []
+        for series in self.query(influxql):
+            table = pl.DataFrame(series.values, schema=series.columns, orient="row", infer_schema_length=None)
+            tags = [pl.lit(value).alias(name) for name, value in series.tags.items()]
+            frames.append(table.select(*tags, pl.all()))
+        return pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
+
+    def _rows(self, influxql: str) -> list[list[Any]]:
+        return [row for result in self._answer(influxql, None) for s in result.get("series", []) for row in s["values"]]
+
+    def _answer(self, influxql: str, database: str | None) -> list[dict[str, Any]]:
+        data = {"q": influxql, "epoch": "ms"} | ({"db": database} if database else {})
+        body = self._request("POST", "/query", data=data).json()
+        for result in [body, *body.get("results", [])]:
+            if "error" in result:
+                raise StoreError(f"{self.url}: {result['error']}", f"the query was: {influxql[:300]}")
+        return list(body.get("results", []))
+
+    # -- transport ---------------------------------------------------------------------------------
+
+    def _request(self, method: str, path: str, **arguments: Any) -> requests.Response:  # noqa: ANN401 - passed through
+        try:
+            response = self._session.request(method, f"{self.url}{path}", timeout=_TIMEOUT_SECONDS, **arguments)
+        except requests.RequestException as error:
+            raise self._away(error) from error
+        if response.status_code >= 400:
+            raise self._refusal(response.status_code, response.text)
+        return response
+
+    def _away(self, error: Exception) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"InfluxDB at {self.url} does not answer: {type(error).__name__}",
+            "start it, or set store.url in cluster.yaml",
+        )
+
+    def _refusal(self, status: int, text: str) -> StoreError:
+        words = " ".join(text.split())[:300]
+        if status == 429 or status >= 500:
+            # 1.x answers 500 for a timeout of its own, 503 for an overload: both pass.
+            return StoreUnavailableError(f"InfluxDB at {self.url} answers {status}: {words}")
+        if status in (400, 422) and "partial write" in words:
+            dropped = _DROPPED.search(words)
+            too_old = "beyond retention policy" in words or "retention" in words
+            return PartialWriteError(words, dropped=int(dropped.group(1)) if dropped else 1, too_old=too_old)
+        if status in (401, 403):
+            return StoreError(
+                f"InfluxDB at {self.url} refuses access ({status})", "check store.token or store.username"
+            )
+        return StoreError(f"InfluxDB at {self.url} answers {status}: {words}")
+
+
+def _identifier(name: str) -> str:
+    """Quote an InfluxQL identifier."""
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _go_seconds(duration: str) -> int:
+    """Read Go's notation of a duration, such as ``168h0m0s``, as SHOW RETENTION POLICIES prints it."""
+    units = {"h": 3600, "m": 60, "s": 1}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([hms])", duration))
