@@ -1,0 +1,86 @@
+"""Services that tests of every part may ask for: real InfluxDB servers, found on the machine, one a test process.
+
+A test takes `influxdb_v1` (Debian's 1.6, written to by /write) or `influxdb_v2` (1.8, which also has the v2 write
+API) together with `fresh_database`, so that tests share a server without seeing each other's points.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ingest.local_influxdb import LocalInfluxDB
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@cache
+def _version(binary: str) -> str:
+    """Return what `influxd version` prints, or nothing where it does not run."""
+    try:
+        return subprocess.run([binary, "version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    except OSError:
+        return ""
+
+
+def _speaks_v2(binary: str) -> bool:
+    """Whether this 1.x server has the v2 write API: since 1.8. One built by `go install` may not know its version."""
+    return re.search(r"\bv?1\.[0-7]\.", _version(binary)) is None
+
+
+def _on_path(name: str) -> Iterator[str]:
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        if folder and (found := shutil.which(name, path=folder)):
+            yield found
+
+
+def _influxd(variable: str, *, v2: bool) -> str | None:
+    """Return the influxd to test with: the one the variable names, or the first of the right kind on the machine."""
+    if named := os.environ.get(variable):
+        return named
+    built_here = [str(REPOSITORY / "var/tools/bin/influxd"), str(Path.home() / "go/bin/influxd")]
+    for binary in [*_on_path("influxd"), *built_here]:
+        if Path(binary).is_file() and _version(binary) and _speaks_v2(binary) is v2:
+            return binary
+    return None
+
+
+def _server(folder: Path, binary: str | None, reason: str) -> Iterator[LocalInfluxDB]:
+    if binary is None:
+        pytest.skip(reason)
+    with LocalInfluxDB(folder, binary=binary) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def influxdb_v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalInfluxDB]:
+    """A running InfluxDB of Debian's version, which has the v1 API only."""
+    binary = _influxd("CLUSTERFLOW_INFLUXD_V1", v2=False)
+    yield from _server(
+        tmp_path_factory.mktemp("influxdb-v1"),
+        binary,
+        "no InfluxDB before 1.8: apt-get install influxdb, or set CLUSTERFLOW_INFLUXD_V1",
+    )
+
+
+@pytest.fixture(scope="session")
+def influxdb_v2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalInfluxDB]:
+    """A running InfluxDB 1.8, which has the v2 write API too."""
+    binary = _influxd("CLUSTERFLOW_INFLUXD_V2", v2=True)
+    yield from _server(
+        tmp_path_factory.mktemp("influxdb-v2"),
+        binary,
+        "no InfluxDB 1.8: run scripts/test once, or set CLUSTERFLOW_INFLUXD_V2",
+    )
+
+
+@pytest.fixture
+def fresh_database() -> str:
+    """Name of a database that no other test uses; `Store.ensure` creates it."""
+    return f"test_{uuid.uuid4().hex[:12]}"
