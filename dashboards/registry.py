@@ -1,0 +1,91 @@
+"""Names of boards and panels, and the ids that Grafana and alert rules know them by.
+
+Panel ids are places in these lists, and links in sent alerts and bookmarks hold them: append new panels at the end,
+never reorder; a panel that is gone leaves its name in its place.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One board: its stable uid, its title, the question it answers, and its panels' names in order of their ids."""
+
+    uid: str
+    title: str
+    question: str
+    panels: tuple[str, ...]
+
+    def panel_id(self, name: str) -> int:
+        """Return the id of a panel; KeyError if the board has none of this name."""
+        if name not in self.panels:
+            raise KeyError(f"{self.uid}: no panel {name!r}; there are {', '.join(self.panels)}")
+        return self.panels.index(name) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class PanelRef:
+    """Where an alert links to: Grafana's ``__dashboardUid__`` and ``__panelId__``."""
+
+    dashboard_uid: str
+    panel_id: int
+
+
+BOARDS = {
+    "noc_wall": Board(
+        "cf-noc-wall",
+        "NOC wall",
+        "Is the cluster healthy, and what needs me now?",
+        (
+            "alerts_firing", "data_age", "cohort_ok", "cohort_low", "cohort_down", "cohort_blind", "unknown_volume",
+            "checkpoint_age", "stall_cost", "traffic", "cohort", "alerts", "egress", "matrix", "exporters_alive",
+            "flow_rate", "lag", "lost", "late", "dead_letters",
+        ),
+    ),
+    "explore": Board(
+        "cf-explore",
+        "Explore",
+        "Which nodes, groups and services move how much?",
+        ("question", "nodes", "nodes_over_time", "groups", "groups_over_time"),
+    ),
+    "egress": Board(
+        "cf-egress",
+        "Egress & security",
+        "What leaves the cluster, and who sends it?",
+        (
+            "unknown_volume", "off_hours", "first_contacts", "violations", "egress_over_time", "sensitive_over_time",
+            "destinations", "contacts", "off_hours_over_time", "violation_list", "unknown_nodes",
+        ),
+    ),
+    "group_matrix": Board(
+        "cf-group-matrix",
+        "Group matrix",
+        "Who talks to whom, and may they?",
+        ("matrix", "volumes", "violations", "violating_over_time", "transport"),
+    ),
+    "training": Board(
+        "cf-training",
+        "Training",
+        "Do all nodes of the job do their part?",
+        ("cohort", "observed_expected", "verdicts", "compute_traffic", "checkpoint_traffic", "jobs"),
+    ),
+    "pipeline": Board(
+        "cf-pipeline",
+        "Pipeline",
+        "Can the numbers be trusted: who exports, what is lost, late or refused?",
+        (
+            "data_age", "exporter_age", "exporters", "lag", "flow_rate", "lost", "sampling", "late", "suppressed",
+            "dead_letters", "store_writes", "series", "counters",
+        ),
+    ),
+}  # fmt: skip
+"""Every board by its module's name."""
+
+HOME = "noc_wall"
+"""The board that Grafana opens with."""
+
+
+def panel_ref(board: str, panel: str) -> PanelRef:
+    """Return where a panel is, by names: ``panel_ref("egress", "unknown_volume")``; KeyError if there is none."""
+    found = BOARDS[board]
+    return PanelRef(found.uid, found.panel_id(panel))
