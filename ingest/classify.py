@@ -1,0 +1,180 @@
+"""Addresses to names, groups and planes: each distinct address once, by longest prefix match.
+
+IPv4 and IPv6 share one ordered space of 16-byte keys (IPv4 as IPv4-mapped), cut by the prefixes' edges into intervals
+that belong to one group each; a look-up is a binary search over the edges.
+"""
+
+import socket
+from ipaddress import ip_network
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from cluster.model import EXTERNAL, LOCAL, Address, Cluster, Network, Plane
+
+_MAPPED = b"\x00" * 10 + b"\xff\xff"
+_KEY = "S16"
+
+_LOCAL_NETWORKS: tuple[Network, ...] = tuple(
+    map(
+        ip_network,
+        (
+            "0.0.0.0/8",  # this network, RFC 1122
+            "127.0.0.0/8",  # loopback
+            "169.254.0.0/16",  # link-local, RFC 3927
+            "224.0.0.0/4",  # multicast
+            "255.255.255.255/32",  # limited broadcast
+            "::/128",
+            "::1/128",
+            "fe80::/10",  # link-local
+            "ff00::/8",  # multicast
+        ),
+    )
+)
+
+_CACHE_LIMIT = 200_000
+"""Addresses beyond the inventory that are remembered between batches: about 20 MB."""
+
+PLANES = tuple(Plane)
+NO_PLANE = len(PLANES)
+"""Plane code of an address whose plane neither its node nor its group tells."""
+
+
+class AddressBook:
+    """Numbers addresses and knows for each number the name, the group and the plane.
+
+    The numbers hold for one call of `number`: the next may forget everything that is not in the inventory.
+
+    Attributes:
+        groups: group ids; codes index it. The users' groups first, then external and local.
+        names: number -> node name, or the address itself (String).
+        group_codes, plane_codes: number -> code (uint8).
+        listed: number -> whether the inventory knows the address.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.groups: tuple[str, ...] = (*(group.id for group in cluster.groups), EXTERNAL, LOCAL)
+        self._edges, self._owners = _intervals(cluster)
+        planes = [NO_PLANE if group.plane is None else PLANES.index(group.plane) for group in cluster.groups]
+        self._group_planes = np.array([*planes, NO_PLANE, NO_PLANE], np.uint8)
+        self._inventory: dict[bytes, tuple[str, int]] = {}
+        for node in cluster.nodes:
+            for entry in node.addresses:
+                plane = NO_PLANE if entry.plane is None else PLANES.index(entry.plane)
+                self._inventory[_key(entry.address)] = (node.name, plane)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._text_series = pl.Series("text", [], pl.String)
+        self._number_series = pl.Series("number", [], pl.UInt32)
+        self.names = pl.Series("name", [], pl.String)
+        self.group_codes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.plane_codes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.listed: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def number(self, *columns: pl.Series) -> list[pl.Series]:
+        """Return each column of addresses (String) as numbers (UInt32); null where the text is no address.
+
+        Addresses seen for the first time are resolved and remembered.
+        """
+        if len(self) > _CACHE_LIMIT + len(self._inventory):
+            self._reset()
+        numbered = [self._known(column) for column in columns]
+        missing = [
+            column.filter(numbers.is_null())
+            for column, numbers in zip(columns, numbered, strict=True)
+            if numbers.null_count()
+        ]
+        if missing:
+            fresh = pl.concat([part.alias("text") for part in missing]).unique().drop_nulls()
+            if self._add(fresh):
+                numbered = [self._known(column) for column in columns]
+        return numbered
+
+    def _known(self, column: pl.Series) -> pl.Series:
+        if not len(self._text_series):
+            return pl.Series(column.name, [None], pl.UInt32).new_from_index(0, len(column))
+        return column.replace_strict(self._text_series, self._number_series, default=None, return_dtype=pl.UInt32)
+
+    def _add(self, texts: pl.Series) -> bool:
+        """Resolve new texts; False if none of them is an address."""
+        keys, good = [], []
+        for text in texts.sort().to_list():
+            key = parse_address(text)
+            if key is not None:
+                keys.append(key)
+                good.append(text)
+        if not keys:
+            return False
+        packed = np.array(keys, _KEY)
+        codes = self._owners[np.searchsorted(self._edges, packed, side="right") - 1]
+        planes = self._group_planes[codes]
+        names = []
+        listed = np.zeros(len(keys), np.bool_)
+        for position, (key, text) in enumerate(zip(keys, good, strict=True)):
+            entry = self._inventory.get(key)
+            if entry is None:
+                names.append(_text(key, text))
+                continue
+            name, plane = entry
+            names.append(name)
+            listed[position] = True
+            if plane != NO_PLANE:
+                planes[position] = plane
+        first = len(self)
+        self.names = self.names.append(pl.Series("name", names, pl.String)).rechunk()
+        self.group_codes = np.concatenate([self.group_codes, codes])
+        self.plane_codes = np.concatenate([self.plane_codes, planes])
+        self.listed = np.concatenate([self.listed, listed])
+        self._text_series = self._text_series.append(pl.Series("text", good, pl.String)).rechunk()
+        numbers = pl.Series("number", np.arange(first, first + len(keys), dtype=np.uint32))
+        self._number_series = self._number_series.append(numbers).rechunk()
+        return True
+
+
+def parse_address(text: str) -> bytes | None:
+    """Return an address as 16 bytes, IPv4 as IPv4-mapped IPv6; None if the text is no address."""
+    try:
+        if ":" in text:
+            return socket.inet_pton(socket.AF_INET6, text)
+        return _MAPPED + socket.inet_pton(socket.AF_INET, text)
+    except (OSError, ValueError):
+        return None
+
+
+def _text(key: bytes, text: str) -> str:
+    """Return one spelling for each address: what was printed may be IPv4-mapped or not shortened."""
+    if key.startswith(_MAPPED):
+        return socket.inet_ntop(socket.AF_INET, key[12:])
+    return socket.inet_ntop(socket.AF_INET6, key) if ":" in text else text
+
+
+def _key(address: Address) -> bytes:
+    return address.packed if address.version == 6 else _MAPPED + address.packed
+
+
+def _intervals(cluster: Cluster) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.uint8]]:
+    """Cut the address space at every prefix edge; each piece belongs to the longest prefix around it.
+
+    Returns:
+        Lower edges in order (S16, the first is ``::``), and the group code of each piece.
+    """
+    external, local = len(cluster.groups), len(cluster.groups) + 1
+    owned: list[tuple[Network, int]] = [(network, local) for network in _LOCAL_NETWORKS]
+    # A user's prefix equal to a reserved one wins: it stands later in the list and ties go to the later.
+    owned += [(network, code) for code, group in enumerate(cluster.groups) for network in group.prefixes]
+    spans = []
+    for network, code in owned:
+        bits = network.prefixlen + (96 if network.version == 4 else 0)
+        first = int.from_bytes(_key(network.network_address), "big")
+        spans.append((bits, first, first + (1 << (128 - bits)), code))
+    edges = sorted({0, *(low for _, low, _, _ in spans), *(high for _, _, high, _ in spans if high < 1 << 128)})
+    owners = np.full(len(edges), external, np.uint8)
+    position = {edge: index for index, edge in enumerate(edges)}
+    for _, low, high, code in sorted(spans, key=lambda span: span[0]):  # longest last, so that it stays
+        owners[position[low] : position.get(high, len(edges))] = code
+    return np.array([edge.to_bytes(16, "big") for edge in edges], _KEY), owners
