@@ -1,0 +1,157 @@
+# Shared by the scripts beside it: sourced, not run. Installs what is missing and says nothing about what is there.
+# shellcheck shell=bash
+
+set -euo pipefail
+
+REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+VENV="$REPOSITORY/.venv"
+TOOLS="$REPOSITORY/var/tools"
+LOGS="$REPOSITORY/var/log"
+INFLUXD_V2_VERSION=1.8.10
+
+# nfacctd lives in /usr/sbin, which is not on an ordinary user's PATH in Debian.
+export PATH="$PATH:/usr/sbin:/sbin"
+cd "$REPOSITORY"
+
+say() {
+    printf '%s\n' "$*"
+}
+
+fail() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+# quietly NAME COMMAND...: run it into var/log/NAME.log; show the end of that only if it fails.
+quietly() {
+    local log="$LOGS/$1.log"
+    shift
+    mkdir -p "$LOGS"
+    if ! "$@" >"$log" 2>&1 </dev/null; then
+        tail -n 40 "$log" >&2
+        say "failed: $* (all of it: ${log#"$REPOSITORY/"})" >&2
+        return 1
+    fi
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif ! command -v sudo >/dev/null; then
+        say "this needs root: $*" >&2
+        return 1
+    else
+        # Ask for a password only where somebody can type one.
+        if [ -t 2 ]; then sudo -v; fi
+        sudo -n "$@"
+    fi
+}
+
+apt_has() {
+    [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+apt_get() {
+    # Package scripts must not ask questions: CI has nobody to answer them.
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 "$@"
+}
+
+# need COMMAND PACKAGE: note the Debian package of a command that is not there.
+MISSING_PACKAGES=()
+need() {
+    command -v "$1" >/dev/null || MISSING_PACKAGES+=("$2")
+}
+
+# install_missing: install every noted package, with at most one look at the package lists.
+install_missing() {
+    local package wanted=()
+    for package in "${MISSING_PACKAGES[@]}"; do
+        apt_has "$package" || wanted+=("$package")
+    done
+    MISSING_PACKAGES=()
+    [ "${#wanted[@]}" -gt 0 ] || return 0
+    command -v apt-get >/dev/null || fail "not installed: ${wanted[*]} (install them your system's way, then run this again)"
+    say "installing ${wanted[*]}"
+    # A machine with package lists of its own needs no update; a fresh one does, and so does one whose lists are stale.
+    if ! apt_get install --no-install-recommends "${wanted[@]}" >/dev/null 2>&1 </dev/null; then
+        quietly apt-update apt_get update || return 1
+        quietly apt-install apt_get install --no-install-recommends "${wanted[@]}" || return 1
+    fi
+}
+
+is_python_311() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+has_venv() {
+    "$1" -c 'import ensurepip, venv' 2>/dev/null
+}
+
+# find_python: print a Python of 3.11 or newer.
+find_python() {
+    local candidate
+    for candidate in python3.11 python3 python3.12 python3.13; do
+        if command -v "$candidate" >/dev/null && is_python_311 "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+# need_python: note the packages for Python and its virtual environments.
+need_python() {
+    local python
+    if [ -x "$VENV/bin/python" ] && is_python_311 "$VENV/bin/python"; then
+        return
+    fi
+    if ! python=$(find_python); then
+        MISSING_PACKAGES+=(python3 python3-venv)
+    elif ! has_venv "$python"; then
+        MISSING_PACKAGES+=(python3-venv)
+    fi
+}
+
+# ensure_venv LOCK: .venv with exactly the locked packages and our own command. Done once for each state of the lock.
+ensure_venv() {
+    local lock=$1 stamp="$VENV/.installed" state python
+    if [ ! -x "$VENV/bin/pip" ] || ! is_python_311 "$VENV/bin/python"; then
+        python=$(find_python) || fail "no Python of 3.11 or newer (Debian 12 and newer have it: apt-get install python3)"
+        say "making a virtual environment in .venv"
+        quietly venv "$python" -m venv --clear "$VENV" || return 1
+    fi
+    # A change of either lock makes both stale: what one installed, the other may have replaced.
+    state="$(cat requirements.lock requirements-dev.lock pyproject.toml | sha256sum | cut -d' ' -f1) $REPOSITORY"
+    if [ -x "$VENV/bin/clusterflow" ] && grep -qxF "$lock $state" "$stamp" 2>/dev/null; then
+        return
+    fi
+    say "installing the Python packages of $lock"
+    quietly pip "$VENV/bin/pip" install --require-hashes --requirement "$lock" || return 1
+    # The lock holds setuptools too: with --no-build-isolation nothing comes from outside it.
+    quietly pip-clusterflow "$VENV/bin/pip" install --no-deps --no-build-isolation --editable . || return 1
+    { grep -F " $state" "$stamp" 2>/dev/null || true; printf '%s\n' "$lock $state"; } >"$stamp.new"
+    mv "$stamp.new" "$stamp"
+}
+
+speaks_v2() {
+    [ -x "$1" ] && ! "$1" version 2>/dev/null | grep -qE '\bv?1\.[0-7]\.'
+}
+
+# ensure_influxd_v2: InfluxDB 1.8, for the tests of the v2 write API; Debian has no package of it. Two minutes, once.
+ensure_influxd_v2() {
+    local candidate
+    for candidate in "${CLUSTERFLOW_INFLUXD_V2:-}" "$TOOLS/bin/influxd" "$HOME/go/bin/influxd"; do
+        if [ -n "$candidate" ] && speaks_v2 "$candidate"; then
+            export CLUSTERFLOW_INFLUXD_V2="$candidate"
+            return
+        fi
+    done
+    need go golang-go
+    install_missing || return 1
+    say "building InfluxDB $INFLUXD_V2_VERSION (about two minutes, once)"
+    mkdir -p "$TOOLS/bin"
+    GOBIN="$TOOLS/bin" GOFLAGS='' quietly influxd-v2 go install \
+        -ldflags "-X main.version=$INFLUXD_V2_VERSION" \
+        "github.com/influxdata/influxdb/cmd/influxd@v$INFLUXD_V2_VERSION" || return 1
+    export CLUSTERFLOW_INFLUXD_V2="$TOOLS/bin/influxd"
+}
