@@ -243,14 +243,15 @@ class Select:
     """One question to the store; each method returns a new object.
 
     Args:
-        source: a measurement of the schema, or an inner `Select` (then `retention` is the inner one's).
+        source: a measurement of the schema, or one or more inner `Select`s (then `retention` is theirs). InfluxDB puts
+            the rows of several inner ones together only where they name their column the same.
         retention: ``schema.RAW``, ``MINUTE`` or ``HOUR``; ``${resolution}`` style variables are allowed.
 
     Raises:
         ValueError: a tag or field is none of the source's.
     """
 
-    source: "schema.Measurement | Select"
+    source: "schema.Measurement | Select | tuple[Select, ...]"
     retention: str = ""
     columns: tuple[Column, ...] = ()
     conditions: tuple[Condition, ...] = ()
@@ -264,8 +265,8 @@ class Select:
             if not self.retention:
                 raise ValueError(f"{self.source.name}: name a retention")
         else:
-            known_tags = self.source.tags
-            known_fields = tuple(column.name for column in self.source.columns)
+            known_tags = tuple(dict.fromkeys(tag for inner in self.inner() for tag in inner.tags))
+            known_fields = tuple(dict.fromkeys(column.name for inner in self.inner() for column in inner.columns))
         used_tags = [*self.tags, *(tag for condition in self.conditions for tag in condition.tags)]
         used_fields = [name for column in self.columns for name in column.reads]
         used_fields += [name for condition in self.conditions for name in condition.fields]
@@ -276,15 +277,21 @@ class Select:
             if name not in known_fields:
                 raise ValueError(f"{self.name}: no field {name!r}; there are {', '.join(known_fields)}")
 
+    def inner(self) -> "tuple[Select, ...]":
+        """Return the inner questions; none where the source is a measurement."""
+        if isinstance(self.source, schema.Measurement):
+            return ()
+        return self.source if isinstance(self.source, tuple) else (self.source,)
+
     @property
     def name(self) -> str:
-        """Name of the measurement at the bottom."""
-        return self.source.name
+        """Name of the (first) measurement at the bottom."""
+        return self.source.name if isinstance(self.source, schema.Measurement) else self.inner()[0].name
 
     @property
     def base_retention(self) -> str:
-        """Retention of the measurement at the bottom."""
-        return self.retention if isinstance(self.source, schema.Measurement) else self.source.base_retention
+        """Retention of the (first) measurement at the bottom."""
+        return self.retention if isinstance(self.source, schema.Measurement) else self.inner()[0].base_retention
 
     def take(self, *columns: Column) -> "Select":
         """Add columns to the answer."""
@@ -338,7 +345,7 @@ class Select:
         if isinstance(self.source, schema.Measurement):
             source = f"{identifier(self.retention)}.{identifier(self.source.name)}"
         else:
-            source = f"({self.source.text()})"
+            source = ", ".join(f"({inner.text()})" for inner in self.inner())
         where = " AND ".join([*(condition.text for condition in self.conditions), "$timeFilter"])
         # time() stands last because fill() must follow it.
         groups = [*(identifier(tag) for tag in self.tags), *([self.bins] if self.bins else [])]

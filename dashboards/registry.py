@@ -37,8 +37,8 @@ BOARDS = {
         "NOC wall",
         "Is the cluster healthy, and what needs me now?",
         (
-            "alerts_firing", "data_age", "cohort_ok", "cohort_low", "cohort_down", "cohort_blind", "unknown_volume",
-            "checkpoint_age", "stall_cost", "traffic", "cohort", "alerts", "egress", "matrix", "exporters_alive",
+            "alerts_critical", "alerts_warning", "data_age", "cohort_counts", "unknown_volume", "checkpoint_age",
+            "stall_cost", "traffic", "cohort_grid", "cohort", "alerts", "egress", "matrix", "exporters_alive",
             "flow_rate", "lag", "lost", "late", "dead_letters",
         ),
     ),

@@ -1,0 +1,101 @@
+"""Questions that more than one board, or a board and a rule, ask: each is written once, here.
+
+They choose groups by role or by `allowed`, never by id, and leave the form (`over_time`, `per_series`) to the asker.
+"""
+
+from cluster import schema
+from cluster.model import EXTERNAL, Cluster, Role
+from dashboards.queries import Select, compare, highest, is_in, lowest, newest, not_in, total
+
+APPROVED = (Role.APPROVED_EXTERNAL,)
+
+
+def approved_ids(cluster: Cluster) -> tuple[str, ...]:
+    """Return the ids of the outside groups that cluster.yaml lists."""
+    return tuple(group.id for group in cluster.groups_with(*APPROVED))
+
+
+def watched_ids(cluster: Cluster) -> tuple[str, ...]:
+    """Return the ids of model storage and of every sensitive group: those whose outbound volume is watched."""
+    return tuple(group.id for group in cluster.inside_groups() if group.role is Role.MODEL_STORAGE or group.sensitive)
+
+
+def sensitive_ids(cluster: Cluster) -> tuple[str, ...]:
+    """Return the ids of the sensitive groups inside the cluster."""
+    return tuple(group.id for group in cluster.inside_groups() if group.sensitive)
+
+
+def role_ids(cluster: Cluster, *roles: Role) -> tuple[str, ...]:
+    """Return the ids of the groups of these roles."""
+    return tuple(group.id for group in cluster.groups_with(*roles))
+
+
+def sent_outside(retention: str) -> Select:
+    """Bytes sent to the outside, approved or not."""
+    return Select(schema.EGRESS, retention).take(total(schema.BYTES))
+
+
+def sent_to_unknown(cluster: Cluster, retention: str) -> Select:
+    """Bytes from the watched groups to destinations in no group."""
+    return sent_outside(retention).where(
+        is_in(schema.SRC_GROUP, watched_ids(cluster)), not_in(schema.DST_GROUP, approved_ids(cluster))
+    )
+
+
+def sent_off_hours(cluster: Cluster, retention: str) -> Select:
+    """Bytes that sensitive groups sent outside in off-hours."""
+    return sent_outside(retention).where(
+        is_in(schema.SRC_GROUP, sensitive_ids(cluster)), is_in(schema.OFF_HOURS, [schema.YES])
+    )
+
+
+def first_contacts(cluster: Cluster) -> Select:
+    """First contacts of model storage and training nodes with unapproved destinations: bytes, duration."""
+    sources = role_ids(cluster, Role.MODEL_STORAGE, Role.TRAINING)
+    return (
+        Select(schema.CONTACT, schema.RAW)
+        .take(total(schema.BYTES), total(schema.DURATION))
+        .where(
+            is_in(schema.SRC_GROUP, sources),
+            is_in(schema.DST_GROUP, [EXTERNAL]),
+            compare(schema.CONTACT_NEW, "=", 1),
+        )
+    )
+
+
+def violating(retention: str) -> Select:
+    """Bytes of conversations that `allowed` does not list."""
+    return Select(schema.VIOLATION, retention).take(total(schema.BYTES))
+
+
+def node_states() -> Select:
+    """Worst state of each node of a running job in a bin (see ``schema.NODE_STATE_WORDS``)."""
+    return Select(schema.BASELINE, schema.RAW).take(highest(schema.STATE)).by(schema.NODE)
+
+
+def node_shares() -> Select:
+    """What each node sent against the cohort's median: observed, expected, and the limit below which it is low."""
+    return Select(schema.BASELINE, schema.RAW).take(
+        newest(schema.OBSERVED), newest(schema.EXPECTED), newest(schema.LOWER)
+    )
+
+
+def newest_record() -> Select:
+    """Arrival of the newest flow record of any exporter, epoch seconds."""
+    return Select(schema.EXPORTER_STATUS, schema.RAW).take(highest(schema.LAST_SEEN))
+
+
+def exporter_ages() -> Select:
+    """Seconds since the newest record of each exporter. Of several bridges, the one that heard it last counts."""
+    return Select(schema.EXPORTER_STATUS, schema.RAW).take(lowest(schema.AGE)).by(schema.EXPORTER)
+
+
+def between(src: tuple[str, ...], dst: tuple[str, ...], retention: str) -> Select:
+    """Bytes from some groups to others, nothing taken yet."""
+    return Select(schema.TRAFFIC, retention).where(is_in(schema.SRC_GROUP, src), is_in(schema.DST_GROUP, dst))
+
+
+def allowed_sources(cluster: Cluster, dst: str) -> tuple[str, ...]:
+    """Return the ids of the groups, reserved ones included, that may talk to a group; itself included."""
+    sources = [*(group.id for group in cluster.groups), EXTERNAL]
+    return tuple(src for src in sources if cluster.is_allowed(src, dst))
