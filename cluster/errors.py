@@ -1,5 +1,6 @@
 """Errors that the user can act on. The command line turns each into clear lines and an exit code."""
 
+import re
 from dataclasses import dataclass
 
 
@@ -42,17 +43,28 @@ class Problem:
         value: what stands there, as the user wrote it.
         expected: what belongs there.
         hint: how to mend it; may be empty.
+        file: the file it stands in, where that is not cluster.yaml itself: the inventory.
+        line: its line in that file; 0 where no line is meant.
     """
 
     path: str
     value: str
     expected: str
     hint: str = ""
+    file: str = ""
+    line: int = 0
 
     def __str__(self) -> str:
         """Return the fault as one line."""
-        text = f"{self.path}: {self.value}: expected {self.expected}"
+        place = f"{self.path}: " if self.path else ""
+        text = f"{place}{self.value}: expected {self.expected}"
         return f"{text} ({self.hint})" if self.hint else text
+
+    def sort_key(self) -> tuple[str, list[tuple[int, str]], int, str]:
+        """Return what orders faults for people: by path, with ``[2]`` before ``[10]``."""
+        parts = re.findall(r"[0-9]+|[^0-9]+", self.path)
+        path = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+        return self.file, path, self.line, self.value
 
 
 class ConfigError(UserError):
@@ -65,10 +77,14 @@ class ConfigError(UserError):
 
     def __init__(self, source: str, problems: list[Problem]) -> None:
         self.source = source
-        self.problems = tuple(sorted(problems))
+        self.problems = tuple(sorted(problems, key=Problem.sort_key))
         count = len(self.problems)
         super().__init__(f"{source}: {count} problem{'' if count == 1 else 's'}")
 
     def lines(self) -> list[str]:
         """Return one line a fault, then the count."""
-        return [*(f"{self.source}: {problem}" for problem in self.problems), self.message]
+        return [*map(self._shown, self.problems), self.message]
+
+    def _shown(self, problem: Problem) -> str:
+        line = f":{problem.line}" if problem.line else ""
+        return f"{problem.file or self.source}{line}: {problem}"

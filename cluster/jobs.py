@@ -1,0 +1,70 @@
+"""Job windows from cluster.yaml."""
+
+import fnmatch
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from cluster.document import Faults
+from cluster.kinds import Placed, Table, closest
+from cluster.model import Job
+from cluster.ranges import expand
+
+
+def build_jobs(
+    tables: list[Placed[Table]], node_names: tuple[str, ...], time_zone: ZoneInfo, faults: Faults
+) -> tuple[Job, ...]:
+    """Return the jobs, their times in UTC, and record unknown nodes, times that cannot be, and runs that overlap."""
+    jobs: list[tuple[str, Job]] = []
+    for placed in tables:
+        path, table = placed.path, placed.value
+        nodes = _nodes(table.get("nodes", []), node_names, faults)
+        start = _in_utc(table.get("start"), time_zone, f"{path}.start", faults)
+        end = _in_utc(table.get("end"), time_zone, f"{path}.end", faults)
+        if start and end and end <= start:
+            faults.add(f"{path}.end", f"{table['end']:%Y-%m-%d %H:%M:%S}", "a time after the start")
+        elif start and "id" in table:
+            jobs.append((path, Job(table["id"], table.get("class") or table["id"], nodes, start, end)))
+    _check_runs(jobs, faults)
+    return tuple(job for _, job in jobs)
+
+
+def _nodes(patterns: list[Placed[str]], known: tuple[str, ...], faults: Faults) -> tuple[str, ...]:
+    """Return the named nodes, each once, in the order of the patterns."""
+    found: dict[str, None] = {}
+    for placed in patterns:
+        try:
+            names = expand(placed.value)
+        except ValueError as error:
+            faults.add(placed.path, placed.value, str(error))
+            continue
+        for name in names:
+            matches = fnmatch.filter(known, name) if set(name) & set("*?[") else [name] if name in known else []
+            if not matches:
+                faults.add(placed.path, name, "a node of the inventory", closest(name, known))
+            found |= dict.fromkeys(matches)
+    return tuple(found)
+
+
+def _in_utc(moment: datetime | None, time_zone: ZoneInfo, path: str, faults: Faults) -> datetime | None:
+    """Return a time in UTC; one without an offset is the site's, and must exist there exactly once."""
+    if moment is None or moment.tzinfo is not None:
+        return moment.astimezone(UTC) if moment else None
+    early, late = (moment.replace(tzinfo=time_zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    if early == late:
+        return early
+    shown = f"{moment:%Y-%m-%d %H:%M}"
+    if early > late:
+        faults.add(path, shown, f"a time that exists in {time_zone.key}", "the clocks go forward over it")
+    else:
+        hint = f"the clocks go back; add the offset, as in {early.astimezone(time_zone).isoformat(' ')}"
+        faults.add(path, shown, f"a time that {time_zone.key} has once", hint)
+    return None
+
+
+def _check_runs(jobs: list[tuple[str, Job]], faults: Faults) -> None:
+    """Record runs of one id that overlap."""
+    ordered = sorted(jobs, key=lambda item: (item[1].id, item[1].start))
+    for (earlier_path, earlier), (path, job) in zip(ordered, ordered[1:], strict=False):
+        if job.id == earlier.id and (earlier.end is None or job.start < earlier.end):
+            expected, hint = "runs of one id that do not overlap", f"{earlier_path} has the same id at that time"
+            faults.add(f"{path}.id", job.id, expected, hint)

@@ -1,0 +1,295 @@
+"""cluster.yaml -> `Cluster`, or every fault in it at once."""
+
+from pathlib import Path
+from typing import Any
+
+from cluster import fields
+from cluster.document import Faults, Mapping, parse, read_text
+from cluster.errors import ConfigError, Problem
+from cluster.groups import build_groups, check_reference
+from cluster.inventory import build_nodes
+from cluster.jobs import build_jobs
+from cluster.kinds import Bad, Placed, Table, closest
+from cluster.model import (
+    Authority, BridgeSettings, Cluster, CollectorSettings, Cost, DeclaredTransport, Exporter, ExportProtocol,
+    GrafanaSettings, GroupPair, Interface, NotificationTarget, OffHours, Sampling, Secret, Service, Site, StoreSettings,
+    Thresholds,
+)  # fmt: skip
+from cluster.services import with_well_known
+
+
+def load_cluster(path: Path) -> Cluster:
+    """Return the cluster that a file describes.
+
+    Raises:
+        ConfigError: the file cannot be read or has faults; it lists all of them.
+    """
+    return parse_cluster(read_text(path), str(path), path.parent)
+
+
+def parse_cluster(text: str, source: str = "cluster.yaml", folder: Path = Path()) -> Cluster:
+    """Return the cluster that YAML text describes.
+
+    Args:
+        text: the YAML.
+        source: its name in errors.
+        folder: what a relative `inventory` is relative to.
+
+    Raises:
+        ConfigError: the text has faults; it lists all of them.
+    """
+    faults = Faults(source)
+    root = parse(text, faults)
+    if root is None and not faults.problems:
+        hint = "`clusterflow init` writes a first one"
+        raise ConfigError(source, [Problem("", "an empty file", "the cluster's description", hint)])
+    try:
+        table = fields.ROOT.read(root or Mapping(), "", faults)
+    except Bad:
+        shown = root.shown() if root else "nothing"
+        faults.add("", shown, "a mapping that begins with `cluster: NAME`")
+        faults.raise_if_any()
+        raise
+    return _build(table, folder, faults)
+
+
+def _build(table: Table, folder: Path, faults: Faults) -> Cluster:
+    groups = build_groups(table.get("groups", {}), faults)
+    # References count as known where the group's own entry is broken: that is one fault, not two.
+    group_ids = [*table.get("groups", {})]
+    site = _site(table.get("site"))
+    cost = _settings(Cost, table.get("cost"))
+    inventory = table.get("inventory")
+    nodes = build_nodes(
+        table.get("nodes", {}), folder / inventory if inventory else None, groups, group_ids, cost, faults
+    )
+    exporters = _exporters(table.get("exporters", {}), faults)
+    jobs = build_jobs(table.get("jobs", []), tuple(node.name for node in nodes), site.time_zone, faults)
+    thresholds = _thresholds(table.get("thresholds"), faults)
+    cluster = Cluster(
+        name=table.get("cluster", ""),
+        groups=groups,
+        site=site,
+        nodes=nodes,
+        exporters=exporters,
+        allowed=_allowed(table.get("allowed", []), group_ids, faults),
+        authority=_authority(table.get("authority", []), group_ids, [*table.get("exporters", {})], faults),
+        transport=_transport(table.get("transport", []), group_ids, faults),
+        services=_services(table.get("services", {}), faults),
+        jobs=jobs,
+        thresholds=thresholds,
+        cost=cost,
+        store=_store(table.get("store")),
+        collector=_collector(table.get("collector"), faults),
+        bridge=_bridge(table.get("bridge"), faults),
+        notify=_notify(table.get("notify", {}), faults),
+        grafana=_settings(GrafanaSettings, table.get("grafana")),
+    )
+    faults.raise_if_any()
+    return cluster
+
+
+def _settings(owner: Any, table: Table | None) -> Any:  # noqa: ANN401 - one builder for every flat section
+    """Return a section whose keys are the fields of its class; bad ones get the default, since loading fails anyway."""
+    return owner(**(table or {}))
+
+
+def _site(table: Table | None) -> Site:
+    given = table or {}
+    hours = given.get("off_hours") or {}
+    named = {"start": hours.get("from"), "end": hours.get("to"), "weekends": hours.get("weekends")}
+    off_hours = OffHours(**{name: value for name, value in named.items() if value is not None})
+    zone = given.get("time_zone")
+    return Site(off_hours=off_hours) if zone is None else Site(zone, off_hours)
+
+
+def _exporters(tables: dict[str, Placed[Table]], faults: Faults) -> tuple[Exporter, ...]:
+    exporters = []
+    owners: dict[object, str] = {}
+    for name, placed in tables.items():
+        table = placed.value
+        address = table.get("address")
+        if address is not None and address in owners:
+            faults.add(f"{placed.path}.address", str(address), "another address", f"{owners[address]} has it already")
+        owners.setdefault(address, name)
+        if "address" not in table or "protocol" not in table:
+            continue
+        protocol: ExportProtocol = table["protocol"]
+        overhead = table.get("frame_overhead")
+        exporters.append(
+            Exporter(
+                name,
+                table["address"],
+                protocol,
+                table.get("sampling", Sampling()),
+                table.get("counts", True),
+                fields.FLOW_FRAME_OVERHEAD[protocol] if overhead is None else overhead,
+                tuple(_interface(index, entry.value) for index, entry in table.get("interfaces", {}).items()),
+            )
+        )
+    return tuple(exporters)
+
+
+def _interface(index: str, table: Table) -> Interface:
+    speed, plane = table.get("speed"), table.get("plane")
+    return Interface(int(index), table.get("name", ""), plane, table.get("counts", True), speed)
+
+
+def _allowed(tables: list[Placed[Table]], groups: list[str], faults: Faults) -> tuple[GroupPair, ...]:
+    pairs: dict[GroupPair, str] = {}
+    for placed in tables:
+        pair = _from_to(placed, groups, faults)
+        if pair in pairs:
+            faults.add(placed.path, f"{pair.src} to {pair.dst}", "each conversation once", f"{pairs[pair]} has it")
+        elif pair is not None:
+            pairs[pair] = placed.path
+    return tuple(pairs)
+
+
+def _from_to(placed: Placed[Table], groups: list[str], faults: Faults) -> GroupPair | None:
+    for key in ("from", "to"):
+        check_reference(placed.value.get(key), f"{placed.path}.{key}", groups, faults)
+    src, dst = placed.value.get("from"), placed.value.get("to")
+    return GroupPair(src, dst) if src is not None and dst is not None else None
+
+
+def _between(placed: Placed[Table], groups: list[str], faults: Faults) -> GroupPair | None:
+    """Return the pair that `between` names."""
+    sides: list[Placed[str]] | None = placed.value.get("between")
+    if sides is None:
+        return None
+    for side in sides:
+        check_reference(side.value, side.path, groups, faults)
+    if len(sides) != 2:
+        faults.add(f"{placed.path}.between", f"{len(sides)} groups", "two groups", "within a group: name it twice")
+        return None
+    return GroupPair(sides[0].value, sides[1].value)
+
+
+def _authority(
+    tables: list[Placed[Table]], groups: list[str], exporters: list[str], faults: Faults
+) -> tuple[Authority, ...]:
+    found = []
+    for placed in tables:
+        table = placed.value
+        for named in table.get("exporters", []):
+            if named.value not in exporters:
+                faults.add(named.path, named.value, "an exporter of this file", closest(named.value, exporters))
+        names = tuple(named.value for named in table.get("exporters", []))
+        given = [key for key in ("between", "from", "to") if table.get(key, ()) is not None]
+        if given not in (["between"], ["from", "to"]):
+            faults.add(placed.path, " and ".join(given) or "no groups", "either between, or from and to")
+        elif given == ["between"]:
+            pair = _between(placed, groups, faults)
+            if pair is not None:
+                found.append(Authority(pair, names))
+                if pair.src != pair.dst:
+                    found.append(Authority(GroupPair(pair.dst, pair.src), names))
+        else:
+            pair = _from_to(placed, groups, faults)
+            if pair is not None:
+                found.append(Authority(pair, names))
+    return tuple(found)
+
+
+def _transport(tables: list[Placed[Table]], groups: list[str], faults: Faults) -> tuple[DeclaredTransport, ...]:
+    found = []
+    seen: dict[frozenset[str], str] = {}
+    for placed in tables:
+        pair = _between(placed, groups, faults)
+        if pair is None or "is" not in placed.value:
+            continue
+        sides = frozenset((pair.src, pair.dst))
+        if sides in seen:
+            faults.add(placed.path, f"{pair.src} and {pair.dst}", "each pair once", f"{seen[sides]} has it")
+        seen.setdefault(sides, placed.path)
+        found.append(DeclaredTransport(pair, placed.value["is"]))
+    return tuple(found)
+
+
+def _services(tables: dict[str, Placed[list[Placed[Table]]]], faults: Faults) -> tuple[Service, ...]:
+    own = []
+    owners: dict[tuple[int, int], str] = {}
+    for name, placed in tables.items():
+        for part in placed.value:
+            table = part.value
+            ports = [port.value for port in table.get("ports", [])]
+            protocols = _protocols(table)
+            for port in table.get("ports", []):
+                taken = [owners[protocol, port.value] for protocol in protocols if (protocol, port.value) in owners]
+                if taken:
+                    faults.add(port.path, str(port.value), "a port of one service only", f"{taken[0]} has it already")
+                owners |= {(protocol, port.value): name for protocol in protocols}
+            own.append(Service(name, tuple(ports), protocols))
+    return with_well_known(tuple(own))
+
+
+def _protocols(table: Table) -> tuple[int, ...]:
+    protocols = table.get("protocols", ())
+    return tuple(item.value if isinstance(item, Placed) else item for item in protocols)
+
+
+def _thresholds(table: Table | None, faults: Faults) -> Thresholds:
+    thresholds: Thresholds = _settings(Thresholds, table)
+    if thresholds.dropout_max_runs < thresholds.dropout_min_runs:
+        expected = f"at least dropout_min_runs, {thresholds.dropout_min_runs}"
+        faults.add("thresholds.dropout_max_runs", str(thresholds.dropout_max_runs), expected)
+    return thresholds
+
+
+def _store(table: Table | None) -> StoreSettings:
+    given = dict(table or {})
+    keep = given.pop("retention", None) or {}
+    named = {"keep_raw": keep.get("raw"), "keep_1m": keep.get("1m"), "keep_1h": keep.get("1h")}
+    return StoreSettings(**given, **{name: value for name, value in named.items() if value is not None})
+
+
+def _collector(table: Table | None, faults: Faults) -> CollectorSettings:
+    given = dict(table or {})
+    if "listen" in given:
+        given["listen"] = str(given["listen"])
+    collector = CollectorSettings(**given)
+    if collector.netflow_port == collector.sflow_port:
+        faults.add("collector.sflow_port", str(collector.sflow_port), "another port than netflow_port")
+    return collector
+
+
+def _bridge(table: Table | None, faults: Faults) -> BridgeSettings:
+    given = dict(table or {})
+    if given.get("metrics_listen") == "off":
+        given["metrics_listen"] = None
+    bridge = BridgeSettings(**given)
+    if 60 % bridge.window:
+        expected = "a length that divides a minute: 1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 or 60 seconds"
+        faults.add("bridge.window", f"{bridge.window}s", expected)
+    if bridge.grace < bridge.window:
+        faults.add("bridge.grace", f"{bridge.grace}s", f"at least the window, {bridge.window}s")
+    return bridge
+
+
+def _notify(tables: dict[str, Placed[Table]], faults: Faults) -> tuple[NotificationTarget, ...]:
+    targets = []
+    for name, placed in tables.items():
+        table = placed.value
+        kind = table.get("type")
+        if kind is None:
+            continue
+        channel = fields.CHANNELS[kind]
+        if channel.needs_one_of and all(table.get(key, "") is None for key in channel.needs_one_of):
+            faults.add(placed.path, "missing", " or ".join(channel.needs_one_of))
+        given = [(grafana, table[key]) for key, grafana in channel.grafana.items() if table.get(key) is not None]
+        targets.append(
+            NotificationTarget(
+                name,
+                kind,
+                tuple((setting, _plain(value)) for setting, value in given if not isinstance(value, Secret)),
+                tuple((setting, value) for setting, value in given if isinstance(value, Secret)),
+                tuple(severity.value for severity in table.get("severities", [])),
+            )
+        )
+    return tuple(targets)
+
+
+def _plain(value: str | list[Placed[str]]) -> str:
+    """Return a setting as Grafana takes it; lists of addresses are joined with ``;``."""
+    return value if isinstance(value, str) else ";".join(item.value for item in value)

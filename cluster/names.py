@@ -1,0 +1,330 @@
+"""The scalars of cluster.yaml that are more than numbers: names, addresses, times, places.
+
+Names become tag values, file names and parts of queries, so each has a narrow alphabet; the words that the store
+already uses for something else are refused.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from datetime import datetime, time
+from pathlib import PurePath
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, available_timezones
+
+from cluster import schema, units
+from cluster.kinds import Bad, Text, closest
+from cluster.model import ANY, RESERVED_GROUPS, Address, Network
+from cluster.ranges import expand
+
+RESERVED = frozenset({*RESERVED_GROUPS, schema.OTHER, "unknown"})
+"""Tag values with a meaning of their own."""
+
+LOCAL_PREFIXES = tuple(
+    ipaddress.ip_network(prefix)
+    for prefix in (
+        "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32",
+        "::/128", "::1/128", "fe80::/10", "ff00::/8",
+    )
+)  # fmt: skip
+"""What the group `local` holds: addresses that never leave their segment."""
+
+MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
+"""IPv4 addresses in IPv6 clothing; they are read as IPv4 everywhere."""
+
+
+def _name(label: str, pattern: str, alphabet: str) -> Text[str]:
+    compiled = re.compile(pattern)
+    expected = f"a {label} of {alphabet}"
+
+    def parse(text: str) -> str:
+        if text in RESERVED:
+            raise Bad(f"another {label}", f"`{text}` is reserved: the store uses it")
+        if not compiled.fullmatch(text):
+            raise Bad
+        return text
+
+    return Text(label, expected, parse)
+
+
+GROUP_ID = _name("group id", r"[a-z][a-z0-9_]{0,31}", "lower case letters, digits and _, at most 32")
+NAME = _name("name", r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{0,62}", "letters, digits, dots, - and _, at most 63")
+NODE_NAME = _name(
+    "node name", r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{0,62}", "letters, digits, dots, - and _, at most 63"
+)
+SERVICE_NAME = _name("service name", r"[a-z][a-z0-9_-]{0,31}", "lower case letters, digits, - and _, at most 32")
+JOB_ID = _name("job id", r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}", "letters, digits, dots, :, - and _, at most 63")
+DATABASE = _name("database name", r"[A-Za-z][A-Za-z0-9_-]{0,62}", "letters, digits, - and _")
+UID = _name("uid", r"[A-Za-z0-9_-]{1,40}", "letters, digits, - and _, at most 40")
+SHARD = _name("shard", r"[A-Za-z0-9_-]{1,16}", "letters, digits, - and _, at most 16")
+
+
+def _group_reference(text: str) -> str:
+    if text == ANY or text in RESERVED_GROUPS or re.fullmatch(r"[a-z][a-z0-9_]{0,31}", text):
+        return text
+    raise Bad
+
+
+GROUP_REFERENCE = Text("group or `*`", 'a group id, external, local or "*"', _group_reference)
+
+
+def _line_of_text(most: int) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not text.strip() or not text.isprintable() or len(text) > most:
+            raise Bad
+        return text.strip()
+
+    return parse
+
+
+TITLE = Text("text", "one line of at most 60 characters", _line_of_text(60))
+LINE = Text("text", "one line of text", _line_of_text(300))
+
+
+def _path(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise Bad
+    return str(PurePath(text.strip()))
+
+
+PATH = Text("path", "a path", _path)
+
+
+def _node_pattern(text: str) -> str:
+    try:
+        names = expand(text)
+    except ValueError as error:
+        raise Bad(str(error)) from None
+    for name in names:
+        NODE_NAME.parse(name)
+    return text
+
+
+NODE_PATTERN = Text("node name or range", NODE_NAME.expected, _node_pattern)
+
+
+def parse_address(text: str) -> Address:
+    """Return the address in `text`; Bad for anything else, a scope id or an IPv4-mapped IPv6 address."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise Bad(hint="without the prefix length" if "/" in text else "") from None
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None:
+            raise Bad(hint="without the zone after %")
+        if address.ipv4_mapped is not None:
+            raise Bad(hint=f"write {address.ipv4_mapped}")
+    return address
+
+
+ADDRESS = Text("address", "an IPv4 or IPv6 address", parse_address)
+
+
+def _address_pattern(text: str) -> str:
+    try:
+        addresses = expand(text)
+    except ValueError as error:
+        raise Bad(str(error)) from None
+    for address in addresses:
+        try:
+            parse_address(address)
+        except Bad as bad:
+            raise Bad(bad.expected, bad.hint, shown=f"{address} (of {text})" if address != text else "") from None
+    return text
+
+
+ADDRESS_PATTERN = Text("address or range of addresses", ADDRESS.expected, _address_pattern)
+
+
+def _prefix(text: str) -> Network:
+    if "/" not in text:
+        try:
+            alone = ipaddress.ip_network(parse_address(text))
+        except Bad:
+            raise Bad from None
+        raise Bad(hint=f"write {alone}")
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError:
+        raise Bad(hint=_host_bits_hint(text)) from None
+    if network.prefixlen == 0:
+        raise Bad("a prefix that leaves an outside", "addresses in no group are the group external by themselves")
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(MAPPED):
+        inner = ipaddress.ip_network((int(network.network_address) & 0xFFFF_FFFF, network.prefixlen - 96))
+        raise Bad(hint=f"write {inner}")
+    for local in LOCAL_PREFIXES:
+        if network.version == local.version and network.subnet_of(local):  # type: ignore[arg-type]
+            raise Bad("a prefix of routable addresses", f"{local} is in the reserved group local")
+    return network
+
+
+def _host_bits_hint(text: str) -> str:
+    try:
+        return f"host bits are set: write {ipaddress.ip_network(text, strict=False)}"
+    except ValueError:
+        return ""
+
+
+PREFIX = Text("prefix", "an IPv4 or IPv6 prefix such as 10.20.0.0/16", _prefix)
+
+
+def _time_zone(text: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(text)
+    except (KeyError, ValueError, OSError):
+        raise Bad(hint=closest(text, available_timezones())) from None
+
+
+TIME_ZONE = Text("time zone", "a time zone such as Europe/Amsterdam", _time_zone, lambda zone: zone.key)
+
+
+def _time_of_day(text: str) -> time:
+    if not re.fullmatch(r"([01]?[0-9]|2[0-3]):[0-5][0-9]", text):
+        raise Bad(hint='midnight is "00:00"' if text == "24:00" else "")
+    hour, minute = text.split(":")
+    return time(int(hour), int(minute))
+
+
+TIME_OF_DAY = Text("time of day", 'a time of day such as "23:00"', _time_of_day, lambda moment: f"{moment:%H:%M}")
+
+
+def _instant(text: str) -> datetime:
+    if not re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:", text):
+        raise Bad
+    moment = datetime.fromisoformat(text)
+    if not 1971 <= moment.year <= 2199 or moment.microsecond:
+        raise Bad
+    return moment
+
+
+INSTANT = Text(
+    "time",
+    "a time such as 2026-03-01 08:00 (the site's time zone) or 2026-03-01T08:00:00Z",
+    _instant,
+    lambda moment: moment.isoformat(sep=" "),
+)
+
+
+def _size(low: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if low == 0 and text == "0":
+            return 0
+        try:
+            size = units.parse_size(text)
+        except ValueError:
+            raise Bad(hint=_size_hint(text)) from None
+        if not low <= size < 2**62:
+            raise Bad("a byte size above zero" if low else "")
+        return size
+
+    return parse
+
+
+def _size_hint(text: str) -> str:
+    if re.fullmatch(r"[0-9]+", text):
+        return f"with its unit: {text} B?"
+    return "b is bits; bytes are B" if re.fullmatch(r"[0-9.]+ ?[kKMGTP]i?b", text) else ""
+
+
+SIZE = Text("byte size", "a byte size such as 50 GB or 50 GiB", _size(1), units.format_size)
+SIZE_OR_ZERO = Text("byte size", "a byte size such as 50 GB, 50 GiB or 0", _size(0), units.format_size)
+
+
+def _rate(text: str) -> int:
+    rate = units.parse_rate(text)
+    if rate < 1:
+        raise Bad
+    return rate
+
+
+BIT_RATE = Text("bit rate", "a bit rate such as 400 Gbit/s", _rate, units.format_rate)
+
+
+def seconds(low: int, high: int) -> Text[int]:
+    """Return the kind of durations of whole seconds from `low` to `high` seconds."""
+    limits = f"from {units.format_duration(low)} to {units.format_duration(high)}"
+
+    def parse(text: str) -> int:
+        try:
+            length = units.parse_duration(text)
+        except ValueError:
+            raise Bad(hint=f"with its unit: {text}s?" if re.fullmatch(r"[0-9]+", text) else "") from None
+        if length.denominator != 1:
+            raise Bad("a duration of whole seconds")
+        if not low <= length <= high:
+            raise Bad(f"a duration {limits}")
+        return int(length)
+
+    return Text("duration", "a duration such as 30s, 15m, 12h or 7d", parse, units.format_duration)
+
+
+def fractions(low: float, high: float) -> Text[float]:
+    """Return the kind of durations, to the millisecond, from `low` to `high` seconds."""
+
+    def parse(text: str) -> float:
+        length = units.parse_duration(text)
+        if not low <= length <= high:
+            raise Bad(f"a duration from {units.format_duration(low)} to {units.format_duration(high)}")
+        return float(length)
+
+    return Text("duration", "a duration such as 2s or 500ms", parse, units.format_duration)
+
+
+DAY = 86_400
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not text.isprintable() or " " in text:
+        raise Bad
+    if parts.username is not None or parts.password is not None:
+        raise Bad("an address without user and password", "they have keys of their own", shown="a URL with credentials")
+    _ = parts.port  # ValueError where it is no port
+    return text.rstrip("/")
+
+
+URL = Text("URL", "an http:// or https:// address", _url)
+
+
+def _listen(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65_535:
+        raise Bad
+    if bare != "localhost":
+        parse_address(bare)
+    return text
+
+
+LISTEN = Text("host:port", "an address and port such as 127.0.0.1:9105", _listen)
+OFF = "off"
+
+
+def _listen_or_off(text: str) -> str:
+    return OFF if text == OFF else _listen(text)
+
+
+LISTEN_OR_OFF = Text("host:port or `off`", f"{LISTEN.expected}, or off", _listen_or_off)
+
+
+def _mail_address(text: str) -> str:
+    if not re.fullmatch(r"[^@\s;,<>]+@[^@\s;,<>]+", text):
+        raise Bad
+    return text
+
+
+MAIL_ADDRESS = Text("e-mail address", "an e-mail address", _mail_address)
+
+PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
+"""IP protocols with ports, by name."""
+
+
+def _protocol(text: str) -> int:
+    if text in PROTOCOLS:
+        return PROTOCOLS[text]
+    raise Bad
+
+
+PROTOCOL = Text(
+    "protocol", "tcp, udp or sctp", _protocol, lambda number: next(n for n, p in PROTOCOLS.items() if p == number)
+)

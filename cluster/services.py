@@ -1,0 +1,83 @@
+"""Well-known services of AI clusters, by the ports that their servers listen on."""
+
+from cluster.model import Service
+
+TCP, UDP = 6, 17
+_TCP, _UDP, _BOTH = (TCP,), (UDP,), (TCP, UDP)
+
+WELL_KNOWN = (
+    # The ground that everything stands on
+    Service("ssh", (22,), _TCP),
+    Service("dns", (53, 853), _BOTH),
+    Service("dhcp", (67, 68, 547), _UDP),
+    Service("ntp", (123,), _UDP),
+    Service("ptp", (319, 320), _UDP),
+    Service("http", (80, 8080), _TCP),
+    Service("https", (443, 8443), _TCP),
+    Service("quic", (443,), _UDP),
+    Service("kerberos", (88,), _BOTH),
+    Service("ldap", (389, 636), _TCP),
+    Service("vxlan", (4789,), _UDP),
+    Service("bgp", (179,), _TCP),
+    Service("bfd", (3784,), _UDP),
+    # Storage
+    Service("nfs", (111, 2049, 20048), _BOTH),
+    Service("nfs-rdma", (20049,), _BOTH),
+    Service("smb", (445,), _TCP),
+    Service("iscsi", (3260,), _TCP),
+    Service("nvme-of", (4420, 8009), _TCP),
+    Service("lustre", (988,), _TCP),
+    Service("ceph", (3300, 6789, *range(6800, 7301)), _TCP),
+    Service("beegfs", (8003, 8004, 8005, 8006, 8007, 8008), _BOTH),
+    Service("gpfs", (1191,), _TCP),
+    Service("weka", (14000, 14100, 14200, 14300), _BOTH),
+    Service("s3", (9000,), _TCP),
+    Service("rsync", (873,), _TCP),
+    # Training and inference
+    Service("rocev2", (4791,), _UDP),
+    Service("rendezvous", (29400, 29500), _TCP),
+    Service("ray", (6379, 8265, 10001), _TCP),
+    Service("inference-api", (8000, 8001, 8002), _TCP),  # vLLM, Triton
+    Service("grpc", (50051,), _TCP),
+    Service("tensorboard", (6006,), _TCP),
+    Service("jupyter", (8888,), _TCP),
+    # Scheduling
+    Service("slurm", (6817, 6818, 6819, 6820), _TCP),
+    Service("kubernetes", (6443, 10250, 10256), _TCP),
+    Service("etcd", (2379, 2380), _TCP),
+    Service("munge", (904,), _TCP),
+    # Management and watching
+    Service("ipmi", (623,), _UDP),
+    Service("snmp", (161, 162), _UDP),
+    Service("syslog", (514, 6514), _BOTH),
+    Service("netconf", (830,), _TCP),
+    Service("gnmi", (9339, 57400), _TCP),
+    Service("netflow", (2055, 4739, 9995), _UDP),
+    Service("sflow", (6343,), _UDP),
+    Service("prometheus", (9090, 9093, 9100, 9400), _TCP),
+    Service("grafana", (3000,), _TCP),
+    Service("influxdb", (8086,), _TCP),
+    Service("kafka", (9092, 9094), _TCP),
+    Service("postgresql", (5432,), _TCP),
+    Service("mysql", (3306,), _TCP),
+    Service("rdp", (3389,), _TCP),
+    Service("vnc", (5900, 5901), _TCP),
+)
+
+
+def with_well_known(own: tuple[Service, ...]) -> tuple[Service, ...]:
+    """Return the user's services, then the well-known ones less the names and the ports that the user took."""
+    taken = {(protocol, port) for service in own for protocol in service.protocols for port in service.ports}
+    names = {service.name for service in own}
+    rest = [part for service in WELL_KNOWN if service.name not in names for part in _without(service, taken)]
+    return (*own, *rest)
+
+
+def _without(service: Service, taken: set[tuple[int, int]]) -> list[Service]:
+    """Return what is left of a service: one for each set of protocols that some of its ports still have."""
+    left: dict[tuple[int, ...], list[int]] = {}
+    for port in service.ports:
+        free = tuple(protocol for protocol in service.protocols if (protocol, port) not in taken)
+        if free:
+            left.setdefault(free, []).append(port)
+    return [Service(service.name, tuple(ports), protocols) for protocols, ports in left.items()]
