@@ -84,3 +84,15 @@ def influxdb_v2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalInflu
 def fresh_database() -> str:
     """Name of a database that no other test uses; `Store.ensure` creates it."""
     return f"test_{uuid.uuid4().hex[:12]}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What lies in tests/end_to_end runs real daemons for long: `scripts/test --fast` leaves it out."""
+    for item in items:
+        if REPOSITORY / "tests/end_to_end" in item.path.parents:
+            item.add_marker(pytest.mark.end_to_end)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests did not run, also when it is none: a skip that nobody notices hides a missing install."""
+    terminalreporter.write_line(f"skipped: {len(terminalreporter.stats.get('skipped', []))}")

@@ -1,0 +1,45 @@
+"""The locks pin every package exactly, with hashes, and agree with pyproject.toml and with each other."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+) \\$")
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _pins(name: str) -> dict[str, str]:
+    lines = (REPOSITORY / name).read_text(encoding="utf-8").splitlines()
+    return {_canonical(match[1]): match[2] for line in lines if (match := PINNED.match(line))}
+
+
+def _wanted(*, dev: bool) -> list[str]:
+    project: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted: list[str] = project["dependencies"]
+    return wanted + (project["optional-dependencies"]["dev"] if dev else [])
+
+
+@pytest.mark.parametrize(("lock", "dev"), [("requirements.lock", False), ("requirements-dev.lock", True)])
+def test_lock_holds_all_that_pyproject_asks_for(lock: str, dev: bool) -> None:  # noqa: FBT001 - a table's column
+    pins = _pins(lock)
+    missing = [line for line in _wanted(dev=dev) if _canonical(re.split(r"[<>=!~ \[]", line)[0]) not in pins]
+    assert not missing, f"run scripts/lock: {lock} lacks {missing}"
+    assert "setuptools" in pins  # installing ourselves needs it, and must not fetch another
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_every_line_is_a_pin_or_its_hash(lock: str) -> None:
+    for line in (REPOSITORY / lock).read_text(encoding="utf-8").splitlines():
+        assert not line or line.lstrip().startswith(("#", "--hash=sha256:")) or PINNED.match(line), line
+
+
+def test_developers_run_what_users_run() -> None:
+    run, dev = _pins("requirements.lock"), _pins("requirements-dev.lock")
+    assert run.items() <= dev.items()

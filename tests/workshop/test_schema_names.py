@@ -1,0 +1,81 @@
+"""cluster/schema.py is the only home of measurement, tag and field names: no other package spells one."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster import schema
+from dashboards.registry import BOARDS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGES = ("ingest", "enrichment", "analysis", "dashboards", "rules", "delivery", "simulate")
+
+COMMON_WORDS = frozenset(
+    {
+        # Words with other uses: pmacct's columns, cluster.yaml's keys, Grafana's settings, plain English.
+        "active", "address", "age", "bytes", "duration", "event", "expected", "exporter", "flows", "group", "job",
+        "lag", "lower", "new", "node", "nodes", "observed", "packets", "pair", "pipeline", "plane", "proto", "reason",
+        "records", "runs", "sampling", "score", "service", "shard", "skew", "src", "dst", "stage", "state", "total",
+        "traffic", "value", "baseline", "contact", "egress", "violation", "skewed", "first_seen", "last_seen",
+        # Rules name the measures that their texts show.
+        "low_for",
+    }
+)  # fmt: skip
+"""Names that a string may spell without meaning the stored thing; all others belong to the schema alone."""
+
+
+def _stored_names() -> frozenset[str]:
+    names = set(schema.TAG_TEXT)
+    for measurement in schema.MEASUREMENTS:
+        names.add(measurement.name)
+        names.update(measurement.tags)
+        names.update(field.name for field in measurement.fields)
+    return frozenset(names)
+
+
+GUARDED = _stored_names() - COMMON_WORDS
+
+
+def _spelled(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and name of every string of a module that is a guarded name, docstrings and other text aside."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in GUARDED:
+            yield node.lineno, node.value
+
+
+def _panels_of(module: Path) -> frozenset[str]:
+    """Return the names of panels where the module may spell them: ids of places on boards, not of what is stored."""
+    package = module.relative_to(REPOSITORY).parts[0]
+    panels = {panel for board in BOARDS.values() for panel in board.panels}
+    return frozenset(panels) if package in {"dashboards", "rules"} else frozenset()
+
+
+def _modules() -> list[Path]:
+    return sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
+
+
+def test_common_words_are_names_of_the_schema() -> None:
+    """A word that the schema dropped must not stay excused."""
+    assert sorted(COMMON_WORDS - _stored_names()) == []
+
+
+def test_guarded_names_hold_the_unmistakable_ones() -> None:
+    assert {"src_group", "dst_group", "tx_bytes", "rx_bytes", "seen_bytes", "suppressed_bytes", "job_class"} <= GUARDED
+    assert {"off_hours", "peer_group", "unknown_node", "late_bytes"} <= GUARDED
+
+
+def test_a_spelled_name_is_found() -> None:
+    source = 'frame.select("src_group", "bytes")\nquery = f"SELECT sum(x) FROM {table}"\n'
+    assert list(_spelled(source)) == [(1, "src_group")]
+
+
+@pytest.mark.parametrize("module", _modules(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_no_module_spells_a_stored_name(module: Path) -> None:
+    found = [
+        f"{module.relative_to(REPOSITORY)}:{line}: {name!r} (take it from cluster.schema)"
+        for line, name in _spelled(module.read_text(encoding="utf-8"))
+        if name not in _panels_of(module)
+    ]
+    assert not found, "\n" + "\n".join(found)
