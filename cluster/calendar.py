@@ -1,0 +1,80 @@
+"""The site's calendar: which windows begin in off-hours, daylight saving included."""
+
+from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from cluster.model import Site
+
+DAY = 86_400
+THURSDAY = 3
+"""Weekday, from Monday = 0, of the epoch's first day."""
+SATURDAY = 5
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def off_hours_mask(site: Site, window_starts: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which windows begin in the site's off-hours, by the clock on the site's wall at that moment.
+
+    An hour that daylight saving repeats counts both times; one that it skips never comes. Where `start` equals `end`
+    only weekends, if they count, are off-hours.
+
+    Args:
+        site: its time zone and off-hours.
+        window_starts: seconds since the epoch, any order, shape (n,).
+
+    Returns:
+        Shape (n,): True where off-hours.
+    """
+    local = window_starts + _utc_offsets(site.time_zone, window_starts)
+    second = local % DAY
+    hours = site.off_hours
+    begin, end = _second(hours.start), _second(hours.end)
+    after, before = second >= begin, second < end
+    mask: npt.NDArray[np.bool_] = after | before if begin > end else after & before
+    if hours.weekends:
+        mask |= (local // DAY + THURSDAY) % 7 >= SATURDAY
+    return mask
+
+
+def _second(moment: time) -> int:
+    return moment.hour * 3_600 + moment.minute * 60 + moment.second
+
+
+def _utc_offsets(zone: ZoneInfo, moments: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the zone's offset from UTC at each moment, in seconds; the zone is asked about distinct days only."""
+    if moments.size == 0:
+        return np.zeros(0, np.int64)
+    begins: list[int] = []
+    offsets: list[int] = []
+    for day in np.unique(moments // DAY).tolist():
+        first, last = day * DAY, (day + 1) * DAY
+        at_first, at_last = _offset(zone, first), _offset(zone, last)
+        begins.append(first)
+        offsets.append(at_first)
+        if at_first != at_last:
+            begins.append(_transition(zone, first, last))
+            offsets.append(at_last)
+    index = np.searchsorted(np.array(begins, np.int64), moments, side="right") - 1
+    found: npt.NDArray[np.int64] = np.array(offsets, np.int64)[index]
+    return found
+
+
+def _offset(zone: ZoneInfo, moment: int) -> int:
+    offset = (_EPOCH + timedelta(seconds=moment)).astimezone(zone).utcoffset()
+    return 0 if offset is None else int(offset.total_seconds())
+
+
+def _transition(zone: ZoneInfo, before: int, after: int) -> int:
+    """Return the first second with the offset of `after`, which differs from that of `before`."""
+    new = _offset(zone, after)
+    while after - before > 1:
+        middle = (before + after) // 2
+        if _offset(zone, middle) == new:
+            after = middle
+        else:
+            before = middle
+    return after
