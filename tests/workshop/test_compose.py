@@ -1,0 +1,244 @@
+"""docker-compose.yml and docker/, as far as they can be judged without an engine."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.load import load_cluster
+from cluster.model import Secret
+from clusterflow import main
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (REPOSITORY / "docker/Dockerfile").read_text(encoding="utf-8")
+CLUSTER = load_cluster(REPOSITORY / "docker/cluster.yaml")
+
+OURS = [name for name, service in SERVICES.items() if service["image"].startswith("clusterflow/")]
+VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
+
+# What the images' own start scripts and servers read. InfluxDB: influxdata-docker, influxdb/2.7/entrypoint.sh and
+# `influxd --help` (INFLUXD_ + option). Grafana: conf/defaults.ini (GF_SECTION_KEY), and packaging/docker/run.sh, which
+# replaces GF_..._ _FILE by the file's content.
+INFLUXDB_VARIABLES = {
+    "DOCKER_INFLUXDB_INIT_MODE", "DOCKER_INFLUXDB_INIT_USERNAME", "DOCKER_INFLUXDB_INIT_PASSWORD_FILE",
+    "DOCKER_INFLUXDB_INIT_ADMIN_TOKEN_FILE", "DOCKER_INFLUXDB_INIT_ORG", "DOCKER_INFLUXDB_INIT_BUCKET",
+    "DOCKER_INFLUXDB_INIT_RETENTION", "INFLUXD_SQLITE_PATH", "INFLUXD_REPORTING_DISABLED",
+}  # fmt: skip
+GRAFANA_SETTINGS = {
+    "SECURITY_ADMIN_USER", "SECURITY_ADMIN_PASSWORD__FILE", "SECURITY_DISABLE_GRAVATAR", "USERS_ALLOW_SIGN_UP",
+    "AUTH_ANONYMOUS_ENABLED", "AUTH_ANONYMOUS_ORG_ROLE", "DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH", "SERVER_ROOT_URL",
+    "ANALYTICS_REPORTING_ENABLED", "ANALYTICS_CHECK_FOR_UPDATES", "ANALYTICS_CHECK_FOR_PLUGIN_UPDATES",
+    "NEWS_NEWS_FEED_ENABLED", "PLUGINS_PREINSTALL_DISABLED", "PLUGINS_PUBLIC_KEY_RETRIEVAL_DISABLED",
+}  # fmt: skip
+
+each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
+
+
+def _mounts(service: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return source and target of each mount; a source is a volume's name or a path."""
+    mounts = []
+    for mount in service.get("volumes", []):
+        if isinstance(mount, dict):
+            mounts.append((mount["source"], mount["target"]))
+        else:
+            source, target, *_ = mount.split(":")
+            mounts.append((source, target))
+    return mounts
+
+
+def _default(text: str) -> str:
+    """Return what a value is where no variable is set."""
+    return VARIABLE.sub(lambda match: match[2], text)
+
+
+@pytest.mark.skipif(
+    shutil.which("docker") is None
+    or subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode != 0,
+    reason="no docker compose: the file is checked without it",
+)
+def test_compose_accepts_the_file() -> None:
+    subprocess.run(["docker", "compose", "--profile", "demo", "config", "--quiet"], cwd=REPOSITORY, check=True)
+
+
+@each_service
+def test_images_have_one_exact_version(service: dict[str, Any]) -> None:
+    assert re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+", service["image"])
+
+
+@each_service
+def test_containers_are_closed(service: dict[str, Any]) -> None:
+    """No root, no capability, no new privilege, nothing to write to but volumes and a small temporary folder."""
+    user = service["user"].split(":")[0]
+    assert user.isdecimal()
+    assert int(user) > 0
+    assert service["cap_drop"] == ["ALL"]
+    assert "cap_add" not in service
+    assert "privileged" not in service
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["read_only"] is True
+    assert [mount.split(":")[0] for mount in service["tmpfs"]] == ["/" + "tmp"]
+
+
+@each_service
+def test_services_have_a_health_check_and_bounded_logs(service: dict[str, Any]) -> None:
+    check = service["healthcheck"]
+    assert check["test"][0] in {"CMD", "CMD-SHELL"}
+    assert {"interval", "timeout", "retries", "start_period"} <= check.keys()
+    assert service["logging"]["options"]["max-size"]
+    assert service["restart"] == "unless-stopped"
+
+
+@each_service
+def test_dependencies_wait_for_health(service: dict[str, Any]) -> None:
+    for needed, how in service.get("depends_on", {}).items():
+        assert needed in SERVICES
+        assert how == {"condition": "service_healthy"}
+
+
+def test_only_flow_records_come_from_outside() -> None:
+    """UDP from exporters is open to the network; everything with a web page is reached from this host alone."""
+    for name, service in SERVICES.items():
+        for port in service.get("ports", []):
+            assert port.endswith("/udp") or port.startswith("127.0.0.1:"), f"{name}: {port}"
+    assert SERVICES["collector"]["ports"] == [
+        f"{port}:{port}/udp" for port in (CLUSTER.collector.netflow_port, CLUSTER.collector.sflow_port)
+    ]
+
+
+def test_health_check_of_the_collector_looks_at_its_ports() -> None:
+    test = SERVICES["collector"]["healthcheck"]["test"][1]
+    for port in (CLUSTER.collector.netflow_port, CLUSTER.collector.sflow_port):
+        assert f":{port:04X} " in test
+
+
+@each_service
+def test_mounts_exist(service: dict[str, Any]) -> None:
+    targets = [target for _, target in _mounts(service)]
+    assert len(set(targets)) == len(targets)
+    for source, _ in _mounts(service):
+        path = _default(source)
+        if path.startswith("."):
+            assert (REPOSITORY / path).exists(), f"{path} is not in the repository"
+        else:
+            assert source in COMPOSE["volumes"]
+
+
+def test_every_volume_and_secret_is_used() -> None:
+    mounted = {source for service in SERVICES.values() for source, _ in _mounts(service)}
+    assert set(COMPOSE["volumes"]) <= mounted
+    assert set(COMPOSE["secrets"]) == {name for service in SERVICES.values() for name in service.get("secrets", [])}
+
+
+def test_secrets_are_files_that_make_secrets_makes(tmp_path: Path) -> None:
+    subprocess.run(
+        ["bash", str(REPOSITORY / "docker/make-secrets"), str(tmp_path / "secrets")], check=True, capture_output=True
+    )
+    made = {path.name for path in (tmp_path / "secrets").iterdir()}
+    assert {name: secret["file"] for name, secret in COMPOSE["secrets"].items()} == {
+        name: f"./secrets/{name}" for name in made
+    }
+    assert "/secrets/" in (REPOSITORY / ".gitignore").read_text(encoding="utf-8").splitlines()
+
+
+@each_service
+def test_no_secret_stands_in_the_environment(service: dict[str, Any]) -> None:
+    for name, value in service.get("environment", {}).items():
+        if re.search("PASSWORD|TOKEN|SECRET", name):
+            assert name.endswith("_FILE")
+            assert Path(value).parent == Path("/run/secrets")
+            assert Path(value).name in service["secrets"]
+
+
+def test_environment_names_are_those_the_images_read() -> None:
+    assert set(SERVICES["influxdb"]["environment"]) == INFLUXDB_VARIABLES
+    grafana = {name.removeprefix("GF_") for name in SERVICES["grafana"]["environment"] if name.startswith("GF_")}
+    assert grafana == GRAFANA_SETTINGS
+
+
+def test_the_wall_is_open_only_when_asked() -> None:
+    environment = SERVICES["grafana"]["environment"]
+    assert _default(environment["GF_AUTH_ANONYMOUS_ENABLED"]) == "false"
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+
+
+def test_home_board_is_a_generated_one() -> None:
+    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    (provisioning,) = [source for source, target in _mounts(SERVICES["grafana"]) if home.startswith(target)]
+    assert (REPOSITORY / provisioning / Path(home).relative_to("/etc/grafana/provisioning")).is_file()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_commands_are_ours(name: str) -> None:
+    command = SERVICES[name]["command"]
+    assert command[0] in main.commands
+    options = {option for parameter in main.commands[command[0]].params for option in parameter.opts}
+    assert {word for word in command[1:] if word.startswith("-")} <= options
+    check = SERVICES[name]["healthcheck"]["test"]
+    if "clusterflow" in check:
+        assert check[check.index("clusterflow") + 1] in main.commands
+
+
+def test_our_images_are_built_here() -> None:
+    for name in OURS:
+        service = SERVICES[name]
+        assert service["build"]["dockerfile"] == "docker/Dockerfile"
+        assert re.search(rf"^FROM \S+ AS {service['build']['target']}$", DOCKERFILE, re.MULTILINE)
+        assert service["image"].split(":")[0] == f"clusterflow/{service['build']['target']}"
+        assert service["user"] in DOCKERFILE  # the folders that volumes mount on belong to this user
+
+
+def test_spool_and_state_are_volumes_where_cluster_yaml_has_them() -> None:
+    for name in ("collector", "bridge"):
+        mounts = {target: source for source, target in _mounts(SERVICES[name])}
+        assert mounts[CLUSTER.collector.spool] == "spool"
+        assert mounts[CLUSTER.bridge.state] == name
+    assert f"{CLUSTER.bridge.state} {CLUSTER.collector.spool}" in DOCKERFILE
+
+
+def test_cluster_yaml_reaches_the_other_containers() -> None:
+    influxdb = SERVICES["influxdb"]
+    assert CLUSTER.store.url == "http://influxdb:8086"
+    assert CLUSTER.store.org == influxdb["environment"]["DOCKER_INFLUXDB_INIT_ORG"]
+    assert f"{CLUSTER.store.database}/raw" == influxdb["environment"]["DOCKER_INFLUXDB_INIT_BUCKET"]
+    assert CLUSTER.store.token == Secret(file=influxdb["environment"]["DOCKER_INFLUXDB_INIT_ADMIN_TOKEN_FILE"])
+    assert CLUSTER.bridge.metrics_listen == "0.0.0.0:9105"
+    assert SERVICES["bridge"]["ports"] == ["127.0.0.1:9105:9105"]
+
+
+def test_cluster_yaml_describes_the_demo_cluster() -> None:
+    """It differs from the demo's file where containers differ from one machine, and nowhere else."""
+    demo = load_cluster(REPOSITORY / "cluster.yaml")
+    own = {"store", "collector", "bridge"}
+    for name in CLUSTER.__dataclass_fields__:
+        assert name in own or getattr(CLUSTER, name) == getattr(demo, name), name
+    kept = ("window", "lateness", "grace", "named_per_window", "series_budget", "flush", "shard")
+    for name in kept:
+        assert getattr(CLUSTER.bridge, name) == getattr(demo.bridge, name)
+    assert (CLUSTER.store.keep_raw, CLUSTER.store.keep_1m, CLUSTER.store.keep_1h) == (
+        demo.store.keep_raw, demo.store.keep_1m, demo.store.keep_1h,
+    )  # fmt: skip
+
+
+def test_dockerfile_pins_and_steps_down() -> None:
+    stages = re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)
+    names = {name for _, name in stages}
+    assert all(base in names or re.fullmatch(r"\S+:\d+\.\d+\.\d+\S*", base) for base, _ in stages)
+    for text in re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[2:]:
+        users = re.findall(r"^USER (\S+)$", text, re.MULTILINE)
+        assert users[-1] == "10001:10001"
+    assert "--require-hashes" in DOCKERFILE
+
+
+def test_everything_that_the_dockerfile_copies_is_let_in() -> None:
+    ignored = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert ignored[1] == "*"
+    for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert f"!{source}" in ignored
+            assert (REPOSITORY / source).exists()

@@ -1,0 +1,91 @@
+"""The systemd units: what they start exists, systemd accepts them, and they are closed."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cluster.model import BridgeSettings, CollectorSettings
+from clusterflow import main
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+UNITS = sorted((REPOSITORY / "provisioning/systemd").glob("*.service"))
+MOST_EXPOSED = 2.0
+"""systemd's own measure of what a service could reach, from 0 to 10; it calls everything below 2.5 safe."""
+
+each_unit = pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+
+
+def _settings(unit: Path) -> dict[str, list[str]]:
+    """Return every setting of a unit; a name may stand several times."""
+    settings: dict[str, list[str]] = {}
+    for line in unit.read_text(encoding="utf-8").splitlines():
+        if match := re.fullmatch(r"(\w+)=(.*)", line):
+            settings.setdefault(match[1], []).append(match[2])
+    return settings
+
+
+def test_there_is_a_unit_for_each_daemon() -> None:
+    assert [unit.stem for unit in UNITS] == ["clusterflow-analyze", "clusterflow-collect", "clusterflow-ingest"]
+
+
+@each_unit
+def test_unit_starts_one_of_our_commands(unit: Path) -> None:
+    (start,) = _settings(unit)["ExecStart"]
+    program, command, option, path = start.split()
+    assert program == "/opt/clusterflow/bin/clusterflow"
+    assert unit.stem == f"clusterflow-{command}"
+    options = {option for parameter in main.commands[command].params for option in parameter.opts}
+    assert option in options
+    assert path == "/etc/clusterflow/cluster.yaml"
+
+
+@each_unit
+def test_unit_restarts_unless_the_configuration_is_wrong(unit: Path) -> None:
+    settings = _settings(unit)
+    assert settings["Restart"] == ["on-failure"]
+    assert settings["RestartPreventExitStatus"] == ["2"]
+    assert settings["StartLimitIntervalSec"] == ["0"]
+
+
+@each_unit
+def test_unit_can_write_where_the_defaults_point(unit: Path) -> None:
+    settings = _settings(unit)
+    assert f"/var/lib/{settings['StateDirectory'][0]}" == BridgeSettings().state
+    if unit.stem != "clusterflow-analyze":
+        assert settings["ReadWritePaths"] == [CollectorSettings().spool]
+    tmpfiles = (REPOSITORY / "provisioning/systemd/clusterflow.tmpfiles.conf").read_text(encoding="utf-8")
+    assert f"d {CollectorSettings().spool} 0750 clusterflow clusterflow -" in tmpfiles
+
+
+@each_unit
+def test_unit_holds_no_secret(unit: Path) -> None:
+    assert not re.search(r"(?i)(password|token|secret)\w*=", unit.read_text(encoding="utf-8"))
+
+
+@needs_systemd
+@each_unit
+def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
+    installed = tmp_path / unit.name
+    # `verify` wants the program to be there; on the machine of a test it is not.
+    installed.write_text(unit.read_text(encoding="utf-8").replace("/opt/clusterflow/bin/clusterflow", "/bin/true"))
+    result = subprocess.run(
+        ["systemd-analyze", "verify", str(installed)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@needs_systemd
+@each_unit
+def test_unit_is_closed(unit: Path) -> None:
+    result = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED * 10:.0f}", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stdout.splitlines()[-1]
