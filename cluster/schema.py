@@ -37,10 +37,17 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How a measurement's series stay bounded: `tags` become OTHER beyond the K largest per `per` and window."""
+    """How a measurement's series stay bounded: beyond the K largest per `per` and window, rows fold together.
+
+    Attributes:
+        tags: tags that become OTHER when a row is folded.
+        per: tag whose values each have K of their own.
+        unlisted: tags that become OTHER when a row is folded, unless they name a node of the inventory.
+    """
 
     tags: tuple[str, ...]
     per: str
+    unlisted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +176,7 @@ EGRESS = Measurement(
     (BYTES, PACKETS, FLOWS, DURATION),
     "ingest",
     "the largest K per source group and window, under a series budget; the rest is `other`",
-    bound=Bound((DST,), SRC_GROUP),
+    bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
 )
 VIOLATION = Measurement(
     "violation",
@@ -178,7 +185,7 @@ VIOLATION = Measurement(
     (BYTES, FLOWS),
     "ingest",
     "the largest K per source group and window; the rest is `other`",
-    bound=Bound((SRC, DST), SRC_GROUP),
+    bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
 )
 UNKNOWN_NODE = Measurement(
     "unknown_node",

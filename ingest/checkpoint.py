@@ -1,0 +1,137 @@
+"""The bridge's memory on disk: input position and the state of every window, all of one moment or none of it.
+
+Frames are Arrow files named by a generation; a manifest names the files that belong together and is replaced by rename.
+Files that no manifest names are left-overs of a crash and are removed.
+"""
+
+import json
+import os
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from cluster.errors import UserError
+
+VERSION = 1
+"""Format of the checkpoint; another version refuses to read it."""
+
+_MANIFEST = "manifest.json"
+_HOUR = 3600
+
+
+class Checkpoint:
+    """A folder that holds the newest checkpoint.
+
+    Args:
+        folder: made if missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._generation = 0
+        self._files: dict[str, str] = {}
+        self._saved: dict[str, pl.DataFrame] = {}
+        self._kept: dict[str, tuple[int, str]] = {}
+
+    def load(self) -> tuple[dict[str, pl.DataFrame], dict[str, Any]] | None:
+        """Return frames and notes of the newest checkpoint; None if there is none; UserError if damaged."""
+        path = self.folder / _MANIFEST
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            self._sweep()
+            return None
+        except (OSError, ValueError) as error:
+            raise self._damaged(str(error)) from error
+        if manifest.get("version") != VERSION:
+            raise UserError(
+                f"{path}: written by another version (format {manifest.get('version')}, expected {VERSION})",
+                "finish with that version, then move the folder away",
+            )
+        self._generation, self._files = manifest["generation"], manifest["files"]
+        self._kept = {name: (hour, table) for name, (hour, table) in manifest["kept"].items()}
+        try:
+            self._saved = {name: pl.read_ipc(self.folder / file) for name, file in self._files.items()}
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise self._damaged(str(error)) from error
+        self._sweep()
+        return dict(self._saved), manifest["notes"]
+
+    def save(self, frames: dict[str, pl.DataFrame], notes: dict[str, Any]) -> None:
+        """Make this the newest checkpoint. A frame that is the same object as last time is not written again."""
+        self._generation += 1
+        files = {}
+        for name, frame in frames.items():
+            if self._saved.get(name) is frame:
+                files[name] = self._files[name]
+                continue
+            files[name] = f"{name}-{self._generation}.arrow"
+            _write(self.folder / files[name], _arrow(frame))
+        manifest = {
+            "version": VERSION,
+            "generation": self._generation,
+            "files": files,
+            "kept": self._kept,
+            "notes": notes,
+        }
+        scratch = self.folder / f"{_MANIFEST}.new"
+        _write(scratch, json.dumps(manifest).encode())
+        scratch.replace(self.folder / _MANIFEST)
+        _sync_folder(self.folder)
+        self._files, self._saved = files, dict(frames)
+        self._sweep()
+
+    # -- windows that memory has let go, but which an out-of-order backfill may come back to ---------
+
+    def keep(self, table: str, rows: pl.DataFrame, window: str) -> None:
+        """Put rows of evicted windows aside, an hour a file; in force with the next `save`."""
+        for (hour,), part in rows.group_by(pl.col(window) // _HOUR):
+            name = f"kept-{table}-{hour}-{self._generation}.arrow"
+            _write(self.folder / name, _arrow(part))
+            self._kept[name] = (int(str(hour)), table)
+
+    def take_back(self, table: str, windows: pl.Series) -> list[pl.DataFrame]:
+        """Return the rows put aside for the hours of these windows; they are no longer kept from the next `save` on."""
+        hours = set((windows // _HOUR).unique().to_list())
+        names = [name for name, (hour, owner) in self._kept.items() if owner == table and hour in hours]
+        frames = [pl.read_ipc(self.folder / name) for name in names]
+        for name in names:
+            del self._kept[name]
+        return frames
+
+    def _sweep(self) -> None:
+        wanted = {*self._files.values(), *self._kept}
+        for path in self.folder.glob("*.arrow"):
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)
+
+    def _damaged(self, why: str) -> UserError:
+        return UserError(
+            f"{self.folder}: the checkpoint is damaged: {why}",
+            "move the folder away: the bridge then starts anew from the spool files that are still there",
+        )
+
+
+def _arrow(frame: pl.DataFrame) -> bytes:
+    buffer = BytesIO()
+    frame.write_ipc(buffer, compression="lz4")
+    return buffer.getvalue()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

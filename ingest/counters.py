@@ -1,0 +1,68 @@
+"""Running totals of everything that the pipeline did or refused, and its latest readings."""
+
+from collections.abc import Iterable, Mapping
+
+import polars as pl
+
+from cluster import schema
+from cluster.schema import Stage
+from ingest.points import WINDOW
+
+Key = tuple[str, str]
+"""Stage and reason."""
+
+
+class Counters:
+    """Totals only grow and survive a restart through the checkpoint; readings are of now."""
+
+    def __init__(self) -> None:
+        self._totals: dict[Key, float] = {}
+        self._readings: dict[Key, float] = {}
+
+    def add(self, stage: Stage, reason: str, amount: float = 1) -> None:
+        """Add to a total; an amount of 0 makes the total known as 0."""
+        key = (stage.value, reason)
+        self._totals[key] = self._totals.get(key, 0) + amount
+
+    def add_all(self, stage: Stage, amounts: Mapping[str, float]) -> None:
+        """Add to several totals of a stage."""
+        for reason, amount in amounts.items():
+            self.add(stage, reason, amount)
+
+    def read(self, stage: Stage, reason: str, value: float) -> None:
+        """Set a reading."""
+        self._readings[stage.value, reason] = value
+
+    def total(self, stage: Stage, reason: str) -> float:
+        """Return a total; 0 if nothing was added yet."""
+        return self._totals.get((stage.value, reason), 0)
+
+    def totals(self) -> Iterable[tuple[Key, float]]:
+        """Return all totals in order of their names."""
+        return sorted(self._totals.items())
+
+    def readings(self) -> Iterable[tuple[Key, float]]:
+        """Return all readings in order of their names."""
+        return sorted(self._readings.items())
+
+    def points(self, window: int, shard: str) -> pl.DataFrame:
+        """Return totals and readings as rows of the `pipeline` measurement at this window."""
+        rows: list[tuple[object, ...]] = [(window, *key, shard, value, None) for key, value in self.totals()]
+        rows += [(window, *key, shard, None, value) for key, value in self.readings()]
+        columns = {
+            WINDOW: pl.Int64,
+            schema.STAGE: pl.String,
+            schema.REASON: pl.String,
+            schema.SHARD: pl.String,
+            schema.TOTAL.name: pl.Float64,
+            schema.VALUE.name: pl.Float64,
+        }
+        return pl.DataFrame(rows, schema=columns, orient="row")
+
+    def dump(self) -> list[tuple[str, str, float]]:
+        """Return the totals for the checkpoint."""
+        return [(stage, reason, value) for (stage, reason), value in self.totals()]
+
+    def load(self, rows: Iterable[tuple[str, str, float]]) -> None:
+        """Take the totals of a checkpoint."""
+        self._totals = {(stage, reason): value for stage, reason, value in rows}

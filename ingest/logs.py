@@ -1,0 +1,41 @@
+"""Log lines on stderr: ``key=value`` in lower case, or JSON; one line a batch, repeated trouble once a minute."""
+
+import json
+import sys
+import time
+from datetime import UTC, datetime
+
+_QUIET_SECONDS = 60.0
+
+
+class Log:
+    """Writes log lines.
+
+    Args:
+        as_json: one JSON object a line instead of ``key=value``.
+    """
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self._as_json = as_json
+        self._last: dict[str, float] = {}
+
+    def line(self, event: str, **values: object) -> None:
+        """Write one line: the time, the event, then its values."""
+        stamp = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        if self._as_json:
+            text = json.dumps({"time": stamp, "event": event, **values}, default=str)
+        else:
+            text = " ".join([f"time={stamp}", f"event={event}", *(f"{key}={_plain(v)}" for key, v in values.items())])
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the log
+
+    def sparse(self, event: str, **values: object) -> None:
+        """Write the line unless the same event was written within the last minute."""
+        now = time.monotonic()
+        if now - self._last.get(event, -_QUIET_SECONDS) >= _QUIET_SECONDS:
+            self._last[event] = now
+            self.line(event, **values)
+
+
+def _plain(value: object) -> str:
+    text = f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return json.dumps(text) if any(character in text for character in ' "=\n') else text

@@ -1,0 +1,217 @@
+"""Records as pmacct printed them to flows with names, one clock, and counters that say how much really went by."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from cluster.model import BridgeSettings, Cluster
+from ingest import records
+from ingest.classify import NO_PLANE, PLANES, AddressBook
+from ingest.exporters import AUTO_RATE, ExporterBook
+from ingest.services import ServiceBook, protocol_names
+from ingest.windows import MAX_SPAN_MS
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_NO_PROTOCOL = 256
+_PORTS = 1 << 16
+
+
+class Clock(StrEnum):
+    """Which time of a record to believe."""
+
+    LIVE = "live"
+    """A record's time must be near its arrival, or its arrival is used."""
+    BACKFILL = "backfill"
+    """A record's own time, however old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """Normalised flow records: equally long arrays; codes index the books.
+
+    Attributes:
+        exporter: exporter number.
+        src, dst: address numbers.
+        protocol: IP protocol number; 256 if none was printed.
+        service: service code.
+        dst_opened: whether the destination opened the conversation.
+        plane: plane code, always one of PLANES.
+        counts: False where another exporter counts the same flow.
+        start, end: epoch ms, start <= end.
+        bytes, packets: scaled by sampling. flows: records that pmacct merged into this one.
+        unknown_rate, zero, skewed: what was wrong with it.
+        lag: arrival less end, ms; 0 where the arrival is not known.
+        rate: sampling factor applied.
+    """
+
+    exporter: Ints
+    src: Ints
+    dst: Ints
+    protocol: Ints
+    service: npt.NDArray[np.uint16]
+    dst_opened: Flags
+    plane: npt.NDArray[np.uint8]
+    counts: Flags
+    start: Ints
+    end: Ints
+    bytes: Ints
+    packets: Ints
+    flows: Ints
+    unknown_rate: Flags
+    zero: Flags
+    skewed: Flags
+    lag: Ints
+    rate: Ints
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+class Normaliser:
+    """Holds the books of one cluster and turns record frames into flows.
+
+    Args:
+        cluster: the cluster.
+        clock: whether records are from now or from the past.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self.addresses = AddressBook(cluster)
+        self.exporters = ExporterBook(cluster, self.addresses.groups)
+        self.services = ServiceBook(cluster.services)
+        self.protocols = protocol_names()
+        self._settings: BridgeSettings = cluster.bridge
+        self._clock = clock
+
+    def normalise(self, frame: pl.DataFrame, now_ms: int) -> tuple[Flows, pl.DataFrame]:
+        """Return the flows of a record frame (RECORD_SCHEMA), and the records refused, with a ``reason`` column.
+
+        Args:
+            frame: records as read.
+            now_ms: wall clock, for records without an arrival time.
+        """
+        src, dst = self.addresses.number(frame.get_column(records.SRC), frame.get_column(records.DST))
+        refused = []
+        bad = src.is_null() | dst.is_null()
+        if bad.any():
+            refused.append(frame.filter(bad).with_columns(reason=pl.lit(records.Reason.BAD_ADDRESS.value)))
+            frame, src, dst = frame.filter(~bad), src.filter(~bad), dst.filter(~bad)
+
+        exporter = self.exporters.number(frame.get_column(records.EXPORTER))
+        rate, unknown_rate = self._rates(exporter, _column(frame, records.SAMPLING_RATE))
+        packets, volume = _column(frame, records.PACKETS), _column(frame, records.BYTES)
+        overhead = self.exporters.overheads[exporter]
+        if overhead.any():
+            volume = np.maximum(volume - overhead * packets, 0)
+        too_large = (volume > records.MAX_COUNTER // rate) | (packets > records.MAX_COUNTER // rate)
+        if too_large.any():
+            keep = pl.Series(~too_large)
+            reason = pl.lit(records.Reason.COUNTER_OUT_OF_RANGE.value)
+            refused.append(frame.filter(~keep).with_columns(reason=reason))
+            frame, src, dst = frame.filter(keep), src.filter(keep), dst.filter(keep)
+            kept = ~too_large
+            exporter, rate, unknown_rate = exporter[kept], rate[kept], unknown_rate[kept]
+            packets, volume = packets[kept], volume[kept]
+
+        numbers = src.to_numpy().astype(np.int64), dst.to_numpy().astype(np.int64)
+        flows = self._flows(
+            frame,
+            exporter=exporter,
+            addresses=numbers,
+            counters=(volume * rate, packets * rate),
+            rate=rate,
+            unknown_rate=unknown_rate,
+            now_ms=now_ms,
+        )
+        return flows, pl.concat(refused) if refused else pl.DataFrame()
+
+    def _flows(
+        self,
+        frame: pl.DataFrame,
+        *,
+        exporter: Ints,
+        addresses: tuple[Ints, Ints],
+        counters: tuple[Ints, Ints],
+        rate: Ints,
+        unknown_rate: Flags,
+        now_ms: int,
+    ) -> Flows:
+        src, dst = addresses
+        book = self.addresses
+        interface = self.exporters.interfaces(exporter, frame.get_column(records.IFACE_IN))
+        src_group, dst_group = book.group_codes[src], book.group_codes[dst]
+        counts = self.exporters.interface_counts[interface] & self.exporters.authority[exporter, src_group, dst_group]
+        plane = self.exporters.interface_planes[interface]
+        for fallback in (book.plane_codes[src], book.plane_codes[dst]):
+            plane = np.where(plane == NO_PLANE, fallback, plane)
+        plane = np.where(plane == NO_PLANE, np.uint8(len(PLANES) - 1), plane)
+
+        protocol = frame.get_column(records.PROTOCOL).fill_null(_NO_PROTOCOL).to_numpy().astype(np.int64)
+        protocol = np.where((protocol < 0) | (protocol > _NO_PROTOCOL), _NO_PROTOCOL, protocol)
+        ports = [_column(frame, name) & (_PORTS - 1) for name in (records.SRC_PORT, records.DST_PORT)]
+        service, dst_opened = self.services.resolve(protocol, *ports)
+        start, end, lag, skewed = self._times(frame, now_ms)
+        volume, packets = counters
+        return Flows(
+            exporter=exporter,
+            src=src,
+            dst=dst,
+            protocol=protocol,
+            service=service,
+            dst_opened=dst_opened,
+            plane=plane.astype(np.uint8),
+            counts=counts,
+            start=start,
+            end=end,
+            bytes=volume,
+            packets=packets,
+            flows=_column(frame, records.FLOWS),
+            unknown_rate=unknown_rate,
+            zero=(volume == 0) & (packets == 0),
+            skewed=skewed,
+            lag=lag,
+            rate=rate,
+        )
+
+    def _rates(self, exporter: Ints, printed: Ints) -> tuple[Ints, Flags]:
+        """Return the factor of each record, and whether it is a guess: 1, because nobody told."""
+        configured = self.exporters.rates[exporter]
+        automatic = configured == AUTO_RATE
+        factor = np.where(automatic, np.maximum(printed, 1), configured)
+        return factor, automatic & (printed <= 0)
+
+    def _times(self, frame: pl.DataFrame, now_ms: int) -> tuple[Ints, Ints, Ints, Flags]:
+        """Return start, end and lag in epoch ms, and which records' clocks were not believed."""
+        has_arrival = frame.get_column(records.ARRIVAL).is_not_null().to_numpy()
+        times = frame.select(
+            pl.coalesce(records.START, records.END, records.ARRIVAL, pl.lit(now_ms)).alias(records.START),
+            # A missing end makes a point sample at the start.
+            pl.coalesce(records.END, records.START, records.ARRIVAL, pl.lit(now_ms)).alias(records.END),
+            pl.coalesce(records.ARRIVAL, pl.lit(now_ms)).alias(records.ARRIVAL),
+        )
+        start, end, arrival = (times.get_column(name).to_numpy() for name in times.columns)
+        end = np.maximum(start, end)
+        broken_start = end - start > MAX_SPAN_MS
+        start = np.where(broken_start, end, start)
+        skewed = broken_start
+        lag = np.where(has_arrival, arrival - end, 0)
+        if self._clock is Clock.LIVE:
+            ahead = end > arrival + self._settings.future_skew * 1000
+            behind = has_arrival & (end < arrival - self._settings.past_skew * 1000)
+            wrong = ahead | behind
+            if wrong.any():
+                # The exporter's clock is off, but the length of the flow is still right.
+                length = np.minimum(end - start, self._settings.past_skew * 1000)
+                end = np.where(wrong, arrival, end)
+                start = np.where(wrong, arrival - length, start)
+                skewed = skewed | wrong
+        return start, end, lag, skewed
+
+
+def _column(frame: pl.DataFrame, name: str) -> Ints:
+    return frame.get_column(name).fill_null(0).to_numpy().astype(np.int64, copy=False)

@@ -1,0 +1,101 @@
+"""Points into the store, whatever it takes: retries with backoff and jitter; refusals counted, never in the way."""
+
+import random
+import threading
+from collections.abc import Callable
+
+import polars as pl
+
+from cluster import schema
+from cluster.errors import ClusterflowError, StoreError
+from cluster.model import Retention
+from cluster.schema import Measurement, Stage
+from ingest.counters import Counters
+from ingest.logs import Log
+from ingest.points import batches
+from ingest.store import PartialWriteError, Store, StoreUnavailableError
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 30.0
+
+
+class StoppedError(ClusterflowError):
+    """The bridge was asked to stop while the store was away. Nothing is lost: the checkpoint has it all."""
+
+
+class Writer:
+    """Writes frames of points.
+
+    Args:
+        store: where to.
+        retentions: made again if the store has forgotten them.
+        shard: value of the shard tag.
+        counters: points written, refused, retries.
+        stop: ends waiting for a store that is away.
+        log: where trouble is told.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        retentions: tuple[Retention, ...],
+        *,
+        shard: str,
+        counters: Counters,
+        stop: threading.Event,
+        log: Log,
+    ) -> None:
+        self._store = store
+        self._retentions = retentions
+        self._shard = pl.lit(shard).alias(schema.SHARD)
+        self._counters = counters
+        self._stop = stop
+        self._log = log
+
+    def write(self, measurement: Measurement, frame: pl.DataFrame, retention: str) -> int:
+        """Write a frame's points into a retention; wait as long as the store is away. Returns how many were sent.
+
+        Raises:
+            StoppedError: the stop event was set while waiting.
+        """
+        if schema.SHARD in measurement.tags and schema.SHARD not in frame.columns:
+            frame = frame.with_columns(self._shard)
+        sent = 0
+        for lines, count in batches(measurement, frame):
+            self._insist(lines, count, retention)
+            sent += count
+        return sent
+
+    def prepare(self) -> None:
+        """Make the retentions; wait as long as the store is away."""
+        self._patiently(lambda: self._store.ensure(self._retentions))
+
+    def _insist(self, lines: bytes, count: int, retention: str) -> None:
+        try:
+            self._patiently(lambda: self._store.write(lines, retention))
+        except PartialWriteError as error:
+            self._counters.add(Stage.WRITE, "points_refused", error.dropped)
+            self._log.sparse("points_refused", dropped=error.dropped, why=error.message)
+            count -= error.dropped
+        except StoreError as error:
+            if "not found" not in error.message:
+                raise
+            # Somebody dropped the database under us.
+            self.prepare()
+            self._patiently(lambda: self._store.write(lines, retention))
+        self._counters.add(Stage.WRITE, "points", count)
+        self._counters.add(Stage.WRITE, "bytes", len(lines))
+
+    def _patiently(self, attempt: Callable[[], None]) -> None:
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                attempt()
+            except StoreUnavailableError as error:
+                self._counters.add(Stage.WRITE, "retries")
+                self._log.sparse("store_away", why=error.message, retry_seconds=wait)
+                # Jitter, so that several bridges do not come back in step.
+                if self._stop.wait(wait * random.uniform(0.5, 1.5)):  # noqa: S311 - not a secret
+                    raise StoppedError("stopped while the store was away; the checkpoint has everything") from error
+                wait = min(wait * 2, _LONGEST_WAIT)
+            else:
+                return
