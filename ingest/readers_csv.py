@@ -12,15 +12,15 @@ import polars as pl
 from ingest import records
 from ingest.readers_format import Format, header_text, headers_in, is_header, is_marker
 from ingest.readers_values import (
-    COUNTERS,
     REQUIRED,
     TEXTS,
     TIMES,
     finish,
     from_text,
-    in_range,
+    is_any_outside,
+    is_outside,
+    lines_of,
     protocol,
-    seconds_as_ms,
     time,
 )
 from ingest.records import Parsed, Reason
@@ -36,23 +36,22 @@ def read_csv(raw: bytes, fmt: Format) -> Parsed:
         raw: whole lines; the last one may lack its newline. Headers may stand anywhere, and hold from there on.
         fmt: the format in force before the chunk.
     """
-    body, fmt = _after_preamble(raw, fmt)
-    frame = _read_clean(body, fmt)
+    frame = _read_clean(raw, *_after_preamble(raw, fmt))
     if frame is not None:
         return Parsed(frame)
     parts = []
     position = 0
-    for start, end in [*headers_in(body), (len(body), len(body))]:
-        parts.append(_read_segment(body[position:start], fmt))
+    for start, end in [*headers_in(raw), (len(raw), len(raw))]:
+        parts.append(_read_segment(raw[position:start], fmt))
         if end > start:
-            fmt = replace(fmt, header=header_text(body[start:end]))
+            fmt = replace(fmt, header=header_text(raw[start:end]))
         position = end
     return Parsed(pl.concat([part.frame for part in parts]), pl.concat([part.dead for part in parts]))
 
 
-def _after_preamble(raw: bytes, fmt: Format) -> tuple[bytes, Format]:
-    """Return the text after the markers and headers that it begins with, and the format that they leave in force."""
-    position = 0
+def _after_preamble(raw: bytes, fmt: Format) -> tuple[Format, int, int]:
+    """Return what holds after the markers and headers at the front: the format, the offset, the number of lines."""
+    position = lines = 0
     while position < len(raw):
         newline = raw.find(b"\n", position)
         end = len(raw) if newline < 0 else newline + 1
@@ -62,7 +61,8 @@ def _after_preamble(raw: bytes, fmt: Format) -> tuple[bytes, Format]:
         elif not is_marker(line):
             break
         position = end
-    return raw[position:] if position else raw, fmt
+        lines += 1
+    return fmt, position, lines
 
 
 def _read_segment(raw: bytes, fmt: Format) -> Parsed:
@@ -80,52 +80,79 @@ def _layout(fmt: Format) -> tuple[str, ...]:
     return tuple(name or f"_{i}" for i, name in enumerate(fmt.columns))
 
 
-def _read_clean(raw: bytes, fmt: Format) -> pl.DataFrame | None:
-    """Return the records if every line is a good one or a marker; None if anything at all is unexpected."""
-    if not raw:
+def _read_clean(raw: bytes, fmt: Format, offset: int = 0, skip: int = 0) -> pl.DataFrame | None:
+    """Return the records if every line is a good one or a marker; None if anything at all is unexpected.
+
+    Args:
+        raw: the text.
+        fmt: its format.
+        offset: where the records begin.
+        skip: lines before `offset`.
+    """
+    if offset == len(raw):
         return records.empty_records()
+    frame = _parse(raw, fmt, _first_record(raw, offset), skip=skip)
+    if frame is None:
+        return None
+    # Rows and markers must add up to lines: polars says nothing of a comment that it skips.
+    lines = raw.count(b"\n", offset) + (not raw.endswith(b"\n"))
+    has_all = frame.height + _markers(raw, offset, lines - frame.height) == lines
+    if not has_all or sum(frame.null_count().row(0)):
+        return None
+    frame, is_bad = _from_words(frame, fmt.time_zone)
+    numbers = [name for name, dtype in frame.schema.items() if dtype != pl.String() and name not in is_bad]
+    is_odd = frame.select(pl.any_horizontal(map(is_any_outside, numbers)).fill_null(False)).item()
+    return None if is_odd or any(bad.any() for bad in is_bad.values()) else finish(frame)
+
+
+def _parse(raw: bytes, fmt: Format, sample: str, *, skip: int = 0, ignore_errors: bool = False) -> pl.DataFrame | None:
+    """Return the wanted columns, times and protocol as numbers or words as in the sample record.
+
+    Args:
+        raw: the text.
+        fmt: its format.
+        sample: one of its records.
+        skip: lines to leave out at the front.
+        ignore_errors: whether an unreadable value is null; otherwise the answer is None.
+    """
     names = _layout(fmt)
     if not set(REQUIRED) <= set(names) or len(fmt.separator) != 1:
         return None
-    schema = _clean_schema(names, _first_record(raw).split(fmt.separator))
-    wanted = [i for i, name in enumerate(names) if not name.startswith("_")]
     try:
-        frame = pl.read_csv(
+        return pl.read_csv(
             raw,
             has_header=False,
             separator=fmt.separator,
             quote_char=None,
             comment_prefix=_MARKER_PREFIX,
-            schema=schema,
-            columns=wanted if len(wanted) < len(names) else None,
+            skip_lines=skip,
+            schema=_clean_schema(names, sample.split(fmt.separator)),
+            columns=_wanted(names),
+            ignore_errors=ignore_errors,
         )
     except pl.exceptions.PolarsError:
         return None
-    # Rows and markers must add up to lines: polars says nothing of a comment or a blank line that it skips.
-    lines = raw.count(b"\n") + (not raw.endswith(b"\n"))
-    if frame.height + _markers(raw, lines - frame.height) != lines:
-        return None
-    if frame.height and not _is_clean(frame):
-        return None
-    converted = []
-    for name in frame.columns:
-        if schema[name] == pl.String() and name in TIMES:
-            converted.append((name, time(name, fmt.time_zone)))
-        elif schema[name] == pl.String() and name == records.PROTOCOL:
-            converted.append((name, protocol(name)))
-    if converted:
-        if frame.select(pl.any_horizontal(value.is_bad.any() for _, value in converted)).item():
-            return None
-        frame = frame.with_columns(value.value.alias(name) for name, value in converted)
-    frame = frame.with_columns(
-        seconds_as_ms(pl.col(name)).alias(name) for name in TIMES if schema.get(name) == pl.Float64()
-    )
-    return finish(frame)
 
 
-def _first_record(raw: bytes) -> str:
-    """Return the first line that is no marker."""
-    position = 0
+def _wanted(names: tuple[str, ...]) -> list[int]:
+    """Return the positions of the columns that fill record columns."""
+    return [i for i, name in enumerate(names) if not name.startswith("_")]
+
+
+def _from_words(frame: pl.DataFrame, time_zone: str) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
+    """Return the frame with dates and protocol names as numbers, and for each such column what was unreadable."""
+    values = {}
+    for name, dtype in frame.schema.items():
+        if dtype == pl.String() and name in TIMES:
+            values[name] = time(frame.get_column(name), time_zone)
+        elif dtype == pl.String() and name == records.PROTOCOL:
+            values[name] = protocol(frame.get_column(name))
+    typed = frame.with_columns(value.value.alias(name) for name, value in values.items())
+    return typed, {name: value.is_bad for name, value in values.items()}
+
+
+def _first_record(raw: bytes, position: int = 0) -> str:
+    """Return the first line from `position` on that is no marker."""
     while True:
         newline = raw.find(b"\n", position)
         line = raw[position : newline if newline >= 0 else len(raw)]
@@ -151,15 +178,16 @@ def _clean_schema(names: tuple[str, ...], sample: list[str]) -> dict[str, pl.Dat
     return schema
 
 
-def _markers(raw: bytes, expected: int) -> int:
+def _markers(raw: bytes, offset: int, expected: int) -> int:
     """Return how many markers the text holds, by their parentheses, which no good record has; -1 if there are others.
 
     Args:
         raw: the text.
+        offset: where to begin.
         expected: stop counting beyond this many.
     """
     count = 0
-    position = raw.find(b"(")
+    position = raw.find(b"(", offset)
     while position >= 0 and count <= expected:
         start = raw.rfind(b"\n", 0, position) + 1
         newline = raw.find(b"\n", position)
@@ -171,46 +199,53 @@ def _markers(raw: bytes, expected: int) -> int:
     return count
 
 
-def _is_clean(frame: pl.DataFrame) -> bool:
-    """Whether no value is missing or out of range."""
-    if sum(frame.null_count().row(0)):
-        return False
-    checks = []
-    for name, dtype in frame.schema.items():
-        if dtype.is_integer():
-            checks.append(in_range(name))
-        elif dtype == pl.Float64():
-            # Missing times are zeros here; nan is larger than every number.
-            checks.append((pl.col(name).min() >= 0) & (pl.col(name).max() < 253_402_300_800.0))
-    return bool(frame.select(pl.all_horizontal(checks)).item())
-
-
 # -- the tolerant path ---------------------------------------------------------------------------------
 
 
 def _read_any(raw: bytes, fmt: Format) -> Parsed:
     """Return what can be read of text under one header, row by row."""
-    text = raw.decode("utf-8", "backslashreplace")
-    lines = (
-        pl.select(pl.lit(text, pl.String()).str.split("\n").explode().alias("line"))
-        .with_columns(pl.col("line").str.strip_chars_end("\r"))
-        .filter((pl.col("line") != "") & pl.col("line").str.contains(_MARKER).not_())
-    )
     names = _layout(fmt)
     separator = fmt.separator
+    lines = lines_of(raw).filter(pl.col("line").str.contains(_MARKER).not_())
     has_shape = pl.col("line").str.count_matches(separator, literal=True) == len(names) - 1
     odd = lines.filter(has_shape.not_())
     shaped = lines.filter(has_shape)
     wrong = Reason.WRONG_FIELD_COUNT if fmt.header else Reason.NO_HEADER
     dead = [odd.with_columns(pl.lit(wrong.value).alias("reason"))]
-    frame = records.empty_records()
-    if shaped.height:
-        fields = shaped.select(
-            pl.col("line").str.split_exact(separator, len(names) - 1).struct.rename_fields(list(names)).alias("fields")
-        ).unnest("fields")
-        wanted = fields.select(name for name in names if not name.startswith("_"))
-        every, why = from_text(wanted, fmt.time_zone)
-        is_good = why.is_null()
-        frame = every.filter(is_good)
-        dead.append(shaped.with_columns(why.alias("reason")).filter(~is_good))
+    if not shaped.height:
+        return Parsed(dead=dead[0])
+    typed, is_doubtful = _typed(shaped.get_column("line"), fmt)
+    doubtful = shaped.filter(is_doubtful)
+    fields = doubtful.select(
+        pl.col("line").str.split_exact(separator, len(names) - 1).struct.rename_fields(list(names)).alias("fields")
+    ).unnest("fields")
+    judged, why = from_text(fields.select(names[i] for i in _wanted(names)), fmt.time_zone)
+    dead.append(doubtful.with_columns(why.alias("reason")).filter(why.is_not_null()))
+    place = pl.int_range(pl.len()).alias("place")
+    places = pl.select(pl.arg_where(is_doubtful)).to_series()
+    frame = (
+        pl.concat(
+            [
+                typed.with_columns(place).filter(~is_doubtful),
+                judged.with_columns(places.cast(pl.Int64).alias("place")).filter(why.is_null()),
+            ]
+        )
+        .sort("place")
+        .drop("place")
+    )
     return Parsed(frame, pl.concat(dead))
+
+
+def _typed(lines: pl.Series, fmt: Format) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the record frame of lines with the right number of fields, and which of its rows need a second look."""
+    raw = lines.str.join("\n").item().encode()
+    frame = _parse(raw, fmt, lines[0], ignore_errors=True)
+    if frame is None or frame.height != len(lines):
+        nothing = records.empty_records().clear(len(lines))
+        return nothing, pl.repeat(True, len(lines), dtype=pl.Boolean, eager=True)
+    doubts = [pl.col(name).is_null() for name in frame.columns]
+    frame, is_bad = _from_words(frame, fmt.time_zone)
+    doubts += [pl.lit(bad) for bad in is_bad.values()]
+    doubts += [is_outside(name) for name, dtype in frame.schema.items() if dtype != pl.String() and name not in is_bad]
+    is_doubtful = frame.select(pl.any_horizontal(doubts).fill_null(True).alias("doubt")).to_series()
+    return finish(frame), is_doubtful

@@ -119,7 +119,7 @@ def is_header(line: bytes) -> bool:
         return False
     text = line.strip().decode("utf-8", "replace")
     first = _TITLE.match(text)
-    return first is not None and _REQUIRED_TITLES <= set(text.split(text[first.end() : first.end() + 1] or None))
+    return first is not None and set(text.split(text[first.end() : first.end() + 1] or None)) >= _REQUIRED_TITLES
 
 
 def header_text(line: bytes) -> str:

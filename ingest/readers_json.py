@@ -1,7 +1,7 @@
 """Read the JSON lines of pmacct's print plugin.
 
 A chunk of good records is parsed by polars straight into typed columns. If a value is not of its type, all values are
-read as text and each row is judged by itself; if a line is no JSON, the lines are halved until the odd ones stand alone.
+read as text and each row is judged by itself. If a line is no JSON, the lines are halved until the odd ones stand alone.
 """
 
 import json
@@ -10,7 +10,18 @@ import polars as pl
 
 from ingest import records
 from ingest.readers_format import BUCKET_KEY, JSON_KEYS, Format
-from ingest.readers_values import REQUIRED, TEXTS, TIMES, finish, from_text, in_range, integer, protocol, time
+from ingest.readers_values import (
+    REQUIRED,
+    TEXTS,
+    TIMES,
+    finish,
+    from_text,
+    integer,
+    is_any_outside,
+    lines_of,
+    protocol,
+    time,
+)
 from ingest.records import Parsed, Reason
 
 _EVENT = "event_type"
@@ -60,29 +71,25 @@ def _read_clean(raw: bytes, fmt: Format) -> pl.DataFrame | None:
     frame = _named(frame.filter(_is_marker().not_()))
     if not frame.height:
         return records.empty_records()
-    values = {name: time(name, fmt.time_zone) for name in TIMES}
-    values[records.PROTOCOL] = protocol(records.PROTOCOL)
-    values[records.TCP_FLAGS] = integer(records.TCP_FLAGS, 0, 65535)
-    numbers = [name for name in frame.columns if name not in _TEXT_NAMES]
+    values = {name: time(frame.get_column(name), fmt.time_zone) for name in TIMES}
+    values[records.PROTOCOL] = protocol(frame.get_column(records.PROTOCOL))
+    values[records.TCP_FLAGS] = integer(frame.get_column(records.TCP_FLAGS), 0, 65535)
     doubts = [
-        *(value.is_bad.any() for value in values.values()),
         *((pl.col(name) == "").any() for name in TEXTS),
         *(pl.col(name).is_null().any() for name in REQUIRED),
-        *(in_range(name).not_() for name in numbers),
+        *(is_any_outside(name) for name in frame.columns if name not in _TEXT_NAMES),
     ]
-    if frame.select(pl.any_horizontal(doubt.fill_null(False) for doubt in doubts)).item():
+    if (
+        any(value.is_bad.any() for value in values.values())
+        or frame.select(pl.any_horizontal(doubt.fill_null(False) for doubt in doubts)).item()
+    ):
         return None
     return finish(frame.with_columns(value.value.alias(name) for name, value in values.items()))
 
 
 def _read_any(raw: bytes, fmt: Format) -> Parsed:
     """Return what can be read, line by line."""
-    text = raw.decode("utf-8", "backslashreplace")
-    lines = (
-        pl.select(pl.lit(text, pl.String()).str.split("\n").explode().alias("line"))
-        .with_columns(pl.col("line").str.strip_chars())
-        .filter(pl.col("line") != "")
-    )
+    lines = lines_of(raw).with_columns(pl.col("line").str.strip_chars()).filter(pl.col("line") != "")
     size = pl.col("line").str.len_bytes()
     is_object = pl.col("line").str.starts_with("{") & pl.col("line").str.ends_with("}")
     # A parser goes as deep as a line nests: what is too long to be a record is not tried.
