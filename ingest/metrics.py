@@ -1,0 +1,91 @@
+"""``/metrics`` for Prometheus and ``/healthz`` for whoever restarts us, on an address of the user's choice."""
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cluster.errors import UserError
+from ingest.counters import Counters
+
+Health = Callable[[], str]
+"""Returns why the process is not well; empty if it is."""
+
+
+class _CountersCollector(Collector):
+    """Shows the pipeline's counters as they are at the moment of the scrape."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+
+    def collect(self) -> Iterator[Metric]:
+        totals = CounterMetricFamily("clusterflow_pipeline", "Running totals.", labels=["stage", "reason"])
+        for (stage, reason), value in self._counters.totals():
+            totals.add_metric([stage, reason], value)
+        yield totals
+        readings = GaugeMetricFamily("clusterflow_pipeline_value", "Latest readings.", labels=["stage", "reason"])
+        for (stage, reason), value in self._counters.readings():
+            readings.add_metric([stage, reason], value)
+        yield readings
+
+
+class MetricsServer:
+    """An HTTP server in a thread of its own.
+
+    Args:
+        listen: ``host:port``; port 0 takes a free one.
+        counters: what to show.
+        health: asked at every ``/healthz``: 200 ``ok`` or 503 with its words.
+    """
+
+    def __init__(self, listen: str, counters: Counters, health: Health) -> None:
+        host, _, port = listen.rpartition(":")
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_CountersCollector(counters))
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                if path == "/metrics":
+                    self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+                elif path == "/healthz":
+                    trouble = health()
+                    self._answer(503 if trouble else 200, (trouble or "ok").encode() + b"\n", "text/plain")
+                else:
+                    self._answer(404, b"try /metrics or /healthz\n", "text/plain")
+
+            def _answer(self, status: int, body: bytes, content_type: str) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", content_type)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+                """Stay silent: a scrape every few seconds is no news."""
+
+        try:
+            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
+        except (OSError, ValueError, OverflowError) as error:
+            raise UserError(
+                f"bridge.metrics_listen: {listen}: cannot listen there: {error}", "choose another host:port, or null"
+            ) from error
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port in use."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering and free the port."""
+        self._server.shutdown()
+        self._server.server_close()

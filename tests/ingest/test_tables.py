@@ -1,0 +1,160 @@
+"""What a table has handed out so far, written over each other as InfluxDB does, always sums to what went in."""
+
+from collections.abc import Sequence
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster import schema
+from ingest.aggregate import FIRST, LAST
+from ingest.points import WINDOW
+from ingest.tables import NAMED, WindowTable
+
+Row = tuple[int, str, str, int]
+"""Window, source, destination, bytes."""
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 10, 20]),
+        st.sampled_from(["gpu-1", "gpu-2", "10.9.9.9"]),
+        st.sampled_from([f"203.0.113.{n}" for n in range(9)]),
+        st.integers(0, 1000),
+    ),
+    max_size=25,
+)
+
+
+def egress_table(named: int = 2, budget: int = 1000) -> WindowTable:
+    return WindowTable(schema.EGRESS, listed=["gpu-1", "gpu-2"], named=named, budget=budget, keep=7 * 86_400)
+
+
+def partial(rows: Sequence[Row]) -> pl.DataFrame:
+    frame = pl.DataFrame(
+        rows, schema={WINDOW: pl.Int64, schema.SRC: pl.String, schema.DST: pl.String, "bytes": pl.Int64}, orient="row"
+    )
+    constant = {
+        schema.SRC_GROUP: "training",
+        schema.DST_GROUP: "external",
+        schema.PROTO: "tcp",
+        schema.SERVICE: "https",
+        schema.OFF_HOURS: schema.NO,
+        schema.INITIATOR: schema.BY_SOURCE,
+    }
+    return frame.with_columns(
+        *(pl.lit(value).alias(name) for name, value in constant.items()),
+        pl.lit(1, pl.Int64).alias("packets"),
+        pl.lit(1, pl.Int64).alias("flows"),
+        (pl.col(WINDOW) * 1000).alias(FIRST),
+        (pl.col(WINDOW) * 1000 + 500).alias(LAST),
+    )
+
+
+def upsert(store: dict[tuple[object, ...], int], table: WindowTable, points: pl.DataFrame) -> None:
+    """Write points as InfluxDB does: same series and time, new value."""
+    for row in points.iter_rows(named=True):
+        store[tuple(row[key] for key in table.keys)] = row["bytes"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(ROWS, max_size=6), st.integers(0, 4))
+def test_what_is_stored_is_what_went_in_after_every_merge(batches: list[list[Row]], named: int) -> None:
+    table = egress_table(named)
+    store: dict[tuple[object, ...], int] = {}
+    total: dict[int, int] = {}
+    for batch in batches:
+        if batch:
+            table.add(partial(batch))
+        for window, _, _, volume in batch:
+            total[window] = total.get(window, 0) + volume
+        upsert(store, table, table.merge())
+        stored: dict[int, int] = {}
+        for key, volume in store.items():
+            stored[int(str(key[0]))] = stored.get(int(str(key[0])), 0) + volume
+        assert {window: volume for window, volume in stored.items() if volume} == {
+            window: volume for window, volume in total.items() if volume
+        }
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(ROWS, min_size=1, max_size=5))
+def test_rewriting_everything_after_a_restart_changes_nothing(batches: list[list[Row]]) -> None:
+    table = egress_table()
+    store: dict[tuple[object, ...], int] = {}
+    for batch in batches:
+        if batch:
+            table.add(partial(batch))
+        upsert(store, table, table.merge())
+    restarted = egress_table()
+    restarted.state, restarted.series = table.state, table.series
+    again = dict(store)
+    upsert(again, restarted, restarted.all_points())
+    assert again == store
+
+
+def test_no_window_names_more_than_twice_k() -> None:
+    table = egress_table(named=2)
+    for size in range(1, 9):
+        table.add(partial([(0, "gpu-1", f"203.0.113.{size}", size * 100)]))
+        table.merge()
+    named = table.state.filter(pl.col(NAMED) & (pl.col(schema.DST) != schema.OTHER))
+    assert named.height == 4
+
+
+def test_a_large_latecomer_gets_a_name_though_k_are_given() -> None:
+    table = egress_table(named=2)
+    table.add(partial([(0, "gpu-1", "203.0.113.1", 5), (0, "gpu-1", "203.0.113.2", 5)]))
+    table.merge()
+    table.add(partial([(0, "gpu-1", "203.0.113.3", 10**9)]))
+    points = table.merge()
+    assert "203.0.113.3" in points[schema.DST].to_list()
+
+
+def test_the_largest_get_the_names() -> None:
+    table = egress_table(named=2)
+    table.add(partial([(0, "gpu-1", f"203.0.113.{n}", n) for n in range(1, 7)]))
+    points = table.merge()
+    by_name = dict(points.select(schema.DST, "bytes").iter_rows())
+    assert by_name == {"203.0.113.6": 6, "203.0.113.5": 5, schema.OTHER: 10}
+
+
+def test_other_keeps_the_node_but_not_an_address_nobody_knows() -> None:
+    table = egress_table(named=0)
+    table.add(partial([(0, "gpu-1", "203.0.113.1", 1), (0, "10.9.9.9", "203.0.113.1", 2)]))
+    points = table.merge()
+    assert dict(points.select(schema.SRC, "bytes").iter_rows()) == {"gpu-1": 1, schema.OTHER: 2}
+    assert set(points[schema.DST]) == {schema.OTHER}
+
+
+def test_beyond_the_series_budget_new_conversations_are_other_and_counted() -> None:
+    table = egress_table(named=10, budget=3)
+    table.add(partial([(0, "gpu-1", f"203.0.113.{n}", 10) for n in range(6)]))
+    points = table.merge()
+    assert points.filter(pl.col(schema.DST) != schema.OTHER).height == 3
+    assert points["bytes"].sum() == 60
+    assert table.over_budget == 3
+    # A series that is in the budget already may be written in the next window, too.
+    known = points.filter(pl.col(schema.DST) != schema.OTHER)[schema.DST][0]
+    table.add(partial([(10, "gpu-1", known, 10)]))
+    assert table.merge()[schema.DST].to_list() == [known]
+
+
+def test_evicted_windows_can_be_put_back_and_go_on() -> None:
+    table = egress_table()
+    table.add(partial([(0, "gpu-1", "203.0.113.1", 5), (10, "gpu-1", "203.0.113.1", 7)]))
+    table.merge()
+    old = table.evict(10)
+    assert table.state[WINDOW].to_list() == [10]
+    table.put_back(old)
+    table.add(partial([(0, "gpu-1", "203.0.113.1", 1)]))
+    points = table.merge()
+    assert points.select(WINDOW, "bytes").rows() == [(0, 6)]
+
+
+def test_duration_is_from_the_first_to_the_last_moment() -> None:
+    table = egress_table()
+    early = partial([(0, "gpu-1", "203.0.113.1", 5)])
+    late = early.with_columns(pl.lit(4000, pl.Int64).alias(FIRST), pl.lit(9000, pl.Int64).alias(LAST))
+    table.add(early)
+    table.add(late)
+    assert table.merge()[schema.DURATION.name].to_list() == [9.0]
