@@ -41,6 +41,7 @@ class Application(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, by heading."""
+        del ctx
         width = max((len(name) for name in self.commands), default=0)
         for heading, names in self.headings.items():
             rows = [(name.ljust(width), self.commands[name].get_short_help_str(limit=90)) for name in names]

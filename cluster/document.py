@@ -22,7 +22,7 @@ SHOWN = 60
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?")
-_WORDS: dict[str, None | bool] = {
+_WORDS: dict[str, bool | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
@@ -112,9 +112,9 @@ class Faults:
         """Add a fault at a YAML path."""
         self.problems.append(Problem(path, value, expected, hint, line=self._line(path)))
 
-    def add_elsewhere(self, file: str, line: int, path: str, value: str, expected: str, hint: str = "") -> None:
-        """Add a fault of another file, such as the inventory."""
-        self.problems.append(Problem(path, value, expected, hint, file=file, line=line))
+    def add_problem(self, problem: Problem) -> None:
+        """Add a fault that knows its own place, as those of the inventory do."""
+        self.problems.append(problem)
 
     def raise_if_any(self) -> None:
         """Raise ConfigError with all faults, if there are any."""
@@ -195,28 +195,34 @@ class _Builder:
             problem = Problem(path, "nested too deeply", f"at most {MAX_DEPTH} levels", line=line)
             raise ConfigError(self._faults.source, [problem])
         if isinstance(event, yaml.AliasEvent):
-            value = self._anchors.get(event.anchor)
-            if value is not None:
-                return value
-            known = "an anchor that contains itself" if event.anchor in self._anchors else "an unknown anchor"
-            self._faults.add(path, f"*{event.anchor}", f"an anchor set before, not {known}")
-            return Scalar("", line=line)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = None
-        value = self._collection(event, path, depth, line)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = value
+            return self._alias(event.anchor or "", path, line)
+        anchor = event.anchor if isinstance(event, yaml.NodeEvent) else None
+        if anchor is not None:
+            self._anchors[anchor] = None
+        value = self._content(event, path, depth, line)
+        if anchor is not None:
+            self._anchors[anchor] = value
         return value
 
-    def _collection(self, event: yaml.Event, path: str, depth: int, line: int) -> Value:
+    def _alias(self, anchor: str, path: str, line: int) -> Value:
+        value = self._anchors.get(anchor)
+        if value is None:
+            hint = "it contains itself" if anchor in self._anchors else "no anchor of that name comes before it"
+            self._faults.add(path, f"*{anchor}", "an alias of something above", hint)
+            return Scalar("", line=line)
+        return value
+
+    def _content(self, event: yaml.Event, path: str, depth: int, line: int) -> Value:
         tag = getattr(event, "tag", None)
         if tag is not None and tag != "!" and tag not in _PLAIN_TAGS:
-            self._faults.add(path, f"the tag {tag}", "plain YAML", "remove the tag")
+            self._faults.add(path, f"the tag {Scalar(tag).shown()}", "plain YAML", "remove the tag")
         if isinstance(event, yaml.SequenceStartEvent):
             return Sequence(tuple(self._items(path, depth)), line)
         if isinstance(event, yaml.MappingStartEvent):
             return Mapping(self._entries(path, depth), line)
-        plain = event.style in (None, "") and tag != _STRING_TAG
+        if not isinstance(event, yaml.ScalarEvent):
+            raise TypeError(event)
+        plain = event.style in {None, ""} and tag != _STRING_TAG
         return Scalar(event.value, not plain, line)
 
     def _items(self, path: str, depth: int) -> Iterator[Value]:
@@ -239,8 +245,8 @@ class _Builder:
             elif key.text == "<<" and not key.quoted:
                 merged.append(value)
             elif key.text in entries:
-                first = entries[key.text].line
-                self._faults.add(where, f"given again on line {value.line}", f"each key once (first on line {first})")
+                hint = f"it stands on line {entries[key.text].line} too"
+                self._faults.add_problem(Problem(where, "given twice", "each key once", hint, line=key.line))
             else:
                 entries[key.text] = value
         return self._merge(entries, merged, path)
@@ -256,4 +262,4 @@ class _Builder:
 
 
 def _line(event: yaml.Event) -> int:
-    return int(event.start_mark.line) + 1
+    return event.start_mark.line + 1 if event.start_mark else 0

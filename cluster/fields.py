@@ -5,7 +5,6 @@
 """
 
 import dataclasses
-from typing import Any
 
 from cluster import names
 from cluster.kinds import (
@@ -13,29 +12,43 @@ from cluster.kinds import (
     Choice,
     Flag,
     Key,
-    Kind,
     ListOf,
     MapOf,
     Number,
     OneOf,
     OneOrMany,
+    SecretPlace,
     Section,
     Text,
     Whole,
+    one_of,
 )
-from cluster.kinds import SecretPlace as _SecretPlace
 from cluster.model import (
-    BridgeSettings, CollectorSettings, Cost, ExportProtocol, GrafanaSettings, OffHours, Plane, Role, Sampling,
-    SamplingMode, Service, StoreApi, StoreSettings, Thresholds, Transport,
-)  # fmt: skip
+    BridgeSettings,
+    CollectorSettings,
+    Cost,
+    Exporter,
+    ExportProtocol,
+    GrafanaSettings,
+    Group,
+    Interface,
+    OffHours,
+    Plane,
+    Role,
+    Sampling,
+    SamplingMode,
+    StoreApi,
+    StoreSettings,
+    Thresholds,
+    Transport,
+)
 
-SECRET = _SecretPlace()
+SECRET = SecretPlace()
 FLAG = Flag()
 PORT = Whole(1, 65_535, "port")
 PLANE = Choice(tuple(plane for plane in Plane if plane is not Plane.UNKNOWN))
-SEVERITIES = ("critical", "warning", "info")
+SEVERITIES = ("critical", "warning")
 DAY = names.DAY
-INFINITY = float("inf")
 FLOW_FRAME_OVERHEAD = {ExportProtocol.NETFLOW: 0, ExportProtocol.SFLOW: 18}
 """Bytes a packet that are not IP: sFlow counts the Ethernet header and checksum, NetFlow and IPFIX count IP."""
 
@@ -46,9 +59,9 @@ def _default(owner: type, name: str) -> object:
     return found.default
 
 
-def _settings(owner: type, rows: tuple[tuple[str, Kind[Any], str], ...]) -> tuple[Key, ...]:
-    """Return keys that are named, and default, as the fields of one of the model's classes."""
-    return tuple(Key(name, kind, text, _default(owner, name)) for name, kind, text in rows)
+def _settings(owner: type, *keys: Key) -> tuple[Key, ...]:
+    """Return the keys with the defaults that the model's class gives its fields of the same names."""
+    return tuple(dataclasses.replace(key, default=_default(owner, key.name)) for key in keys)
 
 
 def _sampling(text: str) -> Sampling:
@@ -70,7 +83,6 @@ SAMPLING = Text(
     _sampling,
     _write_sampling,
 )
-SEVERITY = Text("severity", f"{', '.join(SEVERITIES[:-1])} or {SEVERITIES[-1]}", lambda text: _severity(text))
 
 
 def _severity(text: str) -> str:
@@ -79,49 +91,47 @@ def _severity(text: str) -> str:
     return text
 
 
+SEVERITY = Text("severity", one_of(SEVERITIES), _severity)
+
+# A row a key: what a formatter makes of it would be four times as long.
+# fmt: off
 OFF_HOURS = Section(
     "off-hours",
     (
-        Key(
-            "from",
-            names.TIME_OF_DAY,
-            "When off-hours begin, local time.",
-            _default(OffHours, "start"),
-            example='"23:00"',
-        ),
-        Key(
-            "to",
-            names.TIME_OF_DAY,
-            "When they end; earlier than `from` wraps around midnight.",
-            _default(OffHours, "end"),
-        ),
-        Key("weekends", FLAG, "Whether all of Saturday and Sunday, local time, is off-hours too.", default=False),
+        Key("from", names.TIME_OF_DAY, "When off-hours begin, local time.", _default(OffHours, "start")),
+        Key("to", names.TIME_OF_DAY, "When they end; earlier than `from` wraps around midnight.",
+            _default(OffHours, "end")),
+        Key("weekends", FLAG, "Whether all of Saturday and Sunday, local time, is off-hours too.",
+            _default(OffHours, "weekends")),
     ),
 )
 SITE = Section(
     "site",
     (
-        Key("time_zone", names.TIME_ZONE, "Where the cluster stands: off-hours and job times follow it, daylight saving "
-            "included. The store itself is in UTC.", absent="`UTC`", example="Europe/Amsterdam"),
+        Key("time_zone", names.TIME_ZONE,
+            "Where the cluster stands: off-hours and job times follow it, daylight saving too. The store keeps UTC.",
+            absent="`UTC`", example="Europe/Amsterdam"),
         Key("off_hours", OFF_HOURS, "When nobody is expected to move data.", absent="23:00 to 06:00"),
     ),
-)  # fmt: skip
+)
 GROUP = Section(
     "group",
     (
         Key("title", names.TITLE, "Its name on boards and in alerts.", absent="the id, in words"),
-        Key("role", Choice(tuple(Role)), "What it is for; boards and rules choose groups by role. `approved_external` "
-            "stands outside the cluster: traffic to it is egress, but approved.", REQUIRED),
+        Key("role", Choice(tuple(Role)),
+            "What it is for; boards and rules choose groups by role. `approved_external` stands outside the cluster: "
+            "traffic to it is egress, but approved.", REQUIRED),
         Key("prefixes", ListOf(names.PREFIX), "Its IPv4 and IPv6 networks. The longest match over all groups wins.", [],
             example='[10.20.0.0/16, "fd00:20::/48"]'),
-        Key("sensitive", FLAG, "Whether its transfers to the outside are watched more closely (off-hours, volume).",
-            default=False),
-        Key("nested_in", names.GROUP_ID, "The group that has a prefix around one of ours. Without it an overlap is an "
-            "error.", example="storage"),
-        Key("plane", PLANE, "Plane of its traffic where neither interface nor node address says so.", absent="unknown"),
+        Key("sensitive", FLAG, "Whether its transfers to the outside are watched more closely: off-hours, volume.",
+            _default(Group, "sensitive")),
+        Key("nested_in", names.GROUP_ID,
+            "The group that has a prefix around one of ours. Without it an overlap is an error.", absent="none",
+            example="storage"),
+        Key("plane", PLANE, "Plane of its traffic where neither interface nor node address tells.", absent="unknown"),
     ),
-    "Addresses that belong together. What is in no group is `external`; multicast, link-local and loopback are `local`.",
-)  # fmt: skip
+    "Addresses that belong together. Outside all groups is `external`; multicast, link-local and loopback are `local`.",
+)
 NODE_ADDRESS = Section(
     "address",
     (
@@ -131,43 +141,46 @@ NODE_ADDRESS = Section(
         Key("rail", Whole(0, 255), "Number of its rail.", absent="none"),
     ),
     short="address",
-)  # fmt: skip
+)
 NODE = Section(
     "node",
     (
-        Key("group", names.GROUP_ID, "The group it belongs to; its addresses must be in that group's prefixes.", REQUIRED),
-        Key("addresses", ListOf(NODE_ADDRESS, at_least=1), "All its addresses: rails, Multus interfaces, management. A "
-            "bare address may stand for `{address: ...}`.", REQUIRED,
-            example='["10.30.0.{1..4}", {address: "10.20.0.{1..4}", plane: compute, rail: 0}]'),
+        Key("group", names.GROUP_ID, "The group it belongs to, whose prefixes must hold its addresses.", REQUIRED),
+        Key("addresses", ListOf(NODE_ADDRESS, at_least=1),
+            "All its addresses: rails, Multus interfaces, management. A bare address stands for `{address: ...}`.",
+            REQUIRED, example='["10.30.0.{1..4}", {address: "10.20.0.{1..4}", plane: compute, rail: 0}]'),
         Key("gpus", Whole(0, 1_024), "GPUs in it.", absent="`cost.gpus_per_node` in training groups, else 0"),
     ),
-    "The inventory. `\"gpu-{01..16}\"` stands for gpu-01 to gpu-16; addresses count with it.",
-)  # fmt: skip
+    'The inventory. `"gpu-{01..16}"` stands for gpu-01 to gpu-16; addresses count with it.',
+)
 INTERFACE = Section(
     "interface",
     (
         Key("name", names.NAME, "Its name.", REQUIRED, example="uplink-spine-1"),
         Key("plane", PLANE, "The network behind it: decides the plane of what enters there.", absent="not known"),
-        Key(
-            "counts", FLAG, "False for links between switches: what enters there was counted at the edge.", default=True
-        ),
+        Key("counts", FLAG, "False for links between switches: what enters there was counted at the edge.",
+            _default(Interface, "counts")),
         Key("speed", names.BIT_RATE, "Its speed.", absent="not known", example="400 Gbit/s"),
     ),
 )
 EXPORTER = Section(
     "exporter",
     (
-        Key("address", names.ADDRESS, "The source of its NetFlow or IPFIX packets, or its sFlow agent address.", REQUIRED),
-        Key("protocol", Choice(tuple(ExportProtocol)), "`netflow` (v5, v9, IPFIX) or `sflow`.", ExportProtocol.NETFLOW),
-        Key("sampling", SAMPLING, "`auto`: multiply by the rate it announces. `renormalised`: its counters are scaled "
-            "already. A number: it samples 1 in so many, whatever it announces.", Sampling(), example="1000"),
-        Key("counts", FLAG, "False for a device that sees only what others counted already, such as a spine.", default=True),
+        Key("address", names.ADDRESS, "The source of its NetFlow or IPFIX packets; for sFlow its agent address.",
+            REQUIRED, example="10.60.0.1"),
+        Key("protocol", Choice(tuple(ExportProtocol)), "`netflow` (v5, v9, IPFIX) or `sflow`.",
+            _default(Exporter, "protocol")),
+        Key("sampling", SAMPLING,
+            "`auto`: multiply by the rate it announces. `renormalised`: its counters are scaled already. A number: it "
+            "samples 1 packet in so many, whatever it announces.", Sampling(), example="1000"),
+        Key("counts", FLAG, "False for a device that sees only what others counted already, such as a spine.",
+            _default(Exporter, "counts")),
         Key("frame_overhead", Whole(0, 255, "bytes"), "Bytes a packet to subtract, so that only IP is counted.",
             absent="18 for sflow, 0 for netflow"),
         Key("interfaces", MapOf(Whole(0, 4_294_967_295, "ifIndex"), INTERFACE), "Its interfaces by SNMP ifIndex.", {}),
     ),
     "The devices that export flows. Records from other addresses are counted and shown under their address.",
-)  # fmt: skip
+)
 ALLOWED = Section(
     "conversation",
     (
@@ -180,12 +193,11 @@ BETWEEN = ListOf(names.GROUP_REFERENCE)
 AUTHORITY = Section(
     "authority",
     (
-        Key("between", BETWEEN, "Two groups, both directions.", example="[training, storage]"),
-        Key("from", names.GROUP_REFERENCE, "One direction instead: the group that sends..."),
-        Key("to", names.GROUP_REFERENCE, "...and the group that receives."),
-        Key(
-            "exporters", ListOf(names.NAME, at_least=1), "Only what these saw counts.", REQUIRED, example="[storage-1]"
-        ),
+        Key("between", BETWEEN, "Two groups, both directions.", absent="`from`, `to`", example="[training, storage]"),
+        Key("from", names.GROUP_REFERENCE, "For one direction instead: the group that sends.", absent="`between`"),
+        Key("to", names.GROUP_REFERENCE, "The group that receives.", absent="`between`"),
+        Key("exporters", ListOf(names.NAME, at_least=1), "Only what these saw counts.", REQUIRED,
+            example="[storage-1]"),
     ),
     "Where several exporters see the same flow: whose count is the truth for a pair. The first match wins.",
 )
@@ -193,20 +205,21 @@ TRANSPORT = Section(
     "transport",
     (
         Key("between", BETWEEN, "Two groups, both directions.", REQUIRED, example="[training, training]"),
-        Key("is", Choice(tuple(Transport)), "How they talk. RoCE and InfiniBand bypass flow export: boards and rules say "
-            "so instead of showing zeros.", REQUIRED),
+        Key("is", Choice(tuple(Transport)),
+            "How they talk. RoCE and InfiniBand bypass flow export: boards and rules say so instead of showing zeros.",
+            REQUIRED),
     ),
     "How pairs talk; `tcp` where nothing is said.",
-)  # fmt: skip
+)
 SERVICE = Section(
     "service",
     (
         Key("ports", ListOf(PORT, at_least=1), "The ports its servers listen on.", REQUIRED, example="[29500, 29501]"),
-        Key("protocols", ListOf(names.PROTOCOL, at_least=1), "Their protocols.", _default(Service, "protocols"),
-            absent="`[tcp, udp]`"),
+        Key("protocols", ListOf(names.PROTOCOL, at_least=1), "Their protocols.", absent="`[tcp, udp]`"),
     ),
-    "Names for ports, on top of the well-known ones. A port named here leaves the built-in service that had it.",
-)  # fmt: skip
+    "Names for ports, on top of the well-known ones. A port named here leaves the built-in service that had it. Where "
+    "protocols differ by port, give a list of such entries.",
+)
 JOB = Section(
     "job",
     (
@@ -219,42 +232,39 @@ JOB = Section(
         Key("end", names.INSTANT, "When it ended, or will.", absent="it still runs"),
     ),
     "Job windows: dropout is judged within them only.",
-)  # fmt: skip
+)
 WINDOW_LENGTH = names.seconds(10, 7 * DAY)
 THRESHOLDS = Section(
     "thresholds",
     _settings(
         Thresholds,
-        (
-            ("exfil_volume", names.SIZE, "Bulk exfiltration: bytes that model storage may send to anything not approved "
-             "within `exfil_window`."),
-            ("exfil_window", WINDOW_LENGTH, "The window of `exfil_volume`."),
-            ("first_contact_bytes", names.SIZE_OR_ZERO, "First contact: least bytes of a first-ever external connection "
-             "that alert; 0 alerts for each."),
-            ("off_hours_bytes", names.SIZE, "Off-hours transfer: bytes that a sensitive group may send outside within "
-             "`off_hours_window` in off-hours."),
-            ("off_hours_window", WINDOW_LENGTH, "The window of `off_hours_bytes`."),
-            ("dropout_spreads", Number(1, 100), "Node dropout: how many spreads below its own past a node's share may "
-             "fall. Lower finds more, and more that is nothing."),
-            ("dropout_min_runs", Whole(1, 1_000), "Earlier runs of the job's class that must exist before a node is judged; "
-             "with fewer it is learning."),
-            ("dropout_max_runs", Whole(1, 1_000), "Earlier runs that the baseline uses, newest first."),
-            ("dropout_for", names.seconds(0, DAY), "How long a node must stay low before it alerts."),
-            ("exporter_silent", names.seconds(10, DAY), "Silence of an exporter that alerts. Its nodes are then blind, not "
-             "down."),
-            ("ingest_silent", names.seconds(10, DAY), "Silence of the whole pipeline that alerts."),
-        ),
+        Key("exfil_volume", names.SIZE,
+            "Bulk exfiltration: bytes that model storage may send to anything not approved within `exfil_window`."),
+        Key("exfil_window", WINDOW_LENGTH, "The window of `exfil_volume`."),
+        Key("first_contact_bytes", names.SIZE_OR_ZERO,
+            "First contact: least bytes of a first-ever external connection that alert; 0 alerts for each."),
+        Key("off_hours_bytes", names.SIZE,
+            "Off-hours transfer: bytes that a sensitive group may send outside in `off_hours_window`, off-hours."),
+        Key("off_hours_window", WINDOW_LENGTH, "The window of `off_hours_bytes`."),
+        Key("dropout_spreads", Number(1, 100),
+            "Node dropout: how many spreads below its own past a node's share may fall. Lower finds more, also more "
+            "that is nothing."),
+        Key("dropout_min_runs", Whole(1, 1_000),
+            "Earlier runs of the job's class that must exist before a node is judged; with fewer it is learning."),
+        Key("dropout_max_runs", Whole(1, 1_000), "Earlier runs that the baseline uses, newest first."),
+        Key("dropout_for", names.seconds(0, DAY), "How long a node must stay low before it alerts."),
+        Key("exporter_silent", names.seconds(10, DAY),
+            "Silence of an exporter that alerts. Its nodes are then blind, not down."),
+        Key("ingest_silent", names.seconds(10, DAY), "Silence of the whole pipeline that alerts."),
     ),
     "Every number that an alert compares with.",
-)  # fmt: skip
+)
 COST = Section(
     "cost",
     _settings(
         Cost,
-        (
-            ("gpus_per_node", Whole(1, 1_024), "GPUs of a training node that does not say."),
-            ("usd_per_gpu_hour", Number(0, 100_000), "What an idle GPU costs an hour, in USD."),
-        ),
+        Key("gpus_per_node", Whole(1, 1_024), "GPUs of a training node that does not say."),
+        Key("usd_per_gpu_hour", Number(0, 100_000), "What an idle GPU costs an hour, in USD."),
     ),
     "What alerts and boards multiply idle GPUs with.",
 )
@@ -262,7 +272,7 @@ KEEP = names.seconds(3_600, 100 * 365 * DAY)
 RETENTION = Section(
     "retention",
     (
-        Key("raw", KEEP, "Base windows (10 s).", _default(StoreSettings, "keep_raw")),
+        Key("raw", KEEP, "Base windows, of 10 s.", _default(StoreSettings, "keep_raw")),
         Key("1m", KEEP, "Minutes.", _default(StoreSettings, "keep_1m")),
         Key("1h", KEEP, "Hours.", _default(StoreSettings, "keep_1h")),
     ),
@@ -272,32 +282,29 @@ STORE = Section(
     (
         *_settings(
             StoreSettings,
-            (
-                ("url", names.URL, "InfluxDB's address."),
-                ("api", Choice(tuple(StoreApi)), "The write API; `auto` asks the server for its version."),
-                ("database", names.DATABASE, "The database; on the v2 API the first half of each bucket's name."),
-                ("org", names.LINE, "Organisation (v2 API)."),
-                ("token", SECRET, "Token (v2 API)."),
-                ("username", names.LINE, "User (v1 API)."),
-                ("password", SECRET, "Its password (v1 API)."),
-                ("verify_tls", FLAG, "Whether the server's certificate is checked."),
-            ),
+            Key("url", names.URL, "InfluxDB's address."),
+            Key("api", Choice(tuple(StoreApi)), "The write API; `auto` asks the server for its version."),
+            Key("database", names.DATABASE, "The database; on the v2 API the first half of each bucket's name."),
+            Key("org", names.LINE, "Organisation (v2 API)."),
+            Key("token", SECRET, "Token (v2 API).", absent="none", example="{env: INFLUX_TOKEN}"),
+            Key("username", names.LINE, "User (v1 API).", absent="none"),
+            Key("password", SECRET, "Its password (v1 API).", absent="none", example="{file: /run/secrets/influx}"),
+            Key("verify_tls", FLAG, "Whether the server's certificate is checked."),
         ),
-        Key("retention", RETENTION, "How long points are kept.", absent="7d, 90d, 730d"),
+        Key("retention", RETENTION, "How long points are kept."),
     ),
-)  # fmt: skip
+    "InfluxDB: where, which API, with what rights.",
+)
 COLLECTOR = Section(
     "collector",
     _settings(
         CollectorSettings,
-        (
-            ("listen", names.ADDRESS, "The address that exporters send to."),
-            ("netflow_port", PORT, "UDP port of NetFlow and IPFIX."),
-            ("sflow_port", PORT, "UDP port of sFlow."),
-            ("spool", names.PATH, "The folder where pmacct leaves records for the bridge."),
-            ("refresh", Whole(1, 60, "seconds"), "How often pmacct prints, in seconds."),
-            ("rotate", Whole(1, 3_600, "seconds"), "Age at which a spool file is closed, in seconds."),
-        ),
+        Key("listen", names.ADDRESS, "The address that exporters send to."),
+        Key("netflow_port", PORT, "UDP port of NetFlow and IPFIX."),
+        Key("sflow_port", PORT, "UDP port of sFlow."),
+        Key("spool", names.PATH, "The folder where pmacct leaves records for the bridge."),
+        Key("refresh", Whole(1, 60, "seconds"), "How often pmacct prints, in seconds."),
+        Key("rotate", Whole(1, 3_600, "seconds"), "Age at which a spool file is closed, in seconds."),
     ),
     "How nfacctd and sfacctd run.",
 )
@@ -305,35 +312,33 @@ BRIDGE = Section(
     "bridge",
     _settings(
         BridgeSettings,
-        (
-            ("window", names.seconds(1, 60), "Length of a base window; it divides a minute."),
-            ("lateness", names.seconds(0, 600), "How far the watermark stays behind the newest record."),
-            ("grace", names.seconds(10, DAY), "How long a closed window can still be rewritten."),
-            ("past_skew", names.seconds(10, DAY), "A record older than this at arrival gets its arrival time."),
-            ("future_skew", names.seconds(1, DAY), "A record further in the future than this gets its arrival time."),
-            ("named_per_window", Whole(1, 100_000), "Conversations a source group may name in one window; the rest is "
-             "`other`."),
-            ("series_budget", Whole(1, 10_000_000), "Named egress series kept alive in all; beyond it new ones are "
-             "`other`."),
-            ("flush", names.fractions(0.1, 60), "Time between writes while records stream in."),
-            ("shard", names.SHARD, "One a bridge, so that partial totals add up."),
-            ("metrics_listen", names.LISTEN_OR_OFF, "Where /metrics and /healthz answer, or `off`."),
-            ("state", names.PATH, "The folder of the checkpoint."),
-        ),
+        Key("window", names.seconds(1, 60), "Length of a base window; it divides a minute."),
+        Key("lateness", names.seconds(0, 600), "How far the watermark stays behind the newest record."),
+        Key("grace", names.seconds(10, DAY), "How long a closed window can still be rewritten."),
+        Key("past_skew", names.seconds(10, DAY), "A record older than this at arrival gets its arrival time."),
+        Key("future_skew", names.seconds(1, DAY), "A record further in the future than this gets its arrival time."),
+        Key("named_per_window", Whole(1, 100_000),
+            "Conversations a source group may name in one window; the rest is `other`."),
+        Key("series_budget", Whole(1, 10_000_000),
+            "Named egress series kept alive in all; beyond it new ones are `other`."),
+        Key("flush", names.fractions(0.1, 60), "Time between writes while records stream in."),
+        Key("shard", names.SHARD, "One a bridge, so that partial totals add up."),
+        Key("metrics_listen", names.LISTEN_OR_OFF, "Where /metrics and /healthz answer, or `off`."),
+        Key("state", names.PATH, "The folder of the checkpoint."),
     ),
-    "How flow records become windows. Change these with docs/flow.md at hand.",
-)  # fmt: skip
+    "How flow records become windows.",
+)
 GRAFANA = Section(
     "grafana",
     _settings(
         GrafanaSettings,
-        (
-            ("url", names.URL, "Grafana's address, for links in alerts and the playlist command."),
-            ("runbook_url", names.URL, "Where docs/runbook.md is published, for links in alerts."),
-            ("datasource_uid", names.UID, "Uid of the InfluxDB data source."),
-        ),
+        Key("url", names.URL, "Grafana's address, for links in alerts and the playlist command."),
+        Key("runbook_url", names.URL, "Where docs/runbook.md is published, for links in alerts."),
+        Key("datasource_uid", names.UID, "Uid of the InfluxDB data source."),
     ),
+    "What links need.",
 )
+# fmt: on
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -362,8 +367,8 @@ CHANNELS = {
     ),
     "email": _channel(
         "e-mail",
-        (Key("addresses", ListOf(names.MAIL_ADDRESS, at_least=1), "Who gets it.", REQUIRED, example="[noc@example.org]"),
-         "addresses"),
+        (Key("addresses", ListOf(names.MAIL_ADDRESS, at_least=1), "Who gets it.", REQUIRED,
+             example="[noc@example.org]"), "addresses"),
     ),
     "slack": _channel(
         "Slack",
@@ -396,14 +401,15 @@ CHANNELS = {
 
 NOTIFY = OneOf("type", {name: channel.section for name, channel in CHANNELS.items()}, "notification target")
 
+# fmt: off
 ROOT = Section(
     "cluster.yaml",
     (
         Key("cluster", names.NAME, "The cluster's name.", REQUIRED, example="demo"),
-        Key("site", SITE, "Where the cluster stands.", absent="UTC, off-hours 23:00 to 06:00"),
+        Key("site", SITE, "Where the cluster stands."),
         Key("groups", MapOf(names.GROUP_ID, GROUP, at_least=1), "Addresses that belong together.", REQUIRED),
-        Key("inventory", names.PATH, "A CSV file with more nodes, beside this file: columns name, group, address, plane, "
-            "rail, gpus; a row an address.", absent="none", example="nodes.csv"),
+        Key("inventory", names.PATH, "A CSV file with more nodes, beside this file.", absent="none",
+            example="nodes.csv"),
         Key("nodes", MapOf(names.NODE_PATTERN, NODE), "The inventory.", {}),
         Key("exporters", MapOf(names.NAME, EXPORTER), "The devices that export flows.", {}),
         Key("allowed", ListOf(ALLOWED), "Who may send to whom.", []),
@@ -419,4 +425,5 @@ ROOT = Section(
         Key("notify", MapOf(names.NAME, NOTIFY), "Where alerts go.", {}),
         Key("grafana", GRAFANA, "What links need."),
     ),
-)  # fmt: skip
+)
+# fmt: on

@@ -1,6 +1,7 @@
 """Job windows from cluster.yaml."""
 
 import fnmatch
+import itertools
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -64,7 +65,7 @@ def _in_utc(moment: datetime | None, time_zone: ZoneInfo, path: str, faults: Fau
 def _check_runs(jobs: list[tuple[str, Job]], faults: Faults) -> None:
     """Record runs of one id that overlap."""
     ordered = sorted(jobs, key=lambda item: (item[1].id, item[1].start))
-    for (earlier_path, earlier), (path, job) in zip(ordered, ordered[1:], strict=False):
+    for (earlier_path, earlier), (path, job) in itertools.pairwise(ordered):
         if job.id == earlier.id and (earlier.end is None or job.start < earlier.end):
             expected, hint = "runs of one id that do not overlap", f"{earlier_path} has the same id at that time"
             faults.add(f"{path}.id", job.id, expected, hint)

@@ -7,12 +7,28 @@ from cluster import fields
 from cluster.document import Faults, Mapping, parse, read_text
 from cluster.errors import ConfigError, Problem
 from cluster.groups import build_groups, check_reference
-from cluster.inventory import build_nodes
+from cluster.inventory import Inventory
 from cluster.jobs import build_jobs
 from cluster.kinds import Bad, Placed, Table, closest
 from cluster.model import (
-    Authority, BridgeSettings, Cluster, CollectorSettings, Cost, DeclaredTransport, Exporter, ExportProtocol,
-    GrafanaSettings, GroupPair, Interface, NotificationTarget, OffHours, Sampling, Secret, Service, Site, StoreSettings,
+    Authority,
+    BridgeSettings,
+    Cluster,
+    CollectorSettings,
+    Cost,
+    DeclaredTransport,
+    Exporter,
+    ExportProtocol,
+    GrafanaSettings,
+    GroupPair,
+    Interface,
+    NotificationTarget,
+    OffHours,
+    Sampling,
+    Secret,
+    Service,
+    Site,
+    StoreSettings,
     Thresholds,
 )  # fmt: skip
 from cluster.services import with_well_known
@@ -59,10 +75,11 @@ def _build(table: Table, folder: Path, faults: Faults) -> Cluster:
     group_ids = [*table.get("groups", {})]
     site = _site(table.get("site"))
     cost = _settings(Cost, table.get("cost"))
-    inventory = table.get("inventory")
-    nodes = build_nodes(
-        table.get("nodes", {}), folder / inventory if inventory else None, groups, group_ids, cost, faults
-    )
+    inventory = Inventory(groups, group_ids, faults)
+    inventory.add_entries(table.get("nodes", {}))
+    if table.get("inventory") is not None:
+        inventory.add_file(folder / table["inventory"])
+    nodes = inventory.nodes(cost)
     exporters = _exporters(table.get("exporters", {}), faults)
     jobs = build_jobs(table.get("jobs", []), tuple(node.name for node in nodes), site.time_zone, faults)
     thresholds = _thresholds(table.get("thresholds"), faults)
@@ -225,8 +242,10 @@ def _services(tables: dict[str, Placed[list[Placed[Table]]]], faults: Faults) ->
 
 
 def _protocols(table: Table) -> tuple[int, ...]:
-    protocols = table.get("protocols", ())
-    return tuple(item.value if isinstance(item, Placed) else item for item in protocols)
+    if "protocols" not in table:
+        return ()
+    given: list[Placed[int]] | None = table["protocols"]
+    return Service("", ()).protocols if given is None else tuple(item.value for item in given)
 
 
 def _thresholds(table: Table | None, faults: Faults) -> Thresholds:

@@ -40,7 +40,7 @@ def parse_duration(text: str) -> Fraction:
 
 
 def format_size(size: int) -> str:
-    """Return `size` in bytes with the largest unit that divides it, decimal units first: ``50 GB``, ``1 GiB``, ``7 B``."""
+    """Return `size` bytes with the largest unit that divides it, decimal units first: ``50 GB``, ``1 GiB``, ``7 B``."""
     decimal_first = sorted(SIZES.items(), key=lambda item: (item[0].endswith("iB") or item[0] == "B", -item[1]))
     return _format(size, dict(decimal_first), "B")
 
