@@ -1,0 +1,105 @@
+"""What the documentation names exists: links, anchors, commands, options, files."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from clusterflow import main
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = sorted({REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *REPOSITORY.glob("docs/**/*.md")})
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+COMMAND = re.compile(r"(?:^|[\s/`(])clusterflow ([a-z][a-z-]*)((?: +(?:--?[a-z][\w-]*|[\w./-]+|[A-Z]+))*)")
+FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+WORDS_AFTER_THE_NAME = {
+    "is",
+    "and",
+    "never",
+    "keeps",
+    "installed",
+    "turns",
+    "to",
+    "says",
+    "writes",
+    "for",
+    "reads",
+    "knows",
+}
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of a page's headings, and those that it names itself."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    made = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in HEADING.findall(text)}
+    return made | set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):  # another site
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        if not linked.exists() or (anchor and linked.suffix == ".md" and anchor not in _anchors(linked)):
+            broken.append(target)
+    assert not broken
+
+
+@each_page
+def test_commands_and_their_options_exist(page: Path) -> None:
+    wrong = []
+    for name, rest in COMMAND.findall(page.read_text(encoding="utf-8")):
+        if name in WORDS_AFTER_THE_NAME:
+            continue
+        command = main.commands.get(name)
+        if command is None:
+            wrong.append(f"clusterflow {name}")
+            continue
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        if not isinstance(command, click.Group):
+            used = re.findall(r"(?<= )--?[a-z][\w-]*", rest)
+            wrong += [f"clusterflow {name} {option}" for option in used if option not in known | {"--help", "-h"}]
+    assert not wrong
+
+
+def test_every_command_is_in_a_page() -> None:
+    """A newcomer reads of each command somewhere before finding it in --help."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert not [name for name in main.commands if f"clusterflow {name}" not in text and f"`{name}`" not in text]
+
+
+@pytest.mark.parametrize(
+    "page", [REPOSITORY / "README.md", REPOSITORY / "docs/deployment.md"], ids=lambda path: path.name
+)
+def test_named_files_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:scripts|docker|provisioning|docs|cluster|ingest|tests)/[\w./*-]*\w", text))
+    missing = [name for name in named if not list(REPOSITORY.glob(name.rstrip(".")))]
+    assert not missing
+
+
+def test_readme_says_where_every_folder_is() -> None:
+    """No folder of the repository goes without a line; new ones are noticed here."""
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    tracked = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    folders = {name.split("/")[0] for name in tracked.splitlines() if "/" in name and not name.startswith(".")}
+    assert not [folder for folder in sorted(folders - {"tests"}) if f"`{folder}/`" not in readme]
+
+
+def test_decisions_are_numbered_listed_and_shaped_alike() -> None:
+    index = (REPOSITORY / "docs/decisions/README.md").read_text(encoding="utf-8")
+    pages = sorted((REPOSITORY / "docs/decisions").glob("[0-9]*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert page.name in index
+        assert text.startswith(f"# {page.name[:4]}: ")
+        assert [part for part in ("**Context.**", "**Decision.**", "**Consequence.**") if part not in text] == []
