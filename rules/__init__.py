@@ -1,1 +1,5 @@
-"""Alert rules as data, their Grafana encoding, and an evaluator with Grafana's semantics."""
+"""Alert rules as data: their encoding for Grafana, and an evaluator of our own."""
+
+from rules.encode import artefacts
+
+__all__ = ["artefacts"]

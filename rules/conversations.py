@@ -1,0 +1,44 @@
+"""What the three rules about conversations with the outside share: labels, measures and words."""
+
+from cluster import schema
+from cluster.model import Cluster
+from dashboards.queries import Select, total
+from rules import texts
+from rules.model import Measure
+from rules.visibility import VisiblePairs
+
+LABELS = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+"""Every conversation is an alert of its own, whichever side opened it."""
+
+
+def measures(conversations: Select, since: int) -> tuple[Measure, ...]:
+    """Return bytes and duration of conversations (a `Select` without columns) over the last `since` seconds.
+
+    The range ends now: windows that are not stored yet are missing from the sums, so these never exceed what was sent.
+    """
+    each = conversations.by(*LABELS)
+    return (
+        Measure("bytes", each.take(total(schema.BYTES)).per_series("Bytes of the conversation."), since),
+        Measure("duration", each.take(total(schema.DURATION)).per_series("Seconds in which they were sent."), since),
+    )
+
+
+def source(cluster: Cluster, seen: VisiblePairs) -> str:
+    """Return the source with its group's name."""
+    return f"{{{{ $labels.{schema.SRC} }}}} ({texts.group_title(cluster, schema.SRC_GROUP, seen.sources())})"
+
+
+def destination(cluster: Cluster, seen: VisiblePairs) -> str:
+    """Return the destination with its group's name, or words where it stands for many."""
+    address = (
+        f'{{{{ if eq $labels.{schema.DST} "{schema.OTHER}" }}}}many smaller destinations'
+        f"{{{{ else }}}}{{{{ $labels.{schema.DST} }}}}{{{{ end }}}}"
+    )
+    return f"{address} ({texts.group_title(cluster, schema.DST_GROUP, seen.destinations())})"
+
+
+PROTOCOL = (
+    f"{{{{ $labels.{schema.PROTO} }}}}"
+    f'{{{{ if ne $labels.{schema.SERVICE} "{schema.OTHER}" }}}} ({{{{ $labels.{schema.SERVICE} }}}}){{{{ end }}}}'
+)
+"""The protocol, and the service where the port tells one."""

@@ -1,0 +1,52 @@
+"""Volume from model storage to addresses that nobody approved: bulk exfiltration."""
+
+from cluster import schema
+from cluster.model import EXTERNAL, Cluster, Role
+from cluster.units import format_duration, format_size
+from dashboards.queries import Select
+from dashboards.registry import panel_ref
+from rules import conversations, texts
+from rules.model import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.visibility import visible_pairs
+
+ID = "exfil_volume"
+
+
+def build(cluster: Cluster) -> RuleSet:
+    """Return the rule for the groups of role model_storage."""
+    groups = cluster.groups_with(Role.MODEL_STORAGE)
+    if not groups:
+        return RuleSet((), (Skipped(ID, "the whole rule", "no group has the role model_storage"),))
+    seen = visible_pairs(cluster, ID, groups, (EXTERNAL,))
+    if not seen.pairs:
+        return RuleSet((), seen.skipped)
+    limits = cluster.thresholds
+    source = conversations.source(cluster, seen)
+    destination = conversations.destination(cluster, seen)
+    summary = (
+        f"{source} sent {texts.bytes_of('bytes')} to {destination} within {format_duration(limits.exfil_window)}: "
+        f"more than {format_size(limits.exfil_volume)} to an address that nobody approved."
+    )
+    what_to_do = (
+        "Find out who runs the transfer on the source. If nobody claims it, block the destination at the border and "
+        "keep the machine running for the investigation."
+    )
+    rule = Rule(
+        id=ID,
+        title="Model storage sends much to an unapproved address",
+        family="security",
+        severity=Severity.CRITICAL,
+        measures=conversations.measures(Select(schema.EGRESS, schema.RAW).where(seen.condition()), limits.exfil_window),
+        threshold=Threshold("exfil_volume", Comparison.ABOVE, limits.exfil_volume),
+        annotations=texts.annotations(
+            summary=summary,
+            source=source,
+            destination=destination,
+            protocol=conversations.PROTOCOL,
+            size=texts.bytes_of("bytes"),
+            duration=texts.duration_of("duration"),
+            what_to_do=what_to_do,
+        ),
+        panel=panel_ref("egress", "unknown_volume"),
+    )
+    return RuleSet((rule,), seen.skipped)

@@ -1,0 +1,79 @@
+"""An exporter that cluster.yaml names sends no flow records any more."""
+
+import re
+
+from cluster import schema
+from cluster.model import Cluster, ExportProtocol
+from cluster.units import format_duration
+from dashboards import questions
+from dashboards.queries import Select, is_in, total
+from dashboards.registry import panel_ref
+from rules import texts
+from rules.freshness import fresh_seconds
+from rules.model import Comparison, Measure, NoDataPolicy, Rule, RuleSet, Severity, Skipped, Threshold
+
+ID = "exporter_silent"
+
+LAST_HOUR = 3600
+_NAMES = {ExportProtocol.NETFLOW: "NetFlow/IPFIX", ExportProtocol.SFLOW: "sFlow"}
+
+
+def build(cluster: Cluster) -> RuleSet:
+    """Return the rule for the exporters of cluster.yaml; others come and go as they like."""
+    if not cluster.exporters:
+        return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml names no exporter"),))
+    named = is_in(schema.EXPORTER, [exporter.name for exporter in cluster.exporters])
+    received = Select(schema.EXPORTER_STATUS, schema.RAW).take(total(schema.EXPORTER_BYTES)).by(schema.EXPORTER)
+    exporter = f"{{{{ $labels.{schema.EXPORTER} }}}}"
+    summary = (
+        f"Exporter {exporter} has sent no flow records for {texts.duration_of('age')} (alerts after "
+        f"{format_duration(cluster.thresholds.exporter_silent)}): what only it sees is blind, not quiet."
+    )
+    what_to_do = (
+        "Check that the device is up, that its flow export is on, and that its packets reach the collector (tcpdump "
+        "on the collector's port)."
+    )
+    rule = Rule(
+        id=ID,
+        title="Exporter sends no flow records",
+        family="pipeline",
+        severity=Severity.WARNING,
+        measures=(
+            # Lowest over the range and over all bridges: one of them may never have heard of the exporter.
+            Measure(
+                "age",
+                questions.exporter_ages().where(named).per_series("Seconds since its newest record arrived."),
+                since=fresh_seconds(cluster),
+            ),
+            Measure("bytes", received.where(named).per_series("Bytes it reported in the last hour."), since=LAST_HOUR),
+        ),
+        threshold=Threshold("exporter_silent", Comparison.ABOVE, cluster.thresholds.exporter_silent),
+        annotations=texts.annotations(
+            summary=summary,
+            source=exporter,
+            destination="the flow collector",
+            protocol=_protocol(cluster),
+            size=f"{texts.bytes_of('bytes')} reported in the last hour",
+            duration=texts.duration_of("age"),
+            what_to_do=what_to_do,
+        ),
+        panel=panel_ref("pipeline", "exporter_age"),
+        group_by=("rule",),
+        # While ingest itself is away nothing is known about exporters: keep what was known last.
+        no_data=NoDataPolicy.KEEP_LAST,
+    )
+    return RuleSet((rule,), ())
+
+
+def _protocol(cluster: Cluster) -> str:
+    """Return the export protocol, chosen by the exporter's name where both kinds are in use."""
+    sflow = [exporter.name for exporter in cluster.exporters if exporter.protocol is ExportProtocol.SFLOW]
+    if not sflow:
+        return _NAMES[ExportProtocol.NETFLOW]
+    if len(sflow) == len(cluster.exporters):
+        return _NAMES[ExportProtocol.SFLOW]
+    pattern = "|".join(re.escape(name) for name in sflow)
+    return (
+        f"{{{{ if match `^({pattern})$` $labels.{schema.EXPORTER} }}}}{_NAMES[ExportProtocol.SFLOW]}"
+        f"{{{{ else }}}}{_NAMES[ExportProtocol.NETFLOW]}{{{{ end }}}}"
+    )

@@ -1,0 +1,53 @@
+"""Nothing is being stored any more: the one rule that must fire when everything else has gone quiet."""
+
+from cluster import schema
+from cluster.model import Cluster
+from cluster.units import format_duration
+from dashboards.queries import Select, count, not_in
+from dashboards.registry import panel_ref
+from rules import texts
+from rules.model import Comparison, ErrorPolicy, Measure, NoDataPolicy, Rule, RuleSet, Severity, Threshold
+
+ID = "ingest_deadman"
+
+
+def build(cluster: Cluster) -> RuleSet:
+    """Return the rule; every cluster has it."""
+    silent = cluster.thresholds.ingest_silent
+    # The bridge writes its counters in every window, traffic or not; analysis alone is no sign of its life.
+    beats = (
+        Select(schema.PIPELINE, schema.RAW)
+        .take(count(schema.TOTAL))
+        .where(not_in(schema.STAGE, [schema.Stage.ANALYSIS]))
+        .per_series("Counters that the bridge wrote: its heartbeat.")
+    )
+    words = format_duration(silent)
+    what_to_do = (
+        "Run `clusterflow status`, then look at the bridge and at InfluxDB (disk full, process gone). Flow records "
+        "wait in the spool meanwhile; nothing is lost as long as it has room."
+    )
+    rule = Rule(
+        id=ID,
+        title="Flow data has stopped",
+        family="pipeline",
+        severity=Severity.CRITICAL,
+        measures=(Measure("beats", beats, since=silent),),
+        threshold=Threshold("ingest_silent", Comparison.BELOW, 1),
+        # No values here: where this fires there are none.
+        annotations=texts.annotations(
+            summary=f"The bridge has stored nothing for {words}: every board and every other alert is blind.",
+            source="the bridge (clusterflow ingest)",
+            destination="InfluxDB",
+            protocol="line protocol",
+            size="none",
+            duration=f"at least {words}",
+            what_to_do=what_to_do,
+        ),
+        panel=panel_ref("pipeline", "data_age"),
+        group_by=("rule",),
+        no_data=NoDataPolicy.ALERTING,
+        # A store that refuses to answer is as good as one that stays empty.
+        on_error=ErrorPolicy.ALERTING,
+        keep_firing_for=0,
+    )
+    return RuleSet((rule,), ())
