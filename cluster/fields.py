@@ -47,6 +47,8 @@ SECRET = SecretPlace()
 FLAG = Flag()
 PORT = Whole(1, 65_535, "port")
 PLANE = Choice(tuple(plane for plane in Plane if plane is not Plane.UNKNOWN))
+MAIL_SEPARATOR = ";"
+"""What Grafana puts between e-mail addresses."""
 SEVERITIES = ("critical", "warning")
 DAY = names.DAY
 FLOW_FRAME_OVERHEAD = {ExportProtocol.NETFLOW: 0, ExportProtocol.SFLOW: 18}
@@ -214,7 +216,8 @@ TRANSPORT = Section(
 SERVICE = Section(
     "service",
     (
-        Key("ports", ListOf(PORT, at_least=1), "The ports its servers listen on.", REQUIRED, example="[29500, 29501]"),
+        Key("ports", ListOf(names.PORTS, at_least=1), "The ports its servers listen on.", REQUIRED,
+            example="[3300, 6800-7300]"),
         Key("protocols", ListOf(names.PROTOCOL, at_least=1), "Their protocols.", absent="`[tcp, udp]`"),
     ),
     "Names for ports, on top of the well-known ones. A port named here leaves the built-in service that had it. Where "
@@ -343,19 +346,24 @@ GRAFANA = Section(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Channel:
-    """One type of notification target: its keys, and Grafana's names for them."""
+    """One type of notification target.
+
+    Attributes:
+        grafana: its keys -> Grafana's names for them.
+        needs: sets of keys of which at least one must be there in full; none means that any will do.
+    """
 
     section: Section
     grafana: dict[str, str]
-    needs_one_of: tuple[str, ...] = ()
+    needs: tuple[tuple[str, ...], ...] = ()
 
 
 _SEVERITIES = Key("severities", ListOf(SEVERITY), "Which alerts it gets.", [], absent="all", example="[critical]")
 
 
-def _channel(label: str, *keys: tuple[Key, str], needs_one_of: tuple[str, ...] = ()) -> Channel:
+def _channel(label: str, *keys: tuple[Key, str], needs: tuple[tuple[str, ...], ...] = ()) -> Channel:
     section = Section(label, (*(key for key, _ in keys), _SEVERITIES))
-    return Channel(section, {key.name: grafana for key, grafana in keys}, needs_one_of)
+    return Channel(section, {key.name: grafana for key, grafana in keys}, needs)
 
 
 CHANNELS = {
@@ -375,7 +383,7 @@ CHANNELS = {
         (Key("url", SECRET, "Incoming webhook; or `token` and `channel`."), "url"),
         (Key("token", SECRET, "Bot token."), "token"),
         (Key("channel", names.LINE, "Channel, with `token`.", example='"#noc"'), "recipient"),
-        needs_one_of=("url", "token"),
+        needs=(("url",), ("token", "channel")),
     ),
     "pagerduty": _channel(
         "PagerDuty",

@@ -55,6 +55,15 @@ class GroupTable:
         return None
 
 
+def outer_groups(group: Group, groups: Iterable[Group]) -> set[str]:
+    """Return the ids of the other groups that have a prefix around one of the group's."""
+    return {
+        other.id
+        for other in groups
+        if other.id != group.id and any(_holds(outer, inner) for outer in other.prefixes for inner in group.prefixes)
+    }
+
+
 def check_reference(name: str | None, path: str, known: Iterable[str], faults: Faults) -> None:
     """Record a fault where `name` is a group that does not exist."""
     ids = [*known]

@@ -82,12 +82,16 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Text(Kind[T]):
-    """A scalar whose text `parse` turns into a value; it raises Bad or ValueError for what it does not take."""
+    """A scalar whose text `parse` turns into a value; it raises Bad or ValueError for what it does not take.
+
+    `limits` adds to the label, in the documentation of one key.
+    """
 
     label: str
     expected: str
     parse: Callable[[str], T]
     show: Callable[[T], object] = str
+    limits: str = ""
 
     def read(self, value: Value, path: str, faults: Faults) -> T:
         """Return the parsed text."""
@@ -250,7 +254,7 @@ class ListOf(Kind[list[Placed[T]]]):
     @property
     def label(self) -> str:  # type: ignore[override]
         """Return "list of ..."."""
-        return f"list of {self.item.label}"
+        return f"list ({self.item.label})"
 
     @property
     def expected(self) -> str:  # type: ignore[override]

@@ -9,7 +9,7 @@ from cluster.errors import ConfigError, Problem
 from cluster.groups import build_groups, check_reference
 from cluster.inventory import Inventory
 from cluster.jobs import build_jobs
-from cluster.kinds import Bad, Placed, Table, closest
+from cluster.kinds import Bad, Placed, Table, closest, one_of
 from cluster.model import (
     Authority,
     BridgeSettings,
@@ -32,6 +32,7 @@ from cluster.model import (
     Thresholds,
 )  # fmt: skip
 from cluster.services import with_well_known
+from cluster.units import format_duration
 
 
 def load_cluster(path: Path) -> Cluster:
@@ -73,7 +74,7 @@ def _build(table: Table, folder: Path, faults: Faults) -> Cluster:
     groups = build_groups(table.get("groups", {}), faults)
     # References count as known where the group's own entry is broken: that is one fault, not two.
     group_ids = [*table.get("groups", {})]
-    site = _site(table.get("site"))
+    site = _site(table.get("site"), faults)
     cost = _settings(Cost, table.get("cost"))
     inventory = Inventory(groups, group_ids, faults)
     inventory.add_entries(table.get("nodes", {}))
@@ -82,7 +83,8 @@ def _build(table: Table, folder: Path, faults: Faults) -> Cluster:
     nodes = inventory.nodes(cost)
     exporters = _exporters(table.get("exporters", {}), faults)
     jobs = build_jobs(table.get("jobs", []), tuple(node.name for node in nodes), site.time_zone, faults)
-    thresholds = _thresholds(table.get("thresholds"), faults)
+    bridge = _bridge(table.get("bridge"), faults)
+    thresholds = _thresholds(table.get("thresholds"), bridge.window, faults)
     cluster = Cluster(
         name=table.get("cluster", ""),
         groups=groups,
@@ -96,9 +98,9 @@ def _build(table: Table, folder: Path, faults: Faults) -> Cluster:
         jobs=jobs,
         thresholds=thresholds,
         cost=cost,
-        store=_store(table.get("store")),
+        store=_store(table.get("store"), faults),
         collector=_collector(table.get("collector"), faults),
-        bridge=_bridge(table.get("bridge"), faults),
+        bridge=bridge,
         notify=_notify(table.get("notify", {}), faults),
         grafana=_settings(GrafanaSettings, table.get("grafana")),
     )
@@ -111,11 +113,14 @@ def _settings(owner: Any, table: Table | None) -> Any:  # noqa: ANN401 - one bui
     return owner(**(table or {}))
 
 
-def _site(table: Table | None) -> Site:
+def _site(table: Table | None, faults: Faults) -> Site:
     given = table or {}
     hours = given.get("off_hours") or {}
     named = {"start": hours.get("from"), "end": hours.get("to"), "weekends": hours.get("weekends")}
     off_hours = OffHours(**{name: value for name, value in named.items() if value is not None})
+    if off_hours.start == off_hours.end:
+        hint = "leave out off_hours for 23:00 to 06:00"
+        faults.add("site.off_hours.to", f"{off_hours.end:%H:%M}", "another time than from", hint)
     zone = given.get("time_zone")
     return Site(off_hours=off_hours) if zone is None else Site(zone, off_hours)
 
@@ -230,13 +235,15 @@ def _services(tables: dict[str, Placed[list[Placed[Table]]]], faults: Faults) ->
     for name, placed in tables.items():
         for part in placed.value:
             table = part.value
-            ports = [port.value for port in table.get("ports", [])]
+            ports = [port for run in table.get("ports", []) for port in range(run.value[0], run.value[1] + 1)]
             protocols = _protocols(table)
-            for port in table.get("ports", []):
-                taken = [owners[protocol, port.value] for protocol in protocols if (protocol, port.value) in owners]
-                if taken:
-                    faults.add(port.path, str(port.value), "a port of one service only", f"{taken[0]} has it already")
-                owners |= {(protocol, port.value): name for protocol in protocols}
+            for run in table.get("ports", []):
+                pairs = [(protocol, port) for protocol in protocols for port in range(run.value[0], run.value[1] + 1)]
+                taken = next((pair for pair in pairs if pair in owners), None)
+                if taken is not None:
+                    hint = f"{owners[taken]} has it already"
+                    faults.add(run.path, str(taken[1]), "each port of a protocol once", hint)
+                owners |= dict.fromkeys(pairs, name)
             own.append(Service(name, tuple(ports), protocols))
     return with_well_known(tuple(own))
 
@@ -248,18 +255,26 @@ def _protocols(table: Table) -> tuple[int, ...]:
     return Service("", ()).protocols if given is None else tuple(item.value for item in given)
 
 
-def _thresholds(table: Table | None, faults: Faults) -> Thresholds:
+def _thresholds(table: Table | None, window: int, faults: Faults) -> Thresholds:
     thresholds: Thresholds = _settings(Thresholds, table)
     if thresholds.dropout_max_runs < thresholds.dropout_min_runs:
         expected = f"at least dropout_min_runs, {thresholds.dropout_min_runs}"
         faults.add("thresholds.dropout_max_runs", str(thresholds.dropout_max_runs), expected)
+    for name in ("exfil_window", "off_hours_window"):
+        length = getattr(thresholds, name)
+        if length % window:
+            expected = f"a multiple of bridge.window, {format_duration(window)}"
+            faults.add(f"thresholds.{name}", format_duration(length), expected)
     return thresholds
 
 
-def _store(table: Table | None) -> StoreSettings:
+def _store(table: Table | None, faults: Faults) -> StoreSettings:
     given = dict(table or {})
     keep = given.pop("retention", None) or {}
     named = {"keep_raw": keep.get("raw"), "keep_1m": keep.get("1m"), "keep_1h": keep.get("1h")}
+    for key, other in (("username", "password"), ("password", "username")):
+        if given.get(key) is not None and given.get(other, "") is None:
+            faults.add(f"store.{other}", "missing", f"a {other}, as {key} is given")
     return StoreSettings(**given, **{name: value for name, value in named.items() if value is not None})
 
 
@@ -280,9 +295,10 @@ def _bridge(table: Table | None, faults: Faults) -> BridgeSettings:
     bridge = BridgeSettings(**given)
     if 60 % bridge.window:
         expected = "a length that divides a minute: 1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 or 60 seconds"
-        faults.add("bridge.window", f"{bridge.window}s", expected)
+        faults.add("bridge.window", format_duration(bridge.window), expected)
     if bridge.grace < bridge.window:
-        faults.add("bridge.grace", f"{bridge.grace}s", f"at least the window, {bridge.window}s")
+        expected = f"at least bridge.window, {format_duration(bridge.window)}"
+        faults.add("bridge.grace", format_duration(bridge.grace), expected)
     return bridge
 
 
@@ -294,8 +310,8 @@ def _notify(tables: dict[str, Placed[Table]], faults: Faults) -> tuple[Notificat
         if kind is None:
             continue
         channel = fields.CHANNELS[kind]
-        if channel.needs_one_of and all(table.get(key, "") is None for key in channel.needs_one_of):
-            faults.add(placed.path, "missing", " or ".join(channel.needs_one_of))
+        if channel.needs and not any(all(table.get(key, "") is not None for key in keys) for keys in channel.needs):
+            faults.add(placed.path, f"not enough for {kind}", one_of(" and ".join(keys) for keys in channel.needs))
         given = [(grafana, table[key]) for key, grafana in channel.grafana.items() if table.get(key) is not None]
         targets.append(
             NotificationTarget(
@@ -310,5 +326,5 @@ def _notify(tables: dict[str, Placed[Table]], faults: Faults) -> tuple[Notificat
 
 
 def _plain(value: str | list[Placed[str]]) -> str:
-    """Return a setting as Grafana takes it; lists of addresses are joined with ``;``."""
-    return value if isinstance(value, str) else ";".join(item.value for item in value)
+    """Return a setting as Grafana takes it."""
+    return value if isinstance(value, str) else fields.MAIL_SEPARATOR.join(item.value for item in value)

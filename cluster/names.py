@@ -17,8 +17,8 @@ from cluster.kinds import Bad, Text, closest
 from cluster.model import ANY, RESERVED_GROUPS, Address, Network
 from cluster.ranges import expand
 
-RESERVED = frozenset({*RESERVED_GROUPS, schema.OTHER, "unknown"})
-"""Tag values with a meaning of their own."""
+RESERVED = frozenset({*RESERVED_GROUPS, schema.OTHER, "unknown", "unlisted"})
+"""Tag values with a meaning of their own: groups, the rest beyond the largest, planes, exporters."""
 
 LOCAL_PREFIXES = tuple(
     ipaddress.ip_network(prefix)
@@ -77,7 +77,7 @@ def _line_of_text(most: int) -> Callable[[str], str]:
     return parse
 
 
-TITLE = Text("text", "one line of at most 60 characters", _line_of_text(60))
+TITLE = Text("title", "one line of at most 60 characters", _line_of_text(60))
 LINE = Text("text", "one line of text", _line_of_text(300))
 
 
@@ -242,7 +242,7 @@ BIT_RATE = Text("bit rate", "a bit rate such as 400 Gbit/s", _rate, units.format
 
 def seconds(low: int, high: int) -> Text[int]:
     """Return the kind of durations of whole seconds from `low` to `high` seconds."""
-    limits = f"from {units.format_duration(low)} to {units.format_duration(high)}"
+    limits = f"{units.format_duration(low)} to {units.format_duration(high)}"
 
     def parse(text: str) -> int:
         try:
@@ -252,22 +252,23 @@ def seconds(low: int, high: int) -> Text[int]:
         if length.denominator != 1:
             raise Bad("a duration of whole seconds")
         if not low <= length <= high:
-            raise Bad(f"a duration {limits}")
+            raise Bad(f"a duration from {limits}")
         return int(length)
 
-    return Text("duration", "a duration such as 30s, 15m, 12h or 7d", parse, units.format_duration)
+    return Text("duration", "a duration such as 30s, 15m, 12h or 7d", parse, units.format_duration, limits)
 
 
 def fractions(low: float, high: float) -> Text[float]:
     """Return the kind of durations, to the millisecond, from `low` to `high` seconds."""
+    limits = f"{units.format_duration(low)} to {units.format_duration(high)}"
 
     def parse(text: str) -> float:
         length = units.parse_duration(text)
         if not low <= length <= high:
-            raise Bad(f"a duration from {units.format_duration(low)} to {units.format_duration(high)}")
+            raise Bad(f"a duration from {limits}")
         return float(length)
 
-    return Text("duration", "a duration such as 2s or 500ms", parse, units.format_duration)
+    return Text("duration", "a duration such as 2s or 500ms", parse, units.format_duration, limits)
 
 
 DAY = 86_400
@@ -328,3 +329,21 @@ def _protocol(text: str) -> int:
 PROTOCOL = Text(
     "protocol", "tcp, udp or sctp", _protocol, lambda number: next(n for n, p in PROTOCOLS.items() if p == number)
 )
+
+
+def _ports(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", text)
+    if match is None:
+        raise Bad
+    first, last = int(match[1]), int(match[2] or match[1])
+    if not 1 <= first <= last <= 65_535:
+        raise Bad
+    return first, last
+
+
+def _write_ports(run: tuple[int, int]) -> object:
+    first, last = run
+    return first if first == last else f"{first}-{last}"
+
+
+PORTS = Text("port or range of ports", "a port from 1 to 65535, or a range such as 6800-7300", _ports, _write_ports)

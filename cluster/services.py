@@ -27,7 +27,7 @@ WELL_KNOWN = (
     Service("iscsi", (3260,), _TCP),
     Service("nvme-of", (4420, 8009), _TCP),
     Service("lustre", (988,), _TCP),
-    Service("ceph", (3300, 6789, *range(6800, 7301)), _TCP),
+    Service("ceph", (3300, 6789, *range(6800, 6817), *range(6821, 7301)), _TCP),  # less what Slurm has
     Service("beegfs", (8003, 8004, 8005, 8006, 8007, 8008), _BOTH),
     Service("gpfs", (1191,), _TCP),
     Service("weka", (14000, 14100, 14200, 14300), _BOTH),
@@ -81,3 +81,18 @@ def _without(service: Service, taken: set[tuple[int, int]]) -> list[Service]:
         if free:
             left.setdefault(free, []).append(port)
     return [Service(service.name, tuple(ports), protocols) for protocols, ports in left.items()]
+
+
+def port_runs(ports: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return ports as first and last of each run of consecutive ones, in their order; runs of two stay apart."""
+    runs: list[tuple[int, int]] = []
+    for port in ports:
+        if runs and port == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], port)
+        else:
+            runs.append((port, port))
+    return [
+        part
+        for first, last in runs
+        for part in ([(first, last)] if last - first != 1 else [(first, first), (last, last)])
+    ]

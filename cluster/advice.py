@@ -1,0 +1,74 @@
+"""What is allowed in cluster.yaml, but probably not meant; and what flow data will not show."""
+
+from collections.abc import Iterator
+
+from cluster.groups import outer_groups
+from cluster.model import Cluster, Role, Transport
+
+
+def advice(cluster: Cluster) -> list[str]:
+    """Return one line for each thing to think about, with its YAML path first."""
+    return [*_groups(cluster), *_nodes(cluster), *_exporters(cluster), *_policies(cluster), *_jobs(cluster)]
+
+
+def _groups(cluster: Cluster) -> Iterator[str]:
+    roles = {group.role for group in cluster.groups}
+    for role in (Role.TRAINING, Role.MODEL_STORAGE):
+        if role not in roles:
+            yield f"groups: none has the role {role}: its boards and rules are left out"
+    for group in cluster.groups:
+        path = f"groups.{group.id}"
+        if not group.prefixes:
+            yield f"{path}: no prefixes: no address is ever in it"
+        if group.nested_in is not None and group.nested_in not in outer_groups(group, cluster.groups):
+            yield f"{path}.nested_in: no prefix of {group.nested_in} is around one of {group.id}"
+        if group.sensitive and not any(group.id in (pair.src, pair.dst) for pair in cluster.allowed):
+            yield f"{path}: sensitive, but `allowed` does not name it: each of its conversations is a violation"
+
+
+def _nodes(cluster: Cluster) -> Iterator[str]:
+    for group in cluster.groups_with(Role.TRAINING):
+        nodes = [node for node in cluster.nodes if node.group == group.id]
+        without = [node.name for node in nodes if node.gpus == 0]
+        if not nodes:
+            yield f"nodes: none in training group {group.id}: dropouts cannot be judged"
+        if without:
+            yield f"nodes: {_some(without)} of training group {group.id} without GPUs: idle time there costs nothing"
+
+
+def _exporters(cluster: Cluster) -> Iterator[str]:
+    if not cluster.exporters:
+        yield "exporters: none: records of any sender are taken, and all count"
+    elif not any(exporter.counts for exporter in cluster.exporters):
+        yield "exporters: none of them counts: every total stays zero"
+    silent = {exporter.name for exporter in cluster.exporters if not exporter.counts}
+    for index, rule in enumerate(cluster.authority):
+        for name in rule.exporters:
+            if name in silent:
+                pair = f"{rule.pair.src} to {rule.pair.dst}"
+                yield f"authority[{index}]: {name} is to count for {pair}, but has counts: false"
+
+
+def _policies(cluster: Cluster) -> Iterator[str]:
+    if not cluster.allowed:
+        yield "allowed: empty: every conversation between groups is a violation"
+    for declared in cluster.transport:
+        if declared.transport is not Transport.TCP:
+            pair = f"{declared.pair.src} and {declared.pair.dst}"
+            yield f"transport: {pair} talk {declared.transport}: flow records do not show it, rules leave it out"
+    if not cluster.notify:
+        yield "notify: empty: alerts show on the boards only"
+
+
+def _jobs(cluster: Cluster) -> Iterator[str]:
+    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+    outside = {node.name for node in cluster.nodes if node.group not in training}
+    for job in cluster.jobs:
+        others = [name for name in job.nodes if name in outside]
+        if others:
+            yield f"jobs: {_some(others)} of job {job.id} in no training group: not judged for dropout"
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3:,} more"

@@ -1,0 +1,105 @@
+"""`Cluster` -> cluster.yaml with every default written out; loading that gives an equal `Cluster`."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import yaml
+
+from cluster import fields, names
+from cluster.kinds import Placed, Table
+from cluster.model import Cluster, Exporter, Group, Job, Node, NotificationTarget, Service, StoreSettings
+from cluster.services import port_runs
+
+T = TypeVar("T")
+
+
+def dump_cluster(cluster: Cluster) -> str:
+    """Return the cluster as YAML. Secrets are named, never shown; nodes of a CSV inventory stand in ``nodes:``."""
+    table: Table = {
+        "cluster": cluster.name,
+        "site": {
+            "time_zone": cluster.site.time_zone,
+            "off_hours": {
+                "from": cluster.site.off_hours.start,
+                "to": cluster.site.off_hours.end,
+                "weekends": cluster.site.off_hours.weekends,
+            },
+        },
+        "groups": _map({group.id: _group(group) for group in cluster.groups}),
+        "nodes": _map({node.name: _node(node) for node in cluster.nodes}),
+        "exporters": _map({exporter.name: _exporter(exporter) for exporter in cluster.exporters}),
+        "allowed": _list({"from": pair.src, "to": pair.dst} for pair in cluster.allowed),
+        "authority": _list(
+            {"from": rule.pair.src, "to": rule.pair.dst, "exporters": _list(rule.exporters)}
+            for rule in cluster.authority
+        ),
+        "transport": _list(
+            {"between": _list((declared.pair.src, declared.pair.dst)), "is": declared.transport}
+            for declared in cluster.transport
+        ),
+        "services": _map(_services(cluster.services)),
+        "jobs": _list(_job(job) for job in cluster.jobs),
+        "thresholds": _settings(cluster.thresholds),
+        "cost": _settings(cluster.cost),
+        "store": _store(cluster.store),
+        "collector": _settings(cluster.collector),
+        "bridge": _settings(cluster.bridge) | {"metrics_listen": cluster.bridge.metrics_listen or names.OFF},
+        "notify": _map({target.name: _target(target) for target in cluster.notify}),
+        "grafana": _settings(cluster.grafana),
+    }
+    return yaml.safe_dump(fields.ROOT.write(table), sort_keys=False, default_flow_style=None, width=120)
+
+
+def _list(values: Iterable[T]) -> list[Placed[T]]:
+    return [Placed("", value) for value in values]
+
+
+def _map(values: Mapping[str, T]) -> dict[str, Placed[T]]:
+    return {key: Placed("", value) for key, value in values.items()}
+
+
+def _settings(settings: object) -> Table:
+    """Return the fields of one of the model's flat classes, whose names are the keys."""
+    return {item.name: getattr(settings, item.name) for item in dataclasses.fields(settings)}  # type: ignore[arg-type]
+
+
+def _group(group: Group) -> Table:
+    return _settings(group) | {"prefixes": _list(group.prefixes)}
+
+
+def _node(node: Node) -> Table:
+    addresses = [_settings(address) | {"address": str(address.address)} for address in node.addresses]
+    return {"group": node.group, "gpus": node.gpus, "addresses": _list(addresses)}
+
+
+def _exporter(exporter: Exporter) -> Table:
+    interfaces = {str(interface.index): _settings(interface) for interface in exporter.interfaces}
+    return _settings(exporter) | {"interfaces": _map(interfaces)}
+
+
+def _services(services: tuple[Service, ...]) -> dict[str, list[Placed[Table]]]:
+    """Return the entries by name: a service whose protocols differ by port has several."""
+    by_name: dict[str, list[Placed[Table]]] = {}
+    for service in services:
+        entry = {"ports": _list(port_runs(service.ports)), "protocols": _list(service.protocols)}
+        by_name.setdefault(service.name, []).append(Placed("", entry))
+    return by_name
+
+
+def _job(job: Job) -> Table:
+    return {"id": job.id, "class": job.job_class, "nodes": _list(job.nodes), "start": job.start, "end": job.end}
+
+
+def _store(store: StoreSettings) -> Table:
+    keep = {"raw": store.keep_raw, "1m": store.keep_1m, "1h": store.keep_1h}
+    return _settings(store) | {"retention": keep}
+
+
+def _target(target: NotificationTarget) -> Table:
+    channel = fields.CHANNELS[target.kind]
+    given: Table = dict(target.settings) | dict(target.secrets)
+    table = {key: given[grafana] for key, grafana in channel.grafana.items() if grafana in given}
+    if "addresses" in table:
+        table["addresses"] = _list(table["addresses"].split(fields.MAIL_SEPARATOR))
+    return {"type": target.kind, **table, "severities": _list(target.severities)}
