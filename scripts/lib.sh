@@ -147,10 +147,13 @@ ensure_influxd_v2() {
         fi
     done
     need go golang-go
+    # Go trusts the certificates of the system only; a minimal Debian has none.
+    [ -d /etc/ssl/certs ] || MISSING_PACKAGES+=(ca-certificates)
     install_missing || return 1
     say "building InfluxDB $INFLUXD_V2_VERSION (about two minutes, once)"
     mkdir -p "$TOOLS/bin"
-    GOBIN="$TOOLS/bin" GOFLAGS='' quietly influxd-v2 go install \
+    # Without cgo: a machine without a C compiler builds it too.
+    GOBIN="$TOOLS/bin" GOFLAGS='' CGO_ENABLED=0 quietly influxd-v2 go install \
         -ldflags "-X main.version=$INFLUXD_V2_VERSION" \
         "github.com/influxdata/influxdb/cmd/influxd@v$INFLUXD_V2_VERSION" || return 1
     export CLUSTERFLOW_INFLUXD_V2="$TOOLS/bin/influxd"
