@@ -4,6 +4,7 @@ Frames are Arrow files named by a generation; a manifest names the files that be
 Files that no manifest names are left-overs of a crash and are removed.
 """
 
+import fcntl
 import json
 import os
 from io import BytesIO
@@ -25,16 +26,25 @@ class Checkpoint:
     """A folder that holds the newest checkpoint.
 
     Args:
-        folder: made if missing.
+        folder: made if missing; locked until `close`. UserError if another process has it.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{folder}: another bridge uses this state", "stop it, or set bridge.state") from error
         self._generation = 0
         self._files: dict[str, str] = {}
         self._saved: dict[str, pl.DataFrame] = {}
         self._kept: dict[str, tuple[int, str]] = {}
+
+    def close(self) -> None:
+        """Let another bridge have the folder."""
+        self._lock.close()
 
     def load(self) -> tuple[dict[str, pl.DataFrame], dict[str, Any]] | None:
         """Return frames and notes of the newest checkpoint; None if there is none; UserError if damaged."""

@@ -59,6 +59,7 @@ class Engine:
         self._aggregator = Aggregator(cluster, self._normaliser)
         self._sequence = SequenceTracker()
         self._newest: int | None = None
+        self.evicted_before = 0
         listed = [node.name for node in cluster.nodes]
         self.exporters: dict[str, ExporterReading] = {}
         self.tables = {
@@ -175,6 +176,7 @@ class Engine:
             return []
         oldest_ms = self._newest - (self._settings.lateness + self._settings.grace) * 1000
         before = oldest_ms // self._window_ms * self._settings.window
+        self.evicted_before = max(self.evicted_before, before)
         evicted = [(name, table.evict(before)) for name, table in self.tables.items()]
         return [(name, rows) for name, rows in evicted if rows.height]
 
@@ -193,6 +195,7 @@ class Engine:
             "window": self._settings.window,
             "shard": self._settings.shard,
             "newest": self._newest,
+            "evicted_before": self.evicted_before,
             "exporters": {
                 name: [reading.last_seen, reading.lag, reading.skew, reading.sampling]
                 for name, reading in self.exporters.items()
@@ -208,4 +211,5 @@ class Engine:
             if f"{_SERIES}{name}" in frames:
                 table.series = frames[f"{_SERIES}{name}"]
         self._newest = notes["newest"]
+        self.evicted_before = notes["evicted_before"]
         self.exporters = {name: ExporterReading(*reading) for name, reading in notes["exporters"].items()}

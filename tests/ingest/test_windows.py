@@ -14,9 +14,7 @@ RECORD = st.tuples(st.integers(0, 4_000_000_000_000), st.integers(0, 500_000), C
 
 def cut(records: list[tuple[int, int, int, int]], window_ms: int = 10_000, oldest: int | None = None) -> Shares:
     start, span, volume, packets = (np.array(column, np.int64) for column in zip(*records, strict=True))
-    return prorate(
-        start, start + span, (volume, packets, np.ones_like(start)), window_ms=window_ms, oldest=oldest
-    )
+    return prorate(start, start + span, (volume, packets, np.ones_like(start)), window_ms=window_ms, oldest=oldest)
 
 
 @given(st.lists(RECORD, min_size=1, max_size=20), st.sampled_from([1_000, 10_000, 60_000]))

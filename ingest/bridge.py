@@ -1,0 +1,320 @@
+"""The bridge: spool files in, points out, with everything that keeps the totals true across faults.
+
+The order of each flush is what makes it exact: first the checkpoint (position and windows of one moment), then the
+points. Whatever dies in between, a restart finds a checkpoint whose points it writes again. Spool files are released
+only when a checkpoint holds what was in them.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+
+from cluster import schema
+from cluster.errors import UserError
+from cluster.model import Cluster
+from cluster.schema import RAW, Measurement, Stage
+from ingest.checkpoint import Checkpoint
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
+from ingest.engine import Engine
+from ingest.logs import Log
+from ingest.normalise import Clock
+from ingest.points import WINDOW
+from ingest.readers import read_chunk
+from ingest.rollup import Rollup, horizon
+from ingest.spool import Position, Source
+from ingest.store import Store
+from ingest.writer import StoppedError, Writer
+
+_CHUNK_BYTES = 32 << 20
+_MERGE_ROWS = 1_000_000
+_IDLE_SECONDS = 0.2
+_ROLLUP_SECONDS = 60.0
+_HEALTHY_SECONDS = 60.0
+_PAGE = 4096
+
+Progress = Callable[[int], None]
+"""Called with the bytes of each chunk read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did."""
+
+    records: int
+    points: int
+    dead_letters: int
+    seconds: float
+
+
+class Bridge:
+    """One process that follows one source.
+
+    Args:
+        cluster: what is known about the cluster.
+        store: where points go.
+        source: where records come from.
+        clock: LIVE follows the source until stopped; BACKFILL reads it once to its end.
+        state: folder of the checkpoint.
+        dead_letter: where bad records go.
+        stop: set it to end in order.
+        log: where it tells what it does.
+        counters: shared with the metrics endpoint.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        source: Source,
+        *,
+        clock: Clock,
+        state: Path,
+        dead_letter: DeadLetters,
+        stop: threading.Event,
+        log: Log,
+        counters: Counters,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = cluster.bridge
+        self._source = source
+        self._clock = clock
+        self._dead_letter = dead_letter
+        self._stop = stop
+        self._log = log
+        self._counters = counters
+        self._engine = Engine(cluster, clock, counters)
+        self._checkpoint = Checkpoint(state)
+        self._writer = Writer(
+            store, cluster.retentions(), shard=self._settings.shard, counters=counters, stop=stop, log=log
+        )
+        self._rollup = Rollup(store, self._writer, cluster.retentions())
+        self._started = time.time()
+        self._alive = time.monotonic()
+        self._position: Position = {}
+        self._source_counts: dict[str, int] = {}
+
+    def health(self) -> str:
+        """Return why the bridge is not well; empty if it is."""
+        silent = time.monotonic() - self._alive
+        return f"no progress for {silent:.0f} s: is InfluxDB there?" if silent > _HEALTHY_SECONDS else ""
+
+    def run(self, progress: Progress = lambda _: None) -> Summary:
+        """Work until the source ends (BACKFILL) or `stop` is set (LIVE)."""
+        begun = time.monotonic()
+        before = self._counters.total(Stage.READ, "records"), self._counters.total(Stage.WRITE, "points")
+        dead_before = self._counters.total(Stage.READ, "dead_letters")
+        try:
+            self._writer.prepare()
+            self._restore()
+            if self._clock is Clock.LIVE:
+                self._follow(progress)
+            else:
+                self._drain(progress)
+        except StoppedError as error:
+            self._log.line("stopped", why=error.message)
+        finally:
+            self._checkpoint.close()
+        return Summary(
+            records=int(self._counters.total(Stage.READ, "records") - before[0]),
+            points=int(self._counters.total(Stage.WRITE, "points") - before[1]),
+            dead_letters=int(self._counters.total(Stage.READ, "dead_letters") - dead_before),
+            seconds=time.monotonic() - begun,
+        )
+
+    # -- the two ways to run -----------------------------------------------------------------------
+
+    def _drain(self, progress: Progress) -> None:
+        while not self._stop.is_set():
+            got = self._step(progress)
+            if self._engine.pending_rows >= _MERGE_ROWS:
+                self._flush()
+            if not got:
+                if self._source.is_finished or self._source.is_resumable:
+                    break
+                self._stop.wait(_IDLE_SECONDS)
+        self._flush()
+        self._rollup.run()
+        self._report()
+        self._save()
+
+    def _follow(self, progress: Progress) -> None:
+        flushed = reported = rolled = time.monotonic()
+        while not self._stop.is_set():
+            got = self._step(progress)
+            now = self._alive = time.monotonic()
+            if now - flushed >= self._settings.flush or self._engine.pending_rows >= _MERGE_ROWS:
+                self._flush()
+                flushed = time.monotonic()
+            # A backlog first: until it is read, an exporter's silence is ours.
+            if now - reported >= self._settings.window and (not got or now - reported >= 3 * self._settings.window):
+                self._report()
+                reported = now
+            if now - rolled >= _ROLLUP_SECONDS:
+                self._rollup.run()
+                rolled = time.monotonic()
+            if not got:
+                if self._source.is_finished:
+                    break
+                self._stop.wait(_IDLE_SECONDS)
+        self._flush()
+        self._rollup.run()
+
+    def _step(self, progress: Progress) -> bool:
+        """Read one chunk into the engine; False if there is none now."""
+        chunk = self._source.next_chunk(_CHUNK_BYTES)
+        if chunk is None:
+            return False
+        now = time.time()
+        parsed = read_chunk(chunk.raw, chunk.fmt)
+        self._counters.add(Stage.READ, "bytes", len(chunk.raw))
+        self._counters.add(Stage.READ, "records", parsed.frame.height)
+        self._bury(parsed.dead, chunk.source)
+        if parsed.frame.height:
+            refused = self._engine.take(parsed.frame, now)
+            if refused.height:
+                line = pl.struct(pl.exclude("reason")).struct.json_encode().alias("line")
+                self._bury(refused.select(line, "reason"), chunk.source)
+        self._position = chunk.position
+        progress(len(chunk.raw))
+        return True
+
+    def _bury(self, dead: pl.DataFrame, source: str) -> None:
+        if dead.is_empty():
+            return
+        self._dead_letter.add(source, dead)
+        self._counters.add(Stage.READ, "dead_letters", dead.height)
+        self._counters.add_all(Stage.READ, dict(dead.group_by("reason").len().iter_rows()))
+        self._log.sparse("dead_letters", count=dead.height, source=source, reason=dead.get_column("reason")[0])
+
+    # -- flush -------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        if not self._engine.pending_rows:
+            # Position alone may have moved over markers and bad lines.
+            if self._position:
+                self._save()
+            return
+        if self._clock is Clock.BACKFILL:
+            self._refuse_too_old()
+            self._take_back()
+        changed = self._engine.merge()
+        for _, points in changed:
+            self._rollup.touch(points.get_column(WINDOW).unique())
+        self._save()
+        self._write(changed)
+        for table, rows in self._engine.evict():
+            if self._clock is Clock.BACKFILL:
+                self._checkpoint.keep(table, rows, WINDOW)
+        self._alive = time.monotonic()
+
+    def _save(self) -> None:
+        frames, notes = self._engine.dump()
+        notes |= {"position": self._position, "counters": self._counters.dump(), "rollup": self._rollup.dump()}
+        self._checkpoint.save(frames, notes)
+        self._source.release(self._position)
+
+    def _write(self, changed: list[tuple[Measurement, pl.DataFrame]]) -> None:
+        for measurement, points in changed:
+            self._writer.write(measurement, points, RAW)
+
+    def _refuse_too_old(self) -> None:
+        """Stop before a point is written that the raw retention would drop in silence."""
+        oldest_kept = time.time() - self._cluster.store.keep_raw
+        oldest = min(
+            (int(str(w.min())) for t in self._engine.tables.values() if len(w := t.pending_windows())), default=None
+        )
+        if oldest is not None and oldest < oldest_kept:
+            when = datetime.fromtimestamp(oldest, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            days = self._cluster.store.keep_raw / 86_400
+            raise UserError(
+                f"the records begin at {when}, but the raw retention keeps {days:g} days",
+                "raise store.retention.raw in cluster.yaml, or leave the older files out",
+            )
+
+    def _take_back(self) -> None:
+        """Bring back windows that this backfill had put aside, because older records came after newer ones."""
+        for name, table in self._engine.tables.items():
+            windows = table.pending_windows()
+            old = windows.filter(windows < self._engine.evicted_before)
+            if len(old):
+                for rows in self._checkpoint.take_back(name, old):
+                    table.put_back(rows)
+
+    # -- restart -----------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        loaded = self._checkpoint.load()
+        if loaded is None:
+            self._log.line("start", state="new")
+            return
+        frames, notes = loaded
+        for setting, value in (("window", self._settings.window), ("shard", self._settings.shard)):
+            if notes[setting] != value:
+                raise UserError(
+                    f"bridge.{setting}: {value}: {self._checkpoint.folder} was made with {notes[setting]}",
+                    "set it back, or give the bridge a new bridge.state folder once the spool is read",
+                )
+        self._engine.load(frames, notes)
+        self._counters.load(notes["counters"])
+        self._rollup.load(notes["rollup"])
+        self._position = notes["position"]
+        self._source.resume(self._position)
+        points = self._engine.all_points()
+        self._write(points)
+        if self._clock is Clock.LIVE:
+            self._rollup.touch(horizon(time.time(), self._settings.grace))
+        self._log.line("start", state="restored", windows_rows=self._engine.state_rows)
+
+    # -- what the pipeline says of itself --------------------------------------------------------------
+
+    def _report(self) -> None:
+        """Write the counters and, when live, what each exporter's age is."""
+        now = time.time()
+        window = int(now) // self._settings.window * self._settings.window
+        counters = self._counters
+        for reason, count in self._source.counts.items():
+            counters.add(Stage.READ, reason, count - self._source_counts.get(reason, 0))
+        self._source_counts = dict(self._source.counts)
+        counters.read(Stage.BRIDGE, "heartbeat", now)
+        counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
+        counters.read(Stage.BRIDGE, "memory_bytes", _resident_bytes())
+        counters.read(Stage.READ, "backlog_bytes", self._source.backlog_bytes())
+        if self._engine.newest is not None and self._clock is Clock.LIVE:
+            counters.read(Stage.BRIDGE, "lag_seconds", max(now - self._engine.newest, 0))
+        self._writer.write(schema.PIPELINE, counters.points(window, self._settings.shard), RAW)
+        if self._clock is Clock.LIVE:
+            self._writer.write(schema.EXPORTER_STATUS, self._exporter_readings(now, window), RAW)
+        self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
+
+    def _exporter_readings(self, now: float, window: int) -> pl.DataFrame:
+        """Return the readings of every exporter that is configured or was heard."""
+        names = sorted({*(e.name for e in self._cluster.exporters), *self._engine.exporters})
+        rows = []
+        for name in names:
+            reading = self._engine.exporters.get(name)
+            # Before our own start we could not have heard it.
+            age = now - max(self._started, reading.last_seen if reading else 0)
+            rows.append(
+                (window, name, max(age, 0.0))
+                + ((reading.last_seen, reading.lag, reading.skew, reading.sampling) if reading else (None,) * 4)
+            )
+        columns = {
+            WINDOW: pl.Int64,
+            schema.EXPORTER: pl.String,
+            schema.AGE.name: pl.Float64,
+            schema.LAST_SEEN.name: pl.Float64,
+            schema.LAG.name: pl.Float64,
+            schema.SKEW.name: pl.Float64,
+            schema.SAMPLING.name: pl.Int64,
+        }
+        return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE

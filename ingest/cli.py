@@ -1,0 +1,143 @@
+"""The commands that bring flows into the store."""
+
+import signal
+import sys
+import tempfile
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+from cluster.cli import cluster_option
+from cluster.model import Cluster
+from ingest.bridge import Bridge, Summary
+from ingest.collect_cli import COLLECT_COMMANDS
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
+from ingest.logs import Log
+from ingest.metrics import MetricsServer
+from ingest.normalise import Clock
+from ingest.spool import After, Source, Spool, StreamSource
+from ingest.store import Store
+
+
+@click.command()
+@cluster_option
+@click.option(
+    "--spool",
+    type=click.Path(path_type=Path),
+    help="Folder of pmacct's files, or - for standard input. Default: collector.spool.",
+)
+@click.option("--once", is_flag=True, help="Read what is there to its end, by the records' own times, and stop.")
+@click.option("--influx-url", metavar="URL", help="Another InfluxDB than store.url.")
+@click.option("--database", metavar="NAME", help="Another database than store.database.")
+@click.option(
+    "--shard",
+    metavar="NAME",
+    help="Tag of this bridge's partial totals. Default: bridge.shard; with --once one of the folder's name.",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="Folder of the checkpoint. Default: bridge.state; with --once a temporary one.",
+)
+@click.option(
+    "--dead-letters",
+    type=click.Path(path_type=Path),
+    help="File for records that make no sense. Default: dead-letters.jsonl beside the checkpoint; with --once, here.",
+)
+@click.option("--time-zone", default="UTC", show_default=True, help="Of timestamps printed without a zone.")
+@click.option(
+    "--keep-files", is_flag=True, help="Do not delete spool files that are read and safe (--once never does)."
+)
+@click.option("--json-log", is_flag=True, help="Log JSON lines.")
+def ingest(
+    cluster: Cluster,
+    spool: Path | None,
+    once: bool,
+    influx_url: str | None,
+    database: str | None,
+    shard: str | None,
+    state: Path | None,
+    dead_letters: Path | None,
+    time_zone: str,
+    keep_files: bool,
+    json_log: bool,
+) -> None:
+    """Turn flow records into points: follow the spool until stopped, or read it once.
+
+    \b
+    Examples:
+      clusterflow ingest                                  follow collector.spool, write to store.url
+      clusterflow ingest --spool old/ --once              backfill files of any age, by their own times
+      nfacctd -f my.conf | clusterflow ingest --spool -   read a daemon's standard output
+
+    A restart goes on where the last checkpoint stands; totals stay exact, whatever was killed. Two runs of --once over
+    the same folder write the same points.
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
+    folder = spool or Path(cluster.collector.spool)
+    cluster = replace(
+        cluster,
+        store=replace(cluster.store, url=influx_url or cluster.store.url, database=database or cluster.store.database),
+        bridge=replace(
+            cluster.bridge, shard=shard or (f"once-{folder.resolve().name}" if once else cluster.bridge.shard)
+        ),
+    )
+    log = Log(as_json=json_log)
+    counters = Counters()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with ExitStack() as cleanup:
+        is_temporary = once and state is None
+        if is_temporary:
+            state = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="clusterflow-once-")))
+        state = state or Path(cluster.bridge.state)
+        source: Source
+        if str(spool) == "-":
+            source = StreamSource(sys.stdin.buffer, time_zone=time_zone)
+        else:
+            after = After.KEEP if once or keep_files else After.DELETE
+            source = Spool(folder, once=once, after=after, time_zone=time_zone)
+        cleanup.callback(source.close)
+        if dead_letters is None:
+            dead_letters = Path("dead-letters.jsonl") if is_temporary else state / "dead-letters.jsonl"
+        bridge = Bridge(
+            cluster,
+            Store(cluster.store),
+            source,
+            clock=Clock.BACKFILL if once else Clock.LIVE,
+            state=state / "bridge",
+            dead_letter=DeadLetters(dead_letters),
+            stop=stop,
+            log=log,
+            counters=counters,
+        )
+        if cluster.bridge.metrics_listen and not once:
+            server = MetricsServer(cluster.bridge.metrics_listen, counters, bridge.health)
+            server.start()
+            cleanup.callback(server.stop)
+        summary = _with_bar(bridge, source) if once else bridge.run()
+    log.line(
+        "done",
+        records=summary.records,
+        points=summary.points,
+        dead_letters=summary.dead_letters,
+        seconds=summary.seconds,
+        **({"see": dead_letters} if summary.dead_letters else {}),
+    )
+
+
+def _with_bar(bridge: Bridge, source: Source) -> Summary:
+    columns = ("reading", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("reading", total=source.backlog_bytes())
+        return bridge.run(lambda count: bar.advance(task, count))
+
+
+COMMANDS: list[click.Command] = [*COLLECT_COMMANDS, ingest]

@@ -1,0 +1,315 @@
+"""The engine against a slow, obvious reading of the same rules: every record by itself, in exact fractions."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+
+import polars as pl
+import pytest
+
+from cluster import schema
+from cluster.model import (
+    ANY,
+    Authority,
+    Cluster,
+    Exporter,
+    ExportProtocol,
+    Group,
+    GroupPair,
+    Interface,
+    Node,
+    NodeAddress,
+    Plane,
+    Role,
+    Sampling,
+    SamplingMode,
+    Service,
+)
+from ingest import records
+from ingest.counters import Counters
+from ingest.engine import Engine
+from ingest.normalise import Clock
+from ingest.points import WINDOW
+
+T0 = 1_790_000_000_000
+"""Epoch ms; a window edge."""
+
+Keys = Counter[tuple[object, ...]]
+
+
+def cluster() -> Cluster:
+    def group(name: str, role: Role, *prefixes: str, plane: Plane | None = None) -> Group:
+        return Group(name, name.title(), role, tuple(map(ip_network, prefixes)), plane=plane)
+
+    def node(name: str, owner: str, *addresses: str) -> Node:
+        return Node(name, owner, tuple(NodeAddress(ip_address(a)) for a in addresses))
+
+    return Cluster(
+        "test",
+        groups=(
+            group("training", Role.TRAINING, "10.1.0.0/16", "fd00:1::/48", plane=Plane.COMPUTE),
+            group("storage", Role.STORAGE, "10.2.0.0/16", plane=Plane.STORAGE),
+            group("vault", Role.MODEL_STORAGE, "10.2.9.0/24"),
+            group("partner", Role.APPROVED_EXTERNAL, "198.51.100.0/24"),
+        ),
+        nodes=(
+            node("gpu-1", "training", "10.1.0.1", "10.1.1.1", "fd00:1::1"),
+            node("gpu-2", "training", "10.1.0.2"),
+            node("nas-1", "storage", "10.2.0.1"),
+            node("vault-1", "vault", "10.2.9.1"),
+        ),
+        exporters=(
+            Exporter("leaf", ip_address("127.0.0.1"), interfaces=(Interface(49, "up", counts=False),)),
+            Exporter("spine", ip_address("127.0.0.2"), counts=False),
+            Exporter("sampled", ip_address("127.0.0.3"), sampling=Sampling(SamplingMode.FIXED, 100)),
+            Exporter("sflow", ip_address("127.0.0.4"), ExportProtocol.SFLOW, frame_overhead=18),
+            Exporter("done", ip_address("127.0.0.5"), sampling=Sampling(SamplingMode.RENORMALISED)),
+        ),
+        allowed=(GroupPair("training", "storage"), GroupPair("storage", "training"), GroupPair("vault", "partner")),
+        authority=(Authority(GroupPair("vault", ANY), ("leaf",)),),
+        services=(Service("https", (443,), (6,)), Service("nfs", (2049,), (6, 17))),
+    )
+
+
+ADDRESSES = [
+    "10.1.0.1", "10.1.1.1", "fd00:1::1", "10.1.0.2", "10.2.0.1", "10.2.9.1", "10.1.7.7", "198.51.100.9", "203.0.113.5",
+    "2001:db8::5", "224.0.0.5", "::ffff:10.1.0.2",
+]  # fmt: skip
+NAMES = {
+    "10.1.0.1": ("gpu-1", "training"),
+    "10.1.1.1": ("gpu-1", "training"),
+    "fd00:1::1": ("gpu-1", "training"),
+    "10.1.0.2": ("gpu-2", "training"),
+    "::ffff:10.1.0.2": ("gpu-2", "training"),
+    "10.2.0.1": ("nas-1", "storage"),
+    "10.2.9.1": ("vault-1", "vault"),
+    "10.1.7.7": ("10.1.7.7", "training"),
+    "198.51.100.9": ("198.51.100.9", "partner"),
+    "203.0.113.5": ("203.0.113.5", "external"),
+    "2001:db8::5": ("2001:db8::5", "external"),
+    "224.0.0.5": ("224.0.0.5", "local"),
+}
+LISTED = {"gpu-1", "gpu-2", "nas-1", "vault-1"}
+
+
+def random_records(seed: int, count: int) -> list[dict[str, object]]:
+    rng = random.Random(seed)
+    rows: list[dict[str, object]] = []
+    for _ in range(count):
+        start = T0 + rng.randrange(60_000)
+        end = start + rng.choice([0, 1, 999, 10_000, rng.randrange(50_000)])
+        rows.append(
+            {
+                records.EXPORTER: f"127.0.0.{rng.randrange(1, 6)}",
+                records.IFACE_IN: rng.choice([1, 49, None]),
+                records.SRC: rng.choice(ADDRESSES),
+                records.DST: rng.choice(ADDRESSES),
+                records.SRC_PORT: rng.choice([443, 2049, 50000, 1024]),
+                records.DST_PORT: rng.choice([443, 2049, 50001, 80]),
+                records.PROTOCOL: rng.choice([6, 17, 1, None]),
+                records.SAMPLING_RATE: rng.choice([0, 1, 10]),
+                records.START: start,
+                records.END: end,
+                records.ARRIVAL: T0 + 120_000,
+                records.BYTES: rng.choice([0, 1, 7, rng.randrange(10**9)]),
+                records.PACKETS: rng.randrange(1, 100),
+                records.FLOWS: 1,
+            }
+        )
+    return rows
+
+
+def frame(rows: list[dict[str, object]]) -> pl.DataFrame:
+    full = [dict.fromkeys(records.RECORD_SCHEMA) | row for row in rows]
+    return pl.DataFrame(full, schema=records.RECORD_SCHEMA)
+
+
+def rate_of(row: dict[str, object]) -> int:
+    if row[records.EXPORTER] == "127.0.0.3":
+        return 100
+    return 1 if row[records.EXPORTER] == "127.0.0.5" else max(int(str(row[records.SAMPLING_RATE])), 1)
+
+
+def by_hand(rows: list[dict[str, object]]) -> dict[str, Keys]:  # noqa: C901 - one rule after the other, on purpose
+    """Return bytes by measurement and key, the slow way."""
+    found: dict[str, Keys] = {name: Counter() for name in ("traffic", "seen", "tx", "egress", "pair", "unknown")}
+    for row in rows:
+        exporter, start, end = str(row[records.EXPORTER]), int(str(row[records.START])), int(str(row[records.END]))
+        volume = int(str(row[records.BYTES]))
+        if exporter == "127.0.0.4":
+            volume = max(volume - 18 * int(str(row[records.PACKETS])), 0)
+        volume *= rate_of(row)
+        src, src_group = NAMES[str(row[records.SRC])]
+        dst, dst_group = NAMES[str(row[records.DST])]
+        counts = exporter != "127.0.0.2" and not (exporter == "127.0.0.1" and row[records.IFACE_IN] == 49)
+        counts = counts and (src_group != "vault" or exporter == "127.0.0.1")
+        window = start // 10_000
+        while True:
+            low, high = max(start, window * 10_000), min(end, (window + 1) * 10_000)
+            if end == start:
+                part = volume
+            else:
+                part = volume * (high - start) // (end - start) - volume * (low - start) // (end - start)
+            at = window * 10
+            found["seen"][at, src_group, dst_group] += part
+            if counts:
+                found["traffic"][at, src_group, dst_group] += part
+                if src in LISTED:
+                    found["tx"][at, src, dst_group] += part
+                if src_group == dst_group == "training" and {src, dst} <= LISTED:
+                    found["pair"][at, src, dst] += part
+                if src_group in {"training", "storage", "vault"} and dst_group in {"partner", "external"}:
+                    found["egress"][at, src, dst] += part
+                for name, owner in ((src, src_group), (dst, dst_group)):
+                    if owner in {"training", "storage", "vault"} and name not in LISTED:
+                        found["unknown"][at, owner, name] += part
+            window += 1
+            if window * 10_000 >= end:
+                break
+    return found
+
+
+def stored(engine: Engine, measurement: schema.Measurement, tags: list[str], field: str) -> Keys:
+    rows = engine.tables[measurement.name].all_points().group_by(WINDOW, *tags).agg(pl.sum(field)).rows()
+    return Counter({row[:-1]: row[-1] for row in rows if row[-1]})
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("batch", [1000, 37])
+def test_every_measurement_holds_what_a_slow_count_holds(seed: int, batch: int) -> None:
+    rows = random_records(seed, 300)
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    for first in range(0, len(rows), batch):
+        assert engine.take(frame(rows[first : first + batch]), T0 / 1000 + 120).is_empty()
+        engine.merge()
+    expected = {name: Counter({k: v for k, v in keys.items() if v}) for name, keys in by_hand(rows).items()}
+    groups = [schema.SRC_GROUP, schema.DST_GROUP]
+    assert stored(engine, schema.TRAFFIC, groups, "bytes") == expected["traffic"]
+    assert stored(engine, schema.TRAFFIC, groups, schema.SEEN_BYTES.name) == expected["seen"]
+    assert stored(engine, schema.NODE_TRAFFIC, [schema.NODE, schema.PEER_GROUP], schema.TX_BYTES.name) == expected["tx"]
+    assert stored(engine, schema.PAIR, [schema.SRC, schema.DST], "bytes") == expected["pair"]
+    assert stored(engine, schema.EGRESS, [schema.SRC, schema.DST], "bytes") == expected["egress"]
+    assert stored(engine, schema.UNKNOWN_NODE, [schema.GROUP, schema.ADDRESS], "bytes") == expected["unknown"]
+    by_exporter = engine.tables["exporter"].all_points()
+    assert by_exporter[schema.EXPORTER_RECORDS.name].sum() == len(rows)
+    assert by_exporter[schema.EXPORTER_BYTES.name].sum() == sum(expected["seen"].values())
+    suppressed = sum(expected["seen"].values()) - sum(expected["traffic"].values())
+    assert by_exporter[schema.EXPORTER_SUPPRESSED.name].sum() == suppressed
+
+
+def one(**values: object) -> pl.DataFrame:
+    row: dict[str, object] = {
+        records.EXPORTER: "127.0.0.1",
+        records.SRC: "10.1.0.1",
+        records.DST: "203.0.113.5",
+        records.SRC_PORT: 50000,
+        records.DST_PORT: 443,
+        records.PROTOCOL: 6,
+        records.SAMPLING_RATE: 1,
+        records.START: T0,
+        records.END: T0,
+        records.ARRIVAL: T0,
+        records.BYTES: 1000,
+        records.PACKETS: 1,
+        records.FLOWS: 1,
+    }
+    return frame([row | values])
+
+
+def take(engine: Engine, rows: pl.DataFrame, now_ms: int = T0) -> dict[str, pl.DataFrame]:
+    engine.take(rows, now_ms / 1000)
+    return {measurement.name: points for measurement, points in engine.merge()}
+
+
+def test_a_clock_that_is_years_off_gives_arrival_time_and_is_counted() -> None:
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    points = take(engine, one(start=0, end=5_000, arrival=T0 + 12_000))
+    # The length stays: five seconds that end at the arrival.
+    assert sorted(points["traffic"][WINDOW].to_list()) == [T0 // 1000, T0 // 1000 + 10]
+    assert points["traffic"]["bytes"].sum() == 1000
+    assert points["exporter"][schema.SKEWED.name].sum() == 1
+
+
+def test_a_backfill_believes_old_times() -> None:
+    engine = Engine(cluster(), Clock.BACKFILL, Counters())
+    points = take(engine, one(start=T0 - 10**10, end=T0 - 10**10))
+    assert points["traffic"][WINDOW].to_list() == [(T0 - 10**10) // 10_000 * 10]
+
+
+def test_records_without_any_time_count_at_their_arrival() -> None:
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    assert take(engine, one(start=None, end=None))["traffic"][WINDOW].to_list() == [T0 // 1000]
+
+
+def test_late_bytes_reach_their_window_and_too_late_ones_the_oldest() -> None:
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    take(engine, one(start=T0 + 600_000, end=T0 + 600_000, arrival=T0 + 600_000))
+    late = take(engine, one(start=T0 + 560_000, end=T0 + 560_000, arrival=T0 + 600_000))
+    assert late["traffic"][WINDOW].to_list() == [(T0 + 560_000) // 1000]
+    assert late["exporter"][schema.LATE_BYTES.name].sum() == 1000
+    assert late["exporter"][schema.CLAMPED_BYTES.name].sum() == 0
+    oldest = (T0 + 600_000 - 10_000 - 300_000) // 10_000 * 10
+    clamped = take(engine, one(start=T0 + 100_000, end=T0 + 100_000, arrival=T0 + 600_000))
+    assert clamped["traffic"][WINDOW].to_list() == [oldest]
+    assert clamped["exporter"][schema.CLAMPED_BYTES.name].sum() == 1000
+
+
+def test_a_backlog_read_in_order_is_not_late() -> None:
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    hours = pl.concat([one(start=T0 + n * 60_000, end=T0 + n * 60_000, arrival=T0 + n * 60_000) for n in range(120)])
+    points = take(engine, hours, T0 + 10**8)
+    assert points["traffic"].height == 120
+    assert points["exporter"][schema.CLAMPED_BYTES.name].sum() == 0
+
+
+def test_who_opened_a_conversation_is_told_by_the_ports() -> None:
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    rows = pl.concat([one(), one(src_port=443, dst_port=50000), one(src_port=50001, dst_port=50000, protocol=17)])
+    egress = take(engine, rows)["egress"].sort(schema.SERVICE, schema.INITIATOR)
+    seen = egress.select(schema.PROTO, schema.SERVICE, schema.INITIATOR).rows()
+    assert seen == [
+        ("tcp", "https", schema.BY_DESTINATION),
+        ("tcp", "https", schema.BY_SOURCE),
+        ("udp", schema.OTHER, schema.BY_SOURCE),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"src": "not-an-address"}, "bad_address"),
+        ({"dst": None}, "bad_address"),
+        ({"exporter": "127.0.0.3", "bytes": 1 << 49}, "counter_out_of_range"),
+    ],
+)
+def test_records_that_make_no_sense_are_refused_with_a_reason(values: dict[str, object], reason: str) -> None:
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    refused = engine.take(pl.concat([one(**values), one()]), T0 / 1000)
+    assert refused["reason"].to_list() == [reason]
+    assert {m.name: p for m, p in engine.merge()}["traffic"]["bytes"].sum() == 1000
+
+
+def test_off_hours_are_decided_per_window() -> None:
+    night = replace(cluster(), site=replace(cluster().site))
+    engine = Engine(night, Clock.BACKFILL, Counters())
+    # 23:00 UTC on the day of T0; the record crosses it.
+    edge = (T0 // 86_400_000) * 86_400_000 + 23 * 3_600_000
+    egress = take(engine, one(start=edge - 10_000, end=edge + 10_000))["egress"].sort(WINDOW)
+    assert egress.select(schema.OFF_HOURS, "bytes").rows() == [(schema.NO, 500), (schema.YES, 500)]
+
+
+def test_the_same_engine_after_a_restart() -> None:
+    rows = random_records(9, 200)
+    straight, stopped = (Engine(cluster(), Clock.LIVE, Counters()) for _ in range(2))
+    for engine in (straight, stopped):
+        engine.take(frame(rows[:100]), T0 / 1000 + 120)
+        engine.merge()
+    restarted = Engine(cluster(), Clock.LIVE, Counters())
+    restarted.load(*stopped.dump())
+    for engine in (straight, restarted):
+        engine.take(frame(rows[100:]), T0 / 1000 + 120)
+        engine.merge()
+    for name, table in straight.tables.items():
+        key = table.keys
+        assert table.all_points().sort(key).equals(restarted.tables[name].all_points().sort(key)), name
