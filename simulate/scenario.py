@@ -1,0 +1,205 @@
+"""What a simulation plays: phases, job runs, incidents, and how each exporter speaks. Times are epoch seconds, UTC."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from cluster.calendar import off_hours_mask
+from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode, Site
+from simulate.netflow import FlowFormat
+
+CONTROL_SAMPLING = 256
+"""Rate of sFlow agents for which cluster.yaml fixes none."""
+
+
+class Algorithm(StrEnum):
+    """How a training job sums its gradients."""
+
+    RING = "ring"
+    TREE = "tree"
+    MIXED = "mixed"
+    """Ring for large tensors, double binary tree for small ones, as NCCL chooses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of simulated time in one resolution.
+
+    Attributes:
+        start, end: epoch seconds, multiples of `timeout`.
+        timeout: active timeout of the exporters in seconds: the longest piece of a flow in one record.
+        slice: seconds that are drawn at once; a multiple of `timeout`.
+        coarse: so many small conversations of the background become one with all their bytes.
+    """
+
+    start: int
+    end: int
+    timeout: int
+    slice: int
+    coarse: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What every run of a job class does.
+
+    Attributes:
+        algorithm: of its AllReduce.
+        rate: bytes per second that each node sends on the compute rails, on average.
+        step: seconds of a training step.
+        communicating: the part of a step in which gradients are on the wire.
+        noise: relative standard deviation of a node's bytes in one record.
+        shares: (node, share): nodes that always send only this share of the others' bytes.
+        dataset, dataset_seconds: bytes that each node loads as a run starts, and in what time.
+        prefetch: bytes per second that each node reads afterwards.
+        checkpoint, checkpoint_seconds: bytes that each node writes, and in what time; steps are slower then.
+    """
+
+    job_class: str = "llama-70b"
+    algorithm: Algorithm = Algorithm.MIXED
+    rate: int = 1_500_000_000
+    step: float = 2.5
+    communicating: float = 0.6
+    noise: float = 0.01
+    shares: tuple[tuple[str, float], ...] = ()
+    dataset: int = 8_000_000_000
+    dataset_seconds: int = 20
+    prefetch: int = 20_000_000
+    checkpoint: int = 4_000_000_000
+    checkpoint_seconds: int = 10
+
+    def share(self, node: str) -> float:
+        """Return the share of a node; 1 unless it is listed."""
+        return dict(self.shares).get(node, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the job class. `end` is exclusive; checkpoints begin every `checkpoint_every` seconds."""
+
+    job: str
+    nodes: tuple[str, ...]
+    start: int
+    end: int
+    checkpoint_every: int = 1800
+
+
+class IncidentKind(StrEnum):
+    """What can be staged."""
+
+    BULK_EXFIL = "bulk_exfil"
+    FIRST_CONTACT = "first_contact"
+    OFF_HOURS_TRANSFER = "off_hours_transfer"
+    APPROVED_TRANSFER = "approved_transfer"
+    NODE_DROPOUT = "node_dropout"
+    EXPORTER_SILENT = "exporter_silent"
+
+
+TRANSFERS = (
+    IncidentKind.BULK_EXFIL,
+    IncidentKind.FIRST_CONTACT,
+    IncidentKind.OFF_HOURS_TRANSFER,
+    IncidentKind.APPROVED_TRANSFER,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something staged: an incident that rules must find, or a near miss on which they must stay quiet.
+
+    Attributes:
+        id: name within the scenario.
+        start, end: epoch seconds, end exclusive.
+        src, src_address: node that sends.
+        dst: address outside; for a dropout the group that gets less; empty for a silent exporter.
+        proto, port: of the conversation.
+        volume: IP bytes, as planned (transfers).
+        share: what is left of the node's ordinary bytes (dropouts).
+        exporter: name of the silent exporter.
+        expected: ids of the alert rules that must fire; none for a near miss.
+    """
+
+    id: str
+    kind: IncidentKind
+    start: int
+    end: int
+    src: str = ""
+    src_address: str = ""
+    dst: str = ""
+    proto: int = 6
+    port: int = 443
+    volume: int = 0
+    share: float = 1.0
+    exporter: str = ""
+    expected: tuple[str, ...] = ()
+
+    @property
+    def is_near_miss(self) -> bool:
+        """Whether no rule may fire."""
+        return not self.expected
+
+
+@dataclass(frozen=True, slots=True)
+class ExportStyle:
+    """How an exporter speaks: its format, and its sampling (1 = every packet)."""
+
+    flow_format: FlowFormat
+    rate: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything a simulation needs beside the cluster; the same scenario gives the same bytes.
+
+    Attributes:
+        seed: of all that is drawn.
+        live: the phase that is sent in real time.
+        history: the phase before it, for a spool; None if there is none.
+        profile: of the job class.
+        runs: in the order of time.
+        incidents: staged ones and near misses.
+        styles: (exporter name, style); the others get `default_styles`.
+    """
+
+    seed: int
+    live: Phase
+    history: Phase | None = None
+    profile: Profile = field(default_factory=Profile)
+    runs: tuple[Run, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    styles: tuple[tuple[str, ExportStyle], ...] = ()
+
+    @property
+    def start(self) -> int:
+        """Begin of its first phase."""
+        return self.live.start if self.history is None else self.history.start
+
+
+def default_styles(cluster: Cluster) -> dict[str, ExportStyle]:
+    """Return how exporters speak by default: every format occurs, and one border device samples.
+
+    NetFlow v5 goes to exporters that do not count, because it cannot carry IPv6.
+    """
+    styles: dict[str, ExportStyle] = {}
+    formats = (FlowFormat.V9, FlowFormat.IPFIX)
+    position = 0
+    for exporter in cluster.exporters:
+        if exporter.protocol is ExportProtocol.SFLOW:
+            styles[exporter.name] = ExportStyle(FlowFormat.SFLOW, _fixed_rate(exporter) or CONTROL_SAMPLING)
+        elif not exporter.counts:
+            styles[exporter.name] = ExportStyle(FlowFormat.V5, _fixed_rate(exporter) or 1)
+        else:
+            sampled = 100 if "border" in exporter.name and exporter.sampling.mode is SamplingMode.AUTO else 1
+            styles[exporter.name] = ExportStyle(formats[position % 2], _fixed_rate(exporter) or sampled)
+            position += 1
+    return styles
+
+
+def _fixed_rate(exporter: Exporter) -> int | None:
+    return exporter.sampling.rate if exporter.sampling.mode is SamplingMode.FIXED else None
+
+
+def is_off_hours(site: Site, when: int) -> bool:
+    """Whether an instant (epoch seconds) lies in the site's off-hours."""
+    return bool(off_hours_mask(site, np.array([when], np.int64))[0])
