@@ -1,7 +1,8 @@
 """Read the JSON lines of pmacct's print plugin.
 
 A chunk of good records is parsed by polars straight into typed columns. If a value is not of its type, all values are
-read as text and each row is judged by itself. If a line is no JSON, the lines are halved until the odd ones stand alone.
+read as text and each row is judged by itself. If a line is no JSON, the lines
+are halved until the odd ones stand alone.
 """
 
 import json

@@ -1,0 +1,78 @@
+"""Keep what could not be counted: one JSON object a line, with the reason, for whoever wants to know what was lost."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+
+from ingest.records import Reason
+
+MAX_LINE_CHARACTERS = 2000
+MAX_FILE_BYTES = 64 << 20
+
+
+class DeadLetters:
+    """A file of dead letters; when it is full it becomes ``NAME.1``, and the ``NAME.1`` before it is gone.
+
+    The counters count every letter, also those whose text is no longer there.
+
+    Args:
+        path: the file; made when the first letter comes.
+        max_bytes: size that the file does not pass.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
+        self.path = path
+        self.max_bytes = max_bytes
+        self.counts: dict[str, int] = {}
+        self.unwritten = 0
+        self._size = path.stat().st_size if path.exists() else 0
+
+    def add(self, source: str, dead: pl.DataFrame) -> None:
+        """Keep lines that are no records.
+
+        Args:
+            source: the file they came from.
+            dead: ``line`` and ``reason``, as in `records.DEAD_SCHEMA`.
+        """
+        if not dead.height:
+            return
+        for reason, count in dead.group_by("reason").len().iter_rows():
+            self.counts[reason] = self.counts.get(reason, 0) + count
+        letters = dead.select(
+            pl.struct(
+                pl.lit(datetime.now(UTC).isoformat(timespec="seconds")).alias("time"),
+                pl.lit(source).alias("source"),
+                "reason",
+                pl.col("line").str.slice(0, MAX_LINE_CHARACTERS),
+            ).struct.json_encode()
+        ).to_series()
+        self._write("".join(f"{letter}\n" for letter in letters).encode(), dead.height)
+
+    def add_records(self, source: str, frame: pl.DataFrame, reason: Reason) -> None:
+        """Keep records that turned out to be none, such as those with an address that is no address.
+
+        Args:
+            source: the file they came from.
+            frame: the records; each is kept as JSON.
+            reason: what is wrong with them.
+        """
+        if frame.height:
+            lines = frame.select(pl.struct(pl.all()).struct.json_encode().alias("line"))
+            self.add(source, lines.with_columns(pl.lit(reason.value).alias("reason")))
+
+    def _write(self, text: bytes, count: int) -> None:
+        """Append letters, exchanging the file when it is full. A full disk loses texts, not the bridge."""
+        if len(text) > self.max_bytes:
+            # A flood: its end is as good as its beginning.
+            text = text[text.find(b"\n", len(text) - self.max_bytes) + 1 :]
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self._size and self._size + len(text) > self.max_bytes:
+                self.path.replace(self.path.with_name(self.path.name + ".1"))
+                self._size = 0
+            with self.path.open("ab") as file:
+                file.write(text)
+            self._size += len(text)
+        except OSError:
+            self.unwritten += count
