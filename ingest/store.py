@@ -224,12 +224,17 @@ class Store:
         ]
 
     def frame(self, influxql: str) -> pl.DataFrame:
-        """Run a SELECT; one flat frame: tags (String), ``time`` (epoch ms), the selected columns; nothing: no columns."""
-        frames = []
+        """Run a SELECT; one flat frame: tags (String), ``time`` (epoch ms), the columns asked for. Nothing found: empty."""
+        # Thousands of series have few shapes: one frame a shape, not a series.
+        shapes: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[Any]]] = {}
         for series in self.query(influxql):
-            table = pl.DataFrame(series.values, schema=series.columns, orient="row", infer_schema_length=None)
-            tags = [pl.lit(value).alias(name) for name, value in series.tags.items()]
-            frames.append(table.select(*tags, pl.all()))
+            rows = shapes.setdefault((tuple(series.tags), tuple(series.columns)), [])
+            tags = list(series.tags.values())
+            rows.extend(tags + row for row in series.values)
+        frames = [
+            pl.DataFrame(rows, schema=[*tags, *columns], orient="row", infer_schema_length=None)
+            for (tags, columns), rows in shapes.items()
+        ]
         return pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
 
     def _rows(self, influxql: str) -> list[list[Any]]:
