@@ -161,6 +161,29 @@ def test_environment_names_are_those_the_images_read() -> None:
     assert grafana == GRAFANA_SETTINGS
 
 
+def test_grafana_finds_the_secrets_of_the_contact_points() -> None:
+    """An empty one would keep Grafana from starting."""
+    environment, files = SERVICES["grafana"]["environment"], SERVICES["grafana"]["secrets"]
+    for target in CLUSTER.notify:
+        for _, secret in target.secrets:
+            assert _default(environment[secret.env]) if secret.env else Path(secret.file or "").name in files
+
+
+def test_grafana_asks_the_store_of_the_containers() -> None:
+    """The mounted data source fits docker/cluster.yaml, and hides the generated one: same folder, same uid."""
+    (source,) = yaml.safe_load(
+        (REPOSITORY / "docker/grafana/datasources/clusterflow.yaml").read_text(encoding="utf-8")
+    )["datasources"]
+    assert source["uid"] == CLUSTER.grafana.datasource_uid
+    assert source["url"] == CLUSTER.store.url
+    assert source["jsonData"]["dbName"] == CLUSTER.store.database
+    assert CLUSTER.store.token is not None
+    assert source["secureJsonData"]["httpHeaderValue1"] == f"Token $__file{{{CLUSTER.store.token.file}}}"
+    targets = [target for _, target in _mounts(SERVICES["grafana"])]
+    assert "/etc/grafana/provisioning/datasources" in targets
+    assert [path.name for path in (REPOSITORY / "provisioning/grafana").iterdir() if path.name == "datasources"]
+
+
 def test_the_wall_is_open_only_when_asked() -> None:
     environment = SERVICES["grafana"]["environment"]
     assert _default(environment["GF_AUTH_ANONYMOUS_ENABLED"]) == "false"
