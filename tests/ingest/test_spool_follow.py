@@ -1,0 +1,339 @@
+"""A folder of files that grow, rotate, are renamed, replaced and cut: every line once."""
+
+import gzip
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.errors import UserError
+from ingest.spool import MAX_LINE, After, Chunk, Position, Spool, StreamSource
+
+HEADER = "SRC_IP,DST_IP,PACKETS,BYTES"
+
+
+def drain(spool: Spool | StreamSource, limit: int = 1 << 20) -> list[Chunk]:
+    chunks = []
+    while (chunk := spool.next_chunk(limit)) is not None:
+        chunks.append(chunk)
+    return chunks
+
+
+def lines(chunks: list[Chunk]) -> list[str]:
+    return [line for chunk in chunks for line in chunk.raw.decode().splitlines()]
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def make_old(path: Path, seconds: float = 3600) -> None:
+    os.utime(path, (time.time() - seconds,) * 2)
+
+
+def test_gives_whole_lines_of_a_growing_file(tmp_path: Path) -> None:
+    path = tmp_path / "nfacct-20261121-0842.csv"
+    path.write_text(f"{HEADER}\na\nb")
+    with Spool(tmp_path) as spool:
+        assert [chunk.raw for chunk in drain(spool)] == [f"{HEADER}\na\n".encode()]
+        append(path, "b\nc\n")
+        chunks = drain(spool)
+        assert [chunk.raw for chunk in chunks] == [b"bb\nc\n"]
+        assert chunks[0].header == HEADER
+        assert chunks[0].source == path.name
+        assert spool.next_chunk(1000) is None
+        assert not spool.is_finished
+        assert spool.counts == {}
+
+
+def test_once_gives_the_unterminated_last_line_too(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a\nb")
+    with Spool(tmp_path, once=True) as spool:
+        assert lines(drain(spool)) == ["a", "b"]
+        assert spool.is_finished
+
+
+def test_limit_cuts_at_lines(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("aaaa\nbbbb\ncccc\n")
+    with Spool(tmp_path) as spool:
+        assert [chunk.raw for chunk in drain(spool, 11)] == [b"aaaa\nbbbb\n", b"cccc\n"]
+
+
+def test_positions_resume_after_every_chunk(tmp_path: Path) -> None:
+    """A position survives JSON, and knows the header of a file that is read from its middle."""
+    (tmp_path / "nfacct-1.csv").write_text(f"{HEADER}\n1\n2\n3\n")
+    (tmp_path / "sfacct-1.csv").write_text(f"{HEADER}\n4\n5\n")
+    with Spool(tmp_path) as spool:
+        chunks = drain(spool, 30)
+    every = lines(chunks)
+    for i, chunk in enumerate(chunks):
+        with Spool(tmp_path) as spool:
+            spool.resume(json.loads(json.dumps(chunk.position)))
+            rest = drain(spool, 30)
+        assert sorted(lines(rest)) == sorted(every[len(lines(chunks[: i + 1])) :])
+        assert all(later.header == HEADER or later.raw.startswith(HEADER.encode()) for later in rest)
+
+
+def test_a_file_replaced_under_its_name_is_read_from_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("one\ntwo\n")
+    with Spool(tmp_path) as spool:
+        drain(spool)
+        path.unlink()
+        path.write_text("ONE\ntwo\nthree\n")
+        assert lines(drain(spool)) == ["ONE", "two", "three"]
+        assert spool.counts == {"replaced": 1}
+
+
+def test_a_file_overwritten_in_place_is_read_from_its_start(tmp_path: Path) -> None:
+    """The print plugin without append does so at every purge; the new text may be longer than what was read."""
+    path = tmp_path / "x.csv"
+    path.write_text("one\ntwo\n")
+    with Spool(tmp_path) as spool:
+        drain(spool)
+        path.write_text("uno\ndue\ntre\n")
+        assert lines(drain(spool)) == ["uno", "due", "tre"]
+        assert spool.counts == {"replaced": 1}
+        path.write_text("x\n")
+        assert lines(drain(spool)) == ["x"]
+        assert spool.counts == {"replaced": 1, "truncated": 1}
+
+
+def test_a_renamed_file_is_not_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("one\n")
+    with Spool(tmp_path) as spool:
+        drain(spool)
+        path.rename(tmp_path / "x-1.csv")
+        append(tmp_path / "x-1.csv", "two\n")
+        path.write_text("three\n")
+        assert sorted(lines(drain(spool))) == ["three", "two"]
+        position = spool.position
+        (tmp_path / "x-1.csv").rename(tmp_path / "x-2.csv")
+    with Spool(tmp_path) as spool:
+        spool.resume(position)
+        assert drain(spool) == []
+
+
+def test_links_to_a_file_are_not_read_again(tmp_path: Path) -> None:
+    """`print_latest_file` makes such links."""
+    (tmp_path / "x-2.csv").write_text("one\n")
+    (tmp_path / "latest.csv").symlink_to("x-2.csv")
+    os.link(tmp_path / "x-2.csv", tmp_path / "y.csv")
+    with Spool(tmp_path, once=True) as spool:
+        assert lines(drain(spool)) == ["one"]
+
+
+def test_a_vanished_file_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("one\n")
+    with Spool(tmp_path) as spool:
+        drain(spool)
+        path.unlink()
+        assert drain(spool) == []
+        assert spool.counts == {"vanished": 1}
+
+
+def test_once_reads_in_the_order_of_time_whatever_the_prefix(tmp_path: Path) -> None:
+    for name in ("sfacct-20261121-0842", "nfacct-20261121-0843", "nfacct-20261121-0841"):
+        (tmp_path / f"{name}.csv").write_text(f"{name}\n")
+    with Spool(tmp_path, once=True) as spool:
+        assert [line[-4:] for line in lines(drain(spool))] == ["0841", "0842", "0843"]
+
+
+def test_without_a_time_in_their_names_files_come_by_age(tmp_path: Path) -> None:
+    for name, age in (("a", 10), ("b", 30), ("c", 20)):
+        (tmp_path / f"{name}.csv").write_text(f"{name}\n")
+        make_old(tmp_path / f"{name}.csv", age)
+    with Spool(tmp_path, once=True) as spool:
+        assert lines(drain(spool)) == ["b", "c", "a"]
+
+
+def test_writers_take_turns_while_following(tmp_path: Path) -> None:
+    """A backlog of one daemon does not hold up the other's."""
+    (tmp_path / "nfacct-1.csv").write_text("n\n" * 50)
+    (tmp_path / "sfacct-1.csv").write_text("s\n" * 50)
+    with Spool(tmp_path) as spool:
+        first = [drain_one.source[0] for drain_one in drain(spool, 20)][:6]
+    assert first in (["n", "s"] * 3, ["s", "n"] * 3)
+
+
+def test_reads_compressed_files(tmp_path: Path) -> None:
+    text = "".join(f"{i}\n" for i in range(5000)) + "end"
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(text.encode()))
+    with Spool(tmp_path) as spool:
+        chunks = drain(spool, 4000)
+        assert spool.backlog_bytes() == 0
+    assert lines(chunks) == text.splitlines()
+    with Spool(tmp_path) as spool:
+        spool.resume(chunks[2].position)
+        assert lines(drain(spool, 4000)) == lines(chunks[3:])
+        assert spool.next_chunk(100) is None
+
+
+def test_a_compressed_file_that_is_cut_gives_what_it_holds_and_is_counted(tmp_path: Path) -> None:
+    whole = gzip.compress("".join(f"line {i} {i * i}\n" for i in range(200_000)).encode())
+    (tmp_path / "x.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with Spool(tmp_path, once=True) as spool:
+        got = lines(drain(spool, 10_000))
+        assert got[:2] == ["line 0 0", "line 1 1"]
+        assert spool.counts == {"unreadable": 1}
+        assert spool.is_finished
+
+
+def test_a_line_without_end_is_cut_short_and_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"one\n" + b"z" * (3 * MAX_LINE) + b"\ntwo\n")
+    with Spool(tmp_path) as spool:
+        got = lines(drain(spool, 1000))
+        assert got[0] == "one"
+        assert set(got[1]) == {"z"}
+        assert len(got[1]) < 5000
+        assert got[2:] == ["two"]
+        assert spool.counts == {"line_too_long": 1}
+
+
+def test_release_keeps_what_may_still_grow(tmp_path: Path) -> None:
+    old, new = tmp_path / "nfacct-20261121-0841.csv", tmp_path / "nfacct-20261121-0842.csv"
+    old.write_text("1\n")
+    new.write_text("2\n")
+    with Spool(tmp_path, after=After.DELETE) as spool:
+        drain(spool)
+        spool.release(spool.position)
+        assert old.exists(), "its writer may still be at work"
+        make_old(old)
+        make_old(new)
+        stale = spool.position
+        append(old, "3\n")
+        make_old(old)
+        spool.release(stale)
+        assert old.exists(), "the position does not cover it"
+        assert lines(drain(spool)) == ["3"]
+        spool.release(spool.position)
+        assert not old.exists()
+        assert new.exists(), "the newest file of a writer is in use"
+        assert list(spool.position) == [new.name]
+        assert drain(spool) == []
+        assert spool.counts == {}
+
+
+def test_release_moves_files_where_they_are_to_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("1\n")
+    with Spool(tmp_path, once=True, after=After.MOVE) as spool:
+        drain(spool)
+        spool.release(spool.position)
+    assert (tmp_path / "done" / "x.csv").read_text() == "1\n"
+    assert not (tmp_path / "x.csv").exists()
+
+
+def test_a_released_file_is_no_loss_after_a_restart(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("1\n")
+    with Spool(tmp_path, once=True, after=After.DELETE) as spool:
+        drain(spool)
+        position = spool.position
+        spool.release(position)
+    with Spool(tmp_path) as spool:
+        spool.resume(position)
+        assert drain(spool) == []
+        assert spool.counts == {}
+
+
+def test_a_new_file_on_an_old_inode_is_read(tmp_path: Path) -> None:
+    """File systems give the inode of a deleted file to the next one."""
+    path = tmp_path / "nfacct-1.csv"
+    path.write_text("--START (1)--\nold\n")
+    with Spool(tmp_path) as spool:
+        drain(spool)
+        position: Position = spool.position
+    path.rename(tmp_path / "nfacct-2.csv")
+    (tmp_path / "nfacct-2.csv").write_text("--START (2)--\nnew, and longer than the old\n")
+    with Spool(tmp_path) as spool:
+        spool.resume(position)
+        assert lines(drain(spool)) == ["--START (2)--", "new, and longer than the old"]
+
+
+def test_the_tail_of_a_closed_file_is_given_out(tmp_path: Path) -> None:
+    """A daemon that was killed leaves half a line: a dead letter, not a file that stays for ever."""
+    old, new = tmp_path / "nfacct-1.csv", tmp_path / "nfacct-2.csv"
+    old.write_text("1\nhal")
+    new.write_text("2\n")
+    with Spool(tmp_path, after=After.DELETE) as spool:
+        assert lines(drain(spool)) == ["1", "2"]
+        make_old(old)
+        assert lines(drain(spool)) == ["hal"]
+        spool.release(spool.position)
+        assert not old.exists()
+
+
+def test_two_bridges_cannot_read_one_spool(tmp_path: Path) -> None:
+    with Spool(tmp_path), pytest.raises(UserError, match="another bridge reads it"):
+        Spool(tmp_path)
+    Spool(tmp_path).close()
+
+
+def test_a_missing_folder_is_the_users_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="No such file"):
+        Spool(tmp_path / "none")
+
+
+def test_backlog_is_what_was_not_read(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("12345\n12345\n")
+    with Spool(tmp_path) as spool:
+        spool.next_chunk(8)
+        assert spool.backlog_bytes() == 6
+        drain(spool)
+        assert spool.backlog_bytes() == 0
+
+
+def test_reads_a_stream_without_waiting() -> None:
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as reader, open(write_end, "wb", buffering=0) as writer:  # noqa: PTH123 - descriptors
+        source = StreamSource(reader)
+        assert source.next_chunk(1000) is None
+        writer.write(f"{HEADER}\na\nb".encode())
+        assert lines(drain(source)) == [HEADER, "a"]
+        writer.write(b"b\nc")
+        chunks = drain(source)
+        assert lines(chunks) == ["bb"]
+        assert chunks[0].header == HEADER
+        writer.close()
+        assert lines(drain(source)) == ["c"]
+        assert source.is_finished
+        assert not source.is_resumable
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["nfacct-1", "nfacct-2", "sfacct-1"]), st.integers(0, 40)), max_size=12),
+    st.integers(5, 60),
+    st.lists(st.booleans(), min_size=12, max_size=12),
+)
+def test_every_line_once_however_it_is_written_read_and_restarted(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[str, int]], limit: int, restarts: list[bool]
+) -> None:
+    """Writers append pieces that end anywhere; the reader takes chunks of any size and restarts at any time."""
+    folder = tmp_path_factory.mktemp("spool")
+    wanted = {name: "".join(f"{name} {i}\n" for i in range(40)) for name in ("nfacct-1", "nfacct-2", "sfacct-1")}
+    written = dict.fromkeys(wanted, 0)
+    got: dict[str, str] = dict.fromkeys(wanted, "")
+    spool = Spool(folder, once=False)
+    position: Position = {}
+    for (name, count), restart in zip(writes, restarts, strict=False):
+        append(folder / f"{name}.csv", wanted[name][written[name] : written[name] + count])
+        written[name] = min(len(wanted[name]), written[name] + count)
+        if restart:
+            spool.close()
+            spool = Spool(folder)
+            spool.resume(position)
+        while (chunk := spool.next_chunk(limit)) is not None:
+            assert chunk.raw.endswith(b"\n")
+            got[chunk.source.removesuffix(".csv")] += chunk.raw.decode()
+            position = chunk.position
+    spool.close()
+    for name, text in wanted.items():
+        assert got[name] == text[: text.rfind("\n", 0, written[name]) + 1]
