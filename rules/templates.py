@@ -7,306 +7,15 @@ parentheses and the functions below; anything else is a `TemplateError` when the
 tests/rules/template_goldens.yaml holds the same cases as rendered by Go.
 """
 
-import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from decimal import Decimal
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-NO_VALUE = "[no value]"
+from rules.template_functions import FUNCTIONS, MISSING, Missing, Number, TemplateError, Value, printed, truth
 
-
-class TemplateError(ValueError):
-    """The template is not in the subset, or cannot be carried out with these values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """An entry of ``$values``: a measure's number and its labels."""
-
-    value: float
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        """Print as Grafana's Value.String does: at least two significant digits, no exponent."""
-        size = abs(self.value)
-        if size == 0:
-            return "0"
-        if not math.isfinite(self.value):
-            return _go_special(self.value)
-        return f"{self.value:.{max(0, 1 - math.floor(math.log10(size)))}f}"
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """What Go prints as ``<no value>``."""
-
-
-MISSING = Missing()
-
-Value: TypeAlias = "str | float | int | bool | Number | Missing | Mapping[str, str] | Mapping[str, Number]"
-
-
-# Numbers as Go prints them -------------------------------------------------------------------------
-
-
-def _go_special(value: float) -> str:
-    return "NaN" if math.isnan(value) else f"{'-' if value < 0 else '+'}Inf"
-
-
-def go_shortest(value: float) -> str:
-    """Print a float as Go's ``%v``: shortest digits that read back, exponent below 1e-4 and from 1e+21."""
-    if not math.isfinite(value):
-        return _go_special(value)
-    if value == 0:
-        return "-0" if math.copysign(1, value) < 0 else "0"
-    sign, digits, exponent = Decimal(repr(float(value))).as_tuple()
-    text = "".join(map(str, digits)).rstrip("0") or "0"
-    scale = len(digits) + int(exponent) - 1
-    minus = "-" if sign else ""
-    if scale < -4 or scale >= 21:
-        mantissa = text[0] + (f".{text[1:]}" if len(text) > 1 else "")
-        return f"{minus}{mantissa}e{'-' if scale < 0 else '+'}{abs(scale):02d}"
-    return minus + format(Decimal(repr(abs(float(value)))).normalize(), "f")
-
-
-def go_general(value: float, precision: int) -> str:
-    """Print a float as Go's ``%.<precision>g``; Python differs for what is no finite number only."""
-    return f"{value:.{precision}g}" if math.isfinite(value) else _go_special(value)
-
-
-def _scaled(value: float, base: float, prefixes: tuple[str, ...]) -> str:
-    prefix = ""
-    for candidate in prefixes:
-        if abs(value) < base:
-            break
-        prefix = candidate
-        value /= base
-    return go_general(value, 4) + prefix
-
-
-def _small(value: float, suffix: str) -> str:
-    prefix = ""
-    for candidate in ("m", "u", "n", "p", "f", "a", "z", "y"):
-        if abs(value) >= 1:
-            break
-        prefix = candidate
-        value *= 1000
-    return go_general(value, 4) + prefix + suffix
-
-
-def humanize(value: float) -> str:
-    """Print with metric prefixes: ``41.2G``."""
-    if value == 0 or not math.isfinite(value):
-        return go_general(value, 4)
-    if abs(value) >= 1:
-        return _scaled(value, 1000, ("k", "M", "G", "T", "P", "E", "Z", "Y"))
-    return _small(value, "")
-
-
-def humanize1024(value: float) -> str:
-    """Print with binary prefixes: ``38.37Gi``."""
-    if abs(value) <= 1 or not math.isfinite(value):
-        return go_general(value, 4)
-    return _scaled(value, 1024, ("ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi", "Yi"))
-
-
-def humanize_duration(value: float) -> str:
-    """Print seconds: ``2m 5s``."""
-    if not math.isfinite(value):
-        return go_general(value, 4)
-    if value == 0:
-        return "0s"
-    if abs(value) < 1:
-        return _small(value, "s")
-    sign, size = ("-", -value) if value < 0 else ("", value)
-    minutes, seconds = divmod(int(size), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if size < 60:
-        return f"{sign}{go_general(size, 4)}s"
-    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s")]
-    first = next(position for position, (number, _) in enumerate(parts) if number)
-    return sign + " ".join(f"{number}{unit}" for number, unit in parts[first:])
-
-
-def humanize_percentage(value: float) -> str:
-    """Print a ratio: ``12.35%``."""
-    return f"{go_general(value * 100, 4)}%"
-
-
-# Functions ----------------------------------------------------------------------------------------
-
-
-def _present(value: Value) -> Value:
-    if isinstance(value, Missing):
-        raise TemplateError("a function is given no value")
-    return value
-
-
-def _number(value: Value) -> float:
-    match _present(value):
-        case bool() | Number() | Missing() | Mapping():
-            raise TemplateError(f"cannot read {value!r} as a number")
-        case str() as text:
-            try:
-                return float(text)
-            except ValueError as error:
-                raise TemplateError(f"cannot read {text!r} as a number") from error
-        case float() | int() as number:
-            return float(number)
-    raise TemplateError(f"cannot read {value!r} as a number")
-
-
-def _text(value: Value) -> str:
-    if not isinstance(_present(value), str):
-        raise TemplateError(f"expected a string, not {value!r}")
-    return str(value)
-
-
-def truth(value: Value) -> bool:
-    """Whether Go's ``if`` takes the value for true."""
-    if isinstance(value, Number):
-        return True
-    return not isinstance(value, Missing) and bool(value)
-
-
-def printed(value: Value) -> str:
-    """Print a value as a template action does."""
-    match value:
-        case Missing():
-            return NO_VALUE
-        case bool():
-            return "true" if value else "false"
-        case float():
-            return go_shortest(value)
-        case Mapping():
-            raise TemplateError("a map is no text: name the label or value")
-        case _:
-            return str(value)
-
-
-_BASIC = {bool: "bool", int: "int", float: "float", str: "string"}
-
-
-def _kind(value: Value) -> str:
-    kind = _BASIC.get(type(_present(value)))
-    if kind is None:
-        raise TemplateError(f"cannot compare {value!r}")
-    return kind
-
-
-def _equal(first: Value, *others: Value) -> bool:
-    if not others:
-        raise TemplateError("eq needs two values")
-    for other in others:
-        if _kind(first) != _kind(other):
-            raise TemplateError(f"incompatible types for comparison: {first!r} and {other!r}")
-    return any(first == other for other in others)
-
-
-def _less(first: Value, second: Value) -> bool:
-    kind = _kind(first)
-    if kind != _kind(second):
-        raise TemplateError(f"incompatible types for comparison: {first!r} and {second!r}")
-    if isinstance(first, str) and isinstance(second, str):
-        return first < second
-    if kind == "bool":
-        raise TemplateError("invalid type for comparison: bool")
-    return _number(first) < _number(second)
-
-
-_VERB = re.compile(r"%(?:%|(\.\d+)?([sdvfgqe]))")
-
-
-def _printf(layout: Value, *arguments: Value) -> str:
-    remaining = list(arguments)
-
-    def one(match: re.Match[str]) -> str:
-        if match[0] == "%%":
-            return "%"
-        if not remaining:
-            raise TemplateError(f"printf: no argument for {match[0]}")
-        return _verb(match[1], match[2], remaining.pop(0))
-
-    layout_text = _text(layout)
-    if "%" in _VERB.sub("", layout_text):
-        raise TemplateError(f"printf: a verb in {layout_text!r} is not supported")
-    text = _VERB.sub(one, layout_text)
-    if remaining:
-        raise TemplateError("printf: too many arguments")
-    return text
-
-
-def _verb(precision: str | None, verb: str, value: Value) -> str:
-    if verb in "sqv" and precision is None and not isinstance(value, Missing | Mapping):
-        if verb == "v":
-            return printed(value)
-        if isinstance(value, str):
-            return value if verb == "s" else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if verb in "fge" and isinstance(value, float):
-        if not math.isfinite(value):
-            return _go_special(value)
-        if verb == "g" and precision is None:
-            return go_shortest(value)
-        return f"{value:{precision or '.6'}{verb}}"
-    if verb == "d" and precision is None and isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    raise TemplateError(f"printf: %{precision or ''}{verb} does not take {value!r}")
-
-
-def _index(container: Value, *keys: Value) -> Value:
-    result = container
-    for key in keys:
-        if not isinstance(result, Mapping):
-            raise TemplateError(f"cannot index {result!r}")
-        if _text(key) not in result:
-            # Go's index gives the zero value of the map's elements.
-            if all(isinstance(item, str) for item in result.values()):
-                return ""
-            return Number(0.0)
-        result = result[_text(key)]
-    return result
-
-
-def _match(pattern: Value, text: Value) -> bool:
-    return re.search(_text(pattern), _text(text)) is not None
-
-
-def _and(*values: Value) -> Value:
-    return next((value for value in values if not truth(value)), values[-1])
-
-
-def _or(*values: Value) -> Value:
-    return next((value for value in values if truth(value)), values[-1])
-
-
-_FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "humanize": lambda value: humanize(_number(value)),
-    "humanize1024": lambda value: humanize1024(_number(value)),
-    "humanizeDuration": lambda value: humanize_duration(_number(value)),
-    "humanizePercentage": lambda value: humanize_percentage(_number(value)),
-    "printf": _printf,
-    "print": printed,
-    "index": _index,
-    "match": _match,
-    "toUpper": lambda value: _text(value).upper(),
-    "toLower": lambda value: _text(value).lower(),
-    "eq": _equal,
-    "ne": lambda first, second: not _equal(first, second),
-    "lt": _less,
-    "le": lambda first, second: _less(first, second) or _equal(first, second),
-    "gt": lambda first, second: not (_less(first, second) or _equal(first, second)),
-    "ge": lambda first, second: not _less(first, second),
-    "and": _and,
-    "or": _or,
-    "not": lambda value: not truth(value),
-}
-
-
-# Parsing ------------------------------------------------------------------------------------------
+__all__ = ["Context", "Number", "TemplateError", "parse", "render"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,12 +39,18 @@ class _Path:
 
 
 @dataclass(frozen=True, slots=True)
+class _Field:
+    of: "_Expression"
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Call:
     function: str
     arguments: "tuple[_Expression, ...]"
 
 
-_Expression: TypeAlias = "_Literal | _Path | _Call"
+_Expression: TypeAlias = "_Literal | _Path | _Field | _Call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +59,7 @@ class _If:
     otherwise: "tuple[_Node, ...]"
 
 
-_Node: TypeAlias = "str | _If | _Literal | _Path | _Call"
+_Node: TypeAlias = "str | _If | _Literal | _Path | _Field | _Call"
 
 _ACTION = re.compile(
     r"\{\{(?P<left>-\s)?\s*(?P<body>(?:/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|`[^`]*`|[^\"`}]|\}(?!\}))*?)\s*(?P<right>(?<=\s)-)?\}\}",
@@ -486,15 +201,22 @@ def _operand(tokens: list[tuple[str, str]], at: int) -> "tuple[_Expression | str
             return _path(text), at + 1
         case "word" if text in ("true", "false"):
             return _Literal(text == "true"), at + 1
-        case "word" if text in _FUNCTIONS:
+        case "word" if text in FUNCTIONS:
             return text, at + 1
         case "mark" if text == "(":
-            inner, at = _commands(tokens, at + 1)
-            if at >= len(tokens) or tokens[at] != ("mark", ")"):
-                raise TemplateError("a ( is not closed")
-            return inner, at + 1
+            return _parenthesised(tokens, at)
         case _:
             raise TemplateError(f"{text!r} is not supported")
+
+
+def _parenthesised(tokens: list[tuple[str, str]], at: int) -> tuple[_Expression, int]:
+    inner, at = _commands(tokens, at + 1)
+    if at >= len(tokens) or tokens[at] != ("mark", ")"):
+        raise TemplateError("a ( is not closed")
+    at += 1
+    if at < len(tokens) and tokens[at][0] == "path" and tokens[at][1].startswith("."):
+        return _Field(inner, tuple(tokens[at][1].split(".")[1:])), at + 1
+    return inner, at
 
 
 def _unquoted(text: str) -> str:
@@ -551,17 +273,19 @@ def _evaluated(expression: _Expression, context: Context) -> Value:
         case _Literal(value):
             return value
         case _Path(root, names):
-            return _looked_up(root, names, context)
+            roots: dict[str, Value] = {"Labels": context.labels, "Values": context.values, "Value": context.value}
+            return _looked_up(roots[root], names)
+        case _Field(of, names):
+            return _looked_up(_evaluated(of, context), names)
         case _Call(function, arguments):
             try:
-                return _FUNCTIONS[function](*(_evaluated(argument, context) for argument in arguments))
+                return FUNCTIONS[function](*(_evaluated(argument, context) for argument in arguments))
             except TypeError as error:
                 raise TemplateError(f"{function}: wrong number of arguments") from error
 
 
-def _looked_up(root: str, names: tuple[str, ...], context: Context) -> Value:
-    roots: dict[str, Value] = {"Labels": context.labels, "Values": context.values, "Value": context.value}
-    result = roots[root]
+def _looked_up(start: Value, names: tuple[str, ...]) -> Value:
+    result = start
     for name in names:
         if isinstance(result, Missing):
             # Go: a field of no value is no value.

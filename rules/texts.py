@@ -81,4 +81,4 @@ def group_title(cluster: Cluster, tag: str, groups: Iterable[str]) -> str:
 def plain(text: str) -> str:
     """Return a user's text so that neither Go's templates nor Grafana's provisioning expand anything in it."""
     # One pass: the braces of the replacements must not be replaced again.
-    return re.sub(r"\{\{|\$", lambda match: f'{{{{ "{match[0]}" }}}}', text)
+    return re.sub(r"[{$]", lambda match: f'{{{{ "{match[0]}" }}}}', text)
