@@ -5,7 +5,21 @@ They choose groups by role or by `allowed`, never by id, and leave the form (`ov
 
 from cluster import schema
 from cluster.model import EXTERNAL, Cluster, Role
-from dashboards.queries import Select, compare, highest, is_in, lowest, newest, not_in, total
+from dashboards.queries import (
+    Column,
+    Condition,
+    Select,
+    Unit,
+    compare,
+    highest,
+    is_in,
+    lowest,
+    newest,
+    not_in,
+    scaled,
+    total,
+)
+from ingest.records import Reason
 
 APPROVED = (Role.APPROVED_EXTERNAL,)
 
@@ -81,13 +95,33 @@ def node_shares() -> Select:
 
 
 def newest_record() -> Select:
-    """Arrival of the newest flow record of any exporter, epoch seconds."""
-    return Select(schema.EXPORTER_STATUS, schema.RAW).take(highest(schema.LAST_SEEN))
+    """Arrival of the newest flow record of any exporter, in epoch milliseconds as Grafana reads moments."""
+    moment = scaled(highest(schema.LAST_SEEN), "1000", schema.LAST_SEEN.name, Unit.MOMENT)
+    return Select(schema.EXPORTER_STATUS, schema.RAW).take(moment)
 
 
 def exporter_ages() -> Select:
     """Seconds since the newest record of each exporter. Of several bridges, the one that heard it last counts."""
     return Select(schema.EXPORTER_STATUS, schema.RAW).take(lowest(schema.AGE)).by(schema.EXPORTER)
+
+
+def counter_growth(*conditions: Condition) -> Select:
+    """How much running totals of the pipeline grew within the range; group it by stage or reason."""
+    name = "growth"
+    grown = Column(f'spread("{schema.TOTAL.name}")', name, Unit.COUNT, (schema.TOTAL.name,))
+    each = Select(schema.PIPELINE, schema.RAW).take(grown).where(*conditions)
+    each = each.by(schema.STAGE, schema.REASON, schema.SHARD)
+    return Select(each).take(Column(f'sum("{name}")', name, Unit.COUNT, (name,)))
+
+
+def is_dead_letter() -> Condition:
+    """The counter counts lines that were no flow records."""
+    return is_in(schema.REASON, [reason.value for reason in Reason])
+
+
+def dead_letters() -> Select:
+    """Lines that were no flow records, within the range."""
+    return counter_growth(is_dead_letter())
 
 
 def between(src: tuple[str, ...], dst: tuple[str, ...], retention: str) -> Select:

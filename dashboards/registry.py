@@ -67,7 +67,7 @@ BOARDS = {
         "cf-training",
         "Training",
         "Do all nodes of the job do their part?",
-        ("cohort", "observed_expected", "verdicts", "compute_traffic", "checkpoint_traffic", "jobs"),
+        ("cohort", "observed_expected", "verdicts", "compute_traffic", "checkpoint_traffic", "jobs", "visibility"),
     ),
     "pipeline": Board(
         "cf-pipeline",

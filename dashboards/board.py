@@ -1,0 +1,112 @@
+"""From panels to the JSON that Grafana loads: ids, uid, tags, refresh and links are stamped here and nowhere else."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grafanalib import core
+from grafanalib._gen import DashboardEncoder
+
+from cluster.model import Cluster
+from dashboards.panels import Built
+from dashboards.registry import BOARDS
+
+TAG = "clusterflow"
+SCHEMA_VERSION = 41
+"""Dashboard JSON of Grafana 12.0; later 12.x migrate it in memory without changing anything we use."""
+
+_REFRESHES = ["10s", "30s", "1m", "5m", "15m"]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One board before it is stamped.
+
+    Attributes:
+        board: its key in the registry.
+        panels: in reading order.
+        since: default time range: from now back.
+        refresh: seconds between refreshes.
+        variables: in the order of the bar on top.
+        annotations: events drawn over its time series.
+        tags: besides the common one.
+    """
+
+    board: str
+    panels: tuple[Built, ...]
+    since: str = "6h"
+    refresh: str = "30s"
+    variables: tuple[core.Template, ...] = ()
+    annotations: tuple[dict[str, Any], ...] = field(default=())
+    tags: tuple[str, ...] = ()
+
+
+def dashboard(cluster: Cluster, page: Page) -> core.Dashboard:
+    """Return the board as grafanalib's object, with everything that all boards share."""
+    board = BOARDS[page.board]
+    panels = []
+    for built in page.panels:
+        built.panel.id = board.panel_id(built.name)
+        panels.append(built.panel)
+    built_in = {
+        "builtIn": 1,
+        "datasource": {"type": "grafana", "uid": "-- Grafana --"},
+        "enable": True,
+        "hide": True,
+        "iconColor": "rgba(0, 211, 255, 1)",
+        "name": "Annotations & Alerts",
+        "type": "dashboard",
+    }
+    return core.Dashboard(
+        title=board.title,
+        uid=board.uid,
+        description=f"{board.question} ({cluster.name})",
+        tags=[TAG, *page.tags],
+        schemaVersion=SCHEMA_VERSION,
+        timezone="browser",
+        time=core.Time(f"now-{page.since}", "now"),
+        timePicker=core.TimePicker(refreshIntervals=_REFRESHES, timeOptions=[]),
+        refresh=page.refresh,
+        graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
+        templating=core.Templating(list=list(page.variables)),
+        annotations=core.Annotations(list=[built_in, *page.annotations]),
+        links=[
+            core.DashboardLink(title="Boards", tags=[TAG], type="dashboards", keepTime=True, asDropdown=False),
+        ],
+        panels=panels,
+        editable=True,
+    )
+
+
+def to_json(board: core.Dashboard) -> str:
+    """Return the text of a provisioned board: stable order, nothing that Grafana would only throw away."""
+    document = _without_empty(json.loads(json.dumps(board.to_json_data(), cls=DashboardEncoder)))
+    # The store of a board gives it its id and version; grafanalib's leftovers of older Grafanas go.
+    for key in ("__inputs", "gnetId", "hideControls", "id", "rows", "sharedCrosshair", "style", "version"):
+        document.pop(key, None)
+    for panel in document["panels"]:
+        for key in ("error", "editable", "repeatDirection", "fontSize", "columns", "color", "mappings"):
+            panel.pop(key, None)
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _without_empty(value: Any, parent: str = "") -> Any:  # noqa: ANN401 - JSON is any of these
+    """Return JSON without nulls, except where null says something: a threshold's lowest step, an open range."""
+    if isinstance(value, dict):
+        return {
+            key: _without_empty(item, key)
+            for key, item in value.items()
+            if item is not None or (parent == "steps" and key == "value") or key in ("from", "to")
+        }
+    if isinstance(value, list):
+        return [_without_empty(item, parent) for item in value]
+    return value
+
+
+def pages_sorted(pages: Sequence[Page]) -> list[Page]:
+    """Return pages in the registry's order; ValueError if one is missing or twice."""
+    by_name = {page.board: page for page in pages}
+    if len(by_name) != len(pages) or set(by_name) != set(BOARDS):
+        raise ValueError(f"boards {sorted(by_name)} are not the registered {sorted(BOARDS)}")
+    return [by_name[name] for name in BOARDS]

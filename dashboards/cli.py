@@ -1,0 +1,39 @@
+"""Commands about boards. `clusterflow build`, which writes them, stands with the rules, which it writes too."""
+
+from pathlib import Path
+
+import click
+
+from cluster.cli import cluster_option
+from cluster.errors import UserError
+from cluster.model import Cluster, Secret
+from dashboards.playlist import Grafana
+from dashboards.provision import kiosk_uids
+from ingest.store import read_secret
+
+TOKEN_VARIABLE = "CLUSTERFLOW_GRAFANA_TOKEN"  # noqa: S105 - the name of a variable
+
+
+@click.command()
+@cluster_option
+@click.option("--interval", default="1m", show_default=True, metavar="TIME", help="How long each board stays.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help=f"File with the token of a service account; without it, the variable {TOKEN_VARIABLE}.",
+)
+@click.option("--grafana-url", metavar="URL", help="Grafana's address, if not that of cluster.yaml.")
+def playlist(cluster: Cluster, interval: str, token_file: Path | None, grafana_url: str | None) -> None:
+    """Make or update the kiosk playlist in Grafana, and print the address for the wall.
+
+    Grafana loads boards and rules from files, but playlists by its API only. Running it again changes nothing.
+    """
+    secret = Secret(file=str(token_file)) if token_file else Secret(env=TOKEN_VARIABLE)
+    token = read_secret(secret)
+    if not token:
+        raise UserError("the Grafana token is empty", f"set {TOKEN_VARIABLE}, or give --token-file")
+    made = Grafana(grafana_url or cluster.grafana.url, token).ensure_playlist(kiosk_uids(), interval)
+    click.echo(f"playlist {'written' if made.changed else 'unchanged'}: {made.url}")
+
+
+COMMANDS: list[click.Command] = [playlist]

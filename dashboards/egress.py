@@ -1,0 +1,328 @@
+"""Egress & security: what leaves the cluster, who sends it, when, and whether anybody allowed it."""
+
+from cluster import schema
+from cluster.model import Cluster
+from cluster.units import format_duration
+from dashboards import panels, questions
+from dashboards import variables as var
+from dashboards.board import Page
+from dashboards.links import CELL, clicked, row, to_board
+from dashboards.palette import QUIET
+from dashboards.panels import Built, Cell, Face, Limit, TableOrder
+from dashboards.queries import Column, Fill, Query, Select, Unit, bit_rate, chosen, compare, count, total
+
+BOARD = "egress"
+
+_ROWS = 50
+_DAY = "24h"
+
+
+def page(cluster: Cluster) -> Page:
+    """Return the board."""
+    return Page(
+        BOARD,
+        (
+            *_tiles(cluster),
+            _over_time(cluster),
+            _sensitive_over_time(cluster),
+            _destinations(cluster),
+            _contacts(cluster),
+            _off_hours_over_time(cluster),
+            _violations(cluster),
+            _unknown_nodes(cluster),
+        ),
+        since=_DAY,
+        variables=(
+            var.groups(cluster, var.SOURCE, "Source group"),
+            var.groups(cluster, var.DESTINATION, "Destination group"),
+        ),
+        tags=("security",),
+    )
+
+
+def top_rows(inner: Select, rows: int, *columns: Column) -> Query:
+    """Return the rows with the most bytes, with all tags that the inner question groups by, as a table."""
+    tags = ", ".join(f'"{tag}"' for tag in inner.tags)
+    first = schema.BYTES.name
+    top = Column(f'top("{first}", {tags}, {rows})', first, Unit.BYTES, (first,))
+    kept = tuple(Column(f'"{column.name}"', column.name, column.unit, (column.name,)) for column in columns)
+    return Select(inner).take(top, *kept).per_series("One row a combination of tags.").as_table()
+
+
+def _tiles(cluster: Cluster) -> list[Built]:
+    limits = cluster.thresholds
+    explore = (to_board("explore", "Explore"),)
+    return [
+        panels.stat(
+            cluster,
+            Face(
+                "unknown_volume", f"Bytes to unknown destinations, {format_duration(limits.exfil_window)}",
+                "What model storage and sensitive groups sent to destinations in no group of cluster.yaml.",
+                "It cannot say what the bytes are; the alert judges each conversation by itself, this is their sum.",
+                "The destinations below name both ends.",
+                x=0, y=0, w=6, h=5, links=explore, since=f"{limits.exfil_window}s",
+            ),
+            [questions.sent_to_unknown(cluster, schema.RAW).per_series("Bytes sent to unknown destinations.")],
+            limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
+            missing=("none", QUIET),
+            text="value",
+            links=explore,
+        ),
+        panels.stat(
+            cluster,
+            Face(
+                "off_hours", f"Sensitive groups in off-hours, {format_duration(limits.off_hours_window)}",
+                "Bytes that sensitive groups sent outside while the site was in off-hours.",
+                "Off-hours are those of cluster.yaml; a planned night transfer looks like any other.",
+                "The chart below shows which group, and when.",
+                x=6, y=0, w=6, h=5, links=explore, since=f"{limits.off_hours_window}s",
+            ),
+            [questions.sent_off_hours(cluster, schema.RAW).per_series("Bytes sent in off-hours.")],
+            limit=Limit(act=limits.off_hours_bytes, look=limits.off_hours_bytes / 2),
+            missing=("none", QUIET),
+            text="value",
+            links=explore,
+        ),
+        panels.stat(
+            cluster,
+            Face(
+                "first_contacts", "First contacts, 24 h",
+                "External destinations that model storage or training nodes reached for the first time ever.",
+                "A destination behind a new address is new, whoever it belongs to.",
+                "The table below names source, destination and volume.",
+                x=12, y=0, w=6, h=5, links=explore, since=_DAY,
+            ),
+            [_contact_count(cluster)],
+            limit=Limit(act=1),
+            missing=("none", QUIET),
+            text="value",
+            links=explore,
+        ),
+        panels.stat(
+            cluster,
+            Face(
+                "violations", "Bytes that nobody allowed, 24 h",
+                "Traffic between groups that `allowed` in cluster.yaml does not list.",
+                "It may be harmless and merely unlisted; nothing was blocked.",
+                "The group matrix shows the pairs, the table below the conversations.",
+                x=18, y=0, w=6, h=5, links=(to_board("group_matrix", "Group matrix"),), since=_DAY,
+            ),
+            [questions.violating(schema.MINUTE).per_series("Bytes of conversations that are not allowed.")],
+            limit=Limit(look=1),
+            missing=("none", QUIET),
+            text="value",
+            links=(to_board("group_matrix", "Group matrix"),),
+        ),
+    ]  # fmt: skip
+
+
+def _contact_count(cluster: Cluster) -> Query:
+    contacts = questions.first_contacts(cluster)
+    counted = Select(contacts.source, contacts.retention, conditions=contacts.conditions)
+    return counted.take(count(schema.CONTACT_NEW, "contacts")).per_series("First contacts.")
+
+
+def _egress(retention: str) -> Select:
+    return Select(schema.EGRESS, retention).where(
+        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
+    )
+
+
+def _over_time(cluster: Cluster) -> Built:
+    query = _egress(schema.MINUTE).take(bit_rate(schema.BYTES)).by(schema.DST_GROUP)
+    return panels.time_series(
+        cluster,
+        Face(
+            "egress_over_time", "To the outside by destination group",
+            "Bit/s from the chosen groups to approved and unknown destinations, stacked.",
+            "Replies to clients outside are in it; flow records do not know who asked.",
+            "Click a group to list only its destinations.",
+            x=0, y=5, w=12, h=9, links=(to_board("explore", "Explore"),),
+        ),
+        [query.over_time(cluster, "bit/s to a destination group.", alias=f"$tag_{schema.DST_GROUP}")],
+        stacked=True,
+        overrides=panels.group_series(cluster),
+        links=(to_board("egress", "Only this group", keep=(var.SOURCE,), dst=clicked(schema.DST_GROUP)),),
+    )  # fmt: skip
+
+
+def _sensitive_over_time(cluster: Cluster) -> Built:
+    limits = cluster.thresholds
+    query = questions.sent_to_unknown(cluster, schema.MINUTE)
+    query = Select(query.source, query.retention, conditions=query.conditions).take(bit_rate(schema.BYTES))
+    return panels.time_series(
+        cluster,
+        Face(
+            "sensitive_over_time", "Sensitive groups to unknown destinations",
+            "Bit/s from model storage and sensitive groups to destinations in no group.",
+            f"Dashed: the mean rate that reaches the alert's volume in {format_duration(limits.exfil_window)};"
+            " a slow drip stays below it.",
+            "Click a group to list only its destinations.",
+            x=12, y=5, w=12, h=9, links=(to_board("explore", "Explore"),),
+        ),
+        [query.by(schema.SRC_GROUP).over_time(cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}")],
+        limit=Limit(act=limits.exfil_volume * 8 / limits.exfil_window),
+        overrides=panels.group_series(cluster),
+        links=(to_board("egress", "Only this group", src=clicked(schema.SRC_GROUP)),),
+    )  # fmt: skip
+
+
+def _conversation_columns(cluster: Cluster, *, groups: bool = True) -> list[panels.Column]:
+    words = (panels.group_words(cluster),)
+    columns = [
+        panels.Column(schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),)),
+        panels.Column(
+            schema.SRC_GROUP, "Source group", mappings=words, links=(to_board("egress", "Only this group", src=CELL),)
+        ),
+        panels.Column(schema.DST, "Destination"),
+        panels.Column(
+            schema.DST_GROUP, "Destination group", mappings=words,
+            links=(to_board("egress", "Only this group", dst=CELL),),
+        ),
+        panels.Column(schema.PROTO, "Protocol", width=90),
+        panels.Column(schema.SERVICE, "Service", width=110),
+    ]  # fmt: skip
+    return columns if groups else [column for column in columns if not column.name.endswith("_group")]
+
+
+def _destinations(cluster: Cluster) -> Built:
+    inner = (
+        _egress(schema.MINUTE)
+        .take(total(schema.BYTES), total(schema.FLOWS), total(schema.DURATION))
+        .by(schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "destinations", "Conversations with the outside, by bytes",
+            "The largest conversations of the chosen groups: both ends, service, bytes, and how long bytes flowed.",
+            "Beyond the largest of each window, destinations are summed up as other.",
+            "Click a source for the node, a group to keep only that one.",
+            x=0, y=14, w=24, h=11, links=(to_board("explore", "Explore"),),
+        ),
+        [top_rows(inner, _ROWS, total(schema.FLOWS), total(schema.DURATION))],
+        [
+            *_conversation_columns(cluster),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
+            panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=110),
+        ],
+        order=TableOrder(schema.BYTES.name),
+        missing="",
+    )  # fmt: skip
+
+
+def _contacts(cluster: Cluster) -> Built:
+    first = Column(f'min("{schema.CONTACT_FIRST.name}") * 1000', "first_seen", Unit.MOMENT, ("first_seen",))
+    select = (
+        Select(schema.CONTACT, schema.RAW)
+        .take(first, total(schema.BYTES), total(schema.DURATION))
+        .where(
+            chosen(schema.SRC_GROUP, var.SOURCE),
+            chosen(schema.DST_GROUP, var.DESTINATION),
+            compare(schema.CONTACT_NEW, "=", 1),
+        )
+        .by(schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "contacts", "First contacts",
+            "Every outside destination that a source reached for the first time ever, newest first.",
+            "What was reached before clusterflow began to learn is not new; a scan is one row with other.",
+            "Click a source to see what else its node does.",
+            x=0, y=25, w=12, h=10, links=(to_board("explore", "Explore"),),
+        ),
+        [select.per_series("A first contact.").as_table()],
+        [
+            panels.Column(schema.CONTACT_FIRST.name, "First seen", Unit.MOMENT, width=170),
+            *_conversation_columns(cluster),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=100),
+        ],
+        order=TableOrder(schema.CONTACT_FIRST.name),
+    )  # fmt: skip
+
+
+def _off_hours_over_time(cluster: Cluster) -> Built:
+    limits = cluster.thresholds
+    query = questions.sent_off_hours(cluster, schema.MINUTE)
+    query = Select(query.source, query.retention, conditions=query.conditions).take(bit_rate(schema.BYTES))
+    hours = cluster.site.off_hours
+    return panels.time_series(
+        cluster,
+        Face(
+            "off_hours_over_time", "Sensitive groups in off-hours",
+            f"Bit/s that sensitive groups sent outside between {hours.start:%H:%M} and {hours.end:%H:%M} site time.",
+            f"The dashed line is the mean rate that reaches the alert's volume in "
+            f"{format_duration(limits.off_hours_window)}; outside off-hours there is a gap.",
+            "Click a group to list its destinations.",
+            x=12, y=25, w=12, h=10, links=(to_board("explore", "Explore"),),
+        ),
+        [
+            query.by(schema.SRC_GROUP).over_time(
+                cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}", fill=Fill.GAP
+            )
+        ],
+        limit=Limit(act=limits.off_hours_bytes * 8 / limits.off_hours_window),
+        overrides=panels.group_series(cluster),
+        links=(to_board("egress", "Only this group", src=clicked(schema.SRC_GROUP)),),
+    )  # fmt: skip
+
+
+def violation_table(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: int) -> Built:
+    """Return the conversations that are not allowed, largest first."""
+    inner = (
+        Select(schema.VIOLATION, schema.MINUTE)
+        .take(total(schema.BYTES), total(schema.FLOWS))
+        .where(chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .by(schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            name, "Conversations that nobody allowed",
+            "Who talked to whom although `allowed` does not list the pair, largest first.",
+            "Nothing was blocked, and an unlisted pair may be right: then add it to cluster.yaml.",
+            "Click a source to see what else its node does.",
+            x=x, y=y, w=w, h=h, links=(to_board("group_matrix", "Group matrix"),),
+        ),
+        [top_rows(inner, _ROWS, total(schema.FLOWS))],
+        [
+            *_conversation_columns(cluster),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
+        ],
+        order=TableOrder(schema.BYTES.name),
+    )  # fmt: skip
+
+
+def _violations(cluster: Cluster) -> Built:
+    return violation_table(cluster, "violation_list", x=0, y=35, w=15, h=10)
+
+
+def _unknown_nodes(cluster: Cluster) -> Built:
+    inner = (
+        Select(schema.UNKNOWN_NODE, schema.MINUTE)
+        .take(total(schema.BYTES), total(schema.FLOWS))
+        .where(chosen(schema.GROUP, var.SOURCE))
+        .by(schema.GROUP, schema.ADDRESS)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "unknown_nodes", "Addresses that no inventory knows",
+            "Addresses inside a group's prefixes that sent or received, but belong to no listed node.",
+            "Groups without a node list are not judged.",
+            "Add the node to cluster.yaml, or find out what stands there.",
+            x=15, y=35, w=9, h=10, links=(to_board("explore", "Explore"),),
+        ),
+        [top_rows(inner, _ROWS, total(schema.FLOWS))],
+        [
+            panels.Column(schema.ADDRESS, "Address"),
+            panels.Column(schema.GROUP, "Group", mappings=(panels.group_words(cluster),)),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
+        ],
+        order=TableOrder(schema.BYTES.name),
+    )  # fmt: skip

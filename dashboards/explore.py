@@ -1,0 +1,219 @@
+"""Explore: the questions that come afterwards. Which nodes, groups and services move how much, largest first or last?
+
+Two questions share the choices on top: nodes (from the node measurement, which knows no services) and groups, planes,
+services and protocols (from the traffic measurement, which knows no nodes).
+"""
+
+from cluster import schema
+from cluster.model import Cluster
+from dashboards import panels, states, transport
+from dashboards import variables as var
+from dashboards.board import Page
+from dashboards.links import CELL, row, to_board
+from dashboards.panels import Built, Cell, Face, TableOrder
+from dashboards.queries import Column, Query, Select, Unit, bit_rate, chosen, scaled, total
+from dashboards.spread import node_spread, spread_overrides
+
+BOARD = "explore"
+
+_RANK = "rank"
+_SENT = "sent"
+_RECEIVED = "received"
+_GROUP_BYS = {
+    schema.SRC_GROUP: "source group",
+    schema.DST_GROUP: "destination group",
+    schema.PLANE: "plane",
+    schema.SERVICE: "service",
+    schema.PROTO: "protocol",
+}
+
+_QUESTION = """\
+**Nodes** of *${src:text}* by bytes sent to *${dst:text}* on plane *${plane:text}*: ${order:text} first, at most
+${limit}.
+
+**Traffic** from *${src:text}* to *${dst:text}* on plane *${plane:text}*, service *${service:text}*, by ${by:text}:
+${order:text} first, at most ${limit}. Both in the time range above.
+"""
+
+
+def page(cluster: Cluster) -> Page:
+    """Return the board."""
+    return Page(
+        BOARD,
+        (_question(cluster), _nodes(cluster), _nodes_over_time(cluster), _groups(cluster), _groups_over_time(cluster)),
+        since="1h",
+        variables=(
+            var.choice(var.GROUP_BY, "Group traffic by", _GROUP_BYS, schema.DST_GROUP),
+            var.groups(cluster, var.SOURCE, "Source group"),
+            var.groups(cluster, var.DESTINATION, "Destination group"),
+            var.planes(),
+            var.stored(cluster, var.SERVICE, "Service", schema.TRAFFIC, schema.SERVICE),
+            var.stored(cluster, var.NODE, "Node", schema.NODE_TRAFFIC, schema.NODE),
+            var.choice(var.ORDER, "Order", {var.LARGEST: "largest", var.SMALLEST: "smallest"}, var.LARGEST),
+            var.choice(var.LIMIT, "Rows", {"10": "10", "20": "20", "50": "50"}, "20"),
+        ),
+    )
+
+
+def ranked(inner: Select, tag: str, *columns: Column) -> Query:
+    """Return the first rows of a question by its `rank` column, as a table: InfluxQL orders by nothing but time."""
+    top = Column(f'top("{_RANK}", "{tag}", {var.fill_in(var.LIMIT)})', _RANK, Unit.COUNT, (_RANK,))
+    kept = tuple(Column(f'"{column.name}"', column.name, column.unit, (column.name,)) for column in columns)
+    return Select(inner).take(top, *kept).per_series("One row a value of the tag.").as_table()
+
+
+def _signed(column: Column) -> Column:
+    """Return the sum that orders the rows: negative where the smallest come first."""
+    return scaled(column, var.fill_in(var.ORDER), _RANK, column.unit)
+
+
+def _question(cluster: Cluster) -> Built:
+    return panels.text(
+        cluster,
+        Face(
+            "question", "The question, in words",
+            "What the panels below answer, as chosen above.",
+            "Choices that a measurement does not know are left out of its sentence.",
+            "Links on the right ask common questions with one click.",
+            x=0, y=0, w=24, h=4,
+            links=(
+                states.stragglers(cluster),
+                to_board("explore", "Everything", src=var.ALL, dst=var.ALL, plane=var.ALL),
+                to_board("group_matrix", "Group matrix"),
+            ),
+        ),
+        _QUESTION,
+    )  # fmt: skip
+
+
+def _nodes(cluster: Cluster) -> Built:
+    sent, received = total(schema.TX_BYTES, _SENT), total(schema.RX_BYTES, _RECEIVED)
+    inner = (
+        Select(schema.NODE_TRAFFIC, schema.MINUTE)
+        .take(sent, received, _signed(total(schema.TX_BYTES)))
+        .where(
+            chosen(schema.GROUP, var.SOURCE),
+            chosen(schema.PEER_GROUP, var.DESTINATION),
+            chosen(schema.PLANE, var.PLANE),
+            chosen(schema.NODE, var.NODE),
+        )
+        .by(schema.NODE)
+    )
+    node = row(schema.NODE)
+    return panels.table(
+        cluster,
+        Face(
+            "nodes", "Nodes by bytes sent",
+            "Bytes that each node of the source groups sent to, and got from, the destination groups.",
+            f"A node that sent nothing at all has no row. {transport.training_note(cluster)}",
+            "Click a node to keep only that one, or to see it against its own past.",
+            x=0, y=4, w=12, h=11, links=(states.stragglers(cluster),),
+        ),
+        [ranked(inner, schema.NODE, sent, received)],
+        [
+            panels.Column(
+                schema.NODE, "Node",
+                links=(
+                    to_board("explore", "Only this node", keep=(var.SOURCE, var.DESTINATION, var.PLANE), node=node),
+                    to_board("training", "Against its past", node=node),
+                ),
+            ),
+            panels.Column(_SENT, "Sent", Unit.BYTES, Cell.BAR),
+            panels.Column(_RECEIVED, "Received", Unit.BYTES, Cell.BAR),
+        ],
+        order=TableOrder(_RANK, hidden=(_RANK,)),
+        missing="no bytes",
+    )  # fmt: skip
+
+
+def _nodes_over_time(cluster: Cluster) -> Built:
+    inner = Select(schema.NODE_TRAFFIC, schema.MINUTE).where(
+        chosen(schema.GROUP, var.SOURCE),
+        chosen(schema.PEER_GROUP, var.DESTINATION),
+        chosen(schema.PLANE, var.PLANE),
+        chosen(schema.NODE, var.NODE),
+    )
+    return panels.time_series(
+        cluster,
+        Face(
+            "nodes_over_time", "Fastest, median and slowest node",
+            "Bit/s sent by the fastest, the median and the slowest of the chosen nodes, by minute.",
+            "A node without records counts as 0, whether it is silent or its exporter is blind.",
+            "The table beside it names the nodes; the pipeline board shows blind exporters.",
+            x=12, y=4, w=12, h=11, links=(states.stragglers(cluster), to_board("pipeline", "Pipeline")),
+        ),
+        [node_spread(cluster, inner)],
+        overrides=spread_overrides(),
+        links=(to_board("training", "Training"),),
+    )  # fmt: skip
+
+
+def _traffic() -> Select:
+    return Select(schema.TRAFFIC, schema.MINUTE).where(
+        chosen(schema.SRC_GROUP, var.SOURCE),
+        chosen(schema.DST_GROUP, var.DESTINATION),
+        chosen(schema.PLANE, var.PLANE),
+        chosen(schema.SERVICE, var.SERVICE),
+    )
+
+
+def _groups(cluster: Cluster) -> Built:
+    by = var.fill_in(var.GROUP_BY)
+    size, packets, flows = total(schema.BYTES), total(schema.PACKETS), total(schema.FLOWS)
+    inner = _traffic().take(size, packets, flows, _signed(total(schema.BYTES))).by(by)
+    groups = (panels.group_words(cluster),)
+    return panels.table(
+        cluster,
+        Face(
+            "groups", "Traffic by ${by:text}",
+            "Bytes, packets and flow records from the source groups to the destination groups.",
+            f"Each flow counts once, however many exporters saw it. {transport.note(cluster)}",
+            "Click a group to look at what it sends or gets.",
+            x=0, y=15, w=12, h=11, links=(to_board("group_matrix", "Group matrix"),),
+        ),
+        [ranked(inner, by, size, packets, flows)],
+        [
+            panels.Column(
+                f"/^{schema.SRC_GROUP}$/", "Source group", mappings=groups,
+                links=(to_board("explore", "What it sends", src=CELL, dst=var.ALL),),
+            ),
+            panels.Column(
+                f"/^{schema.DST_GROUP}$/", "Destination group", mappings=groups,
+                links=(to_board("explore", "Who sends to it", src=var.ALL, dst=CELL),),
+            ),
+            panels.Column(
+                f"/^{schema.SERVICE}$/", "Service",
+                links=(to_board("explore", "Only this service", keep=(var.SOURCE, var.DESTINATION), service=CELL),),
+            ),
+            panels.Column(
+                f"/^{schema.PLANE}$/", "Plane",
+                links=(to_board("explore", "Only this plane", keep=(var.SOURCE, var.DESTINATION), plane=CELL),),
+            ),
+            panels.Column(f"/^{schema.PROTO}$/", "Protocol"),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.PACKETS.name, "Packets", Unit.COUNT),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT),
+        ],
+        order=TableOrder(_RANK, hidden=(_RANK,)),
+        any_column=True,
+        missing="no bytes",
+    )  # fmt: skip
+
+
+def _groups_over_time(cluster: Cluster) -> Built:
+    by = var.fill_in(var.GROUP_BY)
+    query = _traffic().take(bit_rate(schema.BYTES)).by(by).over_time(cluster, "bit/s.", alias=f"$tag_{by}")
+    return panels.time_series(
+        cluster,
+        Face(
+            "groups_over_time", "Traffic over time by ${by:text}",
+            "Bit/s from the source groups to the destination groups, by minute, stacked.",
+            f"A gap means no records, not no traffic. {transport.note(cluster)}",
+            "Choose another grouping above to split it differently.",
+            x=12, y=15, w=12, h=11, links=(to_board("group_matrix", "Group matrix"),),
+        ),
+        [query],
+        stacked=True,
+        overrides=panels.group_series(cluster),
+        links=(to_board("group_matrix", "Group matrix"),),
+    )  # fmt: skip

@@ -1,0 +1,63 @@
+"""Links from panel to panel: always with the time range, and with the labels that were clicked.
+
+Grafana fills in ``${__url_time_range}``, ``${__field.labels.TAG}`` (time series) and ``${__data.fields.TAG}`` (tables).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from dashboards.registry import BOARDS, PanelRef
+
+_ALERTS = "/alerting/list"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where a click leads. `url` is relative to Grafana, so that boards work behind any address."""
+
+    title: str
+    url: str
+
+    def json(self) -> dict[str, Any]:
+        """Return Grafana's form, for panel links and data links alike."""
+        return {"title": self.title, "url": self.url, "targetBlank": False}
+
+
+def to_board(board: str, title: str, *, keep: tuple[str, ...] = (), **variables: str) -> Link:
+    """Link to a board with some of its variables set.
+
+    Args:
+        board: its name in the registry.
+        title: the link's text.
+        keep: variables of this board whose choices go along.
+        variables: variable -> value, which may be one of Grafana's ``${...}`` expressions.
+    """
+    found = BOARDS[board]
+    chosen = "".join(f"&${{{name}:queryparam}}" for name in keep)
+    chosen += "".join(f"&var-{name}={quote(value, safe='${}.:_')}" for name, value in variables.items())
+    return Link(title, f"/d/{found.uid}?${{__url_time_range}}{chosen}")
+
+
+def to_panel(reference: PanelRef, title: str) -> Link:
+    """Link to one panel, full screen."""
+    return Link(title, f"/d/{reference.dashboard_uid}?${{__url_time_range}}&viewPanel={reference.panel_id}")
+
+
+def to_alerts(title: str = "All alert rules") -> Link:
+    """Link to Grafana's list of alert rules."""
+    return Link(title, _ALERTS)
+
+
+def clicked(tag: str) -> str:
+    """The value of a tag of the clicked series."""
+    return f"${{__field.labels.{tag}}}"
+
+
+def row(column: str) -> str:
+    """The text of a column in the clicked row. Only for columns without value mappings: it is the mapped text."""
+    return f"${{__data.fields.{column}}}"
+
+
+CELL = "${__value.raw}"
+"""The clicked cell as it is stored, whatever words it shows."""

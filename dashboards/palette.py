@@ -1,0 +1,68 @@
+"""Colours and words that mean the same on every board.
+
+Colour is for states: orange says look, red says act (only where an alert fires, at its own limit), everything else is
+quiet. Groups keep one colour everywhere. Both tables avoid red against green; a word always stands beside a state.
+"""
+
+from cluster import schema
+from cluster.model import EXTERNAL, LOCAL, Cluster, Role
+
+QUIET = "#7EA6E0"
+"""Normal values."""
+
+DIM = "#6E7687"
+"""What is known to be nothing, and what is not known yet."""
+
+LOOK = "#FF9830"
+ACT = "#F2495C"
+BLIND = "#B877D9"
+"""Nothing can be said: the exporter is silent. Neither good nor bad, so neither quiet nor orange."""
+
+STATE_COLOURS = {
+    schema.NodeState.LEARNING: DIM,
+    schema.NodeState.OK: QUIET,
+    schema.NodeState.LOW: LOOK,
+    schema.NodeState.DOWN: ACT,
+    schema.NodeState.BLIND: BLIND,
+}
+
+# Paul Tol's "light" scheme, told apart with every kind of colour-blindness, without its orange, which is a state here.
+_ROLE_COLOURS = {
+    Role.TRAINING: "#77AADD",
+    Role.STORAGE: "#44BB99",
+    Role.MODEL_STORAGE: "#EEDD88",
+    Role.INFERENCE: "#99DDFF",
+    Role.MANAGEMENT: "#AAAA00",
+    Role.APPROVED_EXTERNAL: "#BBCC33",
+}
+_FURTHER = ("#CCBBEE", "#88A0A8", "#D8B4A0", "#A0C8B0", "#9090C8", "#C8C8A0", "#A8C8E0", "#C0A0C0")
+_RESERVED = {EXTERNAL: "#FFAABB", LOCAL: "#DDDDDD"}
+
+OTHER_COLOUR = "#9AA0A6"
+"""Everything beyond what is shown by name."""
+
+
+def group_colours(cluster: Cluster) -> dict[str, str]:
+    """Return the colour of every group, reserved ones last: the first group of a role has the role's colour."""
+    colours: dict[str, str] = {}
+    free = dict(_ROLE_COLOURS)
+    further = 0
+    for group in cluster.groups:
+        colour = free.pop(group.role, None)
+        if colour is None:
+            colour = _FURTHER[further % len(_FURTHER)]
+            further += 1
+        colours[group.id] = colour
+    return colours | _RESERVED
+
+
+def group_titles(cluster: Cluster) -> dict[str, str]:
+    """Return the title of every group by its id, reserved ones last."""
+    return {group_id: cluster.title(group_id) for group_id in group_colours(cluster)}
+
+
+def shade(colour: str, step: int) -> str:
+    """Return the colour, darker with each step: tells series of one group apart without leaving its hue."""
+    factor = 0.78**step
+    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(part * factor):02X}" for part in parts)

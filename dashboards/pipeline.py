@@ -1,0 +1,342 @@
+"""Pipeline: can the numbers be trusted? Who exports, how late, what is lost, refused, suppressed or guessed."""
+
+from cluster import schema
+from cluster.model import Cluster
+from cluster.schema import Stage
+from dashboards import panels, questions
+from dashboards.board import Page
+from dashboards.links import to_board
+from dashboards.palette import ACT
+from dashboards.panels import Built, Cell, Column, Face, Limit, TableOrder
+from dashboards.queries import Column as Value
+from dashboards.queries import (
+    Fill,
+    Query,
+    Select,
+    Unit,
+    bit_rate,
+    event_rate,
+    highest,
+    is_in,
+    newest,
+    total,
+)
+
+BOARD = "pipeline"
+
+_BY_EXPORTER = f"$tag_{schema.EXPORTER}"
+_BY_REASON = f"$tag_{schema.REASON}"
+
+
+def page(cluster: Cluster) -> Page:
+    """Return the board."""
+    return Page(
+        BOARD,
+        (
+            _data_age(cluster),
+            _exporter_age(cluster),
+            _exporters(cluster),
+            _flow_rate(cluster),
+            _lag(cluster),
+            _lost(cluster),
+            _late(cluster),
+            _suppressed(cluster),
+            _sampling(cluster),
+            _dead_letters(cluster),
+            _store_writes(cluster),
+            _series(cluster),
+            _counters(cluster),
+        ),
+        since="3h",
+        tags=("pipeline",),
+    )
+
+
+def _exporter() -> Select:
+    return Select(schema.EXPORTER_STATUS, schema.RAW)
+
+
+def _data_age(cluster: Cluster) -> Built:
+    silent = cluster.thresholds.ingest_silent
+    return panels.stat(
+        cluster,
+        Face(
+            "data_age", "Newest flow record",
+            f"When the newest flow record of any exporter arrived, within the last {silent} s.",
+            "One live exporter is enough to look fresh here.",
+            "The chart beside it shows each exporter; if all are silent, look at the collector and the bridge.",
+            x=0, y=0, w=6, h=8, links=(to_board("noc_wall", "NOC wall"),), since=f"{silent}s",
+        ),
+        [questions.newest_record().per_series("Arrival of the newest record.")],
+        unit="dateTimeFromNow",
+        missing=(f"blind > {silent} s", ACT),
+        text="value",
+    )  # fmt: skip
+
+
+def _exporter_age(cluster: Cluster) -> Built:
+    silent = cluster.thresholds.exporter_silent
+    return panels.time_series(
+        cluster,
+        Face(
+            "exporter_age", "Age of each exporter's newest record",
+            f"Seconds since the newest record of each exporter; the dashed line is the alert's limit of {silent} s.",
+            "Quiet links send rarely: a high age at night need not be a fault. A gap means that the bridge was silent.",
+            "The table below shows what else is wrong with the exporter.",
+            x=6, y=0, w=18, h=8, links=(to_board("training", "Training"),),
+        ),
+        [
+            questions.exporter_ages().over_time(
+                cluster, "Seconds since its newest record.", alias=_BY_EXPORTER, settled=False
+            )
+        ],
+        limit=Limit(act=silent),
+        legend_right=True,
+    )  # fmt: skip
+
+
+def _exporters(cluster: Cluster) -> Built:
+    silent = cluster.thresholds.exporter_silent
+    select = (
+        _exporter()
+        .take(
+            newest(schema.AGE), total(schema.EXPORTER_RECORDS), total(schema.EXPORTER_BYTES), highest(schema.LAG),
+            highest(schema.SKEW), newest(schema.SAMPLING), total(schema.SEQ_LOST), total(schema.UNKNOWN_RATE),
+            total(schema.ZERO_COUNTERS), total(schema.SKEWED), total(schema.LATE_BYTES), total(schema.CLAMPED_BYTES),
+            total(schema.EXPORTER_SUPPRESSED),
+        )
+        .by(schema.EXPORTER)
+    )  # fmt: skip
+    look = Limit(look=1)
+    counted = (
+        (schema.SEQ_LOST, "Lost", Unit.COUNT, look),
+        (schema.UNKNOWN_RATE, "Rate unknown", Unit.COUNT, look),
+        (schema.ZERO_COUNTERS, "Zero counters", Unit.COUNT, look),
+        (schema.SKEWED, "Skewed", Unit.COUNT, look),
+        (schema.LATE_BYTES, "Late", Unit.BYTES, Limit()),
+        (schema.CLAMPED_BYTES, "Clamped", Unit.BYTES, Limit(look=1)),
+        (schema.EXPORTER_SUPPRESSED, "Suppressed", Unit.BYTES, Limit()),
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "exporters", "Exporters in this range",
+            "Each exporter's records, age, lag, sampling, and what was lost, guessed or corrected of it.",
+            "Devices that drop flows before they number them lose in silence.",
+            "Orange columns name the fault; the charts below show when it began.",
+            x=0, y=8, w=24, h=9, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [select.per_series("An exporter.").as_table()],
+        [
+            Column(schema.EXPORTER, "Exporter", width=150),
+            Column(schema.AGE.name, "Age", Unit.SECONDS, Cell.COLOUR, limit=Limit(act=silent), width=90),
+            Column(schema.EXPORTER_RECORDS.name, "Records", Unit.COUNT, Cell.BAR),
+            Column(schema.EXPORTER_BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            Column(schema.LAG.name, "Lag", Unit.SECONDS, width=80),
+            Column(schema.SKEW.name, "Skew", Unit.SECONDS, width=80),
+            Column(schema.SAMPLING.name, "1 in", Unit.COUNT, width=70),
+            *(
+                Column(one.name, title, unit, Cell.COLOUR if limit.look else Cell.TEXT, limit=limit, width=105)
+                for one, title, unit, limit in counted
+            ),
+        ],
+        order=TableOrder(schema.AGE.name),
+    )  # fmt: skip
+
+
+def _flow_rate(cluster: Cluster) -> Built:
+    return panels.time_series(
+        cluster,
+        Face(
+            "flow_rate", "Flow records a second",
+            "Records received from each exporter, stacked.",
+            "Records that never arrived are not in it.",
+            "A step down without a step in age is lost data or quiet links: compare with Lost.",
+            x=0, y=17, w=12, h=8, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [
+            _exporter().take(event_rate(schema.EXPORTER_RECORDS)).by(schema.EXPORTER).over_time(
+                cluster, "Records a second.", alias=_BY_EXPORTER
+            )
+        ],
+        stacked=True,
+        legend_right=True,
+    )  # fmt: skip
+
+
+def _lag(cluster: Cluster) -> Built:
+    return panels.time_series(
+        cluster,
+        Face(
+            "lag", "Lag of each exporter's records",
+            "Mean time from the end of a flow to the arrival of its record.",
+            "The exporter's cache timeouts are in it, and its clock's error too.",
+            "A lag above the grace of the windows turns into clamped bytes.",
+            x=12, y=17, w=12, h=8, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [
+            _exporter().take(highest(schema.LAG)).by(schema.EXPORTER).over_time(
+                cluster, "Seconds of lag.", alias=_BY_EXPORTER, settled=False
+            )
+        ],
+        limit=Limit(look=cluster.bridge.grace),
+        legend_right=True,
+    )  # fmt: skip
+
+
+def _lost(cluster: Cluster) -> Built:
+    return panels.time_series(
+        cluster,
+        Face(
+            "lost", "Lost before us, a second",
+            "Records missing by gaps in each exporter's sequence numbers.",
+            "NetFlow v9 counts datagrams, not records; exporters without numbers show nothing.",
+            "Look at the link to the collector and its receive buffer.",
+            x=0, y=25, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [
+            _exporter().take(event_rate(schema.SEQ_LOST)).by(schema.EXPORTER).over_time(
+                cluster, "Records lost a second.", alias=_BY_EXPORTER
+            )
+        ],
+    )  # fmt: skip
+
+
+def _late(cluster: Cluster) -> Built:
+    series = ((schema.LATE_BYTES, "late"), (schema.CLAMPED_BYTES, "clamped to the oldest window"))
+    return panels.time_series(
+        cluster,
+        Face(
+            "late", "Late and clamped bytes",
+            "Bit/s that came after their window had closed, and bit/s so old that they went to the oldest window kept.",
+            "Late bytes are in the right window; clamped bytes are in the totals, but some minutes off.",
+            "The exporters' table names who sends them.",
+            x=8, y=25, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [_exporter().take(bit_rate(field)).over_time(cluster, field.text, alias=name) for field, name in series],
+    )  # fmt: skip
+
+
+def _suppressed(cluster: Cluster) -> Built:
+    share = Value(
+        f'sum("{schema.EXPORTER_SUPPRESSED.name}") / sum("{schema.EXPORTER_BYTES.name}")',
+        "suppressed",
+        Unit.RATIO,
+        (schema.EXPORTER_SUPPRESSED.name, schema.EXPORTER_BYTES.name),
+    )
+    return panels.time_series(
+        cluster,
+        Face(
+            "suppressed", "Share counted already by another exporter",
+            "Bytes of each exporter that were left out of the totals, because another one counts that flow.",
+            "A share of 0 where several exporters see the same flows means that totals are doubled.",
+            "Compare with `counts` and `authority` in cluster.yaml.",
+            x=16, y=25, w=8, h=8, links=(to_board("group_matrix", "Group matrix"),),
+        ),
+        [
+            _exporter().take(share).by(schema.EXPORTER).over_time(
+                cluster, "Share of suppressed bytes.", alias=_BY_EXPORTER
+            )
+        ],
+    )  # fmt: skip
+
+
+def _sampling(cluster: Cluster) -> Built:
+    return panels.time_series(
+        cluster,
+        Face(
+            "sampling", "Sampling rate applied",
+            "One packet in how many each exporter looks at, as applied to its counters.",
+            "A rate that nobody told is taken as 1:1: then the exporter's bytes are too low by that factor.",
+            "The exporters' table counts records of unknown rate.",
+            x=0, y=33, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [
+            _exporter().take(highest(schema.SAMPLING)).by(schema.EXPORTER).over_time(
+                cluster, "1 in this many.", alias=_BY_EXPORTER, settled=False
+            )
+        ],
+    )  # fmt: skip
+
+
+def _growth(cluster: Cluster, reading: Select, meaning: str) -> Query:
+    """Return how fast running totals grow, by reason; a total that was reset counts from there."""
+    grown = Value(
+        f'non_negative_derivative(last("{schema.TOTAL.name}"), 1s)', "growth", Unit.RECORDS_PER_SECOND,
+        (schema.TOTAL.name,),
+    )  # fmt: skip
+    inner = reading.take(grown).by(schema.STAGE, schema.REASON, schema.SHARD)
+    binned = inner.binned(Fill.NONE)
+    column = Value('sum("growth")', "growth", Unit.RECORDS_PER_SECOND, ("growth",))
+    return Select(binned).take(column).by(schema.REASON).over_time(cluster, meaning, alias=_BY_REASON, settled=False)
+
+
+def _dead_letters(cluster: Cluster) -> Built:
+    reading = Select(schema.PIPELINE, schema.RAW).where(questions.is_dead_letter())
+    return panels.time_series(
+        cluster,
+        Face(
+            "dead_letters", "Dead letters a second, by reason",
+            "Lines of the collector's output that were no flow records.",
+            "Their traffic is in no number of any board.",
+            "The dead-letter file in the bridge's state folder has the lines.",
+            x=8, y=33, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [_growth(cluster, reading, "Dead letters a second.")],
+    )  # fmt: skip
+
+
+def _store_writes(cluster: Cluster) -> Built:
+    reading = Select(schema.PIPELINE, schema.RAW).where(is_in(schema.STAGE, [Stage.WRITE.value]))
+    return panels.time_series(
+        cluster,
+        Face(
+            "store_writes", "Writes to the store, a second",
+            "Points written, batches retried and points refused, as the bridge counts them.",
+            "While the store is away nothing can be shown: the gap is the outage.",
+            "Refused points are lost; the bridge's log says why.",
+            x=16, y=33, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [_growth(cluster, reading, "Counted a second.")],
+    )  # fmt: skip
+
+
+def _series(cluster: Cluster) -> Built:
+    readings = Select(schema.PIPELINE, schema.RAW).take(highest(schema.VALUE)).by(schema.STAGE, schema.REASON)
+    return panels.time_series(
+        cluster,
+        Face(
+            "series", "Readings: series in use, windows in memory, lags",
+            "The bridge's own gauges, each in the unit that its name says.",
+            "One axis for different units: compare a line with its own past only.",
+            f"Series in use near the budget of {cluster.bridge.series_budget} mean more destinations summed as other.",
+            x=0, y=41, w=12, h=9, links=(to_board("egress", "Egress & security"),),
+        ),
+        [
+            readings.over_time(
+                cluster, "Reading.", alias=f"$tag_{schema.STAGE} $tag_{schema.REASON}", settled=False
+            )
+        ],
+        legend_right=True,
+    )  # fmt: skip
+
+
+def _counters(cluster: Cluster) -> Built:
+    return panels.table(
+        cluster,
+        Face(
+            "counters", "Everything counted in this range",
+            "How much each counter of the pipeline grew.",
+            "A counter that never counted is missing, not zero.",
+            "The names are explained in the documentation of the pipeline.",
+            x=12, y=41, w=12, h=9, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [questions.counter_growth().by(schema.STAGE, schema.REASON).per_series("Growth of a counter.").as_table()],
+        [
+            Column(schema.STAGE, "Part", width=130),
+            Column(schema.REASON, "Counted"),
+            Column("growth", "In this range", Unit.COUNT, Cell.BAR),
+        ],
+        order=TableOrder("growth"),
+        limit_rows=0,
+    )  # fmt: skip

@@ -1,0 +1,237 @@
+"""Training: does every node of the job do its part? Observed, expected and limit stand together, as alerts see them."""
+
+from typing import Any
+
+from cluster import schema
+from cluster.model import Cluster, Role
+from dashboards import panels, queries, questions, states, transport
+from dashboards import variables as var
+from dashboards.board import Page
+from dashboards.links import clicked, row, to_alerts, to_board
+from dashboards.palette import ACT, DIM, QUIET
+from dashboards.panels import Built, Cell, Column, Face, TableOrder
+from dashboards.queries import Fill, Select, Unit, bit_rate, chosen, is_in, newest
+from dashboards.spread import node_spread, spread_overrides
+
+BOARD = "training"
+
+_EXPECTED = "expected"
+_LIMIT = "limit"
+
+
+def page(cluster: Cluster) -> Page:
+    """Return the board."""
+    return Page(
+        BOARD,
+        (
+            _cohort(cluster),
+            _visibility(cluster),
+            _observed_expected(cluster),
+            _verdicts(cluster),
+            _compute(cluster),
+            _storage(cluster),
+            _jobs(cluster),
+        ),
+        since="1h",
+        variables=(
+            var.stored(cluster, var.JOB, "Job", schema.BASELINE, schema.JOB),
+            var.stored(cluster, var.NODE, "Node", schema.BASELINE, schema.NODE),
+        ),
+        annotations=(_job_events(cluster),),
+        tags=("training",),
+    )
+
+
+def _job_events(cluster: Cluster) -> dict[str, Any]:
+    """Return the annotation of job starts and stops; Grafana wants its query in two places."""
+    event = queries.Column(f'"{schema.JOB_EVENT.name}"', schema.JOB_EVENT.name, Unit.COUNT, (schema.JOB_EVENT.name,))
+    events = Select(schema.JOB_STATUS, schema.RAW).take(event).by(schema.JOB, schema.JOB_CLASS)
+    query = {
+        "query": events.text(),
+        "textColumn": schema.JOB_EVENT.name,
+        "tagsColumn": f"{schema.JOB},{schema.JOB_CLASS}",
+        "titleColumn": "",
+        "rawQuery": True,
+    }
+    return {
+        "name": "Job start and stop",
+        "datasource": panels.source(cluster),
+        "enable": True,
+        "hide": False,
+        "iconColor": DIM,
+        "target": {**query, "refId": "Anno", "resultFormat": "table", "fromAnnotations": True},
+        **query,
+    }
+
+
+def _of_job() -> tuple[Any, ...]:
+    return (chosen(schema.JOB, var.JOB), chosen(schema.NODE, var.NODE))
+
+
+def _cohort(cluster: Cluster) -> Built:
+    return states.timeline(
+        cluster,
+        Face(
+            "cohort", "Nodes of the job",
+            "State of every node: learning, ok, low, down, or blind where its exporter is silent.",
+            f"{transport.training_note(cluster)} A gap means that no job ran.",
+            "Click a node for its share against its limit, below.",
+            x=0, y=0, w=17, h=10, links=(states.stragglers(cluster),),
+        ),
+        *_of_job(),
+    )  # fmt: skip
+
+
+def _visibility(cluster: Cluster) -> Built:
+    return panels.text(
+        cluster,
+        Face(
+            "visibility", "What flow records see",
+            "Which part of training traffic is visible at all.",
+            "Nothing here measures transports; it repeats what cluster.yaml declares.",
+            "The group matrix shows all pairs.",
+            x=17, y=0, w=7, h=10, links=(to_board("group_matrix", "Group matrix"),),
+        ),
+        transport.explanation(cluster),
+    )  # fmt: skip
+
+
+def _observed_expected(cluster: Cluster) -> Built:
+    select = Select(schema.BASELINE, schema.RAW).where(*_of_job()).by(schema.NODE)
+    node = f"$tag_{schema.NODE}"
+    series = ((schema.OBSERVED, node), (schema.EXPECTED, f"{node} {_EXPECTED}"), (schema.LOWER, f"{node} {_LIMIT}"))
+    return panels.time_series(
+        cluster,
+        Face(
+            "observed_expected", "Share of the cohort's median: observed, expected, limit",
+            "What each node sent over the median of its cohort; the dashed lines are what earlier good runs "
+            "predict, and the limit.",
+            f"A cohort that slows as a whole keeps its shares: this cannot show it. {transport.training_note(cluster)}",
+            "Choose one node above to see its three lines alone; the verdicts below give the numbers.",
+            x=0, y=10, w=14, h=11, links=(states.stragglers(cluster), to_alerts()),
+        ),
+        [
+            select.take(newest(field)).over_time(cluster, field.text, alias=alias, fill=Fill.GAP, settled=False)
+            for field, alias in series
+        ],
+        unit=Unit.RATIO,
+        overrides=[
+            panels.override(
+                f"/ {_EXPECTED}$/", color=panels.fixed(DIM), custom__lineStyle={"fill": "dash", "dash": [8, 6]},
+                custom__lineWidth=1, custom__fillOpacity=0,
+            ),
+            panels.override(
+                f"/ {_LIMIT}$/", color=panels.fixed(ACT), custom__lineStyle={"fill": "dash", "dash": [4, 6]},
+                custom__lineWidth=1, custom__fillOpacity=0,
+            ),
+        ],
+        links=(to_board("training", "Only this node", keep=(var.JOB,), node=clicked(schema.NODE)),),
+    )  # fmt: skip
+
+
+def _verdicts(cluster: Cluster) -> Built:
+    fields = (
+        schema.STATE, schema.OBSERVED, schema.EXPECTED, schema.LOWER, schema.SCORE, schema.RUNS, schema.LOW_FOR,
+        schema.MISSING_BYTES,
+    )  # fmt: skip
+    select = Select(schema.BASELINE, schema.RAW).take(*(newest(field) for field in fields)).where(*_of_job())
+    return panels.table(
+        cluster,
+        Face(
+            "verdicts", "Verdicts now, worst first",
+            "The last verdict on each node: share, what its past predicts, the limit, and how far below.",
+            "With fewer earlier runs than cluster.yaml asks for, a node is learning and never alerts.",
+            "Click a node to see only its lines.",
+            x=14, y=10, w=10, h=11, links=(states.stragglers(cluster),),
+        ),
+        [select.by(schema.NODE, schema.JOB).per_series("Verdict on a node.").as_table()],
+        [
+            Column(
+                schema.NODE, "Node", width=110,
+                links=(
+                    to_board("training", "Only this node", keep=(var.JOB,), node=row(schema.NODE)),
+                    to_board("explore", "Explore this node", node=row(schema.NODE)),
+                ),
+            ),
+            Column(schema.STATE.name, "State", Unit.STATE, Cell.COLOUR, (states.mapping(),), width=90),
+            Column(schema.OBSERVED.name, "Observed", Unit.RATIO, width=95),
+            Column(schema.EXPECTED.name, "Expected", Unit.RATIO, width=95),
+            Column(schema.LOWER.name, "Limit", Unit.RATIO, width=80),
+            Column(schema.SCORE.name, "Spreads below", Unit.COUNT, width=120),
+            Column(schema.LOW_FOR.name, "Low for", Unit.SECONDS, width=90),
+            Column(schema.MISSING_BYTES.name, "Missing", Unit.BYTES, width=95),
+            Column(schema.RUNS.name, "Runs", Unit.COUNT, width=70),
+            Column(schema.JOB, "Job"),
+        ],
+        order=TableOrder(schema.STATE.name),
+    )  # fmt: skip
+
+
+def _compute(cluster: Cluster) -> Built:
+    training = questions.role_ids(cluster, Role.TRAINING)
+    nodes = Select(schema.NODE_TRAFFIC, schema.RAW).where(
+        is_in(schema.GROUP, training), is_in(schema.PEER_GROUP, training), chosen(schema.NODE, var.NODE)
+    )
+    return panels.time_series(
+        cluster,
+        Face(
+            "compute_traffic", "Training to training: fastest, median, slowest node",
+            "Bit/s that the fastest, the median and the slowest node sent to other training nodes.",
+            f"{transport.training_note(cluster)} Steps shorter than a window are not resolved.",
+            "The straggler link lists the nodes, the smallest sender first.",
+            x=0, y=21, w=12, h=9, links=(states.stragglers(cluster),),
+        ),
+        [node_spread(cluster, nodes)],
+        overrides=spread_overrides(),
+        links=(states.stragglers(cluster),),
+    )  # fmt: skip
+
+
+def _storage(cluster: Cluster) -> Built:
+    training = questions.role_ids(cluster, Role.TRAINING)
+    storage = questions.role_ids(cluster, Role.STORAGE)
+    series = ((training, storage, "written to storage"), (storage, training, "read from storage"))
+    return panels.time_series(
+        cluster,
+        Face(
+            "checkpoint_traffic", "Checkpoints and data: training to storage and back",
+            "Bit/s that training nodes write to storage (checkpoints) and read from it (data).",
+            "It is not yet told apart which burst is a checkpoint, nor whether it came on time.",
+            "Explore shows which nodes took part.",
+            x=12, y=21, w=12, h=9, links=(to_board("explore", "Explore"),),
+        ),
+        [
+            questions.between(src, dst, schema.RAW)
+            .take(bit_rate(schema.BYTES))
+            .over_time(cluster, f"bit/s {name}.", alias=name)
+            for src, dst, name in series
+        ],
+        overrides=[
+            panels.override("written to storage", color=panels.fixed(QUIET)),
+            panels.override("read from storage", color=panels.fixed("#44BB99")),
+        ],
+        links=(to_board("explore", "Explore"),),
+    )  # fmt: skip
+
+
+def _jobs(cluster: Cluster) -> Built:
+    running = panels.words({0: ("ended", DIM), 1: ("running", QUIET)})
+    query = Select(schema.JOB_STATUS, schema.RAW).take(newest(schema.ACTIVE), newest(schema.JOB_NODES))
+    return panels.table(
+        cluster,
+        Face(
+            "jobs", "Jobs in this range",
+            "Jobs that cluster.yaml lists and that ran in the time range, with their class and number of nodes.",
+            "Traffic of jobs that nobody listed is not judged.",
+            "Click a job to see only its nodes.",
+            x=0, y=30, w=24, h=7, links=(to_board("explore", "Explore"),),
+        ),
+        [query.by(schema.JOB, schema.JOB_CLASS).per_series("A job.").as_table()],
+        [
+            Column(schema.JOB, "Job", links=(to_board("training", "Only this job", job=row(schema.JOB)),)),
+            Column(schema.JOB_CLASS, "Class"),
+            Column(schema.ACTIVE.name, "State", Unit.STATE, Cell.COLOUR, (running,), width=110),
+            Column(schema.JOB_NODES.name, "Nodes", Unit.COUNT, width=90),
+        ],
+        order=TableOrder(schema.ACTIVE.name),
+    )  # fmt: skip
