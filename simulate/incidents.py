@@ -45,6 +45,14 @@ class Stage:
         transfers = approved_transfers(self.cast, self.seed, self.history.start, self.history.end)
         return {(transfer.node, text[transfer.dst]) for transfer in transfers}
 
+    def business_hours(self) -> tuple[int, int] | None:
+        """Return begin and end of the last transfer to a partner in the history, epoch seconds; None without one."""
+        if self.history is None:
+            return None
+        transfers = approved_transfers(self.cast, self.seed, self.history.start, self.history.end)
+        last = max(transfers, key=lambda transfer: transfer.start, default=None)
+        return None if last is None else (last.start, last.end)
+
     def bulk_exfil(self, start: int, end: int, factor: float = 1.3) -> Incident:
         """Model storage sends `factor` times the threshold to an unknown address."""
         src, address = self._model_node(0)

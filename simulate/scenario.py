@@ -9,6 +9,9 @@ from cluster.calendar import off_hours_mask
 from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode, Site
 from simulate.netflow import FlowFormat
 
+_CHECKPOINTS, _LIVE_CHECKPOINTS = 1800, 70
+"""Seconds between checkpoints: in runs of the past, and in those of a live phase, which is short."""
+
 CONTROL_SAMPLING = 256
 """Rate of sFlow agents for which cluster.yaml fixes none."""
 
@@ -82,7 +85,7 @@ class Run:
     nodes: tuple[str, ...]
     start: int
     end: int
-    checkpoint_every: int = 1800
+    checkpoint_every: int = _CHECKPOINTS
 
 
 class IncidentKind(StrEnum):
@@ -174,6 +177,17 @@ class Scenario:
     def start(self) -> int:
         """Begin of its first phase."""
         return self.live.start if self.history is None else self.history.start
+
+
+def runs_of(cluster: Cluster, live: Phase) -> tuple[Run, ...]:
+    """Return the job windows of cluster.yaml as runs; one that is not over lasts as long as the live phase."""
+    found = []
+    for job in cluster.jobs:
+        begin = int(job.start.timestamp())
+        end = live.end if job.end is None else min(int(job.end.timestamp()), live.end)
+        if job.nodes and end > begin:
+            found.append(Run(job.id, job.nodes, begin, end, _LIVE_CHECKPOINTS if end > live.start else _CHECKPOINTS))
+    return tuple(sorted(found, key=lambda run: run.start))
 
 
 def default_styles(cluster: Cluster) -> dict[str, ExportStyle]:

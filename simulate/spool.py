@@ -1,7 +1,7 @@
 """Simulated flow records as the files that nfacctd and sfacctd would have left in the spool.
 
-Checked against pmacct 1.7.7: header, order of columns, markers, spelling of every value. NetFlow and sFlow records share
-a file in the order of their arrival, so that whoever reads the files one after the other meets them in that order.
+Checked against pmacct 1.7.7: header, order of columns, markers, spelling of every value. NetFlow and sFlow records
+share a file in the order of their arrival, so that whoever reads file after file meets them in that order.
 """
 
 import io
@@ -116,10 +116,10 @@ class SpoolWriter:
     def _named(self, frame: pl.DataFrame, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.DataFrame:
         """Return the records under `records.SPOOL_COLUMNS`; times are epoch seconds."""
         exporter = column(frame, "exporter")
-        start, end = column(frame, "start"), column(frame, "end")
-        # v5's times count from the exporter's boot; nfacctd works them out in whole seconds.
+        # v5's times count from the exporter's boot; nfacctd works them out in whole seconds. sFlow has none.
         is_v5, is_sflow = self._is_v5[exporter], self._is_sflow[exporter]
-        start, end = (np.where(is_sflow, 0, np.where(is_v5, t // 1000 * 1000, t)) / 1000 for t in (start, end))
+        times = (column(frame, name) for name in ("start", "end"))
+        start, end = (np.where(is_sflow, 0, np.where(is_v5, t // 1000 * 1000, t)) / 1000 for t in times)
         text = self._addresses.text
         values = {
             "PEER_SRC_IP": self._peers.gather(frame["exporter"]),

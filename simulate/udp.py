@@ -114,7 +114,9 @@ class UdpEmitter:
         self._in_tick = 0
         try:
             for exporter, target in zip(workload.cluster.exporters, self._targets, strict=True):
-                self._sockets.append(_open(str(exporter.address), exporter.name, target))
+                # sFlow names its agent inside the datagram, so any address of this machine will do.
+                is_bound = _is_loopback(target.host) and (target is netflow or exporter.address.is_loopback)
+                self._sockets.append(_open(str(exporter.address) if is_bound else "", exporter.name, target))
         except UserError:
             self.close()
             raise
@@ -220,12 +222,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def _open(address: str, name: str, target: Target) -> socket.socket:
-    """Return a socket that sends from the exporter's address, as nfacctd knows exporters by it."""
-    is_local = _is_loopback(target.host)
+    """Return a socket that sends from the exporter's address, by which nfacctd knows it; from any if it is empty."""
     family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_DGRAM)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-    if not is_local:
+    if not address:
         return opened
     try:
         opened.bind((address, 0))

@@ -1,0 +1,177 @@
+"""The demo: a cluster.yaml of its own for each run, some days of history, then a night with incidents in it.
+
+The cluster is the committed one. Its site moves to where it is night now, so that off-hours incidents can be staged at
+any time of day, and it gets the job windows of the simulated runs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from cluster.dump import dump_cluster
+from cluster.model import Cluster, Job, OffHours, Role
+from simulate.cast import Cast
+from simulate.incidents import Stage
+from simulate.scenario import Incident, Phase, Profile, Scenario, runs_of
+
+JOB_CLASS = "llama-70b"
+HISTORY_DAYS = 3
+
+_RUNS_A_DAY = 2
+_RUN_SECONDS = 90 * 60
+_PAUSE = 3600
+"""Seconds between the end of the last run and the live one, at least."""
+_HISTORY_TIMEOUT, _HISTORY_SLICE, _HISTORY_COARSE = 60, 3600, 60
+_LIVE_TIMEOUT = 10
+_SLOW_NODE_SHARE = 0.6
+
+_ZONES = (
+    "Pacific/Auckland", "Pacific/Noumea", "Australia/Brisbane", "Asia/Tokyo", "Asia/Singapore", "Asia/Bangkok",
+    "Asia/Dhaka", "Asia/Tashkent", "Asia/Dubai", "Europe/Istanbul", "Europe/Helsinki", "Europe/Amsterdam",
+    "Europe/London", "Atlantic/Azores", "Atlantic/South_Georgia", "America/Sao_Paulo", "America/Halifax",
+    "America/New_York", "America/Chicago", "America/Denver", "America/Los_Angeles", "America/Anchorage",
+    "Pacific/Honolulu", "Pacific/Pago_Pago",
+)  # fmt: skip
+"""One real zone for about every hour of the day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the demo's parts live: ports of the loopback interface, and folders of this run."""
+
+    store_url: str
+    netflow_port: int
+    sflow_port: int
+    metrics_port: int
+    spool: Path
+    state: Path
+
+
+def night_zone(now: datetime, hours: OffHours) -> str:
+    """Return the zone in which `now` (aware) is nearest to the middle of the daily off-hours."""
+    begin, end = (moment.hour * 60 + moment.minute for moment in (hours.start, hours.end))
+    middle = (begin + ((end - begin) % 1440) // 2) % 1440
+
+    def distance(zone: str) -> int:
+        local = now.astimezone(ZoneInfo(zone))
+        apart = (local.hour * 60 + local.minute - middle) % 1440
+        return min(apart, 1440 - apart)
+
+    return min(_ZONES, key=distance)
+
+
+def live_start(now: datetime, window: int, lead: int = 0) -> int:
+    """Return the first moment at least `lead` seconds after `now` at which a live phase may begin, epoch seconds."""
+    step = max(window, _LIVE_TIMEOUT)
+    return -(-(int(now.timestamp()) + lead + 1) // step) * step
+
+
+def demo_cluster(base: Cluster, *, start: int, places: Places, history_days: int = HISTORY_DAYS) -> str:
+    """Return the cluster.yaml of one run of the demo.
+
+    Args:
+        base: the committed cluster.yaml, loaded.
+        start: begin of the live phase, epoch seconds (see `live_start`).
+        places: ports and folders.
+        history_days: days before it that hold earlier runs of the job.
+    """
+    zone = night_zone(datetime.fromtimestamp(start, UTC), base.site.off_hours)
+    nodes = _training_nodes(base)
+    cluster = replace(
+        base,
+        site=replace(base.site, time_zone=ZoneInfo(zone)),
+        jobs=tuple(_job(begin, end, nodes) for begin, end in _windows(start, history_days)) if nodes else (),
+        store=replace(base.store, url=places.store_url),
+        collector=replace(
+            base.collector,
+            listen="127.0.0.1",
+            netflow_port=places.netflow_port,
+            sflow_port=places.sflow_port,
+            spool=str(places.spool),
+        ),
+        bridge=replace(base.bridge, state=str(places.state), metrics_listen=f"127.0.0.1:{places.metrics_port}"),
+    )
+    head = "# Written for one run of the demo: the example cluster with its job windows, ports and folders.\n"
+    return head + dump_cluster(cluster)
+
+
+def demo_scenario(
+    cluster: Cluster,
+    *,
+    start: int,
+    seconds: int,
+    seed: int = 1,
+    history_days: int = HISTORY_DAYS,
+    quiet: bool = False,
+) -> Scenario:
+    """Return what the demo plays.
+
+    Args:
+        cluster: read from the text of `demo_cluster`.
+        start: begin of the live phase, epoch seconds.
+        seconds: its length; rounded up to whole records.
+        seed: of everything drawn.
+        history_days: days of history; 0 for none.
+        quiet: without incidents and near misses.
+    """
+    seconds = -(-seconds // _LIVE_TIMEOUT) * _LIVE_TIMEOUT
+    live = Phase(start, start + seconds, _LIVE_TIMEOUT, _LIVE_TIMEOUT)
+    history = (
+        Phase(start - history_days * 86_400, start, _HISTORY_TIMEOUT, _HISTORY_SLICE, _HISTORY_COARSE)
+        if history_days
+        else None
+    )
+    runs = runs_of(cluster, live)
+    # One node is slower than the others, and always was: its own baseline knows.
+    nodes = runs[-1].nodes if runs else ()
+    shares = ((nodes[-3], _SLOW_NODE_SHARE),) if len(nodes) >= 8 else ()
+    profile = Profile(job_class=JOB_CLASS, shares=shares)
+    stage = Stage(cluster, Cast(cluster), profile, runs, history, seed)
+    incidents = () if quiet else tuple(_incidents(stage, live))
+    return Scenario(seed, live, history, profile, runs, incidents)
+
+
+def _training_nodes(cluster: Cluster) -> tuple[str, ...]:
+    groups = {group.id for group in cluster.groups_with(Role.TRAINING)}
+    return tuple(node.name for node in cluster.nodes if node.group in groups)
+
+
+def _windows(start: int, history_days: int) -> list[tuple[int, int | None]]:
+    """Return the job windows: runs spread evenly over the history, and the live one, which has no end."""
+    first = start - history_days * 86_400
+    count = history_days * _RUNS_A_DAY
+    found: list[tuple[int, int | None]] = []
+    for number in range(count):
+        begin = first + (number * 86_400 // _RUNS_A_DAY + _PAUSE) // 60 * 60
+        begin -= begin % 60
+        end = min(begin + _RUN_SECONDS, start - _PAUSE)
+        if end > begin:
+            found.append((begin, end - end % 60))
+    return [*found, (start, None)]
+
+
+def _job(begin: int, end: int | None, nodes: tuple[str, ...]) -> Job:
+    name = f"{JOB_CLASS}-{datetime.fromtimestamp(begin, UTC):%m%d-%H%M}"
+    stop = None if end is None else datetime.fromtimestamp(end, UTC)
+    return Job(name, JOB_CLASS, nodes, datetime.fromtimestamp(begin, UTC), stop)
+
+
+def _incidents(stage: Stage, live: Phase) -> list[Incident]:
+    """Return what happens in the live phase, and the near misses; those that do not fit into it are left out."""
+    start = live.start
+    nearly = 1 - 1.5 * stage.profile.noise
+    planned: list[tuple[int, Callable[[], Incident]]] = [
+        (18, lambda: stage.first_contact(start + 15, start + 18)),
+        (50, lambda: stage.bulk_exfil(start + 20, start + 50)),
+        (45, lambda: stage.off_hours_transfer(start + 25, start + 45)),
+        (60, lambda: stage.node_dropout(start + 30, live.end, share=0.8)),
+        (35, lambda: stage.off_hours_transfer(start + 15, start + 35, factor=0.5)),
+        (60, lambda: stage.node_dropout(start + 30, live.end, share=nearly, position=0.7)),
+    ]
+    found = [make() for needed, make in planned if live.start + needed <= live.end]
+    business = stage.business_hours()
+    if business is not None:
+        found.append(stage.approved_transfer(*business))
+    return found
