@@ -38,7 +38,7 @@ def _nodes(cluster: Cluster) -> Iterator[str]:
 
 def _exporters(cluster: Cluster) -> Iterator[str]:
     if not cluster.exporters:
-        yield "exporters: none: records of any sender are taken, and all count"
+        yield "exporters: none: nothing says whose records to take, nor which network they crossed"
     elif not any(exporter.counts for exporter in cluster.exporters):
         yield "exporters: none of them counts: every total stays zero"
     silent = {exporter.name for exporter in cluster.exporters if not exporter.counts}

@@ -53,10 +53,6 @@ class Application(click.Group):
             sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            # Whoever read our output has seen enough; Python would complain again when it flushes at exit.
-            sys.stdout = None
-            sys.exit(0)
         except Exception as error:  # noqa: BLE001 - the last resort: one line for the user, the rest in a file
             what = " ".join(f"{type(error).__name__}: {error}".split())
             click.echo(f"unexpected error: {what} (the traceback is in {_log()}: please report it)", err=True)

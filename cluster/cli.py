@@ -89,6 +89,8 @@ def _counted(number: int, what: str) -> str:
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 def init(file: Path, force: bool) -> None:
     """Write a commented FILE to start from (default: cluster.yaml)."""
+    if file.is_dir():
+        raise UserError(f"{file}: is a folder", f"name the file: {file / DEFAULT_FILE}")
     text = files("cluster").joinpath("starter.yaml").read_text(encoding="utf-8")
     try:
         # "x" looks and creates in one step: two of us at once cannot write over each other.

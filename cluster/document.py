@@ -97,11 +97,15 @@ class Faults:
 
     Args:
         source: the file's name, as the user gave it.
+
+    Attributes:
+        told: paths whose value could not be read at all, so that nothing more is to be said about it.
     """
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.problems: list[Problem] = []
+        self.told: set[str] = set()
         self._lines: dict[str, int] = {}
 
     def locate(self, path: str, line: int) -> None:
@@ -152,16 +156,20 @@ def parse(text: str, faults: Faults) -> Value | None:
     Raises:
         ConfigError: it is not YAML; the line and column say where.
     """
+    forbidden = yaml.reader.Reader.NON_PRINTABLE.search(text)
+    if forbidden is not None:
+        line = text.count("\n", 0, forbidden.start()) + 1
+        value = f"the character {forbidden[0]!a}"
+        raise ConfigError(faults.source, [Problem("", value, "text that YAML allows", line=line)])
     try:
         return _Builder(yaml.parse(text, Loader=Parser), faults).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        problem = Problem("", f"line {line}, column {column}", "YAML", said, line=line)
+        said = " ".join(part for part in (error.problem, error.context) if part)
+        problem = Problem("", f"column {column}", "YAML", said, line=line)
     except yaml.YAMLError as error:
-        # A character that no YAML may hold: libyaml gives its place within the text, nothing more.
-        problem = Problem("", "a character that YAML does not allow", "printable text", str(error).splitlines()[0])
+        problem = Problem("", "this text", "YAML", " ".join(str(error).split()))
     raise ConfigError(faults.source, [*faults.problems, problem])
 
 
@@ -182,7 +190,8 @@ class _Builder:
                 if count == 1:
                     found = self._value(next(self._events), "", 0)
                     continue
-                self._faults.add("", f"a second document on line {_line(event)}", "one document", "remove the ---")
+                problem = Problem("", "a second document", "one document", "remove the ---", line=_line(event))
+                self._faults.add_problem(problem)
                 break
         if isinstance(found, Scalar) and found.data is None:
             return None
@@ -209,13 +218,16 @@ class _Builder:
         if value is None:
             hint = "it contains itself" if anchor in self._anchors else "no anchor of that name comes before it"
             self._faults.add(path, f"*{anchor}", "an alias of something above", hint)
+            self._faults.told.add(path)
             return Scalar("", line=line)
         return value
 
     def _content(self, event: yaml.Event, path: str, depth: int, line: int) -> Value:
         tag = getattr(event, "tag", None)
         if tag is not None and tag != "!" and tag not in _PLAIN_TAGS:
-            self._faults.add(path, f"the tag {Scalar(tag).shown()}", "plain YAML", "remove the tag")
+            shown = Scalar(tag.replace("tag:yaml.org,2002:", "!!")).shown()
+            self._faults.add(path, f"the tag {shown}", "plain YAML", "remove the tag")
+            self._faults.told.add(path)
         if isinstance(event, yaml.SequenceStartEvent):
             return Sequence(tuple(self._items(path, depth)), line)
         if isinstance(event, yaml.MappingStartEvent):

@@ -60,11 +60,11 @@ class Problem:
         text = f"{place}{self.value}: expected {self.expected}"
         return f"{text} ({self.hint})" if self.hint else text
 
-    def sort_key(self) -> tuple[str, list[tuple[int, str]], int, str]:
-        """Return what orders faults for people: by path, with ``[2]`` before ``[10]``."""
+    def sort_key(self) -> tuple[str, int, list[tuple[int, str]], int, str]:
+        """Return what orders faults for people: by path, with ``[2]`` before ``[10]``; in other files by line."""
         parts = re.findall(r"[0-9]+|[^0-9]+", self.path)
         path = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-        return self.file, path, self.line, self.value
+        return self.file, self.line if self.file else 0, path, self.line, self.value
 
 
 class ConfigError(UserError):
@@ -82,8 +82,9 @@ class ConfigError(UserError):
         super().__init__(f"{source}: {count} problem{'' if count == 1 else 's'}")
 
     def lines(self) -> list[str]:
-        """Return one line a fault, then the count."""
-        return [*map(self._shown, self.problems), self.message]
+        """Return one line a fault, then the count where there are several."""
+        lines = [self._shown(problem) for problem in self.problems]
+        return [*lines, self.message] if len(lines) > 1 else lines
 
     def _shown(self, problem: Problem) -> str:
         line = f":{problem.line}" if problem.line else ""

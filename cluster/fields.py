@@ -228,7 +228,7 @@ JOB = Section(
     (
         Key("id", names.JOB_ID, "Its id. The same id again is another run, which may not overlap.", REQUIRED),
         Key("class", names.JOB_ID, "What earlier runs of the same kind are found by.", absent="the id"),
-        Key("nodes", ListOf(names.LINE, at_least=1), "Its nodes: names, globs, ranges.", REQUIRED,
+        Key("nodes", ListOf(names.NODES, at_least=1), "Its nodes.", REQUIRED,
             example='["gpu-{01..08}", "infer-*"]'),
         Key("start", names.INSTANT, "When it began, in the site's time zone unless an offset is given.", REQUIRED,
             example="2026-03-01 08:00"),

@@ -142,8 +142,9 @@ class Inventory:
             for place, node_address in draft.addresses:
                 address = node_address.address
                 if address in owners:
-                    owner = "it" if owners[address] == name else owners[address]
-                    self._add(place, str(address), "each address once", f"{owner} of {name} has it already")
+                    owner = owners[address]
+                    hint = f"{name} has it twice" if owner == name else f"{owner} and {name} have it"
+                    self._add(place, str(address), "each address once", hint)
                 owners.setdefault(address, name)
                 actual = table.group_of(address)
                 if draft.group in whole and actual != draft.group:

@@ -21,8 +21,6 @@ E = TypeVar("E", bound=StrEnum)
 Table = dict[str, Any]
 """What a section reads: key -> value, defaults filled in; a key whose value was bad is missing."""
 
-UNKNOWN_KEY = "unknown key"
-
 
 class Bad(Exception):  # noqa: N818 - a verdict on a value, caught by its container
     """A value is not of its kind.
@@ -65,6 +63,8 @@ class Kind(ABC, Generic[T]):
 
 def take(kind: Kind[T], value: Value, path: str, faults: Faults) -> list[T]:
     """Return the value read, as a list of one; an empty list where it was bad, which is then recorded."""
+    if path in faults.told:
+        return []
     try:
         return [kind.read(value, path, faults)]
     except Bad as bad:
@@ -224,7 +224,7 @@ class SecretPlace(Kind[Secret]):
         """Return the reference."""
         del path, faults
         if isinstance(value, Scalar) and value.data is not None:
-            raise Bad(hint="secrets do not belong into this file", shown="a literal value")
+            raise Bad(hint="secrets do not belong in this file", shown="a literal value")
         if not isinstance(value, Mapping) or len(value.entries) != 1:
             raise Bad
         (key, name), *_ = value.entries.items()
@@ -236,7 +236,7 @@ class SecretPlace(Kind[Secret]):
             return Secret(file=name.text)
         if not name.text.replace("_", "a").isalnum() or not name.text.isascii() or name.text[0].isdecimal():
             # Somebody may have put the secret itself there.
-            raise Bad(hint="NAME is the name of an environment variable: A-Z, 0-9 and _", shown="no such name")
+            raise Bad(hint="NAME has letters, digits and _", shown="not the name of a variable")
         return Secret(env=name.text)
 
     def write(self, value: Secret) -> object:
@@ -259,14 +259,14 @@ class ListOf(Kind[list[Placed[T]]]):
     @property
     def expected(self) -> str:  # type: ignore[override]
         """Return what the list should hold."""
-        return f"a list of {self.item.label}" + (" with at least one entry" if self.at_least else "")
+        return f"a list{' of one or more' if self.at_least else ''}, each {self.item.expected}"
 
     def read(self, value: Value, path: str, faults: Faults) -> list[Placed[T]]:
         """Return the good items."""
         if isinstance(value, Scalar) and value.data is None and not value.quoted and not self.at_least:
             return []
         if not isinstance(value, Sequence):
-            raise Bad(hint="write [ ] around it" if isinstance(value, Scalar) and value.text else "")
+            raise Bad(hint="write [ ] around it" if isinstance(value, Scalar) and isinstance(self.item, Text) else "")
         if len(value.items) < self.at_least:
             raise Bad(shown="an empty list")
         return [
@@ -320,6 +320,7 @@ class MapOf(Kind[dict[str, Placed[T]]]):
         return {key: self.item.write(placed.value) for key, placed in value.items()}
 
 
+REFERENCE = "a key of docs/configuration.md"
 REQUIRED = object()
 """The default of a key that has none."""
 
@@ -355,13 +356,14 @@ class Section(Kind[Table]):
     @property
     def expected(self) -> str:  # type: ignore[override]
         """Return the keys."""
-        return f"a mapping with the keys {', '.join(key.name for key in self.keys)}"
+        mapping = f"a mapping with the keys {', '.join(key.name for key in self.keys)}"
+        return f"{self._short().expected}, or {mapping}" if self.short else mapping
 
     def read(self, value: Value, path: str, faults: Faults) -> Table:
         """Return the good values and the defaults."""
         if self.short and isinstance(value, Scalar):
-            (kind,) = (key.kind for key in self.keys if key.name == self.short)
-            return {key.name: key.default for key in self.keys} | {self.short: kind.read(value, path, faults)}
+            defaults = {key.name: key.default for key in self.keys}
+            return defaults | {self.short: self._short().read(value, path, faults)}
         if isinstance(value, Scalar) and value.data is None and not value.quoted and not self._required():
             value = Mapping({}, value.line)
         if not isinstance(value, Mapping):
@@ -383,6 +385,10 @@ class Section(Kind[Table]):
         """Return the section, written; what is None is left out."""
         return {key.name: key.kind.write(value[key.name]) for key in self.keys if value.get(key.name) is not None}
 
+    def _short(self) -> Kind[Any]:
+        (kind,) = (key.kind for key in self.keys if key.name == self.short)
+        return kind
+
     def _required(self) -> bool:
         return any(key.default is REQUIRED for key in self.keys)
 
@@ -390,7 +396,8 @@ class Section(Kind[Table]):
         names = [key.name for key in self.keys]
         for name in value.entries:
             if name not in names:
-                faults.add(child(path, name), UNKNOWN_KEY, one_of(names), closest(name, names))
+                hint = closest(name, names)
+                faults.add(child(path, name), "unknown key", REFERENCE if hint else one_of(names), hint)
 
 
 @dataclass(frozen=True)
@@ -460,7 +467,12 @@ def one_of(words: Iterable[str]) -> str:
 
 
 def _between(what: str, low: float, high: float) -> str:
-    return f"{what} of at least {low:,}" if math.isinf(high) else f"{what} from {low:,} to {high:,}"
+    return f"{what} from {grouped(low)} to {grouped(high)}"
+
+
+def grouped(number: float) -> str:
+    """Return a number with its thousands apart, where there are enough of them to need it."""
+    return f"{number:,}" if number >= 100_000 else f"{number}"
 
 
 def _unquote(value: Value) -> str:

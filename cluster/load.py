@@ -183,7 +183,7 @@ def _between(placed: Placed[Table], groups: list[str], faults: Faults) -> GroupP
     for side in sides:
         check_reference(side.value, side.path, groups, faults)
     if len(sides) != 2:
-        faults.add(f"{placed.path}.between", f"{len(sides)} groups", "two groups", "within a group: name it twice")
+        faults.add(f"{placed.path}.between", f"{len(sides)} given", "two groups", "for one with itself name it twice")
         return None
     return GroupPair(sides[0].value, sides[1].value)
 

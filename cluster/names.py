@@ -78,6 +78,9 @@ def _line_of_text(most: int) -> Callable[[str], str]:
 
 
 TITLE = Text("title", "one line of at most 60 characters", _line_of_text(60))
+NODES = Text(
+    "node name, glob or range", "a node name, a glob such as gpu-* or a range such as gpu-{01..08}", _line_of_text(200)
+)
 LINE = Text("text", "one line of text", _line_of_text(300))
 
 
@@ -148,7 +151,7 @@ def _prefix(text: str) -> Network:
     except ValueError:
         raise Bad(hint=_host_bits_hint(text)) from None
     if network.prefixlen == 0:
-        raise Bad("a prefix that leaves an outside", "addresses in no group are the group external by themselves")
+        raise Bad("a prefix longer than /0", "what is in no group is external by itself")
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(MAPPED):
         inner = ipaddress.ip_network((int(network.network_address) & 0xFFFF_FFFF, network.prefixlen - 96))
         raise Bad(hint=f"write {inner}")
@@ -207,14 +210,14 @@ INSTANT = Text(
 
 def _size(low: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if low == 0 and text == "0":
-            return 0
+        if text == "0":
+            text = "0 B"
         try:
             size = units.parse_size(text)
         except ValueError:
             raise Bad(hint=_size_hint(text)) from None
         if not low <= size < 2**62:
-            raise Bad("a byte size above zero" if low else "")
+            raise Bad("a byte size above zero, such as 50 GB" if low else "")
         return size
 
     return parse
@@ -263,10 +266,10 @@ def fractions(low: float, high: float) -> Text[float]:
     limits = f"{units.format_duration(low)} to {units.format_duration(high)}"
 
     def parse(text: str) -> float:
-        length = units.parse_duration(text)
+        length = float(units.parse_duration(text))
         if not low <= length <= high:
             raise Bad(f"a duration from {limits}")
-        return float(length)
+        return length
 
     return Text("duration", "a duration such as 2s or 500ms", parse, units.format_duration, limits)
 

@@ -45,7 +45,6 @@ WELL_KNOWN = (
     Service("slurm", (6817, 6818, 6819, 6820), _TCP),
     Service("kubernetes", (6443, 10250, 10256), _TCP),
     Service("etcd", (2379, 2380), _TCP),
-    Service("munge", (904,), _TCP),
     # Management and watching
     Service("ipmi", (623,), _UDP),
     Service("snmp", (161, 162), _UDP),

@@ -3,7 +3,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.calendar import off_hours_mask
@@ -102,6 +102,7 @@ sites = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(sites, st.lists(st.integers(946_684_800, 2_145_916_800), min_size=1, max_size=40))
 def test_equals_the_definition(where: Site, moments: list[int]) -> None:
     expected = [by_the_clock(where, moment) for moment in moments]

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+
+from cluster.advice import advice
+from cluster.load import load_cluster, parse_cluster
+
+ROOT = Path(__file__).parent.parent.parent
+QUIET = """
+cluster: lab
+groups:
+  training: {role: training, prefixes: [10.20.0.0/16]}
+  model_storage: {role: model_storage, prefixes: [10.40.0.0/24]}
+nodes:
+  "gpu-{1..2}": {group: training, addresses: ["10.20.0.{1..2}"]}
+  store: {group: model_storage, addresses: [10.40.0.1]}
+exporters: {leaf-1: {address: 10.20.0.250}, spine-1: {address: 10.20.0.251, counts: false}}
+allowed: [{from: training, to: model_storage}]
+notify: {noc: {type: webhook, url: {env: NOC}}}
+"""
+
+
+@pytest.mark.parametrize("file", ["cluster.yaml", "cluster/starter.yaml"])
+def test_nothing_to_say_about_ours(file: str) -> None:
+    assert advice(load_cluster(ROOT / file)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        (
+            "allowed: [{from: training, to: model_storage}]",
+            "allowed: []",
+            "allowed: empty: every conversation between groups is a violation",
+        ),
+        ("notify: {noc: {type: webhook, url: {env: NOC}}}", "", "notify: empty: alerts show on the boards only"),
+        (
+            "exporters: {leaf-1: {address: 10.20.0.250}, spine-1: {address: 10.20.0.251, counts: false}}",
+            "",
+            "exporters: none: nothing says whose records to take, nor which network they crossed",
+        ),
+        (
+            "leaf-1: {address: 10.20.0.250}, ",
+            "",
+            "exporters: none of them counts: every total stays zero",
+        ),
+        (
+            'addresses: ["10.20.0.{1..2}"]',
+            'gpus: 0, addresses: ["10.20.0.{1..2}"]',
+            "nodes: gpu-1, gpu-2 of training group training without GPUs: idle time there costs nothing",
+        ),
+        (
+            "role: model_storage",
+            "role: storage",
+            "groups: none has the role model_storage: its boards and rules are left out",
+        ),
+        (
+            "allowed:",
+            "transport: [{between: [training, training], is: roce}]\nallowed:",
+            "transport: training and training talk roce: flow records do not show it, rules leave it out",
+        ),
+        (
+            "allowed:",
+            "authority: [{between: [training, training], exporters: [leaf-1, spine-1]}]\nallowed:",
+            "authority[0]: spine-1 is to count for training to training, but has counts: false",
+        ),
+        (
+            "allowed:",
+            'jobs: [{id: a, nodes: ["*"], start: 2026-03-01 08:00}]\nallowed:',
+            "jobs: store of job a in no training group: not judged for dropout",
+        ),
+        (
+            "role: model_storage, prefixes: [10.40.0.0/24]",
+            "role: model_storage, prefixes: [10.40.0.0/24], nested_in: training",
+            "groups.model_storage.nested_in: no prefix of training is around one of model_storage",
+        ),
+        (
+            "nodes:",
+            "  spare: {role: custom}\nnodes:",
+            "groups.spare: no prefixes: no address is ever in it",
+        ),
+        (
+            "nodes:",
+            "  vault: {role: custom, prefixes: [10.41.0.0/24], sensitive: true}\nnodes:",
+            "groups.vault: sensitive, but `allowed` does not name it: each of its conversations is a violation",
+        ),
+        (
+            "nodes:",
+            "  more: {role: training, prefixes: [10.21.0.0/16]}\nnodes:",
+            "nodes: none in training group more: dropouts cannot be judged",
+        ),
+    ],
+)
+def test_each_piece_of_advice(old: str, new: str, line: str) -> None:
+    assert old in QUIET
+    assert advice(parse_cluster(QUIET)) == []
+    assert advice(parse_cluster(QUIET.replace(old, new, 1))) == [line]

@@ -1,0 +1,195 @@
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from cluster.application import Application
+from cluster.cli import COMMANDS, cluster_option
+from cluster.errors import StoreError, UserError
+from cluster.load import parse_cluster
+from cluster.model import Cluster
+
+NEXT = "`clusterflow init` writes a first one; --config names another"
+SMALL = "cluster: lab\ngroups: {training: {role: training, prefixes: [10.20.0.0/16]}}\n"
+
+
+@click.command()
+@cluster_option
+def show(cluster: Cluster) -> None:
+    """Print the cluster's name."""
+    click.echo(cluster.name)
+
+
+@click.command()
+@click.argument("how")
+def fail(how: str) -> None:
+    """Fail in some way."""
+    errors: dict[str, BaseException] = {
+        "user": UserError("port 99999", "1 to 65535"),
+        "store": StoreError("no answer"),
+        "bug": ValueError("two\nlines"),
+        "interrupt": KeyboardInterrupt(),
+    }
+    raise errors[how]
+
+
+def run(*arguments: str) -> Result:
+    application = Application(name="clusterflow")
+    application.add_package("The cluster", COMMANDS)
+    application.add_package("Tests", [show, fail])
+    return CliRunner().invoke(application, arguments)
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CLUSTERFLOW_CONFIG", raising=False)
+    return tmp_path
+
+
+def test_check_counts_what_it_found() -> None:
+    Path("cluster.yaml").write_text(SMALL + 'nodes: {n: {group: training, addresses: [10.20.0.1, "10.20.0.2"]}}\n')
+    result = run("check")
+    assert result.exit_code == 0
+    assert result.stdout == "cluster.yaml: ok: lab: 1 group, 1 node, 2 addresses, 0 exporters, 0 jobs\n"
+    assert "cluster.yaml: warning: notify: empty: alerts show on the boards only\n" in result.stderr
+
+
+def test_check_takes_the_file_in_three_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("other.yaml").write_text(SMALL)
+    assert run("check", "other.yaml").stdout.startswith("other.yaml: ok: lab:")
+    assert run("check", "--config", "other.yaml").stdout.startswith("other.yaml: ok: lab:")
+    monkeypatch.setenv("CLUSTERFLOW_CONFIG", "other.yaml")
+    assert run("check").stdout.startswith("other.yaml: ok: lab:")
+    assert run("show").stdout == "lab\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("nowhere.yaml", f"nowhere.yaml: no such file: expected the cluster's description ({NEXT})\n"),
+        (".", ".: a folder: expected a file\n"),
+    ],
+)
+def test_check_without_a_file(name: str, line: str) -> None:
+    result = run("check", name)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", line)
+
+
+def test_init_writes_a_file_that_passes_check_without_a_warning() -> None:
+    assert run("init").exit_code == 0
+    result = run("check")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("cluster.yaml: ok: my-cluster: ")
+
+
+def test_init_does_not_write_over_a_file() -> None:
+    Path("cluster.yaml").write_text("mine")
+    result = run("init")
+    assert (result.exit_code, result.stderr) == (2, "cluster.yaml: is there already (--force writes over it)\n")
+    assert Path("cluster.yaml").read_text() == "mine"
+    assert run("init", "--force").exit_code == 0
+    assert "my-cluster" in Path("cluster.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["missing/cluster.yaml", "."])
+def test_init_where_nothing_can_be_written(name: str) -> None:
+    result = run("init", name)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{name}: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_dump_loads_again() -> None:
+    Path("cluster.yaml").write_text(SMALL)
+    assert parse_cluster(run("dump").stdout) == parse_cluster(SMALL)
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "text"),
+    [
+        ("user", 2, "port 99999 (1 to 65535)\n"),
+        ("store", 1, "no answer\n"),
+        ("interrupt", 130, "\n"),
+    ],
+)
+def test_errors_end_in_one_place(how: str, code: int, text: str) -> None:
+    result = run("fail", how)
+    assert (result.exit_code, result.stderr, result.stdout) == (code, text, "")
+
+
+def test_a_defect_is_one_line_and_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    result = run("fail", "bug")
+    (log,) = tmp_path.glob("clusterflow-*.log")
+    expected = f"unexpected error: ValueError: two lines (the traceback is in {log}: please report it)\n"
+    assert (result.exit_code, result.stderr) == (3, expected)
+    assert "ValueError: two" in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_wrong_usage_ends_with_2() -> None:
+    result = run("chek")
+    assert result.exit_code == 2
+    assert "check" in result.stderr
+
+
+def test_help_groups_the_commands() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    text = result.stdout
+    order = [text.index(part) for part in ("The cluster:", "init", "check", "dump", "Tests:", "show", "fail")]
+    assert order == sorted(order)
+
+
+def test_a_reader_that_leaves_early_is_not_told_off(in_an_empty_folder: Path) -> None:
+    Path("cluster.yaml").write_text(SMALL)
+    root = Path(__file__).parent.parent.parent
+    code = (
+        "from cluster.application import Application; from cluster.cli import COMMANDS;"
+        "a = Application(name='c'); a.add_package('', COMMANDS); a.main()"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "dump"],
+        cwd=in_an_empty_folder,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_interrupt_from_the_keyboard_ends_with_130(in_an_empty_folder: Path) -> None:
+    root = Path(__file__).parent.parent.parent
+    code = (
+        "import click, time; from cluster.application import Application\n"
+        "@click.command()\n"
+        "def wait():\n"
+        "    print('ready', flush=True); time.sleep(60)\n"
+        "a = Application(name='c'); a.add_package('', [wait]); a.main()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "wait"],
+        cwd=in_an_empty_folder,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "\n")

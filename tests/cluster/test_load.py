@@ -1,0 +1,205 @@
+from datetime import UTC, datetime, time
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import ConfigError
+from cluster.load import load_cluster, parse_cluster
+from cluster.model import (
+    Authority,
+    BridgeSettings,
+    Cluster,
+    CollectorSettings,
+    Cost,
+    GrafanaSettings,
+    Group,
+    GroupPair,
+    Interface,
+    NodeAddress,
+    OffHours,
+    Plane,
+    Role,
+    Sampling,
+    SamplingMode,
+    Secret,
+    Service,
+    StoreApi,
+    StoreSettings,
+    Thresholds,
+    Transport,
+)
+
+HERE = Path(__file__).parent
+SMALL = """
+cluster: lab
+groups:
+  training: {role: training, prefixes: [10.20.0.0/16]}
+"""
+
+
+@pytest.fixture(scope="module")
+def rich() -> Cluster:
+    return load_cluster(HERE / "rich.yaml")
+
+
+def test_a_small_file_has_all_defaults() -> None:
+    assert parse_cluster(SMALL) == Cluster(
+        "lab",
+        (Group("training", "Training", Role.TRAINING, (ip_network("10.20.0.0/16"),)),),
+        services=parse_cluster(SMALL).services,
+    )
+
+
+def test_empty_sections_mean_their_defaults() -> None:
+    sections = ("site", "nodes", "exporters", "allowed", "jobs", "thresholds", "store", "bridge", "notify", "services")
+    assert parse_cluster(SMALL + "".join(f"{name}:\n" for name in sections)) == parse_cluster(SMALL)
+
+
+def test_the_committed_demo() -> None:
+    demo = load_cluster(HERE.parent.parent / "cluster.yaml")
+    assert [group.role for group in demo.groups].count(Role.TRAINING) == 1
+    gpu = demo.nodes[15]
+    assert (gpu.name, gpu.gpus, len(gpu.addresses)) == ("gpu-16", 8, 4)
+    assert gpu.addresses[1] == NodeAddress(ip_address("10.20.1.16"), Plane.COMPUTE, 1)
+
+
+def test_site(rich: Cluster) -> None:
+    assert rich.site.time_zone.key == "America/New_York"
+    assert rich.site.off_hours == OffHours(time(22, 30), time(5, 15), weekends=True)
+
+
+def test_groups_merge_and_nest(rich: Cluster) -> None:
+    training, pool, spare, *_ = rich.groups
+    assert pool == Group("pool", "Pool", Role.CUSTOM, (ip_network("10.20.128.0/17"),), False, "training", Plane.COMPUTE)
+    assert training.prefixes == (ip_network("10.20.0.0/16"), ip_network("fd00:20::/48"))
+    assert spare.title == "Spare"
+
+
+def test_nodes_from_ranges_and_from_the_inventory(rich: Cluster) -> None:
+    by_name = {node.name: node for node in rich.nodes}
+    assert [*by_name] == ["gpu-08", "gpu-09", "gpu-10", "plain-1", "plain-2", "store", "csv-1", "csv-2", "csv-3"]
+    assert by_name["gpu-10"].addresses == (
+        NodeAddress(ip_address("10.20.0.10"), Plane.COMPUTE, 0),
+        NodeAddress(ip_address("fd00:20::10"), Plane.COMPUTE, 1),
+    )
+    assert by_name["csv-1"].addresses == (
+        NodeAddress(ip_address("10.20.2.1"), Plane.COMPUTE, 0),
+        NodeAddress(ip_address("10.20.2.2"), Plane.STORAGE, 1),
+    )
+
+
+def test_gpus_default_by_role(rich: Cluster) -> None:
+    gpus = {node.name: node.gpus for node in rich.nodes}
+    assert (gpus["gpu-08"], gpus["plain-1"], gpus["store"], gpus["csv-1"], gpus["csv-3"]) == (4, 6, 0, 2, 0)
+
+
+def test_exporters(rich: Cluster) -> None:
+    one, two, three = rich.exporters
+    assert one.sampling == Sampling(SamplingMode.FIXED, 1000)
+    assert one.interfaces == (
+        Interface(1, "up", Plane.COMPUTE, counts=False, speed=2_500_000_000),
+        Interface(2, "down"),
+    )
+    assert two.sampling == Sampling(SamplingMode.RENORMALISED)
+    assert [exporter.frame_overhead for exporter in (one, two, three)] == [0, 18, 4]
+    assert [exporter.counts for exporter in (one, two, three)] == [True, False, True]
+
+
+def test_policies(rich: Cluster) -> None:
+    assert rich.allowed == (GroupPair("training", "*"), GroupPair("external", "model_storage"))
+    assert rich.authority == (
+        Authority(GroupPair("training", "model_storage"), ("leaf-1", "leaf-3")),
+        Authority(GroupPair("model_storage", "training"), ("leaf-1", "leaf-3")),
+        Authority(GroupPair("training", "training"), ("leaf-1",)),
+        Authority(GroupPair("*", "external"), ("leaf-3",)),
+    )
+    assert rich.transport_of("training", "training") is Transport.ROCE
+    assert rich.transport_of("model_storage", "training") is Transport.TCP
+
+
+def test_services(rich: Cluster) -> None:
+    assert rich.services[:3] == (
+        Service("checkpoint", (2049, 5000, 5001, 5002, 5003)),
+        Service("dns", (53,), (17,)),
+        Service("dns", (853,), (6,)),
+    )
+    assert Service("ssh", (22,), (6,)) in rich.services
+
+
+def test_jobs_are_in_utc_with_each_node_once(rich: Cluster) -> None:
+    first, second = rich.jobs
+    assert (first.job_class, first.nodes) == ("llm", ("gpu-08", "gpu-09", "gpu-10", "plain-1"))
+    assert (first.start, first.end) == (datetime(2026, 3, 1, 13, tzinfo=UTC), datetime(2026, 3, 1, 20, tzinfo=UTC))
+    assert (second.job_class, second.start, second.end) == ("run-1", datetime(2026, 7, 1, 6, tzinfo=UTC), None)
+
+
+def test_settings(rich: Cluster) -> None:
+    assert rich.thresholds == Thresholds(1_610_612_736, 5_400, 1_000, 123_457, 600, 2.5, 2, 5, 0, 90, 3_600)
+    assert rich.cost == Cost(6, 2.25)
+    assert rich.store == StoreSettings(
+        "https://influx.example.org:8086",
+        StoreApi.V1,
+        "flows",
+        "lab",
+        Secret(env="INFLUX_TOKEN"),
+        "admin",
+        Secret(file="/run/secrets/influx"),
+        verify_tls=False,
+        keep_raw=86_400,
+        keep_1m=30 * 86_400,
+        keep_1h=364 * 86_400,
+    )
+    assert rich.collector == CollectorSettings("::", 9995, 9996, "spool", 1, 30)
+    assert rich.bridge == BridgeSettings(5, 0, 60, 600, 30, 10, 1000, 0.5, "b", None, "state")
+    assert rich.grafana == GrafanaSettings("http://grafana.example.org", "https://wiki.example.org/runbook", "influx")
+
+
+def test_notification_targets(rich: Cluster) -> None:
+    hook, mail, chat, pager, room, genie, bot = rich.notify
+    assert hook.settings == (("username", "noc"),)
+    assert hook.secrets == (("url", Secret(env="HOOK")), ("password", Secret(env="HOOK_PASSWORD")))
+    assert hook.severities == ("critical",)
+    assert mail.settings == (("addresses", "noc@example.org;oncall@example.org"),)
+    assert (chat.secrets, chat.settings) == ((("token", Secret(env="SLACK")),), (("recipient", "#noc"),))
+    assert pager.secrets == (("integrationKey", Secret(env="PAGER")),)
+    assert (room.kind, room.secrets) == ("teams", (("url", Secret(env="TEAMS")),))
+    assert genie.settings == (("apiUrl", "https://api.eu.opsgenie.com/v2/alerts"),)
+    assert (bot.secrets, bot.settings) == ((("bottoken", Secret(env="BOT")),), (("chatid", "-100123"),))
+
+
+def test_yaml_1_2_has_no_surprises() -> None:
+    """Times are not sexagesimal numbers, dates are not dates, no is not false, a version is not a float."""
+    hours = "site: {off_hours: {from: 23:00, to: 6:30}}\n"
+    assert parse_cluster(SMALL + hours).site.off_hours == OffHours(time(23), time(6, 30))
+    named = parse_cluster(SMALL.replace("lab", "on-1.10") + "notify: {no: {type: webhook, url: {env: NO}}}\n")
+    assert (named.name, named.notify[0].name) == ("on-1.10", "no")
+
+
+def test_faults_know_file_line_and_path() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(HERE / "broken" / "inventory.yaml")
+    problem = next(problem for problem in caught.value.problems if problem.value == "trainin")
+    assert (Path(problem.file).name, problem.line, problem.path) == ("inventory.csv", 7, "group")
+    assert caught.value.exit_code == 2
+
+
+def test_faults_come_in_the_order_of_people() -> None:
+    prefixes = ", ".join(["10.20.0.0/16", *["x"] * 11])
+    with pytest.raises(ConfigError) as caught:
+        parse_cluster(SMALL.replace("10.20.0.0/16", prefixes))
+    assert [problem.path.rpartition("[")[2] for problem in caught.value.problems] == [f"{n}]" for n in range(1, 12)]
+
+
+def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_bytes(b"\xef\xbb\xbf" + SMALL.replace("\n", "\r\n").encode())
+    assert load_cluster(file) == parse_cluster(SMALL)
+
+
+def test_a_large_inventory_loads(tmp_path: Path) -> None:
+    rows = [f"gpu-{n},training,10.20.{n // 250}.{n % 250}" for n in range(5_000)]
+    (tmp_path / "nodes.csv").write_text("\n".join(["name,group,address", *rows]), encoding="utf-8")
+    nodes = parse_cluster(SMALL + "inventory: nodes.csv\n", folder=tmp_path).nodes
+    assert len(nodes) == 5_000
+    assert nodes[4_999].addresses == (NodeAddress(ip_address("10.20.19.249")),)
