@@ -2,7 +2,7 @@
 
 from cluster import schema
 from cluster.model import Cluster
-from dashboards.queries import Select, total
+from dashboards.queries import Select, highest, total, window_seconds
 from rules import texts
 from rules.model import Measure
 from rules.visibility import VisiblePairs
@@ -11,15 +11,19 @@ LABELS = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PRO
 """Every conversation is an alert of its own, whichever side opened it."""
 
 
-def measures(conversations: Select, since: int) -> tuple[Measure, ...]:
+def measures(cluster: Cluster, conversations: Select, since: int) -> tuple[Measure, ...]:
     """Return bytes and duration of conversations (a `Select` without columns) over the last `since` seconds.
 
     The range ends now: windows that are not stored yet are missing from the sums, so these never exceed what was sent.
+    Within a window, parts of a conversation (of several bridges, or opened by either side) run at the same time: the
+    longest counts.
     """
     each = conversations.by(*LABELS)
+    in_windows = each.take(highest(schema.DURATION)).each(window_seconds(cluster, schema.RAW))
+    active = Select(in_windows).take(total(schema.DURATION)).by(*LABELS)
     return (
         Measure("bytes", each.take(total(schema.BYTES)).per_series("Bytes of the conversation."), since),
-        Measure("duration", each.take(total(schema.DURATION)).per_series("Seconds in which they were sent."), since),
+        Measure("duration", active.per_series("Seconds in which they were sent."), since),
     )
 
 

@@ -36,7 +36,9 @@ def build(cluster: Cluster) -> RuleSet:
         title="Model storage sends much to an unapproved address",
         family="security",
         severity=Severity.CRITICAL,
-        measures=conversations.measures(Select(schema.EGRESS, schema.RAW).where(seen.condition()), limits.exfil_window),
+        measures=conversations.measures(
+            cluster, Select(schema.EGRESS, schema.RAW).where(seen.condition()), limits.exfil_window
+        ),
         threshold=Threshold("exfil_volume", Comparison.ABOVE, limits.exfil_volume),
         annotations=texts.annotations(
             summary=summary,

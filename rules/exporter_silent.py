@@ -6,7 +6,7 @@ from cluster import schema
 from cluster.model import Cluster, ExportProtocol
 from cluster.units import format_duration
 from dashboards import questions
-from dashboards.queries import Select, is_in, total
+from dashboards.queries import is_in
 from dashboards.registry import panel_ref
 from rules import texts
 from rules.freshness import fresh_seconds
@@ -14,7 +14,6 @@ from rules.model import Comparison, Measure, NoDataPolicy, Rule, RuleSet, Severi
 
 ID = "exporter_silent"
 
-LAST_HOUR = 3600
 _NAMES = {ExportProtocol.NETFLOW: "NetFlow/IPFIX", ExportProtocol.SFLOW: "sFlow"}
 
 
@@ -23,7 +22,7 @@ def build(cluster: Cluster) -> RuleSet:
     if not cluster.exporters:
         return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml names no exporter"),))
     named = is_in(schema.EXPORTER, [exporter.name for exporter in cluster.exporters])
-    received = Select(schema.EXPORTER_STATUS, schema.RAW).take(total(schema.EXPORTER_BYTES)).by(schema.EXPORTER)
+    age = questions.exporter_ages().where(named).per_series("Seconds since its newest record arrived.")
     exporter = f"{{{{ $labels.{schema.EXPORTER} }}}}"
     summary = (
         f"Exporter {exporter} has sent no flow records for {texts.duration_of('age')} (alerts after "
@@ -38,22 +37,15 @@ def build(cluster: Cluster) -> RuleSet:
         title="Exporter sends no flow records",
         family="pipeline",
         severity=Severity.WARNING,
-        measures=(
-            # Lowest over the range and over all bridges: one of them may never have heard of the exporter.
-            Measure(
-                "age",
-                questions.exporter_ages().where(named).per_series("Seconds since its newest record arrived."),
-                since=fresh_seconds(cluster),
-            ),
-            Measure("bytes", received.where(named).per_series("Bytes it reported in the last hour."), since=LAST_HOUR),
-        ),
+        # Lowest over the range and over all bridges: one of them may never have heard of the exporter.
+        measures=(Measure("age", age, since=fresh_seconds(cluster)),),
         threshold=Threshold("exporter_silent", Comparison.ABOVE, cluster.thresholds.exporter_silent),
         annotations=texts.annotations(
             summary=summary,
             source=exporter,
             destination="the flow collector",
             protocol=_protocol(cluster),
-            size=f"{texts.bytes_of('bytes')} reported in the last hour",
+            size="none reported in that time",
             duration=texts.duration_of("age"),
             what_to_do=what_to_do,
         ),

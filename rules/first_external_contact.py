@@ -38,7 +38,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="First contact with an outside address",
         family="security",
         severity=Severity.WARNING,
-        measures=conversations.measures(new, SHOWN_SECONDS),
+        measures=conversations.measures(cluster, new, SHOWN_SECONDS),
         threshold=Threshold("first_contact_bytes", Comparison.ABOVE, cluster.thresholds.first_contact_bytes),
         annotations=texts.annotations(
             summary=summary,

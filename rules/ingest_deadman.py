@@ -3,7 +3,7 @@
 from cluster import schema
 from cluster.model import Cluster
 from cluster.units import format_duration
-from dashboards.queries import Select, count, not_in
+from dashboards.queries import Select, count, is_in
 from dashboards.registry import panel_ref
 from rules import texts
 from rules.model import Comparison, ErrorPolicy, Measure, NoDataPolicy, Rule, RuleSet, Severity, Threshold
@@ -14,12 +14,12 @@ ID = "ingest_deadman"
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule; every cluster has it."""
     silent = cluster.thresholds.ingest_silent
-    # The bridge writes its counters in every window, traffic or not; analysis alone is no sign of its life.
+    # The bridge writes readings of itself in every window, traffic or not; analysis alone is no sign of its life.
     beats = (
         Select(schema.PIPELINE, schema.RAW)
-        .take(count(schema.TOTAL))
-        .where(not_in(schema.STAGE, [schema.Stage.ANALYSIS]))
-        .per_series("Counters that the bridge wrote: its heartbeat.")
+        .take(count(schema.VALUE))
+        .where(is_in(schema.STAGE, [schema.Stage.BRIDGE]))
+        .per_series("Readings that the bridge wrote of itself: its heartbeat.")
     )
     words = format_duration(silent)
     what_to_do = (

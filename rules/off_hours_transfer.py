@@ -40,7 +40,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="Transfer from a sensitive group in off-hours",
         family="security",
         severity=Severity.WARNING,
-        measures=conversations.measures(at_night, limits.off_hours_window),
+        measures=conversations.measures(cluster, at_night, limits.off_hours_window),
         threshold=Threshold("off_hours_bytes", Comparison.ABOVE, limits.off_hours_bytes),
         annotations=texts.annotations(
             summary=summary,

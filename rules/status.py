@@ -1,0 +1,266 @@
+"""The state of everything in one look: store, age of the data, exporters, nodes, alerts, counters of the pipeline."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster import schema
+from cluster.errors import StoreError
+from cluster.model import Cluster
+from dashboards import questions
+from dashboards.queries import Query, Select, newest, total, window_seconds
+from ingest.store import Series, Store
+from rules.evaluate import Alert, Evaluator, expand
+from rules.freshness import fresh_seconds
+from rules.model import INTERVAL_SECONDS
+from rules.registry import rules_of
+
+_DAY = 86_400
+_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterStatus:
+    """One exporter of cluster.yaml, or one that sends without being named there.
+
+    Attributes:
+        age: seconds since its newest record arrived; None if the bridge says nothing about it.
+        records: flow records of the last hour.
+        lost: records lost before the collector in the last hour.
+        silent: whether `age` is above the threshold, or nothing is known.
+    """
+
+    name: str
+    age: float | None
+    records: int
+    lost: int
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """The newest verdict on a node of a running job."""
+
+    node: str
+    job: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter (`total`) or reading (`value`) of the pipeline, all bridges together."""
+
+    stage: str
+    reason: str
+    number: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What `clusterflow status` shows.
+
+    Attributes:
+        cluster: its name.
+        url: the store's address.
+        version: the store's version; empty where it does not answer.
+        error: why nothing more is known; empty if all is well.
+        age: seconds since the end of the newest window of traffic; None where there is none in a day.
+        is_stale: whether `age` is above ``thresholds.ingest_silent``, or there is no data.
+        exporters: in order of their names.
+        nodes: in order of states, worst first.
+        alerts: all that are not Normal.
+        counters: in order of stages and reasons.
+    """
+
+    cluster: str
+    url: str
+    version: str = ""
+    error: str = ""
+    age: float | None = None
+    is_stale: bool = True
+    exporters: tuple[ExporterStatus, ...] = ()
+    nodes: tuple[NodeStatus, ...] = ()
+    alerts: tuple[Alert, ...] = ()
+    counters: tuple[Counter, ...] = field(default=(), repr=False)
+
+    @property
+    def firing(self) -> tuple[Alert, ...]:
+        """The alerts of which somebody is told."""
+        return tuple(alert for alert in self.alerts if alert.is_firing)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether data is fresh and nothing fires."""
+        return not self.error and not self.is_stale and not self.firing
+
+    def node_counts(self) -> dict[str, int]:
+        """Return nodes by state, all states."""
+        counts = dict.fromkeys(schema.NODE_STATE_WORDS.values(), 0)
+        for node in self.nodes:
+            counts[node.state] += 1
+        return counts
+
+    def json(self) -> dict[str, Any]:
+        """Return it for machines: seconds, counts, and times in epoch seconds."""
+        return {
+            "cluster": self.cluster,
+            "ok": self.is_well,
+            "store": {"url": self.url, "reachable": not self.error, "version": self.version, "error": self.error},
+            "data": {"age_seconds": self.age, "stale": self.is_stale},
+            "exporters": [
+                {
+                    "name": one.name,
+                    "age_seconds": one.age,
+                    "records_last_hour": one.records,
+                    "lost_last_hour": one.lost,
+                    "silent": one.silent,
+                }
+                for one in self.exporters
+            ],
+            "nodes": {
+                "counts": self.node_counts(),
+                "low": [{"node": one.node, "job": one.job, "state": one.state} for one in self.nodes if _is_bad(one)],
+            },
+            "alerts": [
+                {
+                    "rule": alert.rule,
+                    "title": alert.title,
+                    "severity": alert.severity,
+                    "state": alert.state.value,
+                    "active_at": alert.active_at,
+                    "fired_at": alert.fired_at,
+                    "labels": dict(alert.labels),
+                    "annotations": dict(alert.annotations),
+                }
+                for alert in self.alerts
+            ],
+            "pipeline": {f"{one.stage}.{one.reason}": one.number for one in self.counters},
+        }
+
+
+def _is_bad(node: NodeStatus) -> bool:
+    bad = schema.NodeState.LOW, schema.NodeState.DOWN
+    return node.state in {schema.NODE_STATE_WORDS[state] for state in bad}
+
+
+def status_of(cluster: Cluster, store: Store, now: int) -> Status:
+    """Ask the store; a store that does not answer is part of the answer.
+
+    Args:
+        cluster: what should be there.
+        store: where to look.
+        now: epoch seconds.
+    """
+    try:
+        version = store.version()
+        return _asked(cluster, store, now, version)
+    except StoreError as error:
+        return Status(cluster.name, store.url, error=error.message)
+
+
+def _asked(cluster: Cluster, store: Store, now: int, version: str) -> Status:
+    look = _Look(store, now)
+    age = _age(cluster, look)
+    return Status(
+        cluster=cluster.name,
+        url=store.url,
+        version=version,
+        age=age,
+        is_stale=age is None or age > cluster.thresholds.ingest_silent,
+        exporters=_exporters(cluster, look),
+        nodes=_nodes(cluster, look),
+        alerts=_alerts(cluster, store, now),
+        counters=_counters(cluster, look),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Queries that end now."""
+
+    store: Store
+    now: int
+
+    def series(self, query: Query, since: int) -> list[Series]:
+        return self.store.query(expand(query, self.now - since, self.now))
+
+    def numbers(self, query: Query, since: int) -> dict[tuple[str, ...], float]:
+        """Return the number of each series by its labels, in the query's order."""
+        return {
+            tuple(one.tags[tag] for tag in query.tags): float(one.values[-1][1])
+            for one in self.series(query, since)
+            if one.values[-1][1] is not None
+        }
+
+
+def _age(cluster: Cluster, look: _Look) -> float | None:
+    # Without GROUP BY a selector keeps the time of the point it chose.
+    query = Select(schema.TRAFFIC, schema.RAW).take(newest(schema.BYTES)).per_series("Newest window.")
+    found = look.series(query, _DAY)
+    if not found:
+        return None
+    end = found[0].values[-1][0] / 1000 + window_seconds(cluster, schema.RAW)
+    return max(look.now - float(end), 0.0)
+
+
+def _exporters(cluster: Cluster, look: _Look) -> tuple[ExporterStatus, ...]:
+    each = Select(schema.EXPORTER_STATUS, schema.RAW).by(schema.EXPORTER)
+    ages = look.numbers(questions.exporter_ages().per_series(), fresh_seconds(cluster))
+    records = look.numbers(each.take(total(schema.EXPORTER_RECORDS)).per_series(), _HOUR)
+    lost = look.numbers(each.take(total(schema.SEQ_LOST)).per_series(), _HOUR)
+    names = {(exporter.name,) for exporter in cluster.exporters} | set(ages)
+    limit = cluster.thresholds.exporter_silent
+    return tuple(
+        ExporterStatus(
+            name=name[0],
+            age=ages.get(name),
+            records=int(records.get(name, 0)),
+            lost=int(lost.get(name, 0)),
+            silent=name not in ages or ages[name] > limit,
+        )
+        for name in sorted(names)
+    )
+
+
+def _nodes(cluster: Cluster, look: _Look) -> tuple[NodeStatus, ...]:
+    verdicts = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by(schema.NODE, schema.JOB)
+    states = look.numbers(verdicts.per_series(), fresh_seconds(cluster))
+    # Down, low, blind, learning, ok.
+    order = (
+        schema.NodeState.DOWN,
+        schema.NodeState.LOW,
+        schema.NodeState.BLIND,
+        schema.NodeState.LEARNING,
+        schema.NodeState.OK,
+    )
+    worst_first = sorted(states.items(), key=lambda item: (order.index(int(item[1])), item[0]))
+    return tuple(NodeStatus(node, job, schema.NODE_STATE_WORDS[int(state)]) for (node, job), state in worst_first)
+
+
+def _alerts(cluster: Cluster, store: Store, now: int) -> tuple[Alert, ...]:
+    rules = rules_of(cluster).rules
+    evaluator = Evaluator(store, rules, datasource=cluster.grafana.datasource_uid)
+    end = now - now % INTERVAL_SECONDS
+    # `for` and keep-firing look back; where an alert began before that, its beginning is not known.
+    for _ in evaluator.run(end - max(rule.remembered() for rule in rules), end):
+        pass
+    return tuple(evaluator.alerts())
+
+
+def _counters(cluster: Cluster, look: _Look) -> tuple[Counter, ...]:
+    each = Select(schema.PIPELINE, schema.RAW).by(schema.STAGE, schema.REASON, schema.SHARD)
+    return tuple(
+        Counter(stage, reason, number)
+        for column in (schema.TOTAL, schema.VALUE)
+        for (stage, reason), number in _summed(
+            look.numbers(each.take(newest(column)).per_series(), cluster.thresholds.ingest_silent)
+        )
+    )
+
+
+def _summed(numbers: dict[tuple[str, ...], float]) -> Iterable[tuple[tuple[str, str], float]]:
+    """Add up what each bridge counted."""
+    sums: dict[tuple[str, str], float] = {}
+    for (stage, reason, _), number in numbers.items():
+        sums[stage, reason] = sums.get((stage, reason), 0.0) + number
+    return sorted(sums.items())
