@@ -1,0 +1,293 @@
+"""What the analysis remembers between two runs of its process: position, contacts, decisions, finished runs.
+
+One SQLite file beside the bridge's checkpoint. All of it but the decisions can be rebuilt from the store, as far
+back as the store reaches; the decisions are in the audit log too.
+"""
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Self
+
+import polars as pl
+
+from analysis.baseline import RunSummary, arrays_from
+from analysis.contacts import CONTACT_COLUMNS, DECISION_COLUMNS
+from analysis.jobs import end_of, start_of
+from cluster.errors import UserError
+from cluster.model import Job
+
+FILE = "analysis.sqlite"
+LOCK = "analysis.lock"
+AUDIT = "contacts-audit.jsonl"
+
+_BUSY_SECONDS = 10.0
+_POSITION, _LEARNING_END = "position", "learning_end"
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS contact (
+    src TEXT NOT NULL, dst TEXT NOT NULL, src_group TEXT NOT NULL, dst_group TEXT NOT NULL, proto TEXT NOT NULL,
+    service TEXT NOT NULL, first_seen INTEGER NOT NULL, new INTEGER NOT NULL, digest INTEGER NOT NULL,
+    PRIMARY KEY (src, dst)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS contact_by_time ON contact (first_seen);
+CREATE TABLE IF NOT EXISTS decision (
+    src TEXT NOT NULL, dst TEXT NOT NULL, acked_at INTEGER, forgotten_at INTEGER, PRIMARY KEY (src, dst)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS run (
+    job TEXT NOT NULL, job_class TEXT NOT NULL, start REAL NOT NULL, end REAL NOT NULL, nodes TEXT NOT NULL,
+    level REAL NOT NULL, flaw TEXT NOT NULL, arrays BLOB NOT NULL, PRIMARY KEY (job, start)
+);
+"""
+
+
+class State:
+    """The file, open. Use it as a context manager.
+
+    Args:
+        connection: to the file, or to a copy of it in memory.
+        is_new: whether there was nothing before.
+        broken: name that an unreadable file was moved to, if there was one.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, *, is_new: bool, broken: str = "") -> None:
+        self.is_new, self.broken = is_new, broken
+        self._connection = connection
+        self._version = -1
+        self._contacts = pl.DataFrame(schema=CONTACT_COLUMNS)
+        self._decisions = pl.DataFrame(schema=DECISION_COLUMNS)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Open the file in a folder, or make it; one that is no SQLite file is moved aside."""
+        path = folder / FILE
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            is_new = not path.exists()
+            try:
+                return cls(_connect(path), is_new=is_new)
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                aside = _move_aside(path)
+                return cls(_connect(path), is_new=True, broken=aside.name)
+        except (OSError, sqlite3.OperationalError) as error:
+            raise UserError(
+                f"state {path}: {error}", "set bridge.state to a folder that this user may write"
+            ) from error
+
+    @classmethod
+    def copy_of(cls, folder: Path) -> Self:
+        """Return a copy in memory, which can be changed without a trace; an empty one where there is no file."""
+        memory = sqlite3.connect(":memory:")
+        path = folder / FILE
+        is_new = not path.exists()
+        if not is_new:
+            try:
+                source = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
+                with source:
+                    source.backup(memory)
+                source.close()
+            except sqlite3.Error as error:
+                raise UserError(f"state {path}: {error}", "move the file away: it is rebuilt from the store") from error
+        memory.executescript(_TABLES)
+        return cls(memory, is_new=is_new)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    # -- position ----------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int | None:
+        """Start of the first window that may still be judged again, epoch seconds; None before the first run."""
+        return self._meta(_POSITION)
+
+    @property
+    def learning_end(self) -> int:
+        """Contacts first seen before this, epoch seconds, are not new."""
+        return self._meta(_LEARNING_END) or 0
+
+    def _meta(self, key: str) -> int | None:
+        row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def _set_meta(self, key: str, value: int) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def begin(self, position: int, learning_end: int, contacts: pl.DataFrame) -> None:
+        """Start with the contacts that history holds (CONTACT_COLUMNS)."""
+        with self._connection:
+            self._set_meta(_POSITION, position)
+            self._set_meta(_LEARNING_END, learning_end)
+            self._insert(contacts)
+        self.is_new = False
+        self._version = -1
+
+    def commit(self, start: int, position: int, contacts: pl.DataFrame) -> None:
+        """Save the contacts found from `start` on, in place of those found there before, and `position`: at once."""
+        with self._connection:
+            self._connection.execute("DELETE FROM contact WHERE first_seen >= ?", (start,))
+            self._insert(contacts)
+            self._set_meta(_POSITION, position)
+        known = self._contacts.filter(pl.col("first_seen") < start)
+        self._contacts = pl.concat([known, contacts.select(*CONTACT_COLUMNS)])
+
+    def _insert(self, contacts: pl.DataFrame) -> None:
+        rows = contacts.select(*CONTACT_COLUMNS).iter_rows()
+        self._connection.executemany("INSERT OR REPLACE INTO contact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", _for(rows))
+
+    # -- contacts and what people decided ----------------------------------------------------------
+
+    def contacts(self) -> pl.DataFrame:
+        """Return all contacts, CONTACT_COLUMNS; read again only if another process changed the file."""
+        self._refresh()
+        return self._contacts
+
+    def decisions(self) -> pl.DataFrame:
+        """Return all decisions, DECISION_COLUMNS."""
+        self._refresh()
+        return self._decisions
+
+    def _refresh(self) -> None:
+        # data_version changes when another connection commits, not for our own writes.
+        version = int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+        if version != self._version:
+            self._version = version
+            self._contacts = self._read("contact", CONTACT_COLUMNS)
+            self._decisions = self._read("decision", DECISION_COLUMNS)
+
+    def _read(self, table: str, columns: dict[str, pl.DataType]) -> pl.DataFrame:
+        rows = self._connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()  # noqa: S608 - our names
+        return pl.DataFrame(rows, schema=columns, orient="row")
+
+    def acknowledge(self, src: str, dst: str, moment: int) -> bool:
+        """Take a contact for known from `moment` on; False if it was never seen."""
+        return self._decide(src, dst, "acked_at", moment)
+
+    def forget(self, src: str, dst: str, moment: int) -> bool:
+        """Take a contact for never seen, as far as windows from `moment` on go; False if it never was."""
+        found = self._decide(src, dst, "forgotten_at", moment)
+        with self._connection:
+            self._connection.execute("DELETE FROM contact WHERE src = ? AND dst = ?", (src, dst))
+            self._connection.execute("UPDATE decision SET acked_at = NULL WHERE src = ? AND dst = ?", (src, dst))
+        self._version = -1
+        return found
+
+    def _decide(self, src: str, dst: str, column: str, moment: int) -> bool:
+        with self._connection:
+            found = self._connection.execute("SELECT 1 FROM contact WHERE src = ? AND dst = ?", (src, dst)).fetchone()
+            if found is None:
+                return False
+            self._connection.execute("INSERT OR IGNORE INTO decision VALUES (?, ?, NULL, NULL)", (src, dst))
+            change = f"UPDATE decision SET {column} = ? WHERE src = ? AND dst = ?"  # noqa: S608 - a name of ours
+            self._connection.execute(change, (moment, src, dst))
+        self._version = -1
+        return True
+
+    # -- runs --------------------------------------------------------------------------------------
+
+    def has_run(self, job: Job) -> bool:
+        """Whether the run is known as the job source describes it now."""
+        row = self._connection.execute(
+            "SELECT end, nodes, job_class FROM run WHERE job = ? AND start = ?", (job.id, start_of(job))
+        ).fetchone()
+        return row is not None and tuple(row) == (end_of(job), json.dumps(job.nodes), job.job_class)
+
+    def save_run(self, run: RunSummary) -> None:
+        """Remember a finished run, in place of what was known of the same job at that time."""
+        with self._connection:
+            overlap = "DELETE FROM run WHERE job = ? AND start < ? AND end > ?"
+            self._connection.execute(overlap, (run.job, run.end, run.start))
+            self._connection.execute(
+                "INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    run.job,
+                    run.job_class,
+                    run.start,
+                    run.end,
+                    json.dumps(run.nodes),
+                    run.level,
+                    run.flaw,
+                    run.arrays(),
+                ),
+            )
+
+    def runs(self, job_class: str, before: float) -> list[RunSummary]:
+        """Return the runs of a class that ended at or before a moment, newest first."""
+        rows = self._connection.execute(
+            "SELECT job, job_class, start, end, nodes, level, flaw, arrays FROM run "
+            "WHERE job_class = ? AND end <= ? ORDER BY end DESC, start DESC, job DESC",
+            (job_class, before),
+        )
+        return [_run(row) for row in rows]
+
+
+def _run(row: tuple[str, str, float, float, str, float, str, bytes]) -> RunSummary:
+    job, job_class, start, end, nodes, level, flaw, arrays = row
+    quantiles, noise = arrays_from(arrays)
+    return RunSummary(job, job_class, start, end, tuple(json.loads(nodes)), quantiles, noise, level, flaw)
+
+
+def _for(rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
+    """Take null for empty in text columns, which SQLite is told to refuse."""
+    for row in rows:
+        yield tuple("" if value is None else value for value in row)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.executescript(_TABLES)
+        # Opening reads the header only; a file that breaks later would break in the middle of a tick.
+        for table in ("meta", "contact", "decision", "run"):
+            connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - our names
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _move_aside(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.broken-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return aside
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; UserError if another analysis holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            who = file.read().strip() or "unknown"
+            raise UserError(
+                f"another analysis works on {folder} (process {who})",
+                "stop it, or give this one a bridge.state of its own",
+            ) from error
+        _sign(file)
+        yield
+
+
+def _sign(file: IO[str]) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(f"{os.getpid()}\n")
+    file.flush()

@@ -1,0 +1,106 @@
+"""Baselines of constructed runs with known answers."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.baseline import (
+    MAD_TO_SIGMA,
+    MIN_RELATIVE_SPREAD,
+    QUANTILES,
+    RunSummary,
+    arrays_from,
+    centre_and_spread,
+    learn,
+    quantiles_of,
+)
+
+NO_NOISE = np.array([np.nan])
+
+
+def run(name: str, values: list[np.ndarray], *, end: float, flaw: str = "", level: float = 100.0) -> RunSummary:
+    nodes = tuple(f"n{number}" for number in range(len(values)))
+    quantiles = quantiles_of(np.array(values).T, min_windows=3)
+    return RunSummary(name, "llm", end - 100, end, nodes, quantiles, np.full(len(values), np.nan), level, flaw)
+
+
+def test_scaled_mad_of_normal_data_is_its_standard_deviation() -> None:
+    sample = np.random.default_rng(1).normal(1.0, 0.1, (1, 200_000))
+    centre, spread = centre_and_spread(sample, NO_NOISE)
+    assert centre == pytest.approx(1.0, abs=0.001)
+    assert spread == pytest.approx(0.1, rel=0.01)
+
+
+def test_spread_of_a_worked_example() -> None:
+    # Pooled: 0.8 0.9 1.0 1.1 1.2 1.2 1.3 1.4 1.5 1.6; median 1.2; deviations' median 0.2; run medians 1.0 and 1.4.
+    runs = np.array([[0.8, 0.9, 1.0, 1.1, 1.2], [1.2, 1.3, 1.4, 1.5, 1.6]])
+    centre, spread = centre_and_spread(runs, NO_NOISE)
+    assert centre == pytest.approx(1.2)
+    assert spread == pytest.approx(math.hypot(MAD_TO_SIGMA * 0.2, np.std([1.0, 1.4], ddof=1)))
+
+
+def test_a_third_of_wild_ratios_hardly_moves_the_baseline() -> None:
+    rng = np.random.default_rng(2)
+    clean = rng.normal(1.0, 0.03, (5, 300))
+    dirty = clean.copy()
+    dirty[:, :90] = 0.1
+    centre, spread = centre_and_spread(dirty, NO_NOISE)
+    assert centre == pytest.approx(1.0, abs=0.03)
+    assert spread < 0.1
+    assert np.std(dirty) > 0.4
+
+
+def test_zero_variance_still_has_a_spread() -> None:
+    centre, spread = centre_and_spread(np.full((3, 50), 0.6), NO_NOISE)
+    assert (centre, spread) == pytest.approx((0.6, MIN_RELATIVE_SPREAD * 0.6))
+
+
+def test_sampling_noise_is_a_floor() -> None:
+    assert centre_and_spread(np.ones((2, 20)), np.array([0.05, 0.07]))[1] == pytest.approx(0.06)
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=4, max_size=40), st.floats(0.01, 100.0))
+def test_baseline_scales_with_the_ratios(values: list[float], factor: float) -> None:
+    centre, spread = centre_and_spread(np.array([values]), NO_NOISE)
+    scaled = centre_and_spread(np.array([values]) * factor, NO_NOISE)
+    assert scaled == pytest.approx((centre * factor, spread * factor), rel=1e-9)
+
+
+def test_the_newest_good_runs_count_and_bad_ones_do_not() -> None:
+    steady = [np.full(20, value) for value in (1.0, 1.0)]
+    runs = [
+        run("old", [np.full(20, 5.0), np.full(20, 5.0)], end=1000),
+        run("mid", steady, end=2000),
+        run("failed", [np.full(20, 9.0), np.full(20, 9.0)], end=2500, flaw="ended early"),
+        run("new", steady, end=3000),
+    ]
+    baseline = learn(("n1", "n0", "stranger"), runs, max_runs=2)
+    assert baseline.runs.tolist() == [2, 2, 0]
+    assert baseline.centre[:2] == pytest.approx([1.0, 1.0])
+    assert np.isnan(baseline.centre[2])
+    assert baseline.level == 100.0
+
+
+def test_a_node_that_missed_a_run_learns_from_an_older_one() -> None:
+    short = np.array([1.0, 1.0, *[np.nan] * 18])
+    runs = [run("a", [np.full(20, 0.7)], end=1000), run("b", [short], end=2000)]
+    baseline = learn(("n0",), runs, max_runs=1)
+    assert (baseline.runs[0], baseline.centre[0]) == (1, pytest.approx(0.7))
+
+
+def test_quantiles_keep_the_shape_of_a_run() -> None:
+    sample = np.random.default_rng(3).gamma(4.0, 0.25, 5000)
+    kept = quantiles_of(sample[:, None], 3)[0]
+    assert kept.shape == (QUANTILES,)
+    assert np.median(kept) == pytest.approx(np.median(sample))
+    assert np.quantile(kept, 0.25) == pytest.approx(np.quantile(sample, 0.25), rel=0.01)
+
+
+def test_arrays_survive_storage() -> None:
+    one = run("a", [np.linspace(0, 1, 30), np.full(20, np.nan).repeat(2)[:30]], end=1000)
+    quantiles, noise = arrays_from(one.arrays())
+    np.testing.assert_array_equal(quantiles, one.quantiles)
+    np.testing.assert_array_equal(noise, one.noise)

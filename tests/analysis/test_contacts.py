@@ -1,0 +1,181 @@
+"""First contacts as tables: egress rows in, contacts and points out."""
+
+import polars as pl
+import pytest
+
+from analysis.contacts import (
+    CONTACT_COLUMNS,
+    DECISION_COLUMNS,
+    DIGEST,
+    EGRESS_COLUMNS,
+    FIRST_SEEN,
+    NEW,
+    ContactPolicy,
+    Found,
+    find,
+    retracted,
+)
+from cluster import schema
+from ingest.points import WINDOW, encode
+
+T0 = 1_760_000_000
+NOBODY = pl.DataFrame(schema=CONTACT_COLUMNS)
+NOTHING_DECIDED = pl.DataFrame(schema=DECISION_COLUMNS)
+
+
+def egress(*rows: tuple[int, str, str, int]) -> pl.DataFrame:
+    """Rows of (seconds after T0, source, destination, bytes); tcp/https, 4 s each."""
+    full = [(T0 + at, src, "training", dst, "external", "tcp", "https", sent, 4.0) for at, src, dst, sent in rows]
+    return pl.DataFrame(full, schema=EGRESS_COLUMNS, orient="row")
+
+
+def known(*rows: tuple[str, str, int]) -> pl.DataFrame:
+    full = [(src, dst, "training", "external", "", "", T0 + seen, 0, 0) for src, dst, seen in rows]
+    return pl.DataFrame(full, schema=CONTACT_COLUMNS, orient="row")
+
+
+def decided(src: str, dst: str, *, acked: int | None = None, forgotten: int | None = None) -> pl.DataFrame:
+    row = (src, dst, None if acked is None else T0 + acked, None if forgotten is None else T0 + forgotten)
+    return pl.DataFrame([row], schema=DECISION_COLUMNS, orient="row")
+
+
+def look(
+    frame: pl.DataFrame,
+    before: pl.DataFrame = NOBODY,
+    decisions: pl.DataFrame = NOTHING_DECIDED,
+    *,
+    start: int = 0,
+    learning_end: int = 0,
+    policy: ContactPolicy | None = None,
+) -> Found:
+    return find(
+        frame,
+        before,
+        decisions,
+        start=T0 + start,
+        learning_end=T0 + learning_end,
+        window=10,
+        policy=policy or ContactPolicy(),
+    )
+
+
+def summary(points: pl.DataFrame) -> list[tuple[int, str, str, int, int]]:
+    rows = points.select(pl.col(WINDOW) - T0, schema.SRC, schema.DST, schema.BYTES.name, NEW).rows()
+    return sorted(rows)
+
+
+def test_a_pair_never_seen_is_new_with_a_row_a_window() -> None:
+    found = look(egress((0, "a", "x", 5), (10, "a", "x", 7), (40, "a", "x", 9)))
+    assert summary(found.points) == [(0, "a", "x", 5, 1), (10, "a", "x", 7, 1), (40, "a", "x", 9, 1)]
+    assert set(found.points.get_column(FIRST_SEEN)) == {T0}
+    assert found.contacts.select(schema.SRC, schema.DST, FIRST_SEEN, NEW).rows() == [("a", "x", T0, 1)]
+
+
+def test_a_known_pair_gives_nothing() -> None:
+    found = look(egress((0, "a", "x", 5)), known(("a", "x", -9000)))
+    assert found.points.is_empty()
+    assert found.contacts.is_empty()
+
+
+def test_the_same_destination_is_new_for_another_source() -> None:
+    found = look(egress((0, "a", "x", 5), (0, "b", "x", 6)), known(("a", "x", -9000)))
+    assert summary(found.points) == [(0, "b", "x", 6, 1)]
+
+
+def test_what_is_first_seen_while_learning_is_not_new() -> None:
+    found = look(egress((0, "a", "x", 5), (50, "a", "y", 5)), learning_end=50)
+    assert summary(found.points) == [(0, "a", "x", 5, 0), (50, "a", "y", 5, 1)]
+
+
+def test_rows_end_after_five_minutes() -> None:
+    found = look(egress(*((at, "a", "x", 1) for at in range(0, 600, 10))))
+    assert summary(found.points)[-1][0] == 290
+    assert len(summary(found.points)) == 30
+
+
+def test_rows_go_on_from_pass_to_pass() -> None:
+    rows = [(at, "a", "x", 1) for at in range(0, 400, 10)]
+    first = look(egress(*(row for row in rows if row[0] < 100)))
+    later = look(egress(*rows), first.contacts, start=100)
+    whole = look(egress(*rows))
+    assert later.contacts.is_empty()
+    assert summary(first.points) + summary(later.points) == summary(whole.points)
+
+
+def test_services_of_one_pair_have_rows_of_their_own_and_the_largest_names_the_contact() -> None:
+    frame = egress((0, "a", "x", 5), (0, "a", "x", 50)).with_columns(pl.Series(schema.SERVICE, ["dns", "ssh"]))
+    found = look(frame)
+    assert sorted(found.points.get_column(schema.SERVICE)) == ["dns", "ssh"]
+    assert found.contacts.get_column(schema.SERVICE).to_list() == ["ssh"]
+
+
+def test_a_row_is_written_as_the_schema_says() -> None:
+    line = encode(schema.CONTACT, look(egress((0, "a", "2001:db8::1", 5))).points).decode()
+    tags = "src=a,src_group=training,dst=2001:db8::1,dst_group=external,proto=tcp,service=https"
+    assert line == f"contact,{tags} bytes=5i,duration=4.0,new=1i,first_seen={T0}.0 {T0}"
+
+
+def test_a_scan_becomes_one_digest_row() -> None:
+    policy = ContactPolicy(storm_limit=3)
+    scan = [(0, "a", f"x{number:03}", 1000 - number) for number in range(200)]
+    found = look(egress(*scan), policy=policy)
+    rest = sum(sent for _, _, _, sent in scan[3:])
+    assert summary(found.points) == [
+        (0, "a", "other", rest, 1),
+        (0, "a", "x000", 1000, 1),
+        (0, "a", "x001", 999, 1),
+        (0, "a", "x002", 998, 1),
+    ]
+    assert found.contacts.height == 200
+    assert found.contacts.get_column(DIGEST).sum() == 197
+
+
+def test_a_scan_goes_on_in_the_digest_in_later_passes_and_other_sources_keep_their_names() -> None:
+    policy = ContactPolicy(storm_limit=2)
+    first = look(egress((0, "a", "x1", 9), (0, "a", "x2", 8)), policy=policy)
+    frame = egress((10, "a", "x3", 7), (20, "a", "x4", 6), (20, "b", "x4", 5))
+    later = look(frame, first.contacts, start=10, policy=policy)
+    assert summary(later.points) == [(10, "a", "other", 7, 1), (20, "a", "other", 6, 1), (20, "b", "x4", 5, 1)]
+
+
+def test_after_ten_quiet_minutes_a_destination_has_its_name_again() -> None:
+    policy = ContactPolicy(storm_limit=1)
+    found = look(egress((0, "a", "x", 9), (590, "a", "y", 8), (600, "a", "z", 7)), policy=policy)
+    assert [row[2] for row in summary(found.points)] == ["x", "other", "z"]
+
+
+def test_other_of_the_bridge_is_new_once() -> None:
+    assert summary(look(egress((0, "a", schema.OTHER, 5))).points) == [(0, "a", "other", 5, 1)]
+    assert look(egress((0, "a", schema.OTHER, 5)), known(("a", schema.OTHER, -9000))).points.is_empty()
+
+
+def test_an_acknowledged_contact_is_not_new_from_then_on() -> None:
+    frame = egress((0, "a", "x", 5), (10, "a", "x", 5), (20, "a", "x", 5))
+    found = look(frame, decisions=decided("a", "x", acked=14))
+    assert [row[4] for row in summary(found.points)] == [1, 0, 0]
+
+
+def test_a_forgotten_pair_is_new_again_but_not_by_what_was_under_way() -> None:
+    frame = egress((0, "a", "x", 5), (50, "a", "x", 6))
+    found = look(frame, known(("a", "x", -9000)), decided("a", "x", forgotten=15))
+    assert summary(found.points) == [(50, "a", "x", 6, 1)]
+    again = look(egress((60, "a", "x", 7)), found.contacts, decided("a", "x", forgotten=15), start=60)
+    assert again.contacts.is_empty()
+
+
+@pytest.mark.parametrize("cut", [10, 50, 120])
+def test_passes_find_the_same_as_one(cut: int) -> None:
+    policy = ContactPolicy(storm_limit=2)
+    rows = [(at, src, f"{dst}{at // 30}", at + 1) for at in range(0, 200, 10) for src in "ab" for dst in "xy"]
+    whole = look(egress(*rows), policy=policy)
+    first = look(egress(*(row for row in rows if row[0] < cut)), policy=policy)
+    second = look(egress(*rows), first.contacts, start=cut, policy=policy)
+    assert summary(first.points) + summary(second.points) == summary(whole.points)
+    assert pl.concat([first.contacts, second.contacts]).equals(whole.contacts)
+
+
+def test_a_row_that_lost_its_name_is_taken_back() -> None:
+    before = look(egress((0, "a", "x", 1))).points
+    now = look(egress((0, "a", "x", 1), (0, "a", "y", 9)), policy=ContactPolicy(storm_limit=1)).points
+    assert summary(retracted(before, now)) == [(0, "a", "x", 0, 0)]
+    assert retracted(now, now).is_empty()

@@ -1,0 +1,50 @@
+"""Job windows and the points that show them."""
+
+from datetime import UTC, datetime
+
+from analysis.jobs import active_at, overlapping, status_points
+from cluster import schema
+from cluster.model import Job
+from ingest.points import WINDOW, encode
+
+T0 = 1_760_000_000
+
+
+def job(start: float, end: float | None, name: str = "a") -> Job:
+    stop = None if end is None else datetime.fromtimestamp(end, UTC)
+    return Job(name, "llm", ("n1", "n2"), datetime.fromtimestamp(start, UTC), stop)
+
+
+def test_a_job_runs_from_its_start_up_to_but_not_at_its_end() -> None:
+    one = job(T0, T0 + 100)
+    assert active_at([one], T0) == (one,)
+    assert active_at([one], T0 + 99.9) == (one,)
+    assert active_at([one], T0 + 100) == ()
+    assert active_at([one], T0 - 1) == ()
+
+
+def test_a_job_without_end_overlaps_everything_after_its_start() -> None:
+    one = job(T0, None)
+    assert overlapping([one], T0 + 10**9, T0 + 10**9 + 10) == (one,)
+    assert overlapping([one], T0 - 100, T0) == ()
+
+
+def test_rows_per_window_and_events_at_their_exact_second() -> None:
+    points = status_points([job(T0 + 3, T0 + 35)], T0, T0 + 100, 10)
+    rows = points.sort(WINDOW).select(WINDOW, schema.ACTIVE.name, schema.JOB_EVENT.name).rows()
+    assert rows == [
+        (T0 + 3, 1, "start"),
+        (T0 + 10, 1, None),
+        (T0 + 20, 1, None),
+        (T0 + 30, 1, None),
+        (T0 + 35, 0, "stop"),
+    ]
+    lines = encode(schema.JOB_STATUS, points).decode().splitlines()
+    assert f'job,job=a,job_class=llm active=1i,nodes=2i,event="start" {T0 + 3}' in lines
+
+
+def test_neighbouring_ranges_hold_each_point_once() -> None:
+    one = job(T0 + 3, T0 + 60)
+    whole = status_points([one], T0, T0 + 100, 10).sort(WINDOW)
+    first, second = status_points([one], T0, T0 + 40, 10), status_points([one], T0 + 40, T0 + 100, 10)
+    assert whole.equals(first.vstack(second).sort(WINDOW))
