@@ -12,7 +12,7 @@ from cluster import fields, names
 from cluster.document import Faults, Scalar, read_text
 from cluster.errors import ConfigError, Problem
 from cluster.groups import GroupTable, check_reference
-from cluster.kinds import Bad, Kind, Placed, Table, closest, one_of
+from cluster.kinds import Bad, Kind, Placed, Table, closest, one_of, some
 from cluster.model import Cost, Group, Node, NodeAddress, Role
 from cluster.ranges import expand, has_range
 
@@ -134,23 +134,31 @@ class Inventory:
         return [(place, NodeAddress(ipaddress.ip_address(text), plane, rail)) for text in texts]
 
     def _check_addresses(self) -> None:
-        """Record addresses of two nodes, and those that the prefixes give to another group than the node's."""
+        """Record addresses of two nodes, and those that the prefixes give to another group than the node's.
+
+        The addresses of one range that are wrong in the same way are one fault.
+        """
         table = GroupTable(self._groups)
         whole = {group.id for group in self._groups}
         owners: dict[object, str] = {}
+        repeated: dict[_Place, list[tuple[str, str]]] = {}
+        outside: dict[tuple[_Place, str, str | None], list[str]] = {}
         for name, draft in self._drafts.items():
             for place, node_address in draft.addresses:
                 address = node_address.address
                 if address in owners:
                     owner = owners[address]
                     hint = f"{name} has it twice" if owner == name else f"{owner} and {name} have it"
-                    self._add(place, str(address), "each address once", hint)
+                    repeated.setdefault(place, []).append((str(address), hint))
                 owners.setdefault(address, name)
                 actual = table.group_of(address)
                 if draft.group in whole and actual != draft.group:
-                    hint = f"it belongs to group {actual}" if actual else "it is in no group's prefixes"
-                    expected = f"an address in the prefixes of group {draft.group}"
-                    self._add(place, str(address), expected, hint)
+                    outside.setdefault((place, draft.group, actual), []).append(str(address))
+        for place, found in repeated.items():
+            self._add(place, some([address for address, _ in found]), "each address once", found[0][1])
+        for (place, group, actual), addresses in outside.items():
+            hint = f"group {actual} has it" if actual else "no group has it"
+            self._add(place, some(addresses), f"an address in the prefixes of group {group}", hint)
 
     def _rows(self, file: str, text: str) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield line and cells of each row, by column; blank lines and ``#`` comments are skipped."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from cluster.document import Faults
-from cluster.kinds import Placed, Table, closest
+from cluster.kinds import Placed, Table, closest, some
 from cluster.model import Job
 from cluster.ranges import expand
 
@@ -31,18 +31,21 @@ def build_jobs(
 
 def _nodes(patterns: list[Placed[str]], known: tuple[str, ...], faults: Faults) -> tuple[str, ...]:
     """Return the named nodes, each once, in the order of the patterns."""
+    names = dict.fromkeys(known)
     found: dict[str, None] = {}
     for placed in patterns:
         try:
-            names = expand(placed.value)
+            texts = expand(placed.value)
         except ValueError as error:
             faults.add(placed.path, placed.value, str(error))
             continue
-        for name in names:
-            matches = fnmatch.filter(known, name) if set(name) & set("*?[") else [name] if name in known else []
-            if not matches:
-                faults.add(placed.path, name, "a node of the inventory", closest(name, known))
+        missing = []
+        for text in texts:
+            matches = fnmatch.filter(known, text) if set(text) & set("*?[") else [text] if text in names else []
             found |= dict.fromkeys(matches)
+            missing += [] if matches else [text]
+        if missing:
+            faults.add(placed.path, some(missing), "a node of the inventory", closest(missing[0], known))
     return tuple(found)
 
 

@@ -235,6 +235,13 @@ PIPELINE = Measurement(
 )
 
 
+HEARTBEAT = "heartbeat"
+"""REASON of the reading that every living part writes: epoch seconds (bridge), seconds behind (analysis)."""
+
+LAG_SECONDS = "lag_seconds"
+"""REASON of the bridge's reading: seconds from the newest flow to now."""
+
+
 class Stage(StrEnum):
     """Values of STAGE."""
 
