@@ -12,6 +12,7 @@ import yaml
 from cluster.load import load_cluster
 from cluster.model import Secret
 from clusterflow import main
+from dashboards.provision import artefacts
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -170,18 +171,22 @@ def test_grafana_finds_the_secrets_of_the_contact_points() -> None:
 
 
 def test_grafana_asks_the_store_of_the_containers() -> None:
-    """The mounted data source fits docker/cluster.yaml, and hides the generated one: same folder, same uid."""
-    (source,) = yaml.safe_load(
-        (REPOSITORY / "docker/grafana/datasources/clusterflow.yaml").read_text(encoding="utf-8")
-    )["datasources"]
-    assert source["uid"] == CLUSTER.grafana.datasource_uid
-    assert source["url"] == CLUSTER.store.url
-    assert source["jsonData"]["dbName"] == CLUSTER.store.database
+    """The mounted data source is the one generated for docker/cluster.yaml, and hides the demo's in the same folder."""
+    mounted = {target: source for source, target in _mounts(SERVICES["grafana"])}
+    wanted = artefacts(CLUSTER)["grafana/datasources/clusterflow.yaml"]
+    folder = REPOSITORY / mounted["/etc/grafana/provisioning/datasources"]
+    assert (folder / "clusterflow.yaml").read_text(encoding="utf-8") == wanted, "write this file anew: see `wanted`"
+    hidden = REPOSITORY / mounted["/etc/grafana/provisioning"] / "datasources"
+    assert [path.name for path in hidden.iterdir()] == [path.name for path in folder.iterdir()]
+    (source,) = yaml.safe_load(wanted)["datasources"]
     assert CLUSTER.store.token is not None
     assert source["secureJsonData"]["httpHeaderValue1"] == f"Token $__file{{{CLUSTER.store.token.file}}}"
-    targets = [target for _, target in _mounts(SERVICES["grafana"])]
-    assert "/etc/grafana/provisioning/datasources" in targets
-    assert [path.name for path in (REPOSITORY / "provisioning/grafana").iterdir() if path.name == "datasources"]
+
+
+def test_simulator_is_healthy_when_its_first_exporter_has_a_socket() -> None:
+    first = CLUSTER.exporters[0].address
+    reversed_hexadecimal = first.packed[::-1].hex().upper()
+    assert f"' {reversed_hexadecimal}:'" in SERVICES["simulator"]["healthcheck"]["test"][1]
 
 
 def test_the_wall_is_open_only_when_asked() -> None:
