@@ -268,8 +268,9 @@ class _Cabling:
         elif group.role is Role.TRAINING:
             candidates = [c for c in candidates if c[0].exporter in self._leaves] or candidates
         else:
-            named = [c for c in candidates if c[2].name.replace("-", "_") == group.id]
-            candidates = named or [c for c in candidates if c[0].exporter not in self._leaves] or candidates
+            # A switch of their own rather than a leaf; there, the interface with the group's name.
+            candidates = [c for c in candidates if c[0].exporter not in self._leaves] or candidates
+            candidates = [c for c in candidates if c[2].name.replace("-", "_") == group.id] or candidates
         candidates = [c for c in candidates if c[1].protocol is ExportProtocol.NETFLOW or plane is Plane.MANAGEMENT]
         if not candidates:
             return Port(self._default, 0)

@@ -1,0 +1,243 @@
+"""What we send is what the real nfacctd and sfacctd decode, to the byte; and spool files are what they would print."""
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from cluster.load import load_cluster
+from cluster.model import Cluster
+from ingest import records
+from ingest.pmacct import collector_files, daemons
+from simulate.cast import Cast
+from simulate.incidents import Stage
+from simulate.netflow import FlowFormat
+from simulate.scenario import ExportStyle, Phase, Profile, Run, Scenario
+from simulate.spool import SpoolWriter
+from simulate.truth import GroundTruth
+from simulate.udp import Clock, Target, UdpEmitter
+from simulate.workload import Workload
+
+REPOSITORY = Path(__file__).parents[2]
+START = 1_795_248_000
+SECONDS = 30
+
+needs_pmacct = pytest.mark.skipif(
+    not (shutil.which("nfacctd") and shutil.which("sfacctd")), reason="pmacct is not installed: apt-get install pmacct"
+)
+
+STYLES = {
+    "v9 counts, IPFIX sampled 1:100, v5 duplicates": (),
+    "IPFIX counts, v9 sampled 1:7, v5 sampled": (
+        ("leaf-1", ExportStyle(FlowFormat.IPFIX)),
+        ("storage-1", ExportStyle(FlowFormat.IPFIX, 3)),
+        ("border-1", ExportStyle(FlowFormat.V9, 7)),
+        ("spine-1", ExportStyle(FlowFormat.V5, 50)),
+        ("mgmt-sw", ExportStyle(FlowFormat.SFLOW, 16)),
+    ),
+    "v5 counts where everything is IPv4": (("leaf-1", ExportStyle(FlowFormat.V5)),),
+}
+
+
+def udp_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    wanted = f":{port:04X}"
+    return any(line.split()[1].endswith(wanted) for line in Path("/proc/net/udp").read_text().splitlines()[1:])
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def queued(port: int) -> int:
+    """Bytes that wait in the socket, and datagrams that it dropped: nothing may remain, nothing may be lost."""
+    wanted = f":{port:04X}"
+    lines = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()[1:]]
+    return sum(int(fields[4].split(":")[1], 16) + int(fields[12]) for fields in lines if fields[1].endswith(wanted))
+
+
+@contextlib.contextmanager
+def collectors(cluster: Cluster, folder: Path) -> Iterator[None]:
+    """Run nfacctd and sfacctd with the configuration that we generate, and at the end let them print what they hold."""
+    spool = Path(cluster.collector.spool)
+    spool.mkdir(parents=True)
+    for name, text in collector_files(cluster, folder, spool).items():
+        (folder / name).write_text(text)
+    running = []
+    with contextlib.ExitStack() as cleanup:
+        for daemon in daemons(cluster):
+            log = cleanup.enter_context((folder / f"{daemon.name}.log").open("wb"))
+            process = subprocess.Popen(
+                [daemon.name, "-f", str(folder / f"{daemon.name}.conf")], stdout=log, stderr=log, start_new_session=True
+            )
+            running.append(process)
+            cleanup.callback(finish, process)
+        ports = [daemon.port(cluster) for daemon in daemons(cluster)]
+        deadline = time.monotonic() + 20
+        while not all(listens(port) for port in ports):
+            assert time.monotonic() < deadline, "pmacct did not start"
+            assert all(process.poll() is None for process in running)
+            time.sleep(0.05)
+        time.sleep(0.3)
+        yield
+        while any(queued(port) for port in ports):
+            assert time.monotonic() < deadline, "pmacct did not read everything"
+            time.sleep(0.05)
+        # It hands on what it buffers, and prints it.
+        for process in running:
+            process.send_signal(signal.SIGINT)
+
+
+def printed(folder: Path) -> pl.DataFrame:
+    """Read CSV as pmacct prints it, without our readers."""
+    frames = [pl.DataFrame(schema=dict.fromkeys(records.SPOOL_COLUMNS, pl.String))]
+    for path in sorted(folder.glob("*.csv")):
+        whole = path.read_text().rpartition("\n")[0]  # a purge may be half written
+        lines = [line for line in whole.splitlines() if line and not line.startswith("--")]
+        for line in lines:
+            if line.startswith("PEER_SRC_IP"):
+                assert line == ",".join(records.SPOOL_COLUMNS)
+        rows = [line.split(",") for line in lines if not line.startswith("PEER_SRC_IP")]
+        frames.append(pl.DataFrame(rows, schema=frames[0].schema, orient="row"))
+    texts = ("PEER_SRC_IP", "SRC_IP", "DST_IP")
+    times = [name for name in records.SPOOL_COLUMNS if name.startswith("TIMESTAMP")]
+    return pl.concat(frames).with_columns(
+        pl.exclude(*texts, *times).cast(pl.Int64), pl.col(times).cast(pl.Float64).round(3)
+    )
+
+
+def wait_for(folder: Path, flows: int) -> pl.DataFrame:
+    deadline = time.monotonic() + 20
+    while True:
+        frame = printed(folder)
+        if int(frame["FLOWS"].sum()) >= flows:
+            return frame
+        assert time.monotonic() < deadline, f"{frame['FLOWS'].sum()} of {flows} records decoded"
+        time.sleep(0.3)
+
+
+def demo_cluster(folder: Path) -> Cluster:
+    cluster = load_cluster(REPOSITORY / "cluster.yaml")
+    collector = replace(
+        cluster.collector, netflow_port=udp_port(), sflow_port=udp_port(), spool=str(folder / "spool"), refresh=1
+    )
+    return replace(cluster, collector=collector)
+
+
+def scenario_of(cluster: Cluster, styles: tuple[tuple[str, ExportStyle], ...]) -> Scenario:
+    cast = Cast(cluster)
+    live = Phase(START, START + SECONDS, 10, 10)
+    run = Run("live", tuple(cast.training), START, START + SECONDS, 20)
+    stage = Stage(cluster, cast, Profile(), (run,), None, 5)
+    incidents = (stage.bulk_exfil(START + 5, START + 25), stage.first_contact(START + 3, START + 6))
+    return Scenario(5, live, runs=(run,), incidents=incidents, styles=styles)
+
+
+def send(workload: Workload, truth: GroundTruth) -> None:
+    collector = workload.cluster.collector
+    with UdpEmitter(
+        workload,
+        truth,
+        netflow=Target("127.0.0.1", collector.netflow_port),
+        sflow=Target("127.0.0.1", collector.sflow_port),
+        max_datagrams=5000,
+    ) as emitter:
+        emitter.run(workload.batches(workload.scenario.live), Clock(START, 0), threading.Event())
+
+
+@needs_pmacct
+@pytest.mark.parametrize("styles", STYLES.values(), ids=STYLES.keys())
+def test_pmacct_decodes_what_was_sent(styles: tuple[tuple[str, ExportStyle], ...], tmp_path: Path) -> None:
+    """Records, packets, bytes and sampling rate of every exporter; every field of every record."""
+    cluster = demo_cluster(tmp_path)
+    workload = Workload(cluster, scenario_of(cluster, styles))
+    truth = GroundTruth(workload)
+    with collectors(cluster, tmp_path):
+        send(workload, truth)
+    decoded = wait_for(Path(cluster.collector.spool), truth.records)
+
+    overhead = {str(e.address): e.frame_overhead for e in cluster.exporters}
+    by_exporter: dict[str, dict[str, Any]] = {
+        str(row["PEER_SRC_IP"]): row
+        for row in decoded.group_by("PEER_SRC_IP")
+        .agg(
+            pl.sum("FLOWS", "PACKETS", "BYTES"),
+            pl.col("SAMPLING_RATE").unique().alias("rates"),
+            pl.col("SRC_IP").str.contains(":").sum().alias("v6"),
+        )
+        .to_dicts()
+    }
+    for entry in truth.document()["exporters"]:
+        seen = by_exporter[entry["address"]]
+        assert seen["FLOWS"] == entry["records"]
+        assert seen["rates"] == [entry["sampling"]]
+        assert seen["PACKETS"] * entry["sampling"] == entry["packets"]
+        exported = seen["BYTES"] - overhead[entry["address"]] * seen["PACKETS"]
+        assert exported * entry["sampling"] == entry["bytes"]
+    assert by_exporter["127.0.0.14"]["v6"] > 0
+
+    # The same simulation as files: the same records in every field, but for the moment of arrival.
+    with SpoolWriter(workload, tmp_path / "files", GroundTruth(workload)) as writer:
+        for batch in workload.batches(workload.scenario.live):
+            writer.write(batch)
+    written = printed(tmp_path / "files")
+    keys = [name for name in records.SPOOL_COLUMNS if name not in ("TIMESTAMP_ARRIVAL", "PACKETS", "BYTES", "FLOWS")]
+    # nfacctd works out the times of v5 in whole seconds, with an error of one.
+    is_v5 = (pl.col("EXPORT_PROTO_VERSION") == 5) & (pl.col("TIMESTAMP_START") > 0)
+    times = [pl.when(is_v5).then(0).otherwise(name).alias(name) for name in ("TIMESTAMP_START", "TIMESTAMP_END")]
+    sums = [
+        frame.with_columns(times).group_by(keys).agg(pl.sum("PACKETS", "BYTES", "FLOWS")).sort(keys)
+        for frame in (decoded, written)
+    ]
+    assert sums[0].equals(sums[1])
+    for name in ("TIMESTAMP_START", "TIMESTAMP_END"):
+        spread = [frame.filter(is_v5)[name].sum() / max(frame.filter(is_v5).height, 1) for frame in (decoded, written)]
+        assert abs(spread[0] - spread[1]) <= 1
+
+
+@needs_pmacct
+def test_stopped_early_truth_is_what_arrived(tmp_path: Path) -> None:
+    """After a stop in the middle of a batch, the truth holds what pmacct received and nothing else."""
+    cluster = demo_cluster(tmp_path)
+    workload = Workload(cluster, scenario_of(cluster, ()))
+    truth = GroundTruth(workload)
+    stop = threading.Event()
+    whole = sum(batch.frame.height for batch in workload.batches(workload.scenario.live))
+    collector = cluster.collector
+    with (
+        collectors(cluster, tmp_path),
+        UdpEmitter(
+            workload,
+            truth,
+            netflow=Target("127.0.0.1", collector.netflow_port),
+            sflow=Target("127.0.0.1", collector.sflow_port),
+        ) as emitter,
+    ):
+        threading.Timer(0.8, stop.set).start()
+        # Thirty seconds in two: the stop falls into the second slice.
+        emitter.run(workload.batches(workload.scenario.live), Clock(START, 15), stop)
+    decoded = wait_for(Path(collector.spool), truth.records)
+    assert 0 < truth.records < whole
+    assert int(decoded["FLOWS"].sum()) == truth.records
+    document = truth.document()
+    assert sum(entry["records"] for entry in document["exporters"]) == truth.records
+    assert not document["complete"]
