@@ -49,6 +49,8 @@ PORT = Whole(1, 65_535, "port")
 PLANE = Choice(tuple(plane for plane in Plane if plane is not Plane.UNKNOWN))
 MAIL_SEPARATOR = ";"
 """What Grafana puts between e-mail addresses."""
+MOST_GROUPS = 200
+"""What is stored grows with the square of the groups, and ingest numbers them in one byte."""
 SEVERITIES = ("critical", "warning")
 DAY = names.DAY
 FLOW_FRAME_OVERHEAD = {ExportProtocol.NETFLOW: 0, ExportProtocol.SFLOW: 18}
@@ -415,7 +417,8 @@ ROOT = Section(
     (
         Key("cluster", names.NAME, "The cluster's name.", REQUIRED, example="demo"),
         Key("site", SITE, "Where the cluster stands."),
-        Key("groups", MapOf(names.GROUP_ID, GROUP, at_least=1), "Addresses that belong together.", REQUIRED),
+        Key("groups", MapOf(names.GROUP_ID, GROUP, at_least=1, at_most=MOST_GROUPS),
+            "Addresses that belong together.", REQUIRED),
         Key("inventory", names.PATH, "A CSV file with more nodes, beside this file.", absent="none",
             example="nodes.csv"),
         Key("nodes", MapOf(names.NODE_PATTERN, NODE), "The inventory.", {}),

@@ -287,6 +287,7 @@ class MapOf(Kind[dict[str, Placed[T]]]):
     key: Text[Any] | Whole
     item: Kind[T]
     at_least: int = 0
+    at_most: int = 1_000_000
 
     @property
     def label(self) -> str:  # type: ignore[override]
@@ -306,6 +307,8 @@ class MapOf(Kind[dict[str, Placed[T]]]):
             raise Bad
         if len(value.entries) < self.at_least:
             raise Bad(shown="an empty mapping")
+        if len(value.entries) > self.at_most:
+            raise Bad(f"at most {self.at_most:,}", shown=f"{len(value.entries):,} entries")
         entries = {}
         for key, item in value.entries.items():
             where = child(path, key)

@@ -6,7 +6,7 @@ Nothing here reads files or validates: ``cluster.load`` does, and hands out only
 from dataclasses import dataclass, field
 from datetime import datetime, time
 from enum import StrEnum
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from zoneinfo import ZoneInfo
 
 Address = IPv4Address | IPv6Address
@@ -17,6 +17,22 @@ EXTERNAL = "external"
 
 LOCAL = "local"
 """The group of addresses that never leave their segment: multicast, broadcast, link-local, loopback, unspecified."""
+
+LOCAL_PREFIXES: tuple[Network, ...] = tuple(
+    ip_network(prefix)
+    for prefix in (
+        "0.0.0.0/8",  # this network, RFC 1122
+        "127.0.0.0/8",  # loopback
+        "169.254.0.0/16",  # link-local
+        "224.0.0.0/4",  # multicast
+        "255.255.255.255/32",  # limited broadcast
+        "::/128",  # unspecified
+        "::1/128",  # loopback
+        "fe80::/10",  # link-local
+        "ff00::/8",  # multicast
+    )
+)
+"""What the group LOCAL holds."""
 
 RESERVED_GROUPS = {
     EXTERNAL: "Unknown External",

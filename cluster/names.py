@@ -14,20 +14,11 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cluster import schema, units
 from cluster.kinds import Bad, Text, closest
-from cluster.model import ANY, RESERVED_GROUPS, Address, Network
+from cluster.model import ANY, LOCAL_PREFIXES, RESERVED_GROUPS, Address, Network
 from cluster.ranges import expand
 
 RESERVED = frozenset({*RESERVED_GROUPS, schema.OTHER, "unknown", "unlisted"})
 """Tag values with a meaning of their own: groups, the rest beyond the largest, planes, exporters."""
-
-LOCAL_PREFIXES = tuple(
-    ipaddress.ip_network(prefix)
-    for prefix in (
-        "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32",
-        "::/128", "::1/128", "fe80::/10", "ff00::/8",
-    )
-)  # fmt: skip
-"""What the group `local` holds: addresses that never leave their segment."""
 
 MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 """IPv4 addresses in IPv6 clothing; they are read as IPv4 everywhere."""

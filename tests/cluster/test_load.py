@@ -203,3 +203,10 @@ def test_a_large_inventory_loads(tmp_path: Path) -> None:
     nodes = parse_cluster(SMALL + "inventory: nodes.csv\n", folder=tmp_path).nodes
     assert len(nodes) == 5_000
     assert nodes[4_999].addresses == (NodeAddress(ip_address("10.20.19.249")),)
+
+
+def test_more_groups_than_ingest_can_number() -> None:
+    groups = "".join(f"  g{number}: {{role: custom}}\n" for number in range(201))
+    with pytest.raises(ConfigError) as caught:
+        parse_cluster(f"cluster: lab\ngroups:\n{groups}")
+    assert caught.value.lines() == ["cluster.yaml:3: groups: 201 entries: expected at most 200"]
