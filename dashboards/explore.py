@@ -138,7 +138,7 @@ def _nodes_over_time(cluster: Cluster) -> Built:
         Face(
             "nodes_over_time", "Fastest, median and slowest node",
             "Bit/s sent by the fastest, the median and the slowest of the chosen nodes, by minute.",
-            "A node without records counts as 0, whether it is silent or its exporter is blind.",
+            "A node without any record in a bin is not in its lines, whether it is silent or its exporter is blind.",
             "The table beside it names the nodes; the pipeline board shows blind exporters.",
             x=12, y=4, w=12, h=11, links=(states.stragglers(cluster), to_board("pipeline", "Pipeline")),
         ),

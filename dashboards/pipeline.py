@@ -10,7 +10,6 @@ from dashboards.palette import ACT
 from dashboards.panels import Built, Cell, Column, Face, Limit, TableOrder
 from dashboards.queries import Column as Value
 from dashboards.queries import (
-    Fill,
     Query,
     Select,
     Unit,
@@ -266,9 +265,13 @@ def _growth(cluster: Cluster, reading: Select, meaning: str) -> Query:
         (schema.TOTAL.name,),
     )  # fmt: skip
     inner = reading.take(grown).by(schema.STAGE, schema.REASON, schema.SHARD)
-    binned = inner.binned(Fill.NONE)
     column = Value('sum("growth")', "growth", Unit.RECORDS_PER_SECOND, ("growth",))
-    return Select(binned).take(column).by(schema.REASON).over_time(cluster, meaning, alias=_BY_REASON, settled=False)
+    return (
+        Select(inner.binned())
+        .take(column)
+        .by(schema.REASON)
+        .over_time(cluster, meaning, alias=_BY_REASON, settled=False)
+    )
 
 
 def _dead_letters(cluster: Cluster) -> Built:

@@ -329,17 +329,20 @@ class Select:
         """
         interval = whole_interval(cluster, self.base_retention)
         settle = (Condition(f"time < now() - {settle_seconds(cluster, self.base_retention)}s"),) if settled else ()
-        text = replace(self, conditions=(*self.conditions, *settle)).binned(fill).text()
+        text = replace(self, conditions=(*self.conditions, *settle), bins=f"time($__interval) fill({fill})").text()
         unit = self.columns[0].unit
         return Query(text, unit, meaning, self.tags, self.base_retention, alias, interval=interval)
 
-    def each(self, seconds: int, fill: Fill = Fill.NONE) -> "Select":
+    def each(self, seconds: int) -> "Select":
         """Bin by a fixed length: for an inner `Select` whose bins an outer one reduces."""
-        return replace(self, bins=f"time({seconds}s) fill({fill})")
+        return replace(self, bins=f"time({seconds}s) fill({Fill.NONE})")
 
-    def binned(self, fill: Fill) -> "Select":
-        """Bin as the panel does: for an inner `Select` whose bins are those of the outer one."""
-        return replace(self, bins=f"time($__interval) fill({fill})")
+    def binned(self) -> "Select":
+        """Bin as the panel does: for an inner `Select` whose bins are those of the outer one.
+
+        Empty bins stay out: with ``fill(0)`` in a subquery, InfluxDB 1.x loses most values of several series.
+        """
+        return replace(self, bins=f"time($__interval) fill({Fill.NONE})")
 
     def text(self) -> str:
         """Return the InfluxQL; ValueError if nothing was taken."""

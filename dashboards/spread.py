@@ -5,7 +5,7 @@ from cluster.model import Cluster
 from dashboards import panels
 from dashboards.palette import DIM, LOOK, QUIET
 from dashboards.panels import Json
-from dashboards.queries import Column, Fill, Query, Select, Unit, bit_rate
+from dashboards.queries import Column, Query, Select, Unit, bit_rate
 
 FASTEST, MEDIAN, SLOWEST = "fastest", "median", "slowest"
 
@@ -24,11 +24,7 @@ def node_spread(cluster: Cluster, nodes: Select) -> Query:
         Column(f'{function}("{_RATE}")', name, Unit.BITS_PER_SECOND, (_RATE,))
         for name, function in ((FASTEST, "max"), (MEDIAN, "median"), (SLOWEST, "min"))
     )
-    return (
-        Select(inner.binned(Fill.ZERO))
-        .take(*columns)
-        .over_time(cluster, "bit/s sent by one of the nodes.", alias="$col")
-    )
+    return Select(inner.binned()).take(*columns).over_time(cluster, "bit/s sent by one of the nodes.", alias="$col")
 
 
 def spread_overrides() -> list[Json]:

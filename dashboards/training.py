@@ -177,7 +177,7 @@ def _compute(cluster: Cluster) -> Built:
         Face(
             "compute_traffic", "Training to training: fastest, median, slowest node",
             "Bit/s that the fastest, the median and the slowest node sent to other training nodes.",
-            f"{transport.training_note(cluster)} Steps shorter than a window are not resolved.",
+            f"{transport.training_note(cluster)} Silent nodes are left out, short steps blur.",
             "The straggler link lists the nodes, the smallest sender first.",
             x=0, y=21, w=12, h=9, links=(states.stragglers(cluster),),
         ),

@@ -1,0 +1,199 @@
+"""A store for board tests: points of every measurement, written from the schema, and what Grafana does to a query."""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from cluster import schema
+from cluster.model import EXTERNAL, Cluster, StoreSettings
+from cluster.schema import NodeState, Stage
+from dashboards import variables as var
+from ingest import points
+from ingest.records import Reason
+from ingest.store import Store
+
+Json = dict[str, Any]
+
+# Grafana's intervalv2 rounding, as far as it matters here: seconds.
+_NICE = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_PIXELS = 1000
+_DURATION = re.compile(r"(\d+)([smhd])")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::(\w+))?\}")
+
+
+def seconds(text: str) -> int:
+    """Return Grafana's `15m` in seconds."""
+    match = _DURATION.fullmatch(text)
+    assert match, text
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One query of one panel with its range, ready for the store."""
+
+    board: str
+    panel: str
+    ref: str
+    query: str
+    kind: str
+    raw: str = field(repr=False)
+
+
+def expand(raw: str, *, start: int, end: int, minimum: str, variables: Mapping[str, str]) -> str:
+    """Return a query as Grafana sends it: variables, time filter and interval filled in (times in epoch seconds)."""
+
+    def value(match: re.Match[str]) -> str:
+        return variables[match[1]]
+
+    text = _VARIABLE.sub(value, raw)
+    wanted = max((end - start) / _PIXELS, seconds(minimum) if minimum else 1)
+    interval = next(nice for nice in _NICE if nice >= wanted)
+    text = text.replace("$timeFilter", f"time >= {start}000ms and time <= {end}000ms")
+    text = text.replace("$__interval_ms", str(interval * 1000)).replace("$__interval", f"{interval}s")
+    assert "$" not in re.sub(r"/\^.*?\$/", "", text), f"left over: {text}"
+    return text
+
+
+def asked(board: Json, now: int, variables: Mapping[str, str]) -> Iterator[Asked]:
+    """Yield every query of a board, over its default range."""
+    since = board["time"]["from"].removeprefix("now-")
+    for panel in board["panels"]:
+        length = seconds(panel.get("timeFrom") or since)
+        for target in panel.get("targets", []):
+            text = expand(
+                target["query"],
+                start=now - length,
+                end=now,
+                minimum=panel.get("interval", ""),
+                variables=variables,
+            )
+            yield Asked(board["uid"], panel["title"], target["refId"], text, panel["type"], target["query"])
+
+
+def defaults(board: Json, *, everything: bool = True) -> dict[str, str]:
+    """Return values of a board's variables: all of each, or some, as Grafana's `regex` format writes them."""
+    some = {
+        var.SOURCE: "(training|model_storage|users)", var.DESTINATION: f"(training|storage|{EXTERNAL})",
+        var.PLANE: "compute", var.SERVICE: "https", var.NODE: r"gpu-0[1-5]", var.JOB: "run-7",
+    }  # fmt: skip
+    values = {}
+    for variable in board["templating"]["list"]:
+        name = variable["name"]
+        if variable.get("includeAll"):
+            values[name] = variable["allValue"] if everything else some[name]
+        else:
+            values[name] = variable["current"]["value"]
+    return values
+
+
+# -- points ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Filled:
+    """A store with points up to `now` (epoch seconds)."""
+
+    store: Store
+    cluster: Cluster
+    now: int
+
+
+def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]]:
+    """Return plausible tag combinations of every measurement, so that every panel finds something."""
+    nodes = [node.name for node in cluster.nodes if node.group == "training"][:5]
+    pairs = [
+        ("training", "training"), ("training", "storage"), ("storage", "training"), ("model_storage", "inference"),
+        ("users", "storage"), ("model_storage", EXTERNAL), ("management", "training"),
+    ]  # fmt: skip
+    talk = {schema.PROTO: "tcp", schema.SERVICE: "https"}
+    compute = {schema.PLANE: "compute"}
+    training = {schema.GROUP: "training", schema.PEER_GROUP: "training"} | compute
+    job = {schema.JOB: "run-7", schema.JOB_CLASS: "llama"}
+    model_store = {schema.SRC: "model-store-1", schema.SRC_GROUP: "model_storage", schema.SHARD: "0"} | talk
+    outside = [("203.0.113.9", EXTERNAL), ("198.51.100.7", "approved_external")]
+    sent = [
+        {schema.DST: dst, schema.DST_GROUP: group, schema.OFF_HOURS: off, schema.INITIATOR: schema.BY_SOURCE}
+        | model_store
+        for dst, group in outside
+        for off in (schema.YES, schema.NO)
+    ]
+    counted = [(Stage.READ, reason.value) for reason in Reason] + [(Stage.WRITE, "points")]
+    return {
+        schema.TRAFFIC: [
+            {schema.SRC_GROUP: a, schema.DST_GROUP: b, schema.SHARD: shard} | talk | compute
+            for a, b in pairs
+            for shard in "01"
+        ],
+        schema.NODE_TRAFFIC: [{schema.NODE: node, schema.SHARD: shard} | training for node in nodes for shard in "01"],
+        schema.PAIR: [{schema.SRC: a, schema.DST: b} | compute for a in nodes for b in nodes if a != b],
+        schema.EGRESS: sent,
+        schema.CONTACT: sent,
+        schema.VIOLATION: [
+            {schema.SRC_GROUP: "users", schema.DST_GROUP: "storage", schema.SRC: "10.70.0.9", schema.DST: "nas-1"}
+            | talk
+        ],
+        schema.UNKNOWN_NODE: [{schema.GROUP: "training", schema.ADDRESS: "10.20.0.99", schema.SHARD: "0"}],
+        schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name, schema.SHARD: "0"} for one in cluster.exporters],
+        schema.PIPELINE: [
+            {schema.STAGE: stage.value, schema.REASON: reason, schema.SHARD: shard}
+            for stage, reason in counted
+            for shard in "01"
+        ],
+        schema.JOB_STATUS: [job],
+        schema.BASELINE: [{schema.NODE: node, schema.GROUP: "training"} | job for node in nodes],
+    }
+
+
+def _field_value(measurement: schema.Measurement, one: schema.Field, row: int, window: int) -> float | str:
+    """Return a value of a field for the row'th series at a window."""
+    special: dict[str, float | str] = {
+        schema.STATE.name: row % (NodeState.BLIND + 1),
+        schema.AGE.name: 4.0,
+        schema.TOTAL.name: float(window % 1_000_000 * (row + 1)),
+        schema.JOB_EVENT.name: "start",
+    }
+    if one.name in special:
+        return special[one.name]
+    if one.unit in ("epoch seconds", "0 or 1"):
+        return float(window) if one.unit == "epoch seconds" else 1
+    if measurement is schema.TRAFFIC and one is schema.BYTES:
+        return 900_000_000
+    return (row + 1) * 1000 if one.kind is schema.Kind.INT else (row + 1) / 10
+
+
+def fill(cluster: Cluster, url: str, database: str) -> Filled:
+    """Write points of every measurement into every retention that has it, up to now."""
+    store = Store(StoreSettings(url=url, database=database))
+    store.ensure(cluster.retentions())
+    now = int(time.time())
+    for retention in cluster.retentions():
+        step = {schema.RAW: 10, schema.MINUTE: 60, schema.HOUR: 3600}[retention.name]
+        length = {schema.RAW: 1800, schema.MINUTE: 3600, schema.HOUR: 86400}[retention.name]
+        windows = [window // step * step for window in range(now - length, now, step)]
+        for measurement in schema.MEASUREMENTS:
+            if retention.name == schema.RAW or measurement.rollup:
+                store.write(points.encode(measurement, _frame(cluster, measurement, windows)), retention.name)
+    return Filled(store, cluster, now)
+
+
+def _frame(cluster: Cluster, measurement: schema.Measurement, windows: list[int]) -> pl.DataFrame:
+    rows = [
+        {points.WINDOW: window}
+        | {name: value for name, value in tags.items() if name in measurement.tags}
+        | {one.name: _field_value(measurement, one, position, window) for one in measurement.fields}
+        for position, tags in enumerate(_tag_rows(cluster)[measurement])
+        for window in windows
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def load(text: str) -> Json:
+    """Return a board's JSON."""
+    board: Json = json.loads(text)
+    return board

@@ -1,0 +1,198 @@
+"""Every query of every panel runs on real InfluxDBs, over points of every measurement, and says what it should."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from board_store import Asked, Filled, asked, defaults, expand, fill, load
+
+from cluster import schema
+from cluster.load import load_cluster
+from cluster.model import EXTERNAL, Cluster
+from cluster.schema import NodeState
+from dashboards import noc_wall, questions
+from dashboards import variables as var
+from dashboards.explore import page as explore_page
+from dashboards.matrix import column_query
+from dashboards.provision import boards
+from dashboards.queries import Fill, Query, Select, bit_rate
+from dashboards.spread import FASTEST, MEDIAN, SLOWEST, node_spread
+from ingest.local_influxdb import LocalInfluxDB
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
+BOARDS = {name: load(text) for name, text in boards(CLUSTER).items()}
+
+
+@pytest.fixture(scope="module", params=["influxdb_v1", "influxdb_v2"])
+def filled(request: pytest.FixtureRequest) -> Iterator[Filled]:
+    server: LocalInfluxDB = request.getfixturevalue(request.param)
+    filled = fill(CLUSTER, server.url, f"boards_{request.param}")
+    yield filled
+    filled.store.close()
+
+
+def _numbers(filled: Filled, query: str) -> int:
+    """Run a query and count the values in it that are there."""
+    return sum(
+        value is not None
+        for series in filled.store.query(query)
+        for row in series.values
+        for column, value in zip(series.columns, row, strict=True)
+        if column != "time"
+    )
+
+
+@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize("everything", [True, False], ids=["all", "some"])
+def test_every_panel_finds_data(filled: Filled, name: str, everything: bool) -> None:  # noqa: FBT001
+    board = BOARDS[name]
+    queries = list(asked(board, filled.now, defaults(board, everything=everything)))
+    assert queries
+    silent = [one for one in queries if not _numbers(filled, one.query)]
+    # The matrix asks one column a group; groups that got nothing from anybody have an empty one.
+    silent = [one for one in silent if not _is_matrix(one)]
+    assert not silent, "\n".join(f"{one.panel} {one.ref}: {one.query}" for one in silent)
+
+
+def _is_matrix(one: Asked) -> bool:
+    return one.panel.startswith("Who talks to whom")
+
+
+@pytest.mark.parametrize("by", [option["value"] for option in explore_page(CLUSTER).variables[0].options])
+@pytest.mark.parametrize("order", [var.LARGEST, var.SMALLEST])
+def test_explore_answers_each_choice(filled: Filled, by: str, order: str) -> None:
+    board = BOARDS["explore"]
+    values = defaults(board) | {var.GROUP_BY: by, var.ORDER: order, var.LIMIT: "10"}
+    assert all(_numbers(filled, one.query) for one in asked(board, filled.now, values))
+
+
+def test_variables_find_their_values(filled: Filled) -> None:
+    for board in BOARDS.values():
+        for variable in board["templating"]["list"]:
+            if variable["type"] == "query":
+                assert filled.store.query(variable["query"]), variable["query"]
+
+
+def test_annotations_run(filled: Filled) -> None:
+    query = BOARDS["training"]["annotations"]["list"][1]["query"]
+    text = expand(query, start=filled.now - 900, end=filled.now, minimum="", variables={})
+    assert filled.store.query(text)[0].values[0][1] == "start"
+
+
+# -- what the numbers mean -------------------------------------------------------------------------------
+
+
+def _run(filled: Filled, query: Query, since: int = 900) -> list[Any]:
+    minimum = f"{query.interval}s" if query.interval else ""
+    text = expand(query.influxql, start=filled.now - since, end=filled.now, minimum=minimum, variables={})
+    return filled.store.query(text)
+
+
+def test_a_rate_is_bits_a_second_whatever_the_bin(filled: Filled) -> None:
+    """900 MB a window of 10 s from each of two bridges are 1.44 Gbit/s, in bins of 20 s and of 60 s alike."""
+    select = (
+        Select(schema.TRAFFIC, schema.RAW)
+        .where(questions.is_in(schema.SRC_GROUP, ["training"]), questions.is_in(schema.DST_GROUP, ["storage"]))
+        .take(bit_rate(schema.BYTES))
+    )
+    query = select.over_time(CLUSTER)
+    for interval in (20, 60):
+        series = _run(filled, replace(query, interval=interval))
+        # The first and the last bin stick out of the range.
+        inner = [value for _, value in series[0].values][1:-2]
+        assert inner
+        assert set(inner) == {2 * 900_000_000 * 8 / 10}
+
+
+def test_windows_that_still_fill_are_left_out(filled: Filled) -> None:
+    select = Select(schema.TRAFFIC, schema.RAW).take(bit_rate(schema.BYTES))
+    settled = replace(select.over_time(CLUSTER, fill=Fill.NONE), interval=10)
+    unsettled = replace(select.over_time(CLUSTER, fill=Fill.NONE, settled=False), interval=10)
+    assert _run(filled, settled)[0].values[-1][0] < _run(filled, unsettled)[0].values[-1][0]
+
+
+def test_the_straggler_comes_first(filled: Filled) -> None:
+    """Node n sends n thousand bytes a window: smallest first is the first node, and its bytes are positive."""
+    board = BOARDS["explore"]
+    values = defaults(board) | {var.ORDER: var.SMALLEST, var.LIMIT: "2", var.SOURCE: "training", var.PLANE: "compute"}
+    query = next(one.query for one in asked(board, filled.now, values) if one.panel == "Nodes by bytes sent")
+    series = filled.store.query(query)[0]
+    rows = [dict(zip(series.columns, row, strict=True)) for row in series.values]
+    rows.sort(key=lambda row: -row["rank"])
+    assert [row[schema.NODE] for row in rows] == ["gpu-01", "gpu-02"]
+    assert rows[0]["sent"] == -rows[0]["rank"] > 0
+
+
+def test_the_matrix_tells_allowed_unused_and_violating(filled: Filled) -> None:
+    def cells(dst: str) -> dict[str, float]:
+        return {
+            series.tags[schema.SRC_GROUP]: series.values[0][1]
+            for series in _run(filled, column_query(CLUSTER, dst, schema.MINUTE))
+            if series.values[0][1] is not None
+        }
+
+    storage = cells("storage")
+    assert storage["training"] > 0, "allowed and used"
+    assert storage["users"] < 0, "not allowed, and used"
+    assert storage["management"] == 0, "allowed, and silent"
+    assert "model_storage" not in storage, "not allowed, and silent"
+    assert cells(EXTERNAL)["model_storage"] < 0
+
+
+def test_nodes_are_counted_by_state_and_zero_is_said(filled: Filled) -> None:
+    """Five nodes, one in each state; a state that no node has is 0, not missing, while a job runs."""
+    counts = noc_wall._nodes_in(NodeState.LOW)
+    assert _run(filled, counts, since=120)[0].values[0][1] == 1
+    nobody = replace(counts, influxql=counts.influxql.replace(f'"state" = {NodeState.LOW}', '"state" = 9'))
+    assert nobody != counts
+    assert _run(filled, nobody, since=120)[0].values[0][1] == 0
+
+
+def test_the_spread_covers_the_nodes(filled: Filled) -> None:
+    series = _run(filled, node_spread(CLUSTER, Select(schema.NODE_TRAFFIC, schema.RAW)))[0]
+    # Two shards of each node are rows 2n and 2n+1: node n sends (4n + 3) thousand bytes in 10 s.
+    row = dict(zip(series.columns, series.values[3], strict=True))
+    assert [row[name] for name in (SLOWEST, MEDIAN, FASTEST)] == [3000 * 0.8, 11000 * 0.8, 19000 * 0.8]
+
+
+def test_counters_add_up_over_bridges(filled: Filled) -> None:
+    """Each counter grows by (row + 1) a second; points every 10 s within 900 s lie 880 or 890 s apart."""
+    series = _run(filled, questions.counter_growth(questions.is_in(schema.STAGE, ["write"])).per_series())[0]
+    rows = 2 * len(questions.Reason)
+    factor = (rows + 1) + (rows + 2)
+    assert series.values[0][1] in {880 * factor, 890 * factor}
+
+
+def test_the_stall_tile_prices_low_and_down_nodes(filled: Filled) -> None:
+    """Two of five nodes are low or down in each 10 s window: 8 GPUs at 30 USD an hour each."""
+    dollars = _run(filled, noc_wall._stall_cost(CLUSTER), since=600)[0].values[0][1]
+    assert dollars == pytest.approx(2 * 8 * 30 * 600 / 3600, rel=0.03)
+
+
+def test_the_last_large_write_is_a_recent_minute(filled: Filled) -> None:
+    moment = _run(filled, noc_wall._last_large_write(CLUSTER), since=3600)[0].values[0][0] / 1000
+    assert filled.now - 180 < moment <= filled.now
+
+
+def test_no_large_write_no_moment(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noc_wall, "CHECKPOINT_MINUTE_BYTES", 10**15)
+    assert _run(filled, noc_wall._last_large_write(CLUSTER), since=3600) == []
+
+
+def test_bytes_to_unknown_leave_out_the_approved(filled: Filled) -> None:
+    """Rows 0 and 1 go to unknown addresses with 1000 and 2000 bytes a window, rows 2 and 3 to an approved one."""
+    volume = _run(filled, questions.sent_to_unknown(CLUSTER, schema.RAW).per_series())[0].values[0][1]
+    assert volume % 3000 == 0
+    assert 88 <= volume / 3000 <= 91
+
+
+def test_a_cluster_without_roles_asks_nothing_wrong(filled: Filled) -> None:
+    """A cluster of custom groups only still gets boards whose queries all run."""
+    bare = Cluster("bare", groups=(replace(CLUSTER.group("users"), id="a"),))
+    for text in boards(bare).values():
+        board = load(text)
+        for one in asked(board, filled.now, defaults(board)):
+            filled.store.query(one.query)

@@ -1,0 +1,327 @@
+"""Boards as Grafana will read them: places, ids, units, descriptions, links, names, and the wall's one screen."""
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from board_store import load
+
+from cluster import schema
+from cluster.load import load_cluster
+from cluster.model import (
+    ANY,
+    Cluster,
+    DeclaredTransport,
+    GroupPair,
+    Secret,
+    StoreApi,
+    StoreSettings,
+    Transport,
+)
+from dashboards import palette, transport
+from dashboards.panels import Limit
+from dashboards.provision import artefacts, board_file, boards, kiosk_uids
+from dashboards.registry import BOARDS as REGISTERED
+from dashboards.registry import HOME, panel_ref
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
+BOARDS = {name: load(text) for name, text in boards(CLUSTER).items()}
+PANELS = [(name, panel) for name, board in BOARDS.items() for panel in board["panels"]]
+IDS = [f"{name}-{panel['title']}" for name, panel in PANELS]
+GRID_ROWS = 26
+
+# Grafana's own words in queries, then ours from the schema; anything else in double quotes is a name made up.
+MADE_UP = {"rate", "rank", "sent", "received", "nodes", "alive", "usd", "contacts", "growth", "suppressed", "bytes"}
+MADE_UP |= {"fastest", "median", "slowest", *schema.NODE_STATE_WORDS.values(), "${by:raw}"}
+
+
+def _urls(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["url"]] if isinstance(value.get("url"), str) and value["url"] else []
+        return own + [url for item in value.values() for url in _urls(item)]
+    if isinstance(value, list):
+        return [url for item in value for url in _urls(item)]
+    return []
+
+
+def test_every_board_is_there_under_its_own_uid() -> None:
+    uids = [board["uid"] for board in BOARDS.values()]
+    assert uids == [board.uid for board in REGISTERED.values()]
+    assert len(set(uids)) == len(uids)
+    assert all(re.fullmatch(r"[a-z0-9-]{1,40}", uid) for uid in uids)
+    assert {"noc_wall", "explore", "egress", "group_matrix", "pipeline", "training"} == set(BOARDS)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_panels_stand_beside_each_other(name: str) -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in BOARDS[name]["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert (x, y) not in taken, f"{panel['title']} over {taken.get((x, y))}"
+                taken[x, y] = panel["title"]
+
+
+def test_the_wall_is_one_screen_and_full() -> None:
+    """26 rows of 38 pixels fit under 1080 pixels in kiosk mode, and no place is left empty."""
+    places = [panel["gridPos"] for panel in BOARDS[HOME]["panels"]]
+    height = max(place["y"] + place["h"] for place in places)
+    assert height <= GRID_ROWS
+    assert sum(place["w"] * place["h"] for place in places) == 24 * height
+    assert BOARDS[HOME]["refresh"] == "10s"
+    assert all(board["refresh"] == "30s" for name, board in BOARDS.items() if name != HOME)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_panel_ids_are_those_that_alerts_link_to(name: str) -> None:
+    ids = {panel["id"] for panel in BOARDS[name]["panels"]}
+    assert ids == set(range(1, len(REGISTERED[name].panels) + 1))
+
+
+@pytest.mark.parametrize(
+    ("board", "panel", "title"),
+    [
+        ("egress", "unknown_volume", "Bytes to unknown destinations, 15m"),
+        ("training", "observed_expected", "Share of the cohort's median: observed, expected, limit"),
+        ("pipeline", "exporter_age", "Age of each exporter's newest record"),
+    ],
+)
+def test_a_reference_leads_to_its_panel(board: str, panel: str, title: str) -> None:
+    reference = panel_ref(board, panel)
+    found = next(one for one in BOARDS.values() if one["uid"] == reference.dashboard_uid)
+    assert next(one["title"] for one in found["panels"] if one["id"] == reference.panel_id) == title
+
+
+def test_an_unknown_panel_is_an_error() -> None:
+    with pytest.raises(KeyError, match="no panel 'nothing'"):
+        panel_ref("egress", "nothing")
+
+
+@pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
+def test_every_panel_explains_itself(name: str, panel: dict[str, Any]) -> None:
+    """Title, what it shows, what it cannot, where to look next; a unit wherever there are numbers; a way on."""
+    sentences = re.findall(r"[^.!?]+[.!?](?:\s|$)", panel["description"])
+    assert 3 <= len(sentences) <= 6, panel["description"]
+    assert panel["links"], "leads nowhere"
+    if panel["type"] not in {"text", "alertlist"}:
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert panel["datasource"] == {"type": "influxdb", "uid": CLUSTER.grafana.datasource_uid}
+        assert panel["targets"]
+    assert name
+
+
+@pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
+def test_links_lead_to_boards_with_the_range_and_known_variables(name: str, panel: dict[str, Any]) -> None:
+    by_uid = {board["uid"]: board for board in BOARDS.values()}
+    own = {variable["name"] for variable in BOARDS[name]["templating"]["list"]}
+    for url in _urls(panel):
+        if url == "/alerting/list":
+            continue
+        match = re.fullmatch(r"/d/([a-z0-9-]+)\?\$\{__url_time_range\}(.*)", url)
+        assert match, url
+        target = by_uid[match[1]]
+        variables = {variable["name"] for variable in target["templating"]["list"]}
+        for given in re.findall(r"&var-(\w+)=", match[2]):
+            assert given in variables, f"{url}: {target['title']} has no variable {given}"
+        for kept in re.findall(r"&\$\{(\w+):queryparam\}", match[2]):
+            assert kept in variables & own, f"{url}: {kept} is not a variable of both boards"
+
+
+@pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
+def test_queries_name_a_retention_and_the_schema_only(name: str, panel: dict[str, Any]) -> None:
+    measurements = {one.name for one in schema.MEASUREMENTS}
+    known = {tag for one in schema.MEASUREMENTS for tag in one.tags} | set(palette.group_titles(CLUSTER))
+    known |= {one.name for measurement in schema.MEASUREMENTS for one in measurement.fields} | MADE_UP
+    for target in panel["targets"]:
+        sources = re.findall(r'FROM (?:\(|"(\w+)"\."(\w+)")', target["query"])
+        assert any(retention for retention, _ in sources)
+        for retention, measurement in sources:
+            assert not retention or (retention in {"raw", "1m", "1h"} and measurement in measurements)
+        rest = re.sub(r'FROM "\w+"\."\w+"', "", target["query"])
+        unknown = set(re.findall(r'"([^"]+)"', rest)) - known
+        assert not unknown, f"{name}: {unknown} in {target['query']}"
+        assert "$timeFilter" in target["query"]
+
+
+@pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
+def test_rates_are_binned_by_whole_windows(name: str, panel: dict[str, Any]) -> None:
+    """A bin shorter than a window, or of one and a half windows, would make a rate jump."""
+    for target in panel["targets"]:
+        if "$__interval_ms" in target["query"]:
+            smallest = {"raw": "20s", "1m": "60s", "1h": "3600s"}[re.findall(r'"(raw|1m|1h)"\."', target["query"])[0]]
+            assert panel["interval"] == smallest, name
+
+
+def test_shards_are_always_summed_up() -> None:
+    """No answer shows a bridge's partial totals as if they were something of their own."""
+    for _, panel in PANELS:
+        for target in panel["targets"]:
+            outer = target["query"].rsplit(")", 1)[-1] if "FROM (" in target["query"] else target["query"]
+            assert f'"{schema.SHARD}"' not in outer
+
+
+def test_training_panels_say_what_is_not_seen() -> None:
+    """A pair declared RoCE is named on the panels of training nodes; otherwise they say what never shows."""
+    training = CLUSTER.groups_with(CLUSTER.groups[0].role)[0].id
+    rdma = replace(CLUSTER, transport=(DeclaredTransport(GroupPair(training, training), Transport.ROCE),))
+    for cluster, word in ((CLUSTER, "NVLink"), (rdma, "RoCE")):
+        wall = load(boards(cluster)["noc_wall"])
+        described = {panel["title"]: panel["description"] for panel in wall["panels"]}
+        for title in ("Training nodes", "Nodes now, worst first", "Nodes of the running jobs", "Traffic by group pair"):
+            assert word in described[title]
+    note = load(boards(rdma)["training"])["panels"][1]
+    assert "Declared invisible" in note["options"]["content"]
+    assert "GPU Training Nodes ↔ GPU Training Nodes: RoCE" in note["options"]["content"]
+
+
+def test_a_wildcard_transport_names_every_pair() -> None:
+    infiniband = replace(CLUSTER, transport=(DeclaredTransport(GroupPair(ANY, ANY), Transport.INFINIBAND),))
+    groups = len(CLUSTER.groups)
+    assert len(transport.hidden_pairs(infiniband)) == groups * (groups + 1) // 2
+    assert "more pairs" in transport.note(infiniband)
+
+
+def test_red_stands_only_at_the_limits_of_alerts() -> None:
+    """Orange says look, red says act: so red is a threshold of cluster.yaml, a node that is down, or blindness."""
+    limits = CLUSTER.thresholds
+    allowed = {
+        limits.exfil_volume, limits.exfil_volume * 8 / limits.exfil_window, limits.off_hours_bytes,
+        limits.off_hours_bytes * 8 / limits.off_hours_window, limits.exporter_silent, 1, None,
+    }  # fmt: skip
+
+    def reds(value: Any) -> list[Any]:
+        if isinstance(value, dict):
+            own = [value["value"]] if value.get("color") == palette.ACT and "value" in value else []
+            return own + [red for item in value.values() for red in reds(item)]
+        return [red for item in value for red in reds(item)] if isinstance(value, list) else []
+
+    for _, panel in PANELS:
+        assert set(reds(panel["fieldConfig"])) <= allowed, panel["title"]
+
+
+def test_each_group_has_one_colour_on_every_board() -> None:
+    colours = palette.group_colours(CLUSTER)
+    assert len(set(colours.values())) == len(colours), "told apart"
+    assert not set(colours.values()) & {palette.LOOK, palette.ACT}, "states have their own colours"
+    for _, panel in PANELS:
+        for override in panel.get("fieldConfig", {}).get("overrides", []):
+            properties = {one["id"]: one["value"] for one in override["properties"]}
+            name = override["matcher"]["options"]
+            if name in colours and "color" in properties:
+                assert properties["color"]["fixedColor"] == colours[name]
+                assert properties["displayName"] == CLUSTER.title(name)
+
+
+def test_many_groups_of_one_role_keep_different_colours() -> None:
+    groups = tuple(replace(CLUSTER.groups[0], id=f"g{number}", title=f"G {number}") for number in range(6))
+    colours = palette.group_colours(Cluster("c", groups))
+    assert len(set(colours.values())) == 8
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (Limit(), [(None, palette.QUIET)]),
+        (Limit(act=10), [(None, palette.QUIET), (10, palette.ACT)]),
+        (Limit(act=10, look=5), [(None, palette.QUIET), (5, palette.LOOK), (10, palette.ACT)]),
+        (Limit(act=6, below=True), [(None, palette.ACT), (6, palette.QUIET)]),
+        (Limit(act=2, look=6, below=True), [(None, palette.ACT), (2, palette.LOOK), (6, palette.QUIET)]),
+    ],
+)
+def test_limits_become_rising_steps(limit: Limit, expected: list[tuple[float | None, str]]) -> None:
+    assert [(step["value"], step["color"]) for step in limit.steps()] == expected
+    numbers = [step["value"] for step in limit.steps()[1:]]
+    assert all(low < high for low, high in pairwise(numbers))
+
+
+def test_thresholds_follow_cluster_yaml() -> None:
+    stricter = replace(CLUSTER, thresholds=replace(CLUSTER.thresholds, exfil_volume=123_000_000))
+    tile = next(panel for panel in load(boards(stricter)["egress"])["panels"] if panel["id"] == 1)
+    steps = tile["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert steps[-1] == {"value": 123_000_000, "color": palette.ACT}
+
+
+def test_the_matrix_has_a_column_for_every_group() -> None:
+    matrix = next(panel for panel in BOARDS["group_matrix"]["panels"] if panel["id"] == 1)
+    titles = [
+        one["value"]
+        for override in matrix["fieldConfig"]["overrides"]
+        for one in override["properties"]
+        if one["id"] == "displayName"
+    ]
+    assert titles[1:] == [*(group.title for group in CLUSTER.groups), CLUSTER.title("external")]
+    assert len(matrix["targets"]) == len(CLUSTER.groups) + 1
+    assert len({target["refId"] for target in matrix["targets"]}) == len(matrix["targets"])
+
+
+def test_the_straggler_query_is_two_clicks_from_the_wall() -> None:
+    cohort = next(panel for panel in BOARDS[HOME]["panels"] if panel["title"] == "Nodes of the running jobs")
+    urls = [link["url"] for link in cohort["links"]]
+    assert any("var-src=training&var-dst=training&var-plane=compute&var-order=-1" in url for url in urls)
+
+
+def test_options_of_choices_are_what_grafana_parses() -> None:
+    """Grafana splits `title : value, title : value` itself, and a title may hold a comma."""
+    comma = replace(CLUSTER, groups=(replace(CLUSTER.groups[0], title="GPUs, new"), *CLUSTER.groups[1:]))
+    variable = load(boards(comma)["egress"])["templating"]["list"][0]
+    assert variable["query"].startswith(r"GPUs\, new : training, ")
+    assert variable["options"][1] == {"selected": False, "text": "GPUs, new", "value": "training"}
+
+
+# -- files beside the boards -----------------------------------------------------------------------------
+
+
+def test_the_provider_and_home_name_files_that_are_there() -> None:
+    files = artefacts(CLUSTER, installed="/srv/grafana")
+    provider = yaml.safe_load(files["grafana/dashboards/clusterflow.yaml"])["providers"][0]
+    assert provider["options"]["path"] == "/srv/grafana/dashboards"
+    assert f"grafana/dashboards/{board_file(HOME)}" in files
+    assert (
+        f"default_home_dashboard_path = /srv/grafana/dashboards/{board_file(HOME)}\n"
+        in files["grafana/clusterflow.ini"]
+    )
+
+
+def test_the_data_source_speaks_influxql_without_secrets_in_the_file() -> None:
+    source = yaml.safe_load(artefacts(CLUSTER)["grafana/datasources/clusterflow.yaml"])["datasources"][0]
+    assert source["type"] == "influxdb"
+    assert source["jsonData"]["version"] == "InfluxQL"
+    assert source["jsonData"]["dbName"] == CLUSTER.store.database
+    assert source["jsonData"]["httpMode"] == "POST"
+    assert "secureJsonData" not in source
+
+
+@pytest.mark.parametrize(
+    ("store", "expected"),
+    [
+        (StoreSettings(token=Secret(env="TOKEN")), {"httpHeaderValue1": "Token $__env{TOKEN}"}),
+        (
+            StoreSettings(token=Secret(file="/run/secrets/token"), api=StoreApi.V2),
+            {"httpHeaderValue1": "Token $__file{/run/secrets/token}"},
+        ),
+        (StoreSettings(username="reader", password=Secret(env="PASSWORD")), {"password": "$__env{PASSWORD}"}),
+    ],
+)
+def test_secrets_are_read_by_grafana_itself(store: StoreSettings, expected: dict[str, str]) -> None:
+    text = artefacts(replace(CLUSTER, store=store))["grafana/datasources/clusterflow.yaml"]
+    assert yaml.safe_load(text)["datasources"][0]["secureJsonData"] == expected
+
+
+def test_the_kiosk_plays_boards_that_exist_and_starts_with_the_wall() -> None:
+    uids = kiosk_uids()
+    assert uids[0] == BOARDS[HOME]["uid"]
+    assert set(uids) <= {board["uid"] for board in BOARDS.values()}
+
+
+def test_the_committed_files_are_these() -> None:
+    """`clusterflow build` was run after the last change."""
+    for path, text in artefacts(CLUSTER).items():
+        committed = REPOSITORY / "provisioning" / path
+        assert committed.read_text(encoding="utf-8") == text, f"{path}: run clusterflow build"

@@ -1,0 +1,191 @@
+"""With a real Grafana (GRAFANA_HOME): it loads all that is provisioned, and its data source answers each panel."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from board_store import Filled, defaults, fill, load, seconds
+
+from cluster.load import load_cluster
+from dashboards.board import TAG
+from dashboards.build import write
+from dashboards.playlist import Grafana
+from dashboards.provision import FOLDER, artefacts, board_file, boards, kiosk_uids
+from dashboards.registry import BOARDS, HOME
+from ingest.local_influxdb import LocalInfluxDB, free_port
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GRAFANA_HOME = os.environ.get("GRAFANA_HOME", "")
+pytestmark = pytest.mark.skipif(not GRAFANA_HOME, reason="set GRAFANA_HOME to the folder of a Grafana 12")
+
+CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
+PASSWORD = "live-test"
+
+
+@dataclass
+class Live:
+    url: str
+    log: Path
+    filled: Filled
+
+    def get(self, path: str) -> Any:
+        response = requests.get(self.url + path, auth=("admin", PASSWORD), timeout=20)
+        response.raise_for_status()
+        return response.json()
+
+    def post(self, path: str, body: object) -> Any:
+        response = requests.post(self.url + path, json=body, auth=("admin", PASSWORD), timeout=60)
+        assert response.ok, response.text[:500]
+        return response.json()
+
+
+@pytest.fixture(scope="module")
+def live(influxdb_v1: LocalInfluxDB, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    folder = tmp_path_factory.mktemp("grafana")
+    filled = fill(CLUSTER, influxdb_v1.url, "grafana_live")
+    store = replace(CLUSTER.store, url=influxdb_v1.url, database="grafana_live")
+    provisioned = folder / "grafana"
+    write(artefacts(replace(CLUSTER, store=store), str(provisioned)), folder)
+    port = free_port()
+    settings = {
+        "GF_SERVER_HTTP_ADDR": "127.0.0.1",
+        "GF_SERVER_HTTP_PORT": str(port),
+        "GF_PATHS_DATA": str(folder / "data"),
+        "GF_PATHS_LOGS": str(folder / "logs"),
+        "GF_PATHS_PLUGINS": str(folder / "plugins"),
+        "GF_PATHS_PROVISIONING": str(provisioned),
+        "GF_SECURITY_ADMIN_PASSWORD": PASSWORD,
+        "GF_ANALYTICS_REPORTING_ENABLED": "false",
+        "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+        "GF_PLUGINS_PREINSTALL_DISABLED": "true",
+        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": str(provisioned / "dashboards" / board_file(HOME)),
+    }
+    log = folder / "grafana.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(Path(GRAFANA_HOME) / "bin" / "grafana"), "server", "--homepath", GRAFANA_HOME],
+            env=os.environ | settings, stdout=output, stderr=output,
+        )  # fmt: skip
+    try:
+        _wait(f"http://127.0.0.1:{port}/api/health", process, log)
+        found = Live(f"http://127.0.0.1:{port}", log, filled)
+        deadline = time.monotonic() + 60
+        while len(found.get(f"/api/search?tag={TAG}")) < len(BOARDS) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if requests.get(url, timeout=2).ok:
+                return
+        except requests.RequestException:
+            pass
+        time.sleep(0.5)
+    pytest.fail(f"Grafana did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def test_every_board_is_loaded_into_its_folder(live: Live) -> None:
+    found = {entry["uid"]: entry for entry in live.get(f"/api/search?tag={TAG}")}
+    assert set(found) == {board.uid for board in BOARDS.values()}
+    assert {entry["folderUid"] for entry in found.values()} == {FOLDER}
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_boards_read_back_as_written(live: Live, name: str) -> None:
+    """Grafana keeps every panel with its id, type, options and queries: nothing was dropped as unknown."""
+    stored = live.get(f"/api/dashboards/uid/{BOARDS[name].uid}")["dashboard"]
+    written = load(boards(CLUSTER)[name])
+    assert [panel["id"] for panel in stored["panels"]] == [panel["id"] for panel in written["panels"]]
+    for ours, theirs in zip(written["panels"], stored["panels"], strict=True):
+        assert theirs["type"] == ours["type"]
+        assert theirs["gridPos"] == ours["gridPos"]
+        assert [target["query"] for target in theirs.get("targets", [])] == [
+            target["query"] for target in ours["targets"]
+        ]
+        assert set(ours["options"]) <= set(theirs["options"])
+
+
+def test_the_wall_is_the_home(live: Live) -> None:
+    assert live.get("/api/dashboards/home")["dashboard"]["title"] == BOARDS[HOME].title
+
+
+def test_the_data_source_is_well(live: Live) -> None:
+    uid = CLUSTER.grafana.datasource_uid
+    assert live.get(f"/api/datasources/uid/{uid}/health")["status"] == "OK"
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_grafana_answers_every_query(live: Live, name: str) -> None:
+    """Variables are filled in as the browser would; time filter, interval and aliases are left to Grafana."""
+    board = load(boards(CLUSTER)[name])
+    values = defaults(board)
+    for panel in board["panels"]:
+        length = seconds(panel.get("timeFrom") or board["time"]["from"].removeprefix("now-"))
+        minimum = seconds(panel["interval"]) if panel.get("interval") else 1
+        if not panel["targets"]:
+            continue
+        queries = [
+            target
+            | {
+                "query": _fill_in(target["query"], values),
+                "alias": _fill_in(target["alias"], values),
+                "intervalMs": 1000 * max(minimum, length // 1000),
+                "maxDataPoints": 1000,
+            }
+            for target in panel["targets"]
+        ]
+        now = live.filled.now
+        body = {"queries": queries, "from": str((now - length) * 1000), "to": str(now * 1000)}
+        results = live.post("/api/ds/query", body)["results"]
+        errors = {ref: result["error"] for ref, result in results.items() if result.get("error")}
+        assert not errors, f"{panel['title']}: {errors}"
+        assert any(result.get("frames") for result in results.values()), panel["title"]
+
+
+def _fill_in(text: str, values: dict[str, str]) -> str:
+    for name, value in values.items():
+        for form in (":regex", ":raw"):
+            text = text.replace(f"${{{name}{form}}}", value)
+    return text
+
+
+def test_the_tables_have_the_columns_that_boards_dress(live: Live) -> None:
+    """Tags and fields come under their own names, time as `Time`: overrides and transformations rely on it."""
+    board = load(boards(CLUSTER)["training"])
+    panel = next(panel for panel in board["panels"] if panel["title"].startswith("Verdicts"))
+    query = panel["targets"][0] | {"query": _fill_in(panel["targets"][0]["query"], defaults(board))}
+    now = live.filled.now
+    body = {"queries": [query], "from": str((now - 600) * 1000), "to": str(now * 1000)}
+    frame = live.post("/api/ds/query", body)["results"]["A"]["frames"][0]
+    columns = [field["name"] for field in frame["schema"]["fields"]]
+    assert {"Time", "node", "job", "state", "observed"} <= set(columns), columns
+
+
+def test_nothing_was_warned_about(live: Live) -> None:
+    lines = live.log.read_text(errors="replace").splitlines()
+    loud = [line for line in lines if "provision" in line and ("level=warn" in line or "level=error" in line)]
+    assert not loud, "\n".join(loud)
+
+
+def test_the_playlist_is_made_once(live: Live) -> None:
+    account = live.post("/api/serviceaccounts", {"name": "playlists", "role": "Editor"})
+    token = live.post(f"/api/serviceaccounts/{account['id']}/tokens", {"name": "test"})["key"]
+    client = Grafana(live.url, token)
+    first = client.ensure_playlist(kiosk_uids(), "1m")
+    assert first.changed
+    assert client.ensure_playlist(kiosk_uids(), "1m") == replace(first, changed=False)
+    assert json.dumps(live.get(f"/api/playlists/{first.uid}")).count("dashboard_by_uid") == len(kiosk_uids())

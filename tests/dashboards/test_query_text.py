@@ -1,0 +1,116 @@
+"""Queries: quoting, names from the schema only, the forms for panels and for rules."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster import schema
+from cluster.model import BridgeSettings, Cluster
+from dashboards.queries import (
+    Fill,
+    Select,
+    Unit,
+    any_of,
+    bit_rate,
+    compare,
+    identifier,
+    is_in,
+    literal,
+    newest,
+    not_in,
+    settle_seconds,
+    total,
+    whole_interval,
+)
+
+CLUSTER = Cluster("c", groups=())
+NICE = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200)
+
+
+def test_the_form_for_rules_has_one_value_a_series() -> None:
+    query = (
+        Select(schema.EGRESS, schema.RAW)
+        .take(total(schema.BYTES))
+        .where(is_in(schema.SRC_GROUP, ["a", "b"]), not_in(schema.DST_GROUP, ["ok"]))
+        .by(schema.SRC, schema.DST)
+        .per_series("Bytes.")
+    )
+    assert query.influxql == (
+        'SELECT sum("bytes") AS "bytes" FROM "raw"."egress" '
+        "WHERE (\"src_group\" = 'a' OR \"src_group\" = 'b') AND \"dst_group\" != 'ok' AND $timeFilter "
+        'GROUP BY "src", "dst"'
+    )
+    assert (query.unit, query.tags, query.retention) == (Unit.BYTES, ("src", "dst"), "raw")
+
+
+def test_the_form_for_panels_is_binned_and_settled() -> None:
+    query = Select(schema.TRAFFIC, schema.MINUTE).take(bit_rate(schema.BYTES)).by(schema.PLANE).over_time(CLUSTER)
+    assert query.influxql == (
+        'SELECT sum("bytes") * 8000.0 / $__interval_ms AS "rate" FROM "1m"."traffic" '
+        'WHERE time < now() - 74s AND $timeFilter GROUP BY "plane", time($__interval) fill(null)'
+    )
+    assert query.interval == 60
+    assert query.unit is Unit.BITS_PER_SECOND
+
+
+def test_a_window_settles_after_its_length_lateness_and_flushes() -> None:
+    cluster = Cluster("c", groups=(), bridge=BridgeSettings(window=5, lateness=7, flush=1.5))
+    assert settle_seconds(cluster, schema.RAW) == 5 + 7 + 3
+
+
+def test_an_inner_question_is_named_by_what_it_gives() -> None:
+    inner = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by(schema.NODE)
+    query = Select(inner).take(newest(schema.STATE)).where(compare(schema.STATE, ">=", 2)).per_series()
+    assert query.influxql == (
+        'SELECT last("state") AS "state" FROM '
+        '(SELECT last("state") AS "state" FROM "raw"."baseline" WHERE $timeFilter GROUP BY "node") '
+        'WHERE "state" >= 2 AND $timeFilter'
+    )
+    assert query.retention == "raw"
+    with pytest.raises(ValueError, match="no field 'low_for'"):
+        Select(inner).take(newest(schema.LOW_FOR))
+    with pytest.raises(ValueError, match="no tag 'job'"):
+        Select(inner).by(schema.JOB)
+
+
+def test_names_that_the_schema_does_not_know_are_refused() -> None:
+    select = Select(schema.TRAFFIC, schema.RAW)
+    with pytest.raises(ValueError, match="traffic: no tag 'node'"):
+        select.by(schema.NODE)
+    with pytest.raises(ValueError, match="traffic: no field 'tx_bytes'"):
+        select.take(total(schema.TX_BYTES))
+    with pytest.raises(ValueError, match="no tag 'node'"):
+        select.where(any_of(is_in(schema.PLANE, ["x"]), is_in(schema.NODE, ["y"])))
+    with pytest.raises(ValueError, match="name a retention"):
+        Select(schema.TRAFFIC)
+    with pytest.raises(ValueError, match="nothing selected"):
+        select.per_series()
+
+
+def test_no_values_match_nothing_or_everything() -> None:
+    """Tags of the schema are never empty, so an empty string stands for nothing."""
+    assert is_in(schema.PLANE, []).text == "\"plane\" = ''"
+    assert not_in(schema.PLANE, []).text == "\"plane\" != ''"
+
+
+@given(st.text())
+def test_no_value_escapes_its_quotes(value: str) -> None:
+    assert re.fullmatch(r"'(?:[^'\\\n]|\\.)*'", literal(value), re.DOTALL)
+    assert re.fullmatch(r'"(?:[^"\\\n]|\\.)*"', identifier(value), re.DOTALL)
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 10, 15, 20, 30, 60])
+def test_every_interval_from_the_smallest_on_holds_whole_windows(window: int) -> None:
+    cluster = Cluster("c", groups=(), bridge=BridgeSettings(window=window))
+    smallest = whole_interval(cluster, schema.RAW)
+    assert smallest >= window
+    assert all(nice % window == 0 for nice in NICE if nice >= smallest)
+    # And none smaller would do.
+    assert smallest == window or any(nice % window for nice in NICE if window <= nice < smallest)
+
+
+def test_fill_follows_time() -> None:
+    query = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).over_time(CLUSTER, fill=Fill.PREVIOUS)
+    assert query.influxql.endswith("GROUP BY time($__interval) fill(previous)")
