@@ -281,12 +281,12 @@ class Bridge:
         for reason, count in self._source.counts.items():
             counters.add(Stage.READ, reason, count - self._source_counts.get(reason, 0))
         self._source_counts = dict(self._source.counts)
-        counters.read(Stage.BRIDGE, "heartbeat", now)
+        counters.read(Stage.BRIDGE, schema.HEARTBEAT, now)
         counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
         counters.read(Stage.BRIDGE, "memory_bytes", _resident_bytes())
         counters.read(Stage.READ, "backlog_bytes", self._source.backlog_bytes())
         if self._engine.newest is not None and self._clock is Clock.LIVE:
-            counters.read(Stage.BRIDGE, "lag_seconds", max(now - self._engine.newest, 0))
+            counters.read(Stage.BRIDGE, schema.LAG_SECONDS, max(now - self._engine.newest, 0))
         self._writer.write(schema.PIPELINE, counters.points(window, self._settings.shard), RAW)
         if self._clock is Clock.LIVE:
             self._writer.write(schema.EXPORTER_STATUS, self._exporter_readings(now, window), RAW)

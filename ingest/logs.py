@@ -13,14 +13,18 @@ class Log:
 
     Args:
         as_json: one JSON object a line instead of ``key=value``.
+        quiet: say nothing, where somebody else tells the user.
     """
 
-    def __init__(self, *, as_json: bool = False) -> None:
+    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self._as_json = as_json
+        self._quiet = quiet
         self._last: dict[str, float] = {}
 
     def line(self, event: str, **values: object) -> None:
         """Write one line: the time, the event, then its values."""
+        if self._quiet:
+            return
         stamp = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         if self._as_json:
             text = json.dumps({"time": stamp, "event": event, **values}, default=str)

@@ -15,7 +15,7 @@ from ingest.logs import Log
 from ingest.points import batches
 from ingest.store import PartialWriteError, Store, StoreUnavailableError
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.25, 30.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 10.0
 
 
 class StoppedError(ClusterflowError):

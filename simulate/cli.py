@@ -21,6 +21,7 @@ from cluster.model import Cluster
 from cluster.units import parse_duration
 from simulate import load
 from simulate.cast import Cast
+from simulate.demo_cli import DEMO_COMMANDS
 from simulate.flows import FlowBatch
 from simulate.incidents import Stage
 from simulate.scenario import Incident, IncidentKind, Phase, Profile, Run, Scenario, runs_of
@@ -302,4 +303,4 @@ def _short(size: float) -> str:
     return f"{size:,.3g} PB"
 
 
-COMMANDS: list[click.Command] = [simulate]
+COMMANDS: list[click.Command] = [simulate, *DEMO_COMMANDS]

@@ -1,0 +1,189 @@
+"""Spool files in, an InfluxDB of each kind out: every total is the simulator's, whatever happens on the way."""
+
+import gzip
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import requests
+from staged import Staged, finish, stage, start
+
+from ingest.local_influxdb import LocalInfluxDB
+from ingest.store import Store
+from simulate.reckoning import Reckoning, reckon
+from simulate.spool import SpoolFormat
+
+BACKFILL = "test"
+
+
+def once(staged: Staged, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    return start("ingest", staged, "--spool", str(folder), "--once", "--shard", BACKFILL, *arguments)
+
+
+def differences(result: Reckoning) -> list[str]:
+    assert result.checked > 50
+    assert result.sent_bytes > 10**9
+    return [str(difference) for difference in result.differences]
+
+
+@pytest.mark.parametrize("file_format", list(SpoolFormat))
+def test_totals_are_the_simulators_on_influxdb_1_6(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, file_format: SpoolFormat
+) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database)
+    truth = staged.fill(tmp_path / "files", file_format)
+    finish(once(staged, tmp_path / "files"), staged, "ingest")
+    assert differences(reckon(Store(staged.cluster.store), truth, BACKFILL)) == []
+
+
+def test_totals_are_the_simulators_through_the_v2_api(
+    influxdb_v2: LocalInfluxDB, fresh_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_TOKEN", "user:password")
+    settings = {"api": "v2", "token": {"env": "TEST_TOKEN"}}
+    staged = stage(tmp_path, influxdb_v2.url, fresh_database, store=settings)
+    truth = staged.fill(tmp_path / "files")
+    finish(once(staged, tmp_path / "files"), staged, "ingest")
+    assert differences(reckon(Store(staged.cluster.store), truth, BACKFILL)) == []
+
+
+def test_rollups_hold_what_the_raw_points_hold(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database)
+    staged.fill(tmp_path / "files")
+    finish(once(staged, tmp_path / "files"), staged, "ingest")
+    store = Store(staged.cluster.store)
+
+    def totals(retention: str) -> list[object]:
+        # The names are the schema's.
+        query = f'SELECT sum("bytes"), sum("packets"), sum("flows") FROM "{retention}"."traffic" GROUP BY "src_group"'
+        return [(series.tags, series.values[0][1:]) for series in store.query(query)]
+
+    assert totals("1m") == totals("raw")
+    assert totals("1h") == totals("raw")
+
+
+def test_reading_the_same_folder_twice_changes_nothing(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
+) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database)
+    truth = staged.fill(tmp_path / "files")
+    for _ in range(2):
+        finish(once(staged, tmp_path / "files"), staged, "ingest")
+    assert differences(reckon(Store(staged.cluster.store), truth, BACKFILL)) == []
+    assert list((tmp_path / "files").iterdir()), "a backfill deletes nobody's files"
+
+
+def test_files_out_of_order_and_compressed_give_the_same_totals(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
+) -> None:
+    # Windows are evicted after 10 s and come back: what was put aside has to be taken up again.
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database, bridge={"grace": "10s", "lateness": "1s"})
+    truth = staged.fill(tmp_path / "files")
+    files = sorted((tmp_path / "files").iterdir())
+    assert len(files) > 2
+    shuffled = tmp_path / "shuffled"
+    shuffled.mkdir()
+    for position, file in enumerate(reversed(files)):
+        (shuffled / f"flows-{position:03}.csv.gz").write_bytes(gzip.compress(file.read_bytes()))
+    # Small chunks of work: a restart of the whole run for each file, on one state.
+    for file in sorted(shuffled.iterdir()):
+        (tmp_path / "one").mkdir(exist_ok=True)
+        file.rename(tmp_path / "one" / file.name)
+        finish(once(staged, tmp_path / "one", "--state", str(tmp_path / "kept")), staged, "ingest")
+    assert differences(reckon(Store(staged.cluster.store), truth, BACKFILL)) == []
+
+
+def test_killed_at_random_moments_the_totals_stay_exact(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
+) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database, bridge={"flush": "0.2s"})
+    truth = staged.fill(tmp_path / "files")
+    lines = b"".join(file.read_bytes() for file in sorted((tmp_path / "files").iterdir())).splitlines(keepends=True)
+    growing = staged.spool / "nfacct-20260101-0000.csv"
+    rng = random.Random(7)
+    written = 0
+    kills = 0
+    process = start("ingest", staged, "--keep-files")
+    while written < len(lines):
+        step = rng.randrange(1, len(lines) // 12)
+        with growing.open("ab") as file:
+            file.writelines(lines[written : written + step])
+        written += step
+        time.sleep(rng.uniform(0.2, 1.2))
+        if kills < 8 and rng.random() < 0.7:
+            process.kill()
+            process.wait()
+            kills += 1
+            process = start("ingest", staged, "--keep-files")
+    assert kills >= 5
+    result = wait_for_equal(staged, truth)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(15) == 0
+    assert differences(result) == []
+
+
+def test_influxdb_away_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    server = LocalInfluxDB(tmp_path / "influxdb")
+    server.start()
+    try:
+        staged = stage(tmp_path, server.url, "away", bridge={"flush": "0.2s"})
+        Store(staged.cluster.store).ensure(staged.cluster.retentions())
+        truth = staged.fill(tmp_path / "files")
+        files = sorted((tmp_path / "files").iterdir())
+        process = start("ingest", staged)
+        for position, file in enumerate(files):
+            file.rename(staged.spool / file.name)
+            time.sleep(0.5)
+            if position == 0:
+                server.stop()
+        time.sleep(2)
+        health = requests.get(f"http://{staged.cluster.bridge.metrics_listen}/metrics", timeout=5).text
+        assert 'reason="retries"' in health
+        server.start()
+        result = wait_for_equal(staged, truth)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        assert differences(result) == []
+    finally:
+        server.stop()
+
+
+def wait_for_equal(staged: Staged, truth: dict[str, object], seconds: float = 60) -> Reckoning:
+    """Return the reckoning as soon as it is even, or as it stands after a while."""
+    deadline = time.monotonic() + seconds
+    while True:
+        result = reckon(Store(staged.cluster.store), truth, staged.cluster.bridge.shard)
+        if not result.differences or time.monotonic() > deadline:
+            return result
+        time.sleep(0.5)
+
+
+def test_records_older_than_the_retention_are_refused_with_a_hint(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
+) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database, begins_in=-9 * 86_400)
+    staged.fill(tmp_path / "files")
+    process = once(staged, tmp_path / "files")
+    assert process.wait(60) == 2
+    said = staged.config.with_name("ingest.log").read_text()
+    assert "but the raw retention keeps 7 days (raise store.retention.raw" in said
+
+
+def test_two_bridges_on_one_spool_the_second_refuses(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
+) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database)
+    first = start("ingest", staged)
+    try:
+        deadline = time.monotonic() + 20
+        while "event=start" not in staged.config.with_name("ingest.log").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert start("ingest", staged).wait(30) == 2
+        assert "another bridge reads it" in staged.config.with_name("ingest.log").read_text()
+    finally:
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(15) == 0
