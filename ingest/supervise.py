@@ -1,0 +1,336 @@
+"""Run nfacctd and sfacctd, start them again when they die, and say what they lose.
+
+Not thread-safe; and the daemons are told when the thread that started them is gone, so start them in the main thread.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cluster.errors import UserError
+from cluster.model import Cluster
+from ingest.pmacct import Daemon, collector_files, daemons
+
+_LOG_BYTES = 8 << 20
+_BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+_STABLE_SECONDS = 60.0
+_START_SECONDS = 15.0
+_STOP_SECONDS = 15.0
+_DRAIN_SECONDS = 3.0
+
+_SOCKET_TABLES = (Path("/proc/net/udp"), Path("/proc/net/udp6"))
+_COMPLAINT = re.compile(r"^(?:\S+Z?\s+)?(WARN|ERROR)[ :]\s*(.*)$")
+# nfacctd says so on its very first start, and then makes the file.
+_HARMLESS = ("load_templates_from_file",)
+
+Log = Callable[..., None]
+"""Called as ``log(event, **values)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class UdpSocket:
+    """A row of the kernel's table of UDP sockets. `waiting` is in bytes, `dropped` in datagrams."""
+
+    port: int
+    inode: int
+    waiting: int
+    dropped: int
+
+
+def udp_sockets(port: int) -> list[UdpSocket]:
+    """Return all UDP sockets that are bound to a port, IPv4 and IPv6."""
+    found = []
+    for table in _SOCKET_TABLES:
+        try:
+            rows = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            if int(fields[1].rpartition(":")[2], 16) == port:
+                waiting = int(fields[4].rpartition(":")[2], 16)
+                found.append(UdpSocket(port, int(fields[9]), waiting, int(fields[12])))
+    return found
+
+
+def _group_members(group: int) -> list[int]:
+    """Return the live processes of a process group; zombies are not live."""
+    members = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError, IndexError):
+                state, _parent, its_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+                if int(its_group) == group and state != "Z":
+                    members.append(int(entry.name))
+    return members
+
+
+@dataclass(slots=True)
+class _Running:
+    """One daemon: its process, and what is known of it over all its lives."""
+
+    daemon: Daemon
+    port: int
+    log_file: Path
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    failures: int = 0
+    restarts: int = 0
+    next_start: float = 0.0
+    read_to: int = 0
+    dropped_before: int = 0
+    dropped_now: int = 0
+    complaints: int = 0
+    last_complaint: str = ""
+    rest: str = field(default="", repr=False)
+
+
+class Collector:
+    """pmacct's daemons for a cluster. Use it as a context manager, or `start` and `stop` it; call `poll` every second.
+
+    Args:
+        cluster: which ports, exporters and sizes.
+        run_folder: where configuration and logs go; made if missing.
+        spool: where records go; made if missing; by default ``collector.spool``.
+        log: told of starts, deaths, warnings and losses.
+    """
+
+    def __init__(
+        self, cluster: Cluster, run_folder: Path, *, spool: Path | None = None, log: Log | None = None
+    ) -> None:
+        self.spool = (spool or Path(cluster.collector.spool)).resolve()
+        self.run_folder = run_folder.resolve()
+        self._cluster = cluster
+        self._log: Log = log or (lambda _event, **_values: None)
+        self._all = [
+            _Running(daemon, daemon.port(cluster), self.run_folder / f"{daemon.name}.log")
+            for daemon in daemons(cluster)
+        ]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- what can be asked -------------------------------------------------------------------------
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process id of each daemon that runs, by its name."""
+        return {
+            running.daemon.name: running.process.pid
+            for running in self._all
+            if running.process is not None and running.process.poll() is None
+        }
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """How often each daemon was started again."""
+        return {running.daemon.name: running.restarts for running in self._all}
+
+    @property
+    def complaints(self) -> dict[str, int]:
+        """Warnings and errors in each daemon's log: each may mean lost records."""
+        return {running.daemon.name: running.complaints for running in self._all}
+
+    def dropped(self) -> dict[str, int]:
+        """Return the datagrams that the kernel dropped before each daemon read them, since `start`."""
+        for running in self._all:
+            self._read_drops(running)
+        return {running.daemon.name: running.dropped_before + running.dropped_now for running in self._all}
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Write the configuration and start the daemons; wait until they listen.
+
+        Raises:
+            UserError: pmacct is not installed, a port is taken, a folder cannot be written, or a daemon refuses to run.
+        """
+        for running in self._all:
+            if shutil.which(running.daemon.name) is None:
+                raise UserError(f"{running.daemon.name} is not installed", "apt-get install pmacct")
+            if udp_sockets(running.port):
+                # It would start, and the kernel would share the datagrams out among the two sockets.
+                raise UserError(
+                    f"UDP port {running.port} is taken", f"stop the other {running.daemon.name}, or choose another port"
+                )
+        try:
+            self.run_folder.mkdir(parents=True, exist_ok=True)
+            self.spool.mkdir(parents=True, exist_ok=True)
+            for name, text in collector_files(self._cluster, self.run_folder, self.spool).items():
+                (self.run_folder / name).write_text(text)
+        except OSError as error:
+            raise UserError(
+                f"{error.filename}: {error.strerror}", "choose a folder that this user can write"
+            ) from error
+        try:
+            for running in self._all:
+                self._spawn(running)
+            for running in self._all:
+                self._await_socket(running)
+        except BaseException:
+            self.stop()
+            raise
+
+    def poll(self) -> None:
+        """Look after the daemons: read their logs and drops, start again what died."""
+        now = time.monotonic()
+        for running in self._all:
+            self._read_log(running)
+            self._read_drops(running)
+            process = running.process
+            if process is not None and process.poll() is not None:
+                self._bury(running, process)
+            elif process is not None and running.failures and now - running.started > _STABLE_SECONDS:
+                running.failures = 0
+            if running.process is None and now >= running.next_start:
+                running.restarts += 1
+                self._spawn(running)
+
+    def stop(self) -> None:
+        """Stop the daemons; returns when their last records are in the spool and no process of theirs is left."""
+        live = [running for running in self._all if running.process is not None]
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        # What the kernel still holds for them would be lost.
+        while any(self._waiting(running) for running in live) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for running in live:
+            if running.process is not None:
+                # SIGTERM stays blocked until the next datagram arrives; SIGINT does not.
+                _signal(running.process.pid, signal.SIGINT)
+        for running in live:
+            self._await_end(running)
+            self._read_log(running)
+            running.process = None
+
+    def _spawn(self, running: _Running) -> None:
+        name = running.daemon.name
+        command = [name, "-f", str(self.run_folder / f"{name}.conf")]
+        guard = shutil.which("setpriv")
+        if guard:
+            # If we are killed, the kernel interrupts the daemon: it prints what it has and ends.
+            command = [guard, "--pdeathsig", "INT", *command]
+        with running.log_file.open("ab") as log_file:
+            running.read_to = log_file.tell()
+            # Its own session, so that ^C in a terminal reaches us alone and we stop it in order. UTC, so that the names
+            # of spool files do not go backwards when summer time ends.
+            running.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                start_new_session=True,
+                env={**os.environ, "TZ": "UTC"},
+            )
+        running.started = time.monotonic()
+        self._log("daemon started", daemon=name, pid=running.process.pid, port=running.port)
+
+    def _await_socket(self, running: _Running) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if running.process is None or running.process.poll() is not None:
+                break
+            if udp_sockets(running.port):
+                return
+            time.sleep(0.02)
+        self._read_log(running)
+        raise UserError(
+            f"{running.daemon.name} did not start: {running.last_complaint or 'no reason given'}",
+            f"see {running.log_file}",
+        )
+
+    def _bury(self, running: _Running, process: subprocess.Popen[bytes]) -> None:
+        """Note a death, and clear away what is left: an orphaned child would keep the socket and get half the data."""
+        _end_group(process.pid)
+        running.dropped_before += running.dropped_now
+        running.dropped_now = 0
+        pause = _BACKOFF_SECONDS[min(running.failures, len(_BACKOFF_SECONDS) - 1)]
+        running.failures += 1
+        running.process = None
+        running.next_start = time.monotonic() + pause
+        self._log(
+            "daemon died",
+            daemon=running.daemon.name,
+            code=process.returncode,
+            again_in=pause,
+            why=running.last_complaint,
+        )
+
+    def _await_end(self, running: _Running) -> None:
+        process = running.process
+        if process is None:
+            return
+        deadline = time.monotonic() + _STOP_SECONDS
+        while time.monotonic() < deadline:
+            # The writers of the last purge outlive the core.
+            if process.poll() is not None and not _group_members(process.pid):
+                self._log("daemon stopped", daemon=running.daemon.name)
+                return
+            time.sleep(0.05)
+        _end_group(process.pid)
+        process.wait()
+        self._log("daemon killed", daemon=running.daemon.name, hint="its last records may be lost")
+
+    # -- what they tell ----------------------------------------------------------------------------
+
+    def _waiting(self, running: _Running) -> int:
+        return sum(sock.waiting for sock in udp_sockets(running.port))
+
+    def _read_drops(self, running: _Running) -> None:
+        now = sum(sock.dropped for sock in udp_sockets(running.port))
+        if now > running.dropped_now:
+            self._log("datagrams dropped", daemon=running.daemon.name, count=now - running.dropped_now)
+        running.dropped_now = max(now, running.dropped_now)
+
+    def _read_log(self, running: _Running) -> None:
+        """Pass on warnings and errors; empty the log where it has grown large."""
+        try:
+            with running.log_file.open("rb") as log_file:
+                log_file.seek(running.read_to)
+                text = running.rest + log_file.read().decode("utf-8", "replace")
+                running.read_to = log_file.tell()
+        except OSError:
+            return
+        lines = text.split("\n")
+        running.rest = lines.pop()
+        for line in lines:
+            match = _COMPLAINT.match(line)
+            if match and not any(word in line for word in _HARMLESS):
+                running.complaints += 1
+                running.last_complaint = match[2]
+                self._log("daemon complains", daemon=running.daemon.name, level=match[1].lower(), text=match[2])
+        if running.read_to > _LOG_BYTES:
+            # The daemon appends, so it goes on at the new end.
+            os.truncate(running.log_file, 0)
+            running.read_to = 0
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _end_group(group: int) -> None:
+    """End every process of a group: in order first, so that a plugin prints what it has, then by force."""
+    for number, patience in ((signal.SIGINT, 3.0), (signal.SIGKILL, 3.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            if not _group_members(group):
+                return
+            time.sleep(0.05)
