@@ -13,14 +13,16 @@ from typing import Any
 
 import yaml
 
-from cluster.model import Cluster, NotificationTarget, Secret
+from cluster.model import Cluster, NotificationTarget
+from dashboards.provision import PREFIX as GRAFANA
+from dashboards.provision import reference
 from dashboards.queries import Query
 from rules import notices
 from rules.evaluate import FOLDER, interval_ms
 from rules.model import CONDITION, Rule, RuleSet
 from rules.registry import rules_of
 
-PREFIX = "grafana/alerting"
+PREFIX = f"{GRAFANA}/alerting"
 """Folder of the files below the provisioning folder."""
 
 RULES = f"{PREFIX}/rules.yaml"
@@ -222,11 +224,6 @@ def settings(target: NotificationTarget) -> dict[str, Any]:
     literal = {name: value.replace("$", "$$") for name, value in target.settings}
     secret = {name: reference(where) for name, where in target.secrets}
     return {**notices.texts_of(target.kind), **literal, **secret}
-
-
-def reference(secret: Secret) -> str:
-    """Return how Grafana finds a secret when it loads the file."""
-    return f"$__env{{{secret.env}}}" if secret.env else f"$__file{{{secret.file}}}"
 
 
 def _catch_all(cluster: Cluster) -> str | None:

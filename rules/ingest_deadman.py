@@ -49,5 +49,7 @@ def build(cluster: Cluster) -> RuleSet:
         # A store that refuses to answer is as good as one that stays empty.
         on_error=ErrorPolicy.ALERTING,
         keep_firing_for=0,
+        # The alert that began without any data has no series; the first heartbeat ends it.
+        missing_evaluations=1,
     )
     return RuleSet((rule,), ())

@@ -24,7 +24,8 @@ def build(cluster: Cluster) -> RuleSet:
     source = conversations.source(cluster, seen)
     destination = conversations.destination(cluster, seen)
     off = cluster.site.off_hours
-    hours = f"{off.start:%H:%M}-{off.end:%H:%M} {cluster.site.time_zone.key}"
+    weekends = ", weekends too" if off.weekends else ""
+    hours = f"{off.start:%H:%M}-{off.end:%H:%M} {cluster.site.time_zone.key}{weekends}"
     summary = (
         f"{source} sent {texts.bytes_of('bytes')} to {destination} in off-hours ({hours}): more than "
         f"{format_size(limits.off_hours_bytes)} within {format_duration(limits.off_hours_window)}."

@@ -21,7 +21,7 @@ def show(status: Status, console: Console, when: Callable[[int], str]) -> None:
         console: where.
         when: writes an epoch second as a time of day.
     """
-    console.print(Text.assemble((status.cluster, "bold"), "  ", *_headline(status)))
+    _line(console, Text.assemble((status.cluster, "bold"), "  ", *_headline(status)))
     if status.error:
         return
     _show_alerts(status, console, when)
@@ -42,30 +42,30 @@ def _headline(status: Status) -> tuple[str | tuple[str, str], ...]:
 
 def _show_alerts(status: Status, console: Console, when: Callable[[int], str]) -> None:
     if not status.alerts:
-        console.print("alerts: none")
+        _line(console, "alerts: none")
         return
     for alert in status.alerts:
         style = "bold red" if alert.is_firing else "yellow"
         since = f" since {when(alert.active_at)}" if alert.active_at is not None else ""
-        console.print(Text.assemble((f"{alert.state.value} {alert.severity}", style), f"  {alert.title}{since}"))
-        console.print(Text(f"  {alert.annotations.get(SUMMARY, '')}"))
+        _line(console, Text.assemble((f"{alert.state.value} {alert.severity}", style), f"  {alert.title}{since}"))
+        _line(console, Text(f"  {alert.annotations.get(SUMMARY, '')}"))
         for name in FACTS:
-            console.print(Text(f"  {name:12} {alert.annotations.get(name, '')}"))
+            _line(console, Text(f"  {name:12} {alert.annotations.get(name, '')}"))
         if alert.error:
-            console.print(Text(f"  {'error':12} {alert.error}"))
+            _line(console, Text(f"  {'error':12} {alert.error}"))
 
 
 def _show_nodes(status: Status, console: Console) -> None:
     if not status.nodes:
-        console.print("nodes: no job is running")
+        _line(console, "nodes: no job is running")
         return
     counts = ", ".join(f"{count} {state}" for state, count in status.node_counts().items() if count)
-    console.print(f"nodes: {counts}")
+    _line(console, f"nodes: {counts}")
     troubled = [node for node in status.nodes if node.state not in ("ok", "learning")]
     for node in troubled[:_MOST_NODES]:
-        console.print(Text(f"  {node.node}  {node.state}  (job {node.job})"))
+        _line(console, Text(f"  {node.node}  {node.state}  (job {node.job})"))
     if len(troubled) > _MOST_NODES:
-        console.print(f"  and {len(troubled) - _MOST_NODES} more")
+        _line(console, f"  and {len(troubled) - _MOST_NODES} more")
 
 
 def _show_exporters(status: Status, console: Console) -> None:
@@ -96,3 +96,8 @@ def _show_pipeline(status: Status, console: Console) -> None:
 
 def _seconds(seconds: float) -> str:
     return format_duration(round(seconds))
+
+
+def _line(console: Console, line: Text | str) -> None:
+    # A sentence that is piped or searched stays on one line; terminals wrap it themselves.
+    console.print(line, soft_wrap=True)

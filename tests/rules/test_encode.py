@@ -1,0 +1,285 @@
+"""The alerting files: the shape that a real Grafana was seen to accept, and what must never be in them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.load import load_cluster
+from cluster.model import (
+    Cluster,
+    DeclaredTransport,
+    GroupPair,
+    NotificationTarget,
+    Secret,
+    Thresholds,
+    Transport,
+)
+from dashboards import provision
+from dashboards.registry import BOARDS
+from rules import artefacts, notices, texts
+from rules.encode import (
+    CONTACT_POINTS,
+    DEFAULT_CONTACT,
+    POLICIES,
+    RULES,
+    TEMPLATES,
+    contact_points,
+    policies,
+    rule_entry,
+    tombstone_uids,
+)
+from rules.evaluate import FOLDER
+from rules.model import Rule
+from rules.registry import IDS, rules_of
+
+CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
+REPOSITORY = Path(__file__).resolve().parents[2]
+RUNBOOK = REPOSITORY / "docs/runbook.md"
+WEBHOOK = NotificationTarget("noc", "webhook", secrets=(("url", Secret(env="NOC_URL")),))
+PAGER = NotificationTarget(
+    "on call", "pagerduty", secrets=(("integrationKey", Secret(file="/run/secrets/pager")),), severities=("critical",)
+)
+
+# Keys that the verified file has (Grafana 12.3.0, loaded without a warning, evaluated, notified).
+RULE_KEYS = {
+    "uid", "title", "condition", "for", "keepFiringFor", "missing_series_evals_to_resolve", "noDataState",
+    "execErrState", "isPaused", "labels", "annotations", "data",
+}  # fmt: skip
+
+
+def _loaded(cluster: Cluster, path: str) -> dict[str, Any]:
+    content = yaml.safe_load(artefacts(cluster)[path])
+    assert isinstance(content, dict)
+    assert content["apiVersion"] == 1
+    return content
+
+
+def _entries(cluster: Cluster = CLUSTER) -> dict[str, dict[str, Any]]:
+    return {rule["uid"]: rule for group in _loaded(cluster, RULES)["groups"] for rule in group["rules"]}
+
+
+def test_same_cluster_same_text() -> None:
+    assert artefacts(CLUSTER) == artefacts(load_cluster(Path(__file__).parent / "cluster.yaml"))
+
+
+def test_every_rule_is_there_under_its_id() -> None:
+    assert tuple(_entries()) == IDS
+
+
+@pytest.mark.parametrize("rule", rules_of(CLUSTER).rules, ids=lambda rule: rule.id)
+def test_shape_of_a_rule(rule: Rule) -> None:
+    entry = rule_entry(CLUSTER, rule)
+    assert set(entry) == RULE_KEYS
+    assert entry["condition"] == "C"
+    assert len(entry["uid"]) <= 40
+    queries = [item for item in entry["data"] if item["datasourceUid"] != "__expr__"]
+    expressions = {item["refId"]: item["model"] for item in entry["data"] if item["datasourceUid"] == "__expr__"}
+    assert len({item["refId"] for item in entry["data"]}) == len(entry["data"])
+    for item in queries:
+        assert set(item) == {"refId", "relativeTimeRange", "datasourceUid", "model"}
+        assert item["datasourceUid"] == CLUSTER.grafana.datasource_uid
+        assert item["model"]["rawQuery"] is True
+        assert item["model"]["resultFormat"] == "time_series"
+        assert item["model"]["refId"] == item["refId"]
+        assert "$timeFilter" in item["model"]["query"]
+        assert "${" not in item["model"]["query"], "dashboard variables are not expanded in rules"
+        assert item["relativeTimeRange"]["from"] > item["relativeTimeRange"]["to"] >= 0
+    reduced = {model["expression"] for model in expressions.values() if model["type"] == "reduce"}
+    assert reduced == {item["refId"] for item in queries}
+    condition = expressions["C"]
+    assert condition["type"] == "threshold"
+    assert condition["conditions"][0]["evaluator"] == {
+        "type": rule.threshold.comparison.value,
+        "params": [rule.threshold.value],
+    }
+    assert expressions[condition["expression"]]["expression"] == queries[0]["refId"]
+
+
+@pytest.mark.parametrize("rule", rules_of(CLUSTER).rules, ids=lambda rule: rule.id)
+def test_texts_and_links_of_a_rule(rule: Rule) -> None:
+    entry = rule_entry(CLUSTER, rule)
+    annotations = entry["annotations"]
+    assert set(texts.REQUIRED) <= set(annotations)
+    assert all(annotations.values())
+    panels = {(board.uid, str(number)) for board in BOARDS.values() for number in range(1, len(board.panels) + 1)}
+    assert (annotations["__dashboardUid__"], annotations["__panelId__"]) in panels
+    assert annotations["runbook_url"] == f"{CLUSTER.grafana.runbook_url}#{rule.id}"
+    assert entry["labels"] == {"rule": rule.id, "severity": rule.severity.value}
+    # Newer Grafanas expand ${VAR} in annotations, and all expand $VAR in labels and titles.
+    assert not any("${" in text for text in annotations.values())
+    assert not any("$" in text for text in (entry["uid"], entry["title"], *entry["labels"].values()))
+
+
+def test_first_measure_is_compared_with_the_named_threshold() -> None:
+    """The numbers of cluster.yaml reach Grafana."""
+    limits = Thresholds(exfil_volume=7, exfil_window=60, off_hours_bytes=8, dropout_for=90, exporter_silent=44)
+    entries = _entries(replace(CLUSTER, thresholds=limits))
+    params = {uid: entry["data"][-1]["model"]["conditions"][0]["evaluator"]["params"] for uid, entry in entries.items()}
+    assert params["exfil_volume"] == [7]
+    assert params["off_hours_transfer"] == [8]
+    assert params["node_dropout"] == [90]
+    assert params["exporter_silent"] == [44]
+    assert entries["exfil_volume"]["data"][0]["relativeTimeRange"] == {"from": 60, "to": 0}
+
+
+def test_rules_of_one_group_share_their_interval() -> None:
+    for group in _loaded(CLUSTER, RULES)["groups"]:
+        assert group["folder"] == FOLDER == provision.FOLDER
+        assert group["interval"] == "10s"
+
+
+def test_a_rule_waits_before_an_error_only_if_nobody_cares() -> None:
+    """Grafana versions differ in whether `for` delays NoData and Error: our rules do not depend on it."""
+    assert all(rule.pending_for == 0 for rule in rules_of(CLUSTER).rules)
+
+
+# What cannot be seen ------------------------------------------------------------------------------
+
+
+def _declared(*pairs: tuple[str, str, Transport]) -> Cluster:
+    transport = tuple(DeclaredTransport(GroupPair(src, dst), kind) for src, dst, kind in pairs)
+    return replace(CLUSTER, transport=transport)
+
+
+def test_invisible_collectives_give_no_dropout_rule() -> None:
+    cluster = _declared(("training", "training", Transport.INFINIBAND))
+    rule_set = rules_of(cluster)
+    assert "node_dropout" not in {rule.id for rule in rule_set.rules}
+    (skipped,) = rule_set.skipped
+    assert str(skipped) == ("node_dropout: training -> training: declared as infiniband, which flow records do not see")
+    text = artefacts(cluster)[RULES]
+    assert f"# Not generated: {skipped}\n" in text
+    assert {"orgId": 1, "uid": "node_dropout"} in _loaded(cluster, RULES)["deleteRules"]
+
+
+def test_an_invisible_pair_leaves_the_rest_of_a_rule() -> None:
+    rule_set = rules_of(_declared(("model_storage", "partner", Transport.ROCE)))
+    query = rule_set.rule("off_hours_transfer").measures[0].query.influxql
+    assert "'external'" in query
+    assert "'partner'" not in query
+    # Training still talks to both.
+    contacts = rule_set.rule("first_external_contact").measures[0].query.influxql
+    assert "(\"src_group\" = 'training') AND ((\"dst_group\" = 'external' OR \"dst_group\" = 'partner'))" in contacts
+    assert {skipped.id for skipped in rule_set.skipped} == {"off_hours_transfer", "first_external_contact"}
+    assert rule_set.missing_ids() == ()
+
+
+def test_a_cluster_without_the_groups_says_so() -> None:
+    bare = replace(CLUSTER, groups=(CLUSTER.group("storage"),), nodes=(), exporters=())
+    rule_set = rules_of(bare)
+    assert [rule.id for rule in rule_set.rules] == ["ingest_deadman"]
+    assert set(rule_set.missing_ids()) == set(IDS) - {"ingest_deadman"}
+    assert [entry["uid"] for entry in _loaded(bare, RULES)["deleteRules"]] == list(tombstone_uids(rule_set))
+
+
+# Contact points, policies, templates --------------------------------------------------------------
+
+
+def test_without_targets_alerts_go_to_nobody_but_all_is_valid() -> None:
+    (point,) = contact_points(CLUSTER)
+    assert point["name"] == DEFAULT_CONTACT
+    assert point["receivers"][0]["settings"]["addresses"].endswith(".invalid")
+    tree = policies(CLUSTER, rules_of(CLUSTER))
+    assert tree["receiver"] == DEFAULT_CONTACT
+    assert tree["routes"] == []
+
+
+def test_secrets_are_references() -> None:
+    cluster = replace(CLUSTER, notify=(WEBHOOK, PAGER))
+    content = _loaded(cluster, CONTACT_POINTS)["contactPoints"]
+    settings = {point["name"]: point["receivers"][0]["settings"] for point in content}
+    assert settings["noc"]["url"] == "$__env{NOC_URL}"
+    assert settings["on call"]["integrationKey"] == "$__file{/run/secrets/pager}"
+    assert {point["receivers"][0]["uid"] for point in content} == {"cf-noc", "cf-on-call"}
+
+
+def test_plain_settings_win_and_are_not_expanded() -> None:
+    target = replace(WEBHOOK, settings=(("title", "costs $5"), ("httpMethod", "PUT")))
+    (point,) = contact_points(replace(CLUSTER, notify=(target,)))
+    settings = point["receivers"][0]["settings"]
+    assert settings["title"] == "costs $$5"
+    assert settings["httpMethod"] == "PUT"
+    assert settings["message"] == notices.MESSAGE
+
+
+@pytest.mark.parametrize("kind", ["webhook", "email", "slack", "pagerduty", "teams", "opsgenie", "telegram"])
+def test_every_receiver_type_gets_our_words(kind: str) -> None:
+    assert notices.TITLE in notices.texts_of(kind).values() or notices.MESSAGE in notices.texts_of(kind).values()
+
+
+def _route(tree: dict[str, Any], labels: dict[str, str]) -> list[tuple[str, list[str]]]:
+    """Return receiver and grouping of every route that takes the labels, as Alertmanager walks the tree."""
+
+    def takes(node: dict[str, Any]) -> bool:
+        for name, operator, value in node.get("object_matchers", []):
+            assert operator == "=~"
+            if labels.get(name) not in value.split("|"):
+                return False
+        return True
+
+    def walk(node: dict[str, Any], receiver: str, grouping: list[str]) -> list[tuple[str, list[str]]]:
+        receiver, grouping = node.get("receiver", receiver), node.get("group_by", grouping)
+        found: list[tuple[str, list[str]]] = []
+        for child in node.get("routes", []):
+            if takes(child):
+                found += walk(child, receiver, grouping)
+                if not child.get("continue"):
+                    break
+        return found or [(receiver, grouping)]
+
+    return walk(tree, "", [])
+
+
+def test_routes() -> None:
+    """By severity to each target that wants it; grouped by rule and source, dropouts by job."""
+    cluster = replace(CLUSTER, notify=(WEBHOOK, PAGER))
+    tree = _loaded(cluster, POLICIES)["policies"][0]
+    exfil = {"alertname": "x", "rule": "exfil_volume", "severity": "critical", "src": "a"}
+    dropout = {"alertname": "x", "rule": "node_dropout", "severity": "critical", "job": "j"}
+    contact = {"alertname": "x", "rule": "first_external_contact", "severity": "warning"}
+    broken = {"alertname": "DatasourceError", "rule": "exfil_volume", "severity": "critical"}
+    assert _route(tree, exfil) == [("noc", ["rule", "src"]), ("on call", ["rule", "src"])]
+    assert _route(tree, dropout) == [("noc", ["rule", "job"]), ("on call", ["rule", "job"])]
+    assert _route(tree, contact) == [("noc", ["rule", "src"])]
+    assert _route(tree, broken) == [("noc", ["alertname"]), ("on call", ["alertname"])]
+    assert tree["receiver"] == "noc"
+
+
+def test_what_no_target_takes_goes_to_nobody() -> None:
+    cluster = replace(CLUSTER, notify=(PAGER,))
+    tree = policies(cluster, rules_of(cluster))
+    contact = {"alertname": "x", "rule": "first_external_contact", "severity": "warning"}
+    assert _route(tree, contact) == [(DEFAULT_CONTACT, ["rule", "src"])]
+    assert DEFAULT_CONTACT in {point["name"] for point in contact_points(cluster)}
+
+
+def test_the_message_names_every_fact() -> None:
+    (template,) = _loaded(CLUSTER, TEMPLATES)["templates"]
+    for name in (*texts.REQUIRED, texts.NODE, texts.JOB, texts.COST, "runbook_url"):
+        assert f".Annotations.{name} " in template["template"], name
+    assert ".PanelURL" in template["template"]
+    assert "$" not in template["template"]
+
+
+# Runbook ------------------------------------------------------------------------------------------
+
+
+def test_every_rule_has_its_section_in_the_runbook() -> None:
+    headings = [
+        line.removeprefix("## ") for line in RUNBOOK.read_text(encoding="utf-8").splitlines() if line[:3] == "## "
+    ]
+    assert tuple(headings) == IDS
+
+
+@pytest.mark.parametrize("rule", rules_of(CLUSTER).rules, ids=lambda rule: rule.id)
+def test_a_section_answers_the_five_questions(rule: Rule) -> None:
+    section = RUNBOOK.read_text(encoding="utf-8").split(f"\n## {rule.id}\n")[1].split("\n## ")[0]
+    for part in ("**It means:**", "**How sure:**", "**Check, in this order:**", "**Silence:**", "**Threshold:**"):
+        assert part in section, part
+    assert rule.title in section
+    assert f"· {rule.severity.value}" in section
+    assert f"`{rule.threshold.name}`" in section
+    assert f"`rule={rule.id}`" in section

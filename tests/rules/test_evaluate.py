@@ -1,0 +1,170 @@
+"""What an evaluation asks, how it makes numbers of the answer, and how measures join."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rule_cases import BASE, Case, all_cases
+
+from cluster.load import load_cluster
+from cluster.model import Retention, StoreSettings
+from dashboards.queries import Query
+from ingest.local_influxdb import LocalInfluxDB
+from ingest.store import Store
+from rules.evaluate import Evaluator, expand, reduce
+from rules.model import Comparison, Measure, Reducer, Rule
+from rules.registry import rules_of
+from rules.states import State
+
+CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
+EXFIL = rules_of(CLUSTER).rule("exfil_volume")
+
+
+def test_expansion_is_grafanas() -> None:
+    """Milliseconds, both ends included, at every place."""
+    text = "SELECT x FROM (SELECT y WHERE $timeFilter) WHERE $timeFilter GROUP BY time($__interval), z / $__interval_ms"
+    query = replace(EXFIL.measures[0].query, influxql=text, interval=60)
+    moment = "time >= 100000ms and time <= 160000ms"
+    assert expand(query, 100, 160) == (
+        f"SELECT x FROM (SELECT y WHERE {moment}) WHERE {moment} GROUP BY time(60s), z / 60000"
+    )
+    assert "time(1s)" in expand(replace(query, interval=0), 100, 160)
+
+
+@pytest.mark.parametrize(
+    ("reducer", "points", "number"),
+    [
+        (Reducer.LAST, [1.0, None, 3.0, None], 3.0),
+        (Reducer.LAST, [1.0, math.nan, math.inf], 1.0),
+        (Reducer.SUM, [1.0, None, 3.0], 4.0),
+        (Reducer.MEAN, [1.0, None, 3.0], 2.0),
+        (Reducer.MIN, [3.0, 1.0], 1.0),
+        (Reducer.MAX, [3.0, 1.0], 3.0),
+        (Reducer.COUNT, [3.0, None, 1.0], 2.0),
+        (Reducer.COUNT, [], 0.0),
+        (Reducer.LAST, [None], None),
+        (Reducer.SUM, [], None),
+    ],
+)
+def test_reducers(reducer: Reducer, points: list[float | None], number: float | None) -> None:
+    assert reduce(reducer, points) == number
+
+
+@pytest.mark.parametrize(
+    ("comparison", "below", "equal", "above"),
+    [
+        (Comparison.ABOVE, False, False, True),
+        (Comparison.AT_LEAST, False, True, True),
+        (Comparison.BELOW, True, False, False),
+        (Comparison.AT_MOST, True, True, False),
+    ],
+)
+def test_comparisons(comparison: Comparison, *, below: bool, equal: bool, above: bool) -> None:
+    assert [comparison.holds(value, 5) for value in (4, 5, 6)] == [below, equal, above]
+    assert not comparison.holds(math.nan, 5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"id": "Exfil Volume"}, "a rule's id"),
+        ({"id": "x" * 41}, "a rule's id"),
+        ({"measures": ()}, "measures"),
+        ({"threshold": replace(EXFIL.threshold, name="exfil_volum")}, "no threshold 'exfil_volum'"),
+        ({"annotations": (("summary", "{{ $values.byts.Value }}"),)}, "no measure 'byts'; there are bytes, duration"),
+    ],
+)
+def test_a_wrong_rule_is_refused_when_it_is_made(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(EXFIL, **changes)  # type: ignore[arg-type]
+
+
+# On a store ---------------------------------------------------------------------------------------
+
+
+def _store(server: LocalInfluxDB, database: str, lines: str) -> Store:
+    store = Store(StoreSettings(url=server.url, database=database))
+    store.ensure((Retention("raw", 10, 0),))
+    store.write(lines.encode(), "raw")
+    return store
+
+
+def _rule(*measures: Measure) -> Rule:
+    return replace(EXFIL, measures=measures, annotations=(), threshold=replace(EXFIL.threshold, value=0))
+
+
+def _measure(name: str, field: str, *tags: str) -> Measure:
+    groups = ", ".join(f'"{tag}"' for tag in tags)
+    text = f'SELECT sum("{field}") FROM "raw"."m" WHERE $timeFilter' + (f" GROUP BY {groups}" if tags else "")
+    return Measure(name, Query(text, EXFIL.measures[0].query.unit, "", tags, "raw"), since=60)
+
+
+def test_measures_join_by_equal_labels_and_by_a_subset(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    store = _store(influxdb_v1, fresh_database, f"m,job=j,node=a x=1,y=10 {BASE}\nm,job=j,node=b x=2,y=20 {BASE}")
+    rule = _rule(_measure("x", "x", "job", "node"), _measure("y", "y", "node", "job"), _measure("job_y", "y", "job"))
+    evaluator = Evaluator(store, [rule])
+    evaluator.tick(BASE)
+    assert [(alert.labels["node"], dict(alert.values)) for alert in evaluator.alerts()] == [
+        ("a", {"x": 1.0, "y": 10.0, "job_y": 30.0}),
+        ("b", {"x": 2.0, "y": 20.0, "job_y": 30.0}),
+    ]
+
+
+def test_one_empty_query_makes_the_whole_rule_no_data(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """Grafana's way, and why all queries of a rule must read the same points."""
+    store = _store(influxdb_v1, fresh_database, f"m,node=a x=1 {BASE}")
+    rule = _rule(_measure("x", "x", "node"), _measure("y", "nothing", "node"))
+    (sample,) = Evaluator(store, [rule], datasource="flows").sample(rule, BASE)
+    assert sample.outcome.value == "NoData"
+    assert dict(sample.labels) == {"datasource_uid": "flows", "ref_id": "D"}
+
+
+def test_both_ends_of_the_range_belong_to_it(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    store = _store(influxdb_v1, fresh_database, f"m,node=a x=1 {BASE}")
+    rule = _rule(_measure("x", "x", "node"))
+    outcomes = {at: Evaluator(store, [rule]).sample(rule, BASE + at)[0].outcome.value for at in (-1, 0, 60, 61)}
+    assert outcomes == {-1: "NoData", 0: "Alerting", 60: "Alerting", 61: "NoData"}
+
+
+def test_two_columns_are_a_mistake_in_the_rule(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    store = _store(influxdb_v1, fresh_database, f"m,node=a x=1,y=2 {BASE}")
+    measure = _measure("x", "x", "node")
+    query = replace(measure.query, influxql=measure.query.influxql.replace('sum("x")', 'sum("x"), sum("y")'))
+    rule = _rule(replace(measure, query=query))
+    with pytest.raises(ValueError, match="one column"):
+        Evaluator(store, [rule]).sample(rule, BASE)
+
+
+def test_rules_are_evaluated_at_their_own_interval(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    store = _store(influxdb_v1, fresh_database, f"m,node=a x=1 {BASE}")
+    often, seldom = _rule(_measure("x", "x", "node")), replace(_rule(_measure("x", "x", "node")), id="b", interval=30)
+    ticks = {
+        now - BASE: [rule.id for rule, _ in told]
+        for now, told in Evaluator(store, [often, seldom]).run(BASE, BASE + 35)
+    }
+    assert ticks == {0: ["exfil_volume", "b"], 10: ["exfil_volume"], 20: ["exfil_volume"], 30: ["exfil_volume", "b"]}
+
+
+def test_a_store_that_is_away_is_an_error_of_each_rule() -> None:
+    store = Store(StoreSettings(url="http://127.0.0.1:1", database="x"))
+    evaluator = Evaluator(store, rules_of(CLUSTER).rules)
+    evaluator.tick(BASE)
+    states = {alert.rule: alert.state for alert in evaluator.alerts()}
+    assert states.pop("ingest_deadman") is State.ALERTING
+    assert set(states.values()) == {State.ERROR}
+    assert len(states) == 5
+
+
+@pytest.mark.parametrize(
+    "case", {case.rule: case for case in reversed(all_cases())}.values(), ids=lambda case: case.rule
+)
+def test_the_same_words_from_a_newer_influxdb(case: Case, influxdb_v2: LocalInfluxDB, fresh_database: str) -> None:
+    """The first case of each rule, on 1.8: InfluxQL that only 1.6 understands would show here."""
+    store = _store(influxdb_v2, fresh_database, case.lines().decode())
+    evaluator = Evaluator(store, [rules_of(CLUSTER).rule(case.rule)])
+    entry = next(entry for entry in case.content["expect"] if entry["alerts"])
+    for _ in evaluator.run(BASE, BASE + entry["at"]):
+        pass
+    for alert, expected in zip(evaluator.alerts(), entry["alerts"], strict=True):
+        assert {name: alert.annotations[name] for name in expected["annotations"]} == expected["annotations"]
