@@ -222,10 +222,10 @@ def test_our_images_are_built_here() -> None:
 
 
 def test_spool_and_state_are_volumes_where_cluster_yaml_has_them() -> None:
-    for name in ("collector", "bridge"):
-        mounts = {target: source for source, target in _mounts(SERVICES[name])}
-        assert mounts[CLUSTER.collector.spool] == "spool"
-        assert mounts[CLUSTER.bridge.state] == name
+    mounts = {name: {target: source for source, target in _mounts(SERVICES[name])} for name in OURS}
+    assert mounts["collector"][CLUSTER.collector.spool] == mounts["bridge"][CLUSTER.collector.spool] == "spool"
+    assert mounts["bridge"][CLUSTER.bridge.state] == "bridge"
+    assert mounts["analysis"][CLUSTER.bridge.state] == "analysis"
     assert f"{CLUSTER.bridge.state} {CLUSTER.collector.spool}" in DOCKERFILE
 
 
