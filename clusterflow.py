@@ -1,21 +1,16 @@
 """The command ``clusterflow``: the commands of all packages under one name."""
 
-import importlib
 from importlib.metadata import PackageNotFoundError, version
 
 import click
 
+import analysis.cli
+import cluster.cli
+import dashboards.cli
+import ingest.cli
+import rules.cli
+import simulate.cli
 from cluster.application import Application
-
-PACKAGES = {
-    "cluster": "The cluster's description",
-    "ingest": "Collecting flows",
-    "analysis": "Reading them",
-    "dashboards": "Boards",
-    "rules": "Alerts",
-    "simulate": "Simulation",
-}
-"""Package -> the heading of its commands in the help, in the order of the way of a flow."""
 
 
 def _version() -> str:
@@ -23,17 +18,6 @@ def _version() -> str:
         return version("clusterflow")
     except PackageNotFoundError:
         return "unknown (not installed)"
-
-
-def _commands(package: str) -> list[click.Command]:
-    module = f"{package}.cli"
-    try:
-        commands: list[click.Command] = importlib.import_module(module).COMMANDS
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        return []
-    return commands
 
 
 @click.group(cls=Application, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -49,8 +33,12 @@ def main() -> None:
     """  # noqa: D301 - \b is click's mark for "keep these lines"
 
 
-for _package, _heading in PACKAGES.items():
-    main.add_package(_heading, _commands(_package))
+main.add_package("The cluster's description", cluster.cli.COMMANDS)
+main.add_package("From flows to the store", ingest.cli.COMMANDS)
+main.add_package("What the traffic means", analysis.cli.COMMANDS)
+main.add_package("Boards", dashboards.cli.COMMANDS)
+main.add_package("Alerts", rules.cli.COMMANDS)
+main.add_package("Simulation", simulate.cli.COMMANDS)
 
 
 if __name__ == "__main__":

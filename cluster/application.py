@@ -35,7 +35,7 @@ class Application(click.Group):
         del ctx
         width = max((len(name) for name in self.commands), default=0)
         for heading, names in self.headings.items():
-            rows = [(name.ljust(width), self.commands[name].get_short_help_str(limit=90)) for name in names]
+            rows = [(name.ljust(width), self.commands[name].get_short_help_str(limit=120)) for name in names]
             with formatter.section(heading):
                 formatter.write_dl(rows)
 

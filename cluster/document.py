@@ -120,6 +120,13 @@ class Faults:
         """Add a fault that knows its own place, as those of the inventory do."""
         self.problems.append(problem)
 
+    def within(self, path: str) -> bool:
+        """Whether anything at or below a path is at fault so far."""
+        return any(
+            problem.path.startswith(path) and problem.path[len(path) : len(path) + 1] in {"", ".", "["}
+            for problem in self.problems
+        )
+
     def raise_if_any(self) -> None:
         """Raise ConfigError with all faults, if there are any."""
         if self.problems:

@@ -58,7 +58,9 @@ class Problem:
         """Return the fault as one line."""
         place = f"{self.path}: " if self.path else ""
         text = f"{place}{self.value}: expected {self.expected}"
-        return f"{text} ({self.hint})" if self.hint else text
+        text = f"{text} ({self.hint})" if self.hint else text
+        # A terminal would obey what a file's author hid in a name.
+        return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
     def sort_key(self) -> tuple[str, int, list[tuple[int, str]], int, str]:
         """Return what orders faults for people: by path, with ``[2]`` before ``[10]``; in other files by line."""

@@ -6,12 +6,16 @@ from cluster.document import Faults
 from cluster.kinds import Placed, Table, closest
 from cluster.model import RESERVED_GROUPS, Address, Group, Network
 
+MOST_NAMED = 8
+"""Most groups that a hint lists."""
+
 
 def build_groups(tables: dict[str, Placed[Table]], faults: Faults) -> tuple[Group, ...]:
     """Return the groups that are whole, and record every overlap that no nesting explains."""
     groups = []
-    for group_id, (path, table) in ((key, (placed.path, placed.value)) for key, placed in tables.items()):
-        _check_nesting(group_id, path, table, tables, faults)
+    for group_id, placed in tables.items():
+        table = placed.value
+        _check_nesting(group_id, placed.path, table, tables, faults)
         if "role" in table:
             groups.append(
                 Group(
@@ -68,7 +72,8 @@ def check_reference(name: str | None, path: str, known: Iterable[str], faults: F
     """Record a fault where `name` is a group that does not exist."""
     ids = [*known]
     if name is not None and name != "*" and name not in RESERVED_GROUPS and name not in ids:
-        faults.add(path, name, "a group of this file", closest(name, ids) or f"groups: {', '.join(ids)}")
+        hint = closest(name, ids) or (f"groups: {', '.join(ids)}" if len(ids) <= MOST_NAMED else "")
+        faults.add(path, name, "a group of this file", hint)
 
 
 def _check_nesting(group_id: str, path: str, table: Table, tables: dict[str, Placed[Table]], faults: Faults) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import fields, names
-from cluster.document import Faults, Scalar, read_text
+from cluster.document import Faults, Scalar, child, read_text
 from cluster.errors import ConfigError, Problem
 from cluster.groups import GroupTable, check_reference
 from cluster.kinds import Bad, Kind, Placed, Table, closest, one_of, some
@@ -139,7 +139,8 @@ class Inventory:
         The addresses of one range that are wrong in the same way are one fault.
         """
         table = GroupTable(self._groups)
-        whole = {group.id for group in self._groups}
+        # Where a group's own prefixes are at fault, its nodes are not: that would be one fault told many times.
+        whole = {group.id for group in self._groups if not self._faults.within(child("groups", group.id))}
         owners: dict[object, str] = {}
         repeated: dict[_Place, list[tuple[str, str]]] = {}
         outside: dict[tuple[_Place, str, str | None], list[str]] = {}
@@ -222,7 +223,7 @@ class Inventory:
                     cells[column] = kind.read(Scalar(text), "", self._faults)
                 except Bad as bad:
                     self._add(_at(place, column), Scalar(text).shown(), bad.expected or kind.expected, bad.hint)
-        if cells.get("group", self._group_ids[0]) not in self._group_ids:
+        if "group" in cells and cells["group"] not in self._group_ids:
             hint = closest(cells["group"], self._group_ids)
             self._add(_at(place, "group"), cells.pop("group"), "a group of cluster.yaml", hint)
         return cells

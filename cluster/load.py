@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import fields
-from cluster.document import Faults, Mapping, parse, read_text
+from cluster.document import Faults, Mapping, Value, parse, read_text
 from cluster.errors import ConfigError, Problem
 from cluster.groups import build_groups, check_reference
 from cluster.inventory import Inventory
@@ -67,13 +67,13 @@ def parse_cluster(text: str, source: str = "cluster.yaml", folder: Path = Path()
         faults.add("", shown, "a mapping that begins with `cluster: NAME`")
         faults.raise_if_any()
         raise
-    return _build(table, folder, faults)
+    return _build(table, root, folder, faults)
 
 
-def _build(table: Table, folder: Path, faults: Faults) -> Cluster:
+def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cluster:
     groups = build_groups(table.get("groups", {}), faults)
-    # References count as known where the group's own entry is broken: that is one fault, not two.
-    group_ids = [*table.get("groups", {})]
+    # A reference is good where the thing itself is broken: that is one fault, not two.
+    group_ids, exporter_names = _names(root, "groups"), _names(root, "exporters")
     site = _site(table.get("site"), faults)
     cost = _settings(Cost, table.get("cost"))
     inventory = Inventory(groups, group_ids, faults)
@@ -92,7 +92,7 @@ def _build(table: Table, folder: Path, faults: Faults) -> Cluster:
         nodes=nodes,
         exporters=exporters,
         allowed=_allowed(table.get("allowed", []), group_ids, faults),
-        authority=_authority(table.get("authority", []), group_ids, [*table.get("exporters", {})], faults),
+        authority=_authority(table.get("authority", []), group_ids, exporter_names, faults),
         transport=_transport(table.get("transport", []), group_ids, faults),
         services=_services(table.get("services", {}), faults),
         jobs=jobs,
@@ -106,6 +106,12 @@ def _build(table: Table, folder: Path, faults: Faults) -> Cluster:
     )
     faults.raise_if_any()
     return cluster
+
+
+def _names(root: Value | None, section: str) -> list[str]:
+    """Return the names that a section of the file has, whatever stands below them."""
+    found = root.entries.get(section) if isinstance(root, Mapping) else None
+    return [*found.entries] if isinstance(found, Mapping) else []
 
 
 def _settings(owner: Any, table: Table | None) -> Any:  # noqa: ANN401 - one builder for every flat section

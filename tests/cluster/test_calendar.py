@@ -22,7 +22,8 @@ def by_the_clock(site: Site, moment: int) -> bool:
 
 
 def mask(site: Site, *moments: datetime) -> list[bool]:
-    return off_hours_mask(site, np.array([int(moment.timestamp()) for moment in moments], np.int64)).tolist()
+    found = off_hours_mask(site, np.array([int(moment.timestamp()) for moment in moments], np.int64))
+    return [bool(off) for off in found]
 
 
 def site(zone: str, start: str = "23:00", end: str = "06:00", *, weekends: bool = False) -> Site:

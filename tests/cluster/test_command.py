@@ -1,6 +1,7 @@
 """The assembled command ``clusterflow``."""
 
 from importlib.metadata import version
+from pathlib import Path
 
 import click
 import pytest
@@ -34,10 +35,10 @@ def test_help_shows_every_command_once_under_its_heading() -> None:
 
 
 @pytest.mark.parametrize("path", commands(main), ids=" ".join)
-def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
+def test_every_command_explains_itself(path: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--help needs no cluster.yaml; the first line says what the command does."""
-    with CliRunner().isolated_filesystem():
-        result = CliRunner().invoke(main, [*path, "--help"])
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, [*path, "--help"])
     assert result.exit_code == 0, result.output
     first = result.stdout.split("\n\n")[1].strip()
     assert first.split("\n")[0]

@@ -1,5 +1,6 @@
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from cluster import fields
 from cluster.kinds import REQUIRED, Key, Kind, ListOf, MapOf, OneOf, OneOrMany, Section
@@ -10,7 +11,7 @@ from cluster.reference import reference
 ROOT = Path(__file__).parent.parent.parent
 
 
-def keys_of(kind: Kind[object]) -> list[Key]:
+def keys_of(kind: Kind[Any]) -> list[Key]:
     if isinstance(kind, Section):
         return [*kind.keys, *(deeper for key in kind.keys for deeper in keys_of(key.kind))]
     if isinstance(kind, OneOf):
