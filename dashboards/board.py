@@ -92,12 +92,12 @@ def to_json(board: core.Dashboard) -> str:
 
 
 def _without_empty(value: Any, parent: str = "") -> Any:  # noqa: ANN401 - JSON is any of these
-    """Return JSON without nulls, except where null says something: a threshold's lowest step, an open range."""
+    """Return JSON without nulls, except where null says something: a threshold's lowest step."""
     if isinstance(value, dict):
         return {
             key: _without_empty(item, key)
             for key, item in value.items()
-            if item is not None or (parent == "steps" and key == "value") or key in ("from", "to")
+            if item is not None or (parent == "steps" and key == "value")
         }
     if isinstance(value, list):
         return [_without_empty(item, parent) for item in value]

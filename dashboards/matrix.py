@@ -15,6 +15,7 @@ from dashboards.queries import Column as Value
 from dashboards.queries import Query, Select, Unit, count, is_in, not_in, scaled, total
 
 _HALF_A_BYTE = 0.5
+_MORE_THAN_EVER = 1e30
 
 
 def listed_groups(cluster: Cluster) -> list[str]:
@@ -48,9 +49,9 @@ def joined() -> list[Json]:
 def state_words() -> tuple[Json, ...]:
     """Return the mappings of signed bytes to allowed, unused and violating."""
     return (
-        panels.word_between(None, -_HALF_A_BYTE, "violating", LOOK),
+        panels.word_between(-_MORE_THAN_EVER, -_HALF_A_BYTE, "violating", LOOK),
         panels.word_between(-_HALF_A_BYTE, _HALF_A_BYTE, "unused", DIM),
-        panels.word_between(_HALF_A_BYTE, None, "allowed", QUIET),
+        panels.word_between(_HALF_A_BYTE, _MORE_THAN_EVER, "allowed", QUIET),
         panels.word_if_missing("", "transparent"),
     )
 

@@ -4,6 +4,7 @@ Every panel has a unit, a description in three sentences and links; a limit is d
 cluster.yaml.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +24,7 @@ TIME = "Time"
 """What Grafana calls InfluxDB's time column."""
 
 _INFLUXDB = "influxdb"
+_ABOVE_LIMIT = 1.1
 _REF_IDS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -95,7 +97,6 @@ class Column:
     links: tuple[Link, ...] = ()
     width: int = 0
     limit: Limit = NO_LIMIT
-    minimum: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +163,8 @@ def words(mapping: dict[int | str, tuple[str, str]]) -> Json:
     return {"type": "value", "options": options}
 
 
-def word_between(low: float | None, high: float | None, text: str, colour: str) -> Json:
-    """Return a mapping of a range to a word; None is open."""
+def word_between(low: float, high: float, text: str, colour: str) -> Json:
+    """Return a mapping of a range to a word. Some Grafanas read an open end as zero: give a number far out."""
     return {"type": "range", "options": {"from": low, "to": high, "result": {"text": text, "color": colour}}}
 
 
@@ -240,6 +241,8 @@ def time_series(
         overrides=list(overrides),
         thresholds=limit.steps(),
         thresholdsStyleMode="off" if limit == NO_LIMIT else "dashed",
+        # The axis reaches up to the alert's limit, so that the eye sees how far away it is.
+        axisSoftMax=None if limit.act is None else math.ceil(limit.act * _ABOVE_LIMIT),
         extraJson={
             "fieldConfig": {"defaults": {"links": [link.json() for link in links]}},
             "options": {"legend": {"showLegend": True}},
@@ -381,7 +384,9 @@ def _column_override(column: Column) -> Json:
         properties["unit"] = str(column.unit)
     if column.cell is Cell.BAR:
         properties["custom__cellOptions"] = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
-        properties["min"] = 0 if column.minimum is None else column.minimum
+        properties["min"] = 0
+        # Else a bar's full length is the largest number of the whole table, whatever its unit.
+        properties["fieldMinMax"] = True
     elif column.cell is Cell.COLOUR:
         properties["custom__cellOptions"] = {"type": "color-background", "mode": "basic", "applyToRow": False}
         properties["custom__align"] = "center"

@@ -14,10 +14,12 @@ from dashboards.queries import (
     Select,
     Unit,
     bit_rate,
+    count,
     event_rate,
     highest,
     is_in,
     newest,
+    not_in,
     total,
 )
 
@@ -44,6 +46,7 @@ def page(cluster: Cluster) -> Page:
             _dead_letters(cluster),
             _store_writes(cluster),
             _series(cluster),
+            _readings(cluster),
             _counters(cluster),
         ),
         since="3h",
@@ -290,7 +293,10 @@ def _dead_letters(cluster: Cluster) -> Built:
 
 
 def _store_writes(cluster: Cluster) -> Built:
-    reading = Select(schema.PIPELINE, schema.RAW).where(is_in(schema.STAGE, [Stage.WRITE.value]))
+    # Bytes would dwarf everything else on this axis; the table below has them.
+    reading = Select(schema.PIPELINE, schema.RAW).where(
+        is_in(schema.STAGE, [Stage.WRITE.value]), not_in(schema.REASON, [schema.BYTES.name])
+    )
     return panels.time_series(
         cluster,
         Face(
@@ -305,22 +311,44 @@ def _store_writes(cluster: Cluster) -> Built:
 
 
 def _series(cluster: Cluster) -> Built:
-    readings = Select(schema.PIPELINE, schema.RAW).take(highest(schema.VALUE)).by(schema.STAGE, schema.REASON)
+    written = Select(schema.EGRESS, schema.RAW).take(newest(schema.BYTES)).by(
+        schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE, schema.OFF_HOURS
+    )  # fmt: skip
+    in_use = Select(written.binned()).take(count(schema.BYTES, "series"))
     return panels.time_series(
         cluster,
         Face(
-            "series", "Readings: series in use, windows in memory, lags",
-            "The bridge's own gauges, each in the unit that its name says.",
-            "One axis for different units: compare a line with its own past only.",
-            f"Series in use near the budget of {cluster.bridge.series_budget} mean more destinations summed as other.",
-            x=0, y=41, w=12, h=9, links=(to_board("egress", "Egress & security"),),
+            "series", "Outside conversations written by name",
+            "How many conversations with the outside had points of their own in each bin.",
+            f"Beyond the budget of {cluster.bridge.series_budget} series kept alive, destinations are summed as other.",
+            "Egress & security lists the conversations.",
+            x=0, y=41, w=8, h=9, links=(to_board("egress", "Egress & security"),),
         ),
+        [in_use.over_time(cluster, "Conversations with points in the bin.", alias="conversations")],
+    )  # fmt: skip
+
+
+def _readings(cluster: Cluster) -> Built:
+    # The heartbeat is a moment, not a measure.
+    reading = Select(schema.PIPELINE, schema.RAW).where(not_in(schema.REASON, [schema.HEARTBEAT]))
+    query = reading.take(newest(schema.VALUE), highest(schema.VALUE, "highest")).by(schema.STAGE, schema.REASON)
+    return panels.table(
+        cluster,
+        Face(
+            "readings", "Readings of the bridge",
+            "What the parts of the pipeline last said of themselves, and the most they said in this range.",
+            "Units differ: each name ends in its own.",
+            "A growing backlog means that the bridge or the store is too slow for what arrives.",
+            x=8, y=41, w=7, h=9, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [query.per_series("A reading.").as_table()],
         [
-            readings.over_time(
-                cluster, "Reading.", alias=f"$tag_{schema.STAGE} $tag_{schema.REASON}", settled=False
-            )
+            Column(schema.STAGE, "Part", width=100),
+            Column(schema.REASON, "Reading"),
+            Column(schema.VALUE.name, "Last", Unit.COUNT, width=95),
+            Column("highest", "Highest", Unit.COUNT, width=95),
         ],
-        legend_right=True,
+        limit_rows=0,
     )  # fmt: skip
 
 
@@ -332,7 +360,7 @@ def _counters(cluster: Cluster) -> Built:
             "How much each counter of the pipeline grew.",
             "A counter that never counted is missing, not zero.",
             "The names are explained in the documentation of the pipeline.",
-            x=12, y=41, w=12, h=9, links=(to_board("noc_wall", "NOC wall"),),
+            x=15, y=41, w=9, h=9, links=(to_board("noc_wall", "NOC wall"),),
         ),
         [questions.counter_growth().by(schema.STAGE, schema.REASON).per_series("Growth of a counter.").as_table()],
         [

@@ -26,7 +26,7 @@ def timeline(cluster: Cluster, face: Face, *conditions: Condition) -> Built:
         cluster, "Worst state in the bin.", alias=f"$tag_{schema.NODE}", settled=False
     )  # fmt: skip
     links = (to_board("training", "This node", node=clicked(schema.NODE)), stragglers(cluster))
-    return panels.state_timeline(cluster, face, [query], [mapping()], links=links, rows=32)
+    return panels.state_timeline(cluster, face, [query], [mapping()], links=links, rows=20)
 
 
 def stragglers(cluster: Cluster) -> Link:

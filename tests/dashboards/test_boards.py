@@ -36,8 +36,10 @@ IDS = [f"{name}-{panel['title']}" for name, panel in PANELS]
 GRID_ROWS = 26
 
 # Grafana's own words in queries, then ours from the schema; anything else in double quotes is a name made up.
-MADE_UP = {"rate", "rank", "sent", "received", "nodes", "alive", "usd", "contacts", "growth", "suppressed", "bytes"}
-MADE_UP |= {"fastest", "median", "slowest", *schema.NODE_STATE_WORDS.values(), "${by:raw}"}
+MADE_UP = {
+    "rate", "rank", "sent", "received", "nodes", "alive", "usd", "contacts", "growth", "series", "highest",
+    "suppressed", "bytes", "fastest", "median", "slowest", "${by:raw}", *schema.NODE_STATE_WORDS.values(),
+}  # fmt: skip
 
 
 def _urls(value: Any) -> list[str]:
