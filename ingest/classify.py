@@ -5,33 +5,15 @@ that belong to one group each; a look-up is a binary search over the edges.
 """
 
 import socket
-from ipaddress import ip_network
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from cluster.model import EXTERNAL, LOCAL, Address, Cluster, Network, Plane
+from cluster.model import EXTERNAL, LOCAL, LOCAL_PREFIXES, Address, Cluster, Network, Plane
 
 _MAPPED = b"\x00" * 10 + b"\xff\xff"
 _KEY = "S16"
-
-_LOCAL_NETWORKS: tuple[Network, ...] = tuple(
-    map(
-        ip_network,
-        (
-            "0.0.0.0/8",  # this network, RFC 1122
-            "127.0.0.0/8",  # loopback
-            "169.254.0.0/16",  # link-local, RFC 3927
-            "224.0.0.0/4",  # multicast
-            "255.255.255.255/32",  # limited broadcast
-            "::/128",
-            "::1/128",
-            "fe80::/10",  # link-local
-            "ff00::/8",  # multicast
-        ),
-    )
-)
 
 _CACHE_LIMIT = 200_000
 """Addresses beyond the inventory that are remembered between batches: about 20 MB."""
@@ -164,7 +146,7 @@ def _intervals(cluster: Cluster) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np
         Lower edges in order (S16, the first is ``::``), and the group code of each piece.
     """
     external, local = len(cluster.groups), len(cluster.groups) + 1
-    owned: list[tuple[Network, int]] = [(network, local) for network in _LOCAL_NETWORKS]
+    owned: list[tuple[Network, int]] = [(network, local) for network in LOCAL_PREFIXES]
     # A user's prefix equal to a reserved one wins: it stands later in the list and ties go to the later.
     owned += [(network, code) for code, group in enumerate(cluster.groups) for network in group.prefixes]
     spans = []

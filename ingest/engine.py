@@ -93,7 +93,7 @@ class Engine:
         flows, refused = self._normaliser.normalise(frame, int(now * 1000))
         self._counters.add(Stage.NORMALISE, "records", len(flows))
         if len(flows):
-            partials = self._aggregator.aggregate(flows, self._watermark(int(flows.end.max())))
+            partials = self._aggregator.aggregate(flows, self._watermark())
             for name, partial in partials.items():
                 self.tables[name].add(partial)
             self._newest = max(self._newest or 0, int(flows.end.max()))
@@ -102,25 +102,22 @@ class Engine:
             self._count(flows)
         return refused
 
-    def _watermark(self, newest_in_batch: int) -> Watermark:
+    def _watermark(self) -> Watermark:
         """Return where the stream stands before this batch; a batch alone never makes its own records late."""
-        newest = newest_in_batch if self._newest is None else self._newest
-        closed_ms = newest - self._settings.lateness * 1000
-        if self._clock is Clock.BACKFILL:
+        if self._clock is Clock.BACKFILL or self._newest is None:
             return Watermark(0, None)
-        if self._newest is None:
-            return Watermark(0, None)
+        closed_ms = self._newest - self._settings.lateness * 1000
         return Watermark(closed_ms // self._window_ms, (closed_ms - self._settings.grace * 1000) // self._window_ms)
 
     def _count(self, flows: Flows) -> None:
-        for reason, flags in (
-            ("unknown_rate", flows.unknown_rate),
-            ("zero_counters", flows.zero),
-            ("skewed", flows.skewed),
+        for field, flags in (
+            (schema.UNKNOWN_RATE, flows.unknown_rate),
+            (schema.ZERO_COUNTERS, flows.zero),
+            (schema.SKEWED, flows.skewed),
         ):
-            self._counters.add(Stage.NORMALISE, reason, int(flags.sum()))
-        self._counters.add(Stage.NORMALISE, "suppressed_bytes", int(flows.bytes[~flows.counts].sum()))
-        self._counters.add(Stage.NORMALISE, "bytes", int(flows.bytes.sum()))
+            self._counters.add(Stage.NORMALISE, field.name, int(flags.sum()))
+        self._counters.add(Stage.NORMALISE, schema.EXPORTER_SUPPRESSED.name, int(flows.bytes[~flows.counts].sum()))
+        self._counters.add(Stage.NORMALISE, schema.EXPORTER_BYTES.name, int(flows.bytes.sum()))
 
     def _note_losses(self, frame: pl.DataFrame) -> None:
         lost = self._sequence.lost(frame)
@@ -136,7 +133,7 @@ class Engine:
             }
         )
         self.tables[schema.EXPORTER_STATUS.name].add(rows)
-        self._counters.add(Stage.COLLECT, "seq_lost", sum(lost.values()))
+        self._counters.add(Stage.COLLECT, schema.SEQ_LOST.name, sum(lost.values()))
 
     def _note_exporters(self, flows: Flows, frame: pl.DataFrame, now: float) -> None:
         if self._clock is Clock.BACKFILL:

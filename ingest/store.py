@@ -224,7 +224,7 @@ class Store:
         ]
 
     def frame(self, influxql: str) -> pl.DataFrame:
-        """Run a SELECT; one flat frame: tags (String), ``time`` (epoch ms), the columns asked for. Nothing found: empty."""
+        """Run a SELECT; one flat frame: tags (String), ``time`` (epoch ms), the columns asked for; no rows: empty."""
         # Thousands of series have few shapes: one frame a shape, not a series.
         shapes: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[Any]]] = {}
         for series in self.query(influxql):
