@@ -157,11 +157,12 @@ def _cohort_counts(cluster: Cluster) -> Built:
         (NodeState.LOW, Limit(look=1)),
         (NodeState.DOWN, Limit(act=1)),
         (NodeState.BLIND, Limit()),
+        (NodeState.LEARNING, Limit()),
     )
     face = Face(
         "cohort_counts", "Training nodes",
-        "Nodes of running jobs by what their latest window says: ok, low, down, or blind (their exporter is silent).",
-        f"{transport.training_note(cluster)} Nodes that still learn are not counted.",
+        "Nodes of running jobs by their latest window: ok, low, down, blind (their exporter is silent), or learning.",
+        f"{transport.training_note(cluster)} Nodes with too few earlier runs are learning: nothing judges them.",
         "The training board shows each node against its limit.",
         x=8, y=0, w=5, h=4, links=(to_board("training", "Training"),), since="2m",
     )  # fmt: skip
