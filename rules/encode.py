@@ -7,7 +7,6 @@ and notification templates are taken as they stand.
 """
 
 import re
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -18,7 +17,7 @@ from dashboards.provision import PREFIX as GRAFANA
 from dashboards.provision import reference
 from dashboards.queries import Query
 from rules import notices
-from rules.evaluate import FOLDER, interval_ms
+from rules.evaluate import ERROR_ALERT, FOLDER, NO_DATA_ALERT, interval_ms
 from rules.model import CONDITION, Rule, RuleSet
 from rules.registry import rules_of
 
@@ -42,24 +41,9 @@ _MAX_DATA_POINTS = 43_200
 _UID_LENGTH = 40
 
 
-@dataclass(frozen=True, slots=True)
-class _Timing:
-    """How notifications of a route are bundled; Go durations."""
-
-    group_wait: str
-    group_interval: str
-    repeat_interval: str
-
-    def keys(self) -> dict[str, str]:
-        return {
-            "group_wait": self.group_wait,
-            "group_interval": self.group_interval,
-            "repeat_interval": self.repeat_interval,
-        }
-
-
+_BY_SOURCE = ("rule", "src")
 # Ten seconds: long enough to send the nodes of one broken job together, short enough to be told within a minute.
-_TIMING = _Timing("10s", "1m", "4h")
+_TIMING = {"group_wait": "10s", "group_interval": "1m", "repeat_interval": "4h"}
 
 
 def artefacts(cluster: Cluster) -> dict[str, str]:
@@ -232,38 +216,37 @@ def _catch_all(cluster: Cluster) -> str | None:
 
 def policies(cluster: Cluster, rule_set: RuleSet) -> dict[str, Any]:
     """Return the tree of notification policies: a route a target, by severity; below it one a way of grouping."""
-    groupings: dict[tuple[str, ...], list[str]] = {}
-    for rule in rule_set.rules:
-        groupings.setdefault(rule.group_by, []).append(rule.id)
-    usual = ("rule", "src")
-    special = {labels: ids for labels, ids in groupings.items() if labels != usual}
-
-    def children() -> list[dict[str, Any]]:
-        # Faults of the data source first: when InfluxDB is away, all rules fail together, and one message tells it.
-        faults = {
-            "object_matchers": [["alertname", "=~", "DatasourceError|DatasourceNoData"]],
-            "group_by": ["alertname"],
-        }
-        routes = [faults]
-        routes += [
-            {"object_matchers": [["rule", "=~", "|".join(ids)]], "group_by": list(labels)}
-            for labels, ids in special.items()
-        ]
-        return routes
-
+    children = _grouping_routes(rule_set)
     routes = [
         {
             "receiver": target.name,
             **({"object_matchers": [["severity", "=~", "|".join(target.severities)]]} if target.severities else {}),
-            "group_by": list(usual),
+            "group_by": list(_BY_SOURCE),
             # The next target gets the alert too.
             "continue": True,
-            "routes": [{"receiver": target.name, **route} for route in children()],
+            "routes": [{"receiver": target.name, **child} for child in children],
         }
         for target in cluster.notify
     ]
     root = _catch_all(cluster) or DEFAULT_CONTACT
-    return {"orgId": _ORGANISATION, "receiver": root, "group_by": list(usual), **_TIMING.keys(), "routes": routes}
+    return {"orgId": _ORGANISATION, "receiver": root, "group_by": list(_BY_SOURCE), **_TIMING, "routes": routes}
+
+
+def _grouping_routes(rule_set: RuleSet) -> list[dict[str, Any]]:
+    """Return the routes for what is not grouped by rule and source."""
+    groupings: dict[tuple[str, ...], list[str]] = {}
+    for rule in rule_set.rules:
+        groupings.setdefault(rule.group_by, []).append(rule.id)
+    # Faults of the data source first: when InfluxDB is away, all rules fail together, and one message tells it.
+    faults = {"object_matchers": [["alertname", "=~", f"{ERROR_ALERT}|{NO_DATA_ALERT}"]], "group_by": ["alertname"]}
+    return [
+        faults,
+        *(
+            {"object_matchers": [["rule", "=~", "|".join(ids)]], "group_by": list(labels)}
+            for labels, ids in groupings.items()
+            if labels != _BY_SOURCE
+        ),
+    ]
 
 
 # Text ---------------------------------------------------------------------------------------------

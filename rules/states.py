@@ -2,8 +2,8 @@
 
 The authority is Grafana's source: ``resultNormal``, ``resultAlerting``, ``resultError``, ``resultNoData``,
 ``resultKeepLast`` and ``transition`` in ``pkg/services/ngalert/state/state.go``, ``setNextStateForRule`` and
-``processMissingSeriesStates`` in ``manager.go`` beside it, read as of Grafana 12 (with the Recovering state, and with
-``for`` observed before NoData and Error as well). Times are epoch seconds.
+``processMissingSeriesStates`` in ``manager.go`` beside it, as of Grafana 12. Grafana 13 observes `for` before NoData
+and Error too (grafana/grafana#117024); rules without `for`, as ours, behave alike in both. Times are epoch seconds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -182,7 +182,7 @@ def _no_data(instance: Instance, now: int, rule: Rule) -> Instance:
         case NoDataPolicy.KEEP_LAST:
             return _kept(instance, now, rule)
         case NoDataPolicy.NO_DATA:
-            return _fault(instance, State.NO_DATA, now, rule, "")
+            return _fault(instance, State.NO_DATA, now, "")
 
 
 def _error(instance: Instance, now: int, sample: Sample, rule: Rule) -> Instance:
@@ -194,19 +194,13 @@ def _error(instance: Instance, now: int, sample: Sample, rule: Rule) -> Instance
         case ErrorPolicy.KEEP_LAST:
             moved = _kept(instance, now, rule)
         case ErrorPolicy.ERROR:
-            moved = _fault(instance, State.ERROR, now, rule, sample.error)
+            moved = _fault(instance, State.ERROR, now, sample.error)
     return replace(moved, annotations={**moved.annotations, "Error": sample.error})
 
 
-def _fault(instance: Instance, fault: State, now: int, rule: Rule, error: str) -> Instance:
-    """Go to NoData or Error; like alerting, only after `for`, unless it was firing before."""
-    if instance.state is fault:
-        return replace(instance, error=error)
-    if instance.state is State.PENDING:
-        return _set(instance, fault, now, error) if _pended(instance, now, rule) else replace(instance, error=error)
-    if instance.state is not State.RECOVERING and rule.pending_for > 0:
-        return _set(instance, State.PENDING, now, error)
-    return _set(instance, fault, now, error)
+def _fault(instance: Instance, fault: State, now: int, error: str) -> Instance:
+    """Go to NoData or Error at once."""
+    return replace(instance, error=error) if instance.state is fault else _set(instance, fault, now, error)
 
 
 def _kept(instance: Instance, now: int, rule: Rule) -> Instance:
@@ -290,9 +284,7 @@ def _advance_each(
 
 
 def _missing_limit(instance: Instance, rule: Rule) -> int:
-    faulty = instance.state in (State.ERROR, State.NO_DATA)
-    pending_fault = instance.state is State.PENDING and instance.reason in (Outcome.ERROR, Outcome.NO_DATA)
-    return 1 if faulty or pending_fault else rule.missing_evaluations
+    return 1 if instance.state in (State.ERROR, State.NO_DATA) else rule.missing_evaluations
 
 
 def _gone(instance: Instance, now: int) -> Instance:

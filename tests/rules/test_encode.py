@@ -131,8 +131,8 @@ def test_rules_of_one_group_share_their_interval() -> None:
         assert group["interval"] == "10s"
 
 
-def test_a_rule_waits_before_an_error_only_if_nobody_cares() -> None:
-    """Grafana versions differ in whether `for` delays NoData and Error: our rules do not depend on it."""
+def test_no_rule_depends_on_what_grafana_13_changed() -> None:
+    """Grafana 12 and 13 differ in whether `for` delays NoData and Error."""
     assert all(rule.pending_for == 0 for rule in rules_of(CLUSTER).rules)
 
 

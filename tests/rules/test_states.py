@@ -4,11 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.load import load_cluster
 from rules.model import ErrorPolicy, NoDataPolicy, Rule
 from rules.registry import rules_of
-from rules.states import Instance, Labels, Outcome, Sample, State, Transition, advance, advance_rule
+from rules.states import FIRING, Instance, Labels, Outcome, Sample, State, Transition, advance, advance_rule
 
 _BASE = rules_of(load_cluster(Path(__file__).parent / "cluster.yaml")).rule("exfil_volume")
 OUTCOMES = {"n": Outcome.NORMAL, "a": Outcome.ALERTING, "d": Outcome.NO_DATA, "e": Outcome.ERROR}
@@ -66,13 +68,14 @@ def _walk(rule: Rule, outcomes: str) -> list[Instance]:
         (_rule(no_data=NoDataPolicy.OK), "adda", "ANNA"),
         (_rule(no_data=NoDataPolicy.OK, keep=20), "addd", "ARRN"),
         (_rule(no_data=NoDataPolicy.NO_DATA), "nddan", "NDDAN"),
-        (_rule(no_data=NoDataPolicy.NO_DATA, pending_for=20), "ndddd", "NPPDD"),
+        # A fault does not wait for `for`.
+        (_rule(no_data=NoDataPolicy.NO_DATA, pending_for=20), "nddaa", "NDDPP"),
         (_rule(no_data=NoDataPolicy.ALERTING), "nddn", "NAAN"),
         (_rule(no_data=NoDataPolicy.ALERTING, pending_for=20), "ndddn", "NPPAN"),
         (_rule(no_data=NoDataPolicy.KEEP_LAST), "ndadn", "NNAAN"),
         (_rule(no_data=NoDataPolicy.KEEP_LAST, pending_for=20), "addda", "PPAAA"),
         (_rule(on_error=ErrorPolicy.ERROR), "neean", "NEEAN"),
-        (_rule(on_error=ErrorPolicy.ERROR, pending_for=20), "neeen", "NPPEN"),
+        (_rule(on_error=ErrorPolicy.ERROR, pending_for=20), "aeen", "PEEN"),
         (_rule(on_error=ErrorPolicy.ERROR, keep=30), "aneea", "AREEA"),
         (_rule(on_error=ErrorPolicy.OK), "aee", "ANN"),
         (_rule(on_error=ErrorPolicy.ALERTING), "nen", "NAN"),
@@ -92,6 +95,29 @@ def test_times_of_an_alert() -> None:
     assert [instance.fired_at for instance in walked] == [None, None, None, 30, 30, 30, 30, 30, 30]
     assert [instance.resolved_at for instance in walked] == [None] * 7 + [70, 70]
     assert [instance.starts_at for instance in walked] == [0, 10, 10, 30, 30, 50, 50, 70, 70]
+
+
+@given(
+    st.text(alphabet="nade", min_size=1, max_size=30),
+    st.sampled_from([0, 5, 20]),
+    st.sampled_from([0, 15, 30]),
+    st.sampled_from(list(NoDataPolicy)),
+    st.sampled_from(list(ErrorPolicy)),
+)
+def test_what_holds_for_every_history(
+    outcomes: str, pending_for: int, keep: int, no_data: NoDataPolicy, on_error: ErrorPolicy
+) -> None:
+    rule = _rule(pending_for, keep, no_data, on_error)
+    before = Instance((), 0, 0)
+    for instance in _walk(rule, outcomes):
+        assert (instance.active_at is None) == (instance.state is State.NORMAL)
+        assert instance.fired_at is not None or instance.state not in (State.ALERTING, State.RECOVERING)
+        assert instance.state is not State.RECOVERING or keep > 0
+        assert instance.state is not State.PENDING or pending_for > 0
+        # Somebody is told of the end of everything that they were told of.
+        ended = before.state in FIRING and instance.state is State.NORMAL
+        assert not ended or instance.resolved_at == instance.evaluated_at
+        before = instance
 
 
 def test_an_alert_that_never_fired_is_not_resolved() -> None:
