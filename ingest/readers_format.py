@@ -55,9 +55,8 @@ JSON_KEYS = {
 }
 """Keys of pmacct's JSON and the record columns that they fill."""
 
-BUCKET_TITLE = "STAMP_INSERTED"
 BUCKET_KEY = "stamp_inserted"
-"""Start of the bucket under ``print_history``: stands in for the start of a flow where none is printed."""
+"""Start of the bucket under ``print_history``, which only JSON has: stands in for a start that is not printed."""
 
 _COUNTER_TITLE = b"PACKETS"
 _SNIFF_BYTES = 1 << 16
@@ -103,12 +102,9 @@ class Format:
     def columns(self) -> tuple[str, ...]:
         """The record column that each CSV column fills; empty for one that nobody needs."""
         titles = self.titles
-        wanted = dict(_CSV_TITLES)
-        if "TIMESTAMP_START" not in titles:
-            wanted[BUCKET_TITLE] = records.START
         # A title that stands there twice fills its column once: polars wants distinct names.
         first = {title: position for position, title in reversed(list(enumerate(titles)))}
-        return tuple(wanted.get(title, "") if first[title] == i else "" for i, title in enumerate(titles))
+        return tuple(_CSV_TITLES.get(title, "") if first[title] == i else "" for i, title in enumerate(titles))
 
 
 OWN = Format(Kind.CSV, ",".join(records.SPOOL_COLUMNS))

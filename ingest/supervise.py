@@ -25,7 +25,8 @@ _BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _STABLE_SECONDS = 60.0
 _START_SECONDS = 15.0
 _STOP_SECONDS = 15.0
-_DRAIN_SECONDS = 3.0
+_DRAIN_SECONDS = 4.0
+_QUIET_SECONDS = 0.4
 
 _SOCKET_TABLES = (Path("/proc/net/udp"), Path("/proc/net/udp6"))
 _COMPLAINT = re.compile(r"^(?:\S+Z?\s+)?(WARN|ERROR)[ :]\s*(.*)$")
@@ -62,16 +63,21 @@ def udp_sockets(port: int) -> list[UdpSocket]:
     return found
 
 
-def _group_members(group: int) -> list[int]:
-    """Return the live processes of a process group; zombies are not live."""
-    members = []
+def _group_members(group: int) -> dict[int, int]:
+    """Return the live processes of a process group with the clock ticks they used; zombies are not live."""
+    members = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
-            with contextlib.suppress(OSError, IndexError):
-                state, _parent, its_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-                if int(its_group) == group and state != "Z":
-                    members.append(int(entry.name))
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[2]) == group and fields[0] != "Z":
+                    members[int(entry.name)] = int(fields[11]) + int(fields[12])
     return members
+
+
+def _group_ticks(group: int) -> int:
+    """Return the clock ticks (1/100 s) that the processes of a group used."""
+    return sum(_group_members(group).values())
 
 
 @dataclass(slots=True)
@@ -182,6 +188,8 @@ class Collector:
                 self._spawn(running)
             for running in self._all:
                 self._await_socket(running)
+            # A plugin that still sets itself up misses the call for the first datagram, and sleeps until the second.
+            self._await_quiet(self._all)
         except BaseException:
             self.stop()
             raise
@@ -204,10 +212,8 @@ class Collector:
     def stop(self) -> None:
         """Stop the daemons; returns when their last records are in the spool and no process of theirs is left."""
         live = [running for running in self._all if running.process is not None]
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        # What the kernel still holds for them would be lost.
-        while any(self._waiting(running) for running in live) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        # What waits in a queue would be lost.
+        self._await_quiet(live)
         for running in live:
             if running.process is not None:
                 # SIGTERM stays blocked until the next datagram arrives; SIGINT does not.
@@ -269,6 +275,20 @@ class Collector:
             again_in=pause,
             why=running.last_complaint,
         )
+
+    def _await_quiet(self, live: list[_Running]) -> None:
+        """Wait until the daemons have nothing to do, in the kernel's queues and in their own; some seconds at most.
+
+        Their own queues cannot be seen from outside, but a plugin that has records to read uses the processor.
+        """
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        groups = [running.process.pid for running in live if running.process is not None]
+        while time.monotonic() < deadline:
+            before = sum(map(_group_ticks, groups))
+            time.sleep(_QUIET_SECONDS)
+            is_busy = sum(map(_group_ticks, groups)) - before > len(groups)
+            if not is_busy and not any(self._waiting(running) for running in live):
+                return
 
     def _await_end(self, running: _Running) -> None:
         process = running.process

@@ -147,14 +147,6 @@ def test_the_header_tells_the_columns() -> None:
     assert parsed.dead.height == 0
 
 
-def test_the_bucket_of_print_history_stands_in_for_a_start() -> None:
-    raw = (
-        b"SRC_IP,DST_IP,STAMP_INSERTED,STAMP_UPDATED,PACKETS,BYTES\n"
-        b"10.0.0.1,10.0.0.2,2022-10-21 09:45:00,2022-10-21 09:46:01,3,99\n"
-    )
-    assert read_chunk(raw, sniff(raw)).frame["start"].to_list() == [1666345500000]
-
-
 def test_another_header_in_the_middle_holds_from_there_on() -> None:
     """A daemon was restarted with another configuration, and appended to the same file."""
     parsed = read(GOOD, "DST_IP,SRC_IP,BYTES,PACKETS", "10.0.0.2,10.0.0.1,5,1", "--START (3)--", HEADER, GOOD)

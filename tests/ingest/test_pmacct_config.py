@@ -1,0 +1,136 @@
+"""What the generated configuration says, and what it must never say."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol, Sampling, SamplingMode
+from ingest.pmacct import (
+    RECEIVE_BUFFER,
+    collector_files,
+    nfacctd_config,
+    receive_buffer_advice,
+    sfacctd_config,
+)
+
+LEAF = Exporter("leaf-1", ip_address("10.0.0.1"))
+BORDER = Exporter("border-1", ip_address("2001:db8::1"), sampling=Sampling(SamplingMode.FIXED, 1000))
+SWITCH = Exporter("mgmt-sw", ip_address("10.0.0.3"), ExportProtocol.SFLOW)
+CLUSTER = Cluster("test", (), exporters=(LEAF, BORDER, SWITCH), collector=CollectorSettings(refresh=3))
+
+
+def keys(config: str) -> dict[str, str]:
+    """The configuration's keys without the plugin's name, and their values."""
+    lines = [line for line in config.splitlines() if not line.startswith("!")]
+    pairs = [line.split(": ", 1) for line in lines]
+    found = {re.sub(r"\[\w+\]$", "", key): value for key, value in pairs}
+    assert len(found) == len(lines)
+    return found
+
+
+def test_files_name_each_other() -> None:
+    files = collector_files(CLUSTER, Path("/etc/pm"), Path("/spool"))
+    assert sorted(files) == ["nfacctd.allow", "nfacctd.conf", "nfacctd.sampling", "sfacctd.conf"]
+    assert files["nfacctd.allow"] == "10.0.0.1\n2001:db8::1\n"
+    assert files["nfacctd.sampling"] == "id=1000 ip=2001:db8::1\n"
+    config = keys(files["nfacctd.conf"])
+    assert config["nfacctd_allow_file"] == "/etc/pm/nfacctd.allow"
+    assert config["sampling_map"] == "/etc/pm/nfacctd.sampling"
+    assert config["print_output_file"] == "/spool/nfacct-%Y%m%d-%H%M.csv"
+    assert config["print_refresh_time"] == "3"
+    assert config["daemonize"] == "false"
+
+
+def test_a_daemon_without_exporters_is_left_out() -> None:
+    only_sflow = replace(CLUSTER, exporters=(SWITCH,))
+    assert sorted(collector_files(only_sflow, Path("/etc/pm"))) == ["sfacctd.conf"]
+    unknown = replace(CLUSTER, exporters=())
+    assert sorted(collector_files(unknown, Path("/etc/pm"))) == ["nfacctd.conf", "sfacctd.conf"]
+    assert "allow_file" not in nfacctd_config(unknown)
+
+
+def test_sflow_has_no_allow_list() -> None:
+    """It would compare the UDP source with addresses that are the agents'."""
+    assert "allow_file" not in sfacctd_config(CLUSTER)
+
+
+@pytest.mark.parametrize("config", [nfacctd_config(CLUSTER), sfacctd_config(CLUSTER)])
+def test_pmacct_neither_scales_nor_spreads_nor_keeps_back(config: str) -> None:
+    forbidden = {
+        "nfacctd_renormalize", "sfacctd_renormalize", "nfacctd_ext_sampling_rate", "sfacctd_ext_sampling_rate",
+        "print_history", "nfacctd_pro_rating", "nfacctd_time_new", "plugin_buffer_size",
+    }  # fmt: skip
+    assert not forbidden & set(keys(config))
+    assert keys(config)["print_output_file_append"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("rotate", "ending"), [(1, "%s"), (59, "%s"), (60, "%Y%m%d-%H%M"), (3599, "%Y%m%d-%H%M"), (3600, "%Y%m%d-%H")]
+)
+def test_files_rotate_at_least_as_often_as_asked(rotate: int, ending: str) -> None:
+    cluster = replace(CLUSTER, collector=replace(CLUSTER.collector, rotate=rotate))
+    assert keys(sfacctd_config(cluster))["print_output_file"] == f"/var/spool/clusterflow/sfacct-{ending}.csv"
+
+
+def test_says_what_to_set_when_the_kernel_grants_too_little() -> None:
+    assert receive_buffer_advice(RECEIVE_BUFFER) is None
+    advice = receive_buffer_advice(212_992)
+    assert advice is not None
+    assert "sysctl -w net.core.rmem_max=67108864" in advice
+
+
+YAML = """\
+cluster: test
+groups:
+  training: {title: Training, role: training, prefixes: [10.20.0.0/16]}
+exporters:
+  leaf-1: {address: 127.0.0.11, protocol: netflow}
+collector: {listen: 127.0.0.1, netflow_port: PORT, spool: SPOOL}
+"""
+
+
+def _command(tmp_path: Path, port: int, *arguments: str) -> subprocess.Popen[str]:
+    config = tmp_path / "cluster.yaml"
+    config.write_text(YAML.replace("PORT", str(port)).replace("SPOOL", str(tmp_path / "spool")))
+    program = "import click\nfrom ingest.collect_cli import COLLECT_COMMANDS\nCOLLECT_COMMANDS[0]()"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, "-c", str(config), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+
+def test_command_shows_the_configuration_and_starts_nothing(tmp_path: Path) -> None:
+    process = _command(tmp_path, 2055, "--print-config")
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "nfacctd_port: 2055" in output
+    assert "127.0.0.11" in output
+    assert not (tmp_path / "spool").exists()
+
+
+@pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
+def test_command_collects_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    daemons = pytest.importorskip("test_pmacct_daemons")
+    port = daemons.free_udp_port()
+    process = _command(tmp_path, port)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "event=collecting" in line:
+            break
+    daemons.send(port, [daemons.v5(0, 20)])
+    process.send_signal(signal.SIGTERM)
+    errors = process.stderr.read()
+    assert process.wait(60) == 0, errors
+    assert "nfacctd_dropped=0" in errors
+    assert daemons.spooled(tmp_path / "spool").height == 20

@@ -1,0 +1,288 @@
+"""Real nfacctd and sfacctd, configured and supervised by us: packets in, record frames out."""
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from cluster.errors import UserError
+from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol, Group, Role, Sampling, SamplingMode
+from ingest.readers import read_chunk
+from ingest.records import RECORD_SCHEMA, SFLOW, SPOOL_COLUMNS
+from ingest.spool import Spool
+from ingest.supervise import Collector, udp_sockets
+
+pytestmark = pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
+
+UPTIME = 10_000_000
+NOW = 1_790_000_000
+EXPORTERS = (
+    Exporter("leaf-1", ip_address("127.0.0.11")),
+    Exporter("leaf-2", ip_address("127.0.0.12"), sampling=Sampling(SamplingMode.FIXED, 512)),
+    Exporter("mgmt-sw", ip_address("127.0.0.16"), ExportProtocol.SFLOW),
+)
+
+
+def free_udp_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def a_cluster(*exporters: Exporter) -> Cluster:
+    settings = CollectorSettings("127.0.0.1", free_udp_port(), free_udp_port(), refresh=1)
+    return Cluster("test", (Group("training", "Training", Role.TRAINING),), exporters=exporters, collector=settings)
+
+
+def v5(first: int, count: int, *, protocol: int = 6, sampling: int = 0) -> bytes:
+    """A NetFlow v5 datagram; flow i has 1000 + i bytes, starts 5 s and ends 1 s before NOW."""
+    header = struct.pack(">HHIIIIBBH", 5, count, UPTIME, NOW, 0, first, 0, 0, sampling)
+    flows = [
+        struct.pack(
+            ">4s4s4sHHIIIIHHBBBBHHBBH", bytes([10, 20, i >> 8 & 255, i & 255]), bytes([10, 30, 0, 1]), bytes(4), 1, 2,
+            3, 1000 + i, UPTIME - 5000, UPTIME - 1000, 40_000, 2049, 0, 0x12, protocol, 8, 0, 0, 0, 0, 0,
+        )
+        for i in range(first, first + count)
+    ]  # fmt: skip
+    return header + b"".join(flows)
+
+
+def sflow(agent: str) -> bytes:
+    """An sFlow v5 datagram with one sampled TCP packet of 100 bytes on the wire, rate 1024."""
+    tcp = struct.pack(">HHIIBBHHH", 1234, 80, 0, 0, 0x50, 0x12, 0, 0, 0)
+    address = bytes([10, 0, 0, 1, 10, 0, 0, 2])
+    frame = bytes(12) + b"\x08\x00" + bytes([0x45, 0, 0, 60]) + bytes(5) + bytes([6]) + bytes(2) + address + tcp
+    header = struct.pack(">IIII", 1, 100, 4, len(frame)) + frame + bytes(-len(frame) % 4)
+    sample = struct.pack(">IIIIIIII", 7, 3, 1024, 102_400, 0, 4, 2_147_483_658, 1)
+    sample += struct.pack(">II", 1, len(header)) + header
+    return (
+        struct.pack(">II", 5, 1) + ip_address(agent).packed + struct.pack(">IIII", 9, 77, 1000, 1)
+        + struct.pack(">II", 1, len(sample)) + sample
+    )  # fmt: skip
+
+
+def send(port: int, datagrams: list[bytes], source: str = "127.0.0.11") -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind((source, 0))
+        for i, datagram in enumerate(datagrams):
+            sender.sendto(datagram, ("127.0.0.1", port))
+            if i % 50 == 49:
+                time.sleep(0.005)
+
+
+def spooled(spool: Path, time_zone: str = "UTC") -> pl.DataFrame:
+    """All records of a spool; none of its lines may be a dead letter."""
+    frames = [pl.DataFrame(schema=RECORD_SCHEMA)]
+    with Spool(spool, once=True, time_zone=time_zone) as source:
+        while (chunk := source.next_chunk(1 << 24)) is not None:
+            parsed = read_chunk(chunk.raw, chunk.fmt)
+            assert parsed.dead.rows() == []
+            frames.append(parsed.frame)
+    return pl.concat(frames)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_what_is_sent_is_in_the_spool_after_a_stop(tmp_path: Path) -> None:
+    """NetFlow and sFlow side by side, stopped right after the last datagram: all records, every value."""
+    cluster = a_cluster(*EXPORTERS)
+    settings = cluster.collector
+    with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool") as collector:
+        send(settings.netflow_port, [v5(i * 30, 30) for i in range(400)])
+        send(settings.netflow_port, [v5(0, 2)], source="127.0.0.12")
+        send(settings.netflow_port, [v5(0, 30)], source="127.0.0.99")
+        send(settings.sflow_port, [sflow("127.0.0.16")] * 2, source="127.0.0.77")
+        pids = collector.pids
+    assert collector.dropped() == {"nfacctd": 0, "sfacctd": 0}
+    assert collector.restarts == {"nfacctd": 0, "sfacctd": 0}
+    assert not any(map(is_alive, pids.values()))
+    files = sorted((tmp_path / "spool").glob("*.csv"))
+    assert {path.name.split("-")[0] for path in files} == {"nfacct", "sfacct"}
+    assert files[0].read_text().splitlines()[1] == ",".join(SPOOL_COLUMNS)
+    frame = spooled(tmp_path / "spool")
+
+    leaf = frame.filter(pl.col("exporter") == "127.0.0.11")
+    assert sorted(leaf["bytes"]) == list(range(1000, 13_000))
+    assert leaf.sort("bytes").drop("arrival").row(7, named=True) == {
+        "exporter": "127.0.0.11", "iface_in": 1, "iface_out": 2, "src": "10.20.0.7", "dst": "10.30.0.1",
+        "src_port": 40_000, "dst_port": 2049, "protocol": 6, "tcp_flags": 18, "tos": 8, "sampling_rate": 0,
+        "start": NOW * 1000 - 5000, "end": NOW * 1000 - 1000, "seq": 0, "version": 5, "domain": 0, "bytes": 1007,
+        "packets": 3, "flows": 1,
+    }  # fmt: skip
+    assert leaf["arrival"].null_count() == 0
+
+    fixed = frame.filter(pl.col("exporter") == "127.0.0.12")
+    assert fixed.select("bytes", "sampling_rate").rows() == [(1000, 512), (1001, 512)], "printed, not multiplied"
+
+    assert frame.filter(pl.col("exporter") == "127.0.0.99").height == 0, "not on the allow list"
+
+    sampled = frame.filter(pl.col("exporter") == "127.0.0.16")
+    assert (
+        sampled.select(
+            "version", "bytes", "packets", "sampling_rate", "iface_in", "iface_out", "start", "end", "seq", "domain"
+        ).rows()
+        == [(SFLOW, 100, 1, 1024, 4, 2_147_483_658, None, None, 77, 9)] * 2
+    )
+
+
+def test_a_single_flow_does_not_wait_for_others(tmp_path: Path) -> None:
+    """Nothing may hold records back until a buffer is full: a quiet exporter's flows must show within seconds."""
+    cluster = a_cluster(EXPORTERS[0])
+    with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool"):
+        send(cluster.collector.netflow_port, [v5(0, 1)])
+        wait_for(lambda: spooled(tmp_path / "spool").height == 1, seconds=6)
+
+
+def test_a_daemon_that_dies_is_started_again(tmp_path: Path) -> None:
+    cluster = a_cluster(EXPORTERS[0])
+    events: list[str] = []
+    port = cluster.collector.netflow_port
+    spool = tmp_path / "spool"
+    with Collector(
+        cluster, tmp_path / "run", spool=spool, log=lambda event, **_values: events.append(event)
+    ) as collector:
+        send(port, [v5(0, 10)])
+        wait_for(lambda: spooled(spool).height == 10)
+        first = collector.pids["nfacctd"]
+        os.kill(first, signal.SIGKILL)
+
+        def is_back() -> bool:
+            collector.poll()
+            return bool(udp_sockets(port)) and collector.pids.get("nfacctd") not in (None, first)
+
+        wait_for(is_back)
+        assert len(udp_sockets(port)) == 1, "what was left of the first would get half of the datagrams"
+        send(port, [v5(10, 10)])
+    assert sorted(spooled(spool)["bytes"]) == list(range(1000, 1020))
+    assert collector.restarts == {"nfacctd": 1}
+    assert events == ["daemon started", "daemon died", "daemon started", "daemon stopped"]
+
+
+SUPERVISED = """
+import sys, time
+from pathlib import Path
+from tests_cluster import cluster
+from ingest.supervise import Collector
+collector = Collector(cluster(int(sys.argv[1])), Path(sys.argv[2]) / "run", spool=Path(sys.argv[2]) / "spool")
+collector.start()
+print(*collector.pids.values(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv (util-linux) is not installed")
+def test_no_orphans_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+    """And the records that the daemon had are in the spool."""
+    port = free_udp_port()
+    script = SUPERVISED.replace(
+        "from tests_cluster import cluster",
+        "from cluster.model import Cluster, CollectorSettings, Exporter\n"
+        "from ipaddress import ip_address\n"
+        "def cluster(port):\n"
+        "    settings = CollectorSettings('127.0.0.1', port, refresh=60)\n"
+        "    return Cluster('t', (), exporters=(Exporter('a', ip_address('127.0.0.11')),), collector=settings)",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(port), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert process.stdout is not None
+    pids = [int(word) for word in process.stdout.readline().split()]
+    assert len(pids) == 1
+    send(port, [v5(0, 10)])
+    time.sleep(2)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    wait_for(lambda: not any(map(is_alive, pids)) and not udp_sockets(port))
+    wait_for(lambda: spooled(tmp_path / "spool").height == 10)
+
+
+def test_a_taken_port_is_the_users_error(tmp_path: Path) -> None:
+    cluster = a_cluster(EXPORTERS[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", cluster.collector.netflow_port))
+        with pytest.raises(UserError, match=f"UDP port {cluster.collector.netflow_port} is taken"):
+            Collector(cluster, tmp_path / "run", spool=tmp_path / "spool").start()
+
+
+def test_an_address_that_is_not_ours_ends_the_start_with_its_reason(tmp_path: Path) -> None:
+    cluster = a_cluster(EXPORTERS[0])
+    cluster = replace(cluster, collector=replace(cluster.collector, listen="192.0.2.1"))
+    collector = Collector(cluster, tmp_path / "run", spool=tmp_path / "spool")
+    with pytest.raises(UserError, match=r"nfacctd did not start: .*192\.0\.2\.1"):
+        collector.start()
+    assert collector.pids == {}
+
+
+PLAIN = {
+    "json": "print_output: json\nprint_markers: true\n",
+    "csv": "print_output: csv\n",
+    "csv with dates and another separator": "print_output: csv\nprint_output_separator: ;\ntimestamps_utc: true\n",
+    "json with RFC 3339": "print_output: json\ntimestamps_rfc3339: true\n",
+    "json with history": "print_output: json\nprint_history: 1m\nprint_history_roundoff: m\n",
+}
+
+
+@pytest.mark.parametrize("options", PLAIN.values(), ids=PLAIN)
+def test_reads_what_a_plain_nfacctd_prints(options: str, tmp_path: Path) -> None:
+    """Every protocol number under the name that nfacctd gives it, times in every notation, local time."""
+    port = free_udp_port()
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    suffix = "json" if "json" in options else "csv"
+    times = "" if "history" in options else ", timestamp_start, timestamp_end"
+    config = tmp_path / "nfacctd.conf"
+    config.write_text(
+        f"daemonize: false\nnfacctd_ip: 127.0.0.1\nnfacctd_port: {port}\nplugins: print\n"
+        f"aggregate: src_host, dst_host, src_port, dst_port, proto, tos{times}\n"
+        f"print_output_file: {spool}/flows.{suffix}\nprint_refresh_time: 60\n{options}"
+    )
+    process = subprocess.Popen(
+        ["nfacctd", "-f", str(config)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "TZ": "Asia/Tokyo"},
+    )
+    try:
+        wait_for(lambda: bool(udp_sockets(port)))
+        send(port, [v5(protocol, 1, protocol=protocol) for protocol in range(256)])
+        time.sleep(1.5)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+    zone = "UTC" if "utc" in options else "Asia/Tokyo"
+    wait_for(lambda: spooled(spool, zone).height == 256)
+    frame = spooled(spool, zone)
+    assert frame.sort("bytes")["protocol"].to_list() == list(range(256))
+    assert frame["bytes"].sum() == sum(range(1000, 1256))
+    assert frame["packets"].sum() == 3 * 256
+    expected = (NOW - 5) // 60 * 60_000 if "history" in options else NOW * 1000 - 5000
+    assert frame["start"].unique().to_list() == [expected]
+    if times:
+        assert frame["end"].unique().to_list() == [NOW * 1000 - 1000]
