@@ -146,7 +146,9 @@ def cut(frame: pl.DataFrame, timeout: int) -> pl.DataFrame:
     packets, size = column(frame, "packets")[row], column(frame, "bytes")[row]
     # Bytes follow packets, so that no piece has bytes without a packet.
     sent_before, sent_after = _share(packets, before, span), _share(packets, after, span)
-    size_before, size_after = _share(size, sent_before, packets), _share(size, sent_after, packets)
+    each, rest = np.divmod(size, packets)
+    # The first packets have the byte more that a division leaves over.
+    size_before, size_after = (each * sent + np.minimum(sent, rest) for sent in (sent_before, sent_after))
     return (
         frame[row]
         .with_columns(
@@ -160,7 +162,7 @@ def cut(frame: pl.DataFrame, timeout: int) -> pl.DataFrame:
 
 
 def _share(total: Ints, part: Ints, span: Ints) -> Ints:
-    """floor(total * part / span), without the product's overflow for petabytes in days."""
+    """floor(total * part / span) without overflow, for spans up to 2**31 (24 days in ms)."""
     whole, rest = np.divmod(total, span)
     return np.asarray(whole * part + rest * part // span, np.int64)
 

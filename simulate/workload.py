@@ -15,7 +15,7 @@ from simulate.flows import FLOW_SCHEMA, FlowBatch, clip, cut, no_talks, talks
 from simulate.scenario import TRANSFERS, Phase, Scenario
 from simulate.training import Training
 
-_FABRIC, _APPROVED, _INCIDENTS, _TRAINING, _KINDS = range(100, 105)
+_FABRIC, _COLLECTIVES, _APPROVED, _INCIDENTS, _TRAINING, _KINDS = range(100, 106)
 """Streams of random numbers; each kind of the background has one more."""
 
 
@@ -76,9 +76,10 @@ class Workload:
         found.append(approved_talks(draw(_APPROVED), self.scenario.seed))
         found.append(self._incidents(start, end, rng(_INCIDENTS)))
         found += [job.talks(start, end, rng(_TRAINING)) for job in self._jobs]
-        pieces = [cut(clip(pl.concat(found), phase.end * 1000), phase.timeout * 1000)]
-        pieces += [job.pieces(phase, start, end) for job in self._jobs]
-        return self.fabric.export(pl.concat(pieces), rng(_FABRIC))
+        pieces = cut(clip(pl.concat(found), phase.end * 1000), phase.timeout * 1000)
+        # Streams of their own: an incident in a job changes nothing elsewhere.
+        collectives = pl.concat([no_talks(), *(job.pieces(phase, start, end) for job in self._jobs)])
+        return pl.concat([self.fabric.export(pieces, rng(_FABRIC)), self.fabric.export(collectives, rng(_COLLECTIVES))])
 
     def _incidents(self, start: int, end: int, rng: np.random.Generator) -> pl.DataFrame:
         found = [no_talks()]

@@ -1,13 +1,8 @@
 """What we send is what the real nfacctd and sfacctd decode, to the byte; and spool files are what they would print."""
 
-import contextlib
 import shutil
-import signal
 import socket
-import subprocess
 import threading
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +13,7 @@ import pytest
 from cluster.load import load_cluster
 from cluster.model import Cluster
 from ingest import records
-from ingest.pmacct import collector_files, daemons
+from ingest.supervise import Collector
 from simulate.cast import Cast
 from simulate.incidents import Stage
 from simulate.netflow import FlowFormat
@@ -55,64 +50,11 @@ def udp_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def listens(port: int) -> bool:
-    wanted = f":{port:04X}"
-    return any(line.split()[1].endswith(wanted) for line in Path("/proc/net/udp").read_text().splitlines()[1:])
-
-
-def finish(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def queued(port: int) -> int:
-    """Bytes that wait in the socket, and datagrams that it dropped: nothing may remain, nothing may be lost."""
-    wanted = f":{port:04X}"
-    lines = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()[1:]]
-    return sum(int(fields[4].split(":")[1], 16) + int(fields[12]) for fields in lines if fields[1].endswith(wanted))
-
-
-@contextlib.contextmanager
-def collectors(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """Run nfacctd and sfacctd with the configuration that we generate, and at the end let them print what they hold."""
-    spool = Path(cluster.collector.spool)
-    spool.mkdir(parents=True)
-    for name, text in collector_files(cluster, folder, spool).items():
-        (folder / name).write_text(text)
-    running = []
-    with contextlib.ExitStack() as cleanup:
-        for daemon in daemons(cluster):
-            log = cleanup.enter_context((folder / f"{daemon.name}.log").open("wb"))
-            process = subprocess.Popen(
-                [daemon.name, "-f", str(folder / f"{daemon.name}.conf")], stdout=log, stderr=log, start_new_session=True
-            )
-            running.append(process)
-            cleanup.callback(finish, process)
-        ports = [daemon.port(cluster) for daemon in daemons(cluster)]
-        deadline = time.monotonic() + 20
-        while not all(listens(port) for port in ports):
-            assert time.monotonic() < deadline, "pmacct did not start"
-            assert all(process.poll() is None for process in running)
-            time.sleep(0.05)
-        time.sleep(0.3)
-        yield
-        while any(queued(port) for port in ports):
-            assert time.monotonic() < deadline, "pmacct did not read everything"
-            time.sleep(0.05)
-        # It hands on what it buffers, and prints it.
-        for process in running:
-            process.send_signal(signal.SIGINT)
-
-
 def printed(folder: Path) -> pl.DataFrame:
     """Read CSV as pmacct prints it, without our readers."""
     frames = [pl.DataFrame(schema=dict.fromkeys(records.SPOOL_COLUMNS, pl.String))]
     for path in sorted(folder.glob("*.csv")):
-        whole = path.read_text().rpartition("\n")[0]  # a purge may be half written
-        lines = [line for line in whole.splitlines() if line and not line.startswith("--")]
+        lines = [line for line in path.read_text().splitlines() if line and not line.startswith("--")]
         for line in lines:
             if line.startswith("PEER_SRC_IP"):
                 assert line == ",".join(records.SPOOL_COLUMNS)
@@ -123,16 +65,6 @@ def printed(folder: Path) -> pl.DataFrame:
     return pl.concat(frames).with_columns(
         pl.exclude(*texts, *times).cast(pl.Int64), pl.col(times).cast(pl.Float64).round(3)
     )
-
-
-def wait_for(folder: Path, flows: int) -> pl.DataFrame:
-    deadline = time.monotonic() + 20
-    while True:
-        frame = printed(folder)
-        if int(frame["FLOWS"].sum()) >= flows:
-            return frame
-        assert time.monotonic() < deadline, f"{frame['FLOWS'].sum()} of {flows} records decoded"
-        time.sleep(0.3)
 
 
 def demo_cluster(folder: Path) -> Cluster:
@@ -171,9 +103,9 @@ def test_pmacct_decodes_what_was_sent(styles: tuple[tuple[str, ExportStyle], ...
     cluster = demo_cluster(tmp_path)
     workload = Workload(cluster, scenario_of(cluster, styles))
     truth = GroundTruth(workload)
-    with collectors(cluster, tmp_path):
+    with Collector(cluster, tmp_path / "run"):
         send(workload, truth)
-    decoded = wait_for(Path(cluster.collector.spool), truth.records)
+    decoded = printed(Path(cluster.collector.spool))
 
     overhead = {str(e.address): e.frame_overhead for e in cluster.exporters}
     by_exporter: dict[str, dict[str, Any]] = {
@@ -224,7 +156,7 @@ def test_stopped_early_truth_is_what_arrived(tmp_path: Path) -> None:
     whole = sum(batch.frame.height for batch in workload.batches(workload.scenario.live))
     collector = cluster.collector
     with (
-        collectors(cluster, tmp_path),
+        Collector(cluster, tmp_path / "run"),
         UdpEmitter(
             workload,
             truth,
@@ -235,7 +167,7 @@ def test_stopped_early_truth_is_what_arrived(tmp_path: Path) -> None:
         threading.Timer(0.8, stop.set).start()
         # Thirty seconds in two: the stop falls into the second slice.
         emitter.run(workload.batches(workload.scenario.live), Clock(START, 15), stop)
-    decoded = wait_for(Path(collector.spool), truth.records)
+    decoded = printed(Path(collector.spool))
     assert 0 < truth.records < whole
     assert int(decoded["FLOWS"].sum()) == truth.records
     document = truth.document()

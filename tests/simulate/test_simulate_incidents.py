@@ -1,0 +1,168 @@
+"""What must fire, what must not, and a demo in which it is night."""
+
+import itertools
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from cluster.load import load_cluster, parse_cluster
+from cluster.model import Cluster, OffHours, Site
+from rules.registry import IDS
+from simulate.cast import Cast
+from simulate.demo import Places, demo_cluster, demo_scenario, live_start, night_zone
+from simulate.incidents import Stage
+from simulate.scenario import Incident, IncidentKind, Phase, Profile, Run, is_off_hours
+from simulate.truth import GroundTruth
+from simulate.workload import Workload
+
+REPOSITORY = Path(__file__).parents[2]
+# A Saturday, as weekends may count as off-hours.
+NOW = datetime(2026, 11, 21, 9, 13, 7, tzinfo=UTC)
+PLACES = Places("http://127.0.0.1:8086", 2055, 6343, 9105, Path("var/spool"), Path("var/state"))
+
+
+@pytest.fixture(scope="module")
+def base() -> Cluster:
+    return load_cluster(REPOSITORY / "cluster.yaml")
+
+
+@pytest.fixture(scope="module")
+def demo(base: Cluster) -> Cluster:
+    return parse_cluster(demo_cluster(base, start=live_start(NOW, 10), places=PLACES))
+
+
+def stage_of(cluster: Cluster, runs: int = 4, start: int | None = None) -> tuple[Stage, int]:
+    start = live_start(NOW, 10) if start is None else start
+    cast = Cast(cluster)
+    earlier = tuple(
+        Run(f"r{n}", tuple(cast.training), start - (n + 2) * 40_000, start - (n + 2) * 40_000 + 3600)
+        for n in range(runs)
+    )
+    live = Run("live", tuple(cast.training), start, start + 600)
+    history = Phase(start - 3 * 86_400, start, 60, 3600, 60)
+    return Stage(cluster, cast, Profile(), (*earlier, live), history, 1), start
+
+
+EXFIL, CONTACT, NIGHT = "exfil_volume", "first_external_contact", "off_hours_transfer"
+
+
+def test_rules_that_must_fire(demo: Cluster) -> None:
+    """Each incident and near miss, with the rules of the registry that belong to it."""
+    stage, t = stage_of(demo)
+    cases: list[tuple[Incident, set[str]]] = [
+        (stage.bulk_exfil(t + 20, t + 50), {EXFIL, CONTACT, NIGHT}),
+        (stage.bulk_exfil(t + 20, t + 50, factor=0.99), {CONTACT, NIGHT}),
+        (stage.bulk_exfil(t + 20, t + 50, factor=0.01), {CONTACT}),
+        (stage.first_contact(t + 15, t + 18), {CONTACT}),
+        (stage.off_hours_transfer(t + 20, t + 40), {NIGHT}),
+        (stage.off_hours_transfer(t + 20, t + 40, factor=0.9), set()),
+        (stage.node_dropout(t + 30, t + 120, 0.8), {"node_dropout"}),
+        (stage.node_dropout(t + 30, t + 120, 0.0), {"node_dropout"}),
+        (stage.node_dropout(t + 30, t + 120, 0.985), set()),
+        (stage.node_dropout(t + 30, t + 50, 0.5), set()),
+        (stage.exporter_silent(t + 30, t + 300), {"exporter_silent"}),
+        (stage.exporter_silent(t + 30, t + 90), set()),
+    ]
+    for incident, expected in cases:
+        assert set(incident.expected) == expected, incident.id
+        assert set(incident.expected) <= set(IDS)
+        assert incident.is_near_miss is not bool(expected)
+    begin, end = stage.business_hours() or (0, 0)
+    assert stage.approved_transfer(begin, end).expected == ()
+
+
+def test_what_must_fire_depends_on_the_cluster(demo: Cluster) -> None:
+    """In business hours nothing is off-hours; without history a partner is new; without runs there is no baseline."""
+    stage, t = stage_of(demo)
+    noon = replace(demo, site=Site())
+    noon_stage = replace(stage, cluster=noon, cast=Cast(noon))
+    assert set(noon_stage.bulk_exfil(t + 20, t + 50).expected) == {EXFIL, CONTACT}
+    assert noon_stage.off_hours_transfer(t + 20, t + 40).is_near_miss
+    assert set(replace(stage, history=None).off_hours_transfer(t + 20, t + 40).expected) == {CONTACT, NIGHT}
+    few, _ = stage_of(demo, runs=2)
+    assert few.node_dropout(t + 30, t + 120, 0.5).is_near_miss
+
+
+@pytest.mark.parametrize("month", [1, 7])
+def test_there_is_always_a_night(month: int) -> None:
+    """At every hour of a winter's and a summer's day some zone has off-hours for hours around."""
+    hours = OffHours()
+    for half in range(48):
+        now = datetime(2026, month, 15, tzinfo=UTC) + timedelta(minutes=30 * half)
+        site = Site(time_zone=datetime.now(UTC).astimezone().tzinfo and _zone(night_zone(now, hours)), off_hours=hours)
+        moment = int(now.timestamp())
+        assert is_off_hours(site, moment - 3600)
+        assert is_off_hours(site, moment + 3600)
+
+
+def _zone(name: str):  # noqa: ANN202
+    from zoneinfo import ZoneInfo  # noqa: PLC0415
+
+    return ZoneInfo(name)
+
+
+def test_the_demo_is_consistent(base: Cluster, demo: Cluster) -> None:
+    """Job windows, history and incidents fit each other; nothing else of the cluster changed."""
+    start = live_start(NOW, 10)
+    play = demo_scenario(demo, start=start, seconds=120)
+    assert start % 10 == 0
+    assert play.live.end - play.live.start == 120
+    assert demo.groups == base.groups
+    assert demo.nodes == base.nodes
+    *earlier, live = demo.jobs
+    assert len(earlier) >= 4
+    assert all(job.end and job.end.timestamp() < start for job in earlier)
+    assert live.end is None
+    assert live.start.timestamp() == start
+    assert len({job.id for job in demo.jobs}) == len(demo.jobs)
+    kinds = {incident.kind for incident in play.incidents if incident.expected}
+    assert kinds == {
+        IncidentKind.BULK_EXFIL, IncidentKind.FIRST_CONTACT, IncidentKind.OFF_HOURS_TRANSFER, IncidentKind.NODE_DROPOUT
+    }  # fmt: skip
+    near = [incident for incident in play.incidents if incident.is_near_miss]
+    assert {i.kind for i in near} == {
+        IncidentKind.OFF_HOURS_TRANSFER, IncidentKind.NODE_DROPOUT, IncidentKind.APPROVED_TRANSFER
+    }  # fmt: skip
+    # A near miss beside an incident shares neither its node nor its conversation.
+    dropouts = [i.src for i in play.incidents if i.kind is IncidentKind.NODE_DROPOUT]
+    assert len(set(dropouts)) == len(dropouts)
+    pairs = [(i.src, i.dst, i.start) for i in play.incidents]
+    assert len(set(pairs)) == len(pairs)
+
+
+def test_history_meets_approved_partners_only(demo: Cluster) -> None:
+    """In three days model storage meets every partner in business hours, training nobody, and all nodes have runs."""
+    start = live_start(NOW, 10)
+    play = demo_scenario(demo, start=start, seconds=120)
+    workload = Workload(demo, play)
+    assert play.history is not None
+    addresses = workload.cast.addresses
+    names, groups = list(addresses.groups), addresses.group
+    truth = GroundTruth(workload)
+    outside = []
+    staged = next(i for i, incident in enumerate(play.incidents) if incident.kind is IncidentKind.APPROVED_TRANSFER)
+    for batch in workload.batches(play.history):
+        truth.add(batch.frame)
+        frame = batch.frame.with_columns(
+            pl.Series("src_group", [names[g] for g in groups[batch.frame["src"].to_numpy()]], pl.String),
+            pl.Series("dst_group", [names[g] for g in groups[batch.frame["dst"].to_numpy()]], pl.String),
+        )
+        outside.append(frame.filter(pl.col("dst_group").is_in(["external", "approved_external"])))
+    left = pl.concat(outside)
+    assert set(left["src_group"].unique()) == {"model_storage", "inference"}
+    models = left.filter(pl.col("src_group") == "model_storage")
+    assert models["dst_group"].unique().to_list() == ["approved_external"]
+    night = [is_off_hours(demo.site, at // 1000) for at in models["start"].to_list() + models["end"].to_list()]
+    assert not any(night)
+    met = {(addresses.nodes[addresses.node[s]], addresses.text[d]) for s, d in models.select("src", "dst").iter_rows()}
+    partners = [addresses.text[int(p)] for p in (*workload.cast.partners, *workload.cast.partners_v6)]
+    assert met == set(itertools.product(workload.cast.model_nodes, partners))
+    assert staged in models["incident"].unique().to_list()
+    document = truth.document()
+    assert all(node["tx_bytes"] > 0 for node in document["nodes"])
+    # Training, storage, inference, management and the rest: every pair that the cluster allows and no other.
+    for pair in document["group_pairs"]:
+        assert demo.is_allowed(pair["src_group"], pair["dst_group"]), pair
