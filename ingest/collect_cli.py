@@ -44,7 +44,7 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log_j
     log = Log(as_json=log_json)
     advice = receive_buffer_advice()
     if advice:
-        log.line("small socket buffer", advice=advice)
+        log.line("small_socket_buffer", advice=advice)
     stopped = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:

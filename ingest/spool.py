@@ -5,6 +5,7 @@ renamed, and a new one under an old name or a reused inode is not mistaken for t
 """
 
 import fcntl
+import fnmatch
 import gzip
 import os
 import re
@@ -115,6 +116,7 @@ class _File:
     modified: float = 0.0
     order: float = 0.0
     unreadable_size: int = -1
+    is_from_position: bool = False
     stream: "_Gzip | None" = None
 
     @property
@@ -194,7 +196,10 @@ class Spool:
         self.settle = settle
         self.counts: dict[str, int] = {}
         self._default = Format(Kind.CSV, "", time_zone)
+        self._matches = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
         self._files: dict[str, _File] = {}
+        self._ordered: list[_File] = []
+        self._position: Position = {}
         self._last_scan = 0.0
         self._last_stream = ""
         self._lock = self._take_lock()
@@ -248,6 +253,9 @@ class Spool:
                 if file.name != name:
                     self._count("renamed")
                     file.name = name
+            elif self._is_moved(name, stat):
+                file = self._files[name]
+                file.device, file.inode = stat.st_dev, stat.st_ino
             else:
                 if name in self._files and (self._files[name].device, self._files[name].inode) not in names:
                     self._count("replaced")
@@ -260,7 +268,21 @@ class Spool:
                 _close_stream(file)
                 if name not in seen:
                     self._count("vanished")
+        for file in known.values():
+            file.is_from_position = False
         self._files = known
+        self._ordered = sorted(known.values(), key=lambda file: (file.order, file.name))
+        self._position = {file.name: file.to_json() for file in known.values() if file.offset or file.is_done}
+
+    def _is_moved(self, name: str, stat: os.stat_result) -> bool:
+        """Whether the file was on another disk when the position was saved.
+
+        Device numbers change when a machine starts again, and both numbers when a volume is copied.
+        """
+        file = self._files.get(name)
+        if file is None or not file.is_from_position:
+            return False
+        return (file.is_gzip or stat.st_size >= file.offset) and self._is_same(file, name)
 
     def _listing(self) -> dict[str, os.stat_result]:
         """Return the regular files that match, each once however many names it has."""
@@ -270,7 +292,7 @@ class Spool:
             # Real names before links such as print_latest_file, and known names before new ones.
             ordered = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name not in self._files, entry.name))
         for entry in ordered:
-            if not any(Path(entry.name).match(pattern) for pattern in self.patterns):
+            if not self._matches(entry.name):
                 continue
             try:
                 stat = entry.stat()
@@ -307,9 +329,6 @@ class Spool:
         path = self.folder / name
         return gzip.open(path, "rb") if name.endswith(".gz") else path.open("rb")
 
-    def _in_order(self) -> list[_File]:
-        return sorted(self._files.values(), key=lambda file: (file.order, file.name))
-
     def _has_successor(self, file: _File) -> bool:
         """Whether the same writer has begun a later file."""
         mine = _writer_of(file.name)
@@ -334,7 +353,7 @@ class Spool:
     @property
     def position(self) -> Position:
         """What was read so far."""
-        return {file.name: file.to_json() for file in self._files.values() if file.offset or file.is_done}
+        return dict(self._position)
 
     def next_chunk(self, limit_bytes: int) -> Chunk | None:
         """Return the next lines of the folder; None if there are none now.
@@ -363,7 +382,7 @@ class Spool:
         """Return the files that may have lines, the one whose turn it is first."""
         if not self._last_scan:
             self._scan()
-        waiting = [file for file in self._in_order() if file.unread() and file.unreadable_size != file.size]
+        waiting = [file for file in self._ordered if file.unread() and file.unreadable_size != file.size]
         if self.once:
             return waiting
         # Writers after the last one served come first; the sort is stable, so a writer's files stay in order.
@@ -374,6 +393,7 @@ class Spool:
         self._last_stream = _writer_of(file.name)
         fmt = file.fmt or sniff(raw, self._default)
         file.fmt = format_after(raw, fmt)
+        self._position[file.name] = file.to_json()
         return Chunk(raw, fmt, file.name, self.position)
 
     def _read(self, file: _File, limit: int) -> bytes:
@@ -436,6 +456,7 @@ class Spool:
         file.offset += count
         if file.stream is not None:
             file.stream.carry = data[count:]
+        self._position[file.name] = file.to_json()
 
     # -- positions ---------------------------------------------------------------------------------
 
@@ -458,6 +479,7 @@ class Spool:
                 head_bytes=int(entry["head_bytes"]),
                 is_skipping=bool(entry.get("skipping")),
                 is_done=bool(entry.get("done")),
+                is_from_position=True,
             )
         counted = self.counts.get("vanished")
         self._scan()
@@ -490,6 +512,8 @@ class Spool:
                 continue
             _close_stream(file)
             del self._files[name]
+            del self._position[name]
+            self._ordered.remove(file)
 
     def _is_released(self, file: _File, offset: int) -> bool:
         """Whether a file was read to its end at this offset and will not grow."""

@@ -243,7 +243,7 @@ class Collector:
                 env={**os.environ, "TZ": "UTC"},
             )
         running.started = time.monotonic()
-        self._log("daemon started", daemon=name, pid=running.process.pid, port=running.port)
+        self._log("daemon_started", daemon=name, pid=running.process.pid, port=running.port)
 
     def _await_socket(self, running: _Running) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -269,7 +269,7 @@ class Collector:
         running.process = None
         running.next_start = time.monotonic() + pause
         self._log(
-            "daemon died",
+            "daemon_died",
             daemon=running.daemon.name,
             code=process.returncode,
             again_in=pause,
@@ -298,12 +298,12 @@ class Collector:
         while time.monotonic() < deadline:
             # The writers of the last purge outlive the core.
             if process.poll() is not None and not _group_members(process.pid):
-                self._log("daemon stopped", daemon=running.daemon.name)
+                self._log("daemon_stopped", daemon=running.daemon.name)
                 return
             time.sleep(0.05)
         _end_group(process.pid)
         process.wait()
-        self._log("daemon killed", daemon=running.daemon.name, hint="its last records may be lost")
+        self._log("daemon_killed", daemon=running.daemon.name, hint="its last records may be lost")
 
     # -- what they tell ----------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class Collector:
     def _read_drops(self, running: _Running) -> None:
         now = sum(sock.dropped for sock in udp_sockets(running.port))
         if now > running.dropped_now:
-            self._log("datagrams dropped", daemon=running.daemon.name, count=now - running.dropped_now)
+            self._log("datagrams_dropped", daemon=running.daemon.name, count=now - running.dropped_now)
         running.dropped_now = max(now, running.dropped_now)
 
     def _read_log(self, running: _Running) -> None:
@@ -332,7 +332,7 @@ class Collector:
             if match and not any(word in line for word in _HARMLESS):
                 running.complaints += 1
                 running.last_complaint = match[2]
-                self._log("daemon complains", daemon=running.daemon.name, level=match[1].lower(), text=match[2])
+                self._log("daemon_complains", daemon=running.daemon.name, level=match[1].lower(), text=match[2])
         if running.read_to > _LOG_BYTES:
             # The daemon appends, so it goes on at the new end.
             os.truncate(running.log_file, 0)

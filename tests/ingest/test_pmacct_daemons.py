@@ -178,7 +178,7 @@ def test_a_daemon_that_dies_is_started_again(tmp_path: Path) -> None:
         send(port, [v5(10, 10)])
     assert sorted(spooled(spool)["bytes"]) == list(range(1000, 1020))
     assert collector.restarts == {"nfacctd": 1}
-    assert events == ["daemon started", "daemon died", "daemon started", "daemon stopped"]
+    assert events == ["daemon_started", "daemon_died", "daemon_started", "daemon_stopped"]
 
 
 SUPERVISED = """

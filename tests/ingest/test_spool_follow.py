@@ -257,6 +257,22 @@ def test_a_new_file_on_an_old_inode_is_read(tmp_path: Path) -> None:
         assert lines(drain(spool)) == ["--START (2)--", "new, and longer than the old"]
 
 
+def test_a_spool_that_was_moved_to_another_disk_is_not_read_again(tmp_path: Path) -> None:
+    """Device numbers change when a machine starts again; inodes, when a volume is copied."""
+    (tmp_path / "x.csv").write_text("one\ntwo\n")
+    with Spool(tmp_path) as spool:
+        drain(spool)
+        position = {
+            name: {**entry, "device": entry["device"] + 1, "inode": entry["inode"] + 1}
+            for name, entry in spool.position.items()
+        }
+    append(tmp_path / "x.csv", "three\n")
+    with Spool(tmp_path) as spool:
+        spool.resume(position)
+        assert lines(drain(spool)) == ["three"]
+        assert spool.counts == {}
+
+
 def test_the_tail_of_a_closed_file_is_given_out(tmp_path: Path) -> None:
     """A daemon that was killed leaves half a line: a dead letter, not a file that stays for ever."""
     old, new = tmp_path / "nfacct-1.csv", tmp_path / "nfacct-2.csv"
