@@ -20,7 +20,7 @@ from analysis import contacts, dropout
 from analysis.baseline import Baseline, RunSummary, learn
 from analysis.contacts import ContactPolicy
 from analysis.dropout import Carry, Cohort, DropoutPolicy, Evidence
-from analysis.evidence import HEARTBEAT, Reader, heartbeat, with_events
+from analysis.evidence import Reader, heartbeat, with_events
 from analysis.jobs import JobSource, end_of, overlapping, start_of, status_points
 from analysis.state import State
 from cluster import schema
@@ -183,7 +183,7 @@ class Analyser:
             position = upto
         self._pass(result, position, final, closed, self._floor(now) + self._window)
         result.judged = closed
-        lag = {HEARTBEAT: now - closed, "tick_seconds": time.monotonic() - started}
+        lag = {schema.HEARTBEAT: now - closed, "tick_seconds": time.monotonic() - started}
         self._write(result, schema.PIPELINE, heartbeat(int(now), self._cluster.bridge.shard, lag))
         return result
 

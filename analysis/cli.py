@@ -2,12 +2,12 @@
 
 import getpass
 import json
-import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -25,11 +25,9 @@ from cluster import schema
 from cluster.cli import cluster_option
 from cluster.errors import StoreError, UserError
 from cluster.model import Cluster
+from cluster.units import parse_duration
 from ingest.logs import Log
 from ingest.store import Store
-
-_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Moment(click.ParamType[float]):
@@ -42,12 +40,9 @@ class Moment(click.ParamType[float]):
         text = str(value).strip()
         if text == "now":
             return time.time()
-        if ago := _AGO.fullmatch(text):
-            return time.time() - float(ago[1]) * _UNITS[ago[2]]
-        try:
-            return float(text)
-        except ValueError:
-            pass
+        for read in (float, lambda ago: time.time() - float(parse_duration(ago))):
+            with suppress(ValueError):
+                return read(text)
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
@@ -64,10 +59,10 @@ class Duration(click.ParamType[float]):
         """Return seconds."""
         if isinstance(value, int | float):
             return float(value)
-        length = _AGO.fullmatch(str(value).strip())
-        if not length:
+        try:
+            return float(parse_duration(str(value)))
+        except ValueError:
             self.fail(f"{value}: expected a duration such as 5s, 90m or 1d", param, ctx)
-        return float(length[1]) * _UNITS[length[2]]
 
 
 @click.command()
@@ -92,6 +87,8 @@ def analyze(
     log = Log(as_json=json_log)
     stopping = threading.Event()
     _stop_on_signals(stopping)
+    if every <= 0:
+        raise UserError(f"--every {every:g}s: expected more than 0 seconds")
     settings = AnalysisSettings(contacts=ContactPolicy(learning=round(learn)))
     store = Store(cluster.store)
     folder = Path(cluster.bridge.state)

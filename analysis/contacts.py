@@ -191,8 +191,8 @@ def _points(
         .group_by(keys)
         .agg(
             pl.col(schema.BYTES.name).sum(),
-            # Conversations of one pair and service may overlap: a window is never longer than a window.
-            pl.col(schema.DURATION.name).sum().clip(upper_bound=window),
+            # The parts of a digest run at the same time: the longest counts.
+            pl.col(schema.DURATION.name).max(),
             pl.col(NEW).max(),
             pl.col(FIRST_SEEN).min(),
         )

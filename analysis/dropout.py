@@ -6,12 +6,13 @@ next, `judge` goes through a stretch of windows.
 
     ref      = median of the cohort's bytes in the window, dead nodes left out
     observed = node's bytes / ref, each summed over the last 3 judged windows
-    low      = observed < limit, and the window itself lies below the middle of centre and limit
+    below    = the window's own ratio lies below the middle of centre and limit
+    low      = below, and observed < limit; since the first of the windows in a row that were below
     down     = low, and the window holds next to nothing
 
-Three windows of 10 s: a node that falls to 80 % lies below a limit of 92 % in its second window (87 % smoothed),
-and has been low for 20 s at the end of the third, 30 s after the fall. That the window itself must agree keeps a
-single lost window from being called low for 30 s, and ends the verdict as soon as the node is back.
+Three windows of 10 s: a node that falls to 80 % lies below a limit of 92 % in its second window (87 % smoothed), and is
+then known to have been low for 20 s. That the window itself must agree keeps a single lost window from being called low
+for 30 s, and ends the verdict as soon as the node is back.
 
 What is not judged, and not learnt from: the start and the end of a job; windows in which the cohort as a whole
 sends far less than usual (checkpoints, loading, idling: the verdict before is held, its clock stands still);
@@ -150,9 +151,11 @@ class Carry:
     """What a window hands to the next one. Arrays are [node], or [smooth, node] for the trail, or [exporter].
 
     Attributes:
-        trail_sent, trail_ref: bytes of the node and of the median in the last judged windows; NaN: not yet.
-        observed: last smoothed ratio.
-        low_for: seconds; missing: bytes.
+        trail_sent, trail_ref: bytes of the node and of the median in the last judged windows; 0: not yet.
+        observed: last smoothed ratio; NaN before the first. A window that is not judged shows it again: a field once
+            written cannot be taken back, should late records turn the verdict.
+        below, lacking: seconds and missing bytes of the windows in a row that were below.
+        low_for, missing: the same while the node is low, else 0.
         known: exporters heard since an hour before the job; silent_since: start of their silence, -1 if heard.
         levels: cohort's medians of the last hour.
         ratios, refs: what the run has taught so far; ratios are [node] rows with NaN for what must not be learnt.
@@ -163,6 +166,8 @@ class Carry:
     trail_ref: Floats
     observed: Floats
     state: Counts
+    below: Floats
+    lacking: Floats
     low_for: Floats
     missing: Floats
     known: Flags
@@ -191,10 +196,12 @@ def first_carry(cohort: Cohort, known: Flags) -> Carry:
     """Return the carry before a job's first window; `known`: exporters heard in the hour before it."""
     size, smooth = cohort.size, cohort.policy.smooth
     return Carry(
-        trail_sent=np.full((smooth, size), np.nan),
-        trail_ref=np.full((smooth, size), np.nan),
+        trail_sent=np.zeros((smooth, size)),
+        trail_ref=np.zeros((smooth, size)),
         observed=np.full(size, np.nan),
         state=np.full(size, NodeState.OK),
+        below=np.zeros(size),
+        lacking=np.zeros(size),
         low_for=np.zeros(size),
         missing=np.zeros(size),
         known=known.copy(),
@@ -259,17 +266,23 @@ class _Judging:
             return self._verdicts(sent, lost, judged=False)
         carry.trail_sent = np.where(lost, carry.trail_sent, np.vstack([carry.trail_sent[1:], sent]))
         carry.trail_ref = np.where(lost, carry.trail_ref, np.vstack([carry.trail_ref[1:], np.full(len(sent), ref)]))
-        observed = carry.trail_sent.sum(axis=0) / carry.trail_ref.sum(axis=0)
+        total = carry.trail_ref.sum(axis=0)
+        observed = np.divide(carry.trail_sent.sum(axis=0), total, out=np.full(len(sent), np.nan), where=total > 0)
         centre = self.baseline.centre
-        # NaN (no baseline, no full trail yet) compares as False: not low.
-        low = self.ready & (observed < self.limit) & (sent / ref < (centre + self.limit) / 2)
+        # NaN (no baseline, or blind from the start) compares as False: not low.
+        below = self.ready & ~lost & (sent / ref < (centre + self.limit) / 2)
+        low = below & (observed < self.limit)
         blind = lost | (low & suspects)
         low &= ~blind
         down = low & (sent / ref <= self.policy.down * centre)
-        self._learn(window, np.where(low | blind, np.nan, observed), packets, ref)
-        carry.observed = np.where(blind, np.nan, observed)
-        carry.missing = np.where(low, carry.missing + np.maximum(centre * ref - sent, 0.0), 0.0)
-        carry.low_for = np.where(low, carry.low_for + self.cohort.window, 0.0)
+        has_full_trail = (carry.trail_ref > 0).all(axis=0)
+        self._learn(window, np.where(low | blind | ~has_full_trail, np.nan, observed), packets, ref)
+        below &= ~blind
+        carry.below = np.where(below, carry.below + self.cohort.window, 0.0)
+        carry.lacking = np.where(below, carry.lacking + np.maximum(centre * ref - sent, 0.0), 0.0)
+        carry.observed = np.where(blind, carry.observed, observed)
+        carry.low_for = np.where(low, carry.below, 0.0)
+        carry.missing = np.where(low, carry.lacking, 0.0)
         carry.state = np.select([blind, down, low], [NodeState.BLIND, NodeState.DOWN, NodeState.LOW], NodeState.OK)
         return self._verdicts(sent, blind, judged=True)
 
@@ -291,7 +304,7 @@ class _Judging:
             return np.zeros(self.cohort.size, np.bool_)
         since = carry.silent_since[silent]
         is_onset = bool((window - since <= self.policy.onset * self.cohort.window).any())
-        never_judged = np.isnan(carry.trail_ref).any(axis=0)
+        never_judged = ~(carry.trail_ref > 0).any(axis=0)
         # An exporter dies within a window, whose half bytes look low: that is not yet a verdict of its own.
         patience = (self.policy.onset - 1) * self.cohort.window
         was_low_before = (carry.low_for > 0) & (window - carry.low_for < since.min() - patience)
@@ -300,9 +313,11 @@ class _Judging:
 
     def _is_below(self, sent: Floats, share: float) -> Flags:
         """Return which nodes send less than a share of their own last windows (the others', before there are any)."""
-        own = self.carry.trail_sent.mean(axis=0)
+        carry = self.carry
+        windows = (carry.trail_ref > 0).sum(axis=0)
         typical = float(np.median(sent[sent > 0])) if (sent > 0).any() else 1.0
-        return np.less(sent, share * np.where(np.isnan(own), typical, own))
+        own = np.where(windows > 0, carry.trail_sent.sum(axis=0) / np.maximum(windows, 1), typical)
+        return np.less(sent, share * own)
 
     # -- is the cohort at work ---------------------------------------------------------------------
 
@@ -339,9 +354,10 @@ class _Judging:
         if not judged:
             held = np.isin(carry.state, (NodeState.LOW, NodeState.DOWN)) & ~blind
             carry.state = np.where(blind, NodeState.BLIND, np.where(held, carry.state, NodeState.OK))
+            carry.below = np.where(blind, 0.0, carry.below)
+            carry.lacking = np.where(blind, 0.0, carry.lacking)
             carry.low_for = np.where(held, carry.low_for, 0.0)
             carry.missing = np.where(held, carry.missing, 0.0)
-            carry.observed = np.where(held, carry.observed, np.nan)
         learning = ~self.ready & (carry.state != NodeState.BLIND)
         return _Verdicts(
             observed=carry.observed,

@@ -18,9 +18,6 @@ from cluster.schema import Field, Measurement, Stage
 from ingest.points import WINDOW
 from ingest.store import Series, Store
 
-HEARTBEAT = "heartbeat"
-"""Reason of the row that the analysis leaves at every tick; its value is the lag in seconds."""
-
 _MILLI = 1000
 
 
@@ -109,10 +106,13 @@ class Reader:
         return table
 
     def egress(self, start: int, stop: int) -> pl.DataFrame:
-        """Return the conversations that sources inside opened, EGRESS_COLUMNS."""
+        """Return the conversations that sources inside opened, EGRESS_COLUMNS.
+
+        Parts of one conversation (of several bridges) run at the same time: of their durations the longest counts.
+        """
         tags = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
         text = (
-            f"SELECT {_sum(schema.BYTES)}, {_sum(schema.DURATION)} FROM {_raw(schema.EGRESS)} "  # noqa: S608
+            f'SELECT {_sum(schema.BYTES)}, max("{schema.DURATION.name}") FROM {_raw(schema.EGRESS)} '  # noqa: S608
             f"WHERE \"{schema.INITIATOR}\" = '{schema.BY_SOURCE}' AND {_within(start, stop)} "
             f"GROUP BY time({self._window}s), {_tags(tags)} fill(none)"
         )
@@ -178,7 +178,7 @@ class Reader:
         """Return up to when an earlier analysis had judged, epoch seconds; None if there never was one."""
         text = (
             f'SELECT last("{schema.VALUE.name}") FROM {_raw(schema.PIPELINE)} '  # noqa: S608 - the schema's names
-            f"WHERE \"{schema.STAGE}\" = '{Stage.ANALYSIS}' AND \"{schema.REASON}\" = '{HEARTBEAT}'"
+            f"WHERE \"{schema.STAGE}\" = '{Stage.ANALYSIS}' AND \"{schema.REASON}\" = '{schema.HEARTBEAT}'"
         )
         for series in self._store.query(text):
             moment, lag = series.values[0]

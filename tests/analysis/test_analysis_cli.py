@@ -1,0 +1,177 @@
+"""The commands: analyze and contacts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+import scene
+from click.testing import CliRunner
+
+from analysis.cli import Duration, Moment, analyze, contacts
+from analysis.state import AUDIT, FILE, exclusive
+from cluster import schema
+from cluster.errors import StoreError, UserError
+from cluster.load import load_cluster
+from ingest.local_influxdb import LocalInfluxDB, free_port
+from ingest.store import Store
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+CONFIG = """\
+cluster: scene
+groups:
+  training: {{title: GPU Training Nodes, role: training, prefixes: [10.20.0.0/16]}}
+nodes:
+  "gpu-{{0..5}}": {{group: training, addresses: ["10.20.0.{{1..6}}"]}}
+exporters:
+  leaf-1: {{address: 10.0.0.1, interfaces: {{1: {{name: rail, plane: compute}}}}}}
+jobs:
+  - {{id: now, class: llm, nodes: ["gpu-*"], start: "{start}"}}
+store: {{url: "{url}", database: {database}}}
+bridge: {{state: {state}}}
+"""
+
+
+@pytest.fixture
+def config(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path) -> Path:
+    """cluster.yaml of a job that began five minutes ago, whose windows are stored; a contact of two days ago."""
+    now = int(time.time()) // 10 * 10
+    start = time.strftime("%Y-%m-%d %H:%M:%S+00:00", time.gmtime(now - 300))
+    path = tmp_path / "cluster.yaml"
+    state = tmp_path / "state"
+    path.write_text(CONFIG.format(start=start, url=influxdb_v1.url, database=fresh_database, state=state))
+    cluster = load_cluster(path)
+    store = Store(cluster.store)
+    store.ensure(cluster.retentions())
+    scene.write_training(store, now - 300, now)
+    scene.write_egress(store, (now - 2 * 86_400, "gpu-0", "203.0.113.1", 50))
+    store.close()
+    return path
+
+
+def run(command: click.Command, config: Path, *arguments: str) -> str:
+    """Run a command that succeeds; return its standard output."""
+    name, *rest = arguments or ("",)
+    before = [name] if isinstance(command, click.Group) else []
+    after = rest if isinstance(command, click.Group) else list(arguments)
+    result = CliRunner().invoke(command, [*before, "-c", str(config), *after], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def contact(config: Path, dst: str) -> None:
+    store = Store(load_cluster(config).store)
+    scene.write_egress(store, (int(time.time()) // 10 * 10, "gpu-3", dst, 900))
+    store.close()
+
+
+def count(config: Path, measurement: str) -> int:
+    store = Store(load_cluster(config).store)
+    found = store.query(f'SELECT count(*) FROM "raw"."{measurement}"')
+    store.close()
+    return max(found[0].values[0][1:]) if found else 0
+
+
+def test_once_writes_verdicts(config: Path) -> None:
+    run(analyze, config, "--once")
+    assert count(config, schema.BASELINE.name) > 100
+    assert count(config, schema.JOB_STATUS.name) > 20
+
+
+def test_from_to_needs_no_state_and_leaves_none(config: Path) -> None:
+    run(analyze, config, "--from", "5m", "--to", "now")
+    assert count(config, schema.BASELINE.name) > 100
+    assert not (config.parent / "state").exists()
+
+
+def test_two_analyses_of_one_folder_exclude_each_other(config: Path) -> None:
+    with exclusive(config.parent / "state"), pytest.raises(UserError, match=f"process {os.getpid()}"):
+        run(analyze, config, "--once")
+
+
+def test_to_without_from_is_refused(config: Path) -> None:
+    with pytest.raises(UserError, match="--to needs --from"):
+        run(analyze, config, "--to", "now")
+
+
+def test_once_with_the_store_away_fails_in_one_line(config: Path) -> None:
+    text = config.read_text()
+    url = next(word for word in text.split('"') if word.startswith("http"))
+    config.write_text(text.replace(url, f"http://127.0.0.1:{free_port()}"))
+    with pytest.raises(StoreError, match="does not answer"):
+        run(analyze, config, "--once")
+
+
+def test_contacts_are_listed_acknowledged_forgotten_and_audited(config: Path) -> None:
+    run(analyze, config, "--once")
+    rows = [json.loads(line) for line in run(contacts, config, "list", "--json").splitlines()]
+    assert [(row["src"], row["dst"], row["new"]) for row in rows] == [("gpu-0", "203.0.113.1", 0)]
+    contact(config, "203.0.113.9")
+    run(analyze, config, "--once")
+    assert "203.0.113.9" in run(contacts, config, "list")
+    run(contacts, config, "ack", "gpu-0", "203.0.113.1", "--note", "registry mirror")
+    assert "acknowledged" in run(contacts, config, "list", "--src", "gpu-0")
+    run(contacts, config, "forget", "gpu-0", "203.0.113.1")
+    assert "203.0.113.1" not in run(contacts, config, "list", "--src", "gpu-0")
+    entries = [json.loads(line) for line in (config.parent / "state" / AUDIT).read_text().splitlines()]
+    assert [(entry["action"], entry["dst"], entry["note"]) for entry in entries] == [
+        ("ack", "203.0.113.1", "registry mirror"),
+        ("forget", "203.0.113.1", ""),
+    ]
+    with pytest.raises(UserError, match="was ever seen"):
+        run(contacts, config, "ack", "gpu-0", "192.0.2.1")
+
+
+def test_listing_before_the_first_start_is_empty_and_makes_nothing(config: Path) -> None:
+    assert run(contacts, config, "list", "--json") == ""
+    assert not (config.parent / "state" / FILE).exists()
+
+
+def test_the_process_ticks_and_ends_on_sigterm(config: Path) -> None:
+    code = "from analysis.cli import analyze; analyze()"
+    command = [sys.executable, "-c", code, "-c", str(config), "--every", "1s"]
+    with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        seen = []
+        for line in process.stderr:
+            seen.append(line)
+            if "event=tick" in line:
+                break
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+        assert process.wait(10) == 0, rest
+        assert time.monotonic() - began < 5
+    assert "event=started cluster=scene" in seen[0]
+    assert "event=stopped" in rest
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1772366400", 1_772_366_400),
+        ("2026-03-01T12:00:00", 1_772_366_400),
+        ("2026-03-01T13:00:00+01:00", 1_772_366_400),
+        ("2026-03-01", 1_772_323_200),
+    ],
+)
+def test_moments(text: str, expected: float) -> None:
+    assert Moment().convert(text, None, None) == expected
+
+
+def test_moments_ago() -> None:
+    assert Moment().convert("3d", None, None) == pytest.approx(time.time() - 3 * 86_400, abs=5)
+    with pytest.raises(click.BadParameter, match="yesterday: expected a time"):
+        Moment().convert("yesterday", None, None)
+
+
+def test_durations() -> None:
+    assert Duration().convert("90m", None, None) == 5400
+    with pytest.raises(click.BadParameter, match="expected a duration"):
+        Duration().convert("soon", None, None)

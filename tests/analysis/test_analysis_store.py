@@ -1,0 +1,372 @@
+"""The analysis on a real InfluxDB: live, interrupted, and once more over the past."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import scene
+from polars.testing import assert_frame_equal
+
+from analysis.analyser import Analyser, AnalysisSettings
+from analysis.contacts import ContactPolicy
+from analysis.jobs import ClusterFileJobs
+from analysis.state import FILE, State
+from cluster import schema
+from cluster.errors import UserError
+from cluster.model import Cluster
+from cluster.schema import NodeState, Stage
+from ingest.local_influxdb import LocalInfluxDB
+from ingest.logs import Log
+from ingest.store import Store
+
+SETTLE = 15
+SETTINGS = AnalysisSettings(contacts=ContactPolicy(learning=0))
+
+
+@dataclass
+class Site:
+    """A cluster with its store and its state folder; `start` is when the running job began."""
+
+    cluster: Cluster
+    store: Store
+    folder: Path
+    start: int
+
+    def analyser(self, state: State, settings: AnalysisSettings = SETTINGS) -> Analyser:
+        return Analyser(self.cluster, self.store, state, ClusterFileJobs(self.cluster), log=Log(), settings=settings)
+
+    def tick(self, now: float, settings: AnalysisSettings = SETTINGS) -> None:
+        """Tick as a process that begins and ends with it."""
+        with State.open(self.folder) as state:
+            self.analyser(state, settings).tick(now)
+
+    def rerun(self, start: float, stop: float, folder: Path | None = None) -> None:
+        with State.copy_of(folder or self.folder) as state:
+            self.analyser(state).rerun(start, stop, stop + 1000)
+
+    def states(self, node: str) -> dict[int, int]:
+        """Window (seconds after the job's start) -> state, in the jobs that are not history."""
+        frame = scene.stored(self.store, schema.BASELINE).filter(
+            pl.col(schema.NODE) == node, ~pl.col(schema.JOB).str.starts_with("run-")
+        )
+        return {row["time"] // 1000 - self.start: row[schema.STATE.name] for row in frame.iter_rows(named=True)}
+
+    def contacts(self) -> list[tuple[int, str, str, int, int]]:
+        """(Window after the job's start, source, destination, bytes, new)."""
+        frame = scene.stored(self.store, schema.CONTACT)
+        return [
+            (row["time"] // 1000 - self.start, row["src"], row["dst"], row["bytes"], row["new"])
+            for row in frame.iter_rows(named=True)
+        ]
+
+
+@pytest.fixture
+def site(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path) -> Iterator[Site]:
+    """Four earlier runs in the store, and a fifth that began half an hour ago, of which nothing is stored yet."""
+    start = int(time.time()) // 10 * 10 - 1800
+    runs = scene.earlier_runs(start)
+    jobs = (*runs, scene.job("now", start))
+    cluster = scene.cluster_of(influxdb_v1.url, fresh_database, str(tmp_path / "state"), jobs)
+    store = Store(cluster.store)
+    store.ensure(cluster.retentions())
+    for run in runs:
+        begin = int(run.start.timestamp())
+        scene.write_training(store, begin, begin + scene.RUN)
+    scene.write_egress(store, (start - 4 * 3600, "gpu-0", "203.0.113.1", 50))
+    yield Site(cluster, store, tmp_path / "state", start)
+    store.close()
+
+
+def drop(node: int, after: int, share: float) -> scene.Change:
+    def change(sent: np.ndarray, starts: np.ndarray) -> None:
+        sent[starts >= after, node] *= share
+
+    return change
+
+
+# -- verdicts from the store -------------------------------------------------------------------------
+
+
+def test_a_node_that_falls_to_80_percent_is_low_in_the_second_window(site: Site) -> None:
+    fall = site.start + 200
+    scene.write_training(site.store, site.start, site.start + 400, drop(3, fall, 0.8))
+    site.tick(site.start + 400)
+    assert {at: state for at, state in site.states("gpu-3").items() if state != NodeState.OK} == dict.fromkeys(
+        range(210, 380, 10), NodeState.LOW
+    )
+    assert set(site.states("gpu-2").values()) == {NodeState.OK}
+    row = scene.stored(site.store, schema.BASELINE).filter(pl.col(schema.NODE) == "gpu-3").row(-1, named=True)
+    assert row[schema.LOW_FOR.name] == 180
+    assert row[schema.RUNS.name] == 4
+    assert row[schema.OBSERVED.name] == pytest.approx(0.8, abs=0.01)
+    assert row[schema.EXPECTED.name] == pytest.approx(1.0, abs=0.01)
+    assert row[schema.LOWER.name] == pytest.approx(0.92, abs=0.01)
+    assert row[schema.MISSING_BYTES.name] == pytest.approx(0.2 * 18 * scene.RATE, rel=0.1)
+    assert (row[schema.GROUP], row[schema.JOB], row[schema.JOB_CLASS]) == ("training", "now", "llm")
+
+
+def test_the_verdict_is_there_before_a_minute_is_over(site: Site) -> None:
+    fall = site.start + 200
+    scene.write_training(site.store, site.start, fall + 40, drop(3, fall, 0.8))
+    site.tick(fall + 20 + SETTLE)
+    frame = scene.stored(site.store, schema.BASELINE).filter(pl.col(schema.NODE) == "gpu-3")
+    assert frame.row(-1, named=True)[schema.LOW_FOR.name] >= site.cluster.thresholds.dropout_for
+
+
+def test_a_node_without_points_has_rows_of_zero_and_is_down(site: Site) -> None:
+    scene.write_training(site.store, site.start, site.start + 300, drop(0, site.start + 200, 0.0))
+    site.tick(site.start + 300)
+    assert site.states("gpu-0")[200] == NodeState.DOWN
+    frame = scene.stored(site.store, schema.BASELINE).filter(pl.col(schema.NODE) == "gpu-0")
+    assert frame.get_column(schema.SENT_BYTES.name).to_list()[-5:] == [0] * 5
+
+
+def test_a_bridge_that_stops_makes_nodes_blind_not_down(site: Site) -> None:
+    scene.write_training(site.store, site.start, site.start + 200)
+    site.tick(site.start + 400)
+    assert {state for at, state in site.states("gpu-0").items() if at >= 200} == {NodeState.BLIND}
+    # It comes back and works off what waited in the spool: the windows are judged after all.
+    scene.write_training(site.store, site.start + 200, site.start + 420)
+    site.tick(site.start + 430)
+    assert set(site.states("gpu-0").values()) == {NodeState.OK}
+
+
+def test_nodes_behind_a_silent_exporter_are_blind(site: Site) -> None:
+    at = site.start + 200
+
+    def half_gone(sent: np.ndarray, starts: np.ndarray) -> None:
+        sent[starts >= at, :2] = 0
+
+    scene.write_training(site.store, site.start, at + 200, half_gone, silent={"leaf-1": (at, at + 200)})
+    site.tick(at + 200)
+    assert {state for window, state in site.states("gpu-0").items() if window >= 200} == {NodeState.BLIND}
+    assert set(site.states("gpu-5").values()) == {NodeState.OK}
+
+
+def test_partial_totals_of_two_bridges_add_up(site: Site) -> None:
+    def half(sent: np.ndarray, starts: np.ndarray) -> None:
+        sent[starts >= site.start + 100] *= 0.5
+
+    scene.write_training(site.store, site.start, site.start + 300, half)
+    scene.write_training(site.store, site.start + 100, site.start + 300, lambda sent, _: sent.__imul__(0.5), shard="b")
+    site.tick(site.start + 300)
+    frame = scene.stored(site.store, schema.BASELINE)
+    sent = frame.filter(pl.col("time") >= (site.start + 110) * 1000).get_column(schema.SENT_BYTES.name)
+    assert sent.min() > 0.6 * scene.RATE
+
+
+def test_fewer_runs_than_needed_is_learning(site: Site) -> None:
+    few = replace(site, cluster=scene.with_jobs(site.cluster, *site.cluster.jobs[2:]))
+    scene.write_training(few.store, few.start, few.start + 300, drop(0, few.start + 100, 0.0))
+    few.tick(few.start + 300)
+    assert set(few.states("gpu-0").values()) == {NodeState.LEARNING}
+
+
+def test_jobs_have_rows_and_events(site: Site) -> None:
+    site.tick(site.start + 100)
+    frame = scene.stored(site.store, schema.JOB_STATUS)
+    events = frame.filter(pl.col(schema.JOB_EVENT.name).is_not_null())
+    assert events.filter(pl.col(schema.JOB) == "now").get_column("time").to_list() == [site.start * 1000]
+    assert events.filter(pl.col(schema.JOB) == "run-3").get_column(schema.JOB_EVENT.name).to_list() == ["start", "stop"]
+    newest = frame.filter(pl.col(schema.JOB) == "now").row(-1, named=True)
+    assert (newest["time"] // 1000, newest[schema.ACTIVE.name]) == (site.start + 100, 1)
+
+
+def test_every_tick_leaves_a_heartbeat(site: Site) -> None:
+    scene.write_training(site.store, site.start, site.start + 100)
+    site.tick(site.start + 107)
+    beat = site.store.query(
+        f"SELECT last(value) FROM raw.pipeline WHERE stage = '{Stage.ANALYSIS}' AND reason = '{schema.HEARTBEAT}'"
+    )[0]
+    assert beat.values == [[(site.start + 107) * 1000, 17.0]]
+
+
+# -- the same, live and later ------------------------------------------------------------------------
+
+
+def play(site: Site, *, interrupted: bool) -> None:
+    """Play twelve minutes: windows appear late and grow, with a dropout, a silent exporter, contacts and a scan.
+
+    Interrupted: the process is restarted on the way, and again later with its state lost.
+    """
+    start, end = site.start, site.start + 720
+    state = State.open(site.folder)
+    analyser = site.analyser(state)
+
+    def story(sent: np.ndarray, starts: np.ndarray) -> None:
+        sent[(starts >= start + 150) & (starts < start + 260), 1] *= 0.7
+        sent[(starts >= start + 300) & (starts < start + 340)] *= 0.02
+        sent[starts >= start + 480, 4] = 0
+        sent[(starts >= start + 600) & (starts < start + 660), :3] = 0
+
+    def early(sent: np.ndarray, starts: np.ndarray) -> None:
+        story(sent, starts)
+        sent[:, 2] *= 0.75
+
+    silent = {"leaf-1": (start + 600, start + 660)}
+    for now in range(start, end, 10):
+        # The first write of a window lacks a quarter of one node; two minutes later the rest has come.
+        scene.write_training(site.store, now - 10, now, early, silent)
+        scene.write_training(site.store, now - 130, now - 110, story, silent)
+        scene.write_egress(site.store, (now, "gpu-0", "203.0.113.1", 40))
+        if (now - start) % 50 == 20:
+            scene.write_egress(site.store, (now, "gpu-1", f"203.0.113.{now % 7 + 2}", 100))
+        if now == start + 300:
+            scene.write_egress(site.store, *((now, "gpu-2", f"198.18.0.{number}", number) for number in range(1, 60)))
+        if interrupted and now in (start + 200, start + 400):
+            state.__exit__()
+            if now == start + 400:
+                for file in site.folder.glob("*"):
+                    file.unlink()
+            state = State.open(site.folder)
+            analyser = site.analyser(state)
+        if now % 20 == 0:
+            analyser.tick(now + 3)
+    scene.write_training(site.store, end - 130, end, story, silent)
+    analyser.tick(end + 3)
+    analyser.tick(end + 40)
+    state.__exit__()
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_live_ticks_and_a_later_run_agree(site: Site, *, interrupted: bool, tmp_path: Path) -> None:
+    scene.write_training(site.store, site.start - 20, site.start)
+    play(site, interrupted=interrupted)
+    first, last = site.start - 100, site.start + 720
+    live = {m.name: scene.stored(site.store, m) for m in (schema.BASELINE, schema.JOB_STATUS, schema.CONTACT)}
+    states = set(live["baseline"].filter(pl.col(schema.JOB) == "now").get_column(schema.STATE.name))
+    assert states == {NodeState.OK, NodeState.LOW, NodeState.DOWN, NodeState.BLIND}
+    assert live["contact"].get_column("new").sum() > 20
+    for folder in (site.folder, tmp_path / "none"):
+        scene.forget_verdicts(site.store)
+        site.rerun(first, last, folder)
+        for measurement in (schema.BASELINE, schema.CONTACT, schema.JOB_STATUS):
+            seconds = pl.col("time") // 1000
+            in_range = seconds.is_between(first, last, closed="left")
+            before = live[measurement.name].filter(in_range)
+            after = scene.stored(site.store, measurement)
+            assert_frame_equal(before, after.select(before.columns), check_exact=True)
+
+
+def test_a_tick_writes_only_what_changed(site: Site) -> None:
+    scene.write_training(site.store, site.start, site.start + 300)
+    with State.open(site.folder) as state:
+        analyser = site.analyser(state)
+        assert analyser.tick(site.start + 300).written[schema.BASELINE.name] > 100
+        assert schema.BASELINE.name not in analyser.tick(site.start + 301).written
+        scene.write_training(site.store, site.start + 280, site.start + 300, drop(5, 0, 0.5))
+        # The rewritten window was judged for all nodes of the cohort.
+        assert analyser.tick(site.start + 305).written[schema.BASELINE.name] <= 2 * len(scene.NODES)
+
+
+def test_a_rerun_leaves_the_memory_of_the_live_analysis_alone(site: Site) -> None:
+    scene.write_training(site.store, site.start, site.start + 300)
+    site.tick(site.start + 300)
+    before = (site.folder / FILE).read_bytes()
+    site.rerun(site.start - 7200, site.start + 250)
+    assert (site.folder / FILE).read_bytes() == before
+
+
+def test_a_range_that_raw_no_longer_holds_is_refused(site: Site) -> None:
+    with pytest.raises(UserError, match="raw retention"):
+        site.rerun(site.start - 8 * 86_400, site.start)
+    with pytest.raises(UserError, match="no closed window"):
+        site.rerun(site.start + 5000, site.start + 1000)
+
+
+def test_runs_are_remembered_when_raw_has_lost_them(site: Site) -> None:
+    scene.write_training(site.store, site.start, site.start + 100)
+    site.tick(site.start + 100)
+    site.store.query(f'DELETE FROM "node" WHERE time < {site.start}s')
+    scene.write_training(site.store, site.start + 100, site.start + 300, drop(0, site.start + 200, 0.0))
+    site.tick(site.start + 300)
+    assert site.states("gpu-0")[210] == NodeState.DOWN
+
+
+def test_a_finished_run_teaches_the_next(site: Site) -> None:
+    first, second = scene.job("a", site.start, site.start + 400), scene.job("b", site.start + 1000)
+    runs = site.cluster.jobs[1:3]
+    two = replace(site, cluster=scene.with_jobs(site.cluster, *runs, first, second))
+    scene.write_training(two.store, two.start, two.start + 400)
+    scene.write_training(two.store, two.start + 1000, two.start + 1200, drop(0, two.start + 1100, 0.0))
+    with State.open(two.folder) as state:
+        analyser = two.analyser(state)
+        for now in range(two.start, two.start + 1200, 60):
+            analyser.tick(now)
+        analyser.tick(two.start + 1200)
+    states = two.states("gpu-0")
+    assert states[300] == NodeState.LEARNING
+    assert states[1110] == NodeState.DOWN
+
+
+# -- contacts ----------------------------------------------------------------------------------------
+
+
+def test_history_is_learnt_at_the_first_start_and_the_rest_is_new_at_once(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.write_training(site.store, site.start, site.start + 100)
+    scene.write_egress(site.store, (site.start - 86_400 * 20, "gpu-1", "203.0.113.7", 5), retention=schema.HOUR)
+    scene.write_egress(site.store, (site.start + 90, "gpu-0", "203.0.113.5", 5))
+    site.tick(site.start + 100)
+    told = capsys.readouterr().err
+    assert "event=contacts_learned contacts=2" in told
+    at = site.start + 110
+    rows = [(at, "gpu-0", "203.0.113.1"), (at, "gpu-1", "203.0.113.7"), (at, "gpu-1", "203.0.113.8")]
+    scene.write_egress(site.store, *((*row, 70) for row in [*rows, (at, "gpu-0", "203.0.113.5")]))
+    scene.write_egress(site.store, (at, "gpu-0", "203.0.113.99", 70), initiator=schema.BY_DESTINATION)
+    site.tick(at + 4)  # the window is still open
+    assert [row[1:] for row in site.contacts() if row[4]] == [("gpu-1", "203.0.113.8", 70, 1)]
+    assert "event=new_contact src=gpu-1 dst=203.0.113.8 service=tcp/https" in capsys.readouterr().err
+
+
+def test_without_a_day_of_history_nothing_is_new(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = AnalysisSettings()
+    scene.write_training(site.store, site.start, site.start + 100)
+    site.tick(site.start + 100, settings)
+    assert "event=contacts_learning" in capsys.readouterr().err
+    scene.write_egress(site.store, (site.start + 110, "gpu-1", "203.0.113.8", 70))
+    site.tick(site.start + 115, settings)
+    assert [row[4] for row in site.contacts()] == [0]
+
+
+def test_a_lost_state_is_told_and_wakes_nobody_but_for_what_is_new(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.write_training(site.store, site.start, site.start + 400)
+    site.tick(site.start + 100)
+    scene.write_egress(site.store, (site.start + 110, "gpu-1", "203.0.113.8", 70))
+    site.tick(site.start + 120)
+    (site.folder / FILE).write_bytes(b"no database at all" * 100)
+    # While nothing was running a contact was made.
+    scene.write_egress(site.store, (site.start + 200, "gpu-2", "203.0.113.9", 30))
+    capsys.readouterr()
+    site.tick(site.start + 300)
+    assert "event=state_lost" in capsys.readouterr().err
+    assert [path.name for path in site.folder.glob("*broken*")] == [f"{FILE}.broken-1"]
+    new = [row[:3] for row in site.contacts() if row[4]]
+    assert new == [(110, "gpu-1", "203.0.113.8"), (200, "gpu-2", "203.0.113.9")]
+
+
+def test_acknowledge_and_forget_work_while_the_analysis_runs(site: Site) -> None:
+    scene.write_training(site.store, site.start, site.start + 100)
+    with State.open(site.folder) as state:
+        analyser = site.analyser(state)
+        analyser.tick(site.start + 100)
+        pair = "gpu-1", "203.0.113.8"
+        scene.write_egress(site.store, *((site.start + at, *pair, 7) for at in (110, 120, 130)))
+        analyser.tick(site.start + 135)
+        with State.open(site.folder) as other:
+            assert other.acknowledge(*pair, site.start + 125)
+            assert not other.acknowledge("gpu-1", "203.0.113.77", site.start)
+        analyser.tick(site.start + 136)
+        assert [row[4] for row in site.contacts()] == [1, 0, 0]
+        with State.open(site.folder) as other:
+            assert other.forget(*pair, site.start + 140)
+        scene.write_egress(site.store, (site.start + 150, *pair, 9))
+        analyser.tick(site.start + 155)
+        assert site.contacts()[-1] == (150, *pair, 9, 1)
