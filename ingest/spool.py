@@ -12,6 +12,7 @@ import re
 import select
 import time
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -198,7 +199,7 @@ class Spool:
         self._default = Format(Kind.CSV, "", time_zone)
         self._matches = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
         self._files: dict[str, _File] = {}
-        self._ordered: list[_File] = []
+        self._waiting: deque[_File] = deque()
         self._position: Position = {}
         self._last_scan = 0.0
         self._last_stream = ""
@@ -271,7 +272,8 @@ class Spool:
         for file in known.values():
             file.is_from_position = False
         self._files = known
-        self._ordered = sorted(known.values(), key=lambda file: (file.order, file.name))
+        waiting = [file for file in known.values() if file.unread()]
+        self._waiting = deque(sorted(waiting, key=lambda file: (file.order, file.name)))
         self._position = {file.name: file.to_json() for file in known.values() if file.offset or file.is_done}
 
     def _is_moved(self, name: str, stat: os.stat_result) -> bool:
@@ -348,7 +350,7 @@ class Spool:
     @property
     def is_finished(self) -> bool:
         """Whether everything was read, if only once is wanted."""
-        return self.once and not self._candidates()
+        return self.once and next(self._candidates(), None) is None
 
     @property
     def position(self) -> Position:
@@ -378,15 +380,20 @@ class Spool:
             self._scan()
             is_fresh = True
 
-    def _candidates(self) -> list[_File]:
-        """Return the files that may have lines, the one whose turn it is first."""
+    def _candidates(self) -> Iterator[_File]:
+        """Yield the files that may have lines, the one whose turn it is first."""
         if not self._last_scan:
             self._scan()
-        waiting = [file for file in self._ordered if file.unread() and file.unreadable_size != file.size]
         if self.once:
-            return waiting
+            while self._waiting:
+                if _is_readable(self._waiting[0]):
+                    yield self._waiting[0]
+                # Whoever asks for another one got nothing from this one; the next look at the folder lists it again.
+                self._waiting.popleft()
+            return
+        waiting = [file for file in self._waiting if _is_readable(file)]
         # Writers after the last one served come first; the sort is stable, so a writer's files stay in order.
-        return sorted(waiting, key=lambda file: (_writer_of(file.name) <= self._last_stream, _writer_of(file.name)))
+        yield from sorted(waiting, key=lambda file: (_writer_of(file.name) <= self._last_stream, _writer_of(file.name)))
 
     def _chunk(self, file: _File, raw: bytes) -> Chunk:
         """Return bytes that were read as a chunk, and take note of the format from here on."""
@@ -416,12 +423,11 @@ class Spool:
                     file.is_done = file.is_done or file.is_gzip
                     return b""
                 continue
+            if is_end and cut < len(data) and self._is_closed(file):
+                cut = len(data)
             if cut:
                 self._advance(file, data, cut)
                 return data[:cut]
-            if is_end and data and self._is_closed(file):
-                self._advance(file, data, len(data))
-                return data
             if is_end:
                 file.is_done = file.is_gzip
                 return b""
@@ -513,7 +519,6 @@ class Spool:
             _close_stream(file)
             del self._files[name]
             del self._position[name]
-            self._ordered.remove(file)
 
     def _is_released(self, file: _File, offset: int) -> bool:
         """Whether a file was read to its end at this offset and will not grow."""
@@ -592,6 +597,11 @@ class StreamSource:
 
     def close(self) -> None:
         """Do nothing: the stream belongs to whoever opened it."""
+
+
+def _is_readable(file: _File) -> bool:
+    """Whether there is something to read that is worth a try."""
+    return file.unread() > 0 and file.unreadable_size != file.size
 
 
 def _close_stream(file: _File) -> None:
