@@ -62,12 +62,10 @@ class Round:
     Attributes:
         judged: end of the newest closed window that was judged, epoch seconds.
         written: points, by measurement.
-        new_contacts: contacts called new.
     """
 
     judged: int = 0
     written: dict[str, int] = field(default_factory=dict)
-    new_contacts: int = 0
 
     def count(self, measurement: Measurement, points: int) -> None:
         """Add to `written`."""
@@ -120,7 +118,7 @@ class Analyser:
         self._group_of = {node.name: node.group for node in cluster.nodes}
         self._is_stopping = is_stopping
         self._running: dict[tuple[str, float], _Running] = {}
-        self._hopeless: set[tuple[str, float]] = set()
+        self._without_traffic: set[tuple[str, float]] = set()
         self._written: dict[str, pl.DataFrame] = {}
         self._raw_from = 0
 
@@ -275,9 +273,6 @@ class Analyser:
             in_range = before.filter(pl.col(WINDOW) >= start)
             points = pl.concat([points, contacts.retracted(in_range, points).select(points.columns)])
         self._update(result, schema.CONTACT, points, final)
-        result.new_contacts += found.contacts.filter(
-            pl.col(contacts.NEW) == 1, pl.col(contacts.FIRST_SEEN) < final
-        ).height
         self._state.commit(start, final, found.contacts)
 
     def _check(self) -> None:
@@ -387,7 +382,7 @@ class Analyser:
                 complete = False
             elif under_way is not None:
                 self._save_run(dropout.summarise(under_way.cohort, self._running.pop(key).carry))
-            elif key not in self._hopeless and not self._state.has_run(run):
+            elif key not in self._without_traffic and not self._state.has_run(run):
                 self._learn_run(run, jobs)
         return complete
 
@@ -399,7 +394,7 @@ class Analyser:
             self._save_run(summary)
         else:
             # Perhaps its records are still to be backfilled: asked again by the next process.
-            self._hopeless.add((job.id, start_of(job)))
+            self._without_traffic.add((job.id, start_of(job)))
 
     # -- writing -----------------------------------------------------------------------------------
 

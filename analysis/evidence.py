@@ -188,13 +188,14 @@ class Reader:
 
 def with_events(contacts: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Return contacts in which those that were called new before are new again, from when they were."""
-    return contacts.join(events, on=[schema.SRC, schema.DST], how="left", suffix="_event").select(
-        pl.when(pl.col(f"{FIRST_SEEN}_event").is_not_null()).then(1).otherwise(name).alias(name)
-        if name == NEW
-        else pl.coalesce(f"{FIRST_SEEN}_event", name).alias(name)
-        if name == FIRST_SEEN
-        else pl.col(name)
-        for name in CONTACT_COLUMNS
+    event = f"{FIRST_SEEN}_event"
+    return (
+        contacts.join(events.rename({FIRST_SEEN: event}), on=[schema.SRC, schema.DST], how="left")
+        .with_columns(
+            pl.when(pl.col(event).is_not_null()).then(1).otherwise(pl.col(NEW)).alias(NEW),
+            pl.coalesce(event, FIRST_SEEN).alias(FIRST_SEEN),
+        )
+        .select(pl.col(name).cast(kind) for name, kind in CONTACT_COLUMNS.items())
     )
 
 
