@@ -3,6 +3,7 @@
 import shutil
 import socket
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,18 @@ def printed(folder: Path) -> pl.DataFrame:
     )
 
 
+def wait_for(folder: Path, flows: int) -> None:
+    """Wait until the daemons have printed so many records; a busy machine may take seconds to start them."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        lines = [line for path in folder.glob("*.csv") for line in path.read_text().splitlines()]
+        # Equal records of one datagram share a line. The last line may be half written.
+        counts = [line.split(",")[-2] for line in lines if line.startswith("127.") and line.count(",") > 1]
+        if sum(int(count) for count in counts if count.isdecimal()) >= flows:
+            return
+        time.sleep(0.2)
+
+
 def demo_cluster(folder: Path) -> Cluster:
     cluster = load_cluster(REPOSITORY / "cluster.yaml")
     collector = replace(
@@ -105,6 +118,7 @@ def test_pmacct_decodes_what_was_sent(styles: tuple[tuple[str, ExportStyle], ...
     truth = GroundTruth(workload)
     with Collector(cluster, tmp_path / "run"):
         send(workload, truth)
+        wait_for(Path(cluster.collector.spool), truth.records)
     decoded = printed(Path(cluster.collector.spool))
 
     overhead = {str(e.address): e.frame_overhead for e in cluster.exporters}
@@ -167,6 +181,7 @@ def test_stopped_early_truth_is_what_arrived(tmp_path: Path) -> None:
         threading.Timer(0.8, stop.set).start()
         # Thirty seconds in two: the stop falls into the second slice.
         emitter.run(workload.batches(workload.scenario.live), Clock(START, 15), stop)
+        wait_for(Path(collector.spool), truth.records)
     decoded = printed(Path(collector.spool))
     assert 0 < truth.records < whole
     assert int(decoded["FLOWS"].sum()) == truth.records
