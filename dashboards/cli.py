@@ -7,6 +7,7 @@ import click
 from cluster.cli import cluster_option
 from cluster.errors import UserError
 from cluster.model import Cluster, Secret
+from dashboards.explore_cli import EXPLORE_COMMANDS
 from dashboards.playlist import Grafana
 from dashboards.provision import kiosk_uids
 from ingest.store import read_secret
@@ -36,4 +37,4 @@ def playlist(cluster: Cluster, interval: str, token_file: Path | None, grafana_u
     click.echo(f"playlist {'written' if made.changed else 'unchanged'}: {made.url}")
 
 
-COMMANDS: list[click.Command] = [playlist]
+COMMANDS: list[click.Command] = [*EXPLORE_COMMANDS, playlist]

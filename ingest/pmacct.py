@@ -13,6 +13,7 @@ Sizes were measured with pmacct 1.7.7 at 200,000 flows/s on two cores without a 
 - Purges overlap without harm: each writer opens the file with O_APPEND and holds a write lock until it is done.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,10 @@ class Daemon:
 
 NFACCTD = Daemon("nfacctd", ExportProtocol.NETFLOW, "nfacct-")
 SFACCTD = Daemon("sfacctd", ExportProtocol.SFLOW, "sfacct-")
+
+
+_TEMPLATES, _SCRATCH = ".nfacctd.templates", ".copy"
+_MALLOC_STEP, _MALLOC_HEADER = 16, 8
 
 
 def daemons(cluster: Cluster) -> tuple[Daemon, ...]:
@@ -131,7 +136,7 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None) 
     if daemon is NFACCTD:
         lines += [
             "! Templates outlive a restart: data before its template would be dropped without a word.",
-            f"nfacctd_templates_file: {place / '.nfacctd.templates'}",
+            f"nfacctd_templates_file: {_templates_path(place)}",
         ]
         if daemon.exporters(cluster):
             lines += [
@@ -163,6 +168,19 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None) 
         f"print_max_writers[flows]: {_WRITERS}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _templates_path(place: Path) -> str:
+    """Return where nfacctd keeps templates, spelled so that it survives keeping them.
+
+    1.7.7 builds the name of its scratch copy (the path and ``.copy``) in a block that is one byte too short for the
+    closing NUL. malloc rounds blocks up to 8 below a multiple of 16; where the name fills the block exactly, the NUL
+    falls on the next block's header, and nfacctd aborts ("corrupted size vs. prev_size") soon after. One more slash
+    moves the end into the padding. Seen with valgrind and in core dumps.
+    """
+    text = f"{place}/{_TEMPLATES}"
+    fills_block = (len(os.fsencode(text)) + len(_SCRATCH)) % _MALLOC_STEP == _MALLOC_STEP - _MALLOC_HEADER
+    return f"{place}//{_TEMPLATES}" if fills_block else text
 
 
 def _rotation(seconds: int) -> str:

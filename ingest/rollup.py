@@ -4,7 +4,6 @@ A rollup of a range can be made again at any time and gives the same points, so 
 it changed: late bytes reach every retention.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import polars as pl
@@ -15,8 +14,10 @@ from ingest.points import WINDOW
 from ingest.store import Store
 from ingest.writer import Writer
 
-_WINDOWS_PER_QUERY = 60
-"""Target windows asked for at once: an hour of minutes, some days of hours."""
+_FIRST_SPAN, _SHORTEST_SPAN, _LONGEST_SPAN = 60, 5, 1440
+_FEW_ROWS, _MANY_ROWS = 20_000, 80_000
+"""Target windows asked for at once follow the size of the answers: every series costs a query something, and every row
+memory."""
 
 
 class Rollup:
@@ -55,12 +56,27 @@ class Rollup:
         written = 0
         for source, target in self._steps:
             dirty = self._dirty[target.name]
-            for first, last in _ranges(sorted(dirty), target.window):
-                for measurement in MEASUREMENTS:
-                    if measurement.rollup:
-                        frame = self._folded(measurement, source, target, first, last)
-                        written += self._writer.write(measurement, frame, target.name)
+            starts = sorted(dirty)
+            for measurement in MEASUREMENTS:
+                if measurement.rollup:
+                    written += self._fold_all(measurement, source, target, starts)
             dirty.clear()
+        return written
+
+    def _fold_all(self, measurement: Measurement, source: Retention, target: Retention, starts: list[int]) -> int:
+        """Recompute the windows with these starts; returns the points written."""
+        span = _FIRST_SPAN
+        position = written = 0
+        while position < len(starts):
+            count = _run_length(starts, position, target.window, span)
+            first = starts[position]
+            frame = self._folded(measurement, source, target, first, first + count * target.window)
+            written += self._writer.write(measurement, frame, target.name)
+            position += count
+            if frame.height < _FEW_ROWS:
+                span = min(span * 2, _LONGEST_SPAN)
+            elif frame.height > _MANY_ROWS:
+                span = max(span // 2, _SHORTEST_SPAN)
         return written
 
     def _folded(
@@ -76,17 +92,16 @@ class Rollup:
         return frame.rename({"time": WINDOW}).with_columns(pl.col(WINDOW) // 1000)
 
 
-def _ranges(starts: list[int], window: int) -> Iterator[tuple[int, int]]:
-    """Yield [first, last) ranges that cover the windows with these starts, each of a bounded length."""
-    position = 0
-    while position < len(starts):
-        first = starts[position]
-        end = first + window
-        position += 1
-        while position < len(starts) and starts[position] == end and end - first < _WINDOWS_PER_QUERY * window:
-            end += window
-            position += 1
-        yield first, end
+def _run_length(starts: list[int], position: int, window: int, longest: int) -> int:
+    """Return how many windows from a position on follow each other without a gap, `longest` at most."""
+    count = 1
+    while (
+        count < longest
+        and position + count < len(starts)
+        and starts[position + count] == starts[position] + count * window
+    ):
+        count += 1
+    return count
 
 
 def horizon(now: float, grace: int) -> pl.Series:

@@ -20,7 +20,7 @@ JOB_CLASS = "llama-70b"
 HISTORY_DAYS = 3
 
 _RUNS_A_DAY = 2
-_RUN_SECONDS = 90 * 60
+_RUN_SECONDS = 30 * 60
 _PAUSE = 3600
 """Seconds between the end of the last run and the live one, at least."""
 _HISTORY_TIMEOUT, _HISTORY_SLICE, _HISTORY_COARSE = 60, 3600, 60
@@ -68,21 +68,26 @@ def live_start(now: datetime, window: int, lead: int = 0) -> int:
     return -(-(int(now.timestamp()) + lead + 1) // step) * step
 
 
-def demo_cluster(base: Cluster, *, start: int, places: Places, history_days: int = HISTORY_DAYS) -> str:
+def demo_cluster(
+    base: Cluster, *, start: int, places: Places, history_days: int = HISTORY_DAYS, history_end: int | None = None
+) -> str:
     """Return the cluster.yaml of one run of the demo.
 
     Args:
         base: the committed cluster.yaml, loaded.
         start: begin of the live phase, epoch seconds (see `live_start`).
         places: ports and folders.
-        history_days: days before it that hold earlier runs of the job.
+        history_days: days that hold earlier runs of the job.
+        history_end: where those days end, epoch seconds; by default where the live phase begins.
     """
-    zone = night_zone(datetime.fromtimestamp(start, UTC), base.site.off_hours)
+    history_end = start if history_end is None else history_end
+    zone = night_zone(datetime.fromtimestamp(history_end, UTC), base.site.off_hours)
     nodes = _training_nodes(base)
+    windows = _windows(start, history_end, history_days) if nodes else []
     cluster = replace(
         base,
         site=replace(base.site, time_zone=ZoneInfo(zone)),
-        jobs=tuple(_job(begin, end, nodes) for begin, end in _windows(start, history_days)) if nodes else (),
+        jobs=tuple(_job(begin, end, nodes) for begin, end in windows),
         store=replace(base.store, url=places.store_url),
         collector=replace(
             base.collector,
@@ -104,6 +109,7 @@ def demo_scenario(
     seconds: int,
     seed: int = 1,
     history_days: int = HISTORY_DAYS,
+    history_end: int | None = None,
     quiet: bool = False,
 ) -> Scenario:
     """Return what the demo plays.
@@ -114,12 +120,14 @@ def demo_scenario(
         seconds: its length; rounded up to whole records.
         seed: of everything drawn.
         history_days: days of history; 0 for none.
+        history_end: where those days end, epoch seconds; by default where the live phase begins.
         quiet: without incidents and near misses.
     """
     seconds = -(-seconds // _LIVE_TIMEOUT) * _LIVE_TIMEOUT
     live = Phase(start, start + seconds, _LIVE_TIMEOUT, _LIVE_TIMEOUT)
+    history_end = start if history_end is None else history_end
     history = (
-        Phase(start - history_days * 86_400, start, _HISTORY_TIMEOUT, _HISTORY_SLICE, _HISTORY_COARSE)
+        Phase(history_end - history_days * 86_400, history_end, _HISTORY_TIMEOUT, _HISTORY_SLICE, _HISTORY_COARSE)
         if history_days
         else None
     )
@@ -138,15 +146,15 @@ def _training_nodes(cluster: Cluster) -> tuple[str, ...]:
     return tuple(node.name for node in cluster.nodes if node.group in groups)
 
 
-def _windows(start: int, history_days: int) -> list[tuple[int, int | None]]:
+def _windows(start: int, history_end: int, history_days: int) -> list[tuple[int, int | None]]:
     """Return the job windows: runs spread evenly over the history, and the live one, which has no end."""
-    first = start - history_days * 86_400
+    first = history_end - history_days * 86_400
     count = history_days * _RUNS_A_DAY
     found: list[tuple[int, int | None]] = []
     for number in range(count):
         begin = first + (number * 86_400 // _RUNS_A_DAY + _PAUSE) // 60 * 60
         begin -= begin % 60
-        end = min(begin + _RUN_SECONDS, start - _PAUSE)
+        end = min(begin + _RUN_SECONDS, history_end - _PAUSE)
         if end > begin:
             found.append((begin, end - end % 60))
     return [*found, (start, None)]

@@ -22,7 +22,7 @@ _SHOWN = 20
 @click.option("--for", "seconds", type=click.IntRange(min=10), metavar="SECONDS", help="End by itself after this long.")
 @click.option(
     "--days",
-    type=click.IntRange(0, 6),
+    type=click.IntRange(2, 6),
     default=HISTORY_DAYS,
     show_default=True,
     help="Days of history to fill in first.",

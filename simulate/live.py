@@ -50,8 +50,8 @@ MARK = ".clusterflow-demo"
 HISTORY_SHARD = "history"
 ENDLESS = 30 * 86_400
 
-_LEAD_SECONDS, _LEAD_PER_DAY = 15, 12
-"""Time to fill the history before the live phase begins."""
+_LEAD_SECONDS = 12
+"""Time to start the processes before the live phase begins."""
 _READY_SECONDS = 30.0
 _REFRESH_SECONDS = 2.0
 _QUIET_LINE_SECONDS = 15.0
@@ -123,36 +123,50 @@ class Demo:
                 signal.signal(number, handler)
 
     def _run(self, running: ExitStack) -> Outcome:
-        folder = self._folder = fresh_folder(self._folder, MARK)
+        folder = self._folder = running.enter_context(fresh_folder(self._folder, MARK))
         influxdb = running.enter_context(LocalInfluxDB(folder / "influxdb"))
-        start = live_start(datetime.now(UTC), 10, _LEAD_SECONDS + _LEAD_PER_DAY * self._days)
-        config, cluster = self._cluster(start, influxdb.url)
-        length = self._seconds or ENDLESS
-        scenario = demo_scenario(cluster, start=start, seconds=length, seed=self._seed, history_days=self._days)
-        workload = Workload(cluster, scenario)
-        self._say(f"InfluxDB {influxdb.url}, database {cluster.store.database}; everything else in {folder}")
-        store = Store(cluster.store)
-        running.callback(store.close)
-        history = self._fill(cluster, workload, store) if scenario.history and not self._stop.is_set() else None
-        parts = self._start_parts(running, config, cluster)
-        self._start_grafana(running, config)
-        return self._live(cluster, workload, store, history, parts)
-
-    def _cluster(self, start: int, store_url: str) -> tuple[Path, Cluster]:
         ports = [free_port() for _ in range(3)]
         places = Places(
-            store_url=store_url,
+            store_url=influxdb.url,
             netflow_port=ports[0],
             sflow_port=ports[1],
             metrics_port=ports[2],
-            spool=self._folder / "spool",
-            state=self._folder / "state",
+            spool=folder / "spool",
+            state=folder / "state",
         )
         places.spool.mkdir()
-        config = self._folder / "cluster.yaml"
-        text = demo_cluster(load_cluster(self._base), start=start, places=places, history_days=self._days)
-        config.write_text(text, encoding="utf-8")
-        return config, load_cluster(config)
+        self._say(f"InfluxDB {influxdb.url}; everything of this run is in {folder}")
+        # The days before end now; filling them in takes a while, and the live phase begins when that is done.
+        now = live_start(datetime.now(UTC), 10)
+        cluster, scenario = self._stage(places, start=now, history_end=now)
+        store = Store(cluster.store)
+        running.callback(store.close)
+        history = self._fill(cluster, Workload(cluster, scenario), store) if scenario.history else None
+        start = live_start(datetime.now(UTC), 10, _LEAD_SECONDS)
+        cluster, scenario = self._stage(places, start=start, history_end=now)
+        parts = self._start_parts(running, self._config, cluster)
+        self._start_grafana(running, self._config)
+        return self._live(cluster, Workload(cluster, scenario), store, history, parts)
+
+    @property
+    def _config(self) -> Path:
+        return self._folder / "cluster.yaml"
+
+    def _stage(self, places: Places, *, start: int, history_end: int) -> tuple[Cluster, Scenario]:
+        """Write the run's cluster.yaml; return the cluster and what is played on it."""
+        text = demo_cluster(
+            load_cluster(self._base), start=start, places=places, history_days=self._days, history_end=history_end
+        )
+        self._config.write_text(text, encoding="utf-8")
+        cluster = load_cluster(self._config)
+        return cluster, demo_scenario(
+            cluster,
+            start=start,
+            seconds=self._seconds or ENDLESS,
+            seed=self._seed,
+            history_days=self._days,
+            history_end=history_end,
+        )
 
     # -- history -----------------------------------------------------------------------------------
 
@@ -226,26 +240,29 @@ class Demo:
         if home is None:
             return
         built = self._folder / "provisioning"
-        build = Part("build", command("build", config, "--out", str(built)), self._folder / "log" / "build.log")
+        grafana = built / "grafana"
+        arguments = ("--out", str(built), "--grafana-folder", str(grafana))
+        build = Part("build", command("build", config, *arguments), self._folder / "log" / "build.log")
         build.start()
         build.wait_until(lambda: not build.is_running, _READY_SECONDS)
         port = free_port()
         data = self._folder / "grafana"
         environment = os.environ | {
-            "GF_PATHS_PROVISIONING": str(built / "grafana" / "provisioning"),
+            "GF_PATHS_PROVISIONING": str(grafana),
             "GF_PATHS_DATA": str(data),
             "GF_PATHS_LOGS": str(data / "log"),
             "GF_PATHS_PLUGINS": str(data / "plugins"),
             "GF_SERVER_HTTP_ADDR": "127.0.0.1",
             "GF_SERVER_HTTP_PORT": str(port),
+            "GF_SERVER_ROOT_URL": f"http://127.0.0.1:{port}/",
             "GF_AUTH_ANONYMOUS_ENABLED": "true",
             "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
-            "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": str(built / "grafana" / "dashboards" / "noc_wall.json"),
+            "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": str(grafana / "dashboards" / "noc-wall.json"),
             "GF_ANALYTICS_REPORTING_ENABLED": "false",
             "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
             "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
             "GF_NEWS_NEWS_FEED_ENABLED": "false",
-            "CLUSTERFLOW_DASHBOARDS": str(built / "grafana" / "dashboards"),
+            # A contact point needs an address, or Grafana does not start; this one answers nobody.
             "CLUSTERFLOW_NOC_WEBHOOK": os.environ.get("CLUSTERFLOW_NOC_WEBHOOK", "http://127.0.0.1:9/"),
         }
         server = Part("grafana", _grafana_command(home), self._folder / "log" / "grafana.log")

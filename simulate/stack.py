@@ -1,16 +1,18 @@
 """The processes of a whole pipeline on this machine: started in order, stopped in order, nothing left behind."""
 
 import ctypes
+import fcntl
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.errors import ClusterflowError
+from cluster.errors import ClusterflowError, UserError
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -100,17 +102,31 @@ def has_socket(port: int) -> bool:
     return False
 
 
-def fresh_folder(folder: Path, mark: str) -> Path:
-    """Return the folder, emptied of what an earlier run left. A folder that is not ours is not touched.
+@contextmanager
+def fresh_folder(folder: Path, mark: str) -> Iterator[Path]:
+    """Hold a folder, emptied of what an earlier run left. A folder that is not ours is not touched.
+
+    Args:
+        folder: made if missing.
+        mark: name of the file that says that the folder is ours; it is locked while we hold the folder.
 
     Raises:
-        ClusterflowError: there is something else in it.
+        UserError: there is something else in it, or another run holds it.
     """
     sign = folder / mark
-    if folder.exists() and any(folder.iterdir()):
-        if not sign.exists():
-            raise ClusterflowError(f"{folder}: holds files of somebody else", "choose another --folder")
-        shutil.rmtree(folder)
+    if folder.exists() and any(folder.iterdir()) and not sign.exists():
+        raise UserError(f"{folder}: holds files of somebody else", "choose another --folder")
     folder.mkdir(parents=True, exist_ok=True)
-    sign.touch()
-    return folder.resolve()
+    with sign.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{folder}: another demo runs there", "stop it, or choose another --folder") from error
+        for path in folder.iterdir():
+            if path.name == mark:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        yield folder.resolve()
