@@ -8,6 +8,7 @@ only when a checkpoint holds what was in them.
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,12 +27,13 @@ from ingest.logs import Log
 from ingest.normalise import Clock
 from ingest.points import WINDOW
 from ingest.readers import read_chunk
+from ingest.records import Parsed
 from ingest.rollup import Rollup, horizon
-from ingest.spool import Position, Source
+from ingest.spool import Chunk, Position, Source
 from ingest.store import Store
 from ingest.writer import StoppedError, Writer
 
-_CHUNK_BYTES = 32 << 20
+_CHUNK_BYTES = 16 << 20
 _MERGE_ROWS = 1_000_000
 _IDLE_SECONDS = 0.2
 _ROLLUP_SECONDS = 60.0
@@ -97,6 +99,12 @@ class Bridge:
         self._started = time.time()
         self._alive = time.monotonic()
         self._position: Position = {}
+        # One thread parses the next chunk and one writes the last flush while this one computes: the work is in
+        # polars, zlib and the socket, which leave the interpreter to the others.
+        self._parser = ThreadPoolExecutor(1, "parse")
+        self._sender = ThreadPoolExecutor(1, "write")
+        self._ahead: tuple[Chunk, Future[Parsed]] | None = None
+        self._sending: Future[None] | None = None
         self._source_counts: dict[str, int] = {}
 
     def health(self) -> str:
@@ -119,6 +127,8 @@ class Bridge:
         except StoppedError as error:
             self._log.line("stopped", why=error.message)
         finally:
+            self._parser.shutdown()
+            self._sender.shutdown()
             self._checkpoint.close()
         return Summary(
             records=int(self._counters.total(Stage.READ, "records") - before[0]),
@@ -139,6 +149,7 @@ class Bridge:
                     break
                 self._stop.wait(_IDLE_SECONDS)
         self._flush()
+        self._finish_writing()
         self._rollup.run()
         self._report()
         self._save()
@@ -153,9 +164,11 @@ class Bridge:
                 flushed = time.monotonic()
             # A backlog first: until it is read, an exporter's silence is ours.
             if now - reported >= self._settings.window and (not got or now - reported >= 3 * self._settings.window):
+                self._finish_writing()
                 self._report()
                 reported = now
             if now - rolled >= _ROLLUP_SECONDS:
+                self._finish_writing()
                 self._rollup.run()
                 rolled = time.monotonic()
             if not got:
@@ -163,15 +176,19 @@ class Bridge:
                     break
                 self._stop.wait(_IDLE_SECONDS)
         self._flush()
+        self._finish_writing()
         self._rollup.run()
 
     def _step(self, progress: Progress) -> bool:
         """Read one chunk into the engine; False if there is none now."""
-        chunk = self._source.next_chunk(_CHUNK_BYTES)
-        if chunk is None:
+        ahead = self._ahead or self._read_ahead()
+        self._ahead = None
+        if ahead is None:
             return False
+        chunk, parsing = ahead
+        self._ahead = self._read_ahead()
+        parsed = parsing.result()
         now = time.time()
-        parsed = read_chunk(chunk.raw, chunk.fmt)
         self._counters.add(Stage.READ, "bytes", len(chunk.raw))
         self._counters.add(Stage.READ, "records", parsed.frame.height)
         self._bury(parsed.dead, chunk.source)
@@ -183,6 +200,11 @@ class Bridge:
         self._position = chunk.position
         progress(len(chunk.raw))
         return True
+
+    def _read_ahead(self) -> tuple[Chunk, Future[Parsed]] | None:
+        """Begin to parse the next chunk; None if there is none now."""
+        chunk = self._source.next_chunk(_CHUNK_BYTES)
+        return None if chunk is None else (chunk, self._parser.submit(read_chunk, chunk.raw, chunk.fmt))
 
     def _bury(self, dead: pl.DataFrame, source: str) -> None:
         if dead.is_empty():
@@ -198,8 +220,10 @@ class Bridge:
         if not self._engine.pending_rows:
             # Position alone may have moved over markers and bad lines.
             if self._position:
+                self._finish_writing()
                 self._save()
             return
+        self._finish_writing()
         if self._clock is Clock.BACKFILL:
             self._refuse_too_old()
             self._take_back()
@@ -207,11 +231,18 @@ class Bridge:
         for _, points in changed:
             self._rollup.touch(points.get_column(WINDOW).unique())
         self._save()
-        self._write(changed)
+        self._sending = self._sender.submit(self._write, changed)
+        # The checkpoint just saved still has what is evicted now; the next one comes after these points are written.
         for table, rows in self._engine.evict():
             if self._clock is Clock.BACKFILL:
                 self._checkpoint.keep(table, rows, WINDOW)
         self._alive = time.monotonic()
+
+    def _finish_writing(self) -> None:
+        """Wait for the points of the last flush; what went wrong with them goes wrong here."""
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.result()
 
     def _save(self) -> None:
         frames, notes = self._engine.dump()

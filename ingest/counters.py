@@ -1,5 +1,6 @@
 """Running totals of everything that the pipeline did or refused, and its latest readings."""
 
+import threading
 from collections.abc import Iterable, Mapping
 
 import polars as pl
@@ -13,16 +14,18 @@ Key = tuple[str, str]
 
 
 class Counters:
-    """Totals only grow and survive a restart through the checkpoint; readings are of now."""
+    """Totals only grow and survive a restart through the checkpoint; readings are of now. Safe to use from threads."""
 
     def __init__(self) -> None:
         self._totals: dict[Key, float] = {}
         self._readings: dict[Key, float] = {}
+        self._lock = threading.Lock()
 
     def add(self, stage: Stage, reason: str, amount: float = 1) -> None:
         """Add to a total; an amount of 0 makes the total known as 0."""
         key = (stage.value, reason)
-        self._totals[key] = self._totals.get(key, 0) + amount
+        with self._lock:
+            self._totals[key] = self._totals.get(key, 0) + amount
 
     def add_all(self, stage: Stage, amounts: Mapping[str, float]) -> None:
         """Add to several totals of a stage."""
@@ -31,7 +34,8 @@ class Counters:
 
     def read(self, stage: Stage, reason: str, value: float) -> None:
         """Set a reading."""
-        self._readings[stage.value, reason] = value
+        with self._lock:
+            self._readings[stage.value, reason] = value
 
     def total(self, stage: Stage, reason: str) -> float:
         """Return a total; 0 if nothing was added yet."""
@@ -39,11 +43,13 @@ class Counters:
 
     def totals(self) -> Iterable[tuple[Key, float]]:
         """Return all totals in order of their names."""
-        return sorted(self._totals.items())
+        with self._lock:
+            return sorted(self._totals.items())
 
     def readings(self) -> Iterable[tuple[Key, float]]:
         """Return all readings in order of their names."""
-        return sorted(self._readings.items())
+        with self._lock:
+            return sorted(self._readings.items())
 
     def points(self, window: int, shard: str) -> pl.DataFrame:
         """Return totals and readings as rows of the `pipeline` measurement at this window."""
