@@ -57,7 +57,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "unknown_volume", f"Bytes to unknown destinations, {format_duration(limits.exfil_window)}",
-                "What model storage and sensitive groups sent to destinations in no group of cluster.yaml.",
+                "What model storage sent to destinations in no group of cluster.yaml.",
                 "It cannot say what the bytes are; the alert judges each conversation by itself, this is their sum.",
                 "The destinations below name both ends.",
                 x=0, y=0, w=6, h=5, links=explore, since=f"{limits.exfil_window}s",
@@ -87,7 +87,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "first_contacts", "First contacts, 24 h",
-                "External destinations that model storage or training nodes reached for the first time ever.",
+                "Outside destinations that model storage or training nodes reached for the first time ever.",
                 "A destination behind a new address is new, whoever it belongs to.",
                 "The table below names source, destination and volume.",
                 x=12, y=0, w=6, h=5, links=explore, since=_DAY,
@@ -118,8 +118,9 @@ def _tiles(cluster: Cluster) -> list[Built]:
 
 def _contact_count(cluster: Cluster) -> Query:
     contacts = questions.first_contacts(cluster)
-    counted = Select(contacts.source, contacts.retention, conditions=contacts.conditions)
-    return counted.take(count(schema.CONTACT_NEW, "contacts")).per_series("First contacts.")
+    # A contact has a row for each of its first windows: count series, not rows.
+    each = contacts.by(schema.SRC, schema.DST, schema.PROTO, schema.SERVICE)
+    return Select(each).take(count(schema.BYTES, "contacts")).per_series("First contacts.")
 
 
 def _egress(retention: str) -> Select:
@@ -153,8 +154,8 @@ def _sensitive_over_time(cluster: Cluster) -> Built:
     return panels.time_series(
         cluster,
         Face(
-            "sensitive_over_time", "Sensitive groups to unknown destinations",
-            "Bit/s from model storage and sensitive groups to destinations in no group.",
+            "sensitive_over_time", "Model storage to unknown destinations",
+            "Bit/s from model storage to destinations in no group.",
             f"Dashed: the mean rate that reaches the alert's volume in {format_duration(limits.exfil_window)};"
             " a slow drip stays below it.",
             "Click a group to list only its destinations.",

@@ -87,7 +87,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "unknown_volume", f"Bytes to unknown destinations, {_minutes(limits.exfil_window)}",
-                "What model storage and sensitive groups sent to destinations in no group of cluster.yaml.",
+                "What model storage sent to destinations in no group of cluster.yaml.",
                 "It says how much, not what; encrypted or split transfers look like any other.",
                 "Egress & security names sources and destinations.",
                 x=13, y=0, w=4, h=4, links=(to_board("egress", "Egress & security"),),

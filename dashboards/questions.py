@@ -50,9 +50,9 @@ def sent_outside(retention: str) -> Select:
 
 
 def sent_to_unknown(cluster: Cluster, retention: str) -> Select:
-    """Bytes from the watched groups to destinations in no group."""
+    """Bytes from model storage to destinations in no group: what the rule `exfil_volume` judges."""
     return sent_outside(retention).where(
-        is_in(schema.SRC_GROUP, watched_ids(cluster)), not_in(schema.DST_GROUP, approved_ids(cluster))
+        is_in(schema.SRC_GROUP, role_ids(cluster, Role.MODEL_STORAGE)), not_in(schema.DST_GROUP, approved_ids(cluster))
     )
 
 
@@ -64,14 +64,13 @@ def sent_off_hours(cluster: Cluster, retention: str) -> Select:
 
 
 def first_contacts(cluster: Cluster) -> Select:
-    """First contacts of model storage and training nodes with unapproved destinations: bytes, duration."""
+    """First contacts of model storage and training nodes, approved destinations included: bytes, duration."""
     sources = role_ids(cluster, Role.MODEL_STORAGE, Role.TRAINING)
     return (
         Select(schema.CONTACT, schema.RAW)
         .take(total(schema.BYTES), total(schema.DURATION))
         .where(
             is_in(schema.SRC_GROUP, sources),
-            is_in(schema.DST_GROUP, [EXTERNAL]),
             compare(schema.CONTACT_NEW, "=", 1),
         )
     )
