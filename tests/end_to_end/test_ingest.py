@@ -1,10 +1,15 @@
 """Spool files in, an InfluxDB of each kind out: every total is the simulator's, whatever happens on the way."""
 
 import gzip
+import json
+import os
 import random
+import shutil
 import signal
 import subprocess
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +20,9 @@ from ingest.local_influxdb import LocalInfluxDB
 from ingest.store import Store
 from simulate.reckoning import Reckoning, reckon
 from simulate.spool import SpoolFormat
+from simulate.stack import has_socket
+from simulate.truth import GroundTruth
+from simulate.udp import Clock, Target, UdpEmitter
 
 BACKFILL = "test"
 
@@ -187,3 +195,67 @@ def test_two_bridges_on_one_spool_the_second_refuses(
     finally:
         first.send_signal(signal.SIGTERM)
         assert first.wait(15) == 0
+
+
+PLAIN = """\
+daemonize: false
+nfacctd_ip: 127.0.0.1
+nfacctd_port: {port}
+plugins: print
+aggregate: src_host, dst_host, src_port, dst_port, proto, in_iface, peer_src_ip, timestamp_start, timestamp_end
+print_output: {output}
+print_output_file: {file}
+print_output_file_append: true
+print_refresh_time: 2
+plugin_pipe_size: 40960000
+"""
+"""What somebody might have written by hand: local times without a zone, protocol names, no arrival, no sampling."""
+
+
+@pytest.mark.parametrize("output", ["json", "csv"])
+def test_files_of_a_plain_nfacctd_hold_what_the_store_holds(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, output: str
+) -> None:
+    nfacctd = shutil.which("nfacctd", path=f"{os.environ['PATH']}:/usr/sbin")
+    if nfacctd is None:
+        pytest.skip("no nfacctd: apt-get install pmacct")
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database, begins_in=-120, seconds=30)
+    files = tmp_path / "files"
+    files.mkdir()
+    config = tmp_path / "plain.conf"
+    port = staged.cluster.collector.netflow_port
+    config.write_text(PLAIN.format(port=port, output=output, file=files / f"flows.{output}"))
+    daemon = subprocess.Popen([nfacctd, "-f", str(config)], stdout=subprocess.DEVNULL, env=os.environ | {"TZ": "UTC"})
+    try:
+        wait_until(lambda: has_socket(port))
+        time.sleep(2)
+        target = Target("127.0.0.1", port)
+        with UdpEmitter(
+            staged.workload, GroundTruth(staged.workload), netflow=target, sflow=Target("127.0.0.1", 9)
+        ) as udp:
+            udp.run(staged.workload.batches(staged.scenario.live), Clock(staged.scenario.start, 5), threading.Event())
+        time.sleep(5)
+    finally:
+        daemon.send_signal(signal.SIGINT)
+        daemon.wait(20)
+    held = read_plain(files / f"flows.{output}")
+    assert held > 10**9
+    finish(once(staged, files), staged, "ingest")
+    query = 'SELECT sum("seen_bytes") FROM "raw"."traffic"'
+    assert Store(staged.cluster.store).query(query)[0].values[0][1] == held
+
+
+def read_plain(path: Path) -> int:
+    """Return the sum of the bytes that a file of nfacctd holds, the slow way."""
+    lines = path.read_text().splitlines()
+    if path.suffix == ".json":
+        return sum(json.loads(line)["bytes"] for line in lines)
+    column = lines[0].split(",").index("BYTES")
+    return sum(int(line.split(",")[column]) for line in lines[1:])
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
