@@ -83,10 +83,12 @@ class Rollup:
         self, measurement: Measurement, source: Retention, target: Retention, first: int, last: int
     ) -> pl.DataFrame:
         fields = ", ".join(f'{f.merge.value}("{f.name}") AS "{f.name}"' for f in measurement.fields)
-        frame = self._store.frame(
+        query = (
             f'SELECT {fields} FROM "{source.name}"."{measurement.name}" '  # noqa: S608 - names are the schema's
             f"WHERE time >= {first}s AND time < {last}s GROUP BY time({target.window}s), * fill(none)"
         )
+        # A store that is away is no reason to end: it is waited for here as for a write.
+        frame = self._writer.patiently(lambda: self._store.frame(query))
         if frame.is_empty():
             return pl.DataFrame(schema={WINDOW: pl.Int64})
         return frame.rename({"time": WINDOW}).with_columns(pl.col(WINDOW) // 1000)

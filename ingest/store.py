@@ -22,7 +22,9 @@ from urllib3.exceptions import HTTPError
 from cluster.errors import StoreError, UserError
 from cluster.model import Retention, Secret, StoreApi, StoreSettings
 
-_TIMEOUT_SECONDS = 60.0
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
+"""A host that swallows packets must not hold up a process that is asked to stop."""
+
 _DROPPED = re.compile(r"dropped=(\d+)")
 
 
@@ -198,7 +200,7 @@ class Store:
                 url=self.url,
                 token=self._token,
                 org=self.settings.org,
-                timeout=int(_TIMEOUT_SECONDS * 1000),
+                timeout=(int(_CONNECT_SECONDS * 1000), int(_ANSWER_SECONDS * 1000)),
                 enable_gzip=True,
                 verify_ssl=self.settings.verify_tls,
             )
@@ -252,7 +254,8 @@ class Store:
 
     def _request(self, method: str, path: str, **arguments: Any) -> requests.Response:  # noqa: ANN401 - passed through
         try:
-            response = self._session.request(method, f"{self.url}{path}", timeout=_TIMEOUT_SECONDS, **arguments)
+            timeout = _CONNECT_SECONDS, _ANSWER_SECONDS
+            response = self._session.request(method, f"{self.url}{path}", timeout=timeout, **arguments)
         except requests.RequestException as error:
             raise self._away(error) from error
         if response.status_code >= 400:

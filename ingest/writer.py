@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 import polars as pl
 
@@ -16,6 +17,8 @@ from ingest.points import batches
 from ingest.store import PartialWriteError, Store, StoreUnavailableError
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 10.0
+
+_T = TypeVar("_T")
 
 
 class StoppedError(ClusterflowError):
@@ -67,11 +70,11 @@ class Writer:
 
     def prepare(self) -> None:
         """Make the retentions; wait as long as the store is away."""
-        self._patiently(lambda: self._store.ensure(self._retentions))
+        self.patiently(lambda: self._store.ensure(self._retentions))
 
     def _insist(self, lines: bytes, count: int, retention: str) -> None:
         try:
-            self._patiently(lambda: self._store.write(lines, retention))
+            self.patiently(lambda: self._store.write(lines, retention))
         except PartialWriteError as error:
             self._counters.add(Stage.WRITE, "points_refused", error.dropped)
             self._log.sparse("points_refused", dropped=error.dropped, why=error.message)
@@ -81,15 +84,20 @@ class Writer:
                 raise
             # Somebody dropped the database under us.
             self.prepare()
-            self._patiently(lambda: self._store.write(lines, retention))
+            self.patiently(lambda: self._store.write(lines, retention))
         self._counters.add(Stage.WRITE, "points", count)
         self._counters.add(Stage.WRITE, "bytes", len(lines))
 
-    def _patiently(self, attempt: Callable[[], None]) -> None:
+    def patiently(self, attempt: Callable[[], _T]) -> _T:
+        """Return what an attempt at the store gives; try again as long as the store is away.
+
+        Raises:
+            StoppedError: the stop event was set while waiting.
+        """
         wait = _FIRST_WAIT
         while True:
             try:
-                attempt()
+                return attempt()
             except StoreUnavailableError as error:
                 self._counters.add(Stage.WRITE, "retries")
                 self._log.sparse("store_away", why=error.message, retry_seconds=wait)
@@ -97,5 +105,3 @@ class Writer:
                 if self._stop.wait(wait * random.uniform(0.5, 1.5)):  # noqa: S311 - not a secret
                     raise StoppedError("stopped while the store was away; the checkpoint has everything") from error
                 wait = min(wait * 2, _LONGEST_WAIT)
-            else:
-                return

@@ -1,0 +1,37 @@
+"""The store is away: nothing ends but what is asked to."""
+
+import threading
+import time
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from test_engine import cluster
+
+from cluster.model import Cluster
+from ingest.counters import Counters
+from ingest.local_influxdb import free_port
+from ingest.logs import Log
+from ingest.points import WINDOW
+from ingest.rollup import Rollup
+from ingest.store import Store
+from ingest.writer import StoppedError, Writer
+
+
+def nobody_there() -> Cluster:
+    base = cluster()
+    return replace(base, store=replace(base.store, url=f"http://127.0.0.1:{free_port()}"))
+
+
+def test_a_rollup_waits_for_the_store_and_forgets_nothing_when_told_to_stop() -> None:
+    known = nobody_there()
+    store, stop, counters = Store(known.store), threading.Event(), Counters()
+    writer = Writer(store, known.retentions(), shard="0", counters=counters, stop=stop, log=Log(quiet=True))
+    rollup = Rollup(store, writer, known.retentions())
+    rollup.touch(pl.Series(WINDOW, [600], pl.Int64))
+    begun = time.monotonic()
+    threading.Timer(0.7, stop.set).start()
+    with pytest.raises(StoppedError):
+        rollup.run()
+    assert 0.5 < time.monotonic() - begun < 5
+    assert rollup.dump() == {"1m": [600], "1h": [0]}
