@@ -179,7 +179,8 @@ class WindowTable:
         alive = self.series.filter(pl.col(WINDOW) >= (int(newest) if isinstance(newest, int) else 0) - self._keep)
         wanted = merged.filter("wanted")
         known = pl.col(_HASH).is_in(alive.get_column(_HASH).implode())
-        fresh = wanted.filter(~known).get_column(_HASH).unique(maintain_order=True)
+        # The largest first; and the same ones each time the same records are read.
+        fresh = wanted.filter(~known).sort("order").get_column(_HASH).unique(maintain_order=True)
         room = max(self._budget - alive.height, 0)
         if len(fresh) > room:
             refused = fresh.slice(room)

@@ -139,6 +139,14 @@ def test_beyond_the_series_budget_new_conversations_are_other_and_counted() -> N
     assert table.merge()[schema.DST].to_list() == [known]
 
 
+def test_the_series_budget_goes_to_the_largest() -> None:
+    table = egress_table(named=10, budget=3)
+    table.add(partial([(0, "gpu-1", f"203.0.113.{n}", n) for n in range(40)]))
+    points = table.merge()
+    by_name = dict(points.select(schema.DST, "bytes").iter_rows())
+    assert by_name == {"203.0.113.39": 39, "203.0.113.38": 38, "203.0.113.37": 37, schema.OTHER: sum(range(37))}
+
+
 def test_evicted_windows_can_be_put_back_and_go_on() -> None:
     table = egress_table()
     table.add(partial([(0, "gpu-1", "203.0.113.1", 5), (10, "gpu-1", "203.0.113.1", 7)]))
