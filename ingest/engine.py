@@ -138,15 +138,21 @@ class Engine:
     def _note_exporters(self, flows: Flows, frame: pl.DataFrame, now: float) -> None:
         if self._clock is Clock.BACKFILL:
             return
-        arrivals = frame.get_column(records.ARRIVAL)
-        newest_arrival = arrivals.max()
-        # Without arrival times the reading itself is the arrival.
-        seen = newest_arrival / 1000 if isinstance(newest_arrival, int) else now
+        book = self._normaliser.exporters
+        newest = frame.group_by(records.EXPORTER).agg(pl.max(records.ARRIVAL))
+        arrivals: dict[str, float] = {}
+        for number, arrival in zip(book.number(newest[records.EXPORTER]), newest[records.ARRIVAL], strict=True):
+            # Without arrival times the reading itself is the arrival.
+            seen = now if arrival is None else arrival / 1000
+            arrivals[book.names[number]] = max(seen, arrivals.get(book.names[number], 0.0))
         for number in np.unique(flows.exporter):
             own = flows.exporter == number
             lag = flows.lag[own]
-            self.exporters[self._normaliser.exporters.names[number]] = ExporterReading(
-                last_seen=seen,
+            name = book.names[number]
+            before = self.exporters.get(name)
+            self.exporters[name] = ExporterReading(
+                # Two collectors' files are read in turns: an older one must not take back what a newer one said.
+                last_seen=max(arrivals[name], before.last_seen if before else 0.0),
                 lag=float(lag.mean()) / 1000,
                 skew=float(np.abs(lag).max()) / 1000,
                 sampling=int(flows.rate[own].max()),

@@ -39,7 +39,7 @@ class ExporterBook:
         self._groups = tuple(groups)
         self.names: list[str] = []
         self.configured = tuple(exporter.name for exporter in cluster.exporters)
-        self._texts: dict[str | None, int] = {}
+        self._texts: dict[str, int] = {}
         self._by_address = {str(exporter.address): exporter for exporter in cluster.exporters}
         self._rates: list[int] = []
         self._overheads: list[int] = []
@@ -68,7 +68,8 @@ class ExporterBook:
                 self._planes.append(NO_PLANE if interface.plane is None else PLANES.index(interface.plane))
                 self._counts.append(interface.counts)
         self._authority.append(self._authority_of(exporter))
-        self._texts[text] = number
+        if text != UNLISTED:
+            self._texts[text] = number
 
     def _freeze(self) -> None:
         self.rates = np.array(self._rates or [AUTO_RATE], np.int64)
@@ -95,23 +96,26 @@ class ExporterBook:
         for text in column.unique().to_list():
             if text not in self._texts:
                 self._learn(text)
-        # Keyed by position: a null exporter is a key like any other.
         known = pl.Series("known", list(self._texts), pl.String)
         numbers = pl.Series("number", list(self._texts.values()), pl.Int64)
-        return column.replace_strict(known, numbers, return_dtype=pl.Int64).to_numpy()
+        rest = self.names.index(UNLISTED) if UNLISTED in self.names else None
+        return column.replace_strict(known, numbers, default=rest, return_dtype=pl.Int64).to_numpy()
 
     def _learn(self, text: str | None) -> None:
-        listed = self._by_address.get(_one_spelling(text))
-        if listed is not None:
+        """Give an exporter a number; what is not remembered here is `unlisted`, whatever its text."""
+        spelling = _one_spelling(text)
+        listed = self._by_address.get(spelling or "")
+        if text is not None and listed is not None:
             self._texts[text] = self.names.index(listed.name)
-            return
-        if text is None or len(self.names) >= len(self.configured) + UNKNOWN_LIMIT:
-            if UNLISTED not in self.names:
-                self._add(UNLISTED, None)
-            self._texts[text] = self.names.index(UNLISTED)
-        else:
-            self._add(text, None)
-        self._freeze()
+        elif text is not None and spelling in self._texts:
+            self._texts[text] = self._texts[spelling]
+        elif spelling is not None and len(self.names) < len(self.configured) + UNKNOWN_LIMIT:
+            self._add(spelling, None)
+            self._texts[text or spelling] = self._texts[spelling]
+            self._freeze()
+        elif UNLISTED not in self.names:
+            self._add(UNLISTED, None)
+            self._freeze()
 
     def interfaces(self, exporters: npt.NDArray[np.int64], indexes: pl.Series) -> npt.NDArray[np.int64]:
         """Return interface numbers of records from their exporter numbers and ifIndexes (Int64, null: none)."""
@@ -128,10 +132,11 @@ def _interface_key(exporter: _Ints, index: _Ints) -> _Ints:
     return exporter * (1 << 32) + index
 
 
-def _one_spelling(text: str | None) -> str:
+def _one_spelling(text: str | None) -> str | None:
+    """Return an address as cluster.yaml would spell it; None if the text is none."""
     try:
         address = ip_address(text or "")
     except ValueError:
-        return text or ""
+        return None
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)

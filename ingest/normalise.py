@@ -172,7 +172,8 @@ class Normaliser:
             packets=packets,
             flows=_column(frame, records.FLOWS),
             unknown_rate=unknown_rate,
-            zero=(volume == 0) & (packets == 0),
+            # IOS XR is known to export flows without bytes: packets alone do not make such a record right.
+            zero=frame.get_column(records.BYTES).fill_null(0).to_numpy() == 0,
             skewed=skewed,
             lag=lag,
             rate=rate,

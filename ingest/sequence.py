@@ -1,7 +1,8 @@
 """Records lost between exporter and collector, by gaps in the export protocols' sequence numbers.
 
-NetFlow v5 and IPFIX number flow records; NetFlow v9 numbers datagrams, those of templates too, so that its figure is an
-upper bound. sFlow's numbers cover counter samples that pmacct does not print: no figure.
+NetFlow v5 and IPFIX number flow records. IPFIX numbers its options records, too, which pmacct does not print: a gap of
+one is taken for such a record, not for a loss. NetFlow v9 numbers datagrams, those of templates too, so that its figure
+is an upper bound. sFlow's numbers cover counter samples that pmacct does not print: no figure.
 """
 
 from collections import deque
@@ -13,6 +14,7 @@ from ingest import records
 
 _BY_RECORD = (5, 10)
 _BY_DATAGRAM = (9,)
+_IPFIX = 10
 _RESTART = 1_000_000
 """A jump this large, or back behind what was seen lately, is an exporter that started anew, not a loss."""
 
@@ -43,7 +45,9 @@ class SequenceTracker:
     def lost(self, frame: pl.DataFrame) -> dict[str, int]:
         """Take a record frame; return what is newly known to be lost, by exporter address."""
         known = frame.lazy().filter(
-            pl.col(records.SEQ).is_not_null() & pl.col(records.VERSION).is_in([*_BY_RECORD, *_BY_DATAGRAM])
+            pl.col(records.SEQ).is_not_null()
+            & pl.col(records.EXPORTER).is_not_null()
+            & pl.col(records.VERSION).is_in([*_BY_RECORD, *_BY_DATAGRAM])
         )
         sums = (
             known.group_by(records.EXPORTER, records.DOMAIN, records.VERSION, records.SEQ)
@@ -67,13 +71,16 @@ class SequenceTracker:
         end = numbers[-1] + sizes[-1]
         stream = self._streams.get(source)
         if stream is None or numbers[0] < stream.first or abs(end - stream.end) > _RESTART:
-            stream = self._streams[source] = _Stream(first=numbers[0], end=end)
+            stream = self._streams[source] = _Stream(first=numbers[0], end=numbers[0])
         if by_datagram:
             fresh = frozenset(numbers) - stream.recent
             stream.received += len(fresh)
             stream.recent = frozenset(numbers)
         else:
             stream.received += sum(sizes)
+            if source[2] == _IPFIX:
+                ends = [stream.end, *(number + size for number, size in zip(numbers, sizes, strict=True))]
+                stream.received += sum(number - before == 1 for before, number in zip(ends, numbers, strict=False))
         stream.end = max(stream.end, end)
         stream.gaps.append(max(stream.end - stream.first - stream.received, 0))
         settled = min(stream.gaps) if len(stream.gaps) == _SETTLE_BATCHES else 0
