@@ -17,7 +17,8 @@ from simulate.workload import Workload
 _CONVERSATIONS = 10_000
 """Conversations that the file lists, largest first; the rest is added up."""
 _COMPACT_AT = 2_000_000
-"""Rows of partial conversation sums at which they are folded."""
+_COMPACT_PARTS = 500
+"""Rows of partial conversation sums, and partial sums, at which they are folded."""
 
 _SUMS = ("bytes", "packets", "flows")
 _CONVERSATION = ("src", "dst", "proto", "port")
@@ -68,7 +69,8 @@ class GroundTruth:
             (pl.col("packets") * pl.col("rate")).alias("packets"),
             pl.lit(1, pl.Int64).alias("flows"),
         )
-        self._span += [int(np.min(frame["start"].to_numpy())), int(np.max(frame["end"].to_numpy()))]
+        bounds = [*self._span, int(np.min(frame["start"].to_numpy())), int(np.max(frame["end"].to_numpy()))]
+        self._span = [min(bounds), max(bounds)]
         self._add_exporters(scaled)
         counted = scaled.filter("counted")
         # Totals by pair of addresses first: everything else is a sum over those.
@@ -82,7 +84,8 @@ class GroundTruth:
         # The server's port names a conversation: the other one is any.
         port = pl.min_horizontal("src_port", "dst_port").alias("port")
         self._conversations.append(counted.group_by("src", "dst", "proto", port).agg(pl.sum(*_SUMS)))
-        if sum(part.height for part in self._conversations) > _COMPACT_AT:
+        too_many = len(self._conversations) > _COMPACT_PARTS
+        if too_many or sum(part.height for part in self._conversations) > _COMPACT_AT:
             self._fold()
         staged = counted.filter(pl.col("incident") != NO_INCIDENT)
         if staged.height:

@@ -22,6 +22,7 @@ MAX_DATAGRAMS = 20_000
 _TICK = 0.01
 _NAP = 0.1
 _REPORT = 0.25
+_COUNT = 1.0
 _SEND_BUFFER = 4 << 20
 
 
@@ -174,7 +175,8 @@ class UdpEmitter:
             return
         planned = plan(frame, self._workload.cast.addresses, self._workload.fabric.styles)
         encoded = Encoded(frame, planned, self._workload.cast.addresses, self._streams)
-        sent = 0
+        sent = added = 0
+        counted = time.monotonic()
         try:
             for datagram, (exporter, at) in enumerate(zip(planned.exporter.tolist(), planned.at.tolist(), strict=True)):
                 while (left := clock.seconds_until(at / 1000)) > 0 and not stop.wait(min(left, _NAP)):
@@ -185,8 +187,12 @@ class UdpEmitter:
                 sent = datagram + 1
                 self._records += int(planned.bounds[sent] - planned.bounds[datagram])
                 self._report(progress, at / 1000, -left)
+                if time.monotonic() - counted >= _COUNT:
+                    # Now and then, so that whoever watches sees what was sent and not what a whole batch will be.
+                    self._truth.add(frame[planned.order[planned.bounds[added] : planned.bounds[sent]]])
+                    added, counted = sent, time.monotonic()
         finally:
-            self._truth.add(frame[planned.order[: planned.bounds[sent]]])
+            self._truth.add(frame[planned.order[planned.bounds[added] : planned.bounds[sent]]])
 
     def _transmit(self, exporter: int, message: bytes) -> None:
         target = self._targets[exporter]
