@@ -40,15 +40,7 @@ def build(cluster: Cluster) -> RuleSet:
             cluster, Select(schema.EGRESS, schema.RAW).where(seen.condition()), limits.exfil_window
         ),
         threshold=Threshold("exfil_volume", Comparison.ABOVE, limits.exfil_volume),
-        annotations=texts.annotations(
-            summary=summary,
-            source=source,
-            destination=destination,
-            protocol=conversations.PROTOCOL,
-            size=texts.bytes_of("bytes"),
-            duration=texts.duration_of("duration"),
-            what_to_do=what_to_do,
-        ),
+        annotations=conversations.annotations(source, destination, summary=summary, what_to_do=what_to_do),
         panel=panel_ref("egress", "unknown_volume"),
     )
     return RuleSet((rule,), seen.skipped)

@@ -40,15 +40,7 @@ def build(cluster: Cluster) -> RuleSet:
         severity=Severity.WARNING,
         measures=conversations.measures(cluster, new, SHOWN_SECONDS),
         threshold=Threshold("first_contact_bytes", Comparison.ABOVE, cluster.thresholds.first_contact_bytes),
-        annotations=texts.annotations(
-            summary=summary,
-            source=source,
-            destination=destination,
-            protocol=conversations.PROTOCOL,
-            size=texts.bytes_of("bytes"),
-            duration=texts.duration_of("duration"),
-            what_to_do=what_to_do,
-        ),
+        annotations=conversations.annotations(source, destination, summary=summary, what_to_do=what_to_do),
         panel=panel_ref("egress", "contacts"),
     )
     return RuleSet((rule,), seen.skipped)

@@ -43,15 +43,7 @@ def build(cluster: Cluster) -> RuleSet:
         severity=Severity.WARNING,
         measures=conversations.measures(cluster, at_night, limits.off_hours_window),
         threshold=Threshold("off_hours_bytes", Comparison.ABOVE, limits.off_hours_bytes),
-        annotations=texts.annotations(
-            summary=summary,
-            source=source,
-            destination=destination,
-            protocol=conversations.PROTOCOL,
-            size=texts.bytes_of("bytes"),
-            duration=texts.duration_of("duration"),
-            what_to_do=what_to_do,
-        ),
+        annotations=conversations.annotations(source, destination, summary=summary, what_to_do=what_to_do),
         panel=panel_ref("egress", "off_hours_over_time"),
     )
     return RuleSet((rule,), seen.skipped)
