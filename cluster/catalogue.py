@@ -12,8 +12,8 @@ _HEAD = """\
 What clusterflow stores in InfluxDB, one section a measurement. Written by the code that stores it
 (`python -m cluster.catalogue docs/measurements.md`); a test holds the two together.
 
-- A point's time is the start of its window, in UTC. Windows are 10 s in the retention `raw`, a minute in `1m`, an hour in
-  `1h`; a query names the retention: `SELECT sum("bytes") FROM "1m"."traffic" ...`.
+- A point's time is the start of its window, in UTC. Windows are 10 s in the retention `raw`, a minute in `1m`, an hour
+  in `1h`; a query names the retention: `SELECT sum("bytes") FROM "1m"."traffic" ...`.
 - Values are in base units: bytes, seconds, USD. Bytes are IP bytes, scaled by sampling, each flow once.
 - A point is a window's whole total and is written again while the window changes: aggregate with `sum()`, also over the
   tag `shard`, which tells bridges apart.

@@ -279,7 +279,9 @@ JOB_STATUS = Measurement(
     rollup=False,
 )
 
-OBSERVED = Field("observed", "ratio", "bytes the node sent over the cohort's median", Kind.FLOAT, Merge.LAST)
+OBSERVED = Field(
+    "observed", "ratio", "bytes sent over the cohort's median; held where nothing is judged", Kind.FLOAT, Merge.LAST
+)
 EXPECTED = Field("expected", "ratio", "median of the same over the node's good runs", Kind.FLOAT, Merge.LAST)
 LOWER = Field("lower", "ratio", "limit: expected less k spreads", Kind.FLOAT, Merge.LAST)
 SCORE = Field("score", "spreads", "how far below expected, in spreads", Kind.FLOAT, Merge.LAST)

@@ -14,7 +14,6 @@ from dashboards.queries import (
     highest,
     is_in,
     lowest,
-    newest,
     not_in,
     scaled,
     total,
@@ -84,13 +83,6 @@ def violating(retention: str) -> Select:
 def node_states() -> Select:
     """Worst state of each node of a running job in a bin (see ``schema.NODE_STATE_WORDS``)."""
     return Select(schema.BASELINE, schema.RAW).take(highest(schema.STATE)).by(schema.NODE)
-
-
-def node_shares() -> Select:
-    """What each node sent against the cohort's median: observed, expected, and the limit below which it is low."""
-    return Select(schema.BASELINE, schema.RAW).take(
-        newest(schema.OBSERVED), newest(schema.EXPECTED), newest(schema.LOWER)
-    )
 
 
 def newest_record() -> Select:

@@ -10,7 +10,7 @@ from dashboards.board import Page
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.palette import ACT, DIM, QUIET
 from dashboards.panels import Built, Cell, Column, Face, TableOrder
-from dashboards.queries import Fill, Select, Unit, bit_rate, chosen, is_in, newest
+from dashboards.queries import Fill, Select, Unit, bit_rate, chosen, compare, is_in, newest
 from dashboards.spread import node_spread, spread_overrides
 
 BOARD = "training"
@@ -111,7 +111,10 @@ def _observed_expected(cluster: Cluster) -> Built:
             x=0, y=10, w=14, h=11, links=(states.stragglers(cluster), to_alerts()),
         ),
         [
-            select.take(newest(field)).over_time(cluster, field.text, alias=alias, fill=Fill.GAP, settled=False)
+            # A blind window holds the last share; the chart shows a gap instead.
+            select.take(newest(field))
+            .where(compare(schema.STATE, "<", schema.NodeState.BLIND))
+            .over_time(cluster, field.text, alias=alias, fill=Fill.GAP, settled=False)
             for field, alias in series
         ],
         unit=Unit.RATIO,
