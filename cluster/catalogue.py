@@ -9,7 +9,7 @@ from cluster.schema import MEASUREMENTS, SHARD, TAG_TEXT, Measurement
 _HEAD = """\
 # Measurements
 
-What clusterflow stores in InfluxDB, one section a measurement. Written by the code that stores it
+Everything that InfluxDB holds, one section a measurement. Written by the code that stores it
 (`python -m cluster.catalogue docs/measurements.md`); a test holds the two together.
 
 - A point's time is the start of its window, in UTC. Windows are 10 s in the retention `raw`, a minute in `1m`, an hour
