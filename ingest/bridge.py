@@ -52,6 +52,8 @@ class Summary:
     points: int
     dead_letters: int
     seconds: float
+    is_whole: bool = True
+    """Whether a source that has an end was read to it."""
 
 
 class Bridge:
@@ -98,6 +100,8 @@ class Bridge:
         self._rollup = Rollup(store, self._writer, cluster.retentions())
         self._started = time.time()
         self._alive = time.monotonic()
+        self._drained = 0.0
+        self._before = self._done()
         self._position: Position = {}
         # One thread parses the next chunk and one writes the last flush while this one computes: the work is in
         # polars, zlib and the socket, which leave the interpreter to the others.
@@ -115,8 +119,7 @@ class Bridge:
     def run(self, progress: Progress = lambda _: None) -> Summary:
         """Work until the source ends (BACKFILL) or `stop` is set (LIVE)."""
         begun = time.monotonic()
-        before = self._counters.total(Stage.READ, "records"), self._counters.total(Stage.WRITE, "points")
-        dead_before = self._counters.total(Stage.READ, "dead_letters")
+        is_whole = True
         try:
             self._writer.prepare()
             self._restore()
@@ -125,17 +128,25 @@ class Bridge:
             else:
                 self._drain(progress)
         except StoppedError as error:
+            is_whole = self._clock is Clock.LIVE
             self._log.line("stopped", why=error.message)
+        except BaseException:
+            # A write that waits for the store would keep the process from ending.
+            self._stop.set()
+            raise
         finally:
             self._parser.shutdown()
             self._sender.shutdown()
             self._checkpoint.close()
-        return Summary(
-            records=int(self._counters.total(Stage.READ, "records") - before[0]),
-            points=int(self._counters.total(Stage.WRITE, "points") - before[1]),
-            dead_letters=int(self._counters.total(Stage.READ, "dead_letters") - dead_before),
-            seconds=time.monotonic() - begun,
+        records, points, dead_letters = (
+            int(now - before) for now, before in zip(self._done(), self._before, strict=True)
         )
+        return Summary(records, points, dead_letters, time.monotonic() - begun, is_whole)
+
+    def _done(self) -> tuple[float, float, float]:
+        """Return records read, points written and dead letters since the checkpoint was first made."""
+        total = self._counters.total
+        return total(Stage.READ, "records"), total(Stage.WRITE, "points"), total(Stage.READ, "dead_letters")
 
     # -- the two ways to run -----------------------------------------------------------------------
 
@@ -148,6 +159,9 @@ class Bridge:
                 if self._source.is_finished or self._source.is_resumable:
                     break
                 self._stop.wait(_IDLE_SECONDS)
+        else:
+            # What waits is left: a run to the end would merge it with more, and might give names to others.
+            raise StoppedError("stopped before everything was read")
         self._flush()
         self._finish_writing()
         self._rollup.run()
@@ -157,12 +171,15 @@ class Bridge:
     def _follow(self, progress: Progress) -> None:
         flushed = reported = rolled = time.monotonic()
         while not self._stop.is_set():
+            looked = time.time()
             got = self._step(progress)
+            if not got:
+                self._drained = looked
             now = self._alive = time.monotonic()
             if now - flushed >= self._settings.flush or self._engine.pending_rows >= _MERGE_ROWS:
                 self._flush()
                 flushed = time.monotonic()
-            # A backlog first: until it is read, an exporter's silence is ours.
+            # A backlog first: its records are more urgent than readings of it.
             if now - reported >= self._settings.window and (not got or now - reported >= 3 * self._settings.window):
                 self._finish_writing()
                 self._report()
@@ -186,7 +203,9 @@ class Bridge:
         if ahead is None:
             return False
         chunk, parsing = ahead
-        self._ahead = self._read_ahead()
+        if self._source.is_resumable:
+            # What is read ahead when we are stopped is read again; a stream cannot be.
+            self._ahead = self._read_ahead()
         parsed = parsing.result()
         now = time.time()
         self._counters.add(Stage.READ, "bytes", len(chunk.raw))
@@ -293,6 +312,7 @@ class Bridge:
                 )
         self._engine.load(frames, notes)
         self._counters.load(notes["counters"])
+        self._before = self._done()
         self._rollup.load(notes["rollup"])
         self._position = notes["position"]
         self._source.resume(self._position)
@@ -320,17 +340,20 @@ class Bridge:
             counters.read(Stage.BRIDGE, schema.LAG_SECONDS, max(now - self._engine.newest, 0))
         self._writer.write(schema.PIPELINE, counters.points(window, self._settings.shard), RAW)
         if self._clock is Clock.LIVE:
-            self._writer.write(schema.EXPORTER_STATUS, self._exporter_readings(now, window), RAW)
+            self._writer.write(schema.EXPORTER_STATUS, self._exporter_readings(window), RAW)
         self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
 
-    def _exporter_readings(self, now: float, window: int) -> pl.DataFrame:
+    def _exporter_readings(self, window: int) -> pl.DataFrame:
         """Return the readings of every exporter that is configured or was heard."""
         names = sorted({*(e.name for e in self._cluster.exporters), *self._engine.exporters})
+        # We know as much as the newest record, or the last look that found none: while a backlog waits, as after an
+        # outage of the store, an exporter's silence is ours.
+        heard = max(self._drained, *(reading.last_seen for reading in self._engine.exporters.values()), 0.0)
         rows = []
         for name in names:
             reading = self._engine.exporters.get(name)
             # Before our own start we could not have heard it.
-            age = now - max(self._started, reading.last_seen if reading else 0)
+            age = heard - max(self._started, reading.last_seen if reading else 0)
             rows.append(
                 (window, name, max(age, 0.0))
                 + ((reading.last_seen, reading.lag, reading.skew, reading.sampling) if reading else (None,) * 4)

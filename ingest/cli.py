@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from cluster.cli import cluster_option
+from cluster.errors import ClusterflowError
 from cluster.model import Cluster
 from ingest.bridge import Bridge, Summary
 from ingest.collect_cli import COLLECT_COMMANDS
@@ -38,7 +39,8 @@ from ingest.store import Store
 @click.option(
     "--shard",
     metavar="NAME",
-    help="Tag of this bridge's partial totals. Default: bridge.shard; with --once one of the folder's name.",
+    help="Tag of this bridge's partial totals: one for each source, or they overwrite each other. "
+    "Default: bridge.shard; with --once one of the folder's name, or once-stdin.",
 )
 @click.option(
     "--state",
@@ -52,7 +54,9 @@ from ingest.store import Store
 )
 @click.option("--time-zone", default="UTC", show_default=True, help="Of timestamps printed without a zone.")
 @click.option(
-    "--keep-files", is_flag=True, help="Do not delete spool files that are read and safe (--once never does)."
+    "--keep-files",
+    is_flag=True,
+    help="Do not delete files that are read and safe. Only those in collector.spool ever are, and never by --once.",
 )
 @click.option("--json-log", is_flag=True, help="Log JSON lines.")
 def ingest(
@@ -74,18 +78,19 @@ def ingest(
     Examples:
       clusterflow ingest                                  follow collector.spool, write to store.url
       clusterflow ingest --spool old/ --once              backfill files of any age, by their own times
+      clusterflow ingest --spool /var/nfacctd             follow the files of a daemon of your own; they are kept
       nfacctd -f my.conf | clusterflow ingest --spool -   read a daemon's standard output
 
     A restart goes on where the last checkpoint stands; totals stay exact, whatever was killed. Two runs of --once over
     the same folder write the same points.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     folder = spool or Path(cluster.collector.spool)
+    is_stream = str(spool) == "-"
+    once_shard = "once-stdin" if is_stream else f"once-{folder.resolve().name}"
     cluster = replace(
         cluster,
         store=replace(cluster.store, url=influx_url or cluster.store.url, database=database or cluster.store.database),
-        bridge=replace(
-            cluster.bridge, shard=shard or (f"once-{folder.resolve().name}" if once else cluster.bridge.shard)
-        ),
+        bridge=replace(cluster.bridge, shard=shard or (once_shard if once else cluster.bridge.shard)),
     )
     log = Log(as_json=json_log)
     counters = Counters()
@@ -98,10 +103,12 @@ def ingest(
             state = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="clusterflow-once-")))
         state = state or Path(cluster.bridge.state)
         source: Source
-        if str(spool) == "-":
+        if is_stream:
             source = StreamSource(sys.stdin.buffer, time_zone=time_zone)
         else:
-            after = After.KEEP if once or keep_files else After.DELETE
+            # Files elsewhere belong to somebody else's daemon.
+            is_ours = folder.resolve() == Path(cluster.collector.spool).resolve()
+            after = After.DELETE if is_ours and not (once or keep_files) else After.KEEP
             source = Spool(folder, once=once, after=after, time_zone=time_zone)
         cleanup.callback(source.close)
         if dead_letters is None:
@@ -122,6 +129,9 @@ def ingest(
             server.start()
             cleanup.callback(server.stop)
         summary = _with_bar(bridge, source) if once else bridge.run()
+        unreadable = source.unreadable() if once and isinstance(source, Spool) else []
+    if not summary.is_whole:
+        raise ClusterflowError("stopped before everything was read: the totals are not whole", "run it again")
     log.line(
         "done",
         records=summary.records,
@@ -130,6 +140,11 @@ def ingest(
         seconds=summary.seconds,
         **({"see": dead_letters} if summary.dead_letters else {}),
     )
+    if unreadable:
+        raise ClusterflowError(
+            f"not read to the end: {', '.join(unreadable)}",
+            "mend or replace them, and run it again: the rest is stored",
+        )
 
 
 def _with_bar(bridge: Bridge, source: Source) -> Summary:

@@ -531,6 +531,10 @@ class Spool:
             return is_read
         return is_read and self._has_successor(file) and time.time() - stat.st_mtime > self.settle
 
+    def unreadable(self) -> list[str]:
+        """Return the names of files that could not be read to their end, such as broken archives."""
+        return sorted(file.name for file in self._files.values() if file.unreadable_size == file.size)
+
     def backlog_bytes(self) -> int:
         """Return the bytes that wait to be read, by the last look at the folder."""
         return sum(file.unread() for file in self._files.values())

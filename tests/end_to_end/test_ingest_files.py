@@ -1,0 +1,65 @@
+"""Whose files `ingest` may delete, and what it says of those that it cannot read."""
+
+import gzip
+import os
+import signal
+import time
+from pathlib import Path
+
+from staged import Staged, stage, start
+
+from ingest.local_influxdb import LocalInfluxDB
+
+
+def follow_until_read(staged: Staged, *arguments: str) -> None:
+    """Follow until everything is read, and some flushes longer."""
+    process = start("ingest", staged, *arguments)
+    deadline = time.monotonic() + 30
+    position = staged.config.with_name("state") / "bridge" / "manifest.json"
+    while not position.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
+def old_files(staged: Staged, folder: Path) -> list[Path]:
+    """Fill a folder with files that their writer has left long ago."""
+    staged.fill(folder)
+    files = sorted(folder.iterdir())
+    for file in files:
+        os.utime(file, (time.time() - 600, time.time() - 600))
+    assert len(files) > 2
+    return files
+
+
+def test_read_files_go_from_our_spool_and_from_nobody_elses(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "ours").mkdir()
+    theirs = stage(tmp_path / "theirs", influxdb_v1.url, fresh_database, bridge={"flush": "0.2s"})
+    files = old_files(theirs, tmp_path / "daemon")
+    follow_until_read(theirs, "--spool", str(tmp_path / "daemon"))
+    assert all(file.exists() for file in files)
+
+    ours = stage(tmp_path / "ours", influxdb_v1.url, fresh_database, bridge={"flush": "0.2s"})
+    files = old_files(ours, ours.spool)
+    follow_until_read(ours, "--spool", str(ours.spool))
+    # The newest may still be written to.
+    assert [file for file in files if file.exists()] == files[-1:]
+
+
+def test_a_broken_archive_is_told_and_the_rest_is_stored(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
+) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database)
+    staged.fill(tmp_path / "files")
+    first = min((tmp_path / "files").iterdir())
+    (tmp_path / "files" / "flows-0.csv.gz").write_bytes(gzip.compress(first.read_bytes())[:-100])
+    process = start("ingest", staged, "--spool", str(tmp_path / "files"), "--once")
+    assert process.wait(60) == 1
+    said = staged.config.with_name("ingest.log").read_text()
+    assert "not read to the end: flows-0.csv.gz (mend or replace" in said
+    assert "event=done" in said

@@ -1,0 +1,165 @@
+"""The bridge on a real store: what it says of exporters and of itself after trouble."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_engine import cluster
+
+from cluster import schema
+from cluster.model import Cluster
+from ingest.bridge import Bridge
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
+from ingest.local_influxdb import LocalInfluxDB
+from ingest.logs import Log
+from ingest.normalise import Clock
+from ingest.records import SPOOL_COLUMNS
+from ingest.spool import Source, Spool, StreamSource
+from ingest.store import Store
+
+
+def line(arrival: float, exporter: str = "127.0.0.1", size: int = 1000) -> bytes:
+    moment = f"{arrival:.6f}"
+    values = {
+        "PEER_SRC_IP": exporter, "SRC_IP": "10.1.0.1", "DST_IP": "203.0.113.5", "PROTOCOL": "6", "SAMPLING_RATE": "1",
+        "TIMESTAMP_START": moment, "TIMESTAMP_END": moment, "TIMESTAMP_ARRIVAL": moment, "PACKETS": "1", "FLOWS": "1",
+        "BYTES": str(size),
+    }  # fmt: skip
+    return (",".join(values.get(name, "0") for name in SPOOL_COLUMNS) + "\n").encode()
+
+
+HEADER = (",".join(SPOOL_COLUMNS) + "\n").encode()
+
+
+def a_bridge(known: Cluster, source: Source, tmp_path: Path, stop: threading.Event, clock: Clock) -> Bridge:
+    return Bridge(
+        known,
+        Store(known.store),
+        source,
+        clock=clock,
+        state=tmp_path / "state",
+        dead_letter=DeadLetters(tmp_path / "dead.jsonl"),
+        stop=stop,
+        log=Log(quiet=True),
+        counters=Counters(),
+    )
+
+
+@pytest.fixture
+def known(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Cluster:
+    base = cluster()
+    return replace(
+        base,
+        store=replace(base.store, url=influxdb_v1.url, database=fresh_database),
+        bridge=replace(base.bridge, window=1, flush=0.2, metrics_listen=None),
+    )
+
+
+def sent_bytes(known: Cluster) -> int:
+    answer = Store(known.store).query(f'SELECT sum("bytes") FROM "{schema.RAW}"."{schema.TRAFFIC.name}"')
+    return int(answer[0].values[0][1]) if answer else 0
+
+
+@pytest.fixture
+def frozen_pid(influxdb_v1: LocalInfluxDB) -> Iterator[int]:
+    assert influxdb_v1.pid
+    yield influxdb_v1.pid
+    os.kill(influxdb_v1.pid, signal.SIGCONT)
+
+
+def test_while_the_store_is_away_no_exporter_falls_silent(
+    known: Cluster, tmp_path: Path, frozen_pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that what waits after the outage is many chunks.
+    monkeypatch.setattr("ingest.bridge._CHUNK_BYTES", 400)
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    stop, quiet = threading.Event(), threading.Event()
+
+    def export() -> None:
+        with (folder / "flows-1.csv").open("ab", buffering=0) as file:
+            file.write(HEADER)
+            while not quiet.wait(0.1):
+                file.write(line(time.time()))
+
+    with Spool(folder) as spool:
+        bridge = a_bridge(known, spool, tmp_path, stop, Clock.LIVE)
+        threads = [threading.Thread(target=export), threading.Thread(target=bridge.run)]
+        for thread in threads:
+            thread.start()
+        time.sleep(2)
+        os.kill(frozen_pid, signal.SIGSTOP)
+        time.sleep(6)
+        os.kill(frozen_pid, signal.SIGCONT)
+        time.sleep(3)
+        stop.set()
+        quiet.set()
+        for thread in threads:
+            thread.join(20)
+    query = f'SELECT max("age") FROM "{schema.RAW}"."exporter" WHERE "exporter" =~ /^(leaf|spine)$/ GROUP BY "exporter"'
+    ages = {series.tags["exporter"]: series.values[0][1] for series in Store(known.store).query(query)}
+    assert ages["leaf"] < 3
+    # One that really sends nothing is as silent as it is.
+    assert ages["spine"] > 8
+
+
+def test_a_second_run_tells_what_it_did_itself(known: Cluster, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    (folder / "flows-1.csv").write_bytes(HEADER + line(time.time() - 60) * 5 + b"rubbish\n")
+    seen = []
+    for _ in range(2):
+        with Spool(folder, once=True) as spool:
+            summary = a_bridge(known, spool, tmp_path, threading.Event(), Clock.BACKFILL).run()
+        seen.append((summary.records, summary.dead_letters, summary.is_whole))
+    assert seen == [(5, 1, True), (0, 0, True)]
+    assert sent_bytes(known) == 5000
+
+
+def test_a_backfill_that_is_stopped_says_so_and_goes_on_later(known: Cluster, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"flows-{number}.csv").write_bytes(HEADER + line(time.time() - 60) * 5)
+    stop = threading.Event()
+    with Spool(folder, once=True) as spool:
+        bridge = a_bridge(known, spool, tmp_path, stop, Clock.BACKFILL)
+        summary = bridge.run(lambda _: stop.set())
+    assert not summary.is_whole
+    with Spool(folder, once=True) as spool:
+        assert a_bridge(known, spool, tmp_path, threading.Event(), Clock.BACKFILL).run().is_whole
+    assert sent_bytes(known) == 15_000
+
+
+def test_what_came_through_a_pipe_is_stored_when_stopped(known: Cluster, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    stop = threading.Event()
+    written = 0
+
+    def export() -> None:
+        nonlocal written
+        while not stop.is_set():
+            os.write(writer, line(time.time()))
+            written += 1
+        os.close(writer)
+
+    def enough(_: int) -> None:
+        if written > 100:
+            stop.set()
+
+    os.write(writer, HEADER)
+    exporter = threading.Thread(target=export)
+    with os.fdopen(reader, "rb") as stream:
+        exporter.start()
+        a_bridge(known, StreamSource(stream), tmp_path, stop, Clock.LIVE).run(enough)
+        left = stream.read()
+        exporter.join()
+    assert written > 100
+    # Nothing was taken out of the pipe and dropped: the exporter wrote on while the last chunk was worked at.
+    assert sent_bytes(known) == (written - left.count(b"\n")) * 1000
