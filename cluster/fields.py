@@ -183,7 +183,9 @@ EXPORTER = Section(
             absent="18 for sflow, 0 for netflow"),
         Key("interfaces", MapOf(Whole(0, 4_294_967_295, "ifIndex"), INTERFACE), "Its interfaces by SNMP ifIndex.", {}),
     ),
-    "The devices that export flows. Records from other addresses are counted and shown under their address.",
+    "The devices that export flows. NetFlow and IPFIX from unlisted addresses are dropped without a word, unless no "
+    "exporter is listed at all. sFlow, and files of another pmacct, are taken from everyone: an unlisted exporter is "
+    "shown under its address.",
 )
 ALLOWED = Section(
     "conversation",
