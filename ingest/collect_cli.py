@@ -27,8 +27,8 @@ _SUMMARY_SECONDS = 60.0
     metavar="DIR",
     help="Folder for their configuration and logs.  [default: .collect in the spool]",
 )
-@click.option("--log-json", is_flag=True, help="Log in JSON.")
-def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log_json: bool) -> None:
+@click.option("--json-log", is_flag=True, help="Log JSON lines.")
+def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, json_log: bool) -> None:
     """Run nfacctd and sfacctd for this cluster, until ^C or SIGTERM.
 
     \b
@@ -41,7 +41,7 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log_j
         for name, text in collector_files(cluster, run_folder, spool).items():
             click.echo(f"! ---- {run_folder / name}\n{text}")
         return
-    log = Log(as_json=log_json)
+    log = Log(as_json=json_log)
     advice = receive_buffer_advice()
     if advice:
         log.line("small_socket_buffer", advice=advice)
