@@ -186,6 +186,9 @@ def list_contacts(cluster: Cluster, only_new: bool, src: str | None, since: floa
         for row in frame.iter_rows(named=True):
             click.echo(json.dumps(row))
         return
+    if frame.is_empty():
+        click.echo("no such contact: `clusterflow analyze` notes them as they happen", err=True)
+        return
     table = Table("source", "destination", "group", "service", "first seen (UTC)", "state", box=None)
     for row in frame.iter_rows(named=True):
         service = f"{row[schema.PROTO]}/{row[schema.SERVICE]}" if row[schema.PROTO] else ""

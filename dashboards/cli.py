@@ -1,5 +1,6 @@
 """Commands about boards. `clusterflow build`, which writes them, stands with the rules, which it writes too."""
 
+import os
 from pathlib import Path
 
 import click
@@ -29,10 +30,9 @@ def playlist(cluster: Cluster, interval: str, token_file: Path | None, grafana_u
 
     Grafana loads boards and rules from files, but playlists by its API only. Running it again changes nothing.
     """
-    secret = Secret(file=str(token_file)) if token_file else Secret(env=TOKEN_VARIABLE)
-    token = read_secret(secret)
+    token = read_secret(Secret(file=str(token_file))) if token_file else os.environ.get(TOKEN_VARIABLE)
     if not token:
-        raise UserError("the Grafana token is empty", f"set {TOKEN_VARIABLE}, or give --token-file")
+        raise UserError("no Grafana token", f"set {TOKEN_VARIABLE}, or give --token-file, to a service account's")
     made = Grafana(grafana_url or cluster.grafana.url, token).ensure_playlist(kiosk_uids(), interval)
     click.echo(f"playlist {'written' if made.changed else 'unchanged'}: {made.url}")
 
