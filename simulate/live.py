@@ -238,6 +238,7 @@ class Demo:
         """Start Grafana with everything provisioned, if there is one."""
         home = self._grafana
         if home is None:
+            self._say("no Grafana found: set GRAFANA_HOME to see the boards; alerts are evaluated here all the same")
             return
         built = self._folder / "provisioning"
         grafana = built / "grafana"
