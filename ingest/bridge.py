@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from cluster import schema
-from cluster.errors import UserError
+from cluster.errors import StoreError, UserError
 from cluster.model import Cluster
 from cluster.schema import RAW, Measurement, Stage
 from ingest.checkpoint import Checkpoint
@@ -97,12 +97,13 @@ class Bridge:
         self._writer = Writer(
             store, cluster.retentions(), shard=self._settings.shard, counters=counters, stop=stop, log=log
         )
-        self._rollup = Rollup(store, self._writer, cluster.retentions())
+        self._rollup = Rollup(store, self._writer, cluster.retentions(), self._settings.shard)
         self._started = time.time()
         self._alive = time.monotonic()
         self._drained = 0.0
         self._before = self._done()
         self._position: Position = {}
+        self._saved_position: Position = {}
         # One thread parses the next chunk and one writes the last flush while this one computes: the work is in
         # polars, zlib and the socket, which leave the interpreter to the others.
         self._parser = ThreadPoolExecutor(1, "parse")
@@ -186,7 +187,7 @@ class Bridge:
                 reported = now
             if now - rolled >= _ROLLUP_SECONDS:
                 self._finish_writing()
-                self._rollup.run()
+                self._roll_up()
                 rolled = time.monotonic()
             if not got:
                 if self._source.is_finished:
@@ -194,7 +195,15 @@ class Bridge:
                 self._stop.wait(_IDLE_SECONDS)
         self._flush()
         self._finish_writing()
-        self._rollup.run()
+        self._roll_up()
+
+    def _roll_up(self) -> None:
+        """Recompute rollups; a query that the store refuses is told and tried again, it does not end the stream."""
+        try:
+            self._rollup.run()
+        except StoreError as error:
+            self._counters.add(Stage.WRITE, "rollups_failed")
+            self._log.sparse("rollup_failed", why=error.message)
 
     def _step(self, progress: Progress) -> bool:
         """Read one chunk into the engine; False if there is none now."""
@@ -238,7 +247,7 @@ class Bridge:
     def _flush(self) -> None:
         if not self._engine.pending_rows:
             # Position alone may have moved over markers and bad lines.
-            if self._position:
+            if self._position != self._saved_position:
                 self._finish_writing()
                 self._save()
             return
@@ -267,6 +276,7 @@ class Bridge:
         frames, notes = self._engine.dump()
         notes |= {"position": self._position, "counters": self._counters.dump(), "rollup": self._rollup.dump()}
         self._checkpoint.save(frames, notes)
+        self._saved_position = self._position
         self._source.release(self._position)
 
     def _write(self, changed: list[tuple[Measurement, pl.DataFrame]]) -> None:
@@ -332,7 +342,8 @@ class Bridge:
         for reason, count in self._source.counts.items():
             counters.add(Stage.READ, reason, count - self._source_counts.get(reason, 0))
         self._source_counts = dict(self._source.counts)
-        counters.read(Stage.BRIDGE, schema.HEARTBEAT, now)
+        if self._clock is Clock.LIVE:
+            counters.read(Stage.BRIDGE, schema.HEARTBEAT, now)
         counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
         counters.read(Stage.BRIDGE, "memory_bytes", _resident_bytes())
         counters.read(Stage.READ, "backlog_bytes", self._source.backlog_bytes())

@@ -88,6 +88,7 @@ class Reason(StrEnum):
     BAD_NUMBER = "bad_number"
     BAD_ADDRESS = "bad_address"
     LINE_TOO_LONG = "line_too_long"
+    TRUNCATED = "truncated"
 
 
 DEAD_SCHEMA: dict[str, pl.DataType] = {"line": pl.String(), "reason": pl.String()}

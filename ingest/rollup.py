@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import polars as pl
 
+from cluster import schema
 from cluster.model import Retention
 from cluster.schema import MEASUREMENTS, Measurement
 from ingest.points import WINDOW
@@ -27,11 +28,13 @@ class Rollup:
         store: read from.
         writer: written to.
         retentions: finest first; each is computed from the one before it.
+        shard: the bridge's own; others roll up theirs.
     """
 
-    def __init__(self, store: Store, writer: Writer, retentions: tuple[Retention, ...]) -> None:
+    def __init__(self, store: Store, writer: Writer, retentions: tuple[Retention, ...], shard: str) -> None:
         self._store = store
         self._writer = writer
+        self._shard = shard.replace("\\", "\\\\").replace("'", "\\'")
         self._steps = [(source, target) for source, target in pairwise(retentions) if source.window < target.window]
         self._dirty: dict[str, set[int]] = {target.name: set() for _, target in self._steps}
 
@@ -83,9 +86,11 @@ class Rollup:
         self, measurement: Measurement, source: Retention, target: Retention, first: int, last: int
     ) -> pl.DataFrame:
         fields = ", ".join(f'{f.merge.value}("{f.name}") AS "{f.name}"' for f in measurement.fields)
+        # Another bridge rolls up its own partials: what we read of them may be older than what it has written.
+        mine = f"\"{schema.SHARD}\" = '{self._shard}'"
         query = (
-            f'SELECT {fields} FROM "{source.name}"."{measurement.name}" '  # noqa: S608 - names are the schema's
-            f"WHERE time >= {first}s AND time < {last}s GROUP BY time({target.window}s), * fill(none)"
+            f'SELECT {fields} FROM "{source.name}"."{measurement.name}" '  # noqa: S608 - schema's names, a quoted value
+            f"WHERE {mine} AND time >= {first}s AND time < {last}s GROUP BY time({target.window}s), * fill(none)"
         )
         # A store that is away is no reason to end: it is waited for here as for a write.
         frame = self._writer.patiently(lambda: self._store.frame(query))

@@ -537,6 +537,8 @@ class Spool:
 
     def backlog_bytes(self) -> int:
         """Return the bytes that wait to be read, by the last look at the folder."""
+        if not self._last_scan:
+            self._scan()
         return sum(file.unread() for file in self._files.values())
 
 

@@ -117,13 +117,13 @@ def test_a_bad_line_is_one_dead_letter_and_its_neighbours_live(line: str, reason
 
 
 def test_bytes_that_are_no_utf8_are_kept_escaped() -> None:
-    parsed = read_chunk(GOOD.encode() + b"\n\xff\xfe\x01,\n" + GOOD.encode(), OWN)
+    parsed = read_chunk(GOOD.encode() + b"\n\xff\xfe\x01,\n" + GOOD.encode() + b"\n", OWN)
     assert parsed.frame.height == 2
     assert parsed.dead.rows() == [("\\xff\\xfe\\x01,", "wrong_field_count")]
 
 
 def test_windows_line_ends_and_blank_lines() -> None:
-    raw = f"{HEADER}\r\n\r\n{GOOD}\r\n\n{GOOD}".encode()
+    raw = f"{HEADER}\r\n\r\n{GOOD}\r\n\n{GOOD}\r\n".encode()
     parsed = read_chunk(raw, sniff(raw))
     assert parsed.frame.to_dicts() == [RECORD, RECORD]
     assert parsed.dead.height == 0
@@ -208,3 +208,10 @@ def test_both_paths_and_every_split_give_the_same_records(lines: list[str], cut:
         assert frame.equals(whole.frame)
     for dead in (pl.concat([part.dead for part in parts]), tolerant.dead):
         assert sorted(dead.rows()) == sorted(whole.dead.rows())
+
+
+def test_a_record_that_was_cut_off_is_a_dead_letter_and_not_a_small_number() -> None:
+    line = "127.0.0.11,1,2,10.0.0.1,10.0.0.2,1,2,0,6,0,1,1790000000.0,1790000001.0,1790000002.0,7,9,0,3,1,123456"
+    parsed = read_chunk(f"{line}\n{line[:-3]}".encode())
+    assert parsed.frame["bytes"].to_list() == [123456]
+    assert parsed.dead.rows() == [(line[:-3], "truncated")]

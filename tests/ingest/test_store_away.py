@@ -27,7 +27,7 @@ def test_a_rollup_waits_for_the_store_and_forgets_nothing_when_told_to_stop() ->
     known = nobody_there()
     store, stop, counters = Store(known.store), threading.Event(), Counters()
     writer = Writer(store, known.retentions(), shard="0", counters=counters, stop=stop, log=Log(quiet=True))
-    rollup = Rollup(store, writer, known.retentions())
+    rollup = Rollup(store, writer, known.retentions(), "0")
     rollup.touch(pl.Series(WINDOW, [600], pl.Int64))
     begun = time.monotonic()
     threading.Timer(0.7, stop.set).start()
