@@ -157,4 +157,5 @@ def test_the_command_without_a_token_says_where_to_put_it(monkeypatch: pytest.Mo
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     result = CliRunner().invoke(playlist, ["-c", str(REPOSITORY / "cluster.yaml")])
     assert isinstance(result.exception, UserError)
-    assert TOKEN_VARIABLE in result.exception.message
+    assert result.exception.hint is not None
+    assert TOKEN_VARIABLE in result.exception.hint
