@@ -12,6 +12,7 @@ from simulate.live import Demo, Outcome, find_grafana
 from simulate.reckoning import Reckoning
 
 _SHOWN = 20
+_INTERRUPTED = 130
 
 
 @click.command()
@@ -53,6 +54,9 @@ def demo(base: Path, seconds: int | None, days: int, seed: int, folder: Path, no
         console=console,
     )
     outcome = run.run()
+    if outcome is None:
+        click.echo("stopped before anything was live: nothing to compare")
+        sys.exit(_INTERRUPTED)
     for line in summary(outcome):
         click.echo(line)
     sys.exit(0 if outcome.is_right else 1)

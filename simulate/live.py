@@ -112,8 +112,8 @@ class Demo:
         self._stop = threading.Event()
         self._grafana_url = ""
 
-    def run(self) -> Outcome:
-        """Play it to its end or until ^C; stops everything it started."""
+    def run(self) -> Outcome | None:
+        """Play it to its end or until ^C; None if ^C came before the live phase. Stops everything it started."""
         previous = {n: signal.signal(n, lambda *_: self._stop.set()) for n in (signal.SIGINT, signal.SIGTERM)}
         try:
             with ExitStack() as running:
@@ -122,7 +122,7 @@ class Demo:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
-    def _run(self, running: ExitStack) -> Outcome:
+    def _run(self, running: ExitStack) -> Outcome | None:
         folder = self._folder = running.enter_context(fresh_folder(self._folder, MARK))
         influxdb = running.enter_context(LocalInfluxDB(folder / "influxdb"))
         ports = [free_port() for _ in range(3)]
@@ -142,6 +142,8 @@ class Demo:
         store = Store(cluster.store)
         running.callback(store.close)
         history = self._fill(cluster, Workload(cluster, scenario), store) if scenario.history else None
+        if self._stop.is_set():
+            return None
         start = live_start(datetime.now(UTC), 10, _LEAD_SECONDS)
         cluster, scenario = self._stage(places, start=start, history_end=now)
         parts = self._start_parts(running, self._config, cluster)
@@ -170,8 +172,8 @@ class Demo:
 
     # -- history -----------------------------------------------------------------------------------
 
-    def _fill(self, cluster: Cluster, workload: Workload, store: Store) -> Reckoning:
-        """Simulate the days before and read them in, as an old spool would be."""
+    def _fill(self, cluster: Cluster, workload: Workload, store: Store) -> Reckoning | None:
+        """Simulate the days before and read them in, as an old spool would be; None if ^C came before the end."""
         phase = workload.scenario.history
         if phase is None:
             raise ValueError("the scenario has no history")
@@ -181,6 +183,8 @@ class Demo:
             task = bar.add_task("simulating the days before", total=phase.end - phase.start)
             with SpoolWriter(workload, spool, truth) as writer:
                 for batch in workload.batches(phase):
+                    if self._stop.is_set():
+                        return None
                     writer.write(batch)
                     bar.update(task, completed=batch.until / 1000 - phase.start)
             source = Spool(spool, once=True)
@@ -198,6 +202,8 @@ class Demo:
             )
             summary = bridge.run(lambda count: bar.advance(task, count))
             source.close()
+        if self._stop.is_set():
+            return None
         document = truth.document()
         result = reckon(store, document, HISTORY_SHARD)
         self._say(
