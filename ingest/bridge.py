@@ -95,7 +95,14 @@ class Bridge:
         self._engine = Engine(cluster, clock, counters)
         self._checkpoint = Checkpoint(state)
         self._writer = Writer(
-            store, cluster.retentions(), shard=self._settings.shard, counters=counters, stop=stop, log=log
+            store,
+            cluster.retentions(),
+            shard=self._settings.shard,
+            counters=counters,
+            stop=stop,
+            log=log,
+            # A stream's last flush is written though it is stopped; a backfill will be run again as a whole.
+            finishes=clock is Clock.LIVE,
         )
         self._rollup = Rollup(store, self._writer, cluster.retentions(), self._settings.shard)
         self._started = time.time()

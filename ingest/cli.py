@@ -12,9 +12,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
+from cluster import schema
 from cluster.cli import cluster_option
 from cluster.errors import ClusterflowError
 from cluster.model import Cluster
+from cluster.schema import Stage
 from ingest.bridge import Bridge, Summary
 from ingest.collect_cli import COLLECT_COMMANDS
 from ingest.counters import Counters
@@ -22,7 +24,7 @@ from ingest.dead_letter import DeadLetters
 from ingest.logs import Log
 from ingest.metrics import MetricsServer
 from ingest.normalise import Clock
-from ingest.spool import After, Source, Spool, StreamSource
+from ingest.spool import PATTERNS, After, Source, Spool, StreamSource
 from ingest.store import Store
 
 
@@ -140,6 +142,16 @@ def ingest(
         seconds=summary.seconds,
         **({"see": dead_letters} if summary.dead_letters else {}),
     )
+    guessed = int(counters.total(Stage.NORMALISE, schema.UNKNOWN_RATE.name))
+    if once and guessed:
+        log.line("rate_unknown", records=guessed, taken_as="1:1", hint="if they are sampled, set exporters.*.sampling")
+    if once and not summary.records and not unreadable:
+        raise ClusterflowError(
+            f"{folder}: no flow records found",
+            f"see {dead_letters}"
+            if summary.dead_letters
+            else f"files are read whose names match {', '.join(PATTERNS)}",
+        )
     if unreadable:
         raise ClusterflowError(
             f"not read to the end: {', '.join(unreadable)}",

@@ -156,9 +156,11 @@ def sniff(raw: bytes, default: Format = OWN) -> Format:
         stripped = line.strip()
         if is_header(stripped):
             return replace(default, kind=Kind.CSV, header=header_text(stripped))
-        braces += stripped.startswith(b"{")
-        others += stripped != b"" and not stripped.startswith(b"{")
-    kind = default.kind if braces == others else Kind.JSON if braces > others else Kind.CSV
+        # Garbage speaks for neither: a record of CSV has commas.
+        is_object = stripped.startswith(b"{")
+        braces += is_object
+        others += not is_object and b"," in stripped
+    kind = Kind.JSON if braces and braces >= others else Kind.CSV if others else default.kind
     return replace(default, kind=kind, header="")
 
 

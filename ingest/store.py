@@ -17,7 +17,7 @@ from influxdb_client import BucketRetentionRules, InfluxDBClient
 from influxdb_client.client.write_api import SYNCHRONOUS, WriteApi
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from cluster.errors import StoreError, UserError
 from cluster.model import Retention, Secret, StoreApi, StoreSettings
@@ -263,8 +263,10 @@ class Store:
         return response
 
     def _away(self, error: Exception) -> StoreUnavailableError:
+        late = isinstance(error, requests.ReadTimeout | ReadTimeoutError)
+        how = f"does not answer within {_ANSWER_SECONDS:.0f} s" if late else "does not answer"
         return StoreUnavailableError(
-            f"InfluxDB at {self.url} does not answer: {type(error).__name__}",
+            f"InfluxDB at {self.url} {how}",
             "start it, or set store.url in cluster.yaml",
         )
 

@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -35,6 +36,7 @@ class Writer:
         counters: points written, refused, retries.
         stop: ends waiting for a store that is away.
         log: where trouble is told.
+        finishes: write what was begun also when `stop` is set, as long as the store takes it.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Writer:
         counters: Counters,
         stop: threading.Event,
         log: Log,
+        finishes: bool = True,
     ) -> None:
         self._store = store
         self._retentions = retentions
@@ -53,17 +56,20 @@ class Writer:
         self._counters = counters
         self._stop = stop
         self._log = log
+        self._finishes = finishes
 
     def write(self, measurement: Measurement, frame: pl.DataFrame, retention: str) -> int:
         """Write a frame's points into a retention; wait as long as the store is away. Returns how many were sent.
 
         Raises:
-            StoppedError: the stop event was set while waiting.
+            StoppedError: the stop event was set while waiting, or before everything was sent where that is not wanted.
         """
         if schema.SHARD in measurement.tags and schema.SHARD not in frame.columns:
             frame = frame.with_columns(self._shard)
         sent = 0
         for lines, count in batches(measurement, frame):
+            if self._stop.is_set() and not self._finishes:
+                raise StoppedError("stopped before everything was written")
             self._insist(lines, count, retention)
             sent += count
         return sent
@@ -95,9 +101,10 @@ class Writer:
             StoppedError: the stop event was set while waiting.
         """
         wait = _FIRST_WAIT
+        began = time.monotonic()
         while True:
             try:
-                return attempt()
+                answer = attempt()
             except StoreUnavailableError as error:
                 self._counters.add(Stage.WRITE, "retries")
                 self._log.sparse("store_away", why=error.message, retry_seconds=wait)
@@ -105,3 +112,7 @@ class Writer:
                 if self._stop.wait(wait * random.uniform(0.5, 1.5)):  # noqa: S311 - not a secret
                     raise StoppedError("stopped while the store was away; the checkpoint has everything") from error
                 wait = min(wait * 2, _LONGEST_WAIT)
+            else:
+                if wait > _FIRST_WAIT:
+                    self._log.line("store_back", away_seconds=time.monotonic() - began)
+                return answer

@@ -63,3 +63,13 @@ def test_a_broken_archive_is_told_and_the_rest_is_stored(
     said = staged.config.with_name("ingest.log").read_text()
     assert "not read to the end: flows-0.csv.gz (mend or replace" in said
     assert "event=done" in said
+
+
+def test_a_folder_without_records_says_so(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "flows.txt").write_text("not for us\n")
+    process = start("ingest", staged, "--spool", str(tmp_path / "files"), "--once")
+    assert process.wait(60) == 1
+    said = staged.config.with_name("ingest.log").read_text()
+    assert "no flow records found (files are read whose names match *.csv, *.json, *.csv.gz, *.json.gz)" in said

@@ -145,3 +145,13 @@ def test_every_split_gives_the_same_records(lines: list[str], cut: int) -> None:
     assert sorted(row for part in parts for row in part.dead.rows()) == sorted(whole.dead.rows())
     markers = sum(text in (INIT, CLOSE, "") for text in lines)
     assert whole.frame.height + whole.dead.height + markers == len(lines)
+
+
+@pytest.mark.parametrize("garbage", [b"\x00\xffgarbage\n", b"nfacctd: some words\n\n", b"1,2,3\n"])
+def test_garbage_before_the_first_object_does_not_make_it_another_format(garbage: bytes) -> None:
+    raw = garbage + b'{"ip_src": "10.0.0.1", "ip_dst": "10.0.0.2", "packets": 1, "bytes": 10}\n' * 3
+    fmt = sniff(raw)
+    assert fmt.kind is Kind.JSON
+    parsed = read_chunk(raw, fmt)
+    assert parsed.frame.height == 3
+    assert parsed.dead.height == 1
