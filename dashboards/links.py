@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from dashboards.registry import BOARDS, PanelRef
+from dashboards.registry import BOARDS
 
 _ALERTS = "/alerting/list"
 
@@ -37,11 +37,6 @@ def to_board(board: str, title: str, *, keep: tuple[str, ...] = (), **variables:
     chosen = "".join(f"&${{{name}:queryparam}}" for name in keep)
     chosen += "".join(f"&var-{name}={quote(value, safe='${}.:_')}" for name, value in variables.items())
     return Link(title, f"/d/{found.uid}?${{__url_time_range}}{chosen}")
-
-
-def to_panel(reference: PanelRef, title: str) -> Link:
-    """Link to one panel, full screen."""
-    return Link(title, f"/d/{reference.dashboard_uid}?${{__url_time_range}}&viewPanel={reference.panel_id}")
 
 
 def to_alerts(title: str = "All alert rules") -> Link:

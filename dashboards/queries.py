@@ -138,11 +138,6 @@ def lowest(field: schema.Field, name: str = "") -> Column:
     return _aggregate("min", field, name)
 
 
-def average(field: schema.Field, name: str = "") -> Column:
-    """Mean of a field over its points."""
-    return _aggregate("mean", field, name)
-
-
 def count(field: schema.Field, name: str = "") -> Column:
     """Number of points that have the field."""
     return replace(_aggregate("count", field, name), unit=Unit.COUNT)

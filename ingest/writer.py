@@ -110,7 +110,8 @@ class Writer:
                 self._log.sparse("store_away", why=error.message, retry_seconds=wait)
                 # Jitter, so that several bridges do not come back in step.
                 if self._stop.wait(wait * random.uniform(0.5, 1.5)):  # noqa: S311 - not a secret
-                    raise StoppedError("stopped while the store was away; the checkpoint has everything") from error
+                    safe = "; the checkpoint has everything" if self._finishes else ""
+                    raise StoppedError(f"stopped while the store was away{safe}") from error
                 wait = min(wait * 2, _LONGEST_WAIT)
             else:
                 if wait > _FIRST_WAIT:

@@ -15,9 +15,6 @@ from dashboards.registry import PanelRef
 INTERVAL_SECONDS = 10
 """How often rules are evaluated; Grafana's smallest (``[unified_alerting] min_interval``)."""
 
-RANGE_ALIGNMENT = 10
-"""Relative ranges are whole multiples of this many seconds, so that they hold whole windows."""
-
 _UID = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _VALUE = re.compile(r"\$values\.([a-z_]+)\b")
 # The condition takes C, as in every rule that Grafana's own editor makes.

@@ -81,7 +81,7 @@ class Cast:
         )
         self.storage, self.storage_v6 = self._servers(Role.STORAGE)
         self.models, self.models_v6 = self._servers(Role.MODEL_STORAGE)
-        self.inference, self.inference_v6 = self._servers(Role.INFERENCE)
+        self.inference, _ = self._servers(Role.INFERENCE)
         self.managers, _ = self._servers(Role.MANAGEMENT)
         self.model_nodes = {
             node.name: number([a.address for a in node.addresses if a.address.version == 4] or _all(node))

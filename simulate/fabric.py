@@ -69,10 +69,6 @@ class Fabric:
     def _number(self, name: str) -> int:
         return next(i for i, exporter in enumerate(self._cluster.exporters) if exporter.name == name)
 
-    def attached(self, number: int) -> int:
-        """Return the exporter (number) that counts what the address (number) sends."""
-        return int(self._exporter[number])
-
     def export(self, pieces: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
         """Return the flow records (FLOW_SCHEMA, unsorted) that all exporters make of the pieces."""
         if not pieces.height:
