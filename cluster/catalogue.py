@@ -16,7 +16,7 @@ Everything that InfluxDB holds, one section a measurement. Written by the code t
   in `1h`; a query names the retention: `SELECT sum("bytes") FROM "1m"."traffic" ...`.
 - Values are in base units: bytes, seconds, USD. Bytes are IP bytes, scaled by sampling, each flow once.
 - A point is a window's whole total and is written again while the window changes: aggregate with `sum()`, also over the
-  tag `shard`, which tells bridges apart.
+  tag `shard`, which tells bridges apart. Quote names in queries: `"shard"` without quotes is a word of InfluxQL.
 - A window is complete some seconds after its end: its length, the allowed lateness and two flushes.
 """
 
