@@ -3,12 +3,20 @@
 from collections.abc import Iterator
 
 from cluster.groups import outer_groups
-from cluster.model import Cluster, Role, Transport
+from cluster.job_sources import is_loopback
+from cluster.model import Cluster, HttpJobs, Role, Transport
 
 
 def advice(cluster: Cluster) -> list[str]:
     """Return one line for each thing to think about, with its YAML path first."""
-    return [*_groups(cluster), *_nodes(cluster), *_exporters(cluster), *_policies(cluster), *_jobs(cluster)]
+    return [
+        *_groups(cluster),
+        *_nodes(cluster),
+        *_exporters(cluster),
+        *_inference(cluster),
+        *_policies(cluster),
+        *_jobs(cluster),
+    ]
 
 
 def _groups(cluster: Cluster) -> Iterator[str]:
@@ -49,6 +57,16 @@ def _exporters(cluster: Cluster) -> Iterator[str]:
                 yield f"authority[{index}]: {name} is to count for {pair}, but has counts: false"
 
 
+def _inference(cluster: Cluster) -> Iterator[str]:
+    groups = cluster.groups_with(Role.INFERENCE)
+    expected = cluster.inference
+    if (expected.hours or expected.sources) and not groups:
+        yield "inference: no group has the role inference: nothing is expected of anybody"
+    for name in expected.sources:
+        if groups and not any(cluster.is_allowed(name, group.id) for group in groups):
+            yield f"inference.sources: `allowed` lets {name} reach no inference group: its clients are unauthorised"
+
+
 def _policies(cluster: Cluster) -> Iterator[str]:
     if not cluster.allowed:
         yield "allowed: empty: every conversation between groups is a violation"
@@ -63,6 +81,9 @@ def _policies(cluster: Cluster) -> Iterator[str]:
 def _jobs(cluster: Cluster) -> Iterator[str]:
     training = {group.id for group in cluster.groups_with(Role.TRAINING)}
     outside = {node.name for node in cluster.nodes if node.group not in training}
+    for source in cluster.job_sources:
+        if isinstance(source, HttpJobs) and not is_loopback(source.listen):
+            yield f"job_sources: {source.name} listens on {source.listen} without TLS: its token can be read on the way"
     for job in cluster.jobs:
         others = [name for name in job.nodes if name in outside]
         if others:

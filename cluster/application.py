@@ -3,12 +3,13 @@
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, NoReturn
 
 import click
 
 from cluster.errors import ClusterflowError
+from cluster.listing import LIST, Listed, listed
 
 UNEXPECTED = 3
 INTERRUPTED = 130
@@ -23,6 +24,8 @@ class Application(click.Group):
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - click's own settings, passed on
         super().__init__(**settings)
         self.headings: dict[str, list[str]] = {}
+        self._loaded = _Commands()
+        self.commands = self._loaded
 
     def add_package(self, heading: str, commands: Sequence[click.Command]) -> None:
         """Add a package's commands under a heading."""
@@ -30,12 +33,18 @@ class Application(click.Group):
             self.add_command(command)
             self.headings.setdefault(heading, []).append(command.name or "")
 
+    def add_listed(self, heading: str, module: str, name: str = LIST) -> None:
+        """Add the commands of a module's list under a heading; each is imported when it is run."""
+        for command in listed(module, name):
+            self._loaded.add(command)
+            self.headings.setdefault(heading, []).append(command.name)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, by heading."""
         del ctx
         width = max((len(name) for name in self.commands), default=0)
         for heading, names in self.headings.items():
-            rows = [(name.ljust(width), self.commands[name].get_short_help_str(limit=120)) for name in names]
+            rows = [(name.ljust(width), self._loaded.short_help(name)) for name in names]
             with formatter.section(heading):
                 formatter.write_dl(rows)
 
@@ -58,6 +67,40 @@ class Application(click.Group):
             click.echo(f"unexpected error: {what} (the traceback is in {_log()}: please report it)", err=True)
             sys.exit(UNEXPECTED)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """Commands by name, of which some are imported when they are asked for."""
+
+    def __init__(self) -> None:
+        self._commands: dict[str, click.Command | Listed] = {}
+
+    def add(self, command: Listed) -> None:
+        """Add a command that is not loaded."""
+        self._commands[command.name] = command
+
+    def short_help(self, name: str) -> str:
+        """Return what a command does, in a line; it stays where it is."""
+        command = self._commands[name]
+        return command.help if isinstance(command, Listed) else command.get_short_help_str(limit=120)
+
+    def __getitem__(self, name: str) -> click.Command:
+        command = self._commands[name]
+        if isinstance(command, Listed):
+            command = self._commands[name] = command.load()
+        return command
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._commands[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._commands)
+
+    def __len__(self) -> int:
+        return len(self._commands)
 
 
 def _log() -> str:

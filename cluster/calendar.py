@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
-from cluster.model import Site
+from cluster.model import InferenceHours, OffHours, Site
 
 DAY = 86_400
 THURSDAY = 3
@@ -38,6 +38,41 @@ def off_hours_mask(site: Site, window_starts: npt.NDArray[np.int64]) -> npt.NDAr
     if hours.weekends:
         mask |= (local // DAY + THURSDAY) % 7 >= SATURDAY
     return mask
+
+
+def off_window_mask(
+    site: Site, hours: InferenceHours | None, window_starts: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Return which windows begin outside the hours at which clients of inference are expected; none without hours.
+
+    Args:
+        site: its time zone.
+        hours: `inference.hours` of cluster.yaml.
+        window_starts: seconds since the epoch, any order, shape (n,).
+    """
+    if hours is None:
+        return np.zeros(window_starts.shape, np.bool_)
+    rest = OffHours(hours.end, hours.start, weekends=not hours.weekends)
+    return off_hours_mask(Site(site.time_zone, rest), window_starts)
+
+
+def local_time(zone: ZoneInfo, moments: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return what the clock on the wall shows at each moment, as seconds since 1970-01-01 00:00 on that clock."""
+    return moments + _utc_offsets(zone, moments)
+
+
+def moment_of(zone: ZoneInfo, local: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return when the clock on the wall shows each of these times, in seconds since the epoch.
+
+    Of an hour that daylight saving repeats, the first counts; a time that it skips is taken by the clock before it.
+    """
+    # Offsets on both sides of whatever transition there may be nearby: the earlier clock's is the right one where both
+    # fit (repeated) or neither does (skipped).
+    before = local - _utc_offsets(zone, local - DAY)
+    after = local - _utc_offsets(zone, local + DAY)
+    fits_before = local_time(zone, before) == local
+    fits_after = local_time(zone, after) == local
+    return np.where(fits_before | ~fits_after, before, after)
 
 
 def _second(moment: time) -> int:

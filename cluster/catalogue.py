@@ -13,7 +13,8 @@ Everything that InfluxDB holds, one section a measurement. Written by the code t
 (`python -m cluster.catalogue docs/measurements.md`); a test holds the two together.
 
 - A point's time is the start of its window, in UTC. Windows are 10 s in the retention `raw`, a minute in `1m`, an hour
-  in `1h`; a query names the retention: `SELECT sum("bytes") FROM "1m"."traffic" ...`.
+  in `1h`; a query names the retention: `SELECT sum("bytes") FROM "1m"."traffic" ...`. Some rows of the analysis are
+  kept in `1h` as they are, so that they last for years.
 - Values are in base units: bytes, seconds, USD. Bytes are IP bytes, scaled by sampling, each flow once.
 - A point is a window's whole total and is written again while the window changes: aggregate with `sum()`, also over the
   tag `shard`, which tells bridges apart. Quote names in queries: `"shard"` without quotes is a word of InfluxQL.
@@ -28,7 +29,7 @@ def catalogue() -> str:
 
 def _section(measurement: Measurement) -> Iterator[str]:
     yield f"## {measurement.name}\n"
-    kept = "`raw`, `1m` and `1h`" if measurement.rollup else "`raw`"
+    kept = "`raw`, `1m` and `1h`" if measurement.rollup else f"`{measurement.kept}`"
     yield f"{measurement.text} Written by {measurement.origin}, kept in {kept}.\n"
     yield f"Series: {measurement.cardinality}.\n"
     yield "| tag | |"

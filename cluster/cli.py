@@ -18,6 +18,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_FILE = "cluster.yaml"
 VARIABLE = "CLUSTERFLOW_CONFIG"
+_PATH = "clusterflow.config"
 
 
 def _config_option(
@@ -43,7 +44,20 @@ def cluster_option(command: Command) -> Command:
 
     ConfigError leaves the command before it runs.
     """
-    return _config_option("cluster", lambda _context, _parameter, path: load_cluster(path))(command)
+
+    def load(context: click.Context, _parameter: click.Parameter, path: Path) -> Cluster:
+        context.meta[_PATH] = path
+        return load_cluster(path)
+
+    return _config_option("cluster", load)(command)
+
+
+def cluster_file() -> Path:
+    """Return the file that the running command's `Cluster` was loaded from."""
+    path = click.get_current_context().meta[_PATH]
+    if not isinstance(path, Path):
+        raise TypeError(path)
+    return path
 
 
 @click.command()

@@ -8,7 +8,20 @@ import yaml
 
 from cluster import fields, names
 from cluster.kinds import Placed, Table
-from cluster.model import Cluster, Exporter, Group, Job, Node, NotificationTarget, Service, StoreSettings
+from cluster.model import (
+    Cluster,
+    Exporter,
+    Group,
+    Inference,
+    Job,
+    JobClass,
+    JobSourceSettings,
+    Node,
+    NotificationTarget,
+    Outcome,
+    Service,
+    StoreSettings,
+)
 from cluster.services import port_runs
 
 T = TypeVar("T")
@@ -38,8 +51,16 @@ def dump_cluster(cluster: Cluster) -> str:
             {"between": _list((declared.pair.src, declared.pair.dst)), "is": declared.transport}
             for declared in cluster.transport
         ),
+        "capacity": _list(
+            {"from": limit.pair.src, "to": limit.pair.dst, "limit": limit.limit} for limit in cluster.capacity
+        ),
+        "inference": _inference(cluster.inference),
+        "management": {name: _list(value) for name, value in _settings(cluster.management).items()},
+        "artefacts": _map({artefact.name: artefact.size for artefact in cluster.artefacts}),
         "services": _map(_services(cluster.services)),
         "jobs": _list(_job(job) for job in cluster.jobs),
+        "job_sources": _list(_job_source(source) for source in cluster.job_sources),
+        "job_classes": _map({one.name: _job_class(one) for one in cluster.job_classes}),
         "thresholds": _settings(cluster.thresholds),
         "cost": _settings(cluster.cost),
         "store": _store(cluster.store),
@@ -47,6 +68,7 @@ def dump_cluster(cluster: Cluster) -> str:
         "bridge": _settings(cluster.bridge) | {"metrics_listen": cluster.bridge.metrics_listen or names.OFF},
         "notify": _map({target.name: _target(target) for target in cluster.notify}),
         "grafana": _settings(cluster.grafana),
+        "rules": _list(cluster.rules),
     }
     return yaml.safe_dump(fields.ROOT.write(table), sort_keys=False, default_flow_style=None, width=120)
 
@@ -70,7 +92,15 @@ def _group(group: Group) -> Table:
 
 def _node(node: Node) -> Table:
     addresses = [_settings(address) | {"address": str(address.address)} for address in node.addresses]
-    return {"group": node.group, "gpus": node.gpus, "addresses": _list(addresses)}
+    return {"group": node.group, "gpus": node.gpus, "speed": node.speed, "addresses": _list(addresses)}
+
+
+def _inference(inference: Inference) -> Table:
+    hours = inference.hours
+    table: Table = {"sources": _list(inference.sources)}
+    if hours is not None:
+        table["hours"] = {"from": hours.start, "to": hours.end, "weekends": hours.weekends}
+    return table
 
 
 def _exporter(exporter: Exporter) -> Table:
@@ -88,7 +118,29 @@ def _services(services: tuple[Service, ...]) -> dict[str, list[Placed[Table]]]:
 
 
 def _job(job: Job) -> Table:
-    return {"id": job.id, "class": job.job_class, "nodes": _list(job.nodes), "start": job.start, "end": job.end}
+    outcome = None if job.outcome is Outcome.UNKNOWN else job.outcome
+    return {
+        "id": job.id,
+        "class": job.job_class,
+        "nodes": _list(job.nodes),
+        "start": job.start,
+        "end": job.end,
+        "outcome": outcome,
+    }
+
+
+def _job_source(source: JobSourceSettings) -> Table:
+    table = _settings(source)
+    kind = table.pop("kind")
+    return {"type": kind.value} | {key: _list(v) if key in _LISTS else v for key, v in table.items()}
+
+
+_LISTS = frozenset({"files", "partitions", "namespaces", "workloads"})
+"""Keys of job sources whose values are lists; a command is one text."""
+
+
+def _job_class(job_class: JobClass) -> Table:
+    return _settings(job_class) | {"checkpoint": _settings(job_class.checkpoint) | {"bytes": job_class.checkpoint.size}}
 
 
 def _store(store: StoreSettings) -> Table:

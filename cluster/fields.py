@@ -17,6 +17,7 @@ from cluster.kinds import (
     Number,
     OneOf,
     OneOrMany,
+    Placed,
     SecretPlace,
     Section,
     Text,
@@ -24,23 +25,37 @@ from cluster.kinds import (
     one_of,
 )
 from cluster.model import (
+    MANAGEMENT_SERVICES,
     BridgeSettings,
+    CheckpointMode,
+    CheckpointPlan,
+    ClassFrom,
     CollectorSettings,
     Cost,
     Exporter,
     ExportProtocol,
+    FileJobs,
     GrafanaSettings,
     Group,
+    HttpJobs,
+    InferenceHours,
+    InferredJobs,
     Interface,
+    JobClass,
+    JobSourceKind,
+    KubernetesJobs,
     OffHours,
+    Outcome,
     Plane,
     Role,
     Sampling,
     SamplingMode,
+    SlurmJobs,
     StoreApi,
     StoreSettings,
     Thresholds,
     Transport,
+    Workload,
 )
 
 SECRET = SecretPlace()
@@ -154,6 +169,8 @@ NODE = Section(
             "All its addresses: rails, Multus interfaces, management. A bare address stands for `{address: ...}`.",
             REQUIRED, example='["10.30.0.{1..4}", {address: "10.20.0.{1..4}", plane: compute, rail: 0}]'),
         Key("gpus", Whole(0, 1_024), "GPUs in it.", absent="`cost.gpus_per_node` in training groups, else 0"),
+        Key("speed", names.BIT_RATE, "What it can send, and receive, over all its links: a storage node's capacity.",
+            absent="not known", example="200 Gbit/s"),
     ),
     'The inventory. `"gpu-{01..16}"` stands for gpu-01 to gpu-16; addresses count with it.',
 )
@@ -182,6 +199,8 @@ EXPORTER = Section(
         Key("frame_overhead", Whole(0, 255, "bytes"), "Bytes a packet to subtract, so that only IP is counted.",
             absent="18 for sflow, 0 for netflow"),
         Key("interfaces", MapOf(Whole(0, 4_294_967_295, "ifIndex"), INTERFACE), "Its interfaces by SNMP ifIndex.", {}),
+        Key("watched", FLAG, "False for a device that may fall silent without an alert: a lab switch, a canary.",
+            _default(Exporter, "watched")),
     ),
     "The devices that export flows. NetFlow and IPFIX from unlisted addresses are dropped without a word, unless no "
     "exporter is listed at all. sFlow, and files of another pmacct, are taken from everyone: an unlisted exporter is "
@@ -217,6 +236,50 @@ TRANSPORT = Section(
     ),
     "How pairs talk; `tcp` where nothing is said.",
 )
+CAPACITY = Section(
+    "pair limit",
+    (
+        Key("from", names.GROUP_REFERENCE, "The group that sends.", REQUIRED, example="training"),
+        Key("to", names.GROUP_REFERENCE, "The group that receives.", REQUIRED, example="storage"),
+        Key("limit", names.BIT_RATE, "What the links between them can carry in this direction.", REQUIRED,
+            example="1.6 Tbit/s"),
+    ),
+    "What group pairs can carry, so that the capacity board knows when they are full. Interfaces and nodes have a "
+    "`speed` of their own.",
+)
+INFERENCE_HOURS = Section(
+    "hours",
+    (
+        Key("from", names.TIME_OF_DAY, "When clients begin to be expected, local time.", REQUIRED, example='"06:00"'),
+        Key("to", names.TIME_OF_DAY, "When they end to be; earlier than `from` wraps around midnight.", REQUIRED,
+            example='"22:00"'),
+        Key("weekends", FLAG, "Whether clients are expected on Saturday and Sunday, local time, at these hours.",
+            _default(InferenceHours, "weekends")),
+    ),
+)
+INFERENCE = Section(
+    "inference",
+    (
+        Key("hours", INFERENCE_HOURS, "When clients are expected; requests at other times are off-window.",
+            absent="at any time"),
+        Key("sources", ListOf(names.GROUP_REFERENCE), "Groups whose clients may reach inference nodes, out of those "
+            "that `allowed` lists.", [], absent="all that `allowed` lists", example="[users]"),
+    ),
+    "What is expected of the clients of inference nodes.",
+)
+MANAGEMENT = Section(
+    "management",
+    (
+        Key("services", ListOf(names.SERVICE_NAME),
+            "Services that other groups may open on management nodes, and that management may open outside. Everything "
+            "else there is unexpected, whatever `allowed` says; what management opens inside is always expected.",
+            absent=one_of(f"`{name}`" for name in MANAGEMENT_SERVICES), example="[dns, ntp, syslog]"),
+        Key("sources", ListOf(names.GROUP_REFERENCE),
+            "Groups that may open anything on management nodes: the administrators' networks.", [],
+            example="[admins]"),
+    ),
+    "What is expected at groups of role management.",
+)
 SERVICE = Section(
     "service",
     (
@@ -237,8 +300,45 @@ JOB = Section(
         Key("start", names.INSTANT, "When it began, in the site's time zone unless an offset is given.", REQUIRED,
             example="2026-03-01 08:00"),
         Key("end", names.INSTANT, "When it ended, or will.", absent="it still runs"),
+        Key("outcome", Choice(tuple(Outcome)),
+            "How it ended. A run that failed or was cancelled teaches no baseline.", absent="`unknown`"),
     ),
-    "Job windows: dropout is judged within them only.",
+    "Job windows: dropout is judged within them only. A running analysis reads them again when this file changes.",
+)
+CHECKPOINT = Section(
+    "checkpoint",
+    (
+        Key("mode", Choice(tuple(CheckpointMode)),
+            "`scheduled`: `every` says when one is due. `learn`: the period that earlier ones had does, if they had "
+            "one. `irregular`: they come when they come; only size, length and nodes are judged.",
+            absent="`scheduled` where `every` is given, else `learn`"),
+        Key("every", names.seconds(30, 30 * DAY), "From the begin of one to the begin of the next.", absent="learnt",
+            example="30m"),
+        Key("tolerance", names.seconds(0, DAY), "How much later than that one may begin. Less than half of `every`.",
+            absent="`5m`, at most a quarter of `every`"),
+        Key("longest", names.seconds(10, 7 * DAY), "How long writing one may take.", absent="twice what is usual",
+            example="10m"),
+        Key("bytes", names.SIZE, "What all nodes together write.", absent="what is usual", example="1.2 TB"),
+        Key("bytes_per_parameter", Number(0.01, 1_000),
+            "The same for each parameter of the model, instead of `bytes`. Mixed precision with Adam keeps 14: "
+            "weights of 2 bytes, and 12 for their copy in full precision and two moments.", absent="`bytes`",
+            example="14"),
+        Key("nodes", names.WRITERS, "How many nodes of the job write.", absent="as many as is usual"),
+        Key("short", Number(0.01, 1), "Share of the expected bytes below which one is short.",
+            _default(CheckpointPlan, "short")),
+    ),
+)
+JOB_CLASS = Section(
+    "job class",
+    (
+        Key("parameters", names.PARAMETERS, "Parameters of the model that is trained.", absent="not known",
+            example="70B"),
+        Key("gradient_bytes_per_parameter", Number(0.01, 100),
+            "Bytes that a parameter's gradient has on the network: 2 in half precision.",
+            _default(JobClass, "gradient_bytes_per_parameter")),
+        Key("checkpoint", CHECKPOINT, "How its jobs write checkpoints.", absent="learnt"),
+    ),
+    "What is known of every job of a class. A class that is not listed is learnt from its earlier checkpoints.",
 )
 WINDOW_LENGTH = names.seconds(10, 7 * DAY)
 THRESHOLDS = Section(
@@ -250,9 +350,32 @@ THRESHOLDS = Section(
         Key("exfil_window", WINDOW_LENGTH, "The window of `exfil_volume`."),
         Key("first_contact_bytes", names.SIZE_OR_ZERO,
             "First contact: least bytes of a first-ever external connection that alert; 0 alerts for each."),
+        Key("contact_learning", names.seconds(0, 365 * DAY),
+            "First contact: history it takes before any contact is called new."),
         Key("off_hours_bytes", names.SIZE,
             "Off-hours transfer: bytes that a sensitive group may send outside in `off_hours_window`, off-hours."),
         Key("off_hours_window", WINDOW_LENGTH, "The window of `off_hours_bytes`."),
+        Key("low_and_slow_24h", names.SIZE,
+            "Low and slow: bytes that a source may send to one outside destination, approved or not, within 24 hours, "
+            "bursts that `exfil_volume` told of aside."),
+        Key("low_and_slow_7d", names.SIZE, "The same within 7 days."),
+        Key("recurrence_days", Whole(2, 30),
+            "Recurring dependency: days of the last 30 on which an unlisted destination may be called."),
+        Key("recurrence_hours", Whole(2, 168), "Hours of the last 7 days in which it may be called."),
+        Key("violation_window", WINDOW_LENGTH,
+            "The window of `violation_bytes`, `violation_flows`, `shadow_node_bytes`, `storage_on_compute_bytes` and "
+            "`management_bytes`."),
+        Key("violation_bytes", names.SIZE,
+            "Segmentation: bytes that a conversation which `allowed` does not list may have; stray packets stay below "
+            "it."),
+        Key("violation_flows", Whole(1, 1_000_000_000),
+            "Flow records that it may have, whatever their bytes: a scan has many. Holds for shadow nodes too."),
+        Key("shadow_node_bytes", names.SIZE,
+            "Shadow node: bytes that an address in a group's prefix may send that no inventory knows."),
+        Key("storage_on_compute_bytes", names.SIZE,
+            "Storage on the compute plane: bytes that a node may exchange with storage over the compute plane."),
+        Key("management_bytes", names.SIZE,
+            "Unexpected management connection: bytes that it may have; refused attempts to connect stay below it."),
         Key("dropout_spreads", Number(1, 100),
             "Node dropout: how many spreads below its own past a node's share may fall. Lower finds more, also more "
             "that is nothing."),
@@ -260,9 +383,52 @@ THRESHOLDS = Section(
             "Earlier runs of the job's class that must exist before a node is judged; with fewer it is learning."),
         Key("dropout_max_runs", Whole(1, 1_000), "Earlier runs that the baseline uses, newest first."),
         Key("dropout_for", names.seconds(0, DAY), "How long a node must stay low before it alerts."),
+        Key("dropout_digest", Whole(1, 1_000_000),
+            "Nodes of one job that may be low or down at once and still alert each for itself; more are one alert."),
+        Key("slowdown_spreads", Number(1, 100),
+            "Cohort slowdown: how many spreads below earlier runs of its class the rate of a whole cohort may fall."),
+        Key("slowdown_for", names.seconds(0, DAY), "How long a cohort must stay slow before it alerts."),
+        Key("stalled_for", names.seconds(0, DAY),
+            "How long a job must be without training traffic before it alerts. Pauses as earlier runs had them, "
+            "checkpoints and loading of data are no stalls."),
+        Key("analysis_silent", names.seconds(10, DAY), "Silence of the analysis that alerts."),
+        Key("incast_sources", Whole(2, 100_000),
+            "Incast: how many nodes must write at once to one storage endpoint, or to a few, while its peers idle."),
+        Key("incast_share", Number(0.1, 1),
+            "Of the bytes that usually go to the other endpoints, the share that must go to these instead. A "
+            "checkpoint that all endpoints take in as usual has none, however large it is."),
+        Key("incast_bytes", names.SIZE, "Bytes that such a burst must have brought within ten minutes."),
+        Key("incast_for", names.seconds(0, 600), "How long it must last before it alerts."),
+        Key("checkpoint_overdue", names.seconds(0, DAY),
+            "Checkpoint missed: how far beyond the time it was due, tolerance included, none may have begun."),
+        Key("checkpoint_regularity", Number(0.5, 1),
+            "Share of a job's last gaps between checkpoints that must be near their median, or a multiple of it, "
+            "before lateness is judged by it, where `job_classes` declares no schedule."),
         Key("exporter_silent", names.seconds(10, DAY),
             "Silence of an exporter that alerts. Its nodes are then blind, not down."),
         Key("ingest_silent", names.seconds(10, DAY), "Silence of the whole pipeline that alerts."),
+        Key("inference_window", WINDOW_LENGTH,
+            "The window of `inference_unauthorised_bytes` and `inference_off_window_bytes`."),
+        Key("inference_unauthorised_bytes", names.SIZE_OR_ZERO,
+            "Unauthorised client: bytes that a client may send to an inference node it may not reach; refused attempts "
+            "to connect stay below it. 0 alerts for each."),
+        Key("inference_off_window_bytes", names.SIZE_OR_ZERO,
+            "Off-window client: bytes that a client may send to an inference node outside `inference.hours`; health "
+            "checks stay below it."),
+        Key("inference_min_weeks", Whole(1, 6),
+            "Earlier weeks that must be known before the load of inference is judged; with fewer it is learning."),
+        Key("inference_spike_spreads", Number(1, 100),
+            "Inference spike: how many spreads above the same hours of earlier weeks the load may rise."),
+        Key("inference_spike_bytes", names.SIZE_OR_ZERO,
+            "Bytes in five minutes by which the load must at least exceed what is expected."),
+        Key("inference_spike_for", names.seconds(0, 1_800), "How long a spike must last before it alerts."),
+        Key("flow_loss", Number(0.0001, 1),
+            "Flow loss: share of an exporter's records that may be missing or empty within `flow_loss_window`."),
+        Key("flow_loss_window", WINDOW_LENGTH, "The window of `flow_loss`."),
+        Key("flow_loss_records", Whole(1, 1_000_000_000),
+            "Records of an exporter in that window below which its share says nothing."),
+        Key("ingest_lag", names.seconds(10, DAY), "How far the newest flow may lie behind the clock."),
+        Key("ingest_lag_for", names.seconds(0, DAY), "How long it must lie so far behind before it alerts."),
     ),
     "Every number that an alert compares with.",
 )
@@ -411,6 +577,89 @@ CHANNELS = {
 }  # fmt: skip
 """Notification targets by type."""
 
+# fmt: off
+_EVERY = Key("every", names.seconds(5, 3_600), "Time between two questions.")
+_TIMEOUT = Key("timeout", names.seconds(1, 600), "How long an answer may take.")
+
+
+def _job_source(owner: type, *keys: Key) -> Section:
+    """Return the section of one type of job source; its name is the type's where it gives none."""
+    flat = {item.name: item.default for item in dataclasses.fields(owner)}
+    named = Key("name", names.NAME, "Its name on boards and in `clusterflow status`.", absent="its type")
+    listed = [
+        dataclasses.replace(key, default=_written_default(key, flat[key.name])) if key.default is None else key
+        for key in keys
+    ]
+    return Section("job source", (named, *listed))
+
+
+def _written_default(key: Key, default: object) -> object:
+    """Return a default of the model's as the section's kind reads it: lists keep a path for each item."""
+    if isinstance(key.kind, ListOf) and isinstance(default, tuple):
+        return [Placed("", item) for item in default]
+    return default
+
+
+JOB_SOURCE_SECTIONS = {
+    JobSourceKind.FILE: _job_source(
+        FileJobs,
+        Key("path", names.PATH, "A `.json` or `.csv` file, beside this file. It is read again when it changes.",
+            REQUIRED, example="jobs.json"),
+    ),
+    JobSourceKind.HTTP: _job_source(
+        HttpJobs,
+        Key("token", SECRET, "What every request must bear.", REQUIRED, example="{env: CLUSTERFLOW_JOBS_TOKEN}"),
+        Key("listen", names.LISTEN, "Where `clusterflow analyze` takes requests: POST /jobs/start, POST /jobs/stop, "
+            "GET /jobs."),
+        Key("longest", names.seconds(60, 365 * DAY), "A job that nobody stopped is over after so long."),
+    ),
+    JobSourceKind.SLURM: _job_source(
+        SlurmJobs,
+        Key("sacct", names.COMMAND_OR_OFF, "How to run sacct, which knows how jobs ended.",
+            example="/opt/slurm/bin/sacct"),
+        Key("squeue", names.COMMAND_OR_OFF, "How to run squeue, which knows what runs."),
+        Key("files", ListOf(names.PATH), "Files with what `sacct --json` or `squeue --json` printed, to read in place "
+            "of running them.", example="[sacct.json]"),
+        _EVERY,
+        _TIMEOUT,
+        Key("partitions", ListOf(names.LINE), "Only jobs of these partitions.", absent="all", example="[gpu]"),
+        Key("class_from", Choice(tuple(ClassFrom)), "Which word of a Slurm job is its class."),
+        Key("time_limit_is", Choice(tuple(Outcome)),
+            "Outcome of a job that its time limit ended. Where runs are chained by their limit, `completed` lets them "
+            "teach baselines."),
+    ),
+    JobSourceKind.KUBERNETES: _job_source(
+        KubernetesJobs,
+        Key("namespaces", ListOf(names.NAMESPACE), "Only jobs of these namespaces.", absent="all",
+            example="[training]"),
+        Key("workloads", ListOf(Choice(tuple(Workload)), at_least=1), "Which objects are jobs: `batch/v1` Jobs, "
+            "Kubeflow's PyTorchJobs.", absent="both"),
+        Key("selector", names.LINE, "Label selector: only jobs that it matches.", absent="all",
+            example='"team=llm"'),
+        Key("class_label", names.LABEL, "Label of a job whose value is its class. Without that label it is the owner "
+            "(a CronJob), else the job's name."),
+        Key("kubeconfig", names.PATH, "File that says where the API server is.",
+            absent="the pod's service account, else `~/.kube/config`"),
+        Key("context", names.LINE, "Context of that file.", absent="its current one"),
+        _EVERY,
+        _TIMEOUT,
+    ),
+    JobSourceKind.INFERRED: _job_source(
+        InferredJobs,
+        Key("least_nodes", Whole(2, 100_000), "Nodes that a cohort needs to be a job."),
+        Key("least_rate", names.BIT_RATE, "What a node must send to other training nodes to count as active."),
+        Key("confirm", names.MINUTES_OF_ACTIVITY,
+            "A cohort is a job when it has been active for so long; there the job starts."),
+        Key("idle", names.MINUTES_OF_SILENCE, "A job is over when its cohort has been silent for so long."),
+    ),
+}
+"""Job sources by type."""
+
+JOB_SOURCE = OneOf(
+    "type", {kind.value: section for kind, section in JOB_SOURCE_SECTIONS.items()}, "job source",
+)
+# fmt: on
+
 NOTIFY = OneOf("type", {name: channel.section for name, channel in CHANNELS.items()}, "notification target")
 
 # fmt: off
@@ -428,8 +677,17 @@ ROOT = Section(
         Key("allowed", ListOf(ALLOWED), "Who may send to whom.", []),
         Key("authority", ListOf(AUTHORITY), "Whose count is the truth.", []),
         Key("transport", ListOf(TRANSPORT), "How pairs talk.", []),
+        Key("capacity", ListOf(CAPACITY), "What group pairs can carry.", []),
+        Key("inference", INFERENCE, "What is expected of the clients of inference nodes."),
+        Key("management", MANAGEMENT, "What is expected at groups of role management."),
+        Key("artefacts", MapOf(names.NAME, names.SIZE),
+            "Sizes of things worth stealing, such as model weights: volumes are compared with them.", {},
+            example="{llama-70b: 141 GB}"),
         Key("services", MapOf(names.SERVICE_NAME, OneOrMany(SERVICE)), "Names for ports.", {}),
         Key("jobs", ListOf(JOB), "Job windows.", []),
+        Key("job_sources", ListOf(JOB_SOURCE), "Who else knows job windows, beside `jobs`.", [],
+            absent="`jobs`; without any, `inferred`"),
+        Key("job_classes", MapOf(names.JOB_ID, JOB_CLASS), "What is known of every job of a class.", {}),
         Key("thresholds", THRESHOLDS, "Every number that an alert compares with."),
         Key("cost", COST, "What an idle GPU costs."),
         Key("store", STORE, "InfluxDB."),
@@ -437,6 +695,9 @@ ROOT = Section(
         Key("bridge", BRIDGE, "How flow records become windows."),
         Key("notify", MapOf(names.NAME, NOTIFY), "Where alerts go.", {}),
         Key("grafana", GRAFANA, "What links need."),
+        Key("rules", ListOf(names.PATH),
+            "Alert rules of your own (docs/own-rules.md): Python files beside this one, which are run as code.", [],
+            example="[my_rules/backup_size.py]"),
     ),
 )
 # fmt: on

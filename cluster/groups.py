@@ -69,9 +69,9 @@ def outer_groups(group: Group, groups: Iterable[Group]) -> set[str]:
 
 
 def check_reference(name: str | None, path: str, known: Iterable[str], faults: Faults) -> None:
-    """Record a fault where `name` is a group that does not exist."""
+    """Record a fault where `name` is a group that does not exist; a file without any group is told once, as that."""
     ids = [*known]
-    if name is not None and name != "*" and name not in RESERVED_GROUPS and name not in ids:
+    if ids and name is not None and name != "*" and name not in RESERVED_GROUPS and name not in ids:
         hint = closest(name, ids) or (f"groups: {', '.join(ids)}" if len(ids) <= MOST_NAMED else "")
         faults.add(path, name, "a group of this file", hint)
 

@@ -22,7 +22,7 @@ COLUMNS: dict[str, Kind[Any]] = {
     "name": names.NODE_NAME,
     "group": names.GROUP_ID,
     "address": names.ADDRESS,
-    **{name: _FIELD_KINDS[name] for name in ("plane", "rail", "gpus")},
+    **{name: _FIELD_KINDS[name] for name in ("plane", "rail", "gpus", "speed")},
 }
 """Columns of the CSV inventory, and what their cells are."""
 
@@ -46,6 +46,7 @@ class _Draft:
     place: _Place
     group: str
     gpus: int | None
+    speed: int | None
     addresses: list[tuple[_Place, NodeAddress]]
 
 
@@ -74,6 +75,7 @@ class Inventory:
                 draft.group,
                 tuple(address for _, address in draft.addresses),
                 draft.gpus if draft.gpus is not None else cost.gpus_per_node if draft.group in training else 0,
+                draft.speed,
             )
             for name, draft in self._drafts.items()
         )
@@ -95,7 +97,7 @@ class Inventory:
                     self._add(place, name, "each node once", f"{self._drafts[name].place} has it already")
                 elif "group" in table:
                     addresses = [column[index] for column in columns]
-                    self._drafts[name] = _Draft(place, table["group"], table.get("gpus"), addresses)
+                    self._drafts[name] = _Draft(place, table["group"], table.get("gpus"), table.get("speed"), addresses)
 
     def add_file(self, path: Path) -> None:
         """Add the rows of a CSV file: a row an address; rows of one name fold into one node."""
@@ -206,8 +208,9 @@ class Inventory:
             hint = f"{before[name].place} has it already"
             self._add(_at(place, "name"), name, "each node in one place", hint)
             return
-        draft = self._drafts.setdefault(name, _Draft(_at(place, "name"), cells["group"], cells.get("gpus"), []))
-        for column, first in (("group", draft.group), ("gpus", draft.gpus)):
+        fresh = _Draft(_at(place, "name"), cells["group"], cells.get("gpus"), cells.get("speed"), [])
+        draft = self._drafts.setdefault(name, fresh)
+        for column, first in (("group", draft.group), ("gpus", draft.gpus), ("speed", draft.speed)):
             if cells.get(column, first) != first:
                 expected = f"{'nothing' if first is None else first}, as in the first row of {name}"
                 self._add(_at(place, column), str(cells[column]), expected, f"line {draft.place.line}")
@@ -223,7 +226,7 @@ class Inventory:
                     cells[column] = kind.read(Scalar(text), "", self._faults)
                 except Bad as bad:
                     self._add(_at(place, column), Scalar(text).shown(), bad.expected or kind.expected, bad.hint)
-        if "group" in cells and cells["group"] not in self._group_ids:
+        if self._group_ids and "group" in cells and cells["group"] not in self._group_ids:
             hint = closest(cells["group"], self._group_ids)
             self._add(_at(place, "group"), cells.pop("group"), "a group of cluster.yaml", hint)
         return cells

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from cluster.document import Faults
 from cluster.kinds import Placed, Table, closest, some
-from cluster.model import Job
+from cluster.model import Job, Outcome
 from cluster.ranges import expand
 
 
@@ -19,13 +19,16 @@ def build_jobs(
     for placed in tables:
         path, table = placed.path, placed.value
         nodes = _nodes(table.get("nodes", []), node_names, faults)
-        start = _in_utc(table.get("start"), time_zone, f"{path}.start", faults)
-        end = _in_utc(table.get("end"), time_zone, f"{path}.end", faults)
+        start = in_utc(table.get("start"), time_zone, f"{path}.start", faults)
+        end = in_utc(table.get("end"), time_zone, f"{path}.end", faults)
         if start and end and end <= start:
             faults.add(f"{path}.end", f"{table['end']:%Y-%m-%d %H:%M:%S}", "a time after the start")
+        elif table.get("outcome") not in {None, Outcome.UNKNOWN} and table.get("end", "") is None:
+            faults.add(f"{path}.outcome", table["outcome"], "no outcome without an end", "say when it ended")
         elif start and "id" in table:
-            jobs.append((path, Job(table["id"], table.get("class") or table["id"], nodes, start, end)))
-    _check_runs(jobs, faults)
+            outcome = table.get("outcome") or Outcome.UNKNOWN
+            jobs.append((path, Job(table["id"], table.get("class") or table["id"], nodes, start, end, outcome)))
+    check_runs(jobs, faults)
     return tuple(job for _, job in jobs)
 
 
@@ -49,7 +52,7 @@ def _nodes(patterns: list[Placed[str]], known: tuple[str, ...], faults: Faults) 
     return tuple(found)
 
 
-def _in_utc(moment: datetime | None, time_zone: ZoneInfo, path: str, faults: Faults) -> datetime | None:
+def in_utc(moment: datetime | None, time_zone: ZoneInfo, path: str, faults: Faults) -> datetime | None:
     """Return a time in UTC; one without an offset is the site's, and must exist there exactly once."""
     if moment is None or moment.tzinfo is not None:
         return moment.astimezone(UTC) if moment else None
@@ -65,7 +68,7 @@ def _in_utc(moment: datetime | None, time_zone: ZoneInfo, path: str, faults: Fau
     return None
 
 
-def _check_runs(jobs: list[tuple[str, Job]], faults: Faults) -> None:
+def check_runs(jobs: list[tuple[str, Job]], faults: Faults) -> None:
     """Record runs of one id that overlap."""
     ordered = sorted(jobs, key=lambda item: (item[1].id, item[1].start))
     for (earlier_path, earlier), (path, job) in itertools.pairwise(ordered):

@@ -324,6 +324,8 @@ class MapOf(Kind[dict[str, Placed[T]]]):
 
 
 REFERENCE = "a key of docs/configuration.md"
+_MOST_KEYS = 24
+"""A fault names all keys of a section with no more of them."""
 REQUIRED = object()
 """The default of a key that has none."""
 
@@ -349,17 +351,23 @@ class Key:
 
 @dataclass(frozen=True)
 class Section(Kind[Table]):
-    """A mapping with fixed keys. `short` names the key that a bare value stands for, if one may be written."""
+    """A mapping with fixed keys. `short` names the key that a bare value stands for, if one may be written.
+
+    `reference` is what a fault points to, where a key is unknown.
+    """
 
     label: str
     keys: tuple[Key, ...]
     text: str = ""
     short: str = ""
+    reference: str = REFERENCE
 
     @property
     def expected(self) -> str:  # type: ignore[override]
         """Return the keys."""
-        mapping = f"a mapping with the keys {', '.join(key.name for key in self.keys)}"
+        named = [key.name for key in self.keys]
+        listed = f"the keys {', '.join(named)}" if len(named) <= _MOST_KEYS else f"keys such as {', '.join(named[:3])}"
+        mapping = f"a mapping with {listed}"
         return f"{self._short().expected}, or {mapping}" if self.short else mapping
 
     def read(self, value: Value, path: str, faults: Faults) -> Table:
@@ -371,13 +379,15 @@ class Section(Kind[Table]):
             value = Mapping({}, value.line)
         if not isinstance(value, Mapping):
             raise Bad
-        self._refuse_unknown(value, path, faults)
+        meant = self._refuse_unknown(value, path, faults)
         table: Table = {}
         for key in self.keys:
             given = value.entries.get(key.name)
             if given is not None:
                 for read in take(key.kind, given, child(path, key.name), faults):
                     table[key.name] = read
+            elif key.default is REQUIRED and key.name in meant:
+                continue  # misspelt, which was just said
             elif key.default is REQUIRED:
                 faults.add(child(path, key.name), "missing", key.kind.expected)
             else:
@@ -395,12 +405,16 @@ class Section(Kind[Table]):
     def _required(self) -> bool:
         return any(key.default is REQUIRED for key in self.keys)
 
-    def _refuse_unknown(self, value: Mapping, path: str, faults: Faults) -> None:
+    def _refuse_unknown(self, value: Mapping, path: str, faults: Faults) -> set[str]:
+        """Record keys that are not ours; return those of ours that were probably meant."""
         names = [key.name for key in self.keys]
+        meant = set()
         for name in value.entries:
             if name not in names:
                 hint = closest(name, names)
-                faults.add(child(path, name), "unknown key", REFERENCE if hint else one_of(names), hint)
+                faults.add(child(path, name), "unknown key", self.reference if hint else one_of(names), hint)
+                meant |= {key for key in names if hint and hint == closest(key, names)}
+        return meant
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,13 @@ from cluster.document import Faults, Mapping, Value, parse, read_text
 from cluster.errors import ConfigError, Problem
 from cluster.groups import build_groups, check_reference
 from cluster.inventory import Inventory
+from cluster.job_classes import build_job_classes
+from cluster.job_sources import build_job_sources
 from cluster.jobs import build_jobs
 from cluster.kinds import Bad, Placed, Table, closest, one_of
 from cluster.model import (
+    ANY,
+    Artefact,
     Authority,
     BridgeSettings,
     Cluster,
@@ -21,9 +25,13 @@ from cluster.model import (
     ExportProtocol,
     GrafanaSettings,
     GroupPair,
+    Inference,
+    InferenceHours,
     Interface,
+    Management,
     NotificationTarget,
     OffHours,
+    PairLimit,
     Sampling,
     Secret,
     Service,
@@ -32,7 +40,7 @@ from cluster.model import (
     Thresholds,
 )  # fmt: skip
 from cluster.services import with_well_known
-from cluster.units import format_duration
+from cluster.units import format_duration, format_size
 
 
 def load_cluster(path: Path) -> Cluster:
@@ -85,6 +93,7 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
     jobs = build_jobs(table.get("jobs", []), tuple(node.name for node in nodes), site.time_zone, faults)
     bridge = _bridge(table.get("bridge"), faults)
     thresholds = _thresholds(table.get("thresholds"), bridge.window, faults)
+    services = _services(table.get("services", {}), faults)
     cluster = Cluster(
         name=table.get("cluster", ""),
         groups=groups,
@@ -94,8 +103,14 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         allowed=_allowed(table.get("allowed", []), group_ids, faults),
         authority=_authority(table.get("authority", []), group_ids, exporter_names, faults),
         transport=_transport(table.get("transport", []), group_ids, faults),
-        services=_services(table.get("services", {}), faults),
+        capacity=_capacity(table.get("capacity", []), group_ids, faults),
+        inference=_inference(table.get("inference"), group_ids, faults),
+        management=_management(table.get("management"), group_ids, services, faults),
+        artefacts=_artefacts(table.get("artefacts", {}), faults),
+        services=services,
         jobs=jobs,
+        job_sources=build_job_sources(table.get("job_sources", []), folder, faults),
+        job_classes=build_job_classes(table.get("job_classes", {}), faults),
         thresholds=thresholds,
         cost=cost,
         store=_store(table.get("store"), faults),
@@ -103,14 +118,32 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         bridge=bridge,
         notify=_notify(table.get("notify", {}), faults),
         grafana=_settings(GrafanaSettings, table.get("grafana")),
+        rules=_rules(table.get("rules", []), folder, faults),
     )
     faults.raise_if_any()
     return cluster
 
 
+def _rules(paths: list[Placed[str]], folder: Path, faults: Faults) -> tuple[str, ...]:
+    """Return the files with rules of the site's own; they are run by ``rules.registry``, not here."""
+    found: list[str] = []
+    for placed in paths:
+        path = (folder / placed.value).resolve()
+        if not path.is_file():
+            hint = "a relative path is relative to this file"
+            faults.add(placed.path, placed.value, "a Python file with a rule", hint)
+        elif str(path) in found:
+            faults.add(placed.path, placed.value, "each file once")
+        found.append(str(path))
+    return tuple(found)
+
+
 def _names(root: Value | None, section: str) -> list[str]:
-    """Return the names that a section of the file has, whatever stands below them."""
-    found = root.entries.get(section) if isinstance(root, Mapping) else None
+    """Return the names that a section of the file has, whatever stands below them; also of one that is misspelt."""
+    entries = root.entries if isinstance(root, Mapping) else {}
+    keys = [key.name for key in fields.ROOT.keys]
+    meant = [key for key in entries if key not in keys and closest(key, keys) == closest(section, keys)]
+    found = entries.get(section, entries.get(meant[0]) if meant else None)
     return [*found.entries] if isinstance(found, Mapping) else []
 
 
@@ -153,6 +186,7 @@ def _exporters(tables: dict[str, Placed[Table]], faults: Faults) -> tuple[Export
                 table.get("counts", True),
                 fields.FLOW_FRAME_OVERHEAD[protocol] if overhead is None else overhead,
                 tuple(_interface(index, entry.value) for index, entry in table.get("interfaces", {}).items()),
+                table.get("watched", True),
             )
         )
     return tuple(exporters)
@@ -235,6 +269,69 @@ def _transport(tables: list[Placed[Table]], groups: list[str], faults: Faults) -
     return tuple(found)
 
 
+def _capacity(tables: list[Placed[Table]], groups: list[str], faults: Faults) -> tuple[PairLimit, ...]:
+    found: dict[GroupPair, tuple[str, PairLimit]] = {}
+    for placed in tables:
+        pair = _from_to(placed, groups, faults)
+        for key in ("from", "to"):
+            if placed.value.get(key) == ANY:
+                faults.add(f"{placed.path}.{key}", ANY, "one group", "a limit is that of one pair")
+        if pair is None or "limit" not in placed.value:
+            continue
+        if pair in found:
+            faults.add(placed.path, f"{pair.src} to {pair.dst}", "each pair once", f"{found[pair][0]} has it")
+        else:
+            found[pair] = placed.path, PairLimit(pair, placed.value["limit"])
+    return tuple(limit for _, limit in found.values())
+
+
+def _inference(table: Table | None, groups: list[str], faults: Faults) -> Inference:
+    given = table or {}
+    sources: list[Placed[str]] = given.get("sources") or []
+    for source in sources:
+        check_reference(source.value, source.path, groups, faults)
+        if source.value == ANY:
+            faults.add(source.path, ANY, "a group", "leave out sources: then `allowed` decides")
+    ids = tuple(dict.fromkeys(source.value for source in sources))
+    hours = given.get("hours") or {}
+    if hours.get("from") is None or hours.get("to") is None:
+        return Inference(sources=ids)
+    if hours["from"] == hours["to"]:
+        hint = "leave out hours where clients come at any time"
+        faults.add("inference.hours.to", f"{hours['to']:%H:%M}", "another time than from", hint)
+    weekends = hours.get("weekends")
+    return Inference(InferenceHours(hours["from"], hours["to"], True if weekends is None else weekends), ids)
+
+
+def _management(table: Table | None, groups: list[str], services: tuple[Service, ...], faults: Faults) -> Management:
+    given = table or {}
+    sources: list[Placed[str]] = given.get("sources") or []
+    for source in sources:
+        check_reference(source.value, source.path, groups, faults)
+        if source.value == ANY:
+            faults.add(source.path, ANY, "a group", "it would let everyone open everything there")
+    ids = tuple(dict.fromkeys(source.value for source in sources))
+    listed: list[Placed[str]] | None = given.get("services")
+    if listed is None:
+        return Management(sources=ids)
+    known = {service.name for service in services}
+    for service in listed:
+        if service.value not in known:
+            expected = "a service of this file or a well-known one"
+            faults.add(service.path, service.value, expected, closest(service.value, known))
+    return Management(tuple(dict.fromkeys(service.value for service in listed)), ids)
+
+
+def _artefacts(tables: dict[str, Placed[int]], faults: Faults) -> tuple[Artefact, ...]:
+    """Return them by size. Two of one size could not be told apart by a volume."""
+    found: dict[int, str] = {}
+    for name, placed in tables.items():
+        if placed.value in found:
+            faults.add(placed.path, format_size(placed.value), "another size", f"{found[placed.value]} has it already")
+        found.setdefault(placed.value, name)
+    return tuple(Artefact(name, size) for size, name in sorted(found.items()))
+
+
 def _services(tables: dict[str, Placed[list[Placed[Table]]]], faults: Faults) -> tuple[Service, ...]:
     own = []
     owners: dict[tuple[int, int], str] = {}
@@ -266,7 +363,7 @@ def _thresholds(table: Table | None, window: int, faults: Faults) -> Thresholds:
     if thresholds.dropout_max_runs < thresholds.dropout_min_runs:
         expected = f"at least dropout_min_runs, {thresholds.dropout_min_runs}"
         faults.add("thresholds.dropout_max_runs", str(thresholds.dropout_max_runs), expected)
-    for name in ("exfil_window", "off_hours_window"):
+    for name in ("exfil_window", "off_hours_window", "inference_window", "flow_loss_window", "violation_window"):
         length = getattr(thresholds, name)
         if length % window:
             expected = f"a multiple of bridge.window, {format_duration(window)}"

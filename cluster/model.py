@@ -53,6 +53,7 @@ class Role(StrEnum):
     APPROVED_EXTERNAL = "approved_external"
     MANAGEMENT = "management"
     INFERENCE = "inference"
+    CANARY = "canary"
     CUSTOM = "custom"
 
 
@@ -152,12 +153,17 @@ class NodeAddress:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine of the inventory; all its addresses fold into its name."""
+    """A machine of the inventory; all its addresses fold into its name.
+
+    Attributes:
+        speed: bits per second that it can send, and receive, over all its links; None if nobody says.
+    """
 
     name: str
     group: str
     addresses: tuple[NodeAddress, ...]
     gpus: int = 0
+    speed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +197,7 @@ class Exporter:
     Attributes:
         address: what pmacct prints as ``peer_ip_src``: UDP source (NetFlow/IPFIX) or agent address (sFlow).
         counts: False for a device that sees only what others already counted (a spine).
+        watched: False for a device that may fall silent without an alert.
         frame_overhead: bytes a packet to subtract, because sFlow counts whole Ethernet frames.
     """
 
@@ -201,6 +208,7 @@ class Exporter:
     counts: bool = True
     frame_overhead: int = 0
     interfaces: tuple[Interface, ...] = ()
+    watched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +236,73 @@ class DeclaredTransport:
 
 
 @dataclass(frozen=True, slots=True)
+class PairLimit:
+    """What the network can carry from one group to another, in bits per second."""
+
+    pair: GroupPair
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceHours:
+    """When clients are expected, in the site's time zone; `start` > `end` wraps around midnight, `end` is outside."""
+
+    start: time
+    end: time
+    weekends: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What is expected of the clients of inference nodes.
+
+    Attributes:
+        hours: None: at any time.
+        sources: ids of the groups whose clients may reach inference nodes; empty: whoever `allowed` lists.
+    """
+
+    hours: InferenceHours | None = None
+    sources: tuple[str, ...] = ()
+
+
+MANAGEMENT_SERVICES = (
+    "dhcp", "dns", "grafana", "http", "https", "influxdb", "kafka", "kerberos", "kubernetes", "ldap", "netflow", "ntp",
+    "prometheus", "ptp", "sflow", "slurm", "snmp", "syslog",
+)  # fmt: skip
+"""What machines ordinarily ask of a management network: names, time, log-in directories, scheduling, telemetry."""
+
+
+class Opening(StrEnum):
+    """What a group may open at another, as far as `management` says."""
+
+    ANYTHING = "anything"
+    SERVICES = "services"
+    """The listed services only."""
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """What is expected at groups of role management, beyond `allowed`, which seldom says more than ``*`` about them.
+
+    Attributes:
+        services: names of services that other groups may open there, and that management may open outside.
+        sources: ids of groups that may open anything there: the administrators' networks.
+    """
+
+    services: tuple[str, ...] = MANAGEMENT_SERVICES
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """Something whose size people know by heart, such as the weights of a model; `size` in bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """A named service: the ports its servers listen on. `protocols` are IP protocol numbers."""
 
@@ -237,14 +312,237 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret is: the name of an environment variable or of a file. Never the secret itself."""
+
+    env: str | None = None
+    file: str | None = None
+
+
+class Outcome(StrEnum):
+    """How a job ended. UNKNOWN where nobody said, and while it runs."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+LISTED = "cluster.yaml"
+"""Origin of the jobs that cluster.yaml lists itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A job window. `end` is None while it runs. `job_class` finds its previous runs. Times are aware, in UTC."""
+    """A job window. Times are aware, in UTC, whole seconds.
+
+    A run is known by `id` and `start`: one id may run several times, one after the other.
+
+    Attributes:
+        job_class: what its previous runs are found by.
+        nodes: nodes of the inventory only; a source may have named others, which are counted and told.
+        end: None while it runs, or while nobody knows.
+        outcome: what failed or was cancelled must not teach a baseline; what is unknown may.
+        quiet: seconds before `end` in which it sent nothing, by the way its end was found (inferred jobs): that it
+            went quiet before its end says nothing about it.
+        origin: name of the job source that told of it; says nothing about the job itself.
+    """
 
     id: str
     job_class: str
     nodes: tuple[str, ...]
     start: datetime
     end: datetime | None = None
+    outcome: Outcome = Outcome.UNKNOWN
+    quiet: int = 0
+    origin: str = field(default=LISTED, compare=False)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether its traffic may teach what is normal."""
+        return self.outcome not in {Outcome.FAILED, Outcome.CANCELLED}
+
+
+class JobSourceKind(StrEnum):
+    """Where job windows come from, beside cluster.yaml itself."""
+
+    FILE = "file"
+    HTTP = "http"
+    SLURM = "slurm"
+    KUBERNETES = "kubernetes"
+    INFERRED = "inferred"
+
+
+@dataclass(frozen=True, slots=True)
+class FileJobs:
+    """A JSON or CSV file (by its suffix) that somebody else writes; read again when it changes."""
+
+    name: str
+    path: str
+    kind: JobSourceKind = JobSourceKind.FILE
+
+
+@dataclass(frozen=True, slots=True)
+class HttpJobs:
+    """An endpoint of ours that hooks of a scheduler post to.
+
+    Attributes:
+        listen: ``host:port``.
+        token: what every request must bear.
+        longest: seconds after which a job that nobody stopped is over.
+    """
+
+    name: str
+    token: Secret
+    listen: str = "127.0.0.1:9106"
+    longest: int = 30 * 86_400
+    kind: JobSourceKind = JobSourceKind.HTTP
+
+
+class ClassFrom(StrEnum):
+    """Which word of a Slurm job is its class."""
+
+    NAME = "name"
+    ACCOUNT = "account"
+    PARTITION = "partition"
+    COMMENT = "comment"
+    WCKEY = "wckey"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJobs:
+    """What sacct and squeue say.
+
+    Attributes:
+        sacct, squeue: commands, split into words; empty: not asked.
+        files: JSON documents of theirs to read instead.
+        every, timeout: seconds between two questions, and for each.
+        partitions: only jobs of these; empty: all.
+        time_limit_is: outcome of a job that its time limit ended.
+    """
+
+    name: str
+    sacct: tuple[str, ...] = ("sacct",)
+    squeue: tuple[str, ...] = ("squeue",)
+    files: tuple[str, ...] = ()
+    every: int = 30
+    timeout: int = 20
+    partitions: tuple[str, ...] = ()
+    class_from: ClassFrom = ClassFrom.NAME
+    time_limit_is: Outcome = Outcome.FAILED
+    kind: JobSourceKind = JobSourceKind.SLURM
+
+
+class Workload(StrEnum):
+    """Kinds of Kubernetes objects that are jobs."""
+
+    JOB = "job"
+    PYTORCHJOB = "pytorchjob"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesJobs:
+    """What a Kubernetes API server says.
+
+    Attributes:
+        namespaces: only these; empty: all.
+        selector: label selector of the jobs; empty: all.
+        class_label: label of the job whose value is its class.
+        kubeconfig: file; None: the pod's service account, else the user's own file.
+        context: of the kubeconfig; None: its current one.
+        every, timeout: seconds between two questions, and for each.
+    """
+
+    name: str
+    namespaces: tuple[str, ...] = ()
+    workloads: tuple[Workload, ...] = (Workload.JOB, Workload.PYTORCHJOB)
+    selector: str = ""
+    class_label: str = "clusterflow/job-class"
+    kubeconfig: str | None = None
+    context: str | None = None
+    every: int = 30
+    timeout: int = 20
+    kind: JobSourceKind = JobSourceKind.KUBERNETES
+
+
+@dataclass(frozen=True, slots=True)
+class InferredJobs:
+    """Cohorts found in the traffic between training nodes.
+
+    Attributes:
+        least_nodes: nodes that a cohort needs.
+        least_rate: bit/s that a node must send to other training nodes to count as active.
+        confirm: seconds of activity after which a cohort is a job: that is where the job starts.
+        idle: seconds without activity after which it is over.
+    """
+
+    name: str = JobSourceKind.INFERRED.value
+    least_nodes: int = 3
+    least_rate: int = 100_000_000
+    confirm: int = 180
+    idle: int = 600
+    kind: JobSourceKind = JobSourceKind.INFERRED
+
+
+JobSourceSettings = FileJobs | HttpJobs | SlurmJobs | KubernetesJobs | InferredJobs
+
+
+class CheckpointMode(StrEnum):
+    """What a job class's checkpoints are judged by."""
+
+    SCHEDULED = "scheduled"
+    """`every` says when one is due."""
+    IRREGULAR = "irregular"
+    """Never by when they come."""
+    LEARN = "learn"
+    """By the period that earlier ones had, where they had one."""
+
+
+ALL_NODES = 0
+"""Value of `CheckpointPlan.nodes`: every node of the job writes its part."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """How a job class writes checkpoints. What is None is taken from earlier ones.
+
+    Attributes:
+        every: seconds from the begin of one to the begin of the next; set for SCHEDULED only.
+        tolerance: seconds by which one may come later than that.
+        longest: seconds that writing may take.
+        size: bytes of all nodes together.
+        nodes: how many nodes take part, or ALL_NODES.
+        short: share of the expected bytes below which one is short.
+    """
+
+    mode: CheckpointMode = CheckpointMode.LEARN
+    every: int | None = None
+    tolerance: int = 300
+    longest: int | None = None
+    size: int | None = None
+    nodes: int | None = None
+    short: float = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class JobClass:
+    """What is known of every job of a class.
+
+    Attributes:
+        name: as jobs name it.
+        parameters: of the model that is trained, if known.
+        gradient_bytes_per_parameter: bytes of one parameter's gradient, as it crosses the network.
+    """
+
+    name: str
+    parameters: int | None = None
+    gradient_bytes_per_parameter: float = 2.0
+    checkpoint: CheckpointPlan = field(default_factory=CheckpointPlan)
+
+    @property
+    def step_bytes(self) -> int | None:
+        """Bytes of all gradients of one step; None where nobody says how large the model is."""
+        return None if self.parameters is None else round(self.parameters * self.gradient_bytes_per_parameter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,14 +552,48 @@ class Thresholds:
     exfil_volume: int = 50_000_000_000
     exfil_window: int = 900
     first_contact_bytes: int = 0
+    contact_learning: int = 86_400
     off_hours_bytes: int = 1_000_000_000
     off_hours_window: int = 900
     dropout_spreads: float = 4.0
     dropout_min_runs: int = 3
     dropout_max_runs: int = 10
     dropout_for: int = 20
+    dropout_digest: int = 4
+    slowdown_spreads: float = 4.0
+    slowdown_for: int = 120
+    stalled_for: int = 120
+    analysis_silent: int = 120
     exporter_silent: int = 120
     ingest_silent: int = 120
+    inference_window: int = 900
+    inference_unauthorised_bytes: int = 10_000
+    inference_off_window_bytes: int = 1_000_000
+    inference_min_weeks: int = 2
+    inference_spike_spreads: float = 6.0
+    inference_spike_bytes: int = 20_000_000
+    inference_spike_for: int = 60
+    flow_loss: float = 0.01
+    flow_loss_window: int = 900
+    flow_loss_records: int = 1_000
+    ingest_lag: int = 300
+    ingest_lag_for: int = 120
+    incast_sources: int = 8
+    incast_share: float = 0.5
+    incast_bytes: int = 5_000_000_000
+    incast_for: int = 20
+    checkpoint_overdue: int = 60
+    checkpoint_regularity: float = 1.0
+    low_and_slow_24h: int = 50_000_000_000
+    low_and_slow_7d: int = 100_000_000_000
+    recurrence_days: int = 5
+    recurrence_hours: int = 48
+    violation_window: int = 900
+    violation_bytes: int = 1_000_000
+    violation_flows: int = 100
+    shadow_node_bytes: int = 10_000
+    storage_on_compute_bytes: int = 1_000_000_000
+    management_bytes: int = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,14 +602,6 @@ class Cost:
 
     gpus_per_node: int = 8
     usd_per_gpu_hour: float = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """Where a secret is: the name of an environment variable or of a file. Never the secret itself."""
-
-    env: str | None = None
-    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +701,7 @@ class GrafanaSettings:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One cluster, as cluster.yaml describes it."""
+    """One cluster, as cluster.yaml describes it. `rules` are files with alert rules of the site's own."""
 
     name: str
     groups: tuple[Group, ...]
@@ -387,8 +711,14 @@ class Cluster:
     allowed: tuple[GroupPair, ...] = ()
     authority: tuple[Authority, ...] = ()
     transport: tuple[DeclaredTransport, ...] = ()
+    capacity: tuple[PairLimit, ...] = ()
+    inference: Inference = field(default_factory=Inference)
+    management: Management = field(default_factory=Management)
+    artefacts: tuple[Artefact, ...] = ()
     services: tuple[Service, ...] = ()
     jobs: tuple[Job, ...] = ()
+    job_sources: tuple[JobSourceSettings, ...] = ()
+    job_classes: tuple[JobClass, ...] = ()
     thresholds: Thresholds = field(default_factory=Thresholds)
     cost: Cost = field(default_factory=Cost)
     store: StoreSettings = field(default_factory=StoreSettings)
@@ -396,6 +726,7 @@ class Cluster:
     bridge: BridgeSettings = field(default_factory=BridgeSettings)
     notify: tuple[NotificationTarget, ...] = ()
     grafana: GrafanaSettings = field(default_factory=GrafanaSettings)
+    rules: tuple[str, ...] = ()
 
     def group(self, group_id: str) -> Group:
         """Return the group with this id; KeyError if there is none."""
@@ -403,6 +734,13 @@ class Cluster:
             if group.id == group_id:
                 return group
         raise KeyError(group_id)
+
+    def job_class(self, name: str) -> JobClass:
+        """Return what is known of a job class; one that `job_classes` does not list has the defaults."""
+        for known in self.job_classes:
+            if known.name == name:
+                return known
+        return JobClass(name)
 
     def groups_with(self, *roles: Role) -> tuple[Group, ...]:
         """Return the groups of these roles, in the order of the file."""
@@ -421,6 +759,35 @@ class Cluster:
         if src == dst or LOCAL in (src, dst):
             return True
         return any(pair.src in (src, ANY) and pair.dst in (dst, ANY) for pair in self.allowed)
+
+    def may_ask_inference(self, src: str, dst: str) -> bool:
+        """Whether clients of a group may reach an inference group: `inference.sources`, else `allowed`, says so."""
+        if src == dst or LOCAL in (src, dst):
+            return True
+        return self.is_allowed(src, dst) and (not self.inference.sources or src in self.inference.sources)
+
+    def may_open(self, src: str, dst: str, service: str) -> bool:
+        """Whether a conversation that a group opens to or from management is expected; True for all other pairs.
+
+        Args:
+            src: group that opens it, reserved ones included.
+            dst: group that answers.
+            service: name of the service, or ``other``.
+        """
+        what = self.opening(src, dst)
+        return what is Opening.ANYTHING or (what is Opening.SERVICES and service in self.management.services)
+
+    def opening(self, src: str, dst: str) -> Opening:
+        """Return what a group may open at another; ANYTHING where neither is a management group."""
+        management = {group.id for group in self.groups if group.role is Role.MANAGEMENT}
+        if src == dst or LOCAL in (src, dst) or not management & {src, dst}:
+            return Opening.ANYTHING
+        inside = {group.id for group in self.inside_groups()}
+        if src in management:
+            return Opening.ANYTHING if dst in inside else Opening.SERVICES
+        if src in self.management.sources:
+            return Opening.ANYTHING
+        return Opening.SERVICES if src in inside else Opening.NOTHING
 
     def transport_of(self, src: str, dst: str) -> Transport:
         """Return the declared transport of a pair; TCP where nothing is declared."""

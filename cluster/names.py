@@ -6,15 +6,17 @@ already uses for something else are refused.
 
 import ipaddress
 import re
+import shlex
 from collections.abc import Callable
 from datetime import datetime, time
+from fractions import Fraction
 from pathlib import PurePath
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
 from cluster import schema, units
 from cluster.kinds import Bad, Text, closest
-from cluster.model import ANY, LOCAL_PREFIXES, RESERVED_GROUPS, Address, Network
+from cluster.model import ALL_NODES, ANY, LOCAL_PREFIXES, RESERVED_GROUPS, Address, Network
 from cluster.ranges import expand
 
 RESERVED = frozenset({*RESERVED_GROUPS, schema.OTHER, "unknown", "unlisted"})
@@ -224,6 +226,51 @@ SIZE = Text("byte size", "a byte size such as 50 GB or 50 GiB", _size(1), units.
 SIZE_OR_ZERO = Text("byte size", "a byte size such as 50 GB, 50 GiB or 0", _size(0), units.format_size)
 
 
+_SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+"""What people write behind a number of parameters: B is a billion here, as in 70B."""
+
+
+def _parameters(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)(?:e\+?([0-9]{1,2})| ?([KMBT]?))", text)
+    if match is None:
+        raise Bad
+    number = Fraction(match[1]) * (10 ** int(match[2]) if match[2] else _SCALES[match[3] or ""])
+    if number.denominator != 1 or not 1 <= number < 2**62:
+        raise Bad
+    return int(number)
+
+
+def _write_parameters(number: int) -> object:
+    for scale in ("T", "B", "M", "K"):
+        if number % _SCALES[scale] == 0:
+            return f"{number // _SCALES[scale]}{scale}"
+    return number
+
+
+PARAMETERS = Text(
+    "number of parameters", "a number of parameters such as 70B, 405e9 or 7000000000", _parameters, _write_parameters
+)
+
+ALL = "all"
+
+
+def _writers(text: str) -> int:
+    if text == ALL:
+        return ALL_NODES
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
+    if number < 1:
+        raise Bad
+    return number
+
+
+WRITERS = Text(
+    "number of nodes or `all`",
+    "a number of nodes, or all",
+    _writers,
+    lambda number: ALL if number == ALL_NODES else number,
+)
+
+
 def _rate(text: str) -> int:
     rate = units.parse_rate(text)
     if rate < 1:
@@ -268,6 +315,21 @@ def fractions(low: float, high: float) -> Text[float]:
 DAY = 86_400
 
 
+def _minutes(low: int, high: int) -> Text[int]:
+    length = seconds(low, high)
+
+    def parse(text: str) -> int:
+        if (found := length.parse(text)) % 60:
+            raise Bad("a duration of whole minutes")
+        return found
+
+    return Text(length.label, length.expected, parse, length.show, length.limits)
+
+
+MINUTES_OF_ACTIVITY = _minutes(60, 3600)
+MINUTES_OF_SILENCE = _minutes(120, DAY)
+
+
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or not text.isprintable() or " " in text:
@@ -293,6 +355,24 @@ def _listen(text: str) -> str:
 
 LISTEN = Text("host:port", "an address and port such as 127.0.0.1:9105", _listen)
 OFF = "off"
+
+
+def _command_or_off(text: str) -> tuple[str, ...]:
+    if not text.isprintable() or not (words := shlex.split(text)):
+        raise Bad
+    return () if words == [OFF] else tuple(words)
+
+
+COMMAND_OR_OFF = Text(
+    "command or `off`",
+    "a command, or off",
+    _command_or_off,
+    lambda words: shlex.join(words) if words else OFF,
+)
+NAMESPACE = _name("namespace", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "lower case letters, digits and -, at most 63")
+LABEL = _name(
+    "label", r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", "letters, digits, dots, - and _"
+)
 
 
 def _listen_or_off(text: str) -> str:

@@ -50,8 +50,8 @@ def reference() -> str:
     parts = [
         INTRODUCTION,
         "## Keys\n",
-        _table(_keys(fields.ROOT)),
-        *_children("", fields.ROOT),
+        table(key_rows(fields.ROOT)),
+        *chapters("", fields.ROOT),
         RANGES,
         *_inventory(),
         SECRETS,
@@ -61,7 +61,7 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-def _children(path: str, section: Section) -> Iterator[str]:
+def chapters(path: str, section: Section) -> Iterator[str]:
     """Yield the chapters of the sections below one, each before those below it."""
     for key in section.keys:
         where = f"{path}.{key.name}" if path else key.name
@@ -76,19 +76,20 @@ def _chapter(path: str, kind: Kind[Any]) -> Iterator[str]:
     elif isinstance(kind, OneOrMany):
         yield from _chapter(path, kind.item)
     elif isinstance(kind, OneOf):
-        yield f"## `{path}`\n\nA target; its `{kind.by}` decides about the other keys.\n"
+        yield f"## `{path}`\n\nA {kind.label}; its `{kind.by}` decides about the other keys.\n"
         for name, section in kind.sections.items():
             yield f"### `{kind.by}: {name}`\n"
-            yield _table(_keys(section))
+            yield table(key_rows(section))
     elif isinstance(kind, Section):
         yield f"{'###' if '.' in path.replace('.<', '') else '##'} `{path}`\n"
         if kind.text:
             yield f"{kind.text}\n"
-        yield _table(_keys(kind))
-        yield from _children(path, kind)
+        yield table(key_rows(kind))
+        yield from chapters(path, kind)
 
 
-def _keys(section: Section) -> list[list[str]]:
+def key_rows(section: Section) -> list[list[str]]:
+    """Return the rows of a section's table, header first."""
     return [["Key", "Value", "Default", "Meaning"], *(_row(key) for key in section.keys)]
 
 
@@ -124,7 +125,7 @@ def _default(key: Key) -> str:
     return f"`{str(written).lower() if isinstance(written, bool) else written}`"
 
 
-def _table(rows: list[list[str]]) -> str:
+def table(rows: list[list[str]]) -> str:
     """Return a Markdown table; the first row is its header."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + "\n"
@@ -145,7 +146,7 @@ def _inventory() -> Iterator[str]:
 
 def _kinds() -> Iterator[str]:
     yield "## Values\n"
-    yield _table([["Value", "Written as"], *([label, expected] for label, expected in sorted(_scalars().items()))])
+    yield table([["Value", "Written as"], *([label, expected] for label, expected in sorted(_scalars().items()))])
     reserved = ", ".join(f"`{name}`" for name in sorted(names.RESERVED))
     yield f"Nothing may be named {reserved}: the store uses these words itself.\n"
 
@@ -180,7 +181,7 @@ def _services() -> Iterator[str]:
         [f"`{service.name}`", "/".join(PROTOCOL_NAMES[number] for number in service.protocols), _ports(service.ports)]
         for service in sorted(WELL_KNOWN, key=lambda service: service.name)
     ]
-    yield _table([["Service", "Protocols", "Ports"], *rows])
+    yield table([["Service", "Protocols", "Ports"], *rows])
 
 
 def _ports(ports: tuple[int, ...]) -> str:

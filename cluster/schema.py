@@ -6,6 +6,11 @@ Queries, points, boards, rules and docs all take their names from here; no other
 from dataclasses import dataclass
 from enum import StrEnum
 
+RAW = "raw"
+MINUTE = "1m"
+HOUR = "1h"
+"""Names of the retentions; every query names one: ``FROM "1m"."node"``."""
+
 
 class Merge(StrEnum):
     """How two partial values of one field in one window become one; also how a rollup folds windows."""
@@ -58,6 +63,7 @@ class Measurement:
         tags: tag names in storage order; the shard tag is last where several bridges may write partials.
         origin: the part that writes it, ``ingest`` or ``analysis``.
         rollup: whether its windows are recomputed into the 1m and 1h retentions.
+        kept: the retention that its points are written to: HOUR for the few that people ask for after months.
         bound: how its cardinality is limited, where addresses are tags.
         cardinality: in words, for the documentation.
     """
@@ -69,6 +75,7 @@ class Measurement:
     origin: str
     cardinality: str
     rollup: bool = True
+    kept: str = RAW
     bound: Bound | None = None
 
     def field(self, name: str) -> Field:
@@ -99,17 +106,26 @@ STAGE = "stage"
 REASON = "reason"
 JOB = "job"
 JOB_CLASS = "job_class"
+KIND = "kind"
+RAIL = "rail"
+ENDPOINT = "endpoint"
+ENDPOINT_GROUP = "endpoint_group"
+INTERFACE = "interface"
+OFF_WINDOW = "off_window"
+CAUSE = "cause"
+SUBJECT = "subject"
+WORST = "worst"
 
 OTHER = "other"
 """Tag value that stands for everything beyond the largest K."""
 
 YES = "yes"
 NO = "no"
-"""Values of OFF_HOURS."""
+"""Values of OFF_HOURS and OFF_WINDOW."""
 
 BY_SOURCE = "src"
 BY_DESTINATION = "dst"
-"""Values of INITIATOR: which side opened the conversation, by its ports."""
+"""Values of INITIATOR: which side opened the conversation, by its ports, or by TCP flags where they leave no doubt."""
 
 TAG_TEXT = {
     SRC_GROUP: "group of the source address",
@@ -131,6 +147,15 @@ TAG_TEXT = {
     REASON: "what was counted",
     JOB: "job id",
     JOB_CLASS: "what earlier runs of the same kind are found by",
+    KIND: "what kind of row it is; see the measurement",
+    RAIL: "number of the rail, as the inventory gives it to the node's address",
+    ENDPOINT: "storage node, or address where it is no node",
+    ENDPOINT_GROUP: "group of the storage endpoint",
+    INTERFACE: "name of the exporter's interface, or its ifIndex where cluster.yaml does not name it",
+    OFF_WINDOW: "yes where the window lies outside `inference.hours`, else no",
+    CAUSE: "why GPUs waited",
+    WORST: "the nodes that were worst when the storm began, the worst first",
+    SUBJECT: "what the capacity is of: a group pair, an interface, a storage endpoint",
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
@@ -178,10 +203,21 @@ EGRESS = Measurement(
     "the largest K per source group and window, under a series budget; the rest is `other`",
     bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
 )
+
+
+class Violation(StrEnum):
+    """Values of KIND in VIOLATION."""
+
+    NOT_ALLOWED = "not_allowed"
+    WRONG_PLANE = "wrong_plane"
+    MANAGEMENT = "management"
+
+
 VIOLATION = Measurement(
     "violation",
-    "Conversations that `allowed` does not list.",
-    (SRC_GROUP, DST_GROUP, SRC, DST, PROTO, SERVICE, SHARD),
+    "Conversations that `allowed` does not list (not_allowed), storage traffic on the compute plane (wrong_plane), and "
+    "connections of management groups that `management` does not expect. One conversation may be of several kinds.",
+    (KIND, SRC_GROUP, DST_GROUP, SRC, DST, PROTO, SERVICE, INITIATOR, SHARD),
     (BYTES, FLOWS),
     "ingest",
     "the largest K per source group and window; the rest is `other`",
@@ -191,14 +227,84 @@ UNKNOWN_NODE = Measurement(
     "unknown_node",
     "Addresses inside a group's prefixes that no inventory knows.",
     (GROUP, ADDRESS, SHARD),
-    (BYTES, FLOWS),
+    (BYTES, FLOWS, TX_BYTES),
     "ingest",
     "the largest K per group and window; the rest is `other`",
     bound=Bound((ADDRESS,), GROUP),
 )
 
-LAST_SEEN = Field("last_seen", "epoch seconds", "arrival of its newest record", Kind.FLOAT, Merge.MAX)
-AGE = Field("age", "seconds", "time since its newest record arrived", Kind.FLOAT, Merge.LAST)
+RAIL_TRAFFIC = Measurement(
+    "rail",
+    "Bytes of each node by rail: addresses to which the inventory gives a rail.",
+    (NODE, GROUP, RAIL, SHARD),
+    (TX_BYTES, RX_BYTES),
+    "ingest",
+    "nodes x rails",
+)
+READ_BYTES = Field("read_bytes", "bytes", "bytes that the node read: endpoint to node")
+WRITE_BYTES = Field("write_bytes", "bytes", "bytes that the node wrote: node to endpoint")
+STORAGE_IO = Measurement(
+    "storage_io",
+    "Bytes between each storage endpoint (groups of role storage and model_storage) and the nodes that use it.",
+    (ENDPOINT, ENDPOINT_GROUP, NODE, GROUP, SHARD),
+    (READ_BYTES, WRITE_BYTES),
+    "ingest",
+    "endpoints x nodes that use them, the largest K per endpoint and window; the rest is `other`",
+    bound=Bound((NODE,), ENDPOINT, unlisted=(ENDPOINT,)),
+)
+MARKED_PACKETS = Field("marked_packets", "packets", "packets whose tos field says congestion experienced (ECN CE)")
+PULSE = Measurement(
+    "pulse",
+    "Bytes that each node sent to its own group in windows of 1 s: sFlow exporters only, whose samples no flow cache "
+    "delays.",
+    (NODE, GROUP, PLANE, SHARD),
+    (BYTES, PACKETS, MARKED_PACKETS),
+    "ingest",
+    "nodes behind sFlow exporters",
+    rollup=False,
+)
+INFERENCE = Measurement(
+    "inference",
+    "Conversations that clients opened to inference nodes.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_WINDOW, SHARD),
+    (BYTES, PACKETS, FLOWS, DURATION),
+    "ingest",
+    "the largest K clients per inference group and window; the rest is `other`",
+    bound=Bound((SRC,), DST_GROUP, unlisted=(DST,)),
+)
+IN_BYTES = Field("in_bytes", "bytes", "bytes that entered here, by flow records, scaled")
+OUT_BYTES = Field("out_bytes", "bytes", "bytes that left here, by flow records, scaled")
+COUNTER_IN_BYTES = Field("counter_in_bytes", "bytes", "bytes that entered, by the interface's own counter (sFlow)")
+COUNTER_OUT_BYTES = Field("counter_out_bytes", "bytes", "bytes that left, by the interface's own counter (sFlow)")
+IN_ERRORS = Field("in_errors", "packets", "receive errors, by the interface's own counter (sFlow)")
+OUT_ERRORS = Field("out_errors", "packets", "send errors, by the interface's own counter (sFlow)")
+IN_DISCARDS = Field("in_discards", "packets", "packets discarded on receipt, by the interface's own counter (sFlow)")
+OUT_DISCARDS = Field(
+    "out_discards", "packets", "packets discarded before sending, by the interface's own counter (sFlow)"
+)
+SPEED = Field("speed", "bits/second", "speed: cluster.yaml's, else what the interface says", merge=Merge.MAX)
+INTERFACE_TRAFFIC = Measurement(
+    "interface",
+    "Each exporter's interfaces, duplicates included: what flow records say, and what its own counters say.",
+    (EXPORTER, INTERFACE, PLANE, KIND, SHARD),
+    (
+        IN_BYTES, OUT_BYTES, COUNTER_IN_BYTES, COUNTER_OUT_BYTES, IN_ERRORS, OUT_ERRORS, IN_DISCARDS, OUT_DISCARDS,
+        SPEED,
+    ),
+    "ingest",
+    "interfaces in use; KIND is edge where flows are counted, core where `counts` is false",
+)  # fmt: skip
+
+
+class Link(StrEnum):
+    """Values of KIND in INTERFACE_TRAFFIC."""
+
+    EDGE = "edge"
+    CORE = "core"
+
+
+LAST_SEEN = Field("last_seen", "epoch seconds", "arrival of its newest record or counter sample", Kind.FLOAT, Merge.MAX)
+AGE = Field("age", "seconds", "time since its newest record or counter sample arrived", Kind.FLOAT, Merge.LAST)
 LAG = Field("lag", "seconds", "from the end of a flow to its arrival, mean", Kind.FLOAT, Merge.LAST)
 SKEW = Field("skew", "seconds", "largest distance of a record's time from its arrival", Kind.FLOAT, Merge.LAST)
 SAMPLING = Field("sampling", "packets", "sampling rate applied: 1 in this many", Kind.INT, Merge.LAST)
@@ -238,6 +344,9 @@ PIPELINE = Measurement(
 HEARTBEAT = "heartbeat"
 """REASON of the reading that every living part writes: epoch seconds (bridge), seconds behind (analysis)."""
 
+BACKLOG_BYTES = "backlog_bytes"
+"""REASON of the bridge's reading (STAGE read): bytes that wait in the spool or topic."""
+
 LAG_SECONDS = "lag_seconds"
 """REASON of the bridge's reading: seconds from the newest flow to now."""
 
@@ -252,6 +361,16 @@ class Stage(StrEnum):
     WRITE = "write"
     BRIDGE = "bridge"
     ANALYSIS = "analysis"
+    JOBS = "jobs"
+
+
+class JobReading(StrEnum):
+    """What follows a job source's name, after a dot, in the REASON of its readings (STAGE jobs)."""
+
+    FAILING = "failing_seconds"
+    RUNNING = "running"
+    KNOWN = "known"
+    STRANGERS = "unknown_nodes"
 
 
 CONTACT_NEW = Field("new", "0 or 1", "1 for the first contact ever seen, 0 for one that was known or learned")
@@ -269,11 +388,16 @@ CONTACT = Measurement(
 ACTIVE = Field("active", "0 or 1", "1 while the job runs", merge=Merge.LAST)
 JOB_NODES = Field("nodes", "nodes", "nodes of the job", merge=Merge.LAST)
 JOB_EVENT = Field("event", "text", "start or stop, at the moment it happens", Kind.STRING, Merge.LAST)
+JOB_GPUS = Field("gpus", "GPUs", "GPUs of the job's nodes", merge=Merge.LAST)
+JOB_OUTCOME = Field("outcome", "text", "at its stop: completed, failed, cancelled or unknown", Kind.STRING, Merge.LAST)
+JOB_ORIGIN = Field("origin", "text", "which job source told of it", Kind.STRING, Merge.LAST)
+JOB_NODE_NAMES = Field("node_names", "text", "at its start: its nodes, as in gpu-[01-16]", Kind.STRING, Merge.LAST)
+JOB_QUIET = Field("quiet", "seconds", "at its stop: seconds of silence by which its end was found", merge=Merge.LAST)
 JOB_STATUS = Measurement(
     "job",
     "Job windows: a row a window while a job runs, and its start and stop as events.",
     (JOB, JOB_CLASS),
-    (ACTIVE, JOB_NODES, JOB_EVENT),
+    (ACTIVE, JOB_NODES, JOB_GPUS, JOB_EVENT, JOB_OUTCOME, JOB_ORIGIN, JOB_NODE_NAMES, JOB_QUIET),
     "analysis",
     "jobs in the retention",
     rollup=False,
@@ -290,11 +414,18 @@ STATE = Field("state", "state", "0 learning, 1 ok, 2 low, 3 down, 4 blind", merg
 LOW_FOR = Field("low_for", "seconds", "how long it has been low or down", Kind.FLOAT, Merge.LAST)
 SENT_BYTES = Field("sent_bytes", "bytes", "bytes it sent in the window", merge=Merge.LAST)
 MISSING_BYTES = Field("missing_bytes", "bytes", "bytes below expected since it went low", merge=Merge.LAST)
+IN_DIGEST = Field(
+    "in_digest",
+    "0 or 1",
+    "1 while so many nodes of its job are low or down that they are told as one (dropout_digest)",
+    merge=Merge.LAST,
+)
 BASELINE = Measurement(
     "baseline",
-    "Each node of a running job against its own past runs.",
+    "Each node of a running job against its own past runs: a row a window while it is low, down or blind, else a row a "
+    "minute.",
     (NODE, GROUP, JOB, JOB_CLASS),
-    (OBSERVED, EXPECTED, LOWER, SCORE, RUNS, STATE, LOW_FOR, SENT_BYTES, MISSING_BYTES),
+    (OBSERVED, EXPECTED, LOWER, SCORE, RUNS, STATE, LOW_FOR, SENT_BYTES, MISSING_BYTES, IN_DIGEST),
     "analysis",
     "nodes x jobs in the retention",
     rollup=False,
@@ -319,13 +450,517 @@ NODE_STATE_WORDS = {
     NodeState.BLIND: "blind",
 }
 
+# What follows is one row a window and job unless the text says otherwise. ---------------------------
+
+DEFICIT = Field(
+    "deficit",
+    "ratio",
+    "share of its expected bytes that it did not send, since steady state began",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+DEFICIT_BYTES = Field("deficit_bytes", "bytes", "the same in bytes", merge=Merge.LAST)
+ONSET_LAG = Field(
+    "onset_lag",
+    "seconds",
+    "mean delay of its starts after pauses behind the cohort's; of its steps where they are seen by the second (sFlow)",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+LOW_SECONDS = Field("low_seconds", "seconds", "time it was low or down so far", Kind.FLOAT, Merge.LAST)
+RANK = Field("rank", "place", "1 is the worst straggler of the job", merge=Merge.LAST)
+JOB_NODE = Measurement(
+    "job_node",
+    "Stragglers: each node of a job, ranked every five minutes while it runs and once at its end.",
+    (NODE, GROUP, JOB, JOB_CLASS),
+    (DEFICIT, DEFICIT_BYTES, SCORE, ONSET_LAG, LOW_SECONDS, RANK),
+    "analysis",
+    "nodes x jobs in the retention",
+    rollup=False,
+)
+
+
+class CohortState:
+    """Values of COHORT_STATE."""
+
+    LEARNING = 0
+    OK = 1
+    SLOW = 2
+    STALLED = 3
+    ENDED = 4
+    BLIND = 5
+
+
+COHORT_STATE_WORDS = {
+    CohortState.LEARNING: "learning",
+    CohortState.OK: "ok",
+    CohortState.SLOW: "slow",
+    CohortState.STALLED: "stalled",
+    CohortState.ENDED: "ended",
+    CohortState.BLIND: "blind",
+}
+COHORT_RATE = Field("rate", "bytes/second", "bytes a second of the cohort's median node", Kind.FLOAT, Merge.LAST)
+EXPECTED_RATE = Field(
+    "expected_rate", "bytes/second", "median of the same over earlier good runs", Kind.FLOAT, Merge.LAST
+)
+LOWER_RATE = Field("lower_rate", "bytes/second", "limit: expected less k spreads", Kind.FLOAT, Merge.LAST)
+COHORT_STATE = Field("state", "state", "0 learning, 1 ok, 2 slow, 3 stalled, 4 ended, 5 blind", merge=Merge.LAST)
+STATE_FOR = Field("state_for", "seconds", "how long it has been slow or stalled", Kind.FLOAT, Merge.LAST)
+SENDING = Field("sending", "nodes", "nodes that send", merge=Merge.LAST)
+LOW_NODES = Field("low_nodes", "nodes", "nodes that are low or down", merge=Merge.LAST)
+STEP_SECONDS = Field(
+    "step_seconds",
+    "seconds",
+    "length of a step at this rate, by the declared size of the model, if each node sends its gradients as a ring "
+    "all-reduce does; absent where nobody declares it",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+COHORT_EVENT = Field("event", "text", "its state where it changed, else empty", Kind.STRING, Merge.LAST)
+LOST_SECONDS = Field("lost_seconds", "seconds", "time lost, all GPUs of the job alike", Kind.FLOAT)
+USD = Field("usd", "USD", "their cost: GPUs x lost seconds / 3600 x USD per GPU-hour", Kind.FLOAT)
+COHORT = Measurement(
+    "cohort",
+    "The cohort of a running job as a whole, against earlier runs of its class. Time and USD are those lost since it "
+    "has been slow or stalled.",
+    (JOB, JOB_CLASS),
+    (
+        COHORT_RATE, EXPECTED_RATE, LOWER_RATE, SCORE, RUNS, COHORT_STATE, STATE_FOR, SENDING, LOW_NODES,
+        MISSING_BYTES, JOB_NODES, JOB_GPUS, LOST_SECONDS, USD, STEP_SECONDS, COHORT_EVENT,
+    ),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)  # fmt: skip
+DROPOUT_DIGEST = Measurement(
+    "dropout_digest",
+    "Many nodes of a job low or down at once, most often for one cause: a row a window in place of an alert for each.",
+    (JOB, JOB_CLASS, WORST),
+    (LOW_NODES, JOB_NODES, LOW_FOR, SENT_BYTES, MISSING_BYTES, JOB_GPUS),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+)
+
+
+class Phase:
+    """Values of PHASE_STATE."""
+
+    IDLE = 0
+    LOAD = 1
+    COMPUTE = 2
+    CHECKPOINT = 3
+    BLIND = 4
+
+
+PHASE_WORDS = {
+    Phase.IDLE: "idle",
+    Phase.LOAD: "loading",
+    Phase.COMPUTE: "computing",
+    Phase.CHECKPOINT: "checkpoint",
+    Phase.BLIND: "blind",
+}
+PHASE_STATE = Field("phase", "state", "0 idle, 1 loading, 2 computing, 3 checkpoint, 4 blind", merge=Merge.LAST)
+COMPUTE_BYTES = Field("compute_bytes", "bytes", "training to training", merge=Merge.LAST)
+JOB_READ_BYTES = Field("read_bytes", "bytes", "storage to the job's nodes", merge=Merge.LAST)
+JOB_WRITE_BYTES = Field("write_bytes", "bytes", "the job's nodes to storage", merge=Merge.LAST)
+OTHER_STORAGE_BYTES = Field("competing_bytes", "bytes", "bytes of others with the same storage", merge=Merge.LAST)
+PHASE = Measurement(
+    "phase",
+    "What a running job does.",
+    (JOB, JOB_CLASS),
+    (PHASE_STATE, COMPUTE_BYTES, JOB_READ_BYTES, JOB_WRITE_BYTES, OTHER_STORAGE_BYTES),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)
+
+
+class CheckpointState:
+    """Values of CHECKPOINT_STATE."""
+
+    ON_TIME = 0
+    LATE = 1
+    MISSED = 2
+    SHORT = 3
+    OVER_LONG = 4
+    NODES_MISSING = 5
+    UNJUDGED = 6
+
+
+CHECKPOINT_WORDS = {
+    CheckpointState.ON_TIME: "on time",
+    CheckpointState.LATE: "late",
+    CheckpointState.MISSED: "missed",
+    CheckpointState.SHORT: "short",
+    CheckpointState.OVER_LONG: "over-long",
+    CheckpointState.NODES_MISSING: "nodes missing",
+    CheckpointState.UNJUDGED: "not judged",
+}
+EVENT_SECONDS = Field("seconds", "seconds", "from its first to its last window", Kind.FLOAT, Merge.LAST)
+EVENT_BYTES = Field("bytes", "bytes", "bytes of the event", merge=Merge.LAST)
+EVENT_NODES = Field("nodes", "nodes", "nodes that took part", merge=Merge.LAST)
+EXPECTED_NODES = Field("expected_nodes", "nodes", "nodes that should have taken part", merge=Merge.LAST)
+EXPECTED_BYTES = Field(
+    "expected_bytes", "bytes", "bytes expected: declared, or the median of earlier ones", merge=Merge.LAST
+)
+CHECKPOINT_STATE = Field(
+    "state",
+    "state",
+    "0 on time, 1 late, 2 missed, 3 short, 4 over-long, 5 nodes missing, 6 not judged",
+    merge=Merge.LAST,
+)
+DUE = Field("due", "epoch seconds", "when it was due; 0 where nobody could say", Kind.FLOAT, Merge.LAST)
+GAP = Field("gap", "seconds", "from the start of the one before to its own; 0 for the first", Kind.FLOAT, Merge.LAST)
+CHECKPOINT = Measurement(
+    "checkpoint",
+    "Checkpoints: one row each, at its first window (a missed one at the window that gave it up).",
+    (JOB, JOB_CLASS),
+    (EVENT_SECONDS, EVENT_BYTES, EVENT_NODES, EXPECTED_NODES, EXPECTED_BYTES, CHECKPOINT_STATE, DUE, GAP),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+    kept=HOUR,
+)
+CHECKPOINT_AGE = Field(
+    "age",
+    "seconds",
+    "since the last complete checkpoint began, or since the job started: what a crash now would lose",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+OVERDUE = Field(
+    "overdue", "seconds", "beyond the time it was due, tolerance included; 0 while it is not", Kind.FLOAT, Merge.LAST
+)
+PERIOD = Field("period", "seconds", "declared or observed time between checkpoints; 0: unknown", Kind.FLOAT, Merge.LAST)
+REGULARITY = Field(
+    "regularity",
+    "ratio",
+    "share of the last gaps between checkpoints that are near their median; 0 if there are too few",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+IS_REGULAR = Field(
+    "regular", "0 or 1", "1 where regularity is judged: declared, or learnt from enough gaps", merge=Merge.LAST
+)
+LAST_BYTES = Field("last_bytes", "bytes", "bytes of the last complete checkpoint", merge=Merge.LAST)
+USD_AT_RISK = Field(
+    "usd_at_risk", "USD", "GPU time since then: age x GPUs / 3600 x USD per GPU-hour", Kind.FLOAT, Merge.LAST
+)
+CHECKPOINT_STATUS = Measurement(
+    "checkpoint_status",
+    "Where a running job stands between two checkpoints.",
+    (JOB, JOB_CLASS),
+    (CHECKPOINT_AGE, OVERDUE, PERIOD, REGULARITY, IS_REGULAR, LAST_BYTES, JOB_GPUS, USD_AT_RISK),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)
+OVERLAP = Field("overlap", "seconds", "how long loading went on after computing began", Kind.FLOAT, Merge.LAST)
+DATASET_LOAD = Measurement(
+    "dataset_load",
+    "Loading of the data set at the start of a job: one row each, at its first window (zeros: it never ended, the job "
+    "streams its data).",
+    (JOB, JOB_CLASS),
+    (EVENT_SECONDS, EVENT_BYTES, EVENT_NODES, OVERLAP),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+    kept=HOUR,
+)
+
+
+class Cause(StrEnum):
+    """Values of CAUSE."""
+
+    DROPOUT = "dropout"
+    SLOW = "slow"
+    STALLED = "stalled"
+
+
+STALL_GPUS = Field("gpus", "GPUs", "GPUs that waited", merge=Merge.LAST)
+STALL = Measurement(
+    "stall",
+    "The stall ledger: a row a window in which a job lost time; the first one of a verdict holds what was lost until "
+    "then. Sums over any range that holds the whole incident are right.",
+    (JOB, JOB_CLASS, CAUSE),
+    (LOST_SECONDS, STALL_GPUS, USD),
+    "analysis",
+    "jobs in the retention x causes",
+    rollup=False,
+    kept=HOUR,
+)
+
+BYTES_1H = Field("bytes_1h", "bytes", "over the last hour", merge=Merge.LAST)
+BYTES_24H = Field("bytes_24h", "bytes", "over the last 24 hours", merge=Merge.LAST)
+BYTES_7D = Field("bytes_7d", "bytes", "over the last 7 days", merge=Merge.LAST)
+BYTES_30D = Field("bytes_30d", "bytes", "over the last 30 days", merge=Merge.LAST)
+SLOW_24H = Field(
+    "slow_24h", "bytes", "bytes_24h less the bursts that the rule exfil_volume has told of", merge=Merge.LAST
+)
+SLOW_7D = Field("slow_7d", "bytes", "bytes_7d less the bursts that the rule exfil_volume has told of", merge=Merge.LAST)
+PEAK_24H = Field("peak_24h", "bytes", "largest slow_24h of the last 7 days, by whole hours", merge=Merge.LAST)
+ACTIVE_HOURS = Field("active_hours", "hours", "whole hours of the last 7 days in which it sent", merge=Merge.LAST)
+ACTIVE_DAYS = Field("active_days", "days", "days of the last 30, site time, on which it sent", merge=Merge.LAST)
+ARTEFACT = Field(
+    "artefact", "text", "the listed artefact nearest in size to the volume of 7 days", Kind.STRING, Merge.LAST
+)
+ARTEFACT_SHARE = Field(
+    "artefact_share", "ratio", "volume of 7 days over the size of that artefact", Kind.FLOAT, Merge.LAST
+)
+ARTEFACT_SHARE_24H = Field(
+    "artefact_share_24h",
+    "ratio",
+    "volume of 24 hours over the size of the listed artefact nearest to it",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+LEDGER = Measurement(
+    "ledger",
+    "Low and slow: what each source has sent to each outside destination until now, approved ones included; a row "
+    "every 5 min.",
+    (SRC, SRC_GROUP, DST, DST_GROUP),
+    (
+        BYTES_1H, BYTES_24H, BYTES_7D, BYTES_30D, SLOW_24H, SLOW_7D, PEAK_24H, ACTIVE_HOURS, ACTIVE_DAYS, ARTEFACT,
+        ARTEFACT_SHARE, ARTEFACT_SHARE_24H,
+    ),
+    "analysis",
+    "egress pairs that were active in the last 30 days, the 1,000 largest of each source group; the rest is `other`",
+    rollup=False,
+)  # fmt: skip
+EVENT_SOURCES = Field("sources", "nodes", "nodes that took part", merge=Merge.LAST)
+FIRST_HOUR = Field(
+    "first_seen", "epoch seconds", "start of the first hour of the last 30 days in which it was called", Kind.FLOAT,
+    Merge.LAST,
+)  # fmt: skip
+RECURRENCE = Measurement(
+    "recurrence",
+    "Unlisted destinations that a group calls on more than one day or in many hours. A row every 5 min.",
+    (DST, SRC_GROUP, PROTO, SERVICE),
+    (ACTIVE_HOURS, ACTIVE_DAYS, BYTES_30D, EVENT_SOURCES, FIRST_HOUR),
+    "analysis",
+    "unlisted destinations of the last 30 days that came back, the 500 most frequent",
+    rollup=False,
+)
+
+
+class Breach(StrEnum):
+    """Values of KIND in BREACH: a conversation is told under the first of these that holds."""
+
+    MANAGEMENT = "management"
+    SHADOW = "shadow"
+    WRONG_PLANE = "wrong_plane"
+    SEGMENTATION = "segmentation"
+
+
+EVENT_DESTINATIONS = Field("destinations", "destinations", "destinations that were called", merge=Merge.LAST)
+BREACH = Measurement(
+    "breach",
+    "What breaks the cluster's segmentation, each conversation under one kind only, with both directions together: "
+    "SRC opened it. Scans and floods are one row with `other`.",
+    (KIND, SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE),
+    (TX_BYTES, RX_BYTES, BYTES, FLOWS, DURATION, EVENT_SOURCES, EVENT_DESTINATIONS),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+)
+
+TOP_SHARE = Field(
+    "share", "ratio", "share of all bytes to its group in these windows that went to it", Kind.FLOAT, Merge.LAST
+)
+TYPICAL_SHARE = Field(
+    "typical_share", "ratio", "the same in the hour before the last ten minutes", Kind.FLOAT, Merge.LAST
+)
+BURST = Measurement(
+    "burst",
+    "Incast: many nodes write to one storage endpoint, or to a few, while its peers idle. A row a window while it "
+    "lasts; seconds and bytes are those of the last ten minutes at most.",
+    (DST, DST_GROUP, SRC_GROUP),
+    (EVENT_BYTES, EVENT_SOURCES, EVENT_SECONDS, TOP_SHARE, TYPICAL_SHARE),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+)
+
+
+class Pattern:
+    """Values of PATTERN_STATE."""
+
+    NONE = 0
+    RING = 1
+    TREE = 2
+    ALL_TO_ALL = 3
+    MIXED = 4
+
+
+PATTERN_WORDS = {
+    Pattern.NONE: "none",
+    Pattern.RING: "ring",
+    Pattern.TREE: "tree",
+    Pattern.ALL_TO_ALL: "all to all",
+    Pattern.MIXED: "mixed",
+}
+PATTERN_STATE = Field("pattern", "state", "0 none, 1 ring, 2 tree, 3 all to all, 4 mixed", merge=Merge.LAST)
+NEIGHBOURS = Field("neighbours", "nodes", "nodes that a node sends to, median over the cohort", Kind.FLOAT, Merge.LAST)
+CHANGED = Field(
+    "changed", "nodes", "nodes that send to others than ten minutes ago, or than in the row before", merge=Merge.LAST
+)
+IMBALANCE = Field(
+    "rail_imbalance",
+    "ratio",
+    "largest rail of a node over the mean of its rails, less 1, of the node where it is worst; absent where nodes have "
+    "one rail or none",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+STEP_PERIOD = Field(
+    "step_period",
+    "seconds",
+    "compute/exchange period by autocorrelation of 1 s windows; absent where nothing resolves it: no sFlow, no clear "
+    "period, or one below 2.2 s",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+STEP_DRIFT = Field(
+    "step_drift", "ratio", "the period over that of the job's first hour, less 1; absent in that hour", Kind.FLOAT,
+    Merge.LAST,
+)  # fmt: skip
+STEP_ERROR = Field(
+    "step_error",
+    "seconds",
+    "half the width of the period's 95 % confidence, from all that is not periodic: packet sampling above all",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+PATTERN = Measurement(
+    "pattern",
+    "Shape of a job's collectives in the minute before: a row a minute for jobs of up to 64 nodes, every 5 min up to "
+    "256, every 15 min beyond; each once nothing can change it any more.",
+    (JOB, JOB_CLASS),
+    (PATTERN_STATE, NEIGHBOURS, CHANGED, IMBALANCE, STEP_PERIOD, STEP_DRIFT, STEP_ERROR),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)
+
+LOAD_BYTES = Field("bytes", "bytes", "bytes to the inference nodes in the five minutes before", merge=Merge.LAST)
+LOAD_EXPECTED = Field(
+    "expected", "bytes", "median of the same time of the week in earlier weeks; absent while learning", Kind.FLOAT,
+    Merge.LAST,
+)  # fmt: skip
+LOAD_UPPER = Field("upper", "bytes", "limit: expected and k spreads; absent while learning", Kind.FLOAT, Merge.LAST)
+WEEKS = Field("weeks", "weeks", "earlier weeks in the baseline", merge=Merge.LAST)
+SPIKE_FOR = Field("spike_for", "seconds", "how long it has been a spike, 30 min at most", Kind.FLOAT, Merge.LAST)
+LOAD_STATE = Field("state", "state", "0 learning, 1 ok, 2 spike", merge=Merge.LAST)
+
+
+class LoadState:
+    """Values of LOAD_STATE."""
+
+    LEARNING = 0
+    OK = 1
+    SPIKE = 2
+
+
+LOAD_WORDS = {LoadState.LEARNING: "learning", LoadState.OK: "ok", LoadState.SPIKE: "spike"}
+INFERENCE_LOAD = Measurement(
+    "inference_load",
+    "Requests to each inference group against its own hours of the week: a row a minute.",
+    (GROUP,),
+    (LOAD_BYTES, LOAD_EXPECTED, LOAD_UPPER, SCORE, WEEKS, SPIKE_FOR, LOAD_STATE),
+    "analysis",
+    "inference groups",
+    rollup=False,
+)
+
+
+class CoverageState:
+    """Values of COVERAGE_STATE."""
+
+    IDLE = 0
+    SEEN = 1
+    UNDECLARED = 2
+    INVISIBLE = 3
+    PARTIAL = 4
+
+
+COVERAGE_WORDS = {
+    CoverageState.IDLE: "nothing seen",
+    CoverageState.SEEN: "as declared",
+    CoverageState.UNDECLARED: "not as declared",
+    CoverageState.INVISIBLE: "invisible",
+    CoverageState.PARTIAL: "partly seen",
+}
+DECLARED_WORDS = {0: "tcp", 1: "roce", 2: "infiniband"}
+COVERED_BYTES = Field("bytes", "bytes", "bytes of the pair, each flow once", merge=Merge.LAST)
+UNCOUNTED_BYTES = Field(
+    "uncounted_bytes", "bytes", "bytes that only exporters saw whose flows do not count", merge=Merge.LAST
+)
+DECLARED = Field("declared", "state", "transport by cluster.yaml: 0 tcp, 1 roce, 2 infiniband", merge=Merge.LAST)
+COUNTER_SHARE = Field(
+    "counter_share",
+    "ratio",
+    "flow bytes over counter bytes of the interfaces of its main plane; absent without counters",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+ROCE_BYTES = Field("roce_bytes", "bytes", "of these, RoCEv2 (UDP/4791)", merge=Merge.LAST)
+COVERAGE_STATE = Field(
+    "state", "state", "0 nothing seen, 1 as declared, 2 not as declared, 3 invisible, 4 partly seen", merge=Merge.LAST
+)
+COVERAGE = Measurement(
+    "coverage",
+    "Declared transport of each group pair against what was seen in the hour before: a row every 5 min.",
+    (SRC_GROUP, DST_GROUP),
+    (COVERED_BYTES, ROCE_BYTES, UNCOUNTED_BYTES, DECLARED, COUNTER_SHARE, COVERAGE_STATE),
+    "analysis",
+    "group pairs in use, allowed or declared",
+    rollup=False,
+)
+
+
+class Capacity(StrEnum):
+    """Values of KIND in CAPACITY."""
+
+    PAIR = "pair"
+    EDGE = "edge"
+    CORE = "core"
+    ENDPOINT = "endpoint"
+
+
+P95 = Field("p95", "bits/second", "95th percentile of the minutes of the last 24 hours", Kind.FLOAT, Merge.LAST)
+UTILISATION = Field("utilisation", "ratio", "p95 over the limit; absent without one", Kind.FLOAT, Merge.LAST)
+PEAK = Field("peak", "bits/second", "largest minute of the last 24 hours", Kind.FLOAT, Merge.LAST)
+LIMIT_BPS = Field("limit", "bits/second", "what it can carry; absent where nobody says", Kind.FLOAT, Merge.LAST)
+TREND = Field(
+    "trend",
+    "bits/second/day",
+    "slope of the p95 of each day's hours, up to 30 days (Theil-Sen)",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+FULL_AT = Field(
+    "full_at",
+    "epoch seconds",
+    "when the trend reaches the limit; absent if it does not within 2 years",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+CAPACITY = Measurement(
+    "capacity",
+    "How full group pairs, interfaces (edge, core) and storage endpoints are: a row an hour, ten minutes past it.",
+    (KIND, SUBJECT),
+    (P95, PEAK, LIMIT_BPS, UTILISATION, TREND, FULL_AT),
+    "analysis",
+    "group pairs + interfaces + endpoints in use",
+    rollup=False,
+    kept=HOUR,
+)
+
 MEASUREMENTS = (
-    TRAFFIC, NODE_TRAFFIC, PAIR, EGRESS, VIOLATION, UNKNOWN_NODE, EXPORTER_STATUS, PIPELINE, CONTACT, JOB_STATUS,
-    BASELINE,
+    TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
+    INTERFACE_TRAFFIC, EXPORTER_STATUS, PIPELINE, CONTACT, JOB_STATUS, BASELINE, DROPOUT_DIGEST,
+    JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE, BREACH,
+    BURST, PATTERN, INFERENCE_LOAD, COVERAGE, CAPACITY,
 )  # fmt: skip
 """Everything that is stored."""
-
-RAW = "raw"
-MINUTE = "1m"
-HOUR = "1h"
-"""Names of the retentions; every query names one: ``FROM "1m"."node"``."""

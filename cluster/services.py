@@ -3,6 +3,8 @@
 from cluster.model import Service
 
 TCP, UDP = 6, 17
+ROCE_PORT = 4791
+"""UDP port of RoCEv2, IANA."""
 _TCP, _UDP, _BOTH = (TCP,), (UDP,), (TCP, UDP)
 
 WELL_KNOWN = (
@@ -34,7 +36,7 @@ WELL_KNOWN = (
     Service("s3", (9000,), _TCP),
     Service("rsync", (873,), _TCP),
     # Training and inference
-    Service("rocev2", (4791,), _UDP),
+    Service("rocev2", (ROCE_PORT,), _UDP),
     Service("rendezvous", (29400, 29500), _TCP),
     Service("ray", (6379, 8265, 10001), _TCP),
     Service("inference-api", (8000, 8001, 8002), _TCP),  # vLLM, Triton

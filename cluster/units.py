@@ -5,6 +5,7 @@ its ``parse_*`` turns back into the same number.
 """
 
 import re
+from datetime import UTC, datetime
 from fractions import Fraction
 
 SIZES = {
@@ -59,6 +60,13 @@ def format_duration(seconds: float) -> str:
                 return f"{int(seconds) // factor}{unit}"
         return f"{int(seconds)}s"
     return f"{seconds!r}s"
+
+
+def format_moment(seconds: float | None, unknown: str = "unknown") -> str:
+    """Return epoch seconds as UTC: ``2026-03-01T12:00:00Z``; `unknown` for None."""
+    if seconds is None:
+        return unknown
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 def _quantity(text: str, units: dict[str, Fraction]) -> Fraction:

@@ -61,6 +61,16 @@ def test_nothing_to_say_about_ours(file: str) -> None:
         ),
         (
             "allowed:",
+            "inference: {sources: [training]}\nallowed:",
+            "inference: no group has the role inference: nothing is expected of anybody",
+        ),
+        (
+            "nodes:",
+            "  serving: {role: inference, prefixes: [10.50.0.0/24]}\ninference: {sources: [training]}\nnodes:",
+            "inference.sources: `allowed` lets training reach no inference group: its clients are unauthorised",
+        ),
+        (
+            "allowed:",
             "authority: [{between: [training, training], exporters: [leaf-1, spine-1]}]\nallowed:",
             "authority[0]: spine-1 is to count for training to training, but has counts: false",
         ),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.calendar import off_hours_mask
-from cluster.model import OffHours, Site
+from cluster.calendar import local_time, moment_of, off_hours_mask, off_window_mask
+from cluster.model import InferenceHours, OffHours, Site
 
 ZONES = ("UTC", "Europe/Amsterdam", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "America/St_Johns")
 
@@ -117,3 +117,57 @@ def test_equals_the_definition_on_every_quarter_of_a_year(zone: str) -> None:
     first = int(utc("2026-01-01 00:00").timestamp())
     moments = np.arange(first, first + 366 * 86_400, 900)
     assert off_hours_mask(where, moments).tolist() == [by_the_clock(where, moment) for moment in moments.tolist()]
+
+
+# -- hours of inference, and the clock on the wall -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moment", "outside"),
+    [
+        ("2026-01-14 05:59:50", True),  # 06:59:50 in winter
+        ("2026-01-14 06:00:00", False),
+        ("2026-01-14 18:59:50", False),
+        ("2026-01-14 19:00:00", True),  # the end itself is outside
+        ("2026-07-14 05:00:00", False),  # 07:00 in summer
+        ("2026-01-17 12:00:00", True),  # a Saturday
+        ("2026-01-18 22:59:50", True),
+        ("2026-01-19 06:00:00", False),
+    ],
+)
+def test_windows_outside_the_hours_of_inference(moment: str, *, outside: bool) -> None:
+    hours = InferenceHours(time(7), time(20), weekends=False)
+    starts = np.array([int(utc(moment).timestamp())], np.int64)
+    assert off_window_mask(site("Europe/Amsterdam"), hours, starts).tolist() == [outside]
+    assert off_window_mask(site("Europe/Amsterdam"), None, starts).tolist() == [False], "without hours any time is good"
+
+
+def test_hours_of_inference_may_wrap_around_midnight() -> None:
+    hours = InferenceHours(time(22), time(4))
+    starts = np.array([int(utc(f"2026-01-17 {clock}").timestamp()) for clock in ("21:59", "22:00", "03:59", "04:00")])
+    assert off_window_mask(site("UTC"), hours, starts).tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("clock", "moment"),
+    [
+        ("2026-01-14 12:00", "2026-01-14 11:00"),
+        ("2026-07-14 12:00", "2026-07-14 10:00"),
+        ("2026-03-29 02:30", "2026-03-29 01:30"),  # skipped: as the clock of winter has it
+        ("2026-10-25 02:30", "2026-10-25 00:30"),  # twice: the first, in summer time
+        ("2026-10-25 03:00", "2026-10-25 02:00"),
+    ],
+)
+def test_moments_of_the_clock_on_the_wall(clock: str, moment: str) -> None:
+    found = moment_of(ZoneInfo("Europe/Amsterdam"), np.array([int(utc(clock).timestamp())]))
+    assert found.tolist() == [int(utc(moment).timestamp())]
+
+
+@given(st.integers(1_700_000_000, 1_900_000_000), st.sampled_from(ZONES))
+@settings(max_examples=300, deadline=None)
+def test_a_moment_has_a_time_and_that_time_a_moment(moment: int, zone: str) -> None:
+    """As the standard library says it, with fold 0."""
+    local = local_time(ZoneInfo(zone), np.array([moment]))
+    wall = datetime.fromtimestamp(moment, ZoneInfo(zone))
+    assert local.tolist() == [int(wall.replace(tzinfo=UTC).timestamp())]
+    assert moment_of(ZoneInfo(zone), local).tolist() == [int(wall.replace(fold=0).timestamp())]

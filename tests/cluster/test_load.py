@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, time
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -15,9 +16,12 @@ from cluster.model import (
     GrafanaSettings,
     Group,
     GroupPair,
+    Inference,
+    InferenceHours,
     Interface,
     NodeAddress,
     OffHours,
+    PairLimit,
     Plane,
     Role,
     Sampling,
@@ -104,6 +108,11 @@ def test_exporters(rich: Cluster) -> None:
     assert two.sampling == Sampling(SamplingMode.RENORMALISED)
     assert [exporter.frame_overhead for exporter in (one, two, three)] == [0, 18, 4]
     assert [exporter.counts for exporter in (one, two, three)] == [True, False, True]
+    assert [exporter.watched for exporter in (one, two, three)] == [True, True, False]
+
+
+def test_own_rules_are_named_not_run(rich: Cluster) -> None:
+    assert rich.rules == (str(HERE / "own_rule.py"),)
 
 
 def test_policies(rich: Cluster) -> None:
@@ -118,6 +127,25 @@ def test_policies(rich: Cluster) -> None:
     assert rich.transport_of("model_storage", "training") is Transport.TCP
 
 
+def test_capacity_and_inference(rich: Cluster) -> None:
+    assert rich.capacity == (
+        PairLimit(GroupPair("training", "model_storage"), 800_000_000_000),
+        PairLimit(GroupPair("model_storage", "external"), 10_000_000_000),
+    )
+    assert {node.name: node.speed for node in rich.nodes if node.speed} == {"store": 200_000_000_000}
+    assert rich.inference == Inference(InferenceHours(time(7), time(19, 30), weekends=False), ("training", "external"))
+
+
+def test_clients_of_inference_must_be_allowed_and_listed(rich: Cluster) -> None:
+    """`allowed` has training to everybody and external to model storage; `sources` has training and external."""
+    assert rich.may_ask_inference("training", "pool")
+    assert rich.may_ask_inference("pool", "pool"), "within a group"
+    assert not rich.may_ask_inference("external", "pool"), "listed, but not allowed"
+    everybody = replace(rich, inference=Inference())
+    assert everybody.may_ask_inference("training", "pool")
+    assert not replace(rich, inference=Inference(sources=("external",))).may_ask_inference("training", "pool")
+
+
 def test_services(rich: Cluster) -> None:
     assert rich.services[:3] == (
         Service("checkpoint", (2049, 5000, 5001, 5002, 5003)),
@@ -128,14 +156,24 @@ def test_services(rich: Cluster) -> None:
 
 
 def test_jobs_are_in_utc_with_each_node_once(rich: Cluster) -> None:
-    first, second = rich.jobs
+    first, second, _ = rich.jobs
     assert (first.job_class, first.nodes) == ("llm", ("gpu-08", "gpu-09", "gpu-10", "plain-1"))
     assert (first.start, first.end) == (datetime(2026, 3, 1, 13, tzinfo=UTC), datetime(2026, 3, 1, 20, tzinfo=UTC))
     assert (second.job_class, second.start, second.end) == ("run-1", datetime(2026, 7, 1, 6, tzinfo=UTC), None)
 
 
 def test_settings(rich: Cluster) -> None:
-    assert rich.thresholds == Thresholds(1_610_612_736, 5_400, 1_000, 123_457, 600, 2.5, 2, 5, 0, 90, 3_600)
+    assert rich.thresholds == Thresholds(
+        1_610_612_736, 5_400, 1_000, 86_400, 123_457, 600, 2.5, 2, 5, 0, exporter_silent=90, ingest_silent=3_600,
+        dropout_digest=16, slowdown_spreads=3.5, slowdown_for=300, stalled_for=600, analysis_silent=240,
+        inference_window=600, inference_unauthorised_bytes=0, inference_off_window_bytes=2_000_000,
+        inference_min_weeks=3, inference_spike_spreads=5.5, inference_spike_bytes=3_000_000, inference_spike_for=180,
+        flow_loss=0.05, flow_loss_window=300, flow_loss_records=10, ingest_lag=240, ingest_lag_for=60,
+        checkpoint_overdue=120, checkpoint_regularity=0.75,
+        low_and_slow_24h=10_000_000_000, low_and_slow_7d=30_000_000_000, recurrence_days=3, recurrence_hours=24,
+        violation_window=1_200, violation_bytes=2_000_000, violation_flows=50, shadow_node_bytes=5_000,
+        storage_on_compute_bytes=3_000_000_000, management_bytes=1_000,
+    )  # fmt: skip
     assert rich.cost == Cost(6, 2.25)
     assert rich.store == StoreSettings(
         "https://influx.example.org:8086",

@@ -99,3 +99,11 @@ def test_sizes_and_rates_come_back(number: int) -> None:
     assert units.parse_size(units.format_size(number)) == number
     assert units.parse_rate(units.format_rate(number)) == number
     assert units.parse_duration(units.format_duration(number // 10**6)) == number // 10**6
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1_772_366_400, "2026-03-01T12:00:00Z"), (1_772_366_400.9, "2026-03-01T12:00:00Z"), (None, "unknown")],
+)
+def test_moments_written(seconds: float | None, text: str) -> None:
+    assert units.format_moment(seconds) == text

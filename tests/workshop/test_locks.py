@@ -22,8 +22,9 @@ def _pins(name: str) -> dict[str, str]:
 
 def _wanted(*, dev: bool) -> list[str]:
     project: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted: list[str] = project["dependencies"]
-    return wanted + (project["optional-dependencies"]["dev"] if dev else [])
+    optional: dict[str, list[str]] = project["optional-dependencies"]
+    extras = [line for name, lines in optional.items() if dev or name != "dev" for line in lines]
+    return [*project["dependencies"], *extras]
 
 
 @pytest.mark.parametrize(("lock", "dev"), [("requirements.lock", False), ("requirements-dev.lock", True)])
