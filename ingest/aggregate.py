@@ -1,21 +1,26 @@
 """Flows to partial points: one pass over the pieces of a batch, then small sums for each measurement.
 
 The pass folds ports, exporters and interfaces away; what remains is one row for each conversation and window, and every
-measurement is a sum over those rows.
+measurement is a sum over those rows. What exporters and interfaces say has a pass of its own (`links`), and so has what
+is kept in windows of a second (`pulse`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from cluster import schema
-from cluster.calendar import off_hours_mask
-from cluster.model import LOCAL, Cluster, Role
-from ingest.classify import PLANES
-from ingest.normalise import Flows, Normaliser
+from cluster.calendar import off_hours_mask, off_window_mask
+from cluster.model import LOCAL, Cluster, Opening, Role
+from ingest.classify import NO_RAIL
+from ingest.links import link_points
+from ingest.normalise import Flags, Flows, Ints, Normaliser
 from ingest.points import WINDOW
+from ingest.pulse import pulse_points
 from ingest.windows import Shares, prorate
+from ingest.words import Words, is_set
 
 FIRST, LAST = "first_ms", "last_ms"
 """Columns of partial points that become the duration: first and last moment of a piece, epoch ms."""
@@ -24,10 +29,14 @@ Partials = dict[str, pl.DataFrame]
 """By measurement name: WINDOW, tags without the shard, summed fields (and FIRST, LAST where it has a duration)."""
 
 # One number says everything of a piece but its addresses: protocol (9 bits), service (12), who opened it (1),
-# plane (3), whether it counts (1), and above them the window.
-_SERVICE, _OPENER, _PLANE, _COUNTS, _SLOT = 9, 21, 22, 25, 26
+# plane (3), whether it counts (1), whether it is on the wrong plane (1), and above them the window.
+_SERVICE, _OPENER, _PLANE, _COUNTS, _WRONG, _SLOT = 9, 21, 22, 25, 26, 27
+
+_WITH_PORTS = (6, 17, 132)
+"""TCP, UDP, SCTP: only of these does a service say what was opened."""
 
 _SG, _DG, _BYTES, _PACKETS, _FLOWS = "sg", "dg", "bytes", "packets", "flows"
+_SRC, _DST, _PROTOCOL, _SERVICE_CODE, _PLANE_CODE = "src_number", "dst_number", "protocol", "service_code", "plane_code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +46,12 @@ class Watermark:
     Attributes:
         closed: windows below this one had been closed.
         oldest: the oldest window still kept; None keeps all.
+        oldest_second: the same for windows of a second.
     """
 
     closed: int
     oldest: int | None
+    oldest_second: int | None
 
 
 class Aggregator:
@@ -53,22 +64,34 @@ class Aggregator:
 
     def __init__(self, cluster: Cluster, normaliser: Normaliser) -> None:
         self._site = cluster.site
+        self._inference_hours = cluster.inference.hours
         self._books = normaliser
+        self._words = Words(normaliser)
         self._seconds = cluster.bridge.window
         groups = normaliser.addresses.groups
         known = {group.id: group for group in cluster.groups}
         with_inventory = {node.group for node in cluster.nodes}
+
+        def having(*roles: Role) -> pl.Series:
+            return pl.Series("role", [name in known and known[name].role in roles for name in groups])
+
         inside = [name in known and not known[name].is_outside for name in groups]
         self._inside = pl.Series("inside", inside)
         outside = [not is_in and name != LOCAL for is_in, name in zip(inside, groups, strict=True)]
         self._outside = pl.Series("outside", outside)
-        self._training = pl.Series("training", [name in known and known[name].role is Role.TRAINING for name in groups])
+        self._training = having(Role.TRAINING)
+        self._storage = having(Role.STORAGE, Role.MODEL_STORAGE)
+        self._inference = having(Role.INFERENCE)
         self._has_inventory = pl.Series("inventory", [name in with_inventory for name in groups])
+        self._width = len(groups)
         self._allowed = pl.Series("allowed", [cluster.is_allowed(a, b) for a in groups for b in groups])
-        self._group_names = pl.Series("group", groups, pl.String)
-        self._protocol_names = pl.Series("protocol", normaliser.protocols, pl.String)
-        self._service_names = pl.Series("service", normaliser.services.names, pl.String)
-        self._plane_names = pl.Series("plane", [plane.value for plane in PLANES], pl.String)
+        self._management = having(Role.MANAGEMENT)
+        managing = {group.id for group in cluster.groups_with(Role.MANAGEMENT)}
+        openings = [cluster.opening(a, b) if managing & {a, b} else None for a in groups for b in groups]
+        self._opens_services = pl.Series("services", [what is Opening.SERVICES for what in openings])
+        self._opens_nothing = pl.Series("nothing", [what is Opening.NOTHING for what in openings])
+        expected = [name in cluster.management.services for name in normaliser.services.names]
+        self._expected_services = pl.Series("expected", expected)
 
     def aggregate(self, flows: Flows, watermark: Watermark) -> Partials:
         """Return the batch's partial points by measurement."""
@@ -81,14 +104,22 @@ class Aggregator:
         )
         conversations = self._conversations(flows, shares)
         counted = conversations.filter("counts")
+        sent, received = self._of_nodes(counted, _SRC), self._of_nodes(counted, _DST)
+        addresses = self._books.addresses
         partials = {
             schema.TRAFFIC.name: self._traffic(conversations),
-            schema.NODE_TRAFFIC.name: self._nodes(counted),
+            schema.NODE_TRAFFIC.name: pl.concat([self._nodes(sent, sends=True), self._nodes(received, sends=False)]),
             schema.PAIR.name: self._pairs(counted),
+            schema.RAIL_TRAFFIC.name: pl.concat([self._rails(sent, sends=True), self._rails(received, sends=False)]),
+            schema.STORAGE_IO.name: self._storage_io(counted),
             schema.EGRESS.name: self._egress(counted),
             schema.VIOLATION.name: self._violations(counted),
             schema.UNKNOWN_NODE.name: self._unknown_nodes(counted),
-            schema.EXPORTER_STATUS.name: self._exporters(flows, shares, watermark),
+            schema.INFERENCE.name: self._requests(counted),
+            schema.PULSE.name: pulse_points(
+                flows, addresses.group_codes, addresses.listed, self._words, watermark.oldest_second
+            ),
+            **link_points(flows, shares, closed=watermark.closed, seconds=self._seconds, books=self._books),
         }
         return {name: frame for name, frame in partials.items() if frame.height}
 
@@ -102,6 +133,7 @@ class Aggregator:
             | (flows.dst_opened.astype(np.int64) << _OPENER)
             | (flows.plane.astype(np.int64) << _PLANE)
             | (flows.counts.astype(np.int64) << _COUNTS)
+            | (flows.wrong_plane.astype(np.int64) << _WRONG)
         )
         record = shares.record
         is_whole = len(record) == len(flows)
@@ -123,18 +155,23 @@ class Aggregator:
         pairs, slots = sums.get_column("pair").to_numpy(), sums.get_column("slot").to_numpy()
         src, dst = pairs >> 32, pairs & 0xFFFF_FFFF
         book = self._books.addresses
+
+        def flag(bit: int) -> np.ndarray:
+            return ((slots >> bit) & 1).astype(np.bool_)
+
         return sums.select(
-            pl.Series("src_number", src),
-            pl.Series("dst_number", dst),
+            pl.Series(_SRC, src),
+            pl.Series(_DST, dst),
             pl.Series(_SG, book.group_codes[src]).cast(pl.Int64),
             pl.Series(_DG, book.group_codes[dst]).cast(pl.Int64),
             pl.Series("src_listed", book.listed[src]),
             pl.Series("dst_listed", book.listed[dst]),
-            pl.Series("protocol", slots & 0x1FF),
-            pl.Series("service_code", (slots >> _SERVICE) & 0xFFF),
-            pl.Series("dst_opened", ((slots >> _OPENER) & 1).astype(np.bool_)),
-            pl.Series("plane_code", (slots >> _PLANE) & 7),
-            pl.Series("counts", ((slots >> _COUNTS) & 1).astype(np.bool_)),
+            pl.Series(_PROTOCOL, slots & 0x1FF),
+            pl.Series(_SERVICE_CODE, (slots >> _SERVICE) & 0xFFF),
+            pl.Series("dst_opened", flag(_OPENER)),
+            pl.Series(_PLANE_CODE, (slots >> _PLANE) & 7),
+            pl.Series("counts", flag(_COUNTS)),
+            pl.Series("wrong_plane", flag(_WRONG)),
             pl.Series(WINDOW, (slots >> _SLOT) * self._seconds),
             _BYTES,
             _PACKETS,
@@ -143,11 +180,11 @@ class Aggregator:
             LAST,
         )
 
-    # -- measurements ------------------------------------------------------------------------------
+    # -- groups and nodes --------------------------------------------------------------------------
 
     def _traffic(self, rows: pl.DataFrame) -> pl.DataFrame:
         counted = pl.col("counts")
-        sums = rows.group_by(WINDOW, _SG, _DG, "protocol", "service_code", "plane_code").agg(
+        sums = rows.group_by(WINDOW, _SG, _DG, _PROTOCOL, _SERVICE_CODE, _PLANE_CODE).agg(
             pl.col(_BYTES).filter(counted).sum().alias(schema.BYTES.name),
             pl.col(_PACKETS).filter(counted).sum().alias(schema.PACKETS.name),
             pl.col(_FLOWS).filter(counted).sum().alias(schema.FLOWS.name),
@@ -155,162 +192,222 @@ class Aggregator:
         )
         return sums.select(
             WINDOW,
-            self._group(_SG, schema.SRC_GROUP),
-            self._group(_DG, schema.DST_GROUP),
-            self._protocol(),
-            self._service(),
-            self._plane(),
+            self._words.group(_SG, schema.SRC_GROUP),
+            self._words.group(_DG, schema.DST_GROUP),
+            *self._kind_of_traffic(),
+            self._words.plane(_PLANE_CODE),
             schema.BYTES.name,
             schema.PACKETS.name,
             schema.FLOWS.name,
             schema.SEEN_BYTES.name,
         )
 
-    def _nodes(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Both directions of every conversation of a listed node."""
-        sides = []
-        for end, group, peer, sends in (("src", _SG, _DG, True), ("dst", _DG, _SG, False)):
-            sums = (
-                rows.filter(f"{end}_listed")
-                .group_by(WINDOW, f"{end}_number", group, peer, "plane_code")
-                .agg(pl.sum(_BYTES), pl.sum(_PACKETS), pl.sum(_FLOWS))
+    def _of_nodes(self, rows: pl.DataFrame, end: str) -> pl.DataFrame:
+        """Sum what listed nodes sent (end _SRC) or received (_DST) by address, peer group and plane."""
+        sends = end == _SRC
+        own, peer = (_SG, _DG) if sends else (_DG, _SG)
+        return (
+            rows.filter("src_listed" if sends else "dst_listed")
+            .group_by(
+                WINDOW, pl.col(end).alias("number"), pl.col(own).alias("own"), pl.col(peer).alias("peer"), _PLANE_CODE
             )
-            nothing = pl.lit(0, pl.Int64)
-            volume, packets = pl.col(_BYTES), pl.col(_PACKETS)
-            sides.append(
-                sums.select(
-                    WINDOW,
-                    self._name(f"{end}_number", schema.NODE),
-                    self._group(group, schema.GROUP),
-                    self._group(peer, schema.PEER_GROUP),
-                    self._plane(),
-                    (volume if sends else nothing).alias(schema.TX_BYTES.name),
-                    (nothing if sends else volume).alias(schema.RX_BYTES.name),
-                    (packets if sends else nothing).alias(schema.TX_PACKETS.name),
-                    (nothing if sends else packets).alias(schema.RX_PACKETS.name),
-                    pl.col(_FLOWS).alias(schema.FLOWS.name),
-                )
-            )
-        return pl.concat(sides)
+            .agg(pl.sum(_BYTES), pl.sum(_PACKETS), pl.sum(_FLOWS))
+        )
+
+    def _nodes(self, sums: pl.DataFrame, *, sends: bool) -> pl.DataFrame:
+        nothing = pl.lit(0, pl.Int64)
+        volume, packets = pl.col(_BYTES), pl.col(_PACKETS)
+        return sums.select(
+            WINDOW,
+            self._words.name("number", schema.NODE),
+            self._words.group("own", schema.GROUP),
+            self._words.group("peer", schema.PEER_GROUP),
+            self._words.plane(_PLANE_CODE),
+            (volume if sends else nothing).alias(schema.TX_BYTES.name),
+            (nothing if sends else volume).alias(schema.RX_BYTES.name),
+            (packets if sends else nothing).alias(schema.TX_PACKETS.name),
+            (nothing if sends else packets).alias(schema.RX_PACKETS.name),
+            pl.col(_FLOWS).alias(schema.FLOWS.name),
+        )
+
+    def _rails(self, sums: pl.DataFrame, *, sends: bool) -> pl.DataFrame:
+        rail = pl.Series(schema.RAIL, self._books.addresses.rails[sums.get_column("number").to_numpy()])
+        on_rails = (
+            sums.with_columns(rail)
+            .filter(pl.col(schema.RAIL) != NO_RAIL)
+            .group_by(WINDOW, "number", "own", schema.RAIL)
+            .agg(pl.sum(_BYTES))
+        )
+        nothing, volume = pl.lit(0, pl.Int64), pl.col(_BYTES)
+        return on_rails.select(
+            WINDOW,
+            self._words.name("number", schema.NODE),
+            self._words.group("own", schema.GROUP),
+            pl.col(schema.RAIL).cast(pl.String),
+            (volume if sends else nothing).alias(schema.TX_BYTES.name),
+            (nothing if sends else volume).alias(schema.RX_BYTES.name),
+        )
 
     def _pairs(self, rows: pl.DataFrame) -> pl.DataFrame:
-        training = self._is(self._training, _SG) & self._is(self._training, _DG)
+        training = is_set(self._training, _SG) & is_set(self._training, _DG)
         sums = (
             rows.filter(training & pl.col("src_listed") & pl.col("dst_listed"))
-            .group_by(WINDOW, "src_number", "dst_number", "plane_code")
+            .group_by(WINDOW, _SRC, _DST, _PLANE_CODE)
             .agg(pl.sum(_BYTES))
         )
         return sums.select(
             WINDOW,
-            self._name("src_number", schema.SRC),
-            self._name("dst_number", schema.DST),
-            self._plane(),
+            self._words.name(_SRC, schema.SRC),
+            self._words.name(_DST, schema.DST),
+            self._words.plane(_PLANE_CODE),
             pl.col(_BYTES).alias(schema.BYTES.name),
         )
 
-    def _egress(self, rows: pl.DataFrame) -> pl.DataFrame:
-        leaving = rows.filter(self._is(self._inside, _SG) & self._is(self._outside, _DG))
-        if leaving.is_empty():
-            return pl.DataFrame()
-        windows = leaving.get_column(WINDOW).unique().sort()
-        at_night = pl.Series("night", off_hours_mask(self._site, windows.to_numpy()))
-        night = leaving.get_column(WINDOW).replace_strict(windows, at_night, return_dtype=pl.Boolean)
-        return leaving.select(
-            WINDOW,
-            self._name("src_number", schema.SRC),
-            self._group(_SG, schema.SRC_GROUP),
-            self._name("dst_number", schema.DST),
-            self._group(_DG, schema.DST_GROUP),
-            self._protocol(),
-            self._service(),
-            pl.when(night).then(pl.lit(schema.YES)).otherwise(pl.lit(schema.NO)).alias(schema.OFF_HOURS),
-            pl.when("dst_opened")
-            .then(pl.lit(schema.BY_DESTINATION))
-            .otherwise(pl.lit(schema.BY_SOURCE))
-            .alias(schema.INITIATOR),
-            pl.col(_BYTES).alias(schema.BYTES.name),
-            pl.col(_PACKETS).alias(schema.PACKETS.name),
-            pl.col(_FLOWS).alias(schema.FLOWS.name),
-            FIRST,
-            LAST,
-        )
+    # -- storage and inference ---------------------------------------------------------------------
 
-    def _violations(self, rows: pl.DataFrame) -> pl.DataFrame:
-        width = len(self._group_names)
-        pair = (pl.col(_SG) * width + pl.col(_DG)).alias("pair")
-        allowed = (
-            rows.select(pair)
-            .to_series()
-            .replace_strict(pl.Series(range(width * width)), self._allowed, return_dtype=pl.Boolean)
-        )
-        return rows.filter(~allowed).select(
-            WINDOW,
-            self._group(_SG, schema.SRC_GROUP),
-            self._group(_DG, schema.DST_GROUP),
-            self._name("src_number", schema.SRC),
-            self._name("dst_number", schema.DST),
-            self._protocol(),
-            self._service(),
-            pl.col(_BYTES).alias(schema.BYTES.name),
-            pl.col(_FLOWS).alias(schema.FLOWS.name),
-        )
-
-    def _unknown_nodes(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Addresses that no inventory knows, in groups that have one."""
+    def _storage_io(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Both directions of every storage endpoint. What two endpoints say to each other is load of both."""
         sides = []
-        for end, group in (("src", _SG), ("dst", _DG)):
-            unlisted = rows.filter(~pl.col(f"{end}_listed") & self._is(self._has_inventory, group))
+        for endpoint, own, listed, peer, peer_group, reads in (
+            (_SRC, _SG, "src_listed", _DST, _DG, True),
+            (_DST, _DG, "dst_listed", _SRC, _SG, False),
+        ):
+            sums = (
+                rows.filter(is_set(self._storage, own))
+                .group_by(WINDOW, endpoint, own, listed, peer, peer_group)
+                .agg(pl.sum(_BYTES))
+            )
+            # Whoever probes a prefix in which nobody stands must not make a series of each address.
+            is_known = pl.col(listed) | ~is_set(self._has_inventory, own)
+            name = self._words.name(endpoint, schema.ENDPOINT)
+            nothing, volume = pl.lit(0, pl.Int64), pl.col(_BYTES)
             sides.append(
-                unlisted.select(
+                sums.select(
                     WINDOW,
-                    self._group(group, schema.GROUP),
-                    self._name(f"{end}_number", schema.ADDRESS),
-                    pl.col(_BYTES).alias(schema.BYTES.name),
-                    pl.col(_FLOWS).alias(schema.FLOWS.name),
+                    pl.when(is_known).then(name).otherwise(pl.lit(schema.OTHER)).alias(schema.ENDPOINT),
+                    self._words.group(own, schema.ENDPOINT_GROUP),
+                    self._words.name(peer, schema.NODE),
+                    self._words.group(peer_group, schema.GROUP),
+                    (volume if reads else nothing).alias(schema.READ_BYTES.name),
+                    (nothing if reads else volume).alias(schema.WRITE_BYTES.name),
                 )
             )
         return pl.concat(sides)
 
-    def _exporters(self, flows: Flows, shares: Shares, watermark: Watermark) -> pl.DataFrame:
-        record = shares.record
-        is_first = np.ones(len(record), np.bool_)
-        is_first[1:] = record[1:] != record[:-1]
-        late = np.where(shares.window < watermark.closed, shares.bytes, 0)
-        pieces = pl.DataFrame(
-            {
-                "exporter": flows.exporter[record],
-                WINDOW: shares.window * self._seconds,
-                schema.EXPORTER_RECORDS.name: is_first.astype(np.int64),
-                schema.EXPORTER_BYTES.name: shares.bytes,
-                schema.EXPORTER_SUPPRESSED.name: np.where(flows.counts[record], 0, shares.bytes),
-                schema.UNKNOWN_RATE.name: (is_first & flows.unknown_rate[record]).astype(np.int64),
-                schema.ZERO_COUNTERS.name: (is_first & flows.zero[record]).astype(np.int64),
-                schema.SKEWED.name: (is_first & flows.skewed[record]).astype(np.int64),
-                schema.LATE_BYTES.name: late,
-                schema.CLAMPED_BYTES.name: shares.clamped,
-            }
+    def _requests(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """What clients sent to inference nodes in conversations that they opened."""
+        opened = is_set(self._inference, _DG) & (pl.col(_SG) != pl.col(_DG)) & ~pl.col("dst_opened")
+        requests = rows.filter(opened)
+        if requests.is_empty():
+            return pl.DataFrame()
+        return requests.select(
+            WINDOW,
+            *self._parties(),
+            *self._kind_of_traffic(),
+            self._by_window(
+                requests, lambda windows: off_window_mask(self._site, self._inference_hours, windows)
+            ).alias(schema.OFF_WINDOW),
+            *_counts(),
         )
-        sums = pieces.group_by("exporter", WINDOW).agg(pl.exclude("exporter", WINDOW).sum())
-        names = pl.Series("names", self._books.exporters.names, pl.String)
-        exporter = names.gather(sums.get_column("exporter")).alias(schema.EXPORTER)
-        return sums.with_columns(exporter)
 
-    # -- codes to words ----------------------------------------------------------------------------
+    # -- what should not be ------------------------------------------------------------------------
 
-    def _is(self, flags: pl.Series, group: str) -> pl.Expr:
-        return pl.lit(flags).gather(pl.col(group))
+    def _egress(self, rows: pl.DataFrame) -> pl.DataFrame:
+        leaving = rows.filter(is_set(self._inside, _SG) & is_set(self._outside, _DG))
+        if leaving.is_empty():
+            return pl.DataFrame()
+        return leaving.select(
+            WINDOW,
+            *self._parties(),
+            *self._kind_of_traffic(),
+            self._by_window(leaving, lambda windows: off_hours_mask(self._site, windows)).alias(schema.OFF_HOURS),
+            _initiator(),
+            *_counts(),
+        )
 
-    def _name(self, number: str, tag: str) -> pl.Expr:
-        return pl.lit(self._books.addresses.names).gather(pl.col(number)).alias(tag)
+    def _violations(self, rows: pl.DataFrame) -> pl.DataFrame:
+        is_allowed = is_set(self._allowed, pl.col(_SG) * self._width + pl.col(_DG))
+        of_management = rows.filter(self._is_management())
+        kinds = (
+            (schema.Violation.NOT_ALLOWED, rows.filter(~is_allowed)),
+            (schema.Violation.WRONG_PLANE, rows.filter("wrong_plane")),
+            (schema.Violation.MANAGEMENT, of_management.filter(~is_allowed | self._is_unexpected())),
+        )
+        return pl.concat(
+            [
+                found.select(
+                    WINDOW,
+                    pl.lit(kind.value).alias(schema.KIND),
+                    *self._parties(),
+                    *self._kind_of_traffic(),
+                    _initiator(),
+                    pl.col(_BYTES).alias(schema.BYTES.name),
+                    pl.col(_FLOWS).alias(schema.FLOWS.name),
+                )
+                for kind, found in kinds
+            ]
+        )
 
-    def _group(self, code: str, tag: str) -> pl.Expr:
-        return pl.lit(self._group_names).gather(pl.col(code)).alias(tag)
+    def _is_management(self) -> pl.Expr:
+        """Whether another group talks with a management group."""
+        return (is_set(self._management, _SG) | is_set(self._management, _DG)) & (pl.col(_SG) != pl.col(_DG))
 
-    def _protocol(self) -> pl.Expr:
-        return pl.lit(self._protocol_names).gather(pl.col("protocol")).alias(schema.PROTO)
+    def _is_unexpected(self) -> pl.Expr:
+        """Whether `management` does not expect the conversation, by who opened it and its service."""
+        forth, back = pl.col(_SG) * self._width + pl.col(_DG), pl.col(_DG) * self._width + pl.col(_SG)
+        opener = pl.when("dst_opened").then(back).otherwise(forth)
+        is_other_service = ~is_set(self._expected_services, _SERVICE_CODE) & pl.col(_PROTOCOL).is_in(_WITH_PORTS)
+        return is_set(self._opens_nothing, opener) | (is_set(self._opens_services, opener) & is_other_service)
 
-    def _service(self) -> pl.Expr:
-        return pl.lit(self._service_names).gather(pl.col("service_code")).alias(schema.SERVICE)
+    def _unknown_nodes(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Addresses that no inventory knows, in groups that have one."""
+        sides = []
+        for end, listed, group in ((_SRC, "src_listed", _SG), (_DST, "dst_listed", _DG)):
+            unlisted = rows.filter(~pl.col(listed) & is_set(self._has_inventory, group))
+            sides.append(
+                unlisted.select(
+                    WINDOW,
+                    self._words.group(group, schema.GROUP),
+                    self._words.name(end, schema.ADDRESS),
+                    pl.col(_BYTES).alias(schema.BYTES.name),
+                    pl.col(_FLOWS).alias(schema.FLOWS.name),
+                    # Whoever is only called need not be there: a scan calls every address.
+                    (pl.col(_BYTES) if end == _SRC else pl.lit(0, pl.Int64)).alias(schema.TX_BYTES.name),
+                )
+            )
+        return pl.concat(sides)
 
-    def _plane(self) -> pl.Expr:
-        return pl.lit(self._plane_names).gather(pl.col("plane_code")).alias(schema.PLANE)
+    # -- columns that several measurements have -----------------------------------------------------
+
+    def _parties(self) -> tuple[pl.Expr, ...]:
+        return (
+            self._words.name(_SRC, schema.SRC),
+            self._words.group(_SG, schema.SRC_GROUP),
+            self._words.name(_DST, schema.DST),
+            self._words.group(_DG, schema.DST_GROUP),
+        )
+
+    def _kind_of_traffic(self) -> tuple[pl.Expr, ...]:
+        return self._words.protocol(_PROTOCOL), self._words.service(_SERVICE_CODE)
+
+    def _by_window(self, rows: pl.DataFrame, mask: Callable[[Ints], Flags]) -> pl.Expr:
+        """Return YES where the calendar's mask holds for a row's window, else NO."""
+        windows = rows.get_column(WINDOW).unique().sort()
+        marks = pl.Series("mark", mask(windows.to_numpy()))
+        is_marked = rows.get_column(WINDOW).replace_strict(windows, marks, return_dtype=pl.Boolean)
+        return pl.when(is_marked).then(pl.lit(schema.YES)).otherwise(pl.lit(schema.NO))
+
+
+def _initiator() -> pl.Expr:
+    opener = pl.when("dst_opened").then(pl.lit(schema.BY_DESTINATION)).otherwise(pl.lit(schema.BY_SOURCE))
+    return opener.alias(schema.INITIATOR)
+
+
+def _counts() -> tuple[pl.Expr, ...]:
+    return (
+        pl.col(_BYTES).alias(schema.BYTES.name),
+        pl.col(_PACKETS).alias(schema.PACKETS.name),
+        pl.col(_FLOWS).alias(schema.FLOWS.name),
+        pl.col(FIRST),
+        pl.col(LAST),
+    )

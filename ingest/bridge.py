@@ -7,6 +7,7 @@ only when a checkpoint holds what was in them.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from cluster.errors import StoreError, UserError
 from cluster.model import Cluster
 from cluster.schema import RAW, Measurement, Stage
 from ingest.checkpoint import Checkpoint
+from ingest.counter_samples import read_counter_samples
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
 from ingest.engine import Engine
@@ -34,6 +36,7 @@ from ingest.store import Store
 from ingest.writer import StoppedError, Writer
 
 _CHUNK_BYTES = 24 << 20
+_COUNTER_BYTES = 4 << 20
 _MERGE_ROWS = 500_000
 _IDLE_SECONDS = 0.2
 _ROLLUP_SECONDS = 60.0
@@ -63,6 +66,7 @@ class Bridge:
         cluster: what is known about the cluster.
         store: where points go.
         source: where records come from.
+        counters_source: where samples of interface counters come from, if there are any.
         clock: LIVE follows the source until stopped; BACKFILL reads it once to its end.
         state: folder of the checkpoint.
         dead_letter: where bad records go.
@@ -83,10 +87,12 @@ class Bridge:
         stop: threading.Event,
         log: Log,
         counters: Counters,
+        counters_source: Source | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = cluster.bridge
         self._source = source
+        self._counters_source = counters_source
         self._clock = clock
         self._dead_letter = dead_letter
         self._stop = stop
@@ -110,7 +116,8 @@ class Bridge:
         self._drained = 0.0
         self._before = self._done()
         self._position: Position = {}
-        self._saved_position: Position = {}
+        self._counters_position: Position = {}
+        self._saved_positions: tuple[Position, Position] = {}, {}
         # One thread parses the next chunk and one writes the last flush while this one computes: the work is in
         # polars, zlib and the socket, which leave the interpreter to the others.
         self._parser = ThreadPoolExecutor(1, "parse")
@@ -160,7 +167,7 @@ class Bridge:
 
     def _drain(self, progress: Progress) -> None:
         while not self._stop.is_set():
-            got = self._step(progress)
+            got = self._step(progress) or self._step_counters()
             if self._engine.pending_rows >= _MERGE_ROWS:
                 self._flush()
             if not got:
@@ -181,6 +188,7 @@ class Bridge:
         while not self._stop.is_set():
             looked = time.time()
             got = self._step(progress)
+            self._step_counters()
             if not got:
                 self._drained = looked
             now = self._alive = time.monotonic()
@@ -236,6 +244,17 @@ class Bridge:
         progress(len(chunk.raw))
         return True
 
+    def _step_counters(self) -> bool:
+        """Read a chunk of samples of interface counters; False if there is none now."""
+        chunk = self._counters_source.next_chunk(_COUNTER_BYTES) if self._counters_source else None
+        if chunk is None:
+            return False
+        parsed = read_counter_samples(chunk.raw, chunk.fmt.time_zone)
+        self._bury(parsed.dead, chunk.source)
+        self._engine.take_counters(parsed.frame)
+        self._counters_position = chunk.position
+        return True
+
     def _read_ahead(self) -> tuple[Chunk, Future[Parsed]] | None:
         """Begin to parse the next chunk; None if there is none now."""
         chunk = self._source.next_chunk(_CHUNK_BYTES)
@@ -253,8 +272,8 @@ class Bridge:
 
     def _flush(self) -> None:
         if not self._engine.pending_rows:
-            # Position alone may have moved over markers and bad lines.
-            if self._position != self._saved_position:
+            # Positions alone may have moved over markers and bad lines.
+            if (self._position, self._counters_position) != self._saved_positions:
                 self._finish_writing()
                 self._save()
             return
@@ -282,9 +301,12 @@ class Bridge:
     def _save(self) -> None:
         frames, notes = self._engine.dump()
         notes |= {"position": self._position, "counters": self._counters.dump(), "rollup": self._rollup.dump()}
+        notes["counters_position"] = self._counters_position
         self._checkpoint.save(frames, notes)
-        self._saved_position = self._position
+        self._saved_positions = self._position, self._counters_position
         self._source.release(self._position)
+        if self._counters_source is not None:
+            self._counters_source.release(self._counters_position)
 
     def _write(self, changed: list[tuple[Measurement, pl.DataFrame]]) -> None:
         for measurement, points in changed:
@@ -308,7 +330,7 @@ class Bridge:
         """Bring back windows that this backfill had put aside, because older records came after newer ones."""
         for name, table in self._engine.tables.items():
             windows = table.pending_windows()
-            old = windows.filter(windows < self._engine.evicted_before)
+            old = windows.filter(windows < table.evicted_before)
             if len(old):
                 for rows in self._checkpoint.take_back(name, old):
                     table.put_back(rows)
@@ -333,6 +355,9 @@ class Bridge:
         self._rollup.load(notes["rollup"])
         self._position = notes["position"]
         self._source.resume(self._position)
+        self._counters_position = notes["counters_position"]
+        if self._counters_source is not None:
+            self._counters_source.resume(self._counters_position)
         points = self._engine.all_points()
         self._write(points)
         if self._clock is Clock.LIVE:
@@ -346,14 +371,16 @@ class Bridge:
         now = time.time()
         window = int(now) // self._settings.window * self._settings.window
         counters = self._counters
-        for reason, count in self._source.counts.items():
+        sources = [source for source in (self._source, self._counters_source) if source is not None]
+        happened = sum((Counter(source.counts) for source in sources), Counter[str]())
+        for reason, count in happened.items():
             counters.add(Stage.READ, reason, count - self._source_counts.get(reason, 0))
-        self._source_counts = dict(self._source.counts)
+        self._source_counts = dict(happened)
         if self._clock is Clock.LIVE:
             counters.read(Stage.BRIDGE, schema.HEARTBEAT, now)
         counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
         counters.read(Stage.BRIDGE, "memory_bytes", _resident_bytes())
-        counters.read(Stage.READ, "backlog_bytes", self._source.backlog_bytes())
+        counters.read(Stage.READ, schema.BACKLOG_BYTES, sum(source.backlog_bytes() for source in sources))
         if self._engine.newest is not None and self._clock is Clock.LIVE:
             counters.read(Stage.BRIDGE, schema.LAG_SECONDS, max(now - self._engine.newest, 0))
         self._writer.write(schema.PIPELINE, counters.points(window, self._settings.shard), RAW)

@@ -15,7 +15,7 @@ import polars as pl
 
 from cluster.errors import UserError
 
-VERSION = 1
+VERSION = 2
 """Format of the checkpoint; another version refuses to read it."""
 
 _MANIFEST = "manifest.json"

@@ -20,7 +20,8 @@ _CACHE_LIMIT = 200_000
 
 PLANES = tuple(Plane)
 NO_PLANE = len(PLANES)
-"""Plane code of an address whose plane neither its node nor its group tells."""
+"""Plane code of an address whose plane is not told."""
+NO_RAIL = -1
 
 
 class AddressBook:
@@ -31,7 +32,10 @@ class AddressBook:
     Attributes:
         groups: group ids; codes index it. The users' groups first, then external and local.
         names: number -> node name, or the address itself (String).
-        group_codes, plane_codes: number -> code (uint8).
+        group_codes: number -> code (uint8).
+        node_planes: number -> code of the plane that the inventory gives to the address, or NO_PLANE (uint8).
+        group_planes: number -> code of its group's plane, or NO_PLANE (uint8).
+        rails: number -> the rail that the inventory gives to the address, or NO_RAIL (int32).
         listed: number -> whether the inventory knows the address.
     """
 
@@ -40,11 +44,12 @@ class AddressBook:
         self._edges, self._owners = _intervals(cluster)
         planes = [NO_PLANE if group.plane is None else PLANES.index(group.plane) for group in cluster.groups]
         self._group_planes = np.array([*planes, NO_PLANE, NO_PLANE], np.uint8)
-        self._inventory: dict[bytes, tuple[str, int]] = {}
+        self._inventory: dict[bytes, tuple[str, int, int]] = {}
         for node in cluster.nodes:
             for entry in node.addresses:
                 plane = NO_PLANE if entry.plane is None else PLANES.index(entry.plane)
-                self._inventory[_key(entry.address)] = (node.name, plane)
+                rail = NO_RAIL if entry.rail is None else entry.rail
+                self._inventory[_key(entry.address)] = (node.name, plane, rail)
         self._reset()
 
     def _reset(self) -> None:
@@ -52,7 +57,9 @@ class AddressBook:
         self._number_series = pl.Series("number", [], pl.UInt32)
         self.names = pl.Series("name", [], pl.String)
         self.group_codes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
-        self.plane_codes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.node_planes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.group_planes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.rails: npt.NDArray[np.int32] = np.empty(0, np.int32)
         self.listed: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
 
     def __len__(self) -> int:
@@ -94,23 +101,24 @@ class AddressBook:
             return False
         packed = np.array(keys, _KEY)
         codes = self._owners[np.searchsorted(self._edges, packed, side="right") - 1]
-        planes = self._group_planes[codes]
         names = []
+        planes = np.full(len(keys), NO_PLANE, np.uint8)
+        rails = np.full(len(keys), NO_RAIL, np.int32)
         listed = np.zeros(len(keys), np.bool_)
         for position, (key, text) in enumerate(zip(keys, good, strict=True)):
             entry = self._inventory.get(key)
             if entry is None:
                 names.append(_text(key, text))
                 continue
-            name, plane = entry
+            name, planes[position], rails[position] = entry
             names.append(name)
             listed[position] = True
-            if plane != NO_PLANE:
-                planes[position] = plane
         first = len(self)
         self.names = self.names.append(pl.Series("name", names, pl.String)).rechunk()
         self.group_codes = np.concatenate([self.group_codes, codes])
-        self.plane_codes = np.concatenate([self.plane_codes, planes])
+        self.node_planes = np.concatenate([self.node_planes, planes])
+        self.group_planes = np.concatenate([self.group_planes, self._group_planes[codes]])
+        self.rails = np.concatenate([self.rails, rails])
         self.listed = np.concatenate([self.listed, listed])
         self._text_series = self._text_series.append(pl.Series("text", good, pl.String)).rechunk()
         numbers = pl.Series("number", np.arange(first, first + len(keys), dtype=np.uint32))

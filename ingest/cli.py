@@ -1,5 +1,6 @@
 """The commands that bring flows into the store."""
 
+import contextlib
 import signal
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from cluster.cli import cluster_option
 from cluster.errors import ClusterflowError
 from cluster.model import Cluster
 from cluster.schema import Stage
+from ingest import counter_files
 from ingest.bridge import Bridge, Summary
 from ingest.collect_cli import COLLECT_COMMANDS
 from ingest.counters import Counters
@@ -105,13 +107,15 @@ def ingest(
             state = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="clusterflow-once-")))
         state = state or Path(cluster.bridge.state)
         source: Source
+        counters_source: Source | None = None
         if is_stream:
             source = StreamSource(sys.stdin.buffer, time_zone=time_zone)
         else:
             # Files elsewhere belong to somebody else's daemon.
-            is_ours = folder.resolve() == Path(cluster.collector.spool).resolve()
-            after = After.DELETE if is_ours and not (once or keep_files) else After.KEEP
+            is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
+            after = After.DELETE if is_ours and not keep_files else After.KEEP
             source = Spool(folder, once=once, after=after, time_zone=time_zone)
+            counters_source = _counters_spool(cleanup, folder, source, make=is_ours)
         cleanup.callback(source.close)
         if dead_letters is None:
             dead_letters = Path("dead-letters.jsonl") if is_temporary else state / "dead-letters.jsonl"
@@ -125,6 +129,7 @@ def ingest(
             stop=stop,
             log=log,
             counters=counters,
+            counters_source=counters_source,
         )
         if cluster.bridge.metrics_listen and not once:
             server = MetricsServer(cluster.bridge.metrics_listen, counters, bridge.health)
@@ -157,6 +162,26 @@ def ingest(
             f"not read to the end: {', '.join(unreadable)}",
             "mend or replace them, and run it again: the rest is stored",
         )
+
+
+def _counters_spool(cleanup: ExitStack, folder: Path, records: Spool, *, make: bool) -> Spool | None:
+    """Return the spool of interface counters beside the flow records; None if there is none.
+
+    Args:
+        cleanup: closes it.
+        folder: spool of the flow records.
+        records: how that is read.
+        make: whether to make the folder, for a collector that starts later.
+    """
+    counters = folder / counter_files.FOLDER
+    if make:
+        with contextlib.suppress(OSError):
+            counters.mkdir(exist_ok=True)
+    if not counters.is_dir():
+        return None
+    spool = Spool(counters, once=records.once, after=records.after, time_zone=records.time_zone)
+    cleanup.callback(spool.close)
+    return spool
 
 
 def _with_bar(bridge: Bridge, source: Source) -> Summary:

@@ -9,9 +9,12 @@ import polars as pl
 from cluster import schema
 from cluster.model import Cluster
 from cluster.schema import Measurement, Stage
-from ingest import records
+from ingest import pulse, records
 from ingest.aggregate import Aggregator, Watermark
+from ingest.counter_deltas import CounterDeltas
+from ingest.counter_samples import EXPORTER, MOMENT
 from ingest.counters import Counters
+from ingest.links import counter_points
 from ingest.normalise import Clock, Flows, Normaliser
 from ingest.points import WINDOW
 from ingest.sequence import SequenceTracker
@@ -21,24 +24,49 @@ _TABLES = (
     schema.TRAFFIC,
     schema.NODE_TRAFFIC,
     schema.PAIR,
+    schema.RAIL_TRAFFIC,
+    schema.STORAGE_IO,
     schema.EGRESS,
     schema.VIOLATION,
     schema.UNKNOWN_NODE,
+    schema.INFERENCE,
+    schema.PULSE,
+    schema.INTERFACE_TRAFFIC,
     schema.EXPORTER_STATUS,
 )
 """Measurements that are made of window totals."""
+
+_BY_RECORDS = (schema.IN_BYTES, schema.OUT_BYTES, schema.SPEED)
+_BY_COUNTERS = (
+    schema.COUNTER_IN_BYTES,
+    schema.COUNTER_OUT_BYTES,
+    schema.IN_ERRORS,
+    schema.OUT_ERRORS,
+    schema.IN_DISCARDS,
+    schema.OUT_DISCARDS,
+    schema.SPEED,
+)
+"""Fields of INTERFACE_TRAFFIC by what fills them; the store puts them together."""
+
+_COUNTERS = "interface-counters"
+"""Table of the fields that interface counters fill."""
+
+_SAMPLES = "newest-samples"
 
 _SERIES = "series-"
 
 
 @dataclass(slots=True)
 class ExporterReading:
-    """What the newest records of an exporter said. Epoch seconds; seconds; 1 in `sampling` packets."""
+    """What the newest records of an exporter said. Epoch seconds; seconds; 1 in `sampling` packets.
+
+    Of one that sent counter samples only, no more is known than that it is there.
+    """
 
     last_seen: float
-    lag: float
-    skew: float
-    sampling: int
+    lag: float | None = None
+    skew: float | None = None
+    sampling: int | None = None
 
 
 class Engine:
@@ -59,7 +87,7 @@ class Engine:
         self._aggregator = Aggregator(cluster, self._normaliser)
         self._sequence = SequenceTracker()
         self._newest: int | None = None
-        self.evicted_before = 0
+        self._newest_sample: int | None = None
         listed = [node.name for node in cluster.nodes]
         self.exporters: dict[str, ExporterReading] = {}
         self.tables = {
@@ -69,9 +97,13 @@ class Engine:
                 named=cluster.bridge.named_per_window,
                 budget=cluster.bridge.series_budget,
                 keep=cluster.store.keep_raw,
+                fields=_BY_RECORDS if measurement is schema.INTERFACE_TRAFFIC else None,
             )
             for measurement in _TABLES
         }
+        self.tables[_COUNTERS] = WindowTable(schema.INTERFACE_TRAFFIC, fields=_BY_COUNTERS, optional=True)
+        self._deltas = CounterDeltas(cluster)
+        self._newest_counters: int | None = None
 
     @property
     def newest(self) -> float | None:
@@ -97,17 +129,59 @@ class Engine:
             for name, partial in partials.items():
                 self.tables[name].add(partial)
             self._newest = max(self._newest or 0, int(flows.end.max()))
+            if flows.is_sflow.any():
+                self._newest_sample = max(self._newest_sample or 0, int(flows.end[flows.is_sflow].max()))
             self._note_losses(frame)
             self._note_exporters(flows, frame, now)
             self._count(flows)
         return refused
 
+    def take_counters(self, samples: pl.DataFrame) -> None:
+        """Take samples of interface counters (SAMPLE_SCHEMA)."""
+        known = self._deltas.known(samples)
+        self._counters.add(Stage.NORMALISE, "counter_samples", known.height)
+        self._counters.add(Stage.NORMALISE, "counters_unknown_agent", samples.height - known.height)
+        if known.is_empty():
+            return
+        deltas = self._deltas.take(known)
+        self._counters.add_all(Stage.NORMALISE, deltas.counts)
+        is_live = self._clock is Clock.LIVE and self._newest_counters is not None
+        oldest = self._oldest(self._newest_counters) // self._settings.window if is_live else None
+        points = counter_points(deltas.frame, oldest=oldest, seconds=self._settings.window, books=self._normaliser)
+        if points.height:
+            self.tables[_COUNTERS].add(points)
+        self._newest_counters = max(self._newest_counters or 0, int(known.get_column(MOMENT).to_numpy().max()))
+        if self._clock is Clock.LIVE:
+            self._note_samples(known)
+
+    def _note_samples(self, samples: pl.DataFrame) -> None:
+        """A switch through which nothing goes is not silent: its counter samples say so."""
+        book = self._normaliser.exporters
+        arrivals = samples.group_by(EXPORTER).agg(pl.max(MOMENT))
+        for number, moment in zip(book.number(arrivals[EXPORTER]), arrivals[MOMENT], strict=True):
+            reading = self.exporters.setdefault(book.names[number], ExporterReading(0.0))
+            reading.last_seen = max(reading.last_seen, moment / 1000)
+
     def _watermark(self) -> Watermark:
         """Return where the stream stands before this batch; a batch alone never makes its own records late."""
         if self._clock is Clock.BACKFILL or self._newest is None:
-            return Watermark(0, None)
-        closed_ms = self._newest - self._settings.lateness * 1000
-        return Watermark(closed_ms // self._window_ms, (closed_ms - self._settings.grace * 1000) // self._window_ms)
+            return Watermark(0, None, None)
+        closed = (self._newest - self._settings.lateness * 1000) // self._window_ms
+        oldest = self._oldest(self._newest) // self._settings.window
+        return Watermark(closed, oldest, self._oldest_second() // pulse.SECONDS)
+
+    def _oldest(self, newest: int | None) -> int:
+        """Return when the oldest window in grace begins, epoch seconds."""
+        kept_ms = (newest or 0) - (self._settings.lateness + self._settings.grace) * 1000
+        return kept_ms // self._window_ms * self._settings.window
+
+    def _oldest_second(self) -> int:
+        """Return the same for windows of a second.
+
+        They follow sFlow's own clock, that of the collector: a NetFlow exporter whose clock is ahead ages none of them.
+        """
+        kept_ms = (self._newest_sample or 0) - (self._settings.lateness + pulse.GRACE) * 1000
+        return kept_ms // (pulse.SECONDS * 1000) * pulse.SECONDS
 
     def _count(self, flows: Flows) -> None:
         for field, flags in (
@@ -175,12 +249,9 @@ class Engine:
 
     def evict(self) -> list[tuple[str, pl.DataFrame]]:
         """Forget the windows beyond the grace; return their rows by table."""
-        if self._newest is None:
-            return []
-        oldest_ms = self._newest - (self._settings.lateness + self._settings.grace) * 1000
-        before = oldest_ms // self._window_ms * self._settings.window
-        self.evicted_before = max(self.evicted_before, before)
-        evicted = [(name, table.evict(before)) for name, table in self.tables.items()]
+        before = dict.fromkeys(self.tables, self._oldest(self._newest))
+        before |= {schema.PULSE.name: self._oldest_second(), _COUNTERS: self._oldest(self._newest_counters)}
+        evicted = [(name, table.evict(before[name])) for name, table in self.tables.items()]
         return [(name, rows) for name, rows in evicted if rows.height]
 
     @property
@@ -194,11 +265,14 @@ class Engine:
         """Return frames and notes from which `load` makes the same engine; nothing may be pending."""
         frames = {name: table.state for name, table in self.tables.items()}
         frames |= {f"{_SERIES}{name}": table.series for name, table in self.tables.items() if table.measurement.bound}
+        frames[_SAMPLES] = self._deltas.newest
         notes = {
             "window": self._settings.window,
             "shard": self._settings.shard,
             "newest": self._newest,
-            "evicted_before": self.evicted_before,
+            "newest_sample": self._newest_sample,
+            "newest_counters": self._newest_counters,
+            "evicted_before": {name: table.evicted_before for name, table in self.tables.items()},
             "exporters": {
                 name: [reading.last_seen, reading.lag, reading.skew, reading.sampling]
                 for name, reading in self.exporters.items()
@@ -209,10 +283,12 @@ class Engine:
     def load(self, frames: dict[str, pl.DataFrame], notes: dict[str, Any]) -> None:
         """Take what `dump` gave."""
         for name, table in self.tables.items():
+            table.evicted_before = notes["evicted_before"].get(name, 0)
             if name in frames:
                 table.state = frames[name].select(table.state.columns)
             if f"{_SERIES}{name}" in frames:
                 table.series = frames[f"{_SERIES}{name}"]
-        self._newest = notes["newest"]
-        self.evicted_before = notes["evicted_before"]
+        self._deltas.newest = frames[_SAMPLES]
+        self._newest, self._newest_sample = notes["newest"], notes["newest_sample"]
+        self._newest_counters = notes["newest_counters"]
         self.exporters = {name: ExporterReading(*reading) for name, reading in notes["exporters"].items()}

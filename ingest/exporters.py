@@ -1,15 +1,13 @@
-"""What each exporter is known to do: sampling, planes of its interfaces, and whose flows it counts."""
+"""What each exporter is known to do: sampling, protocol, and whose flows it counts."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from cluster.model import ANY, Cluster, Exporter, SamplingMode
-from ingest.classify import NO_PLANE, PLANES
+from cluster.model import ANY, Cluster, Exporter, ExportProtocol, SamplingMode
 
 AUTO_RATE = 0
 """Rate code of an exporter whose records tell their sampling rate themselves."""
@@ -19,18 +17,15 @@ UNKNOWN_LIMIT = 256
 
 UNLISTED = "unlisted"
 
-_Ints = TypeVar("_Ints", int, npt.NDArray[np.int64])
-
 
 class ExporterBook:
-    """Numbers exporters and their interfaces; arrays are indexed by those numbers.
+    """Numbers exporters, those of cluster.yaml first; arrays are indexed by those numbers.
 
     Attributes:
         names: exporter number -> name for the `exporter` tag.
         rates: exporter number -> factor, or AUTO_RATE (int64).
         overheads: exporter number -> bytes a packet to subtract (int64).
-        interface_planes: interface number -> plane code (uint8).
-        interface_counts: interface number -> whether flows that enter there count (bool).
+        is_sflow: exporter number -> whether cluster.yaml says that it sends sFlow (bool).
         authority: [exporter, source group, destination group] -> whether its flows count (bool).
     """
 
@@ -43,11 +38,8 @@ class ExporterBook:
         self._by_address = {str(exporter.address): exporter for exporter in cluster.exporters}
         self._rates: list[int] = []
         self._overheads: list[int] = []
+        self._is_sflow: list[bool] = []
         self._authority: list[npt.NDArray[np.bool_]] = []
-        # Interface 0 stands for every interface that cluster.yaml does not list.
-        self._interface_keys: list[int] = []
-        self._planes: list[int] = [NO_PLANE]
-        self._counts: list[bool] = [True]
         for exporter in cluster.exporters:
             self._add(str(exporter.address), exporter)
         self._freeze()
@@ -63,10 +55,7 @@ class ExporterBook:
             mode, rate = exporter.sampling.mode, exporter.sampling.rate
             self._rates.append({SamplingMode.AUTO: AUTO_RATE, SamplingMode.RENORMALISED: 1}.get(mode, rate or 1))
             self._overheads.append(exporter.frame_overhead)
-            for interface in exporter.interfaces:
-                self._interface_keys.append(_interface_key(number, interface.index))
-                self._planes.append(NO_PLANE if interface.plane is None else PLANES.index(interface.plane))
-                self._counts.append(interface.counts)
+        self._is_sflow.append(exporter is not None and exporter.protocol is ExportProtocol.SFLOW)
         self._authority.append(self._authority_of(exporter))
         if text != UNLISTED:
             self._texts[text] = number
@@ -74,8 +63,7 @@ class ExporterBook:
     def _freeze(self) -> None:
         self.rates = np.array(self._rates or [AUTO_RATE], np.int64)
         self.overheads = np.array(self._overheads or [0], np.int64)
-        self.interface_planes = np.array(self._planes, np.uint8)
-        self.interface_counts = np.array(self._counts, np.bool_)
+        self.is_sflow = np.array(self._is_sflow or [False], np.bool_)
         size = len(self._groups)
         self.authority = np.array(self._authority or [np.ones((size, size), np.bool_)])
 
@@ -116,20 +104,6 @@ class ExporterBook:
         elif UNLISTED not in self.names:
             self._add(UNLISTED, None)
             self._freeze()
-
-    def interfaces(self, exporters: npt.NDArray[np.int64], indexes: pl.Series) -> npt.NDArray[np.int64]:
-        """Return interface numbers of records from their exporter numbers and ifIndexes (Int64, null: none)."""
-        if not self._interface_keys:
-            return np.zeros(len(exporters), np.int64)
-        keys = pl.Series("key", _interface_key(exporters, indexes.fill_null(0).to_numpy()))
-        known = pl.Series("known", self._interface_keys, pl.Int64)
-        numbers = pl.Series("number", range(1, len(self._interface_keys) + 1), pl.Int64)
-        return keys.replace_strict(known, numbers, default=0, return_dtype=pl.Int64).to_numpy()
-
-
-def _interface_key(exporter: _Ints, index: _Ints) -> _Ints:
-    """Pack both into one number; ifIndexes have 32 bits."""
-    return exporter * (1 << 32) + index
 
 
 def _one_spelling(text: str | None) -> str | None:

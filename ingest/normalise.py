@@ -9,16 +9,21 @@ import polars as pl
 
 from cluster.model import BridgeSettings, Cluster
 from ingest import records
-from ingest.classify import NO_PLANE, PLANES, AddressBook
+from ingest.classify import AddressBook
 from ingest.exporters import AUTO_RATE, ExporterBook
-from ingest.services import ServiceBook, protocol_names
+from ingest.interfaces import InterfaceBook
+from ingest.planes import PlaneBook
+from ingest.services import ServiceBook, handshakes, protocol_names
 from ingest.windows import MAX_SPAN_MS
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.uint8]
 
 _NO_PROTOCOL = 256
 _PORTS = 1 << 16
+_CONGESTION_EXPERIENCED = 3
+"""The two ECN bits of the tos field, RFC 3168."""
 
 
 class Clock(StrEnum):
@@ -36,12 +41,16 @@ class Flows:
 
     Attributes:
         exporter: exporter number.
+        entered, left: interface numbers.
         src, dst: address numbers.
         protocol: IP protocol number; 256 if none was printed.
         service: service code.
         dst_opened: whether the destination opened the conversation.
         plane: plane code, always one of PLANES.
+        wrong_plane: storage traffic on the compute plane, as far as planes are known.
         counts: False where another exporter counts the same flow.
+        is_sflow: whether it is a sampled packet of sFlow.
+        marked: sFlow: whether the packet's ECN bits say that it met congestion; False elsewhere.
         start, end: epoch ms, start <= end.
         bytes, packets: scaled by sampling. flows: records that pmacct merged into this one.
         unknown_rate, zero, skewed: what was wrong with it.
@@ -50,13 +59,18 @@ class Flows:
     """
 
     exporter: Ints
+    entered: Ints
+    left: Ints
     src: Ints
     dst: Ints
     protocol: Ints
     service: npt.NDArray[np.uint16]
     dst_opened: Flags
-    plane: npt.NDArray[np.uint8]
+    plane: Codes
+    wrong_plane: Flags
     counts: Flags
+    is_sflow: Flags
+    marked: Flags
     start: Ints
     end: Ints
     bytes: Ints
@@ -83,6 +97,8 @@ class Normaliser:
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self.addresses = AddressBook(cluster)
         self.exporters = ExporterBook(cluster, self.addresses.groups)
+        self.interfaces = InterfaceBook(cluster)
+        self._planes = PlaneBook(cluster, self.addresses)
         self.services = ServiceBook(cluster.services)
         self.protocols = protocol_names()
         self._settings: BridgeSettings = cluster.bridge
@@ -143,29 +159,35 @@ class Normaliser:
     ) -> Flows:
         src, dst = addresses
         book = self.addresses
-        interface = self.exporters.interfaces(exporter, frame.get_column(records.IFACE_IN))
+        is_sflow = self.exporters.is_sflow[exporter]
+        is_sflow = is_sflow | (frame.get_column(records.VERSION) == records.SFLOW).fill_null(False).to_numpy()
+        entered = self.interfaces.number(exporter, _column(frame, records.IFACE_IN), is_sflow)
+        left = self.interfaces.number(exporter, _column(frame, records.IFACE_OUT), is_sflow)
         src_group, dst_group = book.group_codes[src], book.group_codes[dst]
-        counts = self.exporters.interface_counts[interface] & self.exporters.authority[exporter, src_group, dst_group]
-        plane = self.exporters.interface_planes[interface]
-        for fallback in (book.plane_codes[src], book.plane_codes[dst]):
-            plane = np.where(plane == NO_PLANE, fallback, plane)
-        plane = np.where(plane == NO_PLANE, np.uint8(len(PLANES) - 1), plane)
+        counts = self.interfaces.counts[entered] & self.exporters.authority[exporter, src_group, dst_group]
 
         protocol = frame.get_column(records.PROTOCOL).fill_null(_NO_PROTOCOL).to_numpy().astype(np.int64)
         protocol = np.where((protocol < 0) | (protocol > _NO_PROTOCOL), _NO_PROTOCOL, protocol)
-        ports = [_column(frame, name) & (_PORTS - 1) for name in (records.SRC_PORT, records.DST_PORT)]
-        service, dst_opened = self.services.resolve(protocol, *ports)
+        src_port, dst_port = (_column(frame, name) & (_PORTS - 1) for name in (records.SRC_PORT, records.DST_PORT))
+        handshake = handshakes(protocol, _column(frame, records.TCP_FLAGS), _column(frame, records.PACKETS))
+        service, dst_opened = self.services.resolve(protocol, src_port, dst_port, handshake)
+        of_interface = self.interfaces.planes[entered]
         start, end, lag, skewed = self._times(frame, now_ms)
         volume, packets = counters
         return Flows(
             exporter=exporter,
+            entered=entered,
+            left=left,
             src=src,
             dst=dst,
             protocol=protocol,
             service=service,
             dst_opened=dst_opened,
-            plane=plane.astype(np.uint8),
+            plane=self._planes.resolve(of_interface, addresses, protocol, dst_port),
+            wrong_plane=self._planes.is_wrong(of_interface, addresses, (src_group, dst_group)),
             counts=counts,
+            is_sflow=is_sflow,
+            marked=_marked(frame, is_sflow),
             start=start,
             end=end,
             bytes=volume,
@@ -216,3 +238,11 @@ class Normaliser:
 
 def _column(frame: pl.DataFrame, name: str) -> Ints:
     return frame.get_column(name).fill_null(0).to_numpy().astype(np.int64, copy=False)
+
+
+def _marked(frame: pl.DataFrame, is_sflow: Flags) -> Flags:
+    """Return which sampled packets met congestion."""
+    if not is_sflow.any():
+        return is_sflow
+    ecn = _column(frame, records.TOS) & _CONGESTION_EXPERIENCED
+    return np.asarray(is_sflow & (ecn == _CONGESTION_EXPERIENCED), np.bool_)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode
+from ingest import counter_files
 
 RECEIVE_BUFFER = 64 << 20
 """Bytes of socket buffer: what arrives at 200,000 flows/s while the daemon is off the processor for a second."""
@@ -146,7 +147,12 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None) 
     else:
         # Its allow list would compare the UDP source, while cluster.yaml knows the agent address inside the datagram:
         # where the two differ, everything would be dropped in silence.
-        lines.append("! No allow list: an sFlow agent's address need not be the source of its datagrams.")
+        lines += [
+            "! No allow list: an sFlow agent's address need not be the source of its datagrams.",
+            "! Counters of the agents' interfaces, apart from flow records; `clusterflow collect` rotates this file.",
+            f"{key}_counter_file: {place / counter_files.FOLDER / counter_files.LINK}",
+            f"{key}_counter_output: json",
+        ]
     if _fixed(cluster, daemon):
         lines += [
             "! Rates that exporters do not tell. They are printed, not applied: the bridge multiplies.",

@@ -195,6 +195,7 @@ class Spool:
         self.once = once
         self.after = after
         self.settle = settle
+        self.time_zone = time_zone
         self.counts: dict[str, int] = {}
         self._default = Format(Kind.CSV, "", time_zone)
         self._matches = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match

@@ -7,10 +7,13 @@ InfluxQL at ``/query``. On 2.x a retention is the bucket ``database/retention``,
 import gzip
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import requests
 from influxdb_client import BucketRetentionRules, InfluxDBClient
@@ -26,6 +29,7 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
 """A host that swallows packets must not hold up a process that is asked to stop."""
 
 _DROPPED = re.compile(r"dropped=(\d+)")
+_NOT_EXECUTED = "not executed"
 
 
 class StoreUnavailableError(StoreError):
@@ -55,6 +59,25 @@ class Series:
     tags: dict[str, str]
     columns: list[str]
     values: list[list[Any]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What many series answered, as one matrix: for a thousand nodes' windows, where `Series` would be too slow.
+
+    Attributes:
+        tags: a row a series, a column a tag; and ROWS.
+        columns: names of the matrix's columns; the first is ``time``, epoch milliseconds.
+        values: [row, column], the series' rows one after the other; NaN where there is no value.
+    """
+
+    tags: pl.DataFrame
+    columns: tuple[str, ...]
+    values: npt.NDArray[np.float64] = field(repr=False)
+
+
+ROWS = "rows"
+"""Column of `Numbers.tags`: how many rows of the matrix are the series'."""
 
 
 def read_secret(secret: Secret | None) -> str:
@@ -215,15 +238,35 @@ class Store:
     def query(self, influxql: str) -> list[Series]:
         """Run one or more SELECT or SHOW statements; the series of all of them, in order."""
         return [
-            Series(
-                series.get("name", ""),
-                {key: str(value) for key, value in series.get("tags", {}).items()},
-                list(series["columns"]),
-                series.get("values", []),
-            )
+            series
             for result in self._answer(influxql, database=self.settings.database)
-            for series in result.get("series", [])
+            for series in _series_of(result)
         ]
+
+    def answers(self, statements: Sequence[str]) -> "list[list[Series] | StoreError]":
+        """Run SELECT statements in one request; for each in its order the series, or what InfluxDB says against it.
+
+        Raises:
+            StoreError: nothing was answered at all.
+        """
+        if not statements:
+            return []
+        body = self._request("POST", "/query", data=self._form(";".join(statements), self.settings.database)).json()
+        found: list[list[Series] | StoreError] = []
+        for statement, result in zip(statements, body.get("results", []), strict=False):
+            if result.get("error") == _NOT_EXECUTED:
+                break
+            if "error" in result:
+                found.append(StoreError(f"{self.url}: {result['error']}", f"the query was: {statement[:300]}"))
+            else:
+                found.append(_series_of(result))
+        if len(found) == len(statements):
+            return found
+        if len(statements) == 1:
+            raise StoreError(f"{self.url}: {body.get('error', 'no answer')}", f"the query was: {statements[0][:300]}")
+        # InfluxDB stops at the first statement that fails, and says why only if that is the last one.
+        failed = statements[len(found)]
+        return [*found, *self.answers([failed]), *self.answers(statements[len(found) + 1 :])]
 
     def frame(self, influxql: str) -> pl.DataFrame:
         """Run a SELECT; one flat frame: tags (String), ``time`` (epoch ms), the columns asked for; no rows: empty."""
@@ -239,16 +282,41 @@ class Store:
         ]
         return pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
 
+    def numbers(self, influxql: str, tags: tuple[str, ...], columns: tuple[str, ...]) -> Numbers:
+        """Run one SELECT of numbers (whole ones exact up to 2^53).
+
+        Args:
+            influxql: grouped by `tags`.
+            tags: may be empty.
+            columns: what is selected, in order, without the time.
+        """
+        body = self._request("POST", "/query", data=self._form(influxql, self.settings.database)).content
+        shape = {"results": pl.List(_result(tags)), "error": pl.String()}
+        # Read by columns: JSON keeps the errors that InfluxDB leaves out of its CSV.
+        answer = pl.read_json(body, schema=shape)
+        results = answer.select(pl.col("results").explode()).unnest("results")
+        for error in [*answer.get_column("error"), *results.get_column("error")]:
+            if error is not None:
+                raise StoreError(f"{self.url}: {error}", f"the query was: {influxql[:300]}")
+        series = results.select(pl.col("series").explode()).drop_nulls().unnest("series")
+        flat = series.select(pl.col("values").explode().explode()).to_series().to_numpy()
+        counted = series.select("tags", pl.col("values").list.len().alias(ROWS))
+        named = counted.unnest("tags") if tags else counted.drop("tags")
+        return Numbers(named, ("time", *columns), flat.reshape(-1, 1 + len(columns)))
+
     def _rows(self, influxql: str) -> list[list[Any]]:
         return [row for result in self._answer(influxql, None) for s in result.get("series", []) for row in s["values"]]
 
     def _answer(self, influxql: str, database: str | None) -> list[dict[str, Any]]:
-        data = {"q": influxql, "epoch": "ms"} | ({"db": database} if database else {})
-        body = self._request("POST", "/query", data=data).json()
+        body = self._request("POST", "/query", data=self._form(influxql, database)).json()
         for result in [body, *body.get("results", [])]:
             if "error" in result:
                 raise StoreError(f"{self.url}: {result['error']}", f"the query was: {influxql[:300]}")
         return list(body.get("results", []))
+
+    @staticmethod
+    def _form(influxql: str, database: str | None) -> dict[str, str]:
+        return {"q": influxql, "epoch": "ms"} | ({"db": database} if database else {})
 
     # -- transport ---------------------------------------------------------------------------------
 
@@ -284,6 +352,26 @@ class Store:
                 f"InfluxDB at {self.url} refuses access ({status})", "check store.token or store.username"
             )
         return StoreError(f"InfluxDB at {self.url} answers {status}: {words}")
+
+
+def _result(tags: tuple[str, ...]) -> pl.Struct:
+    """Return the shape of a statement's result in an InfluxQL answer."""
+    series = pl.Struct(
+        {"tags": pl.Struct(dict.fromkeys(tags, pl.String)), "values": pl.List(pl.List(pl.Float64))},
+    )
+    return pl.Struct({"series": pl.List(series), "error": pl.String})
+
+
+def _series_of(result: dict[str, Any]) -> list[Series]:
+    return [
+        Series(
+            series.get("name", ""),
+            {key: str(value) for key, value in series.get("tags", {}).items()},
+            list(series["columns"]),
+            series.get("values", []),
+        )
+        for series in result.get("series", [])
+    ]
 
 
 def _identifier(name: str) -> str:

@@ -18,7 +18,8 @@ from typing import Self
 
 from cluster.errors import UserError
 from cluster.model import Cluster
-from ingest.pmacct import Daemon, collector_files, daemons
+from ingest.counter_files import CounterFiles
+from ingest.pmacct import SFACCTD, Daemon, collector_files, daemons
 
 _LOG_BYTES = 8 << 20
 _BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -27,6 +28,8 @@ _START_SECONDS = 15.0
 _STOP_SECONDS = 15.0
 _DRAIN_SECONDS = 4.0
 _QUIET_SECONDS = 0.4
+_SETTLED_SECONDS = 10.0
+"""Before it is this old, a daemon may not know yet what to do with a signal."""
 
 _SOCKET_TABLES = (Path("/proc/net/udp"), Path("/proc/net/udp6"))
 _COMPLAINT = re.compile(r"^(?:\S+Z?\s+)?(WARN|ERROR)[ :]\s*(.*)$")
@@ -116,6 +119,8 @@ class Collector:
         self.spool = (spool or Path(cluster.collector.spool)).resolve()
         self.run_folder = run_folder.resolve()
         self._cluster = cluster
+        self._counter_files = CounterFiles(self.spool)
+        self._counters_begun = 0.0
         self._log: Log = log or (lambda _event, **_values: None)
         self._all = [
             _Running(daemon, daemon.port(cluster), self.run_folder / f"{daemon.name}.log")
@@ -177,6 +182,9 @@ class Collector:
         try:
             self.run_folder.mkdir(parents=True, exist_ok=True)
             self.spool.mkdir(parents=True, exist_ok=True)
+            if any(running.daemon is SFACCTD for running in self._all):
+                self._counter_files.prepare()
+                self._counters_begun = time.monotonic()
             for name, text in collector_files(self._cluster, self.run_folder, self.spool).items():
                 (self.run_folder / name).write_text(text)
         except OSError as error:
@@ -208,6 +216,8 @@ class Collector:
             if running.process is None and now >= running.next_start:
                 running.restarts += 1
                 self._spawn(running)
+            if running.daemon is SFACCTD and now - self._counters_begun >= self._cluster.collector.rotate:
+                self._rotate_counters(running)
 
     def stop(self) -> None:
         """Stop the daemons; returns when their last records are in the spool and no process of theirs is left."""
@@ -244,6 +254,19 @@ class Collector:
             )
         running.started = time.monotonic()
         self._log("daemon_started", daemon=name, pid=running.process.pid, port=running.port)
+
+    def _rotate_counters(self, running: _Running) -> None:
+        """Have sfacctd write interface counters to a new file."""
+        process, now = running.process, time.monotonic()
+        if process is None or process.poll() is not None or now - running.started < _SETTLED_SECONDS:
+            return
+        self._counters_begun = now
+        try:
+            self._counter_files.begin()
+        except OSError as error:
+            self._log("counters_not_rotated", why=error.strerror, folder=self._counter_files.folder)
+        else:
+            _signal(process.pid, signal.SIGHUP)
 
     def _await_socket(self, running: _Running) -> None:
         deadline = time.monotonic() + _START_SECONDS

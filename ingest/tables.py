@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from cluster import schema
-from cluster.schema import Bound, Measurement
+from cluster.schema import Bound, Field, Kind, Measurement, Merge
 from ingest.aggregate import FIRST, LAST
 from ingest.points import WINDOW
 
@@ -33,21 +33,36 @@ class WindowTable:
             double that.
         budget: named series kept alive over all windows of the raw retention.
         keep: seconds for which a named series counts against the budget after its last window.
+        fields: those that this table fills, where the measurement has several sources; by default all.
+        optional: whether a sum that nobody gave is absent rather than 0.
+
+    Attributes:
+        evicted_before: windows that begin before this second are no longer here.
     """
 
     def __init__(
-        self, measurement: Measurement, *, listed: Sequence[str] = (), named: int = 0, budget: int = 0, keep: int = 0
+        self,
+        measurement: Measurement,
+        *,
+        listed: Sequence[str] = (),
+        named: int = 0,
+        budget: int = 0,
+        keep: int = 0,
+        fields: Sequence[Field] | None = None,
+        optional: bool = False,
     ) -> None:
         self.measurement = measurement
         self.tags = [tag for tag in measurement.tags if tag != schema.SHARD]
         self.keys = [WINDOW, *self.tags]
         self.over_budget = 0
-        self._has_duration = any(field.name == schema.DURATION.name for field in measurement.fields)
-        self._sums = [
-            field.name
-            for field in measurement.fields
-            if field.merge is schema.Merge.SUM and field.name != schema.DURATION.name
-        ]
+        self.evicted_before = 0
+        filled = measurement.fields if fields is None else fields
+        self._has_duration = any(field.name == schema.DURATION.name for field in filled)
+        numbers = [field for field in filled if field.kind is Kind.INT and field.name != schema.DURATION.name]
+        self._sums = [field.name for field in numbers if field.merge is Merge.SUM]
+        self._largest = [field.name for field in numbers if field.merge is Merge.MAX]
+        self._values = [*self._sums, *self._largest]
+        self._optional = optional
         self._listed = pl.Series("listed", list(listed), pl.String)
         self._named, self._budget, self._keep = named, budget, keep
         self._pending: list[pl.DataFrame] = []
@@ -57,7 +72,7 @@ class WindowTable:
     def empty(self) -> pl.DataFrame:
         """Return a state without rows."""
         columns: dict[str, type[pl.DataType]] = {WINDOW: pl.Int64, **dict.fromkeys(self.tags, pl.String)}
-        columns |= dict.fromkeys(self._sums, pl.Int64)
+        columns |= dict.fromkeys(self._values, pl.Int64)
         if self._has_duration:
             columns |= {FIRST: pl.Int64, LAST: pl.Int64}
         if self.measurement.bound:
@@ -70,8 +85,10 @@ class WindowTable:
         return sum(frame.height for frame in self._pending)
 
     def add(self, partial: pl.DataFrame) -> None:
-        """Take the partial points of a batch: key columns and summed fields; sums not present count as 0."""
-        missing = [pl.lit(0, pl.Int64).alias(name) for name in self._sums if name not in partial.columns]
+        """Take the partial points of a batch: key columns and fields; sums not present count as 0, or not at all."""
+        nothing = None if self._optional else 0
+        missing = [pl.lit(nothing, pl.Int64).alias(name) for name in self._sums if name not in partial.columns]
+        missing += [pl.lit(None, pl.Int64).alias(name) for name in self._largest if name not in partial.columns]
         self._pending.append(partial.with_columns(missing))
 
     def pending_windows(self) -> pl.Series:
@@ -105,6 +122,7 @@ class WindowTable:
 
     def evict(self, before: int) -> pl.DataFrame:
         """Forget the windows that begin before this second; return their rows."""
+        self.evicted_before = max(self.evicted_before, before)
         is_old = pl.col(WINDOW) < before
         old = self.state.filter(is_old)
         if old.height:
@@ -123,13 +141,16 @@ class WindowTable:
     def _sum(self, rows: pl.DataFrame, *extra: pl.Expr) -> pl.DataFrame:
         """Sum rows with equal keys."""
         totals = [pl.sum(name) for name in self._sums]
+        if self._optional:
+            totals = [pl.when(pl.col(name).count() > 0).then(pl.sum(name)).alias(name) for name in self._sums]
+        totals += [pl.max(name) for name in self._largest]
         if self._has_duration:
             totals += [pl.min(FIRST), pl.max(LAST)]
         totals += [pl.col(flag).any() for flag in (_FRESH, NAMED) if flag in rows.columns]
         return rows.group_by(self.keys).agg(*totals, *extra)
 
     def _points(self, rows: pl.DataFrame) -> pl.DataFrame:
-        columns = [*self.keys, *self._sums]
+        columns = [*self.keys, *self._values]
         if not self._has_duration:
             return rows.select(columns)
         seconds = ((pl.col(LAST) - pl.col(FIRST)) / 1000).fill_null(0.0)
@@ -200,25 +221,35 @@ class WindowTable:
         if folded.is_empty():
             return merged
         kept = unnamed.filter(place <= _MAX_CANDIDATES)
-        accumulated = self._fold(folded, bound).with_columns(pl.lit(True).alias(NAMED))
+        accumulated = self._fold(folded, bound, merged).with_columns(pl.lit(True).alias(NAMED))
         return self._sum(pl.concat([merged.filter(NAMED), kept, accumulated.select(merged.columns)]))
 
-    def _fold(self, rows: pl.DataFrame, bound: Bound) -> pl.DataFrame:
-        """Sum rows under ``other``; rows that are ``other`` already stay what they are."""
+    def _fold(self, rows: pl.DataFrame, bound: Bound, among: pl.DataFrame) -> pl.DataFrame:
+        """Sum rows under ``other``; rows that are ``other`` already stay what they are.
+
+        A name beside `other` stays where it is a node's, or has several names of its own in the window: whoever scans
+        a thousand addresses is to be known by more than its first hundred.
+
+        Args:
+            rows: what is folded.
+            bound: which tags become ``other``.
+            among: all rows of these windows, with NAMED.
+        """
         known = self._listed.implode()
-        return self._sum(
-            rows.with_columns(
-                *(pl.lit(schema.OTHER).alias(tag) for tag in bound.tags),
-                *(
-                    pl.when(pl.col(tag).is_in(known)).then(pl.col(tag)).otherwise(pl.lit(schema.OTHER)).alias(tag)
-                    for tag in bound.unlisted
-                ),
+        has_name = among.filter(pl.col(NAMED) & ~self._is_other())
+        for tag in bound.unlisted:
+            talkers = has_name.group_by(WINDOW, tag).len("names").filter(pl.col("names") > 1)
+            stays = pl.col(tag).is_in(known) | pl.col("names").is_not_null()
+            rows = (
+                rows.join(talkers, on=[WINDOW, tag], how="left")
+                .with_columns(pl.when(stays).then(pl.col(tag)).otherwise(pl.lit(schema.OTHER)).alias(tag))
+                .drop("names")
             )
-        )
+        return self._sum(rows.with_columns(pl.lit(schema.OTHER).alias(tag) for tag in bound.tags))
 
     def _others(self, rows: pl.DataFrame, bound: Bound) -> pl.DataFrame:
         """Return the ``other`` points: what was folded for good plus what has no name now."""
-        return self._fold(rows.filter(~pl.col(NAMED) | self._is_other()), bound)
+        return self._fold(rows.filter(~pl.col(NAMED) | self._is_other()), bound, rows)
 
     def _zeros(self, merged: pl.DataFrame, rest: pl.DataFrame) -> pl.DataFrame:
         """Return empty ``other`` rows for those points of `rest` that have none in the table yet."""

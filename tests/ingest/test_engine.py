@@ -1,7 +1,7 @@
 """The engine against a slow, obvious reading of the same rules: every record by itself, in exact fractions."""
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
@@ -37,13 +37,23 @@ T0 = 1_790_000_000_000
 
 Keys = Counter[tuple[object, ...]]
 
+LEAF_INTERFACES = (
+    Interface(1, "host", Plane.COMPUTE, speed=400_000_000_000),
+    Interface(2, "nas", Plane.STORAGE),
+    Interface(49, "up", counts=False),
+)
+
 
 def cluster() -> Cluster:
     def group(name: str, role: Role, *prefixes: str, plane: Plane | None = None) -> Group:
         return Group(name, name.title(), role, tuple(map(ip_network, prefixes)), plane=plane)
 
-    def node(name: str, owner: str, *addresses: str) -> Node:
-        return Node(name, owner, tuple(NodeAddress(ip_address(a)) for a in addresses))
+    def node(name: str, owner: str, *addresses: str | NodeAddress) -> Node:
+        given = (a if isinstance(a, NodeAddress) else NodeAddress(ip_address(a)) for a in addresses)
+        return Node(name, owner, tuple(given))
+
+    def rail(address: str, number: int) -> NodeAddress:
+        return NodeAddress(ip_address(address), Plane.COMPUTE, number)
 
     return Cluster(
         "test",
@@ -52,15 +62,17 @@ def cluster() -> Cluster:
             group("storage", Role.STORAGE, "10.2.0.0/16", plane=Plane.STORAGE),
             group("vault", Role.MODEL_STORAGE, "10.2.9.0/24"),
             group("partner", Role.APPROVED_EXTERNAL, "198.51.100.0/24"),
+            group("inference", Role.INFERENCE, "10.3.0.0/24"),
         ),
         nodes=(
-            node("gpu-1", "training", "10.1.0.1", "10.1.1.1", "fd00:1::1"),
+            node("gpu-1", "training", rail("10.1.0.1", 0), rail("10.1.1.1", 1), "fd00:1::1"),
             node("gpu-2", "training", "10.1.0.2"),
             node("nas-1", "storage", "10.2.0.1"),
             node("vault-1", "vault", "10.2.9.1"),
+            node("infer-1", "inference", "10.3.0.1"),
         ),
         exporters=(
-            Exporter("leaf", ip_address("127.0.0.1"), interfaces=(Interface(49, "up", counts=False),)),
+            Exporter("leaf", ip_address("127.0.0.1"), interfaces=LEAF_INTERFACES),
             Exporter("spine", ip_address("127.0.0.2"), counts=False),
             Exporter("sampled", ip_address("127.0.0.3"), sampling=Sampling(SamplingMode.FIXED, 100)),
             Exporter("sflow", ip_address("127.0.0.4"), ExportProtocol.SFLOW, frame_overhead=18),
@@ -74,7 +86,7 @@ def cluster() -> Cluster:
 
 ADDRESSES = [
     "10.1.0.1", "10.1.1.1", "fd00:1::1", "10.1.0.2", "10.2.0.1", "10.2.9.1", "10.1.7.7", "198.51.100.9", "203.0.113.5",
-    "2001:db8::5", "224.0.0.5", "::ffff:10.1.0.2",
+    "2001:db8::5", "224.0.0.5", "::ffff:10.1.0.2", "10.3.0.1", "10.3.0.7",
 ]  # fmt: skip
 NAMES = {
     "10.1.0.1": ("gpu-1", "training"),
@@ -89,8 +101,16 @@ NAMES = {
     "203.0.113.5": ("203.0.113.5", "external"),
     "2001:db8::5": ("2001:db8::5", "external"),
     "224.0.0.5": ("224.0.0.5", "local"),
+    "10.3.0.1": ("infer-1", "inference"),
+    "10.3.0.7": ("10.3.0.7", "inference"),
 }
-LISTED = {"gpu-1", "gpu-2", "nas-1", "vault-1"}
+LISTED = {"gpu-1", "gpu-2", "nas-1", "vault-1", "infer-1"}
+INSIDE = {"training", "storage", "vault", "inference"}
+ALLOWED = {("training", "storage"), ("storage", "training"), ("vault", "partner")}
+RAILS = {"10.1.0.1": "0", "10.1.1.1": "1"}
+
+
+SFLOW_EXPORTER = 4
 
 
 def random_records(seed: int, count: int) -> list[dict[str, object]]:
@@ -98,11 +118,16 @@ def random_records(seed: int, count: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for _ in range(count):
         start = T0 + rng.randrange(60_000)
-        end = start + rng.choice([0, 1, 999, 10_000, rng.randrange(50_000)])
+        exporter = rng.randrange(1, 6)
+        # A sample of sFlow is a moment.
+        length = rng.choice([0, 1, 999, 10_000, rng.randrange(50_000)])
+        end = start + (0 if exporter == SFLOW_EXPORTER else length)
         rows.append(
             {
-                records.EXPORTER: f"127.0.0.{rng.randrange(1, 6)}",
-                records.IFACE_IN: rng.choice([1, 49, None]),
+                records.EXPORTER: f"127.0.0.{exporter}",
+                records.IFACE_IN: rng.choice([1, 2, 49, None]),
+                records.IFACE_OUT: rng.choice([0, 1, 7]),
+                records.TOS: rng.choice([0, 1, 2, 3, 0b1011_1011]),
                 records.SRC: rng.choice(ADDRESSES),
                 records.DST: rng.choice(ADDRESSES),
                 records.SRC_PORT: rng.choice([443, 2049, 50000, 1024]),
@@ -131,19 +156,48 @@ def rate_of(row: dict[str, object]) -> int:
     return 1 if row[records.EXPORTER] == "127.0.0.5" else max(int(str(row[records.SAMPLING_RATE])), 1)
 
 
-def by_hand(rows: list[dict[str, object]]) -> dict[str, Keys]:  # noqa: C901 - one rule after the other, on purpose
+def plane_of(row: dict[str, object]) -> str:
+    """The interface's plane, else the inventory's of the source, of the destination, else their groups'."""
+    if row[records.EXPORTER] == "127.0.0.1" and row[records.IFACE_IN] in {1, 2}:
+        return "compute" if row[records.IFACE_IN] == 1 else "storage"
+    ends = str(row[records.SRC]), str(row[records.DST])
+    if any(end in RAILS for end in ends):
+        return "compute"
+    planes = {"training": "compute", "storage": "storage"}
+    return next((planes[NAMES[end][1]] for end in ends if NAMES[end][1] in planes), "unknown")
+
+
+def is_on_wrong_plane(row: dict[str, object]) -> bool:
+    """Storage of a group that has another plane, seen by a compute interface or to a compute address."""
+    ends = str(row[records.SRC]), str(row[records.DST])
+    groups = [NAMES[end][1] for end in ends]
+    # The vault's group has no plane: nobody knows where its traffic belongs.
+    if "storage" not in groups or not set(groups) <= INSIDE:
+        return False
+    if row[records.EXPORTER] == "127.0.0.1" and row[records.IFACE_IN] in {1, 2}:
+        return row[records.IFACE_IN] == 1
+    return any(end in RAILS for end in ends)
+
+
+def by_hand(rows: list[dict[str, object]]) -> dict[str, Keys]:  # noqa: C901, PLR0912, PLR0915 - one rule after the other, on purpose
     """Return bytes by measurement and key, the slow way."""
-    found: dict[str, Keys] = {name: Counter() for name in ("traffic", "seen", "tx", "egress", "pair", "unknown")}
+    found: dict[str, Keys] = defaultdict(Counter)
     for row in rows:
         exporter, start, end = str(row[records.EXPORTER]), int(str(row[records.START])), int(str(row[records.END]))
         volume = int(str(row[records.BYTES]))
         if exporter == "127.0.0.4":
             volume = max(volume - 18 * int(str(row[records.PACKETS])), 0)
         volume *= rate_of(row)
-        src, src_group = NAMES[str(row[records.SRC])]
-        dst, dst_group = NAMES[str(row[records.DST])]
+        packets = int(str(row[records.PACKETS])) * rate_of(row)
+        src_text, dst_text = str(row[records.SRC]), str(row[records.DST])
+        src, src_group = NAMES[src_text]
+        dst, dst_group = NAMES[dst_text]
         counts = exporter != "127.0.0.2" and not (exporter == "127.0.0.1" and row[records.IFACE_IN] == 49)
         counts = counts and (src_group != "vault" or exporter == "127.0.0.1")
+        services = {443: row[records.PROTOCOL] == 6, 2049: row[records.PROTOCOL] in {6, 17}}
+        ports = int(str(row[records.SRC_PORT])), int(str(row[records.DST_PORT]))
+        serves = [services.get(port, False) for port in ports]
+        dst_opened = ports[0] < ports[1] if serves[0] == serves[1] else serves[0]
         window = start // 10_000
         while True:
             low, high = max(start, window * 10_000), min(end, (window + 1) * 10_000)
@@ -152,18 +206,39 @@ def by_hand(rows: list[dict[str, object]]) -> dict[str, Keys]:  # noqa: C901 - o
             else:
                 part = volume * (high - start) // (end - start) - volume * (low - start) // (end - start)
             at = window * 10
-            found["seen"][at, src_group, dst_group] += part
+            found["seen"][at, src_group, dst_group, plane_of(row)] += part
+            if row[records.IFACE_IN]:
+                found["in"][at, exporter, row[records.IFACE_IN]] += part
+            if row[records.IFACE_OUT]:
+                found["out"][at, exporter, row[records.IFACE_OUT]] += part
             if counts:
-                found["traffic"][at, src_group, dst_group] += part
+                found["traffic"][at, src_group, dst_group, plane_of(row)] += part
                 if src in LISTED:
                     found["tx"][at, src, dst_group] += part
+                if src_text in RAILS:
+                    found["rail"][at, src, RAILS[src_text]] += part
                 if src_group == dst_group == "training" and {src, dst} <= LISTED:
                     found["pair"][at, src, dst] += part
-                if src_group in {"training", "storage", "vault"} and dst_group in {"partner", "external"}:
+                if src_group in INSIDE and dst_group in {"partner", "external"}:
                     found["egress"][at, src, dst] += part
                 for name, owner in ((src, src_group), (dst, dst_group)):
-                    if owner in {"training", "storage", "vault"} and name not in LISTED:
+                    if owner in INSIDE and name not in LISTED:
                         found["unknown"][at, owner, name] += part
+                if src_group in {"storage", "vault"}:
+                    found["read"][at, src, dst] += part
+                if dst_group in {"storage", "vault"}:
+                    found["write"][at, dst, src] += part
+                is_free = src_group == dst_group or "local" in {src_group, dst_group}
+                if not is_free and (src_group, dst_group) not in ALLOWED:
+                    found["violation"][at, "not_allowed", src, dst] += part
+                if src_group != dst_group and dst_group == "inference" and not dst_opened:
+                    found["request"][at, src, dst] += part
+                if is_on_wrong_plane(row):
+                    found["violation"][at, "wrong_plane", src, dst] += part
+                if exporter == "127.0.0.4" and src in LISTED and src_group == dst_group:
+                    found["pulse"][start // 1000, src, plane_of(row)] += part
+                    if int(str(row[records.TOS])) & 3 == 3:
+                        found["mark"][start // 1000, src, plane_of(row)] += packets
             window += 1
             if window * 10_000 >= end:
                 break
@@ -175,6 +250,17 @@ def stored(engine: Engine, measurement: schema.Measurement, tags: list[str], fie
     return Counter({row[:-1]: row[-1] for row in rows if row[-1]})
 
 
+def by_name(by_index: Keys) -> Keys:
+    """Return what was counted by exporter address and ifIndex by the names that cluster.yaml gives them."""
+    exporters = {str(exporter.address): exporter for exporter in cluster().exporters}
+    found: Keys = Counter()
+    for (window, address, index), volume in by_index.items():
+        exporter = exporters[str(address)]
+        names = {interface.index: interface.name for interface in exporter.interfaces}
+        found[window, exporter.name, names.get(int(str(index)), str(index))] += volume
+    return found
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("batch", [1000, 37])
 def test_every_measurement_holds_what_a_slow_count_holds(seed: int, batch: int) -> None:
@@ -184,13 +270,27 @@ def test_every_measurement_holds_what_a_slow_count_holds(seed: int, batch: int) 
         assert engine.take(frame(rows[first : first + batch]), T0 / 1000 + 120).is_empty()
         engine.merge()
     expected = {name: Counter({k: v for k, v in keys.items() if v}) for name, keys in by_hand(rows).items()}
-    groups = [schema.SRC_GROUP, schema.DST_GROUP]
+    assert len(expected) == 15, "every rule is tried by some record"
+    groups = [schema.SRC_GROUP, schema.DST_GROUP, schema.PLANE]
     assert stored(engine, schema.TRAFFIC, groups, "bytes") == expected["traffic"]
     assert stored(engine, schema.TRAFFIC, groups, schema.SEEN_BYTES.name) == expected["seen"]
     assert stored(engine, schema.NODE_TRAFFIC, [schema.NODE, schema.PEER_GROUP], schema.TX_BYTES.name) == expected["tx"]
     assert stored(engine, schema.PAIR, [schema.SRC, schema.DST], "bytes") == expected["pair"]
     assert stored(engine, schema.EGRESS, [schema.SRC, schema.DST], "bytes") == expected["egress"]
     assert stored(engine, schema.UNKNOWN_NODE, [schema.GROUP, schema.ADDRESS], "bytes") == expected["unknown"]
+    violations = [schema.KIND, schema.SRC, schema.DST]
+    assert stored(engine, schema.VIOLATION, violations, "bytes") == expected["violation"]
+    assert stored(engine, schema.RAIL_TRAFFIC, [schema.NODE, schema.RAIL], schema.TX_BYTES.name) == expected["rail"]
+    endpoints = [schema.ENDPOINT, schema.NODE]
+    assert stored(engine, schema.STORAGE_IO, endpoints, schema.READ_BYTES.name) == expected["read"]
+    assert stored(engine, schema.STORAGE_IO, endpoints, schema.WRITE_BYTES.name) == expected["write"]
+    assert stored(engine, schema.INFERENCE, [schema.SRC, schema.DST], "bytes") == expected["request"]
+    nodes = [schema.NODE, schema.PLANE]
+    assert stored(engine, schema.PULSE, nodes, "bytes") == expected["pulse"]
+    assert stored(engine, schema.PULSE, nodes, schema.MARKED_PACKETS.name) == expected["mark"]
+    links = [schema.EXPORTER, schema.INTERFACE]
+    assert stored(engine, schema.INTERFACE_TRAFFIC, links, schema.IN_BYTES.name) == by_name(expected["in"])
+    assert stored(engine, schema.INTERFACE_TRAFFIC, links, schema.OUT_BYTES.name) == by_name(expected["out"])
     by_exporter = engine.tables["exporter"].all_points()
     assert by_exporter[schema.EXPORTER_RECORDS.name].sum() == len(rows)
     assert by_exporter[schema.EXPORTER_BYTES.name].sum() == sum(expected["seen"].values())

@@ -11,14 +11,30 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from cluster import schema
 from cluster.errors import UserError
-from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol, Group, Role, Sampling, SamplingMode
+from cluster.model import (
+    Cluster,
+    CollectorSettings,
+    Exporter,
+    ExportProtocol,
+    Group,
+    Node,
+    NodeAddress,
+    Role,
+    Sampling,
+    SamplingMode,
+)
+from cluster.services import with_well_known
+from ingest.counters import Counters
+from ingest.engine import Engine
+from ingest.normalise import Clock
 from ingest.readers import read_chunk
 from ingest.records import RECORD_SCHEMA, SFLOW, SPOOL_COLUMNS
 from ingest.spool import Spool
@@ -59,11 +75,15 @@ def v5(first: int, count: int, *, protocol: int = 6, sampling: int = 0) -> bytes
     return header + b"".join(flows)
 
 
-def sflow(agent: str) -> bytes:
-    """An sFlow v5 datagram with one sampled TCP packet of 100 bytes on the wire, rate 1024."""
-    tcp = struct.pack(">HHIIBBHHH", 1234, 80, 0, 0, 0x50, 0x12, 0, 0, 0)
+TCP = struct.pack(">HHIIBBHHH", 1234, 80, 0, 0, 0x50, 0x12, 0, 0, 0)
+ROCE = struct.pack(">HHHH", 49_200, 4791, 40, 0) + bytes(12)
+
+
+def sflow(agent: str, payload: bytes = TCP, protocol: int = 6, tos: int = 0) -> bytes:
+    """An sFlow v5 datagram with one sampled packet of 100 bytes on the wire, rate 1024."""
     address = bytes([10, 0, 0, 1, 10, 0, 0, 2])
-    frame = bytes(12) + b"\x08\x00" + bytes([0x45, 0, 0, 60]) + bytes(5) + bytes([6]) + bytes(2) + address + tcp
+    frame = bytes(12) + b"\x08\x00" + bytes([0x45, tos, 0, 60]) + bytes(5) + bytes([protocol]) + bytes(2)
+    frame += address + payload
     header = struct.pack(">IIII", 1, 100, 4, len(frame)) + frame + bytes(-len(frame) % 4)
     sample = struct.pack(">IIIIIIII", 7, 3, 1024, 102_400, 0, 4, 2_147_483_658, 1)
     sample += struct.pack(">II", 1, len(header)) + header
@@ -286,3 +306,20 @@ def test_reads_what_a_plain_nfacctd_prints(options: str, tmp_path: Path) -> None
     assert frame["start"].unique().to_list() == [expected]
     if times:
         assert frame["end"].unique().to_list() == [NOW * 1000 - 1000]
+
+
+def test_rocev2_with_a_congestion_mark_is_a_marked_pulse_of_the_compute_plane(tmp_path: Path) -> None:
+    """What a switch samples of RoCEv2, through the real sfacctd; cluster.yaml has addresses and no planes."""
+    training = Group("training", "Training", Role.TRAINING, (ip_network("10.0.0.0/24"),))
+    nodes = tuple(Node(f"gpu-{n}", "training", (NodeAddress(ip_address(f"10.0.0.{n}")),)) for n in (1, 2))
+    cluster = replace(a_cluster(EXPORTERS[2]), groups=(training,), nodes=nodes, services=with_well_known(()))
+    with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool"):
+        for tos in (2, 3):
+            send(cluster.collector.sflow_port, [sflow("127.0.0.16", ROCE, 17, tos)])
+    engine = Engine(cluster, Clock.LIVE, Counters())
+    assert engine.take(spooled(tmp_path / "spool"), time.time()).is_empty()
+    points = {measurement.name: frame for measurement, frame in engine.merge()}
+    traffic = points[schema.TRAFFIC.name].select(schema.PROTO, schema.SERVICE, schema.PLANE).unique().rows()
+    assert traffic == [("udp", "rocev2", "compute")]
+    pulse = points[schema.PULSE.name].select(pl.sum("packets", schema.MARKED_PACKETS.name)).row(0)
+    assert pulse == (2 * 1024, 1024)

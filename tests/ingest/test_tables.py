@@ -126,6 +126,15 @@ def test_other_keeps_the_node_but_not_an_address_nobody_knows() -> None:
     assert set(points[schema.DST]) == {schema.OTHER}
 
 
+def test_other_keeps_an_address_that_has_several_names_of_its_own() -> None:
+    """A scanner that no inventory knows is not lost among the rest; whoever calls once is."""
+    table = egress_table(named=3)
+    scan = [(0, "10.9.9.9", f"203.0.113.{n}", 100) for n in range(50)]
+    table.add(partial([*scan, (0, "10.8.8.8", "203.0.113.1", 1)]))
+    points = table.merge().filter(pl.col(schema.DST) == schema.OTHER)
+    assert dict(points.select(schema.SRC, "bytes").iter_rows()) == {"10.9.9.9": 4700, schema.OTHER: 1}
+
+
 def test_beyond_the_series_budget_new_conversations_are_other_and_counted() -> None:
     table = egress_table(named=10, budget=3)
     table.add(partial([(0, "gpu-1", f"203.0.113.{n}", 10) for n in range(6)]))
