@@ -10,25 +10,25 @@ Nothing here looks at a clock: callers say what time it is.
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
-import numpy as np
 import polars as pl
 
-from analysis import contacts, dropout
-from analysis.baseline import Baseline, RunSummary, learn
-from analysis.contacts import ContactPolicy
-from analysis.dropout import Carry, Cohort, DropoutPolicy, Evidence
 from analysis.evidence import Reader, heartbeat, with_events
-from analysis.jobs import JobSource, end_of, overlapping, start_of, status_points
+from analysis.jobs import JobSource, LateRows, gpus_of, status_points
+from analysis.runs import JobRuns
 from analysis.state import State
+from analysis.studies import studies_of
+from analysis.study import Span
+from analysis.writing import Output, gathered
 from cluster import schema
 from cluster.errors import ClusterflowError, UserError
-from cluster.model import Cluster, Job
+from cluster.model import Cluster
 from cluster.schema import Measurement
+from cluster.units import format_moment
 from ingest.logs import Log
-from ingest.points import WINDOW, batches
+from ingest.points import WINDOW
 from ingest.store import Store
 
 
@@ -40,15 +40,11 @@ class AnalysisSettings:
         spare: seconds, beyond the bridge's lateness and flush, that a window gets until it counts as closed.
         patience: seconds that a window waits for a bridge that is behind, before it is final without its data.
         stretch: seconds of windows that are read at once.
-        cells: windows x nodes that are read at once.
     """
 
     spare: float = 3.0
     patience: int = 3600
     stretch: int = 3600
-    cells: int = 400_000
-    dropout: DropoutPolicy = field(default_factory=DropoutPolicy)
-    contacts: ContactPolicy = field(default_factory=ContactPolicy)
 
 
 class AnalysisStoppedError(ClusterflowError):
@@ -69,22 +65,8 @@ class Round:
 
     def count(self, measurement: Measurement, points: int) -> None:
         """Add to `written`."""
-        self.written[measurement.name] = self.written.get(measurement.name, 0) + points
-
-
-@dataclass(slots=True)
-class _Running:
-    """A job on its way through the windows: `carry` is the state before window `at`."""
-
-    cohort: Cohort
-    carry: Carry
-    at: int
-    baseline: Baseline | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all its windows are judged for good."""
-        return end_of(self.cohort.job) <= self.at
+        if points:
+            self.written[measurement.name] = self.written.get(measurement.name, 0) + points
 
 
 class Analyser:
@@ -115,11 +97,24 @@ class Analyser:
         self._cluster, self._store, self._state, self._jobs, self._log = cluster, store, state, jobs, log
         self._reader = Reader(store, cluster)
         self._window = cluster.bridge.window
-        self._group_of = {node.name: node.group for node in cluster.nodes}
         self._is_stopping = is_stopping
-        self._running: dict[tuple[str, float], _Running] = {}
-        self._without_traffic: set[tuple[str, float]] = set()
-        self._written: dict[str, pl.DataFrame] = {}
+        self._studies = studies_of(cluster, self._reader, state, log)
+        self._runs = JobRuns(
+            self._studies.of_jobs,
+            self._reader.windows,
+            state,
+            log,
+            window=self._window,
+            horizon=cluster.bridge.grace + 2 * self.settle_seconds + 2 * self._window,
+            stretch=self._floor(self.settings.stretch),
+            check=self._check,
+        )
+        self._output = Output(store)
+        self._gpus = gpus_of(cluster)
+        self._late_rows = LateRows(self._window, self._gpus)
+        self._written = (schema.JOB_STATUS, *self._studies.measurements())
+        self._has_ticked = False
+        self._settled: int | None = None
         self._raw_from = 0
 
     # -- times -------------------------------------------------------------------------------------
@@ -172,17 +167,25 @@ class Analyser:
         if position is None:
             position = self._begin(now, final)
         if position < self._raw_from:
-            self._log.line("skipped", why="older than the raw retention", start=position, stop=self._raw_from)
+            until = format_moment(self._raw_from)
+            self._log.line("skipped", why="older than the raw retention", since=format_moment(position), until=until)
             position = self._raw_from
         final = max(final, position)
-        while final - position > self.settings.stretch:
-            upto = position + self._floor(self.settings.stretch)
-            self._pass(result, position, upto, upto, upto)
-            position = upto
-        self._pass(result, position, final, closed, self._floor(now) + self._window)
+        late = self._late_rows.before(self._jobs.jobs(), self._raw_from, position)
+        result.count(schema.JOB_STATUS, self._output.write(schema.JOB_STATUS, late))
+        step = self._floor(self.settings.stretch)
+        behind = range(position, final - step, step)
+        spans = [Span(start, start + step, start + step, start + step) for start in behind]
+        last = spans[-1].final if spans else position
+        spans.append(Span(last, final, closed, self._floor(now) + self._window))
+        recall, self._has_ticked = not self._has_ticked, False
+        self._passes(result, spans, recall=recall)
+        self._has_ticked = True
+        self._late_rows.note(self._jobs.jobs())
         result.judged = closed
         lag = {schema.HEARTBEAT: now - closed, "tick_seconds": time.monotonic() - started}
-        self._write(result, schema.PIPELINE, heartbeat(int(now), self._cluster.bridge.shard, lag))
+        self._output.write(schema.PIPELINE, heartbeat(int(now), self._cluster.bridge.shard, lag))
+        self._output.flush()
         return result
 
     def _begin(self, now: float, final: int) -> int:
@@ -190,7 +193,7 @@ class Analyser:
         last = self._reader.last_heartbeat()
         earliest = self._reader.earliest_egress()
         began = now if earliest is None else earliest
-        learning_end = self._ceil(began + self.settings.contacts.learning)
+        learning_end = self._ceil(began + self._cluster.thresholds.contact_learning)
         if last is None:
             # Whoever starts us looks at the cluster from now on: nobody is to be woken for its past.
             learning_end = max(learning_end, self._ceil(now))
@@ -200,15 +203,22 @@ class Analyser:
         position = max(position, self._raw_from)
         seeds = with_events(self._reader.contacts_before(position), self._reader.events_before(position))
         self._state.begin(position, learning_end, seeds)
-        told = {"contacts": seeds.height, "start": earliest, "stop": position, "learning_until": learning_end}
+        told = {
+            "contacts": seeds.height,
+            "since": format_moment(earliest, "nothing is stored"),
+            "until": format_moment(position),
+            "learning_until": format_moment(learning_end),
+        }
         if last is None:
             self._log.line("contacts_learned", **told)
-            history = status_points(self._jobs.jobs(), self._raw_from, position, self._window)
-            self._write(Round(), schema.JOB_STATUS, history)
+            self._jobs.settle(self._raw_from, position)
+            history = status_points(self._jobs.jobs(), self._raw_from, position, self._window, self._gpus)
+            self._output.write(schema.JOB_STATUS, history)
         else:
             self._log.line("state_lost", what="rebuilt from the store; acknowledgements are gone", **told)
         if learning_end > now + self._window:
-            self._log.line("contacts_learning", why="too little history to call anything new", until=learning_end)
+            why = "too little history to call anything new"
+            self._log.line("contacts_learning", why=why, until=format_moment(learning_end))
         return position
 
     # -- the past ----------------------------------------------------------------------------------
@@ -225,202 +235,73 @@ class Analyser:
         closed = self.closed_until(now)
         first, last = self._floor(start), min(self._ceil(stop), closed)
         if last <= first:
-            raise UserError("the range holds no closed window", f"the newest closed window ends at {closed}")
+            raise UserError("the range holds no closed window", f"the newest one ends at {format_moment(closed)}")
         self._raw_from = self._oldest(closed)
         if first < closed - self._cluster.store.keep_raw:
             days = self._cluster.store.keep_raw / 86_400
             raise UserError("the range begins before the raw retention", f"it keeps {days:g} days")
         if self._state.position is None:
             earliest = self._reader.earliest_egress()
-            learning_end = max(first, first if earliest is None else earliest + self.settings.contacts.learning)
+            learning_end = max(
+                first, first if earliest is None else earliest + self._cluster.thresholds.contact_learning
+            )
             self._state.begin(first, learning_end, self._reader.contacts_before(first))
         result = Round()
-        for position in range(first, last, self._floor(self.settings.stretch)):
-            upto = min(position + self._floor(self.settings.stretch), last)
-            self._pass(result, position, upto, upto, upto)
+        step = self._floor(self.settings.stretch)
+        ends = [min(start + step, last) for start in range(first, last, step)]
+        spans = [Span(start, end, end, end) for start, end in zip(range(first, last, step), ends, strict=True)]
+        # A checkpoint that began before the end may have gone on after it: judged up to there it would be cut short.
+        ahead = min(last + step, closed)
+        spans[-1] = replace(spans[-1], closed=ahead, now=ahead)
+        self._passes(result, spans, recall=True, until=last)
         result.judged = last
         return result
 
     # -- one pass ----------------------------------------------------------------------------------
 
-    def _pass(self, result: Round, start: int, final: int, closed: int, now: int) -> None:
-        """Judge [start, closed), and contacts of [start, now); move the state on to `final`."""
+    def _passes(self, result: Round, spans: Sequence[Span], *, recall: bool, until: int | None = None) -> None:
+        """Judge spans, one after the other.
+
+        Args:
+            result: counts what is written.
+            spans: what is judged.
+            recall: whether another process, or an earlier run, may have written there.
+            until: rows from here on are not written; None: all are.
+        """
+        self._settled = None
+        for span, following in zip(spans, [*(span.closed for span in spans[1:]), 0], strict=True):
+            if recall:
+                self._output.recall(self._written, span.start, span.now if until is None else min(span.now, until))
+            self._pass(result, span, following, until)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait for what the last pass wrote, and move the state on over it."""
+        self._output.flush()
+        if self._settled is not None:
+            self._state.advance(self._settled)
+            self._settled = None
+
+    def _pass(self, result: Round, span: Span, following: int, until: int | None) -> None:
+        """Judge a span and move the state on to what is final; `following`: end of the next span."""
         self._check()
+        self._jobs.settle(self._raw_from, span.final)
         jobs = self._jobs.jobs()
-        self._update(result, schema.JOB_STATUS, status_points(jobs, start, now, self._window), final)
-        frames = []
-        # In the order of time: a run that ends in this pass may teach one that begins in it.
-        for job in sorted(overlapping(jobs, start, closed), key=start_of):
-            running = self._at(job, start, jobs)
-            if running is not None:
-                frames += self._judge(running, final, closed, jobs)
-        self._finish(jobs)
-        if frames:
-            self._update(result, schema.BASELINE, pl.concat(frames), final)
-        known = self._state.contacts().filter(pl.col(contacts.FIRST_SEEN) < start)
-        found = contacts.find(
-            self._reader.egress(start - self._ceil(self.settings.contacts.episode), now),
-            known,
-            self._state.decisions(),
-            start=start,
-            learning_end=self._state.learning_end,
-            window=self._window,
-            policy=self.settings.contacts,
-        )
-        self._tell_contacts(found.contacts, start)
-        points = found.points
-        if (before := self._written.get(schema.CONTACT.name)) is not None:
-            in_range = before.filter(pl.col(WINDOW) >= start)
-            points = pl.concat([points, contacts.retracted(in_range, points).select(points.columns)])
-        self._update(result, schema.CONTACT, points, final)
-        self._state.commit(start, final, found.contacts)
+        points = [(schema.JOB_STATUS, status_points(jobs, span.start, span.now, self._window, self._gpus))]
+        points += self._runs.judge(jobs, span, following, self._raw_from)
+        for study in self._studies.of_cluster:
+            self._check()
+            points += study.judge(span, jobs)
+        frames = gathered(points)
+        self._settle()
+        for measurement in self._written:
+            frame = frames.get(measurement.name)
+            if frame is not None and until is not None:
+                frame = frame.filter(pl.col(WINDOW) < until)
+            written = self._output.update(measurement, frame, span.start, span.final)
+            result.count(measurement, written)
+        self._settled = span.final
 
     def _check(self) -> None:
         if self._is_stopping():
             raise AnalysisStoppedError("stopped")
-
-    # -- jobs --------------------------------------------------------------------------------------
-
-    def _judge(self, running: _Running, final: int, closed: int, jobs: tuple[Job, ...]) -> list[pl.DataFrame]:
-        """Judge a job's windows from where it is: over the final ones for good, over the others for now."""
-        end = end_of(running.cohort.job)
-        stop = closed if end >= closed else self._ceil(end)
-        settled = min(max(final, running.at), stop)
-        baseline = self._baseline(running, jobs)
-        evidence = self._evidence(running.cohort, running.at, stop)
-        whole = (settled - running.at) // self._window
-        running.carry, first = dropout.judge(
-            running.cohort, baseline, running.carry, evidence.part(0, whole, self._window)
-        )
-        running.at = settled
-        _, second = dropout.judge(
-            running.cohort, baseline, running.carry, evidence.part(whole, len(evidence.sent), self._window)
-        )
-        return [first, second]
-
-    def _evidence(self, cohort: Cohort, start: int, stop: int) -> Evidence:
-        sent, packets = self._reader.traffic(start, stop).of(cohort.job.nodes)
-        heard, rate = self._reader.exporter_bytes(start, stop)
-        return Evidence(start, sent, packets, heard > 0, rate)
-
-    def _at(self, job: Job, window: int, jobs: tuple[Job, ...]) -> _Running | None:
-        """Return a job with the state before a window, from its first window on; None for a job without nodes."""
-        if not job.nodes:
-            return None
-        key = job.id, start_of(job)
-        running = self._running.get(key)
-        if running is None or running.cohort.job != job or running.at > max(window, running.cohort.first_window):
-            running = self._running[key] = self._fresh(job)
-        self._replay(running, max(window, running.cohort.first_window), jobs)
-        return running
-
-    def _fresh(self, job: Job) -> _Running:
-        cohort = Cohort(
-            job=job,
-            groups=tuple(self._group_of.get(node, "") for node in job.nodes),
-            window=self._window,
-            spreads=self._cluster.thresholds.dropout_spreads,
-            min_runs=self._cluster.thresholds.dropout_min_runs,
-            policy=self.settings.dropout,
-        )
-        first = cohort.first_window
-        heard, _ = self._reader.exporter_bytes(first - self._ceil(3600), first)
-        return _Running(cohort, dropout.first_carry(cohort, np.any(heard > 0, axis=0)), first)
-
-    def _replay(self, running: _Running, upto: int, jobs: tuple[Job, ...]) -> None:
-        """Go through windows that were judged already, to know what they hand on."""
-        cohort = running.cohort
-        step = max(self.settings.cells // cohort.size, 1) * self._window
-        while running.at < upto:
-            self._check()
-            stop = min(running.at + step, upto)
-            evidence = self._evidence(cohort, running.at, stop)
-            running.carry, _ = dropout.judge(cohort, self._baseline(running, jobs), running.carry, evidence)
-            running.at = stop
-
-    def _finish(self, jobs: tuple[Job, ...]) -> None:
-        """Remember the runs that are over, and forget those that the job source no longer knows."""
-        for key, running in list(self._running.items()):
-            if running.is_over:
-                self._save_run(dropout.summarise(running.cohort, running.carry))
-                del self._running[key]
-            elif running.cohort.job not in jobs:
-                del self._running[key]
-
-    def _save_run(self, run: RunSummary) -> None:
-        self._state.save_run(run)
-        self._log.line("run", job=run.job, job_class=run.job_class, nodes=len(run.nodes), flaw=run.flaw or "none")
-
-    # -- baselines ---------------------------------------------------------------------------------
-
-    def _horizon(self) -> float:
-        """Seconds after its end from which a run counts: it is final then, live as well as later."""
-        return self._cluster.bridge.grace + 2 * self.settle_seconds + 2 * self._window
-
-    def _baseline(self, running: _Running, jobs: tuple[Job, ...]) -> Baseline:
-        """Return what a job is judged by: the runs of its class that were over before it began."""
-        if running.baseline is None:
-            job = running.cohort.job
-            before = start_of(job) - self._horizon()
-            complete = self._learn_runs(job, before, jobs)
-            runs = self._state.runs(job.job_class, before)
-            baseline = learn(job.nodes, runs, self._cluster.thresholds.dropout_max_runs)
-            if not complete:
-                return baseline
-            running.baseline = baseline
-        return running.baseline
-
-    def _learn_runs(self, job: Job, before: float, jobs: tuple[Job, ...]) -> bool:
-        """Go through earlier runs that nobody remembers, oldest first; False if one of them is still under way."""
-        complete = True
-        earlier = [one for one in jobs if one.job_class == job.job_class and end_of(one) <= before and one.nodes]
-        earlier = [one for one in earlier if start_of(one) >= self._raw_from]
-        for run in sorted(earlier, key=lambda one: (end_of(one), start_of(one), one.id)):
-            key = run.id, start_of(run)
-            under_way = self._running.get(key)
-            if under_way is not None and not under_way.is_over:
-                complete = False
-            elif under_way is not None:
-                self._save_run(dropout.summarise(under_way.cohort, self._running.pop(key).carry))
-            elif key not in self._without_traffic and not self._state.has_run(run):
-                self._learn_run(run, jobs)
-        return complete
-
-    def _learn_run(self, job: Job, jobs: tuple[Job, ...]) -> None:
-        running = self._fresh(job)
-        self._replay(running, self._ceil(end_of(job)), jobs)
-        summary = dropout.summarise(running.cohort, running.carry)
-        if running.carry.judged:
-            self._save_run(summary)
-        else:
-            # Perhaps its records are still to be backfilled: asked again by the next process.
-            self._without_traffic.add((job.id, start_of(job)))
-
-    # -- writing -----------------------------------------------------------------------------------
-
-    def _update(self, result: Round, measurement: Measurement, points: pl.DataFrame, final: int) -> None:
-        """Write the points that differ from those written before; remember those that may still change."""
-        before = self._written.get(measurement.name)
-        changed = points
-        if before is not None and before.height and points.height:
-            changed = points.join(before, on=points.columns, how="anti", nulls_equal=True)
-        self._write(result, measurement, changed)
-        self._written[measurement.name] = points.filter(pl.col(WINDOW) >= final)
-
-    def _write(self, result: Round, measurement: Measurement, points: pl.DataFrame) -> None:
-        for lines, count in batches(measurement, points):
-            self._store.write(lines, schema.RAW)
-            result.count(measurement, count)
-
-    def _tell_contacts(self, found: pl.DataFrame, start: int) -> None:
-        """Log the new contacts that the last pass had not found."""
-        told = self._state.contacts().filter(pl.col(contacts.FIRST_SEEN) >= start).select(contacts.PAIR)
-        fresh = found.filter(pl.col(contacts.NEW) == 1, pl.col(contacts.DIGEST) == 0)
-        for row in fresh.join(told, on=contacts.PAIR, how="anti").iter_rows(named=True):
-            self._log.line(
-                "new_contact",
-                src=row[schema.SRC],
-                dst=row[schema.DST],
-                service=f"{row[schema.PROTO]}/{row[schema.SERVICE]}",
-                first_seen=row[contacts.FIRST_SEEN],
-            )

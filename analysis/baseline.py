@@ -1,31 +1,40 @@
-"""What a node of a job class normally sends: learnt from its earlier good runs, robust against their accidents.
+"""What a node, or a cohort, of a job class normally sends: learnt from earlier good runs, robust against accidents.
 
-The quantity is the ratio of a node's bytes to the median of its cohort, smoothed as `analysis.dropout` judges it:
-what is learnt and what is compared are the same thing. Over the last K good runs of the class
+The quantity of a node is the ratio of its bytes to the median of its cohort, smoothed as `analysis.dropout` judges it;
+that of a cohort is its rate, smoothed as `analysis.cohort` does: what is learnt and what is compared are the same
+thing. Over the last K good runs of the class
 
-    centre = median of the pooled ratios
-    within = 1.4826 * median(|ratio - centre|)            the MAD, scaled to a standard deviation of a normal [1]
+    centre = median of the pooled values
+    within = 1.4826 * median(|value - centre|)            the MAD, scaled to a standard deviation of a normal [1]
     between = standard deviation of the runs' own medians  0 for a single run
     spread = max(sqrt(within^2 + between^2), sampling noise, 2 % of the centre)
     limit  = centre - k * spread
 
-Median and MAD bear almost half of all ratios being wrong [1, 2], so one bad run does not move them; the sum of both
+Median and MAD bear almost half of all values being wrong [1, 2], so one bad run does not move them; the sum of both
 variances is that of a random-effects model (within runs and between them). The sampling noise of a byte count from
 n sampled packets is about 1/sqrt(n) of it [3]. The last floor stands for what short steps do in long windows, and
 keeps a network without any variance from firing on nothing.
 
-Windows that were judged low teach nothing, so a node that stays low for many runs stays low. A node that loses a little
-from run to run, less than its spread each time, is learnt: its own drift widens the variance between runs.
+Windows that were judged low teach nothing, and neither does a run in which most of them were, so what stays low for
+many runs stays low. What loses a little from run to run, less than its spread each time, would be learnt, and widen the
+variance on top. So a fall that goes on is taken out first: if the line through the runs' medians (slope: median of the
+slopes of all pairs of runs [4, 5]) falls over at least six runs by more than 4 % and by more than four times the
+scatter around it, and nine of ten pairs fall [6], every run is raised by what it lost since the oldest one.
 
 [1] P. J. Rousseeuw, C. Croux: Alternatives to the Median Absolute Deviation. JASA 88 (1993), 1273-1283.
 [2] F. R. Hampel: The Influence Curve and its Role in Robust Estimation. JASA 69 (1974), 383-393.
 [3] P. Phaal, S. Panchen: Packet Sampling Basics (sflow.org, 2003): error at 95 % <= 196 % * sqrt(1/n), so 1/sqrt(n) is
     one standard deviation.
+[4] H. Theil: A rank-invariant method of linear and polynomial regression analysis. Proc. KNAW 53 (1950).
+[5] P. K. Sen: Estimates of the Regression Coefficient Based on Kendall's Tau. JASA 63 (1968), 1379-1389.
+[6] H. B. Mann: Nonparametric Tests Against Trend. Econometrica 13 (1945), 245-259.
 """
 
+import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +49,9 @@ MIN_RELATIVE_SPREAD = 0.02
 
 2 % is what is left of 2-5 s steps in 10 s windows after smoothing; raise it where windows are shorter than a few steps.
 """
+
+DECAY_RUNS, DECAY_SHARE, DECAY_SCATTER, DECAY_PAIRS = 6, 0.04, 4.0, 0.9
+"""A decay: least runs, share that is lost, how many times its scatter, and share of the pairs of runs that fall."""
 
 QUANTILES = 129
 """Ratios that stand for one node in one run: evenly spaced quantiles, so that long runs do not outvote short ones."""
@@ -57,10 +69,6 @@ class RunSummary:
         flaw: why the run teaches nothing; empty for a good run.
     """
 
-    job: str
-    job_class: str
-    start: float
-    end: float
     nodes: tuple[str, ...]
     quantiles: Floats
     noise: Floats
@@ -72,17 +80,20 @@ class RunSummary:
         """Whether baselines may learn from it."""
         return not self.flaw
 
-    def arrays(self) -> bytes:
-        """Return the arrays as bytes."""
+    def memory(self) -> dict[str, Any]:
+        """Return it as plain data."""
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, quantiles=self.quantiles, noise=self.noise)
-        return buffer.getvalue()
+        # Ratios are kept as single precision anyway; a thousand nodes make this the largest thing in the state.
+        np.savez_compressed(buffer, quantiles=self.quantiles.astype(np.float32), noise=self.noise)
+        arrays = base64.b64encode(buffer.getvalue()).decode()
+        return {"flaw": self.flaw, "nodes": self.nodes, "level": self.level, "arrays": arrays}
 
-
-def arrays_from(data: bytes) -> tuple[Floats, Floats]:
-    """Return `quantiles` and `noise` from what `RunSummary.arrays` gave."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return arrays["quantiles"], arrays["noise"]
+    @classmethod
+    def read(cls, memory: Any) -> Self:  # noqa: ANN401 - plain data
+        """Return what `memory` gave."""
+        with np.load(io.BytesIO(base64.b64decode(memory["arrays"])), allow_pickle=False) as arrays:
+            quantiles, noise = arrays["quantiles"].astype(np.float64), arrays["noise"]
+        return cls(tuple(memory["nodes"]), quantiles, noise, memory["level"], memory["flaw"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +116,11 @@ def quantiles_of(ratios: Floats, min_windows: int) -> Floats:
     """Return [node, QUANTILES] from [window, node] ratios; NaN for a node with fewer than `min_windows` ratios."""
     result = np.full((ratios.shape[1], QUANTILES), np.nan)
     steps = np.linspace(0.0, 1.0, QUANTILES)
-    for node in range(ratios.shape[1]):
-        known = ratios[:, node][~np.isnan(ratios[:, node])]
-        if len(known) >= min_windows:
-            result[node] = np.quantile(known, steps)
+    counts = (~np.isnan(ratios)).sum(axis=0)
+    ordered = np.sort(ratios, axis=0)  # NaN last
+    for count in np.unique(counts[counts >= max(min_windows, 1)]):
+        alike = counts == count
+        result[alike] = np.quantile(ordered[:count, alike], steps, axis=0).T
     return result
 
 
@@ -117,41 +129,71 @@ def learn(nodes: Sequence[str], runs: Sequence[RunSummary], max_runs: int) -> Ba
 
     Args:
         nodes: names of the cohort's nodes.
-        runs: summaries of its class, in any order; bad ones teach nothing.
-        max_runs: how many runs each node learns from, the newest first.
+        runs: summaries of its class, newest first; bad ones teach nothing.
+        max_runs: how many runs each node learns from.
     """
-    good = sorted((run for run in runs if run.is_good), key=lambda run: (run.end, run.start, run.job), reverse=True)
-    centre, spread = np.full(len(nodes), np.nan), np.full(len(nodes), np.nan)
+    good = [run for run in runs if run.is_good]
+    known = np.full((0, len(nodes), QUANTILES), np.nan)
+    noise = np.full((0, len(nodes)), np.nan)
     counts = np.zeros(len(nodes), np.int64)
-    places = [{name: place for place, name in enumerate(run.nodes)} for run in good]
-    for index, name in enumerate(nodes):
-        rows = []
-        noise = []
-        for run, place in zip(good, places, strict=True):
-            at = place.get(name)
-            if at is not None and not np.isnan(run.quantiles[at, 0]):
-                rows.append(run.quantiles[at])
-                noise.append(run.noise[at])
-            if len(rows) == max_runs:
-                break
-        counts[index] = len(rows)
-        if rows:
-            centre[index], spread[index] = centre_and_spread(np.array(rows), np.array(noise))
+    for run in good:
+        if (counts >= max_runs).all():
+            break
+        places = {name: place for place, name in enumerate(run.nodes)}
+        at = np.array([places.get(name, -1) for name in nodes], np.int64)
+        taught = (at >= 0) & (counts < max_runs)
+        taught[taught] = ~np.isnan(run.quantiles[at[taught], 0])
+        counts += taught
+        known = np.concatenate([known, np.where(taught[:, None], run.quantiles[at], np.nan)[None]])
+        noise = np.concatenate([noise, np.where(taught, run.noise[at], np.nan)[None]])
+    centre, spread = np.full(len(nodes), np.nan), np.full(len(nodes), np.nan)
+    # Nodes that learn from the same runs, most often all of them, are done at once.
+    patterns, which = np.unique(~np.isnan(known[:, :, 0]), axis=1, return_inverse=True)
+    for number, pattern in enumerate(patterns.T):
+        alike = which.reshape(-1) == number
+        if pattern.any():
+            own = np.ix_(pattern, alike)
+            centre[alike], spread[alike] = centres_and_spreads(known[own], noise[own])
     levels = [run.level for run in good[:max_runs]]
     return Baseline(centre, spread, counts, float(np.median(levels)) if levels else 0.0)
 
 
-def centre_and_spread(ratios: Floats, noise: Floats) -> tuple[float, float]:
-    """Return centre and spread of one node by the formulas above.
+def centres_and_spreads(values: Floats, noise: Floats) -> tuple[Floats, Floats]:
+    """Return centres and spreads, [node], by the formulas above.
 
     Args:
-        ratios: [run, sample], the same number of samples of every run.
-        noise: [run] relative sampling noise of each run; NaN where unknown.
+        values: [run, node, sample], the newest run first.
+        noise: [run, node] relative sampling noise; NaN where unknown.
     """
-    centre = float(np.median(ratios))
-    within = MAD_TO_SIGMA * float(np.median(np.abs(ratios - centre)))
-    medians = np.median(ratios, axis=1)
-    between = float(np.std(medians, ddof=1)) if len(medians) > 1 else 0.0
-    known = noise[~np.isnan(noise)]
-    relative = max(MIN_RELATIVE_SPREAD, float(np.median(known)) if len(known) else 0.0)
-    return centre, max(float(np.hypot(within, between)), relative * centre)
+    medians = np.median(values, axis=2)
+    values = values + _lost(medians)[:, :, None]
+    centre = np.median(values, axis=(0, 2))
+    within = MAD_TO_SIGMA * np.median(np.abs(values - centre[:, None]), axis=(0, 2))
+    raised = np.median(values, axis=2)
+    between = np.std(raised, axis=0, ddof=1) if len(raised) > 1 else np.zeros(len(centre))
+    is_known = ~np.isnan(noise).all(axis=0)
+    relative = np.full(len(centre), MIN_RELATIVE_SPREAD)
+    relative[is_known] = np.maximum(relative[is_known], np.nanmedian(noise[:, is_known], axis=0))
+    return centre, np.maximum(np.hypot(within, between), relative * centre)
+
+
+def centre_and_spread(values: Floats, noise: Floats) -> tuple[float, float]:
+    """Return the same of a single node: `values` are [run, sample], `noise` [run]."""
+    centre, spread = centres_and_spreads(values[:, None, :], noise[:, None])
+    return float(centre[0]), float(spread[0])
+
+
+def _lost(medians: Floats) -> Floats:
+    """Return [run, node] what each run, the newest first, lost since the oldest one by a decay that goes on."""
+    runs = len(medians)
+    if runs < DECAY_RUNS:
+        return np.zeros_like(medians)
+    older, newer = np.triu_indices(runs, 1)[::-1]
+    slopes = (medians[newer] - medians[older]) / (older - newer)[:, None]
+    slope = np.median(slopes, axis=0)
+    since = np.arange(runs)[::-1, None]
+    scatter = np.std(medians - slope * since, axis=0, ddof=1)
+    fall = -slope * (runs - 1)
+    is_decay = (fall > DECAY_SHARE * np.median(medians, axis=0)) & (fall > DECAY_SCATTER * scatter)
+    is_decay &= (slopes < 0).mean(axis=0) >= DECAY_PAIRS
+    return np.where(is_decay, -slope * since, 0.0)

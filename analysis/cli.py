@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -17,52 +16,24 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from analysis.analyser import Analyser, AnalysisSettings, AnalysisStoppedError, Round
-from analysis.contacts import DIGEST, FIRST_SEEN, NEW, ContactPolicy
-from analysis.jobs import ClusterFileJobs
+from analysis.analyser import Analyser, AnalysisStoppedError, Round
+from analysis.audit_cli import audit
+from analysis.contacts import DIGEST, FIRST_SEEN, NEW
+from analysis.job_sources.register import Register
+from analysis.job_sources.sources import JobSources
+from analysis.jobs_cli import jobs
+from analysis.options import Duration, Moment
 from analysis.state import AUDIT, State, exclusive
 from cluster import schema
-from cluster.cli import cluster_option
+from cluster.cli import cluster_file, cluster_option
 from cluster.errors import StoreError, UserError
 from cluster.model import Cluster
-from cluster.units import parse_duration
+from cluster.units import format_moment
 from ingest.logs import Log
+from ingest.points import batches
 from ingest.store import Store
 
-
-class Moment(click.ParamType[float]):
-    """A time: ISO 8601 (UTC unless it says otherwise), epoch seconds, ``now``, or so long ago: ``3d``, ``90m``."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return epoch seconds."""
-        text = str(value).strip()
-        if text == "now":
-            return time.time()
-        for read in (float, lambda ago: time.time() - float(parse_duration(ago))):
-            with suppress(ValueError):
-                return read(text)
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            self.fail(f"{text}: expected a time such as 2026-03-01T12:00, 1772366400, 3d (ago) or now", param, ctx)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-class Duration(click.ParamType[float]):
-    """A length of time such as ``5s``, ``90m``, ``1d``."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds."""
-        if isinstance(value, int | float):
-            return float(value)
-        try:
-            return float(parse_duration(str(value)))
-        except ValueError:
-            self.fail(f"{value}: expected a duration such as 5s, 90m or 1d", param, ctx)
+__all__ = ["COMMANDS", "Duration", "Moment", "analyze", "contacts"]
 
 
 @click.command()
@@ -71,12 +42,9 @@ class Duration(click.ParamType[float]):
 @click.option("--from", "start", type=Moment(), help="Judge a past range again, from this time ...")
 @click.option("--to", "stop", type=Moment(), help="... to this one.  [default: now]")
 @click.option("--every", type=Duration(), default="5s", show_default=True, help="Time between two rounds.")
-@click.option(
-    "--learn", type=Duration(), default="1d", show_default=True, help="History it takes to call a contact new."
-)
 @click.option("--json-log", is_flag=True, help="Log lines as JSON.")
 def analyze(
-    cluster: Cluster, once: bool, start: float | None, stop: float | None, every: float, learn: float, json_log: bool
+    cluster: Cluster, once: bool, start: float | None, stop: float | None, every: float, json_log: bool
 ) -> None:
     """Judge what the traffic means: job windows, nodes that drop out, first contacts.
 
@@ -89,54 +57,76 @@ def analyze(
     _stop_on_signals(stopping)
     if every <= 0:
         raise UserError(f"--every {every:g}s: expected more than 0 seconds")
-    settings = AnalysisSettings(contacts=ContactPolicy(learning=round(learn)))
     store = Store(cluster.store)
-    folder = Path(cluster.bridge.state)
+    folder, path = Path(cluster.bridge.state), cluster_file()
 
-    def analyser(state: State) -> Analyser:
-        return Analyser(
-            cluster, store, state, ClusterFileJobs(cluster), log=log, settings=settings, is_stopping=stopping.is_set
-        )
+    def check() -> None:
+        if stopping.is_set():
+            raise AnalysisStoppedError("stopped")
+
+    def analyser(state: State, sources: JobSources) -> Analyser:
+        return Analyser(cluster, store, state, sources, log=log, is_stopping=stopping.is_set)
 
     try:
         if start is not None:
-            with State.copy_of(folder) as state:
+            with State.copy_of(folder) as state, Register.copy_of(folder) as register:
                 now = time.time()
-                _tell(log, "analysed", analyser(state).rerun(start, now if stop is None else stop, now))
+                sources = JobSources(cluster, store, register, log, check=check)
+                sources.rebuild()
+                sources.refresh(now)
+                _tell(log, "analysed", analyser(state, sources).rerun(start, now if stop is None else stop, now))
             return
         if stop is not None:
             raise UserError("--to needs --from", "for example --from 3d --to now")
-        with exclusive(folder), State.open(folder) as state:
+        with exclusive(folder), State.open(folder) as state, Register.open(folder) as register:
             if state.broken:
                 log.line("state_broken", what="analysis.sqlite cannot be read", moved_to=state.broken)
+            sources = JobSources(cluster, store, register, log, path=path, check=check)
             if once:
                 store.ensure(cluster.retentions())
-                _tell(log, "analysed", analyser(state).tick(time.time()))
+                _tell(log, "analysed", _round(analyser(state, sources), sources, store))
             else:
-                _run(analyser(state), store, cluster, log, stopping, every)
+                _run(analyser(state, sources), sources, store, log, stopping, every)
     except AnalysisStoppedError:
         log.line("stopped")
     finally:
         store.close()
 
 
-def _run(analyser: Analyser, store: Store, cluster: Cluster, log: Log, stopping: threading.Event, every: float) -> None:
-    """Tick until asked to stop; a store that is away is tried again at the next tick."""
-    log.line("started", cluster=cluster.name, store=store.url, jobs=len(cluster.jobs), every=every)
+def _run(
+    analyser: Analyser, sources: JobSources, store: Store, log: Log, stopping: threading.Event, every: float
+) -> None:
+    """Tick until asked to stop; a store or a job source that is away is tried again at the next tick."""
+    sources.start()
+    names = ", ".join(state.name for state in sources.states()) or "none"
+    log.line("started", cluster=sources.cluster.name, store=store.url, job_sources=names, every=every)
     is_prepared = False
-    while not stopping.is_set():
-        began = time.monotonic()
-        try:
-            if not is_prepared:
-                store.ensure(cluster.retentions())
-                is_prepared = True
-            result = analyser.tick(time.time())
-        except StoreError as error:
-            log.sparse("store_trouble", why=" ".join(error.lines()))
-        else:
-            log.sparse("tick", **_numbers(result), seconds=time.monotonic() - began)
-        stopping.wait(max(every - (time.monotonic() - began), 0.0))
+    try:
+        while not stopping.is_set():
+            began = time.monotonic()
+            try:
+                if not is_prepared:
+                    store.ensure(sources.cluster.retentions())
+                    is_prepared = True
+                result = _round(analyser, sources, store)
+            except StoreError as error:
+                log.sparse("store_trouble", why=" ".join(error.lines()))
+            else:
+                log.sparse("tick", **_numbers(result), seconds=time.monotonic() - began)
+            stopping.wait(max(every - (time.monotonic() - began), 0.0))
+    finally:
+        sources.stop()
     log.line("stopped")
+
+
+def _round(analyser: Analyser, sources: JobSources, store: Store) -> Round:
+    """Ask who runs what, judge, and note how the job sources are."""
+    sources.rebuild()
+    sources.refresh(time.time())
+    result = analyser.tick(time.time())
+    for lines, _ in batches(schema.PIPELINE, sources.readings(time.time())):
+        store.write(lines, schema.RAW)
+    return result
 
 
 def _tell(log: Log, event: str, result: Round) -> None:
@@ -144,8 +134,10 @@ def _tell(log: Log, event: str, result: Round) -> None:
 
 
 def _numbers(result: Round) -> dict[str, object]:
-    upto = datetime.fromtimestamp(result.judged, UTC).isoformat().replace("+00:00", "Z")
-    return {"judged_until": upto, **{f"{name}_points": count for name, count in sorted(result.written.items())}}
+    return {
+        "judged_until": format_moment(result.judged),
+        **{f"{name}_points": count for name, count in sorted(result.written.items())},
+    }
 
 
 def _stop_on_signals(stopping: threading.Event) -> None:
@@ -257,4 +249,4 @@ def _decide(
     click.echo(f"{src} -> {dst}: {'acknowledged' if action == 'ack' else 'forgotten'}")
 
 
-COMMANDS: list[click.Command] = [analyze, contacts]
+COMMANDS: list[click.Command] = [analyze, jobs, contacts, audit]

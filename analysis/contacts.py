@@ -5,9 +5,11 @@ for ever; for the first five minutes every window of the pair becomes a row with
 sum over the rows is what went to the new destination so far. Rows of a pair first seen after the learning period
 carry ``new = 1``.
 
-A scan is one event: beyond a few new destinations of one source within ten minutes, the smallest get no rows of
-their own, but share one with the destination `other`. `other` of the bridge itself (more destinations in a window
-than it names) is a destination like any: new once for each source.
+A scan is one event. Where a source calls more new destinations within ten minutes than get rows of their own, all of
+that window share one row with the destination and the service `other`, but those to which more went than a probe: they
+keep their names, the largest first. A pair that is called by many services, as in a scan of ports, has one row with the
+service `other`. `other` of the bridge itself (more destinations in a window than it names) is a destination like any:
+new once for each source.
 
 Everything here is a function of the egress rows and of what was known before them: a live analysis and a later one
 over the same range agree.
@@ -74,13 +76,15 @@ class ContactPolicy:
     Attributes:
         episode: seconds for which a contact gets rows.
         storm_limit: new destinations of one source that get rows of their own within `storm_seconds`.
-        learning: seconds of history without which nothing is called new.
+        probe_bytes: a contact of a storm keeps its name if its first window holds more than this.
+        services: kinds of traffic of a pair in a window that get rows of their own.
     """
 
     episode: int = 300
-    storm_limit: int = 20
+    storm_limit: int = 5
     storm_seconds: int = 600
-    learning: int = 86_400
+    probe_bytes: int = 100_000
+    services: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +155,41 @@ def find(
     )
 
 
+class _Met:
+    """New destinations of one source within `storm_seconds`, in the order of time."""
+
+    def __init__(self) -> None:
+        self._contacts: deque[tuple[int, bool]] = deque()
+        self._newest, self._in_newest = 0, 0
+        self.names = 0
+
+    def add(self, seen: int, *, named: bool) -> None:
+        self._contacts.append((seen, named))
+        self.names += named
+        self._in_newest = self._in_newest + 1 if seen == self._newest else 1
+        self._newest = seen
+
+    def before(self, seen: int, seconds: int) -> int:
+        """Return how many there were in the windows before one, within so many seconds; forget the others."""
+        while self._contacts and seen - self._contacts[0][0] >= seconds:
+            self.names -= self._contacts.popleft()[1]
+        return len(self._contacts) - (self._in_newest if self._newest == seen else 0)
+
+
 def _digest(fresh: pl.DataFrame, recent: pl.DataFrame, policy: ContactPolicy) -> pl.Series:
     """Return for each pair, sorted by source, time and size, whether it goes into its source's digest."""
-    named: dict[str, deque[int]] = {}
-    with_rows = recent.filter(pl.col(DIGEST) == 0).select(schema.SRC, FIRST_SEEN).sort(FIRST_SEEN)
-    for src, seen in with_rows.iter_rows():
-        named.setdefault(src, deque(maxlen=policy.storm_limit)).append(seen)
+    met: dict[str, _Met] = {}
+    for src, seen, digest in recent.select(schema.SRC, FIRST_SEEN, DIGEST).sort(FIRST_SEEN).iter_rows():
+        met.setdefault(src, _Met()).add(seen, named=not digest)
+    crowds = fresh.select(pl.len().over(schema.SRC, FIRST_SEEN)).to_series()
     flags = []
-    for src, seen in fresh.select(schema.SRC, FIRST_SEEN).iter_rows():
-        times = named.setdefault(src, deque(maxlen=policy.storm_limit))
-        is_storm = len(times) == policy.storm_limit and seen - times[0] < policy.storm_seconds
-        flags.append(int(is_storm))
-        if not is_storm:
-            times.append(seen)
+    rows = fresh.select(schema.SRC, FIRST_SEEN, schema.BYTES.name).iter_rows()
+    for (src, seen, volume), crowd in zip(rows, crowds, strict=True):
+        of_source = met.setdefault(src, _Met())
+        is_storm = of_source.before(seen, policy.storm_seconds) + crowd > policy.storm_limit
+        has_name = not is_storm or (volume > policy.probe_bytes and of_source.names < policy.storm_limit)
+        flags.append(int(not has_name))
+        of_source.add(seen, named=has_name)
     return pl.Series(DIGEST, flags, pl.Int64)
 
 
@@ -179,7 +205,7 @@ def _points(
     age = pl.col(WINDOW) - pl.col(FIRST_SEEN)
     is_acked = (pl.col(WINDOW) + window > pl.col(ACKED_AT)).fill_null(False)
     keys = [WINDOW, *schema.CONTACT.tags]
-    return (
+    rows = (
         egress.filter(pl.col(WINDOW) >= start)
         .join(young.select(*_PAIR, FIRST_SEEN, NEW, DIGEST), on=_PAIR, how="inner")
         .filter((age >= 0) & (age < policy.episode))
@@ -187,6 +213,13 @@ def _points(
         .with_columns(
             pl.when(pl.col(DIGEST) == 1).then(pl.lit(schema.OTHER)).otherwise(schema.DST).alias(schema.DST),
             pl.when(is_acked).then(0).otherwise(NEW).alias(NEW),
+        )
+    )
+    kinds = pl.struct(schema.PROTO, schema.SERVICE).n_unique().over(WINDOW, *_PAIR)
+    has_no_service = (pl.col(DIGEST) == 1) | (kinds > policy.services)
+    return (
+        rows.with_columns(
+            pl.when(has_no_service).then(pl.lit(schema.OTHER)).otherwise(schema.SERVICE).alias(schema.SERVICE)
         )
         .group_by(keys)
         .agg(
@@ -197,18 +230,4 @@ def _points(
             pl.col(FIRST_SEEN).min(),
         )
         .sort(keys)
-    )
-
-
-def retracted(before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """Return rows that take back those points of `before` that `now` no longer has: nothing sent, nothing new.
-
-    While its first window is still filling, a pair may lose its own row to the digest.
-    """
-    keys = [WINDOW, *schema.CONTACT.tags]
-    gone = before.join(now.select(keys), on=keys, how="anti")
-    return gone.with_columns(
-        pl.lit(0, pl.Int64).alias(schema.BYTES.name),
-        pl.lit(0.0).alias(schema.DURATION.name),
-        pl.lit(0, pl.Int64).alias(NEW),
     )

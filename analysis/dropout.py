@@ -4,7 +4,7 @@ The verdict of a window depends on the windows before it in the same job and on 
 analysis and one that runs again later agree. `Cohort` says what is judged, `Carry` is what one window hands to the
 next, `judge` goes through a stretch of windows.
 
-    ref      = median of the cohort's bytes in the window, dead nodes left out
+    ref      = median of the cohort's bytes in the window, nodes that are dead or were low before left out
     observed = node's bytes / ref, each summed over the last 3 judged windows
     below    = the window's own ratio lies below the middle of centre and limit
     low      = below, and observed < limit; since the first of the windows in a row that were below
@@ -22,6 +22,9 @@ are, a node that vanishes within two windows of their silence is blind until one
 low before stays low. A node that really dies in the same 20 s as an exporter is therefore shown as blind for as
 long as that exporter is silent.
 
+Where more nodes of a job are low or down at once than alert each for itself, they are told as one, until less than half
+as many are.
+
 A cohort that stops as a whole is no dropout: where less than a third still sends, nobody is singled out. Fewer than
 three nodes have no useful median, and are never judged.
 """
@@ -35,6 +38,7 @@ import polars as pl
 
 from analysis.baseline import Baseline, Floats, RunSummary, quantiles_of
 from analysis.jobs import end_of, start_of
+from analysis.study import QUIET, JobWindows
 from cluster import schema
 from cluster.model import Job
 from cluster.schema import NodeState
@@ -42,6 +46,9 @@ from ingest.points import WINDOW
 
 Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
+
+_TOLD_EVERY = 60
+"""Seconds between the rows of a node that is ok or learning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +62,14 @@ class DropoutPolicy:
         level_memory: seconds over which the usual level is taken ...
         level_quantile: ... as this quantile, so that a job may idle for most of that time before idle is its usual.
         class_level: the usual level is at least this share of what earlier runs had.
+        named: nodes that a digest names.
         down: a low node whose window holds at most this share of what is expected is down.
         vanished: a node that sends less than this share of its own last windows has vanished.
         alive: share of the nodes that must send for the others to be singled out.
         onset: windows between the silence of an exporter and the vanishing of its nodes.
         min_cohort: nodes that a cohort needs.
         min_windows: judged windows without incident that make a node's run worth learning from.
+        low_share: share of low windows above which a node's run teaches nothing.
         max_windows: windows of a run that are kept to learn from; of longer runs every second, fourth, ... is.
         early_end: seconds without traffic at the end of a run that make it a failed one, ...
         early_share: ... if they are also this share of its length.
@@ -73,12 +82,14 @@ class DropoutPolicy:
     level_memory: int = 3600
     level_quantile: float = 0.9
     class_level: float = 0.5
+    named: int = 3
     down: float = 0.05
     vanished: float = 0.5
     alive: float = 1 / 3
     onset: int = 2
     min_cohort: int = 3
     min_windows: int = 12
+    low_share: float = 0.5
     max_windows: int = 8640
     early_end: int = 300
     early_share: float = 0.2
@@ -93,6 +104,7 @@ class Cohort:
         window: seconds.
         spreads: k of the limit.
         min_runs: good earlier runs below which a node is only learnt.
+        digest: low nodes that are still told each for itself.
     """
 
     job: Job
@@ -100,6 +112,7 @@ class Cohort:
     window: int
     spreads: float
     min_runs: int
+    digest: int = 4
     policy: DropoutPolicy = field(default_factory=DropoutPolicy)
 
     @property
@@ -118,34 +131,6 @@ class Cohort:
         return early <= window and window + self.window <= end_of(self.job) - self.policy.tail
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the store holds of one cohort in consecutive windows; arrays are [window, node] or [window, exporter].
-
-    Attributes:
-        start: of the first window, epoch seconds.
-        sent, packets: bytes and packets to training groups; 0 where there is no point.
-        heard: whether the exporter's flows hold bytes in the window.
-        rate: largest sampling rate of these exporters.
-    """
-
-    start: int
-    sent: Floats
-    packets: Floats
-    heard: Flags
-    rate: float = 1.0
-
-    def part(self, first: int, last: int, window: int) -> "Evidence":
-        """Return the windows with index first up to and without last; `window` is their length in seconds."""
-        return replace(
-            self,
-            start=self.start + first * window,
-            sent=self.sent[first:last],
-            packets=self.packets[first:last],
-            heard=self.heard[first:last],
-        )
-
-
 @dataclass(slots=True)
 class Carry:
     """What a window hands to the next one. Arrays are [node], or [smooth, node] for the trail, or [exporter].
@@ -156,8 +141,10 @@ class Carry:
             written cannot be taken back, should late records turn the verdict.
         below, lacking: seconds and missing bytes of the windows in a row that were below.
         low_for, missing: the same while the node is low, else 0.
+        worst: names of the worst nodes when so many became low that they are told as one; empty while they are not.
         known: exporters heard since an hour before the job; silent_since: start of their silence, -1 if heard.
         levels: cohort's medians of the last hour.
+        lows: [node] windows that were low.
         ratios, refs: what the run has taught so far; ratios are [node] rows with NaN for what must not be learnt.
         stride: every how many-th window is kept there.
     """
@@ -177,9 +164,11 @@ class Carry:
     refs: list[tuple[int, float]] = field(default_factory=list)
     stride: int = 1
     packets: Floats = field(default_factory=lambda: np.zeros(0))
+    lows: Floats = field(default_factory=lambda: np.zeros(0))
     judged: int = 0
     last_judged: int = 0
     rate: float = 1.0
+    worst: str = ""
 
     def copy(self) -> "Carry":
         """Return a carry that can go its own way."""
@@ -207,12 +196,13 @@ def first_carry(cohort: Cohort, known: Flags) -> Carry:
         known=known.copy(),
         silent_since=np.full(len(known), -1),
         packets=np.zeros(size),
+        lows=np.zeros(size),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdicts:
-    """Verdicts of one window; arrays are [node]."""
+    """Verdicts of one window; arrays are [node]. `told`: a verdict that is more than ok, or was the window before."""
 
     observed: Floats
     score: Floats
@@ -220,27 +210,34 @@ class _Verdicts:
     low_for: Floats
     sent: Floats
     missing: Floats
+    told: Flags
+    worst: str
+    worst_before: str
 
 
-def judge(cohort: Cohort, baseline: Baseline, carry: Carry, evidence: Evidence) -> tuple[Carry, pl.DataFrame]:
+def judge(
+    cohort: Cohort, baseline: Baseline, carry: Carry, windows: JobWindows
+) -> tuple[Carry, pl.DataFrame, pl.DataFrame]:
     """Judge consecutive windows of a job.
 
     Args:
         cohort: what is judged.
         baseline: its expectation, the same over the whole job.
         carry: state before the first window; not changed.
-        evidence: the windows, all of them within the job.
+        windows: all of them within the job.
 
     Returns:
-        The carry after the last window, and a frame for ``encode(schema.BASELINE, ...)``: a row a window and node.
+        The carry after the last window; a frame of schema.BASELINE: a row a window and node, QUIET where it is ok or
+        learning, and was; and one of schema.DROPOUT_DIGEST.
     """
     judging = _Judging(cohort, baseline, carry.copy())
-    judging.carry.rate = max(carry.rate, evidence.rate)
+    judging.carry.rate = max(carry.rate, windows.rate)
     verdicts = [
-        judging.step(evidence.start + index * cohort.window, evidence.sent[index], packets, evidence.heard[index])
-        for index, packets in enumerate(evidence.packets)
+        judging.step(windows.start + index * cohort.window, windows.sent[index], packets, windows.heard[index])
+        for index, packets in enumerate(windows.packets)
     ]
-    return judging.carry, _points(cohort, baseline, judging.limit, evidence.start, verdicts)
+    digests = _digests(cohort, windows.start, verdicts)
+    return judging.carry, _points(cohort, baseline, judging.limit, windows.start, verdicts), digests
 
 
 class _Judging:
@@ -251,17 +248,24 @@ class _Judging:
         self.baseline = baseline
         self.ready: Flags = (baseline.runs >= cohort.min_runs) & (cohort.size >= self.policy.min_cohort)
         self.limit: Floats = np.maximum(baseline.centre - cohort.spreads * baseline.spread, 0.0)
+        self.was_ok: Flags = np.ones(cohort.size, np.bool_)
+        self.worst_before = ""
 
     def step(self, window: int, sent: Floats, packets: Floats, heard: Flags) -> _Verdicts:
         """Judge one window."""
         carry = self.carry
+        self.was_ok, self.worst_before = carry.state == NodeState.OK, carry.worst
         silent = self._listen(window, heard)
         if silent.any() and not (carry.known & ~silent).any():
             return self._verdicts(sent, np.ones(self.cohort.size, np.bool_), judged=False)
         suspects = self._suspects(window, silent)
         lost = suspects & self._is_below(sent, self.policy.vanished)
         alive = ~lost & ~self._is_below(sent, self.policy.down)
-        ref = float(np.median(sent[alive])) if alive.sum() >= self.policy.alive * (~lost).sum() > 0 else 0.0
+        needed = self.policy.alive * (~lost).sum()
+        # What is low already is no measure for the others, as long as there are enough of them.
+        well = alive & (carry.low_for == 0)
+        alive = well if well.sum() >= max(needed, self.policy.min_cohort) else alive
+        ref = float(np.median(sent[alive])) if alive.sum() >= needed > 0 else 0.0
         if not self._is_working(window, ref, all_lost=bool(lost.all())):
             return self._verdicts(sent, lost, judged=False)
         carry.trail_sent = np.where(lost, carry.trail_sent, np.vstack([carry.trail_sent[1:], sent]))
@@ -274,6 +278,7 @@ class _Judging:
         low = below & (observed < self.limit)
         blind = lost | (low & suspects)
         low &= ~blind
+        carry.lows = carry.lows + low
         down = low & (sent / ref <= self.policy.down * centre)
         has_full_trail = (carry.trail_ref > 0).all(axis=0)
         self._learn(window, np.where(low | blind | ~has_full_trail, np.nan, observed), packets, ref)
@@ -359,6 +364,7 @@ class _Judging:
             carry.low_for = np.where(held, carry.low_for, 0.0)
             carry.missing = np.where(held, carry.missing, 0.0)
         learning = ~self.ready & (carry.state != NodeState.BLIND)
+        self._digest()
         return _Verdicts(
             observed=carry.observed,
             score=(self.baseline.centre - carry.observed) / self.baseline.spread,
@@ -366,32 +372,50 @@ class _Judging:
             low_for=carry.low_for,
             sent=sent,
             missing=carry.missing,
+            told=~self.was_ok | (carry.state != NodeState.OK),
+            worst=carry.worst,
+            worst_before=self.worst_before,
         )
+
+    def _digest(self) -> None:
+        """Note whether so many nodes are low that they are told as one, and the names of the worst."""
+        carry, most = self.carry, self.cohort.digest
+        is_low = np.isin(carry.state, (NodeState.LOW, NodeState.DOWN))
+        low = int(is_low.sum())
+        if low > most and not carry.worst:
+            order = np.lexsort((np.arange(len(is_low)), -carry.missing, ~is_low))
+            carry.worst = " / ".join(self.cohort.job.nodes[place] for place in order[: min(self.policy.named, low)])
+        elif low * 2 <= most:
+            carry.worst = ""
 
 
 def _points(
     cohort: Cohort, baseline: Baseline, limit: Floats, start: int, verdicts: Sequence[_Verdicts]
 ) -> pl.DataFrame:
+    """Return a row a window and node; what is as it should be is told once a minute."""
     windows, size = len(verdicts), cohort.size
-    starts = start + np.arange(windows) * cohort.window
+    starts = np.repeat(start + np.arange(windows) * cohort.window, size)
 
     def column(name: str) -> npt.NDArray[np.generic]:
         return np.concatenate([getattr(one, name) for one in verdicts]) if verdicts else np.zeros(0)
 
+    nodes = np.tile(np.arange(size), windows)
     return pl.DataFrame(
         {
-            WINDOW: np.repeat(starts, size),
-            schema.NODE: list(cohort.job.nodes) * windows,
-            schema.GROUP: list(cohort.groups) * windows,
+            WINDOW: starts,
+            schema.NODE: pl.Series(cohort.job.nodes, dtype=pl.String).gather(nodes),
+            schema.GROUP: pl.Series(cohort.groups, dtype=pl.String).gather(nodes),
             schema.OBSERVED.name: column("observed"),
-            schema.EXPECTED.name: np.tile(baseline.centre, windows),
-            schema.LOWER.name: np.tile(limit, windows),
+            schema.EXPECTED.name: baseline.centre[nodes],
+            schema.LOWER.name: limit[nodes],
             schema.SCORE.name: column("score"),
-            schema.RUNS.name: np.tile(baseline.runs, windows),
+            schema.RUNS.name: baseline.runs[nodes],
             schema.STATE.name: column("state"),
             schema.LOW_FOR.name: column("low_for"),
             schema.SENT_BYTES.name: np.rint(column("sent")),
             schema.MISSING_BYTES.name: np.rint(column("missing")),
+            schema.IN_DIGEST.name: np.repeat([bool(one.worst) for one in verdicts], size),
+            QUIET: ~(column("told").astype(np.bool_) | (starts % _TOLD_EVERY == 0)),
         },
         schema=_COLUMNS,
     ).with_columns(
@@ -416,27 +440,55 @@ _COLUMNS = {
     schema.LOW_FOR.name: pl.Float64(),
     schema.SENT_BYTES.name: pl.Int64(),
     schema.MISSING_BYTES.name: pl.Int64(),
+    schema.IN_DIGEST.name: pl.Int64(),
+    QUIET: pl.Boolean(),
+}
+
+
+def _digests(cohort: Cohort, start: int, verdicts: Sequence[_Verdicts]) -> pl.DataFrame:
+    """Return a row for each window in which so many nodes are low that they are told as one, and a last one."""
+    rows = []
+    for index, one in enumerate(verdicts):
+        window = start + index * cohort.window
+        if one.worst:
+            low = np.isin(one.state, (NodeState.LOW, NodeState.DOWN))
+            sizes = float(one.sent[low].sum()), float(one.missing[low].sum())
+            rows.append((window, one.worst, int(low.sum()), float(one.low_for.max()), *map(round, sizes)))
+        elif one.worst_before:
+            rows.append((window, one.worst_before, 0, 0.0, 0, 0))
+    return pl.DataFrame(rows, schema=_DIGEST_COLUMNS, orient="row").with_columns(
+        pl.lit(cohort.job.id).alias(schema.JOB),
+        pl.lit(cohort.job.job_class).alias(schema.JOB_CLASS),
+        pl.lit(cohort.size).alias(schema.JOB_NODES.name),
+    )
+
+
+_DIGEST_COLUMNS = {
+    WINDOW: pl.Int64(),
+    schema.WORST: pl.String(),
+    schema.LOW_NODES.name: pl.Int64(),
+    schema.LOW_FOR.name: pl.Float64(),
+    schema.SENT_BYTES.name: pl.Int64(),
+    schema.MISSING_BYTES.name: pl.Int64(),
 }
 
 
 def summarise(cohort: Cohort, carry: Carry) -> RunSummary:
     """Return what a finished run teaches; `carry` is that after its last window.
 
-    A run that went quiet long before its end is taken for a failed one, and teaches nothing.
+    A run that went quiet long before its end is taken for a failed one, and teaches nothing. A node that was low most
+    of the time teaches nothing either: what is left of it are the windows that just missed the limit.
     """
-    policy, job = cohort.policy, cohort.job
+    policy = cohort.policy
     level = float(np.quantile([ref for _, ref in carry.refs], policy.level_quantile)) if carry.refs else 0.0
     # The first runs of a class have no level to compare with at their start: what was far below is left out now.
     at_work = [place for place, (_, ref) in enumerate(carry.refs) if ref >= policy.phase_level * level]
     ratios = np.array([carry.ratios[place] for place in at_work], np.float64).reshape(len(at_work), cohort.size)
+    ratios[:, carry.lows > policy.low_share * carry.judged] = np.nan
     with np.errstate(divide="ignore"):
         noise = np.sqrt(carry.rate * carry.judged / (policy.smooth * carry.packets)) if carry.rate > 1 else None
     return RunSummary(
-        job=job.id,
-        job_class=job.job_class,
-        start=start_of(job),
-        end=end_of(job),
-        nodes=job.nodes,
+        nodes=cohort.job.nodes,
         quantiles=quantiles_of(ratios, policy.min_windows),
         noise=np.full(cohort.size, np.nan) if noise is None else np.where(np.isfinite(noise), noise, np.nan),
         level=level,
@@ -451,7 +503,7 @@ def _flaw(cohort: Cohort, carry: Carry, windows: int) -> str:
         return "no traffic"
     if windows < policy.min_windows:
         return "too short"
-    quiet = end - policy.tail - (carry.last_judged + cohort.window)
+    quiet = end - policy.tail - cohort.job.quiet - (carry.last_judged + cohort.window)
     if quiet > max(policy.early_end, policy.early_share * (end - start)):
         return "ended early"
     return ""

@@ -1,48 +1,24 @@
-"""What the analysis reads: base windows of the store as arrays and frames.
+"""What the analysis reads beside the windows of jobs: base windows and rollups as arrays and frames.
 
-Times are epoch seconds, ranges are [start, stop) in whole windows. Node bytes come as dense arrays and not through
-``Store.frame``, whose one frame a series is too slow for a thousand nodes a tick.
+Times are epoch seconds, ranges are [start, stop) in whole windows.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from analysis.baseline import Floats
 from analysis.contacts import CONTACT_COLUMNS, EGRESS_COLUMNS, FIRST_SEEN, NEW
+from analysis.windows import WindowReader
 from cluster import schema
-from cluster.model import Cluster, Plane, Role
+from cluster.model import Cluster
 from cluster.schema import Field, Measurement, Stage
 from ingest.points import WINDOW
 from ingest.store import Series, Store
 
 _MILLI = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Bytes and packets that each node sent to training groups.
-
-    Attributes:
-        start: of the first window.
-        windows: how many.
-        sent, packets: node -> [window]; a node without any is not there.
-    """
-
-    start: int
-    windows: int
-    sent: Mapping[str, Floats]
-    packets: Mapping[str, Floats]
-
-    def of(self, nodes: Iterable[str]) -> tuple[Floats, Floats]:
-        """Return bytes and packets as [window, node]: zeros for a node that nobody saw."""
-        nothing = np.zeros(self.windows)
-        names = list(nodes)
-        sent = np.array([self.sent.get(name, nothing) for name in names]).reshape(len(names), self.windows)
-        packets = np.array([self.packets.get(name, nothing) for name in names]).reshape(len(names), self.windows)
-        return sent.T, packets.T
 
 
 class Reader:
@@ -51,59 +27,25 @@ class Reader:
     Args:
         store: where the windows are.
         cluster: whose groups and exporters count.
+
+    Attributes:
+        store: asked by those who need another form of answer.
+        windows: reads the windows of jobs.
     """
 
     def __init__(self, store: Store, cluster: Cluster) -> None:
+        self.store = store
         self._store, self._cluster = store, cluster
         self._window = cluster.bridge.window
-        self.exporters = _compute_exporters(cluster)
-
-    def traffic(self, start: int, stop: int) -> Traffic:
-        """Return what nodes sent to training groups."""
-        groups = self._cluster.groups_with(Role.TRAINING)
-        windows = (stop - start) // self._window
-        sent: dict[str, Floats] = {}
-        packets: dict[str, Floats] = {}
-        if groups and windows > 0:
-            peers = " OR ".join(f"\"{schema.PEER_GROUP}\" = '{group.id}'" for group in groups)
-            text = (
-                f"SELECT {_sum(schema.TX_BYTES)}, {_sum(schema.TX_PACKETS)} FROM {_raw(schema.NODE_TRAFFIC)} "  # noqa: S608
-                f"WHERE ({peers}) AND {_within(start, stop)} "
-                f'GROUP BY time({self._window}s), "{schema.NODE}" fill(0)'
-            )
-            for series in self._store.query(text):
-                table = self._dense(series, start, windows)
-                sent[series.tags[schema.NODE]], packets[series.tags[schema.NODE]] = table[:, 0], table[:, 1]
-        return Traffic(start, windows, sent, packets)
+        self.windows = WindowReader(store, cluster)
 
     def exporter_bytes(self, start: int, stop: int) -> tuple[Floats, float]:
-        """Return [window, exporter] bytes in the order of `exporters`, and the largest sampling rate among them."""
-        windows = (stop - start) // self._window
-        result = np.zeros((windows, len(self.exporters)))
-        rate = 1.0
-        if not self.exporters or windows <= 0:
-            return result, rate
-        text = (
-            f'SELECT {_sum(schema.EXPORTER_BYTES)}, max("{schema.SAMPLING.name}") '  # noqa: S608 - the schema's names
-            f"FROM {_raw(schema.EXPORTER_STATUS)} WHERE {_within(start, stop)} "
-            f'GROUP BY time({self._window}s), "{schema.EXPORTER}" fill(0)'
-        )
-        for series in self._store.query(text):
-            name = series.tags[schema.EXPORTER]
-            if name in self.exporters:
-                table = self._dense(series, start, windows)
-                result[:, self.exporters.index(name)] = table[:, 0]
-                rate = max(rate, float(table[:, 1].max(initial=0.0)))
-        return result, rate
+        """Return [window, exporter] bytes of the compute plane's exporters, and their largest sampling rate."""
+        return self.windows.exporter_bytes(start, stop)
 
-    def _dense(self, series: Series, start: int, windows: int) -> Floats:
-        """Return [window, column] values; 0 where a bin is missing."""
-        values = np.array(series.values, dtype=np.float64).reshape(-1, len(series.columns))
-        table = np.zeros((windows, len(series.columns) - 1))
-        places = ((values[:, 0] / _MILLI - start) // self._window).astype(np.int64)
-        fits = (places >= 0) & (places < windows)
-        table[places[fits]] = np.nan_to_num(values[fits, 1:])
-        return table
+    def storage_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return [window, exporter] whether the flows of the storage plane's exporters hold bytes."""
+        return self.windows.storage_heard(start, stop)
 
     def egress(self, start: int, stop: int) -> pl.DataFrame:
         """Return the conversations that sources inside opened, EGRESS_COLUMNS.
@@ -210,17 +152,6 @@ def heartbeat(moment: int, shard: str, values: Mapping[str, float]) -> pl.DataFr
         schema.VALUE.name: pl.Float64(),
     }
     return pl.DataFrame(rows, schema=columns, orient="row")
-
-
-def _compute_exporters(cluster: Cluster) -> tuple[str, ...]:
-    """Return the exporters that can see training: those with a counting compute interface, else all that count."""
-    counting = [exporter for exporter in cluster.exporters if exporter.counts]
-    compute = [
-        exporter.name
-        for exporter in counting
-        if any(interface.plane is Plane.COMPUTE and interface.counts for interface in exporter.interfaces)
-    ]
-    return tuple(compute or [exporter.name for exporter in counting])
 
 
 def _raw(measurement: Measurement) -> str:

@@ -1,29 +1,33 @@
-"""What the analysis remembers between two runs of its process: position, contacts, decisions, finished runs.
+"""What the analysis remembers between two runs of its process: position, contacts, decisions, what runs taught.
 
 One SQLite file beside the bridge's checkpoint. All of it but the decisions can be rebuilt from the store, as far
 back as the store reaches; the decisions are in the audit log too.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Self
 
 import polars as pl
 
-from analysis.baseline import RunSummary, arrays_from
 from analysis.contacts import CONTACT_COLUMNS, DECISION_COLUMNS
 from analysis.jobs import end_of, start_of
+from analysis.study import FLAW, Memory
 from cluster.errors import UserError
 from cluster.model import Job
 
 FILE = "analysis.sqlite"
 LOCK = "analysis.lock"
 AUDIT = "contacts-audit.jsonl"
+
+_KEPT_RUNS = 200
+"""Runs of a class that a study's memory keeps, newest first."""
 
 _BUSY_SECONDS = 10.0
 _POSITION, _LEARNING_END = "position", "learning_end"
@@ -39,10 +43,11 @@ CREATE INDEX IF NOT EXISTS contact_by_time ON contact (first_seen);
 CREATE TABLE IF NOT EXISTS decision (
     src TEXT NOT NULL, dst TEXT NOT NULL, acked_at INTEGER, forgotten_at INTEGER, PRIMARY KEY (src, dst)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS run (
-    job TEXT NOT NULL, job_class TEXT NOT NULL, start REAL NOT NULL, end REAL NOT NULL, nodes TEXT NOT NULL,
-    level REAL NOT NULL, flaw TEXT NOT NULL, arrays BLOB NOT NULL, PRIMARY KEY (job, start)
+CREATE TABLE IF NOT EXISTS memory (
+    study TEXT NOT NULL, job TEXT NOT NULL, job_class TEXT NOT NULL, start REAL NOT NULL, end REAL NOT NULL,
+    fingerprint TEXT NOT NULL, flaw TEXT NOT NULL, memory TEXT NOT NULL, PRIMARY KEY (study, job, start)
 );
+CREATE INDEX IF NOT EXISTS memory_by_time ON memory (study, job_class, end);
 """
 
 
@@ -74,7 +79,7 @@ class State:
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise
-                aside = _move_aside(path)
+                aside = move_aside(path)
                 return cls(_connect(path), is_new=True, broken=aside.name)
         except (OSError, sqlite3.OperationalError) as error:
             raise UserError(
@@ -132,12 +137,16 @@ class State:
         self.is_new = False
         self._version = -1
 
-    def commit(self, start: int, position: int, contacts: pl.DataFrame) -> None:
-        """Save the contacts found from `start` on, in place of those found there before, and `position`: at once."""
+    def advance(self, position: int) -> None:
+        """Save the position."""
+        with self._connection:
+            self._set_meta(_POSITION, position)
+
+    def save_contacts(self, start: int, contacts: pl.DataFrame) -> None:
+        """Save the contacts found from `start` on, in place of those found there before."""
         with self._connection:
             self._connection.execute("DELETE FROM contact WHERE first_seen >= ?", (start,))
             self._insert(contacts)
-            self._set_meta(_POSITION, position)
         known = self._contacts.filter(pl.col("first_seen") < start)
         self._contacts = pl.concat([known, contacts.select(*CONTACT_COLUMNS)])
 
@@ -193,48 +202,44 @@ class State:
         self._version = -1
         return True
 
-    # -- runs --------------------------------------------------------------------------------------
+    # -- what runs taught --------------------------------------------------------------------------
 
-    def has_run(self, job: Job) -> bool:
-        """Whether the run is known as the job source describes it now."""
-        row = self._connection.execute(
-            "SELECT end, nodes, job_class FROM run WHERE job = ? AND start = ?", (job.id, start_of(job))
-        ).fetchone()
-        return row is not None and tuple(row) == (end_of(job), json.dumps(job.nodes), job.job_class)
+    def remembered(self, job_class: str) -> set[tuple[str, str]]:
+        """Return which study remembers which run of a class: names and fingerprints."""
+        rows = self._connection.execute("SELECT study, fingerprint FROM memory WHERE job_class = ?", (job_class,))
+        return set(rows)
 
-    def save_run(self, run: RunSummary) -> None:
-        """Remember a finished run, in place of what was known of the same job at that time."""
+    def remember(self, job: Job, memories: Mapping[str, Memory]) -> None:
+        """Keep what a finished run taught each study, in place of what was known of the same job at that time."""
+        start, end = start_of(job), end_of(job)
         with self._connection:
-            overlap = "DELETE FROM run WHERE job = ? AND start < ? AND end > ?"
-            self._connection.execute(overlap, (run.job, run.end, run.start))
-            self._connection.execute(
-                "INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    run.job,
-                    run.job_class,
-                    run.start,
-                    run.end,
-                    json.dumps(run.nodes),
-                    run.level,
-                    run.flaw,
-                    run.arrays(),
-                ),
+            overlap = "DELETE FROM memory WHERE job = ? AND start < ? AND end > ? AND study = ?"
+            keep = (
+                "DELETE FROM memory WHERE study = ? AND job_class = ? AND end < (SELECT end FROM memory "
+                "WHERE study = ? AND job_class = ? ORDER BY end DESC LIMIT 1 OFFSET ?)"
             )
+            for study, memory in memories.items():
+                self._connection.execute(overlap, (job.id, end, start, study))
+                row = (study, job.id, job.job_class, start, end, fingerprint(job), str(memory.get(FLAW, "")))
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, json.dumps(memory))
+                )
+                self._connection.execute(keep, (study, job.job_class, study, job.job_class, _KEPT_RUNS - 1))
 
-    def runs(self, job_class: str, before: float) -> list[RunSummary]:
-        """Return the runs of a class that ended at or before a moment, newest first."""
+    def memories(self, study: str, job_class: str, before: float, most: int) -> list[Memory]:
+        """Return what good runs of a class that ended at or before a moment taught a study, newest first."""
         rows = self._connection.execute(
-            "SELECT job, job_class, start, end, nodes, level, flaw, arrays FROM run "
-            "WHERE job_class = ? AND end <= ? ORDER BY end DESC, start DESC, job DESC",
-            (job_class, before),
+            "SELECT memory FROM memory WHERE study = ? AND job_class = ? AND end <= ? AND flaw = '' "
+            "ORDER BY end DESC, start DESC, job DESC LIMIT ?",
+            (study, job_class, before, most),
         )
-        return [_run(row) for row in rows]
+        return [json.loads(row[0]) for row in rows]
 
 
-def _run(row: tuple[str, str, float, float, str, float, str, bytes]) -> RunSummary:
-    job, job_class, start, end, nodes, level, flaw, arrays = row
-    quantiles, noise = arrays_from(arrays)
-    return RunSummary(job, job_class, start, end, tuple(json.loads(nodes)), quantiles, noise, level, flaw)
+def fingerprint(job: Job) -> str:
+    """Return what changes when the job source tells something else about a run."""
+    told = json.dumps([job.id, job.job_class, job.nodes, start_of(job), end_of(job), job.outcome, job.quiet])
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def _for(rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
@@ -250,7 +255,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.executescript(_TABLES)
         # Opening reads the header only; a file that breaks later would break in the middle of a tick.
-        for table in ("meta", "contact", "decision", "run"):
+        for table in ("meta", "contact", "decision", "memory"):
             connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - our names
     except sqlite3.Error:
         connection.close()
@@ -258,7 +263,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _move_aside(path: Path) -> Path:
+def move_aside(path: Path) -> Path:
+    """Rename a file that SQLite cannot read, and return its new name; nothing is ever overwritten."""
     number = 1
     while (aside := path.with_name(f"{path.name}.broken-{number}")).exists():
         number += 1

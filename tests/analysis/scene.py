@@ -21,8 +21,9 @@ from cluster.model import (
     Plane,
     Role,
     StoreSettings,
+    Thresholds,
 )
-from cluster.schema import Measurement
+from cluster.schema import Kind, Measurement
 from ingest.points import WINDOW, encode
 from ingest.store import Store
 
@@ -53,6 +54,7 @@ def cluster_of(url: str, database: str, state: str = "", jobs: tuple[Job, ...] =
             Exporter("border", ip_address("10.0.0.3")),
         ),
         jobs=jobs,
+        thresholds=Thresholds(contact_learning=0),
         store=StoreSettings(url=url, database=database),
         bridge=BridgeSettings(state=state or "."),
     )
@@ -151,14 +153,18 @@ def write_egress(
 
 def stored(store: Store, measurement: Measurement) -> pl.DataFrame:
     """Return all raw points of a measurement, in order."""
-    frame = store.frame(f'SELECT * FROM "raw"."{measurement.name}"')
+    frame = store.frame(f'SELECT * FROM "{measurement.kept}"."{measurement.name}"')
     if frame.is_empty():
         return frame
     tags = [tag for tag in measurement.tags if tag in frame.columns]
-    return frame.select(sorted(frame.columns)).sort("time", *tags)
+    floats = [one.name for one in measurement.fields if one.kind is Kind.FLOAT and one.name in frame.columns]
+    # A float that is whole comes back as a whole number.
+    return frame.with_columns(pl.col(floats).cast(pl.Float64)).select(sorted(frame.columns)).sort("time", *tags)
 
 
 def forget_verdicts(store: Store) -> None:
     """Remove what the analysis wrote."""
-    for measurement in (schema.BASELINE, schema.JOB_STATUS, schema.CONTACT):
+    for measurement in schema.MEASUREMENTS:
+        if measurement.origin != "analysis":
+            continue
         store.query(f'DROP MEASUREMENT "{measurement.name}"')

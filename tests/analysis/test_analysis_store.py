@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +12,19 @@ import pytest
 import scene
 from polars.testing import assert_frame_equal
 
-from analysis.analyser import Analyser, AnalysisSettings
-from analysis.contacts import ContactPolicy
+from analysis.analyser import Analyser
 from analysis.jobs import ClusterFileJobs
 from analysis.state import FILE, State
 from cluster import schema
 from cluster.errors import UserError
-from cluster.model import Cluster
-from cluster.schema import NodeState, Stage
+from cluster.model import Cluster, Job, Outcome, Thresholds
+from cluster.schema import Cause, Measurement, NodeState, Stage
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.logs import Log
 from ingest.store import Store
 
 SETTLE = 15
-SETTINGS = AnalysisSettings(contacts=ContactPolicy(learning=0))
+MEASUREMENTS = {measurement.name: measurement for measurement in schema.MEASUREMENTS}
 
 
 @dataclass
@@ -36,13 +36,13 @@ class Site:
     folder: Path
     start: int
 
-    def analyser(self, state: State, settings: AnalysisSettings = SETTINGS) -> Analyser:
-        return Analyser(self.cluster, self.store, state, ClusterFileJobs(self.cluster), log=Log(), settings=settings)
+    def analyser(self, state: State) -> Analyser:
+        return Analyser(self.cluster, self.store, state, ClusterFileJobs(self.cluster), log=Log())
 
-    def tick(self, now: float, settings: AnalysisSettings = SETTINGS) -> None:
+    def tick(self, now: float) -> None:
         """Tick as a process that begins and ends with it."""
         with State.open(self.folder) as state:
-            self.analyser(state, settings).tick(now)
+            self.analyser(state).tick(now)
 
     def rerun(self, start: float, stop: float, folder: Path | None = None) -> None:
         with State.copy_of(folder or self.folder) as state:
@@ -200,6 +200,7 @@ def play(site: Site, *, interrupted: bool) -> None:
     def story(sent: np.ndarray, starts: np.ndarray) -> None:
         sent[(starts >= start + 150) & (starts < start + 260), 1] *= 0.7
         sent[(starts >= start + 300) & (starts < start + 340)] *= 0.02
+        sent[(starts >= start + 380) & (starts < start + 470)] = 0
         sent[starts >= start + 480, 4] = 0
         sent[(starts >= start + 600) & (starts < start + 660), :3] = 0
 
@@ -237,19 +238,40 @@ def test_live_ticks_and_a_later_run_agree(site: Site, *, interrupted: bool, tmp_
     scene.write_training(site.store, site.start - 20, site.start)
     play(site, interrupted=interrupted)
     first, last = site.start - 100, site.start + 720
-    live = {m.name: scene.stored(site.store, m) for m in (schema.BASELINE, schema.JOB_STATUS, schema.CONTACT)}
+    live = {m.name: scene.stored(site.store, m) for m in schema.MEASUREMENTS if m.origin == "analysis"}
+    live = {name: frame for name, frame in live.items() if frame.height}
     states = set(live["baseline"].filter(pl.col(schema.JOB) == "now").get_column(schema.STATE.name))
     assert states == {NodeState.OK, NodeState.LOW, NodeState.DOWN, NodeState.BLIND}
-    assert live["contact"].get_column("new").sum() > 20
+    assert live["contact"].get_column("new").sum() > 5
+    assert live["stall"].filter(pl.col(schema.CAUSE) == Cause.STALLED).get_column(schema.LOST_SECONDS.name).sum() == 90
+    site.rerun(first, last)
+    for name, before in live.items():
+        assert_frame_equal(before, scene.stored(site.store, MEASUREMENTS[name]), check_exact=True)
     for folder in (site.folder, tmp_path / "none"):
         scene.forget_verdicts(site.store)
         site.rerun(first, last, folder)
-        for measurement in (schema.BASELINE, schema.CONTACT, schema.JOB_STATUS):
-            seconds = pl.col("time") // 1000
-            in_range = seconds.is_between(first, last, closed="left")
-            before = live[measurement.name].filter(in_range)
+        for name, frame in live.items():
+            measurement = MEASUREMENTS[name]
+            before = frame.filter((pl.col("time") // 1000).is_between(first, last, closed="left"))
             after = scene.stored(site.store, measurement)
-            assert_frame_equal(before, after.select(before.columns), check_exact=True)
+            if after.is_empty():
+                assert_says_nothing(measurement, before)
+                continue
+            # Fields that only rows outside the range have.
+            before = before[[column.name for column in before if column.null_count() < before.height]]
+            keys = ["time", *(tag for tag in measurement.tags if tag in before.columns)]
+            kept = before.join(after.select(keys), on=keys, how="semi").sort(keys)
+            assert_frame_equal(kept, after.select(before.columns).sort(keys), check_exact=True)
+            assert_says_nothing(measurement, before.join(after.select(keys), on=keys, how="anti"))
+
+
+def assert_says_nothing(measurement: Measurement, rows: pl.DataFrame) -> None:
+    """What a live analysis wrote while windows were filling, and set right when they were full."""
+    if measurement is schema.BASELINE:
+        assert set(rows.get_column(schema.STATE.name)) <= {NodeState.OK, NodeState.LEARNING}
+    else:
+        fields = [field.name for field in measurement.fields if field.name in rows.columns]
+        assert rows.select(pl.col(fields).cast(pl.String).is_in(["0", "0.0", ""]).all()).row(0) == (True,) * len(fields)
 
 
 def test_a_tick_writes_only_what_changed(site: Site) -> None:
@@ -299,8 +321,57 @@ def test_a_finished_run_teaches_the_next(site: Site) -> None:
             analyser.tick(now)
         analyser.tick(two.start + 1200)
     states = two.states("gpu-0")
-    assert states[300] == NodeState.LEARNING
+    assert {state for at, state in states.items() if at < 400} == {NodeState.LEARNING}
     assert states[1110] == NodeState.DOWN
+
+
+def test_a_failed_run_teaches_nothing(site: Site) -> None:
+    *earlier, now = site.cluster.jobs
+    failed = [replace(run, outcome=Outcome.FAILED) for run in earlier[:2]]
+    cancelled = replace(earlier[2], outcome=Outcome.CANCELLED)
+    some = replace(site, cluster=scene.with_jobs(site.cluster, *failed, cancelled, earlier[3], now))
+    scene.write_training(some.store, some.start, some.start + 200)
+    some.tick(some.start + 200)
+    newest = scene.stored(some.store, schema.BASELINE).filter(pl.col(schema.JOB) == "now").row(-1, named=True)
+    assert (newest[schema.RUNS.name], newest[schema.STATE.name]) == (1, NodeState.LEARNING)
+
+
+@dataclass
+class Told:
+    """A job source that learns of things."""
+
+    told: tuple[Job, ...]
+
+    def jobs(self) -> tuple[Job, ...]:
+        return self.told
+
+    def settle(self, oldest: int, final: int) -> None:
+        del oldest, final
+
+
+@pytest.mark.parametrize("late", [0, 200])
+def test_a_job_whose_end_becomes_known_is_judged_as_if_it_always_had_been(site: Site, late: int) -> None:
+    *earlier, running = site.cluster.jobs
+    end = site.start + 600
+    ended = replace(running, end=datetime.fromtimestamp(end, UTC), outcome=Outcome.COMPLETED)
+    source = Told(site.cluster.jobs)
+    scene.write_training(site.store, site.start, end - 20)
+    scene.write_training(site.store, end, end + 700, lambda sent, _: sent.__imul__(0))
+    with State.open(site.folder) as state:
+        analyser = Analyser(site.cluster, site.store, state, source, log=Log(quiet=True))
+        for now in range(site.start + 20, end + 700, 40):
+            if now >= end + late:
+                source.told = (*earlier, ended)
+            analyser.tick(now)
+    live = scene.stored(site.store, schema.BASELINE)
+    whole = replace(site, cluster=scene.with_jobs(site.cluster, *earlier, ended))
+    scene.forget_verdicts(site.store)
+    whole.rerun(site.start - 60, end + 600)
+    again = scene.stored(site.store, schema.BASELINE)
+    keys = ["time", schema.NODE, schema.JOB]
+    in_job = (pl.col(schema.JOB) == "now") & (pl.col("time") < end * 1000)
+    live = live.filter(in_job).join(again.select(keys), on=keys, how="semi").sort(keys)
+    assert_frame_equal(live, again.filter(in_job).select(live.columns).sort(keys), check_exact=True)
 
 
 # -- contacts ----------------------------------------------------------------------------------------
@@ -325,12 +396,12 @@ def test_history_is_learnt_at_the_first_start_and_the_rest_is_new_at_once(
 
 
 def test_without_a_day_of_history_nothing_is_new(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = AnalysisSettings()
+    site = replace(site, cluster=replace(site.cluster, thresholds=Thresholds()))
     scene.write_training(site.store, site.start, site.start + 100)
-    site.tick(site.start + 100, settings)
+    site.tick(site.start + 100)
     assert "event=contacts_learning" in capsys.readouterr().err
     scene.write_egress(site.store, (site.start + 110, "gpu-1", "203.0.113.8", 70))
-    site.tick(site.start + 115, settings)
+    site.tick(site.start + 115)
     assert [row[4] for row in site.contacts()] == [0]
 
 

@@ -13,7 +13,6 @@ from analysis.contacts import (
     ContactPolicy,
     Found,
     find,
-    retracted,
 )
 from cluster import schema
 from ingest.points import WINDOW, encode
@@ -115,19 +114,41 @@ def test_a_row_is_written_as_the_schema_says() -> None:
     assert line == f"contact,{tags} bytes=5i,duration=4.0,new=1i,first_seen={T0}.0 {T0}"
 
 
-def test_a_scan_becomes_one_digest_row() -> None:
+def test_a_scan_is_one_digest_row() -> None:
     policy = ContactPolicy(storm_limit=3)
-    scan = [(0, "a", f"x{number:03}", 1000 - number) for number in range(200)]
-    found = look(egress(*scan), policy=policy)
-    rest = sum(sent for _, _, _, sent in scan[3:])
-    assert summary(found.points) == [
-        (0, "a", "other", rest, 1),
-        (0, "a", "x000", 1000, 1),
-        (0, "a", "x001", 999, 1),
-        (0, "a", "x002", 998, 1),
-    ]
+    found = look(egress(*((0, "a", f"x{number:03}", 1000 - number) for number in range(200))), policy=policy)
+    assert summary(found.points) == [(0, "a", "other", sum(range(801, 1001)), 1)]
     assert found.contacts.height == 200
-    assert found.contacts.get_column(DIGEST).sum() == 197
+    assert found.contacts.get_column(DIGEST).sum() == 200
+
+
+def test_a_digest_has_one_row_whatever_was_asked() -> None:
+    frame = egress(*((0, "a", f"x{number}", 40) for number in range(30)))
+    asked = frame.with_columns(pl.Series(schema.SERVICE, ["ssh", "https", "other"] * 10))
+    assert look(asked).points.select(schema.DST, schema.SERVICE, "bytes").rows() == [("other", "other", 1200)]
+
+
+def test_what_carried_more_than_a_probe_keeps_its_name_in_a_storm() -> None:
+    """The largest first, as many as get names."""
+    policy = ContactPolicy(storm_limit=2, probe_bytes=500)
+    sizes = [(0, "a", "small", 40), (0, "a", "big", 900), (0, "a", "bigger", 5000), (0, "a", "third", 800)]
+    assert summary(look(egress(*sizes), policy=policy).points) == [
+        (0, "a", "big", 900, 1), (0, "a", "bigger", 5000, 1), (0, "a", "other", 840, 1)
+    ]  # fmt: skip
+
+
+def test_a_few_destinations_at_once_keep_their_names() -> None:
+    policy = ContactPolicy(storm_limit=3)
+    found = look(egress((0, "a", "x", 1), (0, "a", "y", 2), (0, "a", "z", 3)), policy=policy)
+    assert [row[2] for row in summary(found.points)] == ["x", "y", "z"]
+
+
+def test_a_scan_of_ports_is_one_row() -> None:
+    """Five known services and one unknown, at one destination."""
+    services = ["ssh", "https", "dns", "rdp", "vnc", "other"]
+    frame = egress(*((0, "a", "x", 40) for _ in services)).with_columns(pl.Series(schema.SERVICE, services))
+    found = look(frame)
+    assert found.points.select(schema.DST, schema.SERVICE, "bytes").rows() == [("x", "other", 240)]
 
 
 def test_a_scan_goes_on_in_the_digest_in_later_passes_and_other_sources_keep_their_names() -> None:
@@ -140,8 +161,16 @@ def test_a_scan_goes_on_in_the_digest_in_later_passes_and_other_sources_keep_the
 
 def test_after_ten_quiet_minutes_a_destination_has_its_name_again() -> None:
     policy = ContactPolicy(storm_limit=1)
-    found = look(egress((0, "a", "x", 9), (590, "a", "y", 8), (600, "a", "z", 7)), policy=policy)
-    assert [row[2] for row in summary(found.points)] == ["x", "other", "z"]
+    found = look(egress((0, "a", "x", 9), (590, "a", "y", 8), (1180, "a", "z", 7), (1780, "a", "q", 7)), policy=policy)
+    assert [row[2] for row in summary(found.points)] == ["x", "other", "other", "q"]
+
+
+def test_a_scan_that_goes_on_stays_one_event() -> None:
+    """Two destinations a minute for an hour: three names, then `other` to the end."""
+    policy = ContactPolicy(storm_limit=3, episode=10)
+    found = look(egress(*((at * 30, "a", f"x{at:03}", 40) for at in range(120))), policy=policy)
+    names = [row[2] for row in summary(found.points)]
+    assert names == ["x000", "x001", "x002", *["other"] * 117]
 
 
 def test_other_of_the_bridge_is_new_once() -> None:
@@ -172,10 +201,3 @@ def test_passes_find_the_same_as_one(cut: int) -> None:
     second = look(egress(*rows), first.contacts, start=cut, policy=policy)
     assert summary(first.points) + summary(second.points) == summary(whole.points)
     assert pl.concat([first.contacts, second.contacts]).equals(whole.contacts)
-
-
-def test_a_row_that_lost_its_name_is_taken_back() -> None:
-    before = look(egress((0, "a", "x", 1))).points
-    now = look(egress((0, "a", "x", 1), (0, "a", "y", 9)), policy=ContactPolicy(storm_limit=1)).points
-    assert summary(retracted(before, now)) == [(0, "a", "x", 0, 0)]
-    assert retracted(now, now).is_empty()

@@ -40,7 +40,8 @@ def test_rows_per_window_and_events_at_their_exact_second() -> None:
         (T0 + 35, 0, "stop"),
     ]
     lines = encode(schema.JOB_STATUS, points).decode().splitlines()
-    assert f'job,job=a,job_class=llm active=1i,nodes=2i,event="start" {T0 + 3}' in lines
+    about = 'nodes=2i,event="start",origin="cluster.yaml",node_names="n[1-2]"'
+    assert f"job,job=a,job_class=llm active=1i,{about} {T0 + 3}" in lines
 
 
 def test_neighbouring_ranges_hold_each_point_once() -> None:

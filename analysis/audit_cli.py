@@ -1,0 +1,371 @@
+"""``clusterflow audit``."""
+
+import csv
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+
+from analysis.audit import FIRST, LAST, Audit, Permit, period_of
+from analysis.audit import audit as audit_of
+from analysis.options import Moment
+from cluster import schema
+from cluster.cli import cluster_option
+from cluster.errors import UserError
+from cluster.model import ANY, Cluster, Transport
+from cluster.units import format_duration
+from ingest.store import Store
+
+_SHOWN = 20
+"""Rows of a table that are printed; exports have all."""
+
+_STDOUT = "-"
+
+FAILURES: Mapping[str, Callable[[Audit], bool]] = {
+    "violations": lambda found: found.violations.height > 0,
+    "shadows": lambda found: found.shadows.height > 0,
+    "wrong-plane": lambda found: found.wrong_plane.height > 0,
+    "management": lambda found: found.management.height > 0,
+    "unused": lambda found: bool(found.unused()),
+    "gaps": lambda found: bool(found.silences or found.blind),
+}
+"""What ``--fail-on`` may name -> whether the audit has it."""
+
+FINDINGS = ("violations", "shadows", "wrong-plane", "management")
+"""What ``--fail-on any`` stands for: what happened, not what did not."""
+
+
+@click.command()
+@cluster_option
+@click.option("--from", "start", type=Moment(), default="7d", show_default=True, help="Begin of the period ...")
+@click.option("--to", "stop", type=Moment(), default="now", show_default=True, help="... and its end.")
+@click.option(
+    "--csv", "csv_path", type=click.Path(dir_okay=False, allow_dash=True), help="Write all rows as CSV (- prints them)."
+)
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="Write all of it as JSON (- prints it).",
+)
+@click.option(
+    "--fail-on",
+    "fail_on",
+    type=click.Choice([*FAILURES, "any"]),
+    multiple=True,
+    help="End with 1 if the audit has it; any: violations, shadows, wrong-plane or management. May be repeated.",
+)
+def audit(
+    cluster: Cluster,
+    start: float,
+    stop: float,
+    csv_path: str | None,
+    json_path: str | None,
+    fail_on: tuple[str, ...],
+) -> None:
+    """Report on a period: what broke the segmentation, permits nobody used, and what could not be seen.
+
+    \b
+    Examples:
+      clusterflow audit                                        the last week
+      clusterflow audit --from 2026-03-01 --to 2026-04-01 --csv march.csv
+      clusterflow audit --from 1d --fail-on any                for a nightly job
+
+    Lists all conversations that `allowed` does not permit, shadow nodes, storage traffic on the compute plane, and
+    unexpected management connections, whichever alert told of them; permits of `allowed` without a byte; group pairs
+    and times of which flow records say nothing. Nothing is changed.
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
+    now = time.time()
+    if stop <= start:
+        raise UserError("the period is empty", "--from must be before --to")
+    store = Store(cluster.store)
+    try:
+        found = audit_of(cluster, store, period_of(cluster, start, stop, now))
+    finally:
+        store.close()
+    printed = False
+    for path, text in ((csv_path, _csv), (json_path, _json)):
+        if path is not None:
+            _write(path, text(cluster, found))
+            printed |= path == _STDOUT
+    if not printed:
+        _show(cluster, found, Console(width=None if sys.stdout.isatty() else 200, highlight=False))
+    wanted = {one for name in fail_on for one in (FINDINGS if name == "any" else (name,))}
+    if any(FAILURES[name](found) for name in wanted):
+        sys.exit(1)
+
+
+def _write(path: str, text: str) -> None:
+    if path == _STDOUT:
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}", "choose a file that you can write") from error
+
+
+# -- exports ---------------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    "section", schema.SRC_GROUP, schema.SRC, schema.DST_GROUP, schema.DST, schema.PROTO, schema.SERVICE,
+    schema.BYTES.name, schema.TX_BYTES.name, schema.RX_BYTES.name, schema.FLOWS.name, FIRST, LAST, "note",
+)  # fmt: skip
+"""Columns of the CSV: one table for all sections, empty where a column says nothing. Bytes; times in UTC."""
+
+
+def _rows(cluster: Cluster, found: Audit) -> Iterable[dict[str, object]]:
+    for section, frame in _talks(found):
+        for row in frame.iter_rows(named=True):
+            yield {"section": section, **row, FIRST: _iso(row[FIRST]), LAST: _iso(row[LAST])}
+    for row in found.shadows.iter_rows(named=True):
+        times = {FIRST: _iso(row[FIRST]), LAST: _iso(row[LAST])}
+        numbers = {field.name: row[field.name] for field in (schema.BYTES, schema.TX_BYTES, schema.FLOWS)}
+        received = {schema.RX_BYTES.name: row[schema.BYTES.name] - row[schema.TX_BYTES.name]}
+        who = {schema.SRC_GROUP: row[schema.GROUP], schema.SRC: row[schema.ADDRESS]}
+        yield {"section": "shadow_node", **who, **numbers, **received, **times}
+    for permit in found.permits:
+        pair = {schema.SRC_GROUP: permit.src, schema.DST_GROUP: permit.dst, schema.BYTES.name: permit.bytes}
+        yield {"section": "permit", **pair, "note": f"{permit.state}; {_entry(permit)}{_declared(permit)}"}
+    for silence in found.silences:
+        note = f"silent for {silence.seconds} s in {silence.stretches} stretches, the longest {silence.longest} s"
+        yield {"section": "silent_exporter", schema.SRC: silence.exporter, "note": note}
+    if found.blind:
+        yield {"section": "nothing_stored", "note": f"{found.blind} s without any flow record"}
+    for src, dst, transport in _hidden(cluster):
+        note = f"declared {transport.value}: flow records do not see it"
+        yield {"section": "not_visible", schema.SRC_GROUP: src, schema.DST_GROUP: dst, "note": note}
+
+
+def _csv(cluster: Cluster, found: Audit) -> str:
+    output = io.StringIO()
+    writer = csv.DictWriter(output, _COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_rows(cluster, found))
+    return output.getvalue()
+
+
+def _json(cluster: Cluster, found: Audit) -> str:
+    def talks(frame: pl.DataFrame) -> list[dict[str, Any]]:
+        return [row | {FIRST: _iso(row[FIRST]), LAST: _iso(row[LAST])} for row in frame.iter_rows(named=True)]
+
+    period = found.period
+    document = {
+        "cluster": cluster.name,
+        "period": {
+            "from": _iso(period.start),
+            "to": _iso(period.stop),
+            "retention": period.retention,
+            "window_seconds": period.window,
+        },
+        "violations": talks(found.violations),
+        "shadow_nodes": talks(found.shadows),
+        "unknown_addresses_that_were_only_called": found.only_called,
+        "storage_on_compute_plane": talks(found.wrong_plane),
+        "unexpected_management_connections": talks(found.management),
+        "permits": [
+            {
+                schema.SRC_GROUP: permit.src,
+                schema.DST_GROUP: permit.dst,
+                "entry": {"from": permit.entry.src, "to": permit.entry.dst},
+                schema.BYTES.name: permit.bytes,
+                "state": permit.state,
+                "transport": permit.transport.value,
+            }
+            for permit in found.permits
+        ],
+        "visibility": {
+            "not_visible": [
+                {schema.SRC_GROUP: src, schema.DST_GROUP: dst, "transport": transport.value}
+                for src, dst, transport in _hidden(cluster)
+            ],
+            "silent_exporters": [
+                {
+                    schema.EXPORTER: silence.exporter,
+                    "seconds": silence.seconds,
+                    "stretches": silence.stretches,
+                    "longest_seconds": silence.longest,
+                    "never_heard": silence.never,
+                }
+                for silence in found.silences
+            ],
+            "resolution_seconds": found.resolution,
+            "seconds_without_any_record": found.blind,
+            schema.EXPORTER_RECORDS.name: found.records,
+            "records_lost": found.lost,
+        },
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _talks(found: Audit) -> tuple[tuple[str, pl.DataFrame], ...]:
+    return (
+        ("violation", found.violations),
+        ("storage_on_compute_plane", found.wrong_plane),
+        ("unexpected_management_connection", found.management),
+    )
+
+
+def _hidden(cluster: Cluster) -> Iterable[tuple[str, str, Transport]]:
+    """Yield the pairs of groups of which flow records cannot say anything, each pair once."""
+    ids = [group.id for group in cluster.groups]
+    for place, src in enumerate(ids):
+        for dst in ids[place:]:
+            transport = cluster.transport_of(src, dst)
+            if transport is not Transport.TCP:
+                yield src, dst, transport
+
+
+def _entry(permit: Permit) -> str:
+    return f"allowed: {permit.entry.src} -> {permit.entry.dst}"
+
+
+def _declared(permit: Permit) -> str:
+    return "" if permit.transport is Transport.TCP else f"; declared {permit.transport.value}"
+
+
+# -- what is printed -------------------------------------------------------------------------------------
+
+
+def _show(cluster: Cluster, found: Audit, console: Console) -> None:
+    period = found.period
+    length = format_duration(period.stop - period.start)
+    console.print(
+        f"[bold]{cluster.name}[/], {_iso(period.start)} to {_iso(period.stop)} ({length}), "
+        f"windows of {format_duration(period.window)}"
+    )
+    _show_talks(cluster, console, "Violations of `allowed`", found.violations)
+    _show_shadows(cluster, console, found)
+    _show_talks(cluster, console, "Storage traffic on the compute plane", found.wrong_plane)
+    _show_talks(cluster, console, "Unexpected management connections", found.management)
+    _show_permits(cluster, console, found)
+    _show_visibility(cluster, console, found)
+
+
+def _heading(console: Console, title: str, number: int) -> None:
+    console.print(f"\n[bold]{title}[/]: {number or 'none'}")
+
+
+def _show_talks(cluster: Cluster, console: Console, title: str, frame: pl.DataFrame) -> None:
+    _heading(console, title, frame.height)
+    if frame.is_empty():
+        return
+    table = Table("source", "group", "destination", "group", "service", "sent", "received", "records", "first", "last",
+                  box=None)  # fmt: skip
+    for row in frame.head(_SHOWN).iter_rows(named=True):
+        table.add_row(
+            row[schema.SRC],
+            _title(cluster, row[schema.SRC_GROUP]),
+            row[schema.DST],
+            _title(cluster, row[schema.DST_GROUP]),
+            f"{row[schema.PROTO]}/{row[schema.SERVICE]}",
+            size(row[schema.TX_BYTES.name]),
+            size(row[schema.RX_BYTES.name]),
+            f"{row[schema.FLOWS.name]:,}",
+            _iso(row[FIRST]),
+            _iso(row[LAST]),
+        )
+    console.print(table)
+    _more(console, frame.height)
+
+
+def _show_shadows(cluster: Cluster, console: Console, found: Audit) -> None:
+    _heading(console, "Shadow nodes: addresses that sent and that no inventory knows", found.shadows.height)
+    if found.shadows.height:
+        table = Table("address", "group", "sent", "received", "records", "first", "last", box=None)
+        for row in found.shadows.head(_SHOWN).iter_rows(named=True):
+            sent, both = row[schema.TX_BYTES.name], row[schema.BYTES.name]
+            table.add_row(
+                row[schema.ADDRESS],
+                _title(cluster, row[schema.GROUP]),
+                size(sent),
+                size(both - sent),
+                f"{row[schema.FLOWS.name]:,}",
+                _iso(row[FIRST]),
+                _iso(row[LAST]),
+            )
+        console.print(table)
+        _more(console, found.shadows.height)
+    if found.only_called:
+        console.print(f"{found.only_called:,} more unknown addresses were only called: nothing shows that they exist")
+    listed = {node.group for node in cluster.nodes}
+    unjudged = [cluster.title(group.id) for group in cluster.inside_groups() if group.id not in listed]
+    if unjudged:
+        console.print(f"not judged, as the inventory lists none of their nodes: {', '.join(unjudged)}")
+
+
+def _show_permits(cluster: Cluster, console: Console, found: Audit) -> None:
+    unused = found.unused()
+    _heading(console, "Unused permits: pairs of `allowed` without a byte", len(unused))
+    table = Table("from", "to", "permitted by", box=None)
+    for permit in unused:
+        note = f"{_entry(permit)}{' (a wildcard)' if ANY in (permit.entry.src, permit.entry.dst) else ''}"
+        table.add_row(_title(cluster, permit.src), _title(cluster, permit.dst), note)
+    if unused:
+        console.print(table)
+    used = sum(permit.bytes > 0 for permit in found.permits)
+    console.print(f"{used} of {len(found.permits)} pairs were used")
+
+
+def _show_visibility(cluster: Cluster, console: Console, found: Audit) -> None:
+    hidden = list(_hidden(cluster))
+    notes = [
+        f"{_title(cluster, src)} and {_title(cluster, dst)}: declared {transport.value}, flow records do not see it"
+        for src, dst, transport in hidden
+    ]
+    for silence in found.silences:
+        what = "was never heard" if silence.never else (
+            f"was silent for {_length(silence.seconds)} in {silence.stretches} stretches, the longest "
+            f"{_length(silence.longest)}"
+        )  # fmt: skip
+        notes.append(f"exporter {silence.exporter} {what}: what only it sees may be missing above")
+    if found.blind:
+        notes.append(f"for {_length(found.blind)} of the period nothing at all is stored")
+    if found.lost:
+        share = found.lost / (found.lost + found.records)
+        notes.append(f"{found.lost:,} flow records ({share:.2%}) were lost on their way to the collector")
+    _heading(console, "What could not be seen", len(notes))
+    for note in notes:
+        console.print(f"  {note}")
+    console.print(
+        f"An absence above means that no exporter saw it; silences below {_length(found.resolution)} do not show. "
+        "Conversations beyond the largest of a window are summed up as other."
+    )
+
+
+def _more(console: Console, number: int) -> None:
+    if number > _SHOWN:
+        console.print(f"{number - _SHOWN:,} more: --csv or --json write all of them")
+
+
+def _title(cluster: Cluster, group: str) -> str:
+    return group if group == schema.OTHER else cluster.title(group)
+
+
+def size(volume: int) -> str:
+    """Return bytes for people: ``41.2 GB``."""
+    value, units = float(volume), ("B", "kB", "MB", "GB", "TB", "PB")
+    place = 0
+    while value >= 999.5 and place < len(units) - 1:
+        value, place = value / 1000, place + 1
+    return f"{volume} B" if place == 0 else f"{value:.3g} {units[place]}"
+
+
+def _length(seconds: int) -> str:
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    parts: Sequence[tuple[int, str]] = ((days, "d"), (hours, "h"), (rest // 60, "m"), (rest % 60, "s"))
+    return " ".join(f"{number}{unit}" for number, unit in parts if number)
+
+
+def _iso(moment: int) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,142 @@
+"""The verdict on whole cohorts, and what waiting costs, as the analyser runs them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from analysis import cohort, stalls
+from analysis.baseline import Floats
+from analysis.cohort import CohortCarry, CohortPolicy, Look, Subject, Verdicts
+from analysis.stalls import Payer, Waiting, job_gpus
+from analysis.study import JobWindows, Memory, Points
+from cluster import schema
+from cluster.model import Cluster, Job, Transport
+from cluster.schema import NodeState
+from ingest.points import WINDOW
+
+_SENDS = 0.05
+"""Share of the median node's bytes from which a node counts as sending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A job between two windows."""
+
+    subject: Subject
+    payer: Payer
+    carry: CohortCarry
+    waiting: Waiting
+
+
+class CohortStudy:
+    """Judges the cohort of a job as a whole; runs after the studies of nodes and of storage.
+
+    Args:
+        cluster: its thresholds, transports, job classes and costs.
+        policy: the numbers that are no thresholds.
+    """
+
+    name = "cohort"
+    measurements = (schema.COHORT, schema.STALL)
+
+    def __init__(self, cluster: Cluster, policy: CohortPolicy | None = None) -> None:
+        self._cluster, self._window = cluster, cluster.bridge.window
+        self._nodes = {node.name: node for node in cluster.nodes}
+        self._policy = policy or CohortPolicy()
+
+    def first(self, job: Job, earlier: Sequence[Memory]) -> Standing:
+        """Return the standing before a job's first window."""
+        thresholds, cost = self._cluster.thresholds, self._cluster.cost
+        groups = {self._nodes[name].group for name in job.nodes if name in self._nodes}
+        subject = Subject(
+            job=job,
+            window=self._window,
+            expected=cohort.learn(len(job.nodes), earlier, thresholds.dropout_max_runs, self._policy),
+            spreads=thresholds.slowdown_spreads,
+            min_runs=thresholds.dropout_min_runs,
+            sees_compute=len(job.nodes) > 1
+            and all(self._cluster.transport_of(group, group) is Transport.TCP for group in groups),
+            policy=self._policy,
+        )
+        payer = Payer(job, self._window, job_gpus(self._cluster, job), cost.usd_per_gpu_hour)
+        return Standing(subject, payer, CohortCarry(), Waiting.first(len(job.nodes)))
+
+    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:
+        """Judge consecutive windows."""
+        size = len(job.nodes)
+        nodes = windows.of(schema.BASELINE)
+        states = nodes.get_column(schema.STATE.name).to_numpy().reshape(-1, size)
+        low = ((states == NodeState.LOW) | (states == NodeState.DOWN)).sum(axis=1)
+        rate = _medians(windows.sent, states) / self._window
+        phase = windows.of(schema.PHASE).get_column(schema.PHASE_STATE.name).to_numpy()
+        look = Look(windows.start, phase, rate, low, (states == NodeState.BLIND).mean(axis=1) > 0.5)
+        after, verdicts = cohort.judge(carry.subject, carry.carry, look)
+        waiting, ledger = stalls.judge(carry.payer, carry.waiting, nodes, verdicts, windows.start)
+        sending = (windows.sent > _SENDS * rate[:, None] * self._window).sum(axis=1)
+        points = self._points(carry, windows.start, verdicts, sending, low)
+        return replace(carry, carry=after, waiting=waiting), [(schema.COHORT, points), (schema.STALL, ledger)]
+
+    def _points(self, standing: Standing, start: int, verdicts: Verdicts, sending: Floats, low: Floats) -> pl.DataFrame:
+        subject, payer = standing.subject, standing.payer
+        expected, size = subject.expected, len(subject.job.nodes)
+        rate = verdicts.rate
+        frame = pl.DataFrame(
+            {
+                WINDOW: start + np.arange(len(rate)) * self._window,
+                schema.COHORT_RATE.name: rate,
+                schema.COHORT_STATE.name: verdicts.state,
+                schema.STATE_FOR.name: verdicts.state_for,
+                schema.SENDING.name: sending,
+                schema.LOW_NODES.name: low,
+                schema.MISSING_BYTES.name: np.rint(verdicts.lacking * size).astype(np.int64),
+                schema.LOST_SECONDS.name: verdicts.lost,
+                schema.USD.name: payer.usd(verdicts.lost),
+                schema.COHORT_EVENT.name: [
+                    schema.COHORT_STATE_WORDS[state] if changed else ""
+                    for state, changed in zip(verdicts.state.tolist(), verdicts.changed.tolist(), strict=True)
+                ],
+            },
+            schema_overrides={schema.COHORT_EVENT.name: pl.String},
+        ).with_columns(
+            pl.lit(subject.job.id).alias(schema.JOB),
+            pl.lit(subject.job.job_class).alias(schema.JOB_CLASS),
+            pl.lit(expected.runs).alias(schema.RUNS.name),
+            pl.lit(size).alias(schema.JOB_NODES.name),
+            pl.lit(payer.gpus).alias(schema.JOB_GPUS.name),
+        )
+        if expected.runs:
+            frame = frame.with_columns(
+                pl.lit(expected.rate).alias(schema.EXPECTED_RATE.name),
+                pl.lit(subject.lower).alias(schema.LOWER_RATE.name),
+                ((expected.rate - pl.col(schema.COHORT_RATE.name)) / expected.spread).alias(schema.SCORE.name),
+            )
+        step = self._cluster.job_class(subject.job.job_class).step_bytes
+        if step is not None and size > 1:
+            # A ring all-reduce sends the gradients of a step 2 (n - 1) / n times: reduced to parts, gathered again.
+            sent = 2 * (size - 1) / size * step
+            seconds = np.divide(sent, rate, out=np.zeros(len(rate)), where=rate > 0)
+            frame = frame.with_columns(pl.Series(schema.STEP_SECONDS.name, seconds))
+        return frame
+
+    def retold(self, job: Job, carry: Standing) -> Standing:
+        """Return the standing of a job whose end became known."""
+        return replace(carry, subject=replace(carry.subject, job=job), payer=replace(carry.payer, job=job))
+
+    def remember(self, job: Job, carry: Standing) -> Memory:
+        """Return the run's rates and pauses."""
+        del job
+        return cohort.remembered(carry.subject, carry.carry)
+
+
+def _medians(sent: Floats, states: Floats) -> Floats:
+    """Return [window] bytes of the median node of those that are ok, or of all if none is."""
+    left_out = states >= NodeState.LOW
+    if not left_out.any():
+        return np.median(sent, axis=1)
+    some = ~left_out.all(axis=1)
+    result = np.median(sent, axis=1)
+    kept = np.where(left_out[some], np.nan, sent[some])
+    result[some] = np.nanmedian(kept, axis=1)
+    return result

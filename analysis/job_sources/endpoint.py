@@ -1,0 +1,368 @@
+"""Job windows by HTTP: hooks of a scheduler tell when a job starts and stops.
+
+    POST /jobs/start   {"id": "4711", "class": "llama-70b", "nodes": "gpu-[01-16]", "start": 1772352000}
+    POST /jobs/stop    {"id": "4711", "outcome": "completed", "end": 1772355600}
+    GET  /jobs         what is known
+
+Only `id` and, for a start, `nodes` must be given; a time that is not given is now. Every request bears the token. To
+say the same thing twice changes nothing, so that a hook may try again; a start that names further nodes adds them, so
+that each node may tell of itself. An answer of 200 or 201 means that the job is on disk.
+"""
+
+import hmac
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from analysis.job_sources.records import MOMENT, NODES, REFERENCE, as_value, job_of
+from analysis.job_sources.register import Known, Register, key_of
+from analysis.jobs import start_of
+from cluster import names
+from cluster.document import Faults
+from cluster.document import Mapping as YamlMapping
+from cluster.errors import UserError
+from cluster.jobs import in_utc
+from cluster.kinds import REQUIRED, Bad, Choice, Key, OneOrMany, Section, Table, one_of
+from cluster.model import HttpJobs, Job, Outcome
+from ingest.store import read_secret
+
+MOST_BYTES = 1 << 20
+"""Longest body; a thousand nodes by name are a few dozen kilobytes."""
+
+_METHODS = {"/jobs": "GET", "/jobs/start": "POST", "/jobs/stop": "POST"}
+_TIMEOUT = 10.0
+_AHEAD = 300
+_SHORTEST_TOKEN = 8
+_SHORTEST = timedelta(seconds=1)
+"""Length of a job that ended in the second in which it began."""
+
+_START = Section(
+    "start",
+    (
+        Key("id", names.JOB_ID, "Its id.", REQUIRED),
+        Key("class", names.JOB_ID, "What earlier runs of the same kind are found by."),
+        Key("nodes", OneOrMany(NODES), "Its nodes.", REQUIRED),
+        Key("start", MOMENT, "When it began."),
+    ),
+    reference=REFERENCE,
+)
+_STOP = Section(
+    "stop",
+    (
+        Key("id", names.JOB_ID, "Its id.", REQUIRED),
+        Key("end", MOMENT, "When it ended."),
+        Key("outcome", Choice(tuple(Outcome)), "How it ended."),
+    ),
+    reference=REFERENCE,
+)
+
+
+class RefusedError(Exception):
+    """A request that is not carried out.
+
+    Args:
+        status: of the answer.
+        lines: why, for the one who asked.
+        headers: of the answer.
+    """
+
+    def __init__(self, status: HTTPStatus, *lines: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(lines)
+        self.status, self.lines, self.headers = status, lines, headers or {}
+
+
+class Desk:
+    """Takes starts and stops, and knows what they mean.
+
+    Args:
+        name: of the source.
+        register: where jobs go.
+        zone: of times without an offset.
+        longest: seconds after which a job that nobody stopped is over.
+    """
+
+    def __init__(self, name: str, register: Register, zone: ZoneInfo, longest: int) -> None:
+        self._name, self._register, self._zone, self._longest = name, register, zone, longest
+        self._lock = threading.Lock()
+
+    def begin(self, body: object, now: float) -> tuple[Job, bool]:
+        """Take a start; return the job, and whether it was not known."""
+        faults = Faults("request")
+        table = _read(_START, body, faults)
+        if table.get("start", "") is None:
+            table["start"] = _at(now)
+        told = job_of(table, "", self._zone, faults) if "start" in table else None
+        if told is None or faults.problems:
+            raise _bad(faults)
+        _check_moment("start", told.start, now)
+        with self._lock:
+            known = _latest(self._runs(told.id))
+            if known is not None and (known[1].end is None or told.start < known[1].end):
+                key, job = known
+                nodes = tuple(dict.fromkeys((*job.nodes, *told.nodes)))
+                has_class = table.get("class") is not None
+                merged = replace(job, nodes=nodes, job_class=told.job_class if has_class else job.job_class)
+                if job.end is None and merged != job:
+                    self._register.put(self._name, {key: merged}, now)
+                    return merged, False
+                return job, False
+            self._register.put(self._name, {key_of(told): told}, now)
+            return told, True
+
+    def end(self, body: object, now: float) -> Job:
+        """Take a stop; return the job."""
+        faults = Faults("request")
+        table = _read(_STOP, body, faults)
+        if faults.problems:
+            raise _bad(faults)
+        given: datetime | None = table["end"]
+        end = _at(now) if given is None else in_utc(given, self._zone, "end", faults)
+        if end is None or faults.problems:
+            raise _bad(faults)
+        _check_moment("end", end, now)
+        outcome: Outcome = table["outcome"] or Outcome.UNKNOWN
+        with self._lock:
+            runs = self._runs(table["id"])
+            # A late word about an earlier run must not end the one that follows it.
+            found = _latest({key: job for key, job in runs.items() if job.start <= end})
+            if found is None:
+                hint = "it was never started" if not runs else "it started after that time"
+                raise RefusedError(HTTPStatus.NOT_FOUND, f"id: {table['id']}: expected a job that runs ({hint})")
+            key, job = found
+            if job.end is None:
+                job = replace(job, end=max(end, job.start + _SHORTEST), outcome=outcome)
+            elif job.outcome is Outcome.UNKNOWN:
+                job = replace(job, outcome=outcome)
+            self._register.put(self._name, {key: job}, now)
+            return job
+
+    def jobs(self) -> list[Job]:
+        """Return every job, the latest first."""
+        found = [known.job for known in self._register.jobs(self._name).values()]
+        return sorted(found, key=lambda job: (job.start, job.id), reverse=True)
+
+    def end_forgotten(self, now: float) -> None:
+        """End the jobs that nobody stopped for too long."""
+        with self._lock:
+            for key, known in self._register.jobs(self._name).items():
+                limit = start_of(known.job) + self._longest
+                if known.job.end is None and limit <= now:
+                    self._register.put(self._name, {key: replace(known.job, end=_at(limit))}, now)
+
+    def _runs(self, job_id: str) -> dict[str, Job]:
+        jobs: Mapping[str, Known] = self._register.jobs(self._name)
+        return {key: known.job for key, known in jobs.items() if known.job.id == job_id}
+
+
+def _latest(runs: Mapping[str, Job]) -> tuple[str, Job] | None:
+    return max(runs.items(), key=lambda item: item[1].start, default=None)
+
+
+def _at(moment: float) -> datetime:
+    return datetime.fromtimestamp(int(moment), UTC)
+
+
+def _read(section: Section, body: object, faults: Faults) -> Table:
+    try:
+        value = as_value(body)
+    except ValueError as error:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
+    if not isinstance(value, YamlMapping):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"expected {section.expected}")
+    try:
+        return section.read(value, "", faults)
+    except Bad as bad:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, bad.expected or section.expected) from None
+
+
+def _bad(faults: Faults) -> RefusedError:
+    return RefusedError(HTTPStatus.BAD_REQUEST, *(str(problem) for problem in faults.problems))
+
+
+def _check_moment(key: str, moment: datetime, now: float) -> None:
+    if moment.timestamp() > now + _AHEAD:
+        shown = moment.isoformat().replace("+00:00", "Z")
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"{key}: {shown}: expected a time that is not in the future")
+
+
+class HttpSource:
+    """The endpoint.
+
+    Args:
+        settings: where it listens, its token, how long a job may run.
+        register: where jobs go.
+        zone: of times without an offset.
+        clock: tells the time of a request.
+    """
+
+    def __init__(
+        self, settings: HttpJobs, register: Register, zone: ZoneInfo, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.name = settings.name
+        self.desk = Desk(settings.name, register, zone, settings.longest)
+        self._settings, self._clock = settings, clock
+        self._server: _Server | None = None
+
+    @property
+    def port(self) -> int:
+        """The port in use; 0 before `start`."""
+        return 0 if self._server is None else int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer.
+
+        Raises:
+            UserError: there is no token, or nobody can listen there.
+        """
+        token = read_secret(self._settings.token)
+        if len(token) < _SHORTEST_TOKEN:
+            raise UserError(
+                f"job source {self.name}: the token has {len(token)} characters",
+                f"give it {_SHORTEST_TOKEN} or more, such as the output of `openssl rand -hex 32`",
+            )
+        host, _, port = self._settings.listen.rpartition(":")
+        try:
+            self._server = _Server((host.strip("[]"), int(port)), self.desk, token, self._clock)
+        except (OSError, ValueError, OverflowError) as error:
+            raise UserError(
+                f"job source {self.name}: {self._settings.listen}: cannot listen there: {error}",
+                "choose another host:port",
+            ) from error
+        threading.Thread(target=self._server.serve_forever, name=f"jobs-{self.name}", daemon=True).start()
+
+    def refresh(self, now: float) -> str:
+        """End what nobody stopped."""
+        self.desk.end_forgotten(now)
+        return ""
+
+    def stop(self) -> None:
+        """Stop answering and free the port."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+    """A job of a thousand nodes, each of which tells of itself, does so at once."""
+
+    def __init__(self, address: tuple[str, int], desk: Desk, token: str, clock: Callable[[], float]) -> None:
+        self.desk, self.clock = desk, clock
+        self._token = token.encode()
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Handler)
+
+    def is_trusted(self, authorization: str) -> bool:
+        """Whether a header bears the token; in constant time, so that nobody can guess it sign by sign."""
+        scheme, _, token = authorization.partition(" ")
+        is_bearer = hmac.compare_digest(scheme.lower().encode(errors="replace"), b"bearer")
+        return hmac.compare_digest(token.strip().encode(errors="replace"), self._token) and is_bearer
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _TIMEOUT
+    protocol_version = "HTTP/1.1"
+    server_version = "clusterflow"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        self._answer_to({"/jobs": self._list})
+
+    def do_POST(self) -> None:
+        self._answer_to({"/jobs/start": self._start, "/jobs/stop": self._stop})
+
+    def _list(self) -> tuple[HTTPStatus, object]:
+        return HTTPStatus.OK, {"jobs": [as_json(job) for job in self.server.desk.jobs()]}
+
+    def _start(self) -> tuple[HTTPStatus, object]:
+        job, is_new = self.server.desk.begin(self._body(), self.server.clock())
+        return HTTPStatus.CREATED if is_new else HTTPStatus.OK, {"job": as_json(job)}
+
+    def _stop(self) -> tuple[HTTPStatus, object]:
+        return HTTPStatus.OK, {"job": as_json(self.server.desk.end(self._body(), self.server.clock()))}
+
+    def _answer_to(self, paths: Mapping[str, Callable[[], tuple[HTTPStatus, object]]]) -> None:
+        headers: Mapping[str, str] = {}
+        try:
+            status, answer = self._routed(paths)()
+        except RefusedError as error:
+            # What was not read of the request would be taken for the next one.
+            self.close_connection = True
+            status, headers = error.status, error.headers
+            answer = {"error": error.lines[0], "errors": list(error.lines)}
+        self._send(status, answer, headers)
+
+    def _routed(
+        self, paths: Mapping[str, Callable[[], tuple[HTTPStatus, object]]]
+    ) -> Callable[[], tuple[HTTPStatus, object]]:
+        path = self.path.partition("?")[0]
+        if not self.server.is_trusted(self.headers.get("Authorization", "")):
+            why = "expected the header Authorization: Bearer TOKEN"
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, why, headers={"WWW-Authenticate": "Bearer"})
+        if path not in _METHODS:
+            raise RefusedError(HTTPStatus.NOT_FOUND, f"{path[:60]}: expected {one_of(_METHODS)}")
+        if path not in paths:
+            method = _METHODS[path]
+            raise RefusedError(
+                HTTPStatus.METHOD_NOT_ALLOWED, f"{self.command}: expected {method}", headers={"Allow": method}
+            )
+        return paths[path]
+
+    def _body(self) -> object:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "expected the header Content-Length")
+        if int(length) > MOST_BYTES:
+            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MOST_BYTES:,} bytes")
+        try:
+            return json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError) as error:
+            why = str(error) if isinstance(error, json.JSONDecodeError) else "not UTF-8, or nested too deeply"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, f"expected JSON: {why}") from None
+
+    def _send(self, status: HTTPStatus, answer: object, headers: Mapping[str, str]) -> None:
+        body = json.dumps(answer).encode() + b"\n"
+        with suppress(ConnectionError, TimeoutError):
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            if self.close_connection:
+                self.send_header("Connection", "close")
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        """Stay silent: jobs that begin and end are told by the analysis."""
+
+
+def as_json(job: Job) -> dict[str, Any]:
+    """Return a job for machines; times in UTC."""
+
+    def written(moment: datetime | None) -> str | None:
+        return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+    return {
+        "id": job.id,
+        "class": job.job_class,
+        "nodes": list(job.nodes),
+        "start": written(job.start),
+        "end": written(job.end),
+        "outcome": job.outcome.value,
+    }

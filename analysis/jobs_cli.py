@@ -1,0 +1,125 @@
+"""``clusterflow jobs``: what every job source says now."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from analysis.job_sources.endpoint import as_json
+from analysis.job_sources.hostlist import compress
+from analysis.job_sources.register import Register
+from analysis.job_sources.sources import JobSources, SourceState
+from analysis.jobs import end_of, gpus_of
+from cluster.cli import cluster_file, cluster_option
+from cluster.errors import StoreError
+from cluster.model import Cluster, Job, JobSourceKind
+from ingest.logs import Log
+from ingest.store import Store
+
+_RECENT = 86_400
+_PASSIVE = {JobSourceKind.HTTP.value, JobSourceKind.INFERRED.value}
+"""Sources that only a running analysis hears."""
+
+
+@click.command()
+@cluster_option
+@click.option("--all", "show_all", is_flag=True, help="Also jobs that ended more than a day ago.")
+@click.option("--json", "as_machine", is_flag=True, help="Print JSON.")
+def jobs(cluster: Cluster, show_all: bool, as_machine: bool) -> None:
+    """List the jobs that every source tells of: files are read, Slurm and Kubernetes are asked, now.
+
+    What was posted to the HTTP endpoint, and what was inferred from traffic, is as the running analysis on this machine
+    has noted it. Ends with 1 if a source does not answer; its last known jobs are shown.
+    """
+    now = time.time()
+    store = Store(cluster.store)
+    try:
+        with Register.copy_of(Path(cluster.bridge.state)) as register:
+            sources = JobSources(cluster, store, register, Log(quiet=True), path=cluster_file())
+            # On another machine than the analysis', what was posted or inferred is known from the store alone.
+            with suppress(StoreError):
+                sources.rebuild()
+            sources.refresh(now)
+            found, states = sources.jobs(), sources.states()
+    finally:
+        store.close()
+    chosen = [job for job in found if show_all or end_of(job) > now - _RECENT]
+    gpus = gpus_of(cluster)
+    if as_machine:
+        listed = [as_json(job) | {"gpus": _gpus(job, gpus), "origin": job.origin} for job in chosen]
+        click.echo(json.dumps({"jobs": listed, "sources": [_state(state) for state in states]}, indent=2))
+    else:
+        _show(chosen, states, gpus, now, hidden=len(found) - len(chosen))
+    if any(state.trouble for state in states):
+        sys.exit(1)
+
+
+def _show(
+    found: Iterable[Job], states: Iterable[SourceState], gpus: dict[str, int], now: float, *, hidden: int
+) -> None:
+    table = Table("job", "class", "nodes", "", "GPUs", "start (UTC)", "end (UTC)", "outcome", "origin", box=None)
+    for column in (2, 4):
+        table.columns[column].justify = "right"
+    for job in sorted(found, key=lambda one: (one.start, one.id), reverse=True):
+        end = "" if job.end is None else _time(job.end)
+        outcome = "running" if end_of(job) > now else job.outcome.value
+        if job.start.timestamp() > now:
+            outcome = "planned"
+        number = _gpus(job, gpus)
+        counted = f"{len(job.nodes):,}", _short(job), f"{number:,}" if number else ""
+        table.add_row(job.id, job.job_class, *counted, _time(job.start), end, outcome, job.origin)
+    # Ids are to be copied, not cut: a narrow terminal wraps instead.
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    if table.row_count:
+        console.print(table)
+    else:
+        click.echo("no job runs, and none ended in the last day")
+    if hidden:
+        click.echo(f"{hidden:,} that ended before are left out: --all shows them")
+    for state in states:
+        _tell(state)
+
+
+def _tell(state: SourceState) -> None:
+    """Say how a source is; a trouble goes to stderr."""
+    text = f"{state.name}: {state.known:,} known, {state.running:,} running"
+    if state.strangers:
+        text += f"; nodes that the inventory does not know, left out: {compress(state.strangers)[:200]}"
+    if not state.known and state.kind in _PASSIVE:
+        text += "; `clusterflow analyze` notes them while it runs"
+    click.echo(text)
+    if state.trouble:
+        click.echo(f"{state.name}: {state.trouble} (its last known jobs are shown)", err=True)
+
+
+def _state(state: SourceState) -> dict[str, Any]:
+    return {
+        "name": state.name,
+        "type": state.kind,
+        "ok": not state.trouble,
+        "trouble": state.trouble,
+        "known": state.known,
+        "running": state.running,
+        "unknown_nodes": list(state.strangers),
+    }
+
+
+def _gpus(job: Job, gpus: dict[str, int]) -> int:
+    return sum(gpus.get(node, 0) for node in job.nodes)
+
+
+def _short(job: Job) -> str:
+    text = compress(job.nodes)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")

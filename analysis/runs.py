@@ -1,0 +1,249 @@
+"""Jobs on their way through their windows: one carry a job and study, and what finished runs teach the next ones."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from analysis.jobs import end_of, overlapping, start_of
+from analysis.state import State, fingerprint
+from analysis.study import FLAW, JobStudy, JobWindows, Memory, Points, Span
+from analysis.windows import WindowReader, Windows
+from cluster.model import Job
+from ingest.logs import Log
+
+_TAIL = 60
+"""Seconds before its end in which a job may be judged otherwise."""
+
+MOST_RUNS = 50
+"""Earlier good runs of a class that a study is handed."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A job: `carries` are the states before window `at`, by study.
+
+    Attributes:
+        is_taught: whether all earlier runs that count were known when its first carries were made.
+        has_traffic: whether any window so far held bytes of its nodes.
+    """
+
+    job: Job
+    first: int
+    at: int
+    carries: dict[str, Any] = field(default_factory=dict)
+    is_taught: bool = False
+    has_traffic: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all its windows are judged for good."""
+        return end_of(self.job) <= self.at
+
+
+class JobRuns:
+    """Takes every job study through the windows of every job.
+
+    Args:
+        studies: in the order in which they run.
+        reader: of the store.
+        state: remembers finished runs.
+        log: where finished runs are told.
+        window: seconds.
+        horizon: seconds after its end from which a run teaches: it is final then, live as well as later.
+        stretch: seconds of windows that are read at once.
+        check: called between stretches of work; may raise.
+    """
+
+    def __init__(
+        self,
+        studies: Sequence[JobStudy[Any]],
+        reader: WindowReader,
+        state: State,
+        log: Log,
+        *,
+        window: int,
+        horizon: float,
+        stretch: int,
+        check: Callable[[], None],
+    ) -> None:
+        self._studies, self._reader, self._state, self._log = studies, reader, state, log
+        self._window, self._horizon, self._stretch, self._check = window, horizon, stretch, check
+        self._running: dict[tuple[str, float], _Running] = {}
+        self._windows: Windows | None = None
+        self._ahead: Windows | None = None
+        self._without_traffic: set[tuple[str, float]] = set()
+
+    def judge(self, jobs: Sequence[Job], span: Span, following: int, raw_from: int) -> Points:
+        """Judge every job's windows in the span: for good up to `span.final`, for now up to `span.closed`.
+
+        Args:
+            jobs: every job that is known.
+            span: what the pass covers.
+            following: end of the next pass's windows; `span.closed` if there is none yet.
+            raw_from: the oldest window that the store still holds.
+        """
+        points: Points = []
+        self._turn(jobs, span, following)
+        # In the order of time: a run that ends in this pass may teach one that begins in it.
+        for job in sorted(overlapping(jobs, span.start, span.closed), key=start_of):
+            if job.nodes:
+                running = self._at(job, span.start, jobs, raw_from)
+                points += self._judge(running, span)
+        self._finish(jobs)
+        return points
+
+    def _turn(self, jobs: Sequence[Job], span: Span, following: int) -> None:
+        """Begin to read what the pass needs, unless it was begun already, and what the next one does."""
+
+        def begin(start: int, stop: int) -> Windows | None:
+            return self._reader.begin(start, stop) if any(job.nodes for job in overlapping(jobs, start, stop)) else None
+
+        ahead, self._ahead = self._ahead, None
+        is_it = ahead is not None and (ahead.start, ahead.stop) == (span.start, span.closed)
+        self._windows = ahead if is_it else begin(span.start, span.closed)
+        if following > span.closed:
+            self._ahead = begin(span.closed, following)
+
+    # -- one job -----------------------------------------------------------------------------------
+
+    def _judge(self, running: _Running, span: Span) -> Points:
+        """Judge from where the job is."""
+        end = end_of(running.job)
+        stop = span.closed if end >= span.closed else self._ceil(end)
+        settled = min(max(span.final, running.at), stop)
+        windows = self._read(running.job, running.at, stop)
+        whole = (settled - running.at) // self._window
+        points = self._advance(running, windows.part(0, whole))
+        return points + self._look(running, windows.part(whole, len(windows)))[1]
+
+    def _advance(self, running: _Running, windows: JobWindows) -> Points:
+        """Judge windows for good."""
+        if not len(windows):
+            return []
+        running.carries, points = self._look(running, windows)
+        running.at += len(windows) * self._window
+        running.has_traffic = running.has_traffic or windows.has_traffic
+        return points
+
+    def _look(self, running: _Running, windows: JobWindows) -> tuple[dict[str, Any], Points]:
+        """Return the carries after windows, and what is found in them; each study sees what those before it found."""
+        carries: dict[str, Any] = {}
+        points: Points = []
+        for study in self._studies:
+            seen = replace(windows, found=tuple(points))
+            carries[study.name], more = study.judge(running.job, running.carries[study.name], seen)
+            points += more
+        return carries, points
+
+    def _at(self, job: Job, window: int, jobs: Sequence[Job], raw_from: int) -> _Running:
+        """Return a job with its state before a window, from its first window on."""
+        key = job.id, start_of(job)
+        running = self._running.get(key)
+        first = self._floor(start_of(job))
+        if running is not None and running.job != job and _is_judged_alike(running.job, job, running.at):
+            running.job = job
+            running.carries = {
+                study.name: study.retold(job, running.carries[study.name])
+                for study in self._studies
+                if study.name in running.carries
+            }
+        if running is None or running.job != job or running.at > max(window, first):
+            running = self._running[key] = _Running(job, first, first)
+        self._replay(running, max(window, first), jobs, raw_from)
+        return running
+
+    def _replay(self, running: _Running, upto: int, jobs: Sequence[Job], raw_from: int) -> None:
+        """Go through windows that were judged already, to know what they hand on."""
+        self._teach(running, jobs, raw_from)
+        job = running.job
+        starts = range(running.at, upto, self._stretch)
+        ahead = self._reader.begin(running.at, min(running.at + self._stretch, upto), job.nodes) if starts else None
+        for start in starts:
+            self._check()
+            windows, stop = ahead, min(start + self._stretch, upto)
+            ahead = self._reader.begin(stop, min(stop + self._stretch, upto), job.nodes) if stop < upto else None
+            if windows is not None:
+                self._advance(running, windows.of(job, start, stop))
+
+    def _read(self, job: Job, start: int, stop: int) -> JobWindows:
+        """Return a job's windows out of those of the pass."""
+        windows = self._windows
+        if windows is None or start < windows.start or windows.stop < stop:
+            windows = self._reader.begin(start, stop, job.nodes)
+        return windows.of(job, start, stop)
+
+    def _finish(self, jobs: Sequence[Job]) -> None:
+        """Remember the runs that are over, and forget those that the job source no longer knows."""
+        for key, running in list(self._running.items()):
+            if running.is_over:
+                self._save(running)
+                del self._running[key]
+            elif running.job not in jobs:
+                del self._running[key]
+
+    # -- what runs teach ---------------------------------------------------------------------------
+
+    def _teach(self, running: _Running, jobs: Sequence[Job], raw_from: int) -> None:
+        """Make a job's first carries, from the runs of its class that were over before it began."""
+        if running.is_taught or running.at > running.first:
+            return
+        job = running.job
+        before = start_of(job) - self._horizon
+        running.is_taught = self._learn_runs(job, before, jobs, raw_from)
+        for study in self._studies:
+            earlier = self._state.memories(study.name, job.job_class, before, MOST_RUNS)
+            running.carries[study.name] = study.first(job, earlier)
+
+    def _learn_runs(self, job: Job, before: float, jobs: Sequence[Job], raw_from: int) -> bool:
+        """Go through earlier runs that nobody remembers, oldest first; False if one of them is still under way."""
+        complete = True
+        remembered = self._state.remembered(job.job_class)
+        earlier = [one for one in jobs if one.job_class == job.job_class and end_of(one) <= before and one.nodes]
+        earlier = [one for one in earlier if start_of(one) >= raw_from]
+        for run in sorted(earlier, key=lambda one: (end_of(one), start_of(one), one.id)):
+            key = run.id, start_of(run)
+            under_way = self._running.get(key)
+            if under_way is not None and not under_way.is_over:
+                complete = False
+            elif under_way is not None:
+                self._save(self._running.pop(key))
+            elif key not in self._without_traffic and any(
+                (study.name, fingerprint(run)) not in remembered for study in self._studies
+            ):
+                self._learn_run(run, jobs, raw_from)
+        return complete
+
+    def _learn_run(self, job: Job, jobs: Sequence[Job], raw_from: int) -> None:
+        first = self._floor(start_of(job))
+        running = _Running(job, first, first)
+        self._replay(running, self._ceil(end_of(job)), jobs, raw_from)
+        if running.has_traffic:
+            self._save(running)
+        else:
+            # Perhaps its records are still to be backfilled: asked again by the next process.
+            self._without_traffic.add((job.id, start_of(job)))
+
+    def _save(self, running: _Running) -> None:
+        job = running.job
+        # What failed, or was cancelled, is no measure for others.
+        spoilt = {} if job.is_good else {FLAW: job.outcome.value}
+        memories: dict[str, Memory] = {
+            study.name: {**study.remember(job, running.carries[study.name]), **spoilt} for study in self._studies
+        }
+        self._state.remember(job, memories)
+        flaws = {str(memory[FLAW]) for memory in memories.values() if memory.get(FLAW)}
+        told = ", ".join(sorted(flaws)) or "none"
+        self._log.line("run", job=job.id, job_class=job.job_class, nodes=len(job.nodes), flaw=told)
+
+    def _floor(self, moment: float) -> int:
+        return math.floor(moment / self._window) * self._window
+
+    def _ceil(self, moment: float) -> int:
+        return math.ceil(moment / self._window) * self._window
+
+
+def _is_judged_alike(before: Job, now: Job, at: int) -> bool:
+    """Whether all that changed is how and when the job ends, so late that the windows before `at` stay as they are."""
+    same = replace(before, end=now.end, outcome=now.outcome, quiet=now.quiet)
+    return same == now and min(end_of(before), end_of(now)) >= at + _TAIL

@@ -1,0 +1,149 @@
+"""What one kind of verdict looks like to the analyser: a study reads windows and gives points.
+
+There are two kinds. A `Study` looks at the cluster as a whole. A `JobStudy` goes through the windows of one job and
+hands a carry from one to the next. Both are functions of what the store holds and of what was known before, so that
+a live analysis and one that runs over the same range later give the same points.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from analysis.baseline import Floats
+from cluster.model import Job
+from cluster.schema import Measurement
+
+Points = list[tuple[Measurement, pl.DataFrame]]
+"""Frames for ``ingest.points.encode``: WINDOW in epoch seconds, tags, fields, and perhaps QUIET."""
+
+QUIET = "_quiet"
+"""Column of a frame (Boolean): such a row is not written, unless to replace one that was written before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a pass covers: epoch seconds, multiples of the window, start <= final <= closed <= now.
+
+    Attributes:
+        start: first window to judge; the study's state is that before it.
+        final: no late record can change a window before this: the state moves on to here.
+        closed: end of the newest closed window.
+        now: end of the newest window that may hold anything.
+    """
+
+    start: int
+    final: int
+    closed: int
+    now: int
+
+
+class Study(Protocol):
+    """One kind of verdict on the whole cluster."""
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Return what it writes."""
+
+    def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
+        """Return every row with start <= WINDOW < closed, whether or not an earlier call returned it too.
+
+        The analyser calls it again and again with the same `start` until windows become final; it writes what
+        changed, and takes back what is gone (numbers become 0, texts empty). A field that a row once had must not
+        become null: InfluxDB keeps the old value. Rows up to `span.now` are allowed. What a study remembers beyond
+        that it must be able to read back from the store or from ``State``.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class JobWindows:
+    """What the store holds of one job in consecutive windows; arrays are [window, node] or [window, exporter].
+
+    Attributes:
+        start: of the first window, epoch seconds.
+        window: seconds.
+        sent, packets: bytes and packets to training groups; 0 where there is no point.
+        written, read: bytes to and from storage and model storage.
+        heard: whether the exporter's flows hold bytes in the window; exporters of the compute plane.
+        storage_heard: the same; exporters of the storage plane.
+        rate: largest sampling rate of these exporters.
+        competing: [window] bytes between storage and everybody who is not of this job.
+        found: what the studies that ran before found in these windows.
+    """
+
+    start: int
+    window: int
+    sent: Floats
+    packets: Floats
+    written: Floats
+    read: Floats
+    heard: npt.NDArray[np.bool_]
+    rate: float = 1.0
+    competing: Floats = field(default_factory=lambda: np.zeros(0))
+    storage_heard: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
+    found: tuple[tuple[Measurement, pl.DataFrame], ...] = ()
+
+    def part(self, first: int, last: int) -> "JobWindows":
+        """Return the windows with index first up to and without last."""
+        arrays = ("sent", "packets", "written", "read", "heard", "competing", "storage_heard")
+        return replace(
+            self,
+            start=self.start + first * self.window,
+            **{name: getattr(self, name)[first:last] for name in arrays},
+        )
+
+    def __len__(self) -> int:
+        return len(self.sent)
+
+    def of(self, measurement: Measurement) -> pl.DataFrame:
+        """Return what an earlier study found, in the order of windows, QUIET rows included; KeyError if none did."""
+        for which, frame in self.found:
+            if which is measurement:
+                return frame
+        raise KeyError(measurement.name)
+
+    @property
+    def has_traffic(self) -> bool:
+        """Whether any of its nodes sent or received anything."""
+        return bool(self.sent.any() or self.written.any() or self.read.any())
+
+
+Carry = TypeVar("Carry")
+
+Memory = Mapping[str, object]
+"""What a study remembers of a finished run: plain data that JSON holds."""
+
+FLAW = "flaw"
+"""Key of a memory: why the run teaches nothing (text). A run with one is remembered, but handed to nobody."""
+
+
+class JobStudy(Protocol[Carry]):
+    """One kind of verdict on a job, window by window."""
+
+    @property
+    def name(self) -> str:
+        """Return what runs are remembered under; unique."""
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Return what it writes."""
+
+    def first(self, job: Job, earlier: Sequence[Memory]) -> Carry:
+        """Return the carry before a job's first window.
+
+        Args:
+            job: a job with nodes, in the order of the arrays' columns.
+            earlier: what this study remembers of earlier good runs of the class, newest first.
+        """
+
+    def judge(self, job: Job, carry: Carry, windows: JobWindows) -> tuple[Carry, Points]:
+        """Judge consecutive windows; `carry` itself stays as it is."""
+
+    def retold(self, job: Job, carry: Carry) -> Carry:
+        """Return the carry of a job of which it became known, or became known otherwise, how and when it ends."""
+
+    def remember(self, job: Job, carry: Carry) -> Memory:
+        """Return what a finished run teaches; `carry` is that after its last window."""

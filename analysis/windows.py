@@ -1,0 +1,249 @@
+"""Reads jobs' windows: the largest part of all that the analysis reads, so several queries run at once, ahead of need.
+
+InfluxDB is slow to give out rows one by one, and slower to make bins of them. Base windows have one point a series and
+window already: they are asked for as they are, and added up here.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import local
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.baseline import Floats
+from analysis.study import JobWindows
+from cluster import schema
+from cluster.model import Cluster, Job, Plane, Role
+from cluster.schema import Field, Measurement
+from ingest.store import ROWS, Numbers, Store
+
+Answer = TypeVar("Answer")
+
+_MILLI = 1000
+_SENT = schema.TX_BYTES, schema.TX_PACKETS
+_EXCHANGED = schema.TX_BYTES, schema.RX_BYTES
+_AT_ONCE = 3
+"""Queries under way at a time: InfluxDB answers each on a core of its own."""
+_FEW = 100
+"""Nodes that are named in a query; of larger jobs the windows of all nodes are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Exporters:
+    """[window, exporter] bytes, in the order of `names`, and each one's largest sampling rate."""
+
+    names: tuple[str, ...]
+    sent: Floats
+    rates: Floats
+
+    def of(self, names: Sequence[str]) -> Floats:
+        """Return [window, exporter] bytes; 0 for one that was not heard."""
+        result = np.zeros((len(self.sent), len(names)))
+        for place, name in enumerate(names):
+            if name in self.names:
+                result[:, place] = self.sent[:, self.names.index(name)]
+        return result
+
+    def rate_of(self, names: Sequence[str]) -> float:
+        """Return the largest sampling rate among them."""
+        return max((float(self.rates[self.names.index(name)]) for name in names if name in self.names), default=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """[node, window, field] sums, with the place of each node."""
+
+    places: dict[str, int]
+    sums: Floats
+
+    def of(self, names: Sequence[str]) -> Floats:
+        """Return [field, window, node]; zeros for a node that nobody saw."""
+        known = np.array([self.places.get(name, -1) for name in names])
+        result = np.zeros((self.sums.shape[2], self.sums.shape[1], len(names)))
+        result[:, :, known >= 0] = self.sums[known[known >= 0]].transpose(2, 1, 0)
+        return result
+
+
+class WindowReader:
+    """Asks one store about one cluster, in the background.
+
+    Args:
+        store: where the windows are.
+        cluster: whose groups and exporters count.
+
+    Attributes:
+        exporters, storage_exporters: names of those of the compute and of the storage plane.
+    """
+
+    def __init__(self, store: Store, cluster: Cluster) -> None:
+        self._settings, self._cluster = store.settings, cluster
+        self.window = cluster.bridge.window
+        self.exporters = exporters_on(cluster, Plane.COMPUTE)
+        self.storage_exporters = exporters_on(cluster, Plane.STORAGE)
+        self._training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+        self._storage = {group.id for group in cluster.groups_with(Role.STORAGE, Role.MODEL_STORAGE)}
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="windows")
+        self._own = local()
+
+    def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> "Windows":
+        """Begin to read the windows [start, stop): of these nodes only if they are few, else of all."""
+        few = tuple(nodes) if nodes is not None and len(nodes) <= _FEW else ()
+        return Windows(
+            self,
+            start,
+            stop,
+            compute=self._ask(lambda: self._nodes(_SENT, self._training, few, start, stop)),
+            storage=self._ask(lambda: self._nodes(_EXCHANGED, self._storage, few, start, stop)),
+            rest=self._ask(lambda: (self._storage_bytes(start, stop), self._exporters(start, stop))),
+        )
+
+    def exporter_bytes(self, start: int, stop: int) -> tuple[Floats, float]:
+        """Return [window, exporter] bytes in the order of `exporters`, and the largest sampling rate among them."""
+        found = self._exporters(start, stop)
+        return found.of(self.exporters), found.rate_of(self.exporters)
+
+    def storage_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return [window, exporter] whether its flows hold bytes, in the order of `storage_exporters`."""
+        return self._exporters(start, stop).of(self.storage_exporters) > 0
+
+    def pulse(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
+        """Return [second, node] bytes that nodes sent to their own group; 0 where no sFlow exporter saw any."""
+        where = [_within(start, stop), *([_any_of(schema.NODE, nodes)] if len(nodes) <= _FEW else [])]
+        answer = self._numbers(schema.PULSE, (schema.BYTES,), schema.NODE, " AND ".join(where))
+        names = answer.tags.get_column(schema.NODE).to_list() if answer.tags.height else []
+        sums = _summed(answer, start, stop, 1)
+        (seconds,) = _Nodes({name: place for place, name in enumerate(names)}, sums).of(nodes)
+        return np.asarray(seconds, np.float64)
+
+    # -- queries, each in a thread with a connection of its own -------------------------------------
+
+    def _ask(self, question: Callable[[], Answer]) -> Future[Answer]:
+        return self._threads.submit(question)
+
+    def _numbers(self, measurement: Measurement, fields: Sequence[Field], tag: str | None, where: str) -> Numbers:
+        store: Store | None = getattr(self._own, "store", None)
+        if store is None:
+            store = self._own.store = Store(self._settings)
+        names = tuple(field.name for field in fields)
+        groups = f' GROUP BY "{tag}"' if tag else ""
+        wanted = ", ".join(f'"{name}"' for name in names)
+        text = f'SELECT {wanted} FROM "{schema.RAW}"."{measurement.name}" WHERE {where}{groups}'  # noqa: S608 - our names
+        return store.numbers(text, (tag,) if tag else (), names)
+
+    def _nodes(self, fields: tuple[Field, ...], peers: set[str], few: tuple[str, ...], start: int, stop: int) -> _Nodes:
+        """Return what nodes outside storage exchanged with the peer groups."""
+        if not peers or stop <= start:
+            return _Nodes({}, np.zeros((0, max(stop - start, 0) // self.window, len(fields))))
+        where = [_within(start, stop), _any_of(schema.PEER_GROUP, peers), *_none_of(schema.GROUP, self._storage)]
+        if few:
+            where.append(_any_of(schema.NODE, few))
+        answer = self._numbers(schema.NODE_TRAFFIC, fields, schema.NODE, " AND ".join(where))
+        names = answer.tags.get_column(schema.NODE).to_list() if answer.tags.height else []
+        return _Nodes({name: place for place, name in enumerate(names)}, _summed(answer, start, stop, self.window))
+
+    def _storage_bytes(self, start: int, stop: int) -> Floats:
+        """Return [window] bytes between storage and everybody else, both directions."""
+        total = np.zeros(max(stop - start, 0) // self.window)
+        for near, far in ((schema.SRC_GROUP, schema.DST_GROUP), (schema.DST_GROUP, schema.SRC_GROUP)):
+            if self._storage and len(total):
+                where = [_within(start, stop), _any_of(near, self._storage), *_none_of(far, self._storage)]
+                answer = self._numbers(schema.TRAFFIC, (schema.BYTES,), None, " AND ".join(where))
+                total += _summed(answer, start, stop, self.window).sum(axis=(0, 2))
+        return total
+
+    def _exporters(self, start: int, stop: int) -> _Exporters:
+        if stop <= start:
+            return _Exporters((), np.zeros((0, 0)), np.zeros(0))
+        fields = schema.EXPORTER_BYTES, schema.SAMPLING
+        answer = self._numbers(schema.EXPORTER_STATUS, fields, schema.EXPORTER, _within(start, stop))
+        rows = answer.tags.get_column(ROWS).to_numpy() if answer.tags.height else np.zeros(0, np.int64)
+        rates = np.ones(len(rows))
+        np.maximum.at(rates, np.repeat(np.arange(len(rows)), rows), np.nan_to_num(answer.values[:, 2]))
+        names = answer.tags.get_column(schema.EXPORTER).to_list() if answer.tags.height else []
+        return _Exporters(tuple(names), _summed(answer, start, stop, self.window)[:, :, 0].T, rates)
+
+
+class Windows:
+    """The windows of a range, as they come."""
+
+    def __init__(
+        self,
+        reader: WindowReader,
+        start: int,
+        stop: int,
+        *,
+        compute: Future[_Nodes],
+        storage: Future[_Nodes],
+        rest: Future[tuple[Floats, _Exporters]],
+    ) -> None:
+        self.start, self.stop = start, stop
+        self._reader, self._compute, self._storage, self._rest = reader, compute, storage, rest
+
+    def of(self, job: Job, start: int, stop: int) -> JobWindows:
+        """Return a job's windows [start, stop), which lie in the range; waits for the store.
+
+        Raises:
+            StoreError: the store is away.
+        """
+        reader = self._reader
+        part = slice((start - self.start) // reader.window, max(stop - self.start, 0) // reader.window)
+        sent, packets = self._compute.result().of(job.nodes)[:, part]
+        written, read = self._storage.result().of(job.nodes)[:, part]
+        all_storage, exporters = self._rest.result()
+        return JobWindows(
+            start=start,
+            window=reader.window,
+            sent=sent,
+            packets=packets,
+            written=written,
+            read=read,
+            heard=_heard(exporters, reader.exporters, part),
+            rate=exporters.rate_of(reader.exporters),
+            competing=np.maximum(all_storage[part] - written.sum(axis=1) - read.sum(axis=1), 0.0),
+            storage_heard=_heard(exporters, reader.storage_exporters, part),
+        )
+
+
+def _summed(answer: Numbers, start: int, stop: int, window: int) -> Floats:
+    """Return [series, window, field] sums."""
+    series, windows, fields = answer.tags.height, (stop - start) // window, len(answer.columns) - 1
+    result = np.zeros((series, windows, fields))
+    if series:
+        rows = answer.tags.get_column(ROWS).to_numpy()
+        at = ((answer.values[:, 0] / _MILLI - start) // window).astype(np.int64)
+        cells = np.repeat(np.arange(series), rows) * windows + at
+        for place in range(fields):
+            values = np.nan_to_num(answer.values[:, place + 1])
+            result[:, :, place] = np.bincount(cells, values, series * windows).reshape(series, windows)
+    return result
+
+
+def _heard(exporters: _Exporters, names: Sequence[str], part: slice) -> npt.NDArray[np.bool_]:
+    return exporters.of(names)[part] > 0
+
+
+def exporters_on(cluster: Cluster, plane: Plane) -> tuple[str, ...]:
+    """Return the exporters that can see a plane: those with a counting interface there, else all that count."""
+    counting = [exporter for exporter in cluster.exporters if exporter.counts]
+    there = [
+        exporter.name
+        for exporter in counting
+        if any(interface.plane is plane and interface.counts for interface in exporter.interfaces)
+    ]
+    return tuple(there or [exporter.name for exporter in counting])
+
+
+def _within(start: int, stop: int) -> str:
+    return f"time >= {start}s AND time < {stop}s"
+
+
+def _any_of(tag: str, values: Sequence[str] | set[str]) -> str:
+    terms = " OR ".join(f"\"{tag}\" = '{value}'" for value in sorted(values))
+    return f"({terms})"
+
+
+def _none_of(tag: str, values: set[str]) -> list[str]:
+    return [f"\"{tag}\" != '{value}'" for value in sorted(values)]

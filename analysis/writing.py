@@ -1,0 +1,153 @@
+"""Writes verdicts: only what differs from what was written before, and zeros over what turned out not to be."""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import polars as pl
+
+from analysis.study import QUIET, Points
+from cluster import schema
+from cluster.schema import Kind, Measurement, NodeState
+from ingest.points import WINDOW, batches
+from ingest.store import Store
+
+_TELLING = {
+    schema.BASELINE.name: f'"{schema.STATE.name}" >= {NodeState.LOW}',
+    schema.JOB_NODE.name: f'"{schema.RANK.name}" < 0',
+}
+"""Which stored rows of measurements with a row a node are looked at once more: those that claim something."""
+
+
+class Output:
+    """What was written of the windows that may still change.
+
+    Args:
+        store: written to.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # A connection of its own: what is written goes out while the next windows are judged.
+        self._writer, self._thread = Store(store.settings), ThreadPoolExecutor(1, thread_name_prefix="writing")
+        self._under_way: list[Future[None]] = []
+        self._pending: dict[str, pl.DataFrame] = {}
+
+    def recall(self, measurements: Iterable[Measurement], start: int, stop: int) -> None:
+        """Take note of what an earlier process, or an earlier run over the past, wrote of [start, stop)."""
+        self._pending.clear()
+        for measurement in measurements:
+            telling = _TELLING.get(measurement.name)
+            where = f"time >= {start}s AND time < {stop}s{f' AND {telling}' if telling else ''}"
+            table = f'"{measurement.kept}"."{measurement.name}"'
+            stored = self._store.frame(f"SELECT * FROM {table} WHERE {where}")  # noqa: S608 - the schema's names
+            if stored.height:
+                self._pending[measurement.name] = _as_points(measurement, stored)
+
+    def update(self, measurement: Measurement, points: pl.DataFrame | None, start: int, final: int) -> int:
+        """Bring the windows from `start` on to what `points` says; return how many points that took.
+
+        Args:
+            measurement: what the points are of.
+            points: all its rows from `start` on; None: there are none.
+            start: what was written of windows before it stays.
+            final: windows before it will not change any more.
+        """
+        before = self._pending.pop(measurement.name, None)
+        if before is not None:
+            before = before.filter(pl.col(WINDOW) >= start)
+        points = _without_quiet(measurement, before, points)
+        if before is not None:
+            gone = retracted(measurement, before, points)
+            points = gone if points is None else pl.concat([points, gone], how="diagonal_relaxed")
+        if points is None:
+            return 0
+        changed = points
+        if before is not None and before.height and points.height:
+            shared = [name for name in points.columns if name in before.columns]
+            changed = points.join(before, on=shared, how="anti", nulls_equal=True)
+        written = self.write(measurement, changed)
+        open_rows = points.filter(pl.col(WINDOW) >= final)
+        if open_rows.height:
+            self._pending[measurement.name] = open_rows
+        return written
+
+    def write(self, measurement: Measurement, points: pl.DataFrame) -> int:
+        """Begin to write points as they are; return how many."""
+        if points.height:
+            self._under_way.append(self._thread.submit(self._send, measurement, points))
+        return points.height
+
+    def flush(self) -> None:
+        """Wait until all is written.
+
+        Raises:
+            StoreError: something was not; what was written must be recalled before it is brought up to date again.
+        """
+        under_way, self._under_way = self._under_way, []
+        for one in under_way:
+            one.result()
+
+    def _send(self, measurement: Measurement, points: pl.DataFrame) -> None:
+        for lines, _ in batches(measurement, points):
+            self._writer.write(lines, measurement.kept)
+
+
+def _as_points(measurement: Measurement, stored: pl.DataFrame) -> pl.DataFrame:
+    """Return stored rows in the form in which studies give them."""
+    kinds = {field.name: _KINDS[field.kind] for field in measurement.fields} | dict.fromkeys(
+        measurement.tags, pl.String
+    )
+    return stored.select(
+        (pl.col("time") // 1000).cast(pl.Int64).alias(WINDOW),
+        *(pl.col(name).cast(kind) for name, kind in kinds.items() if name in stored.columns),
+    )
+
+
+_KINDS = {Kind.INT: pl.Int64, Kind.FLOAT: pl.Float64, Kind.STRING: pl.String}
+
+
+def _without_quiet(
+    measurement: Measurement, before: pl.DataFrame | None, points: pl.DataFrame | None
+) -> pl.DataFrame | None:
+    """Return the rows that say something, and those that replace what was written before."""
+    if points is None or QUIET not in points.columns:
+        return points
+    told, quiet = points.filter(~pl.col(QUIET)).drop(QUIET), points.filter(QUIET).drop(QUIET)
+    if before is None or before.is_empty():
+        return told
+    keys = [WINDOW, *(tag for tag in measurement.tags if tag in points.columns)]
+    return pl.concat([told, quiet.join(before.select(keys), on=keys, how="semi")])
+
+
+def gathered(points: Points) -> Mapping[str, pl.DataFrame]:
+    """Return one frame a measurement, by name; of several rows at one time with the same tags the last.
+
+    An event that went on from windows judged for good to windows judged for now comes twice: only its longer form is
+    to be written.
+    """
+    frames: dict[str, list[pl.DataFrame]] = {}
+    keys: dict[str, tuple[str, ...]] = {}
+    for measurement, frame in points:
+        if frame.height:
+            frames.setdefault(measurement.name, []).append(frame)
+            keys[measurement.name] = (WINDOW, *measurement.tags)
+    whole = {name: pl.concat(parts, how="diagonal_relaxed") for name, parts in frames.items()}
+    return {name: _last_of_each(frame, keys[name]) for name, frame in whole.items()}
+
+
+def _last_of_each(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+    return frame.unique([key for key in keys if key in frame.columns], keep="last", maintain_order=True)
+
+
+def retracted(measurement: Measurement, before: pl.DataFrame, now: pl.DataFrame | None) -> pl.DataFrame:
+    """Return rows that take back those of `before` that `now` no longer has: every number 0, every text empty.
+
+    InfluxDB cannot take a point back by writing; what was written while a window was filling has to be overwritten.
+    """
+    keys = [WINDOW, *(tag for tag in measurement.tags if tag in before.columns)]
+    gone = before if now is None or now.is_empty() else before.join(now.select(keys), on=keys, how="anti")
+    fields = [field for field in measurement.fields if field.name in before.columns]
+    return gone.with_columns(
+        pl.lit("" if field.kind is Kind.STRING else 0).cast(before.schema[field.name]).alias(field.name)
+        for field in fields
+    )

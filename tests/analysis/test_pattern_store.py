@@ -1,0 +1,250 @@
+"""Patterns of collectives on a real InfluxDB: simulated packets sampled by sFlow, NetFlow, constructed days."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import service_scene as scenes
+from service_scene import Scene
+
+from analysis.pattern_study import LOOKED_AT, SELDOM, PatternStudy, looked_at_every
+from cluster import schema
+from cluster.load import load_cluster
+from cluster.model import Cluster, Exporter, ExportProtocol, Interface, Job, Node, NodeAddress, Plane
+from cluster.schema import Pattern
+from ingest.counters import Counters
+from ingest.engine import Engine
+from ingest.local_influxdb import LocalInfluxDB
+from ingest.normalise import Clock
+from ingest.points import WINDOW, encode
+from ingest.readers import read_chunk, sniff
+from ingest.store import Store
+from simulate.netflow import FlowFormat
+from simulate.scenario import Algorithm, ExportStyle, Phase, Profile, Run, Scenario
+from simulate.spool import SpoolWriter
+from simulate.truth import GroundTruth
+from simulate.workload import Workload
+
+REPOSITORY = Path(__file__).parents[2]
+NOW = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 6 * 3600
+NODES = tuple(f"gpu-{number:02}" for number in range(8))
+
+
+@pytest.fixture
+def scene(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Iterator[Scene]:
+    with scenes.opened(influxdb_v1, fresh_database) as found:
+        nodes = tuple(
+            Node(
+                name,
+                "training",
+                tuple(NodeAddress(ip_address(f"10.20.{rail}.{number}"), Plane.COMPUTE, rail) for rail in (0, 1)),
+            )
+            for number, name in enumerate(NODES, 1)
+        )
+        yield Scene(replace(found.cluster, nodes=nodes), found.store)
+
+
+def job(start: int, stop: int | None = None, nodes: tuple[str, ...] = NODES) -> Job:
+    end = None if stop is None else datetime.fromtimestamp(stop, UTC)
+    return Job("llm-7", "llm", nodes, datetime.fromtimestamp(start, UTC), end)
+
+
+def put(store: Store, measurement: schema.Measurement, frame: pl.DataFrame) -> None:
+    lines = encode(measurement, frame.with_columns(pl.lit("0").alias(schema.SHARD)))
+    if lines:
+        store.write(lines, schema.RAW)
+
+
+def ring(scene: Scene, start: int, stop: int, order: Iterable[int] = range(8), sent: int = 10**9) -> None:
+    """Write a ring's windows, both rails alike."""
+    members = [NODES[place] for place in order]
+    windows = pl.DataFrame({WINDOW: range(start, stop, 10)})
+    links = pl.DataFrame({schema.SRC: members, schema.DST: [*members[1:], members[0]]})
+    acks = links.rename({schema.SRC: schema.DST, schema.DST: schema.SRC}).select(schema.SRC, schema.DST)
+    plane = pl.lit("compute").alias(schema.PLANE)
+    for part, volume in ((links, sent), (acks, sent // 300)):
+        rows = windows.join(part, how="cross").with_columns(plane, pl.lit(volume).alias(schema.BYTES.name))
+        put(scene.store, schema.PAIR, rows)
+    rails = windows.join(pl.DataFrame({schema.NODE: members}), how="cross").with_columns(
+        pl.lit("training").alias(schema.GROUP), pl.lit(sent // 2).alias(schema.TX_BYTES.name)
+    )
+    for rail in "01":
+        put(scene.store, schema.RAIL_TRAFFIC, rails.with_columns(pl.lit(rail).alias(schema.RAIL)))
+
+
+def beat(scene: Scene, start: int, stop: int, period: float, *, seed: int = 1) -> None:
+    """Write pulses of a job with this period, from `start` on, sampled as sFlow does."""
+    at = (np.arange((stop - start) * 50) + 0.5) / 50
+    level = ((at / period) % 1 < 0.4).reshape(-1, 50).mean(axis=1)
+    drawn = np.random.default_rng(seed).poisson(level[:, None] * 10, (stop - start, len(NODES)))
+    frame = pl.DataFrame(
+        {
+            WINDOW: np.repeat(np.arange(start, stop), len(NODES)),
+            schema.NODE: list(NODES) * (stop - start),
+            schema.BYTES.name: (drawn * 9000 * 1000).ravel(),
+        }
+    ).with_columns(pl.lit("training").alias(schema.GROUP), pl.lit("compute").alias(schema.PLANE))
+    for part in frame.filter(pl.col(schema.BYTES.name) > 0).iter_slices(50_000):
+        put(scene.store, schema.PULSE, part)
+
+
+def rows(scene: Scene) -> dict[int, dict[str, object]]:
+    return {int(str(row["time"])) - NOW: row for row in scene.rows(schema.PATTERN)}
+
+
+# -- simulated -----------------------------------------------------------------------------------------
+
+
+def played(cluster: Cluster, algorithm: Algorithm, seconds: int) -> Workload:
+    profile = Profile(algorithm=algorithm, dataset=0, prefetch=0)
+    run = Run("llm-7", tuple(node.name for node in cluster.nodes if node.group == "training"), NOW, NOW + seconds, 0)
+    styles = tuple(
+        (one.name, ExportStyle(FlowFormat.SFLOW, 20_000))
+        for one in cluster.exporters
+        if one.protocol is ExportProtocol.SFLOW
+    )
+    # Pieces of a second: what a switch samples knows no active timeout.
+    timeout = 1 if any(name.startswith("leaf") for name, _ in styles) else 10
+    phase = Phase(NOW, NOW + seconds, timeout, 10)
+    return Workload(cluster, Scenario(3, phase, runs=(run,), styles=styles, profile=profile))
+
+
+def ingest(workload: Workload, store: Store, folder: Path) -> None:
+    """Bring simulated records into the store as the bridge does."""
+    with SpoolWriter(workload, folder, GroundTruth(workload)) as writer:
+        for batch in workload.batches(workload.scenario.live):
+            writer.write(batch)
+    engine = Engine(workload.cluster, Clock.BACKFILL, Counters())
+    for path in sorted(folder.glob("*.csv")):
+        raw = path.read_bytes()
+        assert engine.take(read_chunk(raw, sniff(raw)).frame, NOW).is_empty()
+    for measurement, points in engine.merge():
+        for part in points.with_columns(pl.lit("0").alias(schema.SHARD)).iter_slices(20_000):
+            store.write(encode(measurement, part), schema.RAW)
+
+
+def by_sflow(cluster: Cluster) -> Cluster:
+    """The demo cluster with leaves that speak sFlow."""
+    leaves = tuple(
+        Exporter(
+            one.name, one.address, ExportProtocol.SFLOW, frame_overhead=18,
+            interfaces=tuple(Interface(i.index, i.name, i.plane, i.counts, i.speed) for i in one.interfaces),
+        )
+        if one.name.startswith("leaf")
+        else one
+        for one in cluster.exporters
+    )  # fmt: skip
+    return replace(cluster, exporters=leaves)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "pattern"),
+    [(Algorithm.RING, Pattern.RING), (Algorithm.TREE, Pattern.TREE), (Algorithm.MIXED, Pattern.MIXED)],
+)
+def test_what_switches_sample_of_a_job_tells_its_pattern_and_its_steps(
+    scene: Scene, tmp_path: Path, algorithm: Algorithm, pattern: int
+) -> None:
+    cluster = by_sflow(load_cluster(REPOSITORY / "cluster.yaml"))
+    workload = played(cluster, algorithm, 300)
+    ingest(workload, scene.store, tmp_path)
+    running = job(NOW, NOW + 300, workload.scenario.runs[0].nodes)
+    scenes.run(scene, PatternStudy(cluster, scene.store), NOW, NOW + 600, 600, jobs=[running])
+    found = rows(scene)
+    assert sorted(found) == [60, 120, 180, 240, 300]
+    assert {row[schema.PATTERN_STATE.name] for row in found.values()} == {pattern}
+    last = found[300]
+    period, error = (float(str(last[field.name])) for field in (schema.STEP_PERIOD, schema.STEP_ERROR))
+    assert error < 0.01
+    assert period == pytest.approx(workload.scenario.profile.step, abs=3 * error)
+    assert float(str(last[schema.IMBALANCE.name])) < 0.3
+
+
+def test_netflow_tells_the_pattern_and_nothing_of_the_steps(scene: Scene, tmp_path: Path) -> None:
+    cluster = load_cluster(REPOSITORY / "cluster.yaml")
+    workload = played(cluster, Algorithm.RING, 120)
+    ingest(workload, scene.store, tmp_path)
+    running = job(NOW, NOW + 120, workload.scenario.runs[0].nodes)
+    scenes.run(scene, PatternStudy(cluster, scene.store), NOW, NOW + 600, 600, jobs=[running])
+    found = rows(scene)
+    assert {row[schema.PATTERN_STATE.name] for row in found.values()} == {Pattern.RING}
+    for row in found.values():
+        assert schema.STEP_PERIOD.name not in row
+        assert schema.STEP_ERROR.name not in row
+
+
+# -- constructed ---------------------------------------------------------------------------------------
+
+
+def test_neighbours_that_changed_are_counted_against_ten_minutes_ago(scene: Scene) -> None:
+    ring(scene, NOW, NOW + 900)
+    ring(scene, NOW + 900, NOW + 1800, [0, 1, 2, 5, 4, 3, 6, 7])
+    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, NOW + 1860, 600, jobs=[job(NOW, NOW + 1800)])
+    found = rows(scene)
+    assert sorted(found) == list(range(60, 1801, 60))
+    # Before that there is nothing to compare with.
+    assert [moment for moment, row in found.items() if row[schema.CHANGED.name] is None] == list(range(60, 660, 60))
+    counts = {moment: row[schema.CHANGED.name] for moment, row in found.items() if moment > 600}
+    assert [moment for moment, count in counts.items() if count] == list(range(960, 1560, 60))
+    assert {count for count in counts.values() if count} == {4}
+
+
+def test_a_dead_rail_shows(scene: Scene) -> None:
+    ring(scene, NOW, NOW + 120)
+    dead = pl.DataFrame({WINDOW: range(NOW + 60, NOW + 120, 10)}).with_columns(
+        pl.lit(NODES[3]).alias(schema.NODE), pl.lit("training").alias(schema.GROUP), pl.lit("0").alias(schema.RAIL),
+        pl.lit(0).alias(schema.TX_BYTES.name),
+    )  # fmt: skip
+    put(scene.store, schema.RAIL_TRAFFIC, dead)
+    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, NOW + 120, 120, jobs=[job(NOW, NOW + 120)])
+    assert [row[schema.IMBALANCE.name] for row in rows(scene).values()] == [0, 1]
+
+
+def test_steps_that_get_longer_drift(scene: Scene) -> None:
+    ring(scene, NOW, NOW + 5400)
+    beat(scene, NOW, NOW + 3900, 5.0)
+    beat(scene, NOW + 3900, NOW + 5400, 5.5, seed=2)
+    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, NOW + 5400, 3600, jobs=[job(NOW)])
+    found = rows(scene)
+    assert found[600][schema.STEP_DRIFT.name] is None
+    assert float(str(found[3900][schema.STEP_DRIFT.name])) == pytest.approx(0, abs=1e-3)
+    drift = float(str(found[5400][schema.STEP_DRIFT.name]))
+    assert drift == pytest.approx(0.1, abs=1e-3)
+    assert float(str(found[5400][schema.STEP_PERIOD.name])) == pytest.approx(5.5, abs=0.005)
+
+
+def test_live_as_in_a_re_run(scene: Scene) -> None:
+    ring(scene, NOW, NOW + 900)
+    ring(scene, NOW + 900, NOW + 1500, [0, 2, 1, 3, 4, 5, 6, 7])
+    beat(scene, NOW, NOW + 1500, 3.3)
+    jobs = [job(NOW + 7, NOW + 1401)]
+    scenes.follow(scene, PatternStudy(scene.cluster, scene.store), NOW - 60, NOW + 1500, 10, jobs=jobs)
+    live = scene.rows(schema.PATTERN)
+    assert len(live) == 22
+    scene.store.query(f'DROP MEASUREMENT "{schema.PATTERN.name}"')
+    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW - 60, NOW + 1500, 700, jobs=jobs)
+    assert scene.rows(schema.PATTERN) == live
+
+
+def test_a_job_whose_nodes_are_silent_has_no_pattern(scene: Scene) -> None:
+    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, NOW + 120, 60, jobs=[job(NOW)])
+    assert [row[schema.PATTERN_STATE.name] for row in rows(scene).values()] == [Pattern.NONE, Pattern.NONE]
+
+
+def test_large_jobs_are_looked_at_less_often(scene: Scene) -> None:
+    assert [looked_at_every(nodes) for nodes in (2, 64, 65, 256, 257, 4096)] == [
+        60, 60, LOOKED_AT[1][1], LOOKED_AT[1][1], SELDOM, SELDOM,
+    ]  # fmt: skip
+    many = tuple(f"gpu-{number:03}" for number in range(65))
+    running = [job(NOW, None, many)]
+    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, NOW + 900, 600, jobs=running)
+    assert sorted(rows(scene)) == [300, 600, 900]
+
+
+def test_a_job_of_one_node_has_no_collectives(scene: Scene) -> None:
+    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, NOW + 300, 60, jobs=[job(NOW, None, NODES[:1])])
+    assert rows(scene) == {}
