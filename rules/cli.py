@@ -53,7 +53,7 @@ def build(cluster: Cluster, out: Path, grafana_folder: str, only_check: bool, ke
     Files that are no longer generated are removed; files that you put there yourself stay.
     """
     if keep_watching:
-        _watch()
+        _watch(cluster)
         return
     files = artefacts(cluster, grafana_folder)
     if only_check:
@@ -95,16 +95,17 @@ def _difference(path: Path, wanted: str) -> Iterable[str]:
     return [*short, f"... {len(lines) - 2 - len(short)} more lines"] if len(lines) - 2 > len(short) else short
 
 
-def _watch() -> None:
+def _watch(cluster: Cluster) -> None:
     """Run this same command again and again, without --watch."""
     arguments = [argument for argument in sys.argv[1:] if argument != _WATCH]
     packages = [Path(package.__path__[0]) for package in (cluster_package, dashboards_package, rules_package)]
     # Whatever the command line names is worth a look: cluster.yaml may stand there in any spelling.
     named = [Path(argument.removeprefix("--config=").removeprefix("-c")) for argument in arguments]
     configured = Path(os.environ.get(VARIABLE, DEFAULT_FILE))
+    own = [Path(path) for path in cluster.rules]
     watch(
         [sys.executable, "-m", "clusterflow", *arguments],
-        [*packages, *(path for path in (*named, configured) if path.is_file())],
+        [*packages, *(path for path in (*named, configured, *own) if path.is_file())],
     )
 
 
@@ -122,7 +123,7 @@ def status(cluster: Cluster, as_json: bool) -> None:
         click.echo(json.dumps(found.json(), indent=2))
     else:
         zone = cluster.site.time_zone
-        show(found, Console(highlight=False), lambda at: datetime.fromtimestamp(at, zone).strftime("%H:%M:%S"))
+        show(found, Console(highlight=False), lambda at: datetime.fromtimestamp(at, zone).strftime("%H:%M:%S %Z"))
     if not found.is_well:
         sys.exit(1)
 

@@ -9,6 +9,7 @@ InfluxDB source does (``pkg/tsdb/influxdb/models/query.go``).
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from cluster.errors import StoreError
 from dashboards.queries import Query
@@ -74,6 +75,12 @@ def reduce(reducer: Reducer, points: Iterable[float | None]) -> float | None:
     return _REDUCTIONS[reducer](numbers) if numbers else None
 
 
+Numbers = Mapping[Labels, float | None]
+"""A measure's answer: series -> number, None where all its points are no numbers."""
+
+Answer: TypeAlias = "Numbers | StoreError"
+
+
 @dataclass(frozen=True, slots=True)
 class Alert:
     """One alert instance that is not Normal.
@@ -137,7 +144,7 @@ class Evaluator:
                 continue
             samples = self.sample(rule, now)
             self._instances[rule.id], transitions = advance_rule(
-                self._instances[rule.id], now, samples, rule, _annotator(rule)
+                self._instances[rule.id], now, samples, rule, annotator(rule)
             )
             told += [(rule, transition) for transition in transitions]
         return told
@@ -151,7 +158,7 @@ class Evaluator:
     def alerts(self) -> list[Alert]:
         """Return every instance that is not Normal, in order of rules and labels."""
         return [
-            _alert(rule, instance)
+            alert_of(rule, instance)
             for rule in self.rules
             for _, instance in sorted(self._instances[rule.id].items())
             if instance.state is not State.NORMAL
@@ -165,30 +172,41 @@ class Evaluator:
 
     def sample(self, rule: Rule, now: int) -> list[Sample]:
         """Query and compare; one sample a series, or one that says what is missing or wrong."""
-        numbers: list[dict[Labels, float | None]] = []
-        empty: list[str] = []
-        for position, measure in enumerate(rule.measures):
-            try:
-                found = self._numbers(measure, now)
-            except StoreError as error:
-                text = f"[sse.dataQueryError] failed to execute query [{rule.asked(position)}]: {error.message}"
-                return [Sample(Outcome.ERROR, self._about(rule.asked(position)), error=text)]
-            if not found:
-                empty.append(rule.asked(position))
-            numbers.append(found)
-        if empty:
-            # One query without series makes the whole rule NoData: all of a rule's queries must have the same points.
-            return [Sample(Outcome.NO_DATA, self._about(",".join(sorted(empty))))]
-        return [_compared(rule, labels, number, numbers) for labels, number in numbers[0].items()]
+        return samples_of(rule, (self._answer(measure, now) for measure in rule.measures), self._datasource)
 
-    def _numbers(self, measure: Measure, now: int) -> dict[Labels, float | None]:
+    def _answer(self, measure: Measure, now: int) -> Answer:
         influxql = expand(measure.query, now - measure.since, now - measure.until)
-        return {
-            labels_of(series.tags): reduce(measure.reducer, _points(series)) for series in self._store.query(influxql)
-        }
+        try:
+            return numbers_of(measure, self._store.query(influxql))
+        except StoreError as error:
+            return error
 
-    def _about(self, letters: str) -> Labels:
-        return labels_of({"datasource_uid": self._datasource, "ref_id": letters})
+
+def numbers_of(measure: Measure, answer: Iterable[Series]) -> Numbers:
+    """Return the number of each series of a measure's answer."""
+    return {labels_of(series.tags): reduce(measure.reducer, _points(series)) for series in answer}
+
+
+def samples_of(rule: Rule, answers: Iterable[Answer], datasource: str) -> list[Sample]:
+    """Return what one evaluation says, from the answers to the rule's measures in their order."""
+
+    def about(letters: str) -> Labels:
+        return labels_of({"datasource_uid": datasource, "ref_id": letters})
+
+    numbers: list[Numbers] = []
+    empty: list[str] = []
+    for position, answer in enumerate(answers):
+        letter = rule.asked(position)
+        if isinstance(answer, StoreError):
+            text = f"[sse.dataQueryError] failed to execute query [{letter}]: {answer.message}"
+            return [Sample(Outcome.ERROR, about(letter), error=text)]
+        if not answer:
+            empty.append(letter)
+        numbers.append(answer)
+    if empty:
+        # One query without series makes the whole rule NoData: all of a rule's queries must have the same points.
+        return [Sample(Outcome.NO_DATA, about(",".join(sorted(empty))))]
+    return [_compared(rule, labels, number, numbers) for labels, number in numbers[0].items()]
 
 
 def _points(series: Series) -> list[float | None]:
@@ -197,9 +215,7 @@ def _points(series: Series) -> list[float | None]:
     return [None if row[_VALUE_COLUMN] is None else float(row[_VALUE_COLUMN]) for row in series.values]
 
 
-def _compared(
-    rule: Rule, labels: Labels, number: float | None, numbers: Sequence[Mapping[Labels, float | None]]
-) -> Sample:
+def _compared(rule: Rule, labels: Labels, number: float | None, numbers: Sequence[Numbers]) -> Sample:
     if number is None:
         return Sample(Outcome.NO_DATA, labels)
     bad = holds(rule.threshold, number)
@@ -216,7 +232,7 @@ def holds(threshold: Threshold, number: float) -> bool:
     return threshold.comparison.holds(number, threshold.value)
 
 
-def _joined(labels: Labels, others: Mapping[Labels, float | None]) -> float | None:
+def _joined(labels: Labels, others: Numbers) -> float | None:
     """Return the number of the series with equal labels, else of the first with a subset or superset of them."""
     if labels in others:
         return others[labels]
@@ -227,7 +243,8 @@ def _joined(labels: Labels, others: Mapping[Labels, float | None]) -> float | No
     return None
 
 
-def _annotator(rule: Rule) -> Annotate:
+def annotator(rule: Rule) -> Annotate:
+    """Return what renders a rule's annotations."""
     texts = {name: rule.template(text) for name, text in rule.annotations}
 
     def annotate(sample: Sample) -> Mapping[str, str]:
@@ -246,7 +263,8 @@ def _render(text: str, context: Context) -> str:
         return text
 
 
-def _alert(rule: Rule, instance: Instance) -> Alert:
+def alert_of(rule: Rule, instance: Instance) -> Alert:
+    """Return an instance as people are told of it."""
     names = {rule.reduced(position): measure.name for position, measure in enumerate(rule.measures)}
     title = {State.NO_DATA: NO_DATA_ALERT, State.ERROR: ERROR_ALERT}.get(instance.state, rule.title)
     renamed = {} if title == rule.title else {"rulename": rule.title}

@@ -1,9 +1,10 @@
 """An exporter that cluster.yaml names sends no flow records any more."""
 
 import re
+from collections.abc import Sequence
 
 from cluster import schema
-from cluster.model import Cluster, ExportProtocol
+from cluster.model import Cluster, Exporter, ExportProtocol
 from cluster.units import format_duration
 from dashboards import questions
 from dashboards.queries import is_in
@@ -19,9 +20,10 @@ _NAMES = {ExportProtocol.NETFLOW: "NetFlow/IPFIX", ExportProtocol.SFLOW: "sFlow"
 
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule for the exporters of cluster.yaml; others come and go as they like."""
-    if not cluster.exporters:
-        return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml names no exporter"),))
-    named = is_in(schema.EXPORTER, [exporter.name for exporter in cluster.exporters])
+    watched = tuple(exporter for exporter in cluster.exporters if exporter.watched)
+    if not watched:
+        return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml names no exporter that is watched"),))
+    named = is_in(schema.EXPORTER, [exporter.name for exporter in watched])
     age = questions.exporter_ages().where(named).per_series("Seconds since its newest record arrived.")
     exporter = f"{{{{ $labels.{schema.EXPORTER} }}}}"
     summary = (
@@ -44,7 +46,7 @@ def build(cluster: Cluster) -> RuleSet:
             summary=summary,
             source=exporter,
             destination="the flow collector",
-            protocol=_protocol(cluster),
+            protocol=_protocol(watched),
             size="none reported in that time",
             duration=texts.duration_of("age"),
             what_to_do=what_to_do,
@@ -57,12 +59,12 @@ def build(cluster: Cluster) -> RuleSet:
     return RuleSet((rule,), ())
 
 
-def _protocol(cluster: Cluster) -> str:
+def _protocol(exporters: Sequence[Exporter]) -> str:
     """Return the export protocol, chosen by the exporter's name where both kinds are in use."""
-    sflow = [exporter.name for exporter in cluster.exporters if exporter.protocol is ExportProtocol.SFLOW]
+    sflow = [exporter.name for exporter in exporters if exporter.protocol is ExportProtocol.SFLOW]
     if not sflow:
         return _NAMES[ExportProtocol.NETFLOW]
-    if len(sflow) == len(cluster.exporters):
+    if len(sflow) == len(exporters):
         return _NAMES[ExportProtocol.SFLOW]
     pattern = "|".join(re.escape(name) for name in sflow)
     return (

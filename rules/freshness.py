@@ -3,6 +3,7 @@
 from cluster import schema
 from cluster.model import Cluster
 from dashboards.queries import settle_seconds, window_seconds
+from dashboards.states import MINUTE
 
 _SPARE_WINDOWS = 4
 
@@ -16,3 +17,8 @@ def fresh_seconds(cluster: Cluster) -> int:
     window = window_seconds(cluster, schema.RAW)
     seconds = settle_seconds(cluster, schema.RAW) + _SPARE_WINDOWS * window
     return -(-seconds // window) * window
+
+
+def fresh_node_seconds(cluster: Cluster) -> int:
+    """Return the same for verdicts on nodes: those that are ok have a row a minute."""
+    return fresh_seconds(cluster) + MINUTE

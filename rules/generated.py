@@ -6,6 +6,7 @@ from cluster.model import Cluster
 from dashboards import provision
 from ingest.pmacct import collector_files
 from rules import encode
+from rules.registry import rules_of
 
 COLLECTOR = "pmacct"
 """Folder of the collector's files below the provisioning folder."""
@@ -23,7 +24,7 @@ def artefacts(cluster: Cluster, grafana: str = provision.INSTALLED) -> dict[str,
     """
     collector = collector_files(cluster, COLLECTOR_INSTALLED)
     return {
-        **provision.artefacts(cluster, grafana),
+        **provision.artefacts(cluster, grafana, [str(entry) for entry in rules_of(cluster).skipped]),
         **encode.artefacts(cluster),
         **{f"{COLLECTOR}/{name}": text for name, text in collector.items()},
     }

@@ -85,7 +85,8 @@ class Threshold:
     """The limit that the first measure is compared with.
 
     Attributes:
-        name: the value of cluster.yaml's `thresholds` that sets when the rule fires.
+        name: the value of cluster.yaml's `thresholds` that sets when the rule fires; the rule's own id where it stands
+            in the module of a site's own rule.
         comparison: which side of `value` is bad.
         value: the number compared with: the named one, or what follows from it.
     """
@@ -159,7 +160,8 @@ class Rule:
             raise ValueError(f"{self.id!r}: a rule's id is at most 40 lower case letters, digits and _")
         if not 1 <= len(self.measures) <= len(_REDUCED):
             raise ValueError(f"{self.id}: 1 to {len(_REDUCED)} measures, not {len(self.measures)}")
-        if self.threshold.name not in Thresholds.__dataclass_fields__:
+        # A rule of the site's own may keep its number to itself, under its own name.
+        if self.threshold.name not in (*Thresholds.__dataclass_fields__, self.id):
             raise ValueError(f"{self.id}: cluster.yaml has no threshold {self.threshold.name!r}")
         for _, text in self.annotations:
             self.template(text)

@@ -7,7 +7,7 @@ from cluster.units import format_duration
 from dashboards.queries import Query, Select, Unit, compare, count, is_in, newest, scaled
 from dashboards.registry import panel_ref
 from rules import texts
-from rules.freshness import fresh_seconds
+from rules.freshness import fresh_node_seconds, fresh_seconds
 from rules.model import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
 from rules.visibility import visible_pairs
 
@@ -95,15 +95,20 @@ def _measures(cluster: Cluster, groups: tuple[str, ...]) -> tuple[Measure, ...]:
     }
     return (
         *(Measure(name, _of_low_nodes(groups, field), since) for name, field in of_node.items()),
-        *(Measure(name, query, since) for name, query in of_job.items()),
+        *(Measure(name, query, fresh_node_seconds(cluster)) for name, query in of_job.items()),
     )
 
 
 def _of_low_nodes(groups: tuple[str, ...], field: schema.Field) -> Query:
     """Return a field of every node whose newest verdict is low or down; nodes ok, learning or blind give no series."""
-    columns = [newest(one) for one in dict.fromkeys((schema.STATE, field))]
+    columns = [newest(one) for one in dict.fromkeys((schema.STATE, schema.IN_DIGEST, field))]
     verdicts = Select(schema.BASELINE, schema.RAW).take(*columns).where(is_in(schema.GROUP, groups)).by(*_NODE_LABELS)
-    bad = compare(schema.STATE, ">=", NodeState.LOW), compare(schema.STATE, "<=", NodeState.DOWN)
+    # Many at once are told by dropout_digest.
+    bad = (
+        compare(schema.STATE, ">=", NodeState.LOW),
+        compare(schema.STATE, "<=", NodeState.DOWN),
+        compare(schema.IN_DIGEST, "=", 0),
+    )
     return Select(verdicts).take(newest(field)).where(*bad).by(*_NODE_LABELS).per_series(f"{field.text}, of low nodes.")
 
 

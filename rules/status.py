@@ -7,11 +7,12 @@ from typing import Any
 from cluster import schema
 from cluster.errors import StoreError
 from cluster.model import Cluster
+from cluster.schema import JobReading, Stage
 from dashboards import questions
 from dashboards.queries import Query, Select, newest, total, window_seconds
 from ingest.store import Series, Store
 from rules.evaluate import Alert, Evaluator, expand
-from rules.freshness import fresh_seconds
+from rules.freshness import fresh_node_seconds, fresh_seconds
 from rules.model import INTERVAL_SECONDS
 from rules.registry import rules_of
 
@@ -56,6 +57,23 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
+class JobSourceStatus:
+    """How a job source is, by its readings.
+
+    Attributes:
+        failing: seconds since it last answered; 0 if it does.
+        known, running: its jobs.
+        unknown_nodes: nodes that it names and the inventory does not know.
+    """
+
+    name: str
+    failing: float
+    known: int
+    running: int
+    unknown_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """What `clusterflow status` shows.
 
@@ -67,6 +85,8 @@ class Status:
         age: seconds since the end of the newest window of traffic; None where there is none in a day.
         is_stale: whether `age` is above ``thresholds.ingest_silent``, or there is no data.
         exporters: in order of their names.
+        analysis_lag: seconds from the newest window that was judged to when it was; None if the analysis is silent.
+        job_sources: in the order of their names.
         nodes: in order of states, worst first.
         alerts: all that are not Normal.
         counters: in order of stages and reasons.
@@ -79,6 +99,8 @@ class Status:
     age: float | None = None
     is_stale: bool = True
     exporters: tuple[ExporterStatus, ...] = ()
+    analysis_lag: float | None = None
+    job_sources: tuple[JobSourceStatus, ...] = ()
     nodes: tuple[NodeStatus, ...] = ()
     alerts: tuple[Alert, ...] = ()
     counters: tuple[Counter, ...] = field(default=(), repr=False)
@@ -116,6 +138,18 @@ class Status:
                     "silent": one.silent,
                 }
                 for one in self.exporters
+            ],
+            "analysis": {"alive": self.analysis_lag is not None, "lag_seconds": self.analysis_lag},
+            "job_sources": [
+                {
+                    "name": one.name,
+                    "ok": not one.failing,
+                    "failing_seconds": one.failing,
+                    "known": one.known,
+                    "running": one.running,
+                    "unknown_nodes": one.unknown_nodes,
+                }
+                for one in self.job_sources
             ],
             "nodes": {
                 "counts": self.node_counts(),
@@ -161,6 +195,7 @@ def status_of(cluster: Cluster, store: Store, now: int) -> Status:
 def _asked(cluster: Cluster, store: Store, now: int, version: str) -> Status:
     look = _Look(store, now)
     age = _age(cluster, look)
+    counters = _counters(cluster, look)
     return Status(
         cluster=cluster.name,
         url=store.url,
@@ -168,9 +203,11 @@ def _asked(cluster: Cluster, store: Store, now: int, version: str) -> Status:
         age=age,
         is_stale=age is None or age > cluster.thresholds.ingest_silent,
         exporters=_exporters(cluster, look),
+        analysis_lag=_analysis_lag(counters),
+        job_sources=_job_sources(counters),
         nodes=_nodes(cluster, look),
         alerts=_alerts(cluster, store, now),
-        counters=_counters(cluster, look),
+        counters=counters,
     )
 
 
@@ -224,7 +261,7 @@ def _exporters(cluster: Cluster, look: _Look) -> tuple[ExporterStatus, ...]:
 
 def _nodes(cluster: Cluster, look: _Look) -> tuple[NodeStatus, ...]:
     verdicts = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by(schema.NODE, schema.JOB)
-    states = look.numbers(verdicts.per_series(), fresh_seconds(cluster))
+    states = look.numbers(verdicts.per_series(), fresh_node_seconds(cluster))
     # Down, low, blind, learning, ok.
     order = (
         schema.NodeState.DOWN,
@@ -255,6 +292,27 @@ def _counters(cluster: Cluster, look: _Look) -> tuple[Counter, ...]:
         for (stage, reason), number in _summed(
             look.numbers(each.take(newest(column)).per_series(), cluster.thresholds.ingest_silent)
         )
+    )
+
+
+def _analysis_lag(counters: Iterable[Counter]) -> float | None:
+    of_analysis = (one.number for one in counters if (one.stage, one.reason) == (Stage.ANALYSIS, schema.HEARTBEAT))
+    return next(of_analysis, None)
+
+
+def _job_sources(counters: Iterable[Counter]) -> tuple[JobSourceStatus, ...]:
+    found: dict[str, dict[str, float]] = {}
+    for one in counters:
+        if one.stage == Stage.JOBS:
+            name, _, reading = one.reason.rpartition(".")
+            found.setdefault(name, {})[reading] = one.number
+    return tuple(
+        JobSourceStatus(
+            name,
+            readings.get(JobReading.FAILING, 0.0),
+            *(int(readings.get(one, 0)) for one in (JobReading.KNOWN, JobReading.RUNNING, JobReading.STRANGERS)),
+        )
+        for name, readings in sorted(found.items())
     )
 
 

@@ -6,11 +6,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cluster.units import format_duration
-from rules.status import Status
+from cluster import schema
+from cluster.schema import Stage
+from rules.status import Counter, Status
 from rules.texts import FACTS, SUMMARY
 
 _MOST_NODES = 20
+_UNTOLD = "unknown"
+"""What a server that does not tell its version is said to have."""
 
 
 def show(status: Status, console: Console, when: Callable[[int], str]) -> None:
@@ -25,18 +28,20 @@ def show(status: Status, console: Console, when: Callable[[int], str]) -> None:
     if status.error:
         return
     _show_alerts(status, console, when)
+    _show_analysis(status, console)
     _show_nodes(status, console)
     _show_exporters(status, console)
-    _show_pipeline(status, console)
+    _show_pipeline(status, console, when)
 
 
 def _headline(status: Status) -> tuple[str | tuple[str, str], ...]:
     if status.error:
         return (("store away", "bold red"), f": {status.error}")
-    store = f"InfluxDB {status.version} at {status.url}"
+    version = "" if status.version == _UNTOLD else f" {status.version}"
+    store = f"InfluxDB{version} at {status.url}"
     if status.age is None:
         return (("no data", "bold red"), f" in the last day; {store}")
-    age = f"newest data {_seconds(status.age)} old"
+    age = f"newest data {written(status.age)} old"
     return ((age, "bold red" if status.is_stale else "green"), f"; {store}")
 
 
@@ -53,6 +58,21 @@ def _show_alerts(status: Status, console: Console, when: Callable[[int], str]) -
             _line(console, Text(f"  {name:12} {alert.annotations.get(name, '')}"))
         if alert.error:
             _line(console, Text(f"  {'error':12} {alert.error}"))
+
+
+def _show_analysis(status: Status, console: Console) -> None:
+    if status.analysis_lag is None:
+        _line(console, Text.assemble("analysis: ", ("silent", "bold red"), ": is `clusterflow analyze` running?"))
+    else:
+        _line(console, f"analysis: judges what is {written(status.analysis_lag)} old")
+    for one in status.job_sources:
+        text = f"jobs from {one.name}: {one.running:,} running, {one.known:,} known"
+        strangers = f"; {one.unknown_nodes:,} nodes that the inventory does not know" if one.unknown_nodes else ""
+        if one.failing:
+            away = f"no answer for {written(one.failing)}"
+            _line(console, Text.assemble(f"{text}{strangers}; ", (away, "bold red"), ": `clusterflow jobs` says why"))
+        else:
+            _line(console, f"{text}{strangers}")
 
 
 def _show_nodes(status: Status, console: Console) -> None:
@@ -74,7 +94,7 @@ def _show_exporters(status: Status, console: Console) -> None:
     for column in ("last record", "records/h", "lost/h"):
         table.add_column(column, justify="right")
     for one in status.exporters:
-        age = "never" if one.age is None else f"{_seconds(one.age)} ago"
+        age = "never" if one.age is None else f"{written(one.age)} ago"
         table.add_row(
             one.name,
             Text(age, style="bold red" if one.silent else ""),
@@ -84,18 +104,49 @@ def _show_exporters(status: Status, console: Console) -> None:
     console.print(table)
 
 
-def _show_pipeline(status: Status, console: Console) -> None:
+def _show_pipeline(status: Status, console: Console, when: Callable[[int], str]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("pipeline")
     table.add_column("")
     table.add_column("", justify="right")
     for counter in status.counters:
-        table.add_row(counter.stage, counter.reason, f"{counter.number:,.10g}")
+        if counter.stage != Stage.JOBS:
+            table.add_row(counter.stage, counter.reason, _number(counter, when))
     console.print(table)
 
 
-def _seconds(seconds: float) -> str:
-    return format_duration(round(seconds))
+def _number(counter: Counter, when: Callable[[int], str]) -> str:
+    """Return a number in the unit that its name tells."""
+    if counter.reason == schema.HEARTBEAT and counter.stage == Stage.BRIDGE:
+        return when(round(counter.number))
+    if counter.reason == schema.HEARTBEAT or counter.reason.endswith("seconds"):
+        return written(counter.number)
+    if counter.reason.endswith("bytes"):
+        return _bytes(counter.number)
+    return f"{counter.number:,.10g}"
+
+
+def _bytes(volume: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(volume) < 1000:
+            return f"{volume:.3g} {unit}"
+        volume /= 1000
+    return f"{volume:,.3g} PB"
+
+
+def written(seconds: float) -> str:
+    """Return a length of time as people say it: two units at most, ``2m 17s``, ``3d 4h``, ``45s``, ``0.4s``."""
+    if 0 < seconds < 10:
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    rest = round(seconds)
+    parts: list[str] = []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, length)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count}{unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
 
 
 def _line(console: Console, line: Text | str) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cluster import schema
 from cluster.model import EXTERNAL, Cluster, Group, Transport
-from dashboards.queries import Condition, all_of, any_of, is_in
+from dashboards.queries import Condition
+from dashboards.questions import is_any_pair
 from rules.model import Skipped
 
 
@@ -18,15 +18,7 @@ class VisiblePairs:
 
     def condition(self) -> Condition:
         """Return the WHERE term on source and destination group that lets exactly these pairs pass."""
-        by_destinations: dict[tuple[str, ...], list[str]] = {}
-        for src in dict.fromkeys(src for src, _ in self.pairs):
-            destinations = tuple(dst for source, dst in self.pairs if source == src)
-            by_destinations.setdefault(destinations, []).append(src)
-        terms = [
-            all_of(is_in(schema.SRC_GROUP, sources), is_in(schema.DST_GROUP, destinations))
-            for destinations, sources in by_destinations.items()
-        ]
-        return terms[0] if len(terms) == 1 else any_of(*terms)
+        return is_any_pair(self.pairs)
 
     def sources(self) -> tuple[str, ...]:
         """Return the ids of the source groups that are left."""
@@ -47,19 +39,18 @@ def visible_pairs(
 ) -> VisiblePairs:
     """Return the pairs of a rule that flow records can see."""
     targets = tuple(destinations)
-    pairs: list[tuple[str, str]] = []
+    return visible_of(cluster, rule_id, ((source.id, destination) for source in sources for destination in targets))
+
+
+def visible_of(cluster: Cluster, rule_id: str, pairs: Iterable[tuple[str, str]]) -> VisiblePairs:
+    """Return those of the pairs that flow records can see."""
+    seen: list[tuple[str, str]] = []
     skipped: list[Skipped] = []
-    for source in sources:
-        for destination in targets:
-            transport = cluster.transport_of(source.id, destination)
-            if transport is Transport.TCP:
-                pairs.append((source.id, destination))
-            else:
-                skipped.append(
-                    Skipped(
-                        rule_id,
-                        f"{source.id} -> {destination}",
-                        f"declared as {transport.value}, which flow records do not see",
-                    )
-                )
-    return VisiblePairs(tuple(pairs), tuple(skipped))
+    for source, destination in pairs:
+        transport = cluster.transport_of(source, destination)
+        if transport is Transport.TCP:
+            seen.append((source, destination))
+        else:
+            reason = f"declared as {transport.value}, which flow records do not see"
+            skipped.append(Skipped(rule_id, f"{source} -> {destination}", reason))
+    return VisiblePairs(tuple(seen), tuple(skipped))

@@ -2,10 +2,13 @@
 
 import json
 import time
+from datetime import datetime
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from cluster.errors import UserError
 from cluster.load import load_cluster
@@ -14,6 +17,8 @@ from ingest.local_influxdb import LocalInfluxDB
 from ingest.store import Store
 from rules.cli import build, status
 from rules.generated import artefacts
+from rules.status import Status
+from rules.status_view import show, written
 
 CASES = Path(__file__).parent / "cluster.yaml"
 WINDOW = 10
@@ -31,7 +36,9 @@ def test_build_writes_everything_once(tmp_path: Path) -> None:
     assert f"{len(wanted)} files generated, {len(wanted) + 1} changed" in first.output
     assert {path: (tmp_path / path).read_text(encoding="utf-8") for path in wanted} == wanted
     assert {"grafana/alerting/rules.yaml", "grafana/dashboards/noc-wall.json", "pmacct/nfacctd.conf"} <= set(wanted)
-    assert _build("--out", str(tmp_path)).output == f"{len(wanted)} files generated, 0 changed\n"
+    again = _build("--out", str(tmp_path)).output.splitlines()
+    assert again[0] == f"{len(wanted)} files generated, 0 changed"
+    assert all(line.startswith("rule not generated: ") for line in again[1:])
 
 
 def test_check_tells_drift_and_writes_nothing(tmp_path: Path) -> None:
@@ -106,8 +113,10 @@ class Site:
         lines = "\n".join(f"{line} {self.now - seconds}" for seconds in (ago, ago + WINDOW))
         self.store.write(lines.encode(), "raw")
 
-    def write_a_healthy_cluster(self) -> None:
+    def write_a_healthy_cluster(self, *, analysed: bool = True) -> None:
         self.write(TRAFFIC)
+        if analysed:
+            self.write("pipeline,stage=analysis,reason=heartbeat,shard=0 value=25")
         self.write("pipeline,stage=bridge,reason=heartbeat,shard=0 value=1")
         self.write("pipeline,stage=read,reason=records,shard=0 total=1000")
         self.write("pipeline,stage=read,reason=records,shard=1 total=200")
@@ -148,6 +157,58 @@ def test_all_is_well(site: Site) -> None:
     assert "3s ago" in text.output
 
 
+def test_job_sources_and_the_analysis_say_how_they_are(site: Site) -> None:
+    site.write_a_healthy_cluster(analysed=False)
+    assert "analysis: silent: is `clusterflow analyze` running?" in site.status().output
+    site.write("pipeline,stage=analysis,reason=heartbeat,shard=0 value=25")
+    for reading, value in (("failing_seconds", 737), ("known", 12), ("running", 3), ("unknown_nodes", 2)):
+        site.write(f"pipeline,stage=jobs,reason=slurm.{reading},shard=0 value={value}")
+    site.write("pipeline,stage=jobs,reason=hooks.failing_seconds,shard=0 value=0")
+    found = json.loads(site.status("--json").output)
+    assert found["analysis"] == {"alive": True, "lag_seconds": 25}
+    assert found["job_sources"] == [
+        {"name": "hooks", "ok": True, "failing_seconds": 0, "known": 0, "running": 0, "unknown_nodes": 0},
+        {"name": "slurm", "ok": False, "failing_seconds": 737, "known": 12, "running": 3, "unknown_nodes": 2},
+    ]
+    lines = site.status().output.splitlines()
+    assert "analysis: judges what is 25s old" in lines
+    assert "jobs from hooks: 0 running, 0 known" in lines
+    assert (
+        "jobs from slurm: 3 running, 12 known; 2 nodes that the inventory does not know; no answer for 12m 17s: "
+        "`clusterflow jobs` says why"
+    ) in lines
+    assert not any(line.startswith("jobs ") and "failing_seconds" in line for line in lines)
+
+
+def test_numbers_of_the_pipeline_have_units(site: Site) -> None:
+    site.write_a_healthy_cluster()
+    site.write(f"pipeline,stage=bridge,reason=heartbeat,shard=0 value={1_772_352_000}")
+    site.write("pipeline,stage=read,reason=backlog_bytes,shard=0 value=1234567890")
+    site.write("pipeline,stage=bridge,reason=lag_seconds,shard=0 value=4000")
+    lines = [" ".join(line.split()) for line in site.status().output.splitlines()]
+    zone = site.cluster.site.time_zone
+    assert f"bridge heartbeat {datetime.fromtimestamp(1_772_352_000, zone):%H:%M:%S %Z}" in lines
+    assert "bridge lag_seconds 1h 6m" in lines
+    assert "read backlog_bytes 1.23 GB" in lines
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (0.4, "0.4s"), (3.0, "3s"), (59.6, "1m"), (137, "2m 17s"), (3600, "1h"), (3661, "1h 1m"),
+     (86_400 * 3 + 7200, "3d 2h"), (86_400, "1d"), (86_405, "1d")],
+)  # fmt: skip
+def test_lengths_of_time_in_two_units(seconds: float, text: str) -> None:
+    assert written(seconds) == text
+
+
+def test_a_server_that_does_not_tell_its_version_is_not_called_unknown() -> None:
+    told = Status("lab", "http://store", version="unknown", age=3.0, is_stale=False)
+    console = Console(file=StringIO(), width=200)
+    show(told, console, str)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().startswith("lab  newest data 3s old; InfluxDB at http://store\n")
+
+
 def test_what_fires_is_told_with_its_five_facts(site: Site) -> None:
     site.write_a_healthy_cluster()
     site.write(
@@ -179,7 +240,7 @@ def test_an_empty_store_is_stale(site: Site) -> None:
     assert result.exit_code == 1
     found = json.loads(result.output)
     assert found["data"] == {"age_seconds": None, "stale": True}
-    assert [alert["rule"] for alert in found["alerts"]] == ["ingest_deadman"]
+    assert [alert["rule"] for alert in found["alerts"]] == ["ingest_deadman", "analysis_stalled"]
     assert all(exporter["silent"] for exporter in found["exporters"])
     assert "no data in the last day" in site.status().output
 

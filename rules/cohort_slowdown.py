@@ -1,0 +1,47 @@
+"""A whole cohort trains slower than its class did in earlier runs: no node stands out, all of them wait."""
+
+from cluster.model import Cluster
+from cluster.schema import CohortState
+from cluster.units import format_duration
+from dashboards.registry import panel_ref
+from rules import cohorts, texts
+from rules.model import Comparison, Rule, RuleSet, Severity, Threshold
+
+ID = "cohort_slowdown"
+
+
+def build(cluster: Cluster) -> RuleSet:
+    """Return the rule, unless flow records see no training group's collectives."""
+    if (missing := cohorts.skipped(cluster, ID)) is not None:
+        return missing
+    limit = cluster.thresholds.slowdown_for
+    summary = (
+        f"Job {cohorts.JOB} as a whole is slow: its nodes send {cohorts.bit_rate_of('rate')} each, below the limit of "
+        f"{cohorts.bit_rate_of('lower')} ({cohorts.bit_rate_of('expected')} in earlier runs), for "
+        f"{texts.duration_of(cohorts.STATE_FOR)} (alerts after {format_duration(limit)})."
+    )
+    what_to_do = (
+        "No node stands out: look at what all share. Storage and data loading first, then the fabric (an uplink down, "
+        "congestion, another large job), then clocks and power caps. If the job itself changed, give it another class."
+    )
+    rule = Rule(
+        id=ID,
+        title="Training job is slower than its class",
+        family="training",
+        severity=Severity.WARNING,
+        measures=cohorts.measures(cluster, CohortState.SLOW, rates=True),
+        threshold=Threshold("slowdown_for", Comparison.AT_LEAST, limit),
+        annotations=texts.annotations(
+            summary=summary,
+            source=f"the {texts.whole('nodes')} nodes of job {cohorts.JOB}",
+            destination="each other",
+            protocol="all",
+            size=f"{texts.bytes_of('missing')} fewer than expected since then",
+            duration=texts.duration_of(cohorts.STATE_FOR),
+            more=cohorts.cost_texts(),
+            what_to_do=what_to_do,
+        ),
+        panel=panel_ref("training", "rate"),
+        group_by=("rule", "job"),
+    )
+    return RuleSet((rule,), cohorts.unseen(cluster, ID))

@@ -1,0 +1,123 @@
+"""Rules read back from a file that `rules.encode` wrote: what Grafana has, or had, not what would be written now.
+
+Only the form that we write is read: raw InfluxQL, one reduction a query, one threshold.
+"""
+
+import re
+import string
+from typing import Any
+
+import yaml
+
+from cluster.errors import UserError
+from cluster.units import parse_duration
+from dashboards.queries import Query, Shape, Unit
+from dashboards.registry import PanelRef
+from rules.model import (
+    CONDITION,
+    Comparison,
+    ErrorPolicy,
+    Measure,
+    NoDataPolicy,
+    Reducer,
+    Rule,
+    Severity,
+    Threshold,
+)
+
+_ALIAS = re.compile(r'^SELECT .*? AS "([a-z_]+)" FROM ')
+_LETTER = re.compile(r"\$values\.([A-Z])\b")
+_TAGS = re.compile(r'GROUP BY ((?:"[^"]+"(?:, )?)+)')
+_OURS = {"__dashboardUid__", "__panelId__", "runbook_url"}
+_RETENTION = re.compile(r'FROM \(*(?:SELECT .*? FROM )*"([^"]+)"\.')
+
+
+def rules_from_text(text: str, source: str) -> tuple[Rule, ...]:
+    """Return the rules of a provisioning file.
+
+    Args:
+        text: of the file.
+        source: its name in errors.
+
+    Raises:
+        UserError: it is no such file, or holds a rule of another form.
+    """
+    try:
+        content = yaml.safe_load(text)
+        groups = content["groups"]
+        return tuple(_rule(entry, group, source) for group in groups for entry in group["rules"])
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
+        what = " ".join(f"{type(error).__name__} {error}".split())
+        raise UserError(
+            f"{source}: not rules as `clusterflow build` writes them: {what}", "alerting/rules.yaml is meant"
+        ) from error
+
+
+def _rule(entry: dict[str, Any], group: dict[str, Any], source: str) -> Rule:
+    data = {item["refId"]: item for item in entry["data"]}
+    condition = data[CONDITION]["model"]
+    asked = [item for item in entry["data"] if "query" in item["model"]]
+    reductions = {item["model"]["expression"]: item["model"] for item in entry["data"] if _is_reduction(item)}
+    names = _names([item["model"]["query"] for item in asked])
+    measures = tuple(_measure(name, item, reductions[item["refId"]]) for name, item in zip(names, asked, strict=True))
+    if condition["type"] != "threshold" or condition["expression"] != reductions[asked[0]["refId"]]["refId"]:
+        raise UserError(f"{source}: {entry['uid']}: the condition is no threshold of the first query")
+    letters = {reductions[item["refId"]]["refId"]: name for name, item in zip(names, asked, strict=True)}
+    (evaluator,) = (one["evaluator"] for one in condition["conditions"])
+    labels = dict(entry["labels"])
+    rule_id, severity = labels.pop("rule"), Severity(labels.pop("severity"))
+    annotations = entry["annotations"]
+    return Rule(
+        id=rule_id,
+        title=entry["title"],
+        family=group["name"],
+        severity=severity,
+        measures=measures,
+        threshold=Threshold(rule_id, Comparison(evaluator["type"]), float(evaluator["params"][0])),
+        annotations=tuple(
+            (name, _LETTER.sub(lambda match: f"$values.{letters[match[1]]}", text))
+            for name, text in annotations.items()
+            if name not in _OURS
+        ),
+        panel=PanelRef(annotations["__dashboardUid__"], int(annotations["__panelId__"])),
+        labels=tuple(labels.items()),
+        pending_for=_seconds(entry["for"]),
+        keep_firing_for=_seconds(entry["keepFiringFor"]),
+        missing_evaluations=int(entry["missing_series_evals_to_resolve"]),
+        no_data=NoDataPolicy(entry["noDataState"]),
+        on_error=ErrorPolicy(entry["execErrState"]),
+        interval=_seconds(group["interval"]),
+    )
+
+
+def _is_reduction(item: dict[str, Any]) -> bool:
+    return bool(item["model"].get("type") == "reduce")
+
+
+def _measure(name: str, item: dict[str, Any], reduction: dict[str, Any]) -> Measure:
+    model = item["model"]
+    text = model["query"]
+    seconds = int(model["intervalMs"]) // 1000
+    retention, tags = _RETENTION.search(text), _TAGS.search(text)
+    query = Query(
+        influxql=text,
+        unit=Unit.COUNT,
+        meaning="",
+        tags=tuple(re.findall(r'"([^"]+)"', tags[1])) if tags else (),
+        retention=retention[1] if retention else "",
+        shape=Shape(model["resultFormat"]),
+        interval=seconds if "$__interval" in text else 0,
+    )
+    span = item["relativeTimeRange"]
+    return Measure(name, query, int(span["from"]), int(span["to"]), Reducer(reduction["reducer"]))
+
+
+def _names(queries: list[str]) -> list[str]:
+    """Return a name for each query: that of its column, where it is the only one of this name."""
+    found = [match[1] if (match := _ALIAS.match(text)) else "" for text in queries]
+    letters = iter(f"measure_{letter}" for letter in string.ascii_lowercase)
+    return [name if name and found.count(name) == 1 else next(letters) for name in found]
+
+
+def _seconds(text: str) -> int:
+    return int(parse_duration(str(text)))

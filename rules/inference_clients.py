@@ -1,0 +1,45 @@
+"""What the two rules about clients of inference share: who is watched, their words, and that one flow is one alert.
+
+A client that may not ask at all is `inference_unauthorised_source`, at whatever time; `inference_off_window` looks at
+the others only. Conversations with inference nodes that break the segmentation belong to these rules and to no other.
+"""
+
+from cluster import schema
+from cluster.model import Cluster, Role
+from dashboards import questions
+from dashboards.queries import Condition, Select
+from rules import conversations, texts
+from rules.model import Measure, Skipped
+from rules.visibility import VisiblePairs, visible_of
+
+
+def watched(cluster: Cluster, rule_id: str, *, may: bool) -> VisiblePairs | Skipped:
+    """Return the pairs of client and inference group that may talk, or may not; why there are none."""
+    if not cluster.groups_with(Role.INFERENCE):
+        return Skipped(rule_id, "the whole rule", "no group has the role inference")
+    # A group's own nodes are no clients.
+    pairs = [(src, dst) for src, dst in questions.inference_pairs(cluster, may=may) if src != dst]
+    if not pairs:
+        reason = "no group may reach inference nodes" if may else "every group may reach inference nodes"
+        return Skipped(rule_id, "the whole rule", reason)
+    return visible_of(cluster, rule_id, pairs)
+
+
+def measures(cluster: Cluster, seen: VisiblePairs, *conditions: Condition) -> tuple[Measure, ...]:
+    """Return bytes and duration of the conversations that clients of these pairs opened."""
+    asked = Select(schema.INFERENCE, schema.RAW).where(seen.condition(), *conditions)
+    return conversations.measures(cluster, asked, cluster.thresholds.inference_window)
+
+
+def client(cluster: Cluster, seen: VisiblePairs) -> str:
+    """Return the client with its group's name, or words where it stands for many."""
+    address = (
+        f'{{{{ if eq $labels.{schema.SRC} "{schema.OTHER}" }}}}many smaller clients'
+        f"{{{{ else }}}}{{{{ $labels.{schema.SRC} }}}}{{{{ end }}}}"
+    )
+    return f"{address} ({texts.group_title(cluster, schema.SRC_GROUP, seen.sources())})"
+
+
+def server(cluster: Cluster, seen: VisiblePairs) -> str:
+    """Return the inference node with its group's name."""
+    return f"{{{{ $labels.{schema.DST} }}}} ({texts.group_title(cluster, schema.DST_GROUP, seen.destinations())})"

@@ -1,0 +1,48 @@
+"""A client asks inference nodes outside the hours at which clients are expected."""
+
+from cluster import schema
+from cluster.model import Cluster
+from cluster.units import format_duration, format_size
+from dashboards.queries import is_in
+from dashboards.registry import panel_ref
+from rules import conversations, inference_clients, texts
+from rules.model import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+
+ID = "inference_off_window"
+
+
+def build(cluster: Cluster) -> RuleSet:
+    """Return the rule for the groups that may ask, where cluster.yaml says at what hours."""
+    seen = inference_clients.watched(cluster, ID, may=True)
+    if isinstance(seen, Skipped):
+        return RuleSet((), (seen,))
+    expected = cluster.inference.hours
+    if expected is None:
+        return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml has no inference.hours"),))
+    if not seen.pairs:
+        return RuleSet((), seen.skipped)
+    limits = cluster.thresholds
+    client, server = inference_clients.client(cluster, seen), inference_clients.server(cluster, seen)
+    weekends = "" if expected.weekends else ", not on weekends"
+    hours = f"{expected.start:%H:%M}-{expected.end:%H:%M} {cluster.site.time_zone.key}{weekends}"
+    summary = (
+        f"{client} sent {texts.bytes_of('bytes')} to {server} within {format_duration(limits.inference_window)} "
+        f"outside the hours of inference ({hours}): more than {format_size(limits.inference_off_window_bytes)}."
+    )
+    what_to_do = (
+        "Look for a scheduled job or a new user of the client. If it may come at this time, widen `inference.hours`; "
+        "if nobody claims it, look at what it asks and how often."
+    )
+    rule = Rule(
+        id=ID,
+        title="Inference is asked outside its hours",
+        family="security",
+        severity=Severity.WARNING,
+        # Decided for each window in the site's time zone, and stored; Grafana's mute timings know no windows.
+        measures=inference_clients.measures(cluster, seen, is_in(schema.OFF_WINDOW, [schema.YES])),
+        threshold=Threshold("inference_off_window_bytes", Comparison.ABOVE, limits.inference_off_window_bytes),
+        annotations=conversations.annotations(client, server, summary=summary, what_to_do=what_to_do),
+        panel=panel_ref("inference", "off_window"),
+        group_by=("rule", schema.SRC_GROUP, schema.DST_GROUP),
+    )
+    return RuleSet((rule,), seen.skipped)

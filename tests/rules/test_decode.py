@@ -1,0 +1,42 @@
+"""Rules that come back from the file as they went into it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import UserError
+from cluster.load import load_cluster
+from rules.decode import rules_from_text
+from rules.encode import rule_entry, rules_text
+from rules.model import Rule
+from rules.registry import rules_of
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
+RULES = rules_of(CLUSTER)
+READ = {rule.id: rule for rule in rules_from_text(rules_text(CLUSTER, RULES), "rules.yaml")}
+
+
+@pytest.mark.parametrize("rule", RULES.rules, ids=lambda rule: rule.id)
+def test_a_rule_that_was_read_is_written_alike(rule: Rule) -> None:
+    """Grafana's form has no names of measures and no groupings of notifications; the rest is all there."""
+    assert rule_entry(CLUSTER, READ[rule.id]) == rule_entry(CLUSTER, rule)
+    assert (READ[rule.id].interval, READ[rule.id].family) == (rule.interval, rule.family)
+
+
+def test_the_committed_file_is_read() -> None:
+    path = REPOSITORY / "provisioning/grafana/alerting/rules.yaml"
+    assert len(rules_from_text(path.read_text(encoding="utf-8"), str(path))) > 5
+
+
+@pytest.mark.parametrize("text", ["", "a: 1", "groups: 3", "groups: [{name: a}]", "{", "groups: [{rules: [{}]}]"])
+def test_another_file_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UserError, match=r"mine\.yaml: not rules as `clusterflow build` writes them"):
+        rules_from_text(text, "mine.yaml")
+
+
+def test_a_condition_that_is_none_of_ours_is_refused() -> None:
+    text = rules_text(CLUSTER, replace(RULES, rules=RULES.rules[:1])).replace("expression: B", "expression: E")
+    with pytest.raises(UserError, match="the condition is no threshold of the first query"):
+        rules_from_text(text, "mine.yaml")

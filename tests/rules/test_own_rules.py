@@ -1,0 +1,122 @@
+"""Rules of the site's own: what cluster.yaml names is built like the others, and mistakes are told in one line."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cluster.errors import UserError
+from cluster.load import load_cluster
+from cluster.model import Role
+from ingest.local_influxdb import LocalInfluxDB
+from rules.case_runs import run_case
+from rules.cases import load_cases
+from rules.cli import build
+from rules.registry import IDS, rules_of
+
+HERE = Path(__file__).parent
+DOCS = HERE.parents[1] / "docs/own-rules.md"
+CASES = (HERE / "cluster.yaml").read_text(encoding="utf-8")
+
+
+def _example() -> str:
+    (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    return str(code)
+
+
+def _site(folder: Path, code: str, name: str = "backup_size") -> Path:
+    (folder / "my_rules").mkdir(exist_ok=True)
+    path = folder / f"my_rules/{name}.py"
+    path.write_text(code, encoding="utf-8")
+    path.chmod(0o644)
+    config = folder / "cluster.yaml"
+    config.write_text(f"{CASES}\nrules: [my_rules/{name}.py]\n", encoding="utf-8")
+    return config
+
+
+def test_the_example_of_the_docs_is_built_after_ours(tmp_path: Path) -> None:
+    config = _site(tmp_path, _example())
+    rules = rules_of(load_cluster(config)).rules
+    assert tuple(rule.id for rule in rules) == (*IDS, "backup_size")
+    result = CliRunner().invoke(build, ["--config", str(config), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    groups = yaml.safe_load((tmp_path / "out/grafana/alerting/rules.yaml").read_text())["groups"]
+    assert [rule["uid"] for group in groups if group["name"] == "site" for rule in group["rules"]] == ["backup_size"]
+
+
+def test_the_example_is_tested_like_ours(tmp_path: Path, influxdb_v1: LocalInfluxDB) -> None:
+    _site(tmp_path, _example())
+    cases = tmp_path / "backup_size.yaml"
+    cases.write_text(
+        """
+rule: backup_size
+cases:
+  - name: 201 GB
+    points:
+      - series: traffic,src_group=management,dst_group=storage,proto=tcp,service=other,plane=storage,shard=0
+        fields: {bytes: 201000000000}
+        from: 0
+    expect:
+      - at: 0
+        alerts:
+          - state: Alerting
+            active_at: 0
+            fired_at: 0
+            labels: {src_group: management, dst_group: storage, proto: tcp}
+            annotations: {summary: management backed up 201GB within an hour.}
+""",
+        encoding="utf-8",
+    )
+    (case,) = load_cases(cases, tmp_path / "nowhere.yaml")
+    assert run_case(case, influxdb_v1.url).differences == ()
+
+
+def test_a_cluster_without_its_groups_says_so(tmp_path: Path) -> None:
+    cluster = load_cluster(_site(tmp_path, _example()))
+    bare = replace(cluster, groups=tuple(group for group in cluster.groups if group.role is not Role.MANAGEMENT))
+    assert "backup_size: the whole rule: no management or no storage group" in map(str, rules_of(bare).skipped)
+
+
+OTHER_ID = _example().replace("id=ID", 'id="another"').replace("Threshold(ID", 'Threshold("another"')
+NO_THRESHOLD = _example().replace("Threshold(ID", 'Threshold("backup_limit"')
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("ID = 'other'", "ID is 'other': expected 'backup_size', as the file is named"),
+        ("pass", "ID is None: expected 'backup_size'"),
+        ("ID = 'backup_size'", "no function build(cluster)"),
+        ("ID = 'backup_size'\ndef build(cluster):\n    return 1\n", "build() returned int: expected a RuleSet"),
+        ("ID = 'backup_size'\ndef build(cluster):\n    return cluster.gruops\n", ":3: AttributeError: "),
+        ("ID = 'backup_size'\nimport nothing_of_this_name\n", ":2: ModuleNotFoundError: "),
+        ("ID = 'backup_size'\ndef build(cluster:\n", "SyntaxError: "),
+        (OTHER_ID, "rules of other ids: another"),
+        (NO_THRESHOLD, "cluster.yaml has no threshold 'backup_limit'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_in_one_line(tmp_path: Path, code: str, said: str) -> None:
+    cluster = load_cluster(_site(tmp_path, code))
+    with pytest.raises(UserError, match=re.escape(said)) as raised:
+        rules_of(cluster)
+    (line,) = raised.value.lines()
+    assert line.startswith(f"{tmp_path}/my_rules/backup_size.py")
+
+
+def test_an_id_of_ours_is_taken(tmp_path: Path) -> None:
+    cluster = load_cluster(_site(tmp_path, "ID = 'exfil_volume'", "exfil_volume"))
+    with pytest.raises(UserError, match="there is a rule of this id already"):
+        rules_of(cluster)
+
+
+def test_a_file_that_everybody_may_change_is_not_run(tmp_path: Path) -> None:
+    cluster = load_cluster(_site(tmp_path, "raise SystemExit('it was run')"))
+    Path(cluster.rules[0]).chmod(0o666)
+    with pytest.raises(UserError, match="everybody may change this file"):
+        rules_of(cluster)
+    Path(cluster.rules[0]).unlink()
+    with pytest.raises(UserError, match="No such file"):
+        rules_of(cluster)
