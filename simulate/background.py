@@ -32,6 +32,7 @@ class Draw:
     end: int
     coarse: int
     rng: np.random.Generator
+    seed: int = 0
 
     def count(self, per_second: float) -> int:
         """Return how many conversations begin."""
@@ -186,7 +187,7 @@ def multicast(draw: Draw) -> pl.DataFrame:
     start = draw.starts(n)
     return talks(
         src=draw.pick(nodes, n),
-        dst=cast.local[-1],
+        dst=cast.mdns,
         src_port=_MDNS,
         dst_port=_MDNS,
         proto=UDP,
@@ -252,7 +253,9 @@ def _partners(cast: Cast, own: Ints) -> Iterator[tuple[int, int]]:
     for src in own[:1]:
         for dst in cast.partners if not cast.addresses.is_v6[src] else cast.partners_v6:
             yield int(src), int(dst)
-    node = cast.addresses.node[own[0]] if len(own) else -1
+    if not len(own) or cast.addresses.is_v6[own[0]]:
+        return
+    node = cast.addresses.node[own[0]]
     for src in cast.models_v6[cast.addresses.node[cast.models_v6] == node][:1]:
         for dst in cast.partners_v6:
             yield int(src), int(dst)

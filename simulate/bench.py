@@ -45,30 +45,30 @@ def bench(  # noqa: PLR0917 - click passes everything by name
     with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
         folder = Path(name)
         cluster, spool = folder / "cluster.yaml", folder / "spool"
-        made = _timed(
+        made = timed(
             [
                 *command("simulate", config, "--flows", str(flows), "--rate", str(rate), "--nodes", str(nodes)),
                 *("--spool", str(spool), "--format", file_format, "--write-cluster", str(cluster)),
                 *("--truth", str(folder / "truth.json")),
             ]
         )
-        _line(step="simulate", flows=flows, **made)
+        line(step="simulate", flows=flows, **made)
         files = [str(path) for path in sorted(spool.iterdir())]
         size = sum(Path(path).stat().st_size for path in files)
         reads, bridges = [], []
         for run in range(runs):
-            read = _timed([sys.executable, "-c", _BARE_READ, *files])
-            _line(step="polars_read", run=run, flows=flows, bytes=size, **read)
+            read = timed([sys.executable, "-c", _BARE_READ, *files])
+            line(step="polars_read", run=run, flows=flows, bytes=size, **read)
             reads.append(read)
             with LocalInfluxDB(folder / "influxdb") as server:
-                whole = _timed(
+                whole = timed(
                     [*command("ingest", cluster, "--spool", str(spool), "--once", "--influx-url", server.url)]
                 )
             shutil.rmtree(folder / "influxdb")
-            _line(step="bridge", run=run, flows=flows, bytes=size, flows_per_second=flows / whole["seconds"], **whole)
+            line(step="bridge", run=run, flows=flows, bytes=size, flows_per_second=flows / whole["seconds"], **whole)
             bridges.append(whole)
         seconds = median(one["seconds"] for one in bridges)
-        _line(
+        line(
             step="result",
             format=file_format,
             flows=flows,
@@ -81,7 +81,7 @@ def bench(  # noqa: PLR0917 - click passes everything by name
         )
 
 
-def _timed(arguments: list[str]) -> dict[str, Any]:
+def timed(arguments: list[str]) -> dict[str, Any]:
     """Run a command; return wall and CPU seconds and the peak memory of its process."""
     began = time.monotonic()
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -100,7 +100,8 @@ def _usage(seconds: float, usage: resource.struct_rusage) -> dict[str, Any]:
     }
 
 
-def _line(**values: object) -> None:
+def line(**values: object) -> None:
+    """Print one measurement."""
     click.echo(json.dumps(values))
 
 

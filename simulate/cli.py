@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -19,13 +20,16 @@ from cluster.dump import dump_cluster
 from cluster.errors import UserError
 from cluster.model import Cluster
 from cluster.units import parse_duration
-from simulate import load
+from simulate import load, scenario_cli
 from simulate.cast import Cast
 from simulate.demo_cli import DEMO_COMMANDS
 from simulate.flows import FlowBatch
-from simulate.incidents import Stage
-from simulate.scenario import Incident, IncidentKind, Phase, Profile, Run, Scenario, runs_of
+from simulate.incident import Incident, IncidentKind
+from simulate.incident_kinds import KINDS
+from simulate.scenario import Phase, Profile, Run, Scenario, runs_of
+from simulate.script import find_script, load_script
 from simulate.spool import SpoolFormat, SpoolWriter
+from simulate.stage import Stage
 from simulate.truth import GroundTruth
 from simulate.udp import Clock, Target, UdpEmitter
 from simulate.workload import Workload
@@ -34,6 +38,7 @@ FINE_SECONDS = 3600
 """Spool files of longer times are written in coarse records: see `Phase.coarse`."""
 
 FOREVER = 30 * 86_400
+_LIVE_SECONDS = 600
 _FINE, _COARSE = 10, 60
 _FLOW_RATE = 20_000
 _INTERRUPTED = 130
@@ -64,7 +69,18 @@ def _target(context: click.Context, parameter: click.Parameter, value: str | Non
 
 @click.command()
 @cluster_option
-@click.option("--seed", default=1, show_default=True, help="The same seed sends the same flows.")
+@click.option("--list", "lists", is_flag=True, help="List the scenarios that come with clusterflow.")
+@click.option(
+    "--scenario",
+    "scenario_name",
+    metavar="NAME|FILE",
+    help="Play a scenario: one of --list, or a file (docs/scenarios.md). With packets: the part around its first "
+    "incident, now.",
+)
+@click.option("--into-store", is_flag=True, help="With --scenario: straight into a database of its own, and analysed.")
+@click.option("--influx-url", metavar="URL", help="With --into-store: this InfluxDB. Default: store.url.")
+@click.option("--database", metavar="NAME", help="With --into-store: its name. Default: scenario_NAME.")
+@click.option("--seed", type=int, help="The same seed sends the same flows.  [default: 1, or what the scenario says]")
 @click.option(
     "--for", "seconds", callback=_seconds, metavar="TIME", help="Simulated time, such as 2m or 3d. Default: until ^C."
 )
@@ -123,7 +139,12 @@ def _target(context: click.Context, parameter: click.Parameter, value: str | Non
 )
 def simulate(
     cluster: Cluster,
-    seed: int,
+    lists: bool,
+    scenario_name: str | None,
+    into_store: bool,
+    influx_url: str | None,
+    database: str | None,
+    seed: int | None,
     seconds: int | None,
     speed: float,
     netflow: Target | None,
@@ -145,43 +166,124 @@ def simulate(
       clusterflow simulate --for 2m --truth truth.json            real NetFlow, IPFIX and sFlow to this machine
       clusterflow simulate --spool var/spool --for 3d             three days of files, in seconds
       clusterflow simulate --incident bulk_exfil@20s+30s          ... with an incident in it
+      clusterflow simulate --scenario node-death --into-store     a scenario into InfluxDB, with known truth
       clusterflow simulate --flows 10000000 --nodes 1024 --spool load --write-cluster load.yaml
 
     Files of more than an hour hold coarse records: flows of 60 s, and many small conversations as one.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    if flows is None and (nodes is not None or write_cluster is not None):
-        raise UserError("--nodes, --write-cluster: only with --flows", "cluster.yaml says how many nodes there are")
-    cluster = cluster if nodes is None else load.large_cluster(cluster, nodes)
-    if write_cluster is not None:
-        write_cluster.write_text(dump_cluster(cluster), encoding="utf-8")
-    length = seconds if flows is None else -(-flows // rate)
-    phase = _phase(length, for_spool=spool is not None)
-    if flows is None:
-        workload = Workload(cluster, _scenario(cluster, phase, seed, specs))
-        batches = workload.batches(phase)
+    console = Console(stderr=True)
+    if lists:
+        scenario_cli.list_scenarios(Console())
+        return
+    _refuse_mixtures(
+        {"--scenario": scenario_name, "--into-store": into_store, "--influx-url": influx_url, "--database": database},
+        {"--incident": specs, "--flows": flows, "--nodes": nodes},
+        {"--spool": spool, "--for": seconds, "--netflow": netflow, "--sflow": sflow},
+    )
+    if scenario_name is not None and into_store:
+        script = load_script(find_script(scenario_name), seed=seed)
+        fitting, truth = scenario_cli.into_store(script, cluster, url=influx_url, database=database, console=console)
+        _finish(console, truth, truth_file)
+        if write_cluster is not None:
+            scenario_cli.write_cluster(fitting, write_cluster, console, script)
+        return
+    for_spool = spool is not None
+    if scenario_name is not None:
+        traffic = _of_scenario(scenario_name, seed, seconds, for_spool=for_spool)
+    elif flows is not None:
+        traffic = _of_load(cluster, seed or 1, flows, rate, nodes, for_spool=for_spool)
     else:
-        workload = Workload(cluster, load.load_scenario(phase.start, phase.end - phase.start, seed))
-        batches = load.load_batches(workload, flows, phase.end - phase.start)
+        _refuse_without_load(nodes, write_cluster)
+        traffic = _of_cluster(cluster, 1 if seed is None else seed, seconds, specs, for_spool=for_spool)
+    workload, phase = traffic.workload, traffic.phase
+    if write_cluster is not None:
+        write_cluster.write_text(dump_cluster(workload.cluster), encoding="utf-8")
     truth = GroundTruth(workload)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    console = Console(stderr=True)
     with _bar(console, phase, flows) as advance:
         if spool is not None:
             with SpoolWriter(workload, spool, truth, file_format=SpoolFormat(file_format)) as writer:
-                _write(writer, batches, truth, stop, advance)
+                _write(writer, traffic.batches, truth, stop, advance)
         else:
             netflow, sflow = _collector(cluster, netflow, sflow)
             with UdpEmitter(workload, truth, netflow=netflow, sflow=sflow, allow_remote=allow_remote) as emitter:
                 clock = Clock() if speed == 1 and flows is None else Clock(phase.start, speed)
-                emitter.run(batches, clock, stop, lambda at: advance(at.records, at.at))
+                emitter.run(traffic.batches, clock, stop, lambda at: advance(at.records, at.at))
     truth.complete = not stop.is_set()
+    _finish(console, truth, truth_file)
+    if stop.is_set() and not traffic.is_endless:
+        raise SystemExit(_INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """What is sent, in which time; `is_endless`: until somebody stops it."""
+
+    workload: Workload
+    phase: Phase
+    batches: Iterator[FlowBatch]
+    is_endless: bool = False
+
+
+def _of_scenario(name: str, seed: int | None, seconds: int | None, *, for_spool: bool) -> _Traffic:
+    """Return a whole scenario for files, and the part around its first incident for packets."""
+    if for_spool:
+        script = load_script(find_script(name), seed=seed)
+        phase = script.scenario.live
+    else:
+        script, phase = scenario_cli.live_part(name, seed, seconds or _LIVE_SECONDS)
+    workload = Workload(script.cluster, replace(script.scenario, live=phase))
+    return _Traffic(workload, phase, workload.batches(phase))
+
+
+def _of_load(cluster: Cluster, seed: int, flows: int, rate: int, nodes: int | None, *, for_spool: bool) -> _Traffic:
+    """Return exactly so many flow records."""
+    cluster = cluster if nodes is None else load.large_cluster(cluster, nodes)
+    phase = _phase(-(-flows // rate), for_spool=for_spool)
+    workload = Workload(cluster, load.load_scenario(phase.start, phase.end - phase.start, seed))
+    return _Traffic(workload, phase, load.load_batches(workload, flows, phase.end - phase.start))
+
+
+def _of_cluster(
+    cluster: Cluster, seed: int, seconds: int | None, specs: tuple[str, ...], *, for_spool: bool
+) -> _Traffic:
+    """Return what goes on in the cluster of cluster.yaml."""
+    phase = _phase(seconds, for_spool=for_spool)
+    workload = Workload(cluster, _scenario(cluster, phase, seed, specs))
+    return _Traffic(workload, phase, workload.batches(phase), is_endless=seconds is None)
+
+
+def _refuse_without_load(nodes: int | None, write_cluster: Path | None) -> None:
+    if nodes is not None or write_cluster is not None:
+        raise UserError("--nodes, --write-cluster: only with --flows", "cluster.yaml says how many nodes there are")
+
+
+def _refuse_mixtures(of_store: dict[str, object], of_cluster: dict[str, object], of_sending: dict[str, object]) -> None:
+    """Raise UserError for options that do not go together: names -> values."""
+    scenario, into_store = of_store["--scenario"], of_store["--into-store"]
+    given = [name for name, value in of_store.items() if value and name != "--scenario"]
+    if given and not (scenario and into_store):
+        raise UserError(
+            f"{', '.join(given)}: of what?", "give --scenario NAME and --into-store; --list shows the names"
+        )
+    wrong = [name for name, value in of_cluster.items() if value] if scenario else []
+    if wrong:
+        raise UserError(
+            f"{', '.join(wrong)}: not with --scenario", "the scenario's file says so; copy it to change that"
+        )
+    wrong = [name for name, value in of_sending.items() if value] if into_store else []
+    if wrong:
+        raise UserError(f"{', '.join(wrong)}: not with --into-store", "the whole scenario goes into the store")
+    if scenario and of_sending["--spool"] and of_sending["--for"]:
+        raise UserError("--for: not with --scenario and --spool", "the whole scenario is written")
+
+
+def _finish(console: Console, truth: GroundTruth, truth_file: Path | None) -> None:
     if truth_file is not None:
         truth.write(truth_file)
     _tell(console, truth, truth_file)
-    if stop.is_set() and length is not None:
-        raise SystemExit(_INTERRUPTED)
 
 
 def _write(
@@ -227,7 +329,8 @@ def _scenario(cluster: Cluster, phase: Phase, seed: int, specs: tuple[str, ...])
     if not runs and cast.training:
         runs = (Run("simulated", tuple(cast.training), phase.start, phase.end),)
     stage = Stage(cluster, cast, Profile(), runs, None, seed)
-    return Scenario(seed, phase, runs=runs, incidents=tuple(_incident(stage, phase, spec) for spec in specs))
+    incidents = tuple(_incident(replace(stage, number=n), phase, spec) for n, spec in enumerate(specs))
+    return Scenario(seed, phase, runs=runs, incidents=incidents)
 
 
 _SPEC = re.compile(r"([a-z_]+)@([0-9a-z. ]+?)(?:\+([0-9a-z. ]+?))?(?:=([0-9.]+))?")
@@ -248,18 +351,13 @@ def _incident(stage: Stage, phase: Phase, spec: str) -> Incident:
     if start >= end:
         raise UserError(f"--incident {spec}", "it begins after the end; see --for")
     kind = IncidentKind(match[1])
-    if kind is IncidentKind.NODE_DROPOUT:
-        return stage.node_dropout(start, end, share=0.0 if value is None else min(value, 1.0))
-    if kind is IncidentKind.EXPORTER_SILENT:
-        return stage.exporter_silent(start, end)
-    if kind is IncidentKind.FIRST_CONTACT:
-        return stage.first_contact(start, end) if value is None else stage.first_contact(start, end, int(value))
-    make = {
-        IncidentKind.BULK_EXFIL: stage.bulk_exfil,
-        IncidentKind.OFF_HOURS_TRANSFER: stage.off_hours_transfer,
-        IncidentKind.APPROVED_TRANSFER: stage.approved_transfer,
-    }[kind]
-    return make(start, end) if value is None else make(start, end, value)
+    play = KINDS[kind]
+    if value is not None and not play.value:
+        raise UserError(f"--incident {spec}", f"{kind.value} takes no value after =")
+    if value is not None:
+        (key,) = (key for key in play.keys if key.name == play.value)
+        value = int(value) if isinstance(key.default, int) else value
+    return play.stage(stage, start, end, {play.value: value})
 
 
 @contextmanager

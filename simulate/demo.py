@@ -13,8 +13,11 @@ from zoneinfo import ZoneInfo
 from cluster.dump import dump_cluster
 from cluster.model import Cluster, Job, OffHours, Role
 from simulate.cast import Cast
-from simulate.incidents import Stage
-from simulate.scenario import Incident, Phase, Profile, Scenario, runs_of
+from simulate.incident import Incident
+from simulate.scenario import Phase, Profile, Scenario, runs_of
+from simulate.stage import Stage
+from simulate.staging_egress import approved_transfer, bulk_exfil, first_contact, off_hours_transfer
+from simulate.staging_jobs import node_dropout
 
 JOB_CLASS = "llama-70b"
 HISTORY_DAYS = 3
@@ -170,16 +173,18 @@ def _incidents(stage: Stage, live: Phase) -> list[Incident]:
     """Return what happens in the live phase, and the near misses; those that do not fit into it are left out."""
     start = live.start
     nearly = 1 - 1.5 * stage.profile.noise
+    # Each has a stranger of its own.
+    second = replace(stage, number=1)
     planned: list[tuple[int, Callable[[], Incident]]] = [
-        (18, lambda: stage.first_contact(start + 15, start + 18)),
-        (50, lambda: stage.bulk_exfil(start + 20, start + 50)),
-        (45, lambda: stage.off_hours_transfer(start + 25, start + 45)),
-        (60, lambda: stage.node_dropout(start + 30, live.end, share=0.8)),
-        (35, lambda: stage.off_hours_transfer(start + 15, start + 35, factor=0.5)),
-        (60, lambda: stage.node_dropout(start + 30, live.end, share=nearly, position=0.7)),
+        (18, lambda: first_contact(second, start + 15, start + 18)),
+        (50, lambda: bulk_exfil(stage, start + 20, start + 50)),
+        (45, lambda: off_hours_transfer(stage, start + 25, start + 45)),
+        (60, lambda: node_dropout(stage, start + 30, live.end, share=0.8)),
+        (35, lambda: off_hours_transfer(stage, start + 15, start + 35, factor=0.5)),
+        (60, lambda: node_dropout(stage, start + 30, live.end, share=nearly, position=0.7)),
     ]
     found = [make() for needed, make in planned if live.start + needed <= live.end]
     business = stage.business_hours()
     if business is not None:
-        found.append(stage.approved_transfer(*business))
+        found.append(approved_transfer(stage, *business))
     return found

@@ -70,7 +70,7 @@ def summary(outcome: Outcome) -> list[str]:
             lines += _totals(name, reckoning)
     lines += ["", f"alerts: {len(outcome.firings)} fired"]
     for firing in outcome.firings:
-        cause = "NOT STAGED" if firing.incident is None else f"{firing.incident.id}, found after {firing.delay} s"
+        cause = "NOT STAGED" if firing.cause is None else f"{firing.cause.incident}, found after {firing.delay} s"
         lines += [f"  {screen.alert_line(firing)}", f"           {cause}"]
     lines += [f"  MISSED {name}" for name in outcome.missing]
     lines += ["", "everything agrees" if outcome.is_right else "NOT everything agrees: see above"]

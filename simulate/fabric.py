@@ -14,14 +14,17 @@ from cluster.model import ANY, LOCAL, Cluster, Exporter, ExportProtocol, Interfa
 from simulate import sflow
 from simulate.cast import Cast
 from simulate.flows import FLOW_SCHEMA, NO_INCIDENT, TCP, Ints, column
+from simulate.incident import LOSSES, Incident, IncidentKind
 from simulate.netflow import V5_COUNTER_LIMIT, FlowFormat
-from simulate.scenario import IncidentKind, Scenario, default_styles
+from simulate.polls import CARRIED_SCHEMA
+from simulate.scenario import Scenario, default_styles
 
 _MAX_DELAY = 400
 """Milliseconds that a record waits in the exporter, at most."""
 
-_PSH_ACK = 24
-_ALL_FLAGS = 27
+_SYN, _PSH_ACK, _ALL_FLAGS = 2, 24, 27
+_PROBE = 60
+"""Bytes, at most, of a TCP packet that is a flow by itself, and asks whether anybody is there."""
 _NONE = -1
 
 
@@ -33,16 +36,34 @@ class Port:
     interface: int
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A time in which an exporter's datagrams reach nobody. Epoch ms, end exclusive.
+
+    Attributes:
+        exporter: its number.
+        share: the part of its datagrams that is lost.
+        lacks_templates: they arrive, but nobody can read them.
+    """
+
+    exporter: int
+    start: int
+    end: int
+    share: float
+    lacks_templates: bool
+
+
 class Fabric:
     """Turns pieces of talks into exported flow records.
 
     Args:
         cluster: its exporters, interfaces and authority.
         cast: who stands where.
-        scenario: export styles and silent exporters.
+        scenario: export styles, and exporters that are silent, wrong about the time or heard twice.
 
     Attributes:
         styles: exporter number -> style.
+        losses: what is sent and does not arrive, see `simulate.wire`.
     """
 
     def __init__(self, cluster: Cluster, cast: Cast, scenario: Scenario) -> None:
@@ -60,21 +81,57 @@ class Fabric:
         self._uplink = np.array([_uplink(exporter) for exporter in cluster.exporters], np.int64)
         self._spines = np.array([i for i, e in enumerate(cluster.exporters) if _is_spine(e)], np.int64)
         self._authority = _authority(cluster, cast.addresses.groups)
-        self._silences = [
-            (self._number(incident.exporter), incident.start * 1000, incident.end * 1000)
-            for incident in scenario.incidents
-            if incident.kind is IncidentKind.EXPORTER_SILENT
+        self._is_local = self._groups == cast.addresses.groups.index(LOCAL)
+
+        def of(*kinds: IncidentKind) -> list[Incident]:
+            return [incident for incident in scenario.incidents if incident.kind in kinds]
+
+        self._silences = [(self._number(i.exporter), *_span(i)) for i in of(IncidentKind.EXPORTER_SILENT)]
+        self._skews = [(self._number(i.exporter), *_span(i), i.seconds) for i in of(IncidentKind.EXPORTER_SKEWED)]
+        self._mirrors = [
+            (self._number(i.exporter), self._number(i.onto), *_span(i)) for i in of(IncidentKind.EXPORTER_DUPLICATES)
         ]
+        self.losses = tuple(
+            Loss(self._number(i.exporter), *_span(i), 1 - i.share, i.kind is IncidentKind.TEMPLATE_LOSS)
+            for i in of(*LOSSES)
+        )
 
     def _number(self, name: str) -> int:
         return next(i for i, exporter in enumerate(self._cluster.exporters) if exporter.name == name)
 
     def export(self, pieces: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
         """Return the flow records (FLOW_SCHEMA, unsorted) that all exporters make of the pieces."""
-        if not pieces.height:
-            return pl.DataFrame(schema=FLOW_SCHEMA)
+        return self._report(self._seen(pieces), rng) if pieces.height else pl.DataFrame(schema=FLOW_SCHEMA)
+
+    @property
+    def agents(self) -> list[int]:
+        """Numbers of the exporters that speak sFlow."""
+        return [i for i, style in enumerate(self.styles) if style.flow_format is FlowFormat.SFLOW]
+
+    def is_silent(self, exporter: int, at: int) -> bool:
+        """Whether an incident keeps an exporter (number) from sending at a moment (epoch ms)."""
+        return any(number == exporter and start <= at < end for number, start, end in self._silences)
+
+    def carried(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        """Return what the pieces put through interfaces of sFlow agents (CARRIED_SCHEMA), before sampling."""
+        agents = self.agents
+        if not agents or not pieces.height:
+            return pl.DataFrame(schema=CARRIED_SCHEMA)
+        ends = (self._exporter[column(pieces, name)] for name in ("src", "dst"))
+        passes = np.any([np.isin(end, agents) for end in ends], axis=0)
+        # An agent may also stand between, but only spines do, and those speak NetFlow.
+        near = pieces.filter(pl.Series(passes))
+        if not near.height:
+            return pl.DataFrame(schema=CARRIED_SCHEMA)
+        octets = pl.col("bytes") + sflow.FRAME_OVERHEAD * pl.col("packets")
+        seen = self._seen(near).filter(pl.col("exporter").is_in(agents))
+        return seen.with_columns(octets.alias("octets")).select(*CARRIED_SCHEMA)
+
+    def _seen(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        """Return the pieces once for each exporter that they pass, as the packets were, before sampling."""
         src, dst = column(pieces, "src"), column(pieces, "dst")
-        near, far = self._exporter[src], self._exporter[dst]
+        # What is addressed to a segment does not leave it.
+        near, far = self._exporter[src], np.where(self._is_local[dst], self._exporter[src], self._exporter[dst])
         crosses = near != far
         out_iface = np.where(crosses, np.maximum(self._uplink[near], 0), self._interface[dst])
         copies = [(np.arange(len(src)), near, self._interface[src], out_iface, np.ones(len(src), np.bool_))]
@@ -84,16 +141,20 @@ class Fabric:
             between = np.flatnonzero(crosses & (self._uplink[near] >= 0) & (self._uplink[far] >= 0))
             spine = self._spines[(src[between] + dst[between]) % len(self._spines)]
             copies.append((between, spine, near[between] + 1, far[between] + 1, _no(between)))
+        for seen, onto, start, end in self._mirrors:
+            # The pieces that the one counts, a second time as traffic of the other's uplinks.
+            of_both = column(pieces, "start") < end, column(pieces, "end") > start
+            twice = np.flatnonzero((near == seen) & of_both[0] & of_both[1])
+            copies.append((twice, np.full(len(twice), onto), near[twice] + 1, far[twice] + 1, _no(twice)))
         rows, exporter, entered, left, counted = (np.concatenate(part) for part in zip(*copies, strict=True))
-        frame = pieces[rows].with_columns(
+        return pieces[rows].with_columns(
             exporter=pl.Series(exporter),
             in_iface=pl.Series(entered),
             out_iface=pl.Series(left),
             rate=pl.Series(self._rates[exporter]),
             counted=pl.Series(counted & self._counts(exporter, src[rows], dst[rows])),
-            tcp_flags=pl.Series(np.where(column(pieces, "proto")[rows] == TCP, _ALL_FLAGS, 0)),
+            tcp_flags=pl.Series(_flags(pieces[rows], self._rates[exporter])),
         )
-        return self._report(frame, rng)
 
     def _counts(self, exporter: Ints, src: Ints, dst: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return np.asarray(self._authority[exporter, self._groups[src], self._groups[dst]], np.bool_)
@@ -113,10 +174,27 @@ class Fabric:
         for number, start, end in self._silences:
             silent = (pl.col("exporter") == number) & (pl.col("export") >= start) & (pl.col("export") < end)
             found = found.filter(~silent)
+        for number, start, end, seconds in self._skews:
+            wrong = (pl.col("exporter") == number) & (pl.col("export") >= start) & (pl.col("export") < end)
+            moved = (pl.when(wrong).then(pl.col(name) + seconds * 1000).otherwise(name) for name in ("start", "end"))
+            found = found.with_columns(moved)
         return found
 
     def _v5_exporters(self) -> list[int]:
         return [i for i, style in enumerate(self.styles) if style.flow_format is FlowFormat.V5]
+
+
+def _span(incident: Incident) -> tuple[int, int]:
+    """Return its begin and end in epoch ms."""
+    return incident.start * 1000, incident.end * 1000
+
+
+def _flags(pieces: pl.DataFrame, rate: Ints) -> Ints:
+    """Return the TCP flags of flow records: of all packets together; sampled packets are from the middle of a flow."""
+    is_tcp = column(pieces, "proto") == TCP
+    is_probe = (column(pieces, "packets") == 1) & (column(pieces, "bytes") <= _PROBE)
+    flags = np.where(is_probe, _SYN, np.where(rate > 1, _PSH_ACK, _ALL_FLAGS))
+    return np.where(is_tcp, flags, 0)
 
 
 def _no(rows: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -206,7 +284,7 @@ def _packet_samples(frame: pl.DataFrame, rng: np.random.Generator) -> pl.DataFra
         export=pl.Series(at),
         bytes=pl.Series(length),
         packets=pl.lit(1, pl.Int64),
-        tcp_flags=pl.Series(np.where(is_tcp, _PSH_ACK, 0)),
+        tcp_flags=pl.Series(np.where(is_tcp & (column(frame, "tcp_flags")[row] != _SYN), _PSH_ACK, is_tcp * _SYN)),
     )
 
 
@@ -215,6 +293,7 @@ class _Cabling:
 
     def __init__(self, cluster: Cluster, cast: Cast) -> None:
         self._cluster = cluster
+        self._cast = cast
         self._addresses = cast.addresses
         self._members: dict[str, list[str]] = {}
         for node in cluster.nodes:
@@ -226,7 +305,9 @@ class _Cabling:
 
     def ports(self) -> list[Port]:
         """Return for every address number where it is attached."""
-        outside = [Port(self._default, 0) if group == LOCAL else self._edge for group in self._group_of_each()]
+        outside = [self._of_group(group) for group in self._group_of_each()]
+        for number, address in enumerate(self._cast.routers):
+            outside[self._addresses.number(address)] = Port(number, 0)
         for node in self._cluster.nodes:
             for entry in node.addresses:
                 outside[self._addresses.number(entry.address)] = self._port(node, entry.plane)
@@ -234,6 +315,13 @@ class _Cabling:
 
     def _group_of_each(self) -> list[str]:
         return [self._addresses.groups[code] for code in self._addresses.group]
+
+    def _of_group(self, group_id: str) -> Port:
+        """Return where an address is attached that no inventory knows."""
+        if group_id == LOCAL:
+            return Port(self._default, 0)
+        neighbour = next((node for node in self._cluster.nodes if node.group == group_id and node.addresses), None)
+        return self._edge if neighbour is None else self._port(neighbour, neighbour.addresses[0].plane)
 
     def _internet(self) -> Port:
         """Return the interface by which the outside world enters: one whose name says so, else any frontend one."""
@@ -267,7 +355,8 @@ class _Cabling:
             # A switch of their own rather than a leaf; there, the interface with the group's name.
             candidates = [c for c in candidates if c[0].exporter not in self._leaves] or candidates
             candidates = [c for c in candidates if c[2].name.replace("-", "_") == group.id] or candidates
-        candidates = [c for c in candidates if c[1].protocol is ExportProtocol.NETFLOW or plane is Plane.MANAGEMENT]
+        if plane is not Plane.MANAGEMENT:
+            candidates = [c for c in candidates if c[1].protocol is ExportProtocol.NETFLOW] or candidates
         if not candidates:
             return Port(self._default, 0)
         # Neighbours share a switch: the first nodes of a group are on its first leaf, and so on.

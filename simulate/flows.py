@@ -6,10 +6,14 @@ piece becomes one flow record at every exporter on its way (see ``simulate.fabri
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from simulate.polls import Poll
 
 Ints = NDArray[np.int64]
 
@@ -66,10 +70,12 @@ class FlowBatch:
     Attributes:
         frame: the records, sorted by `export`.
         until: epoch ms; all records sent before this moment are in this batch or an earlier one.
+        polls: interface counters that sFlow agents send meanwhile, in their order.
     """
 
     frame: pl.DataFrame
     until: int
+    polls: tuple["Poll", ...] = ()
 
 
 def no_talks() -> pl.DataFrame:

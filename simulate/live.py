@@ -24,6 +24,7 @@ from cluster import schema
 from cluster.errors import ClusterflowError, StoreError
 from cluster.load import load_cluster
 from cluster.model import Cluster
+from ingest import counter_files
 from ingest.bridge import Bridge
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
@@ -188,6 +189,8 @@ class Demo:
                     writer.write(batch)
                     bar.update(task, completed=batch.until / 1000 - phase.start)
             source = Spool(spool, once=True)
+            polls = spool / counter_files.FOLDER
+            counters_source = Spool(polls, once=True) if polls.is_dir() else None
             task = bar.add_task("reading them in", total=source.backlog_bytes())
             bridge = Bridge(
                 replace(cluster, bridge=replace(cluster.bridge, shard=HISTORY_SHARD)),
@@ -199,6 +202,7 @@ class Demo:
                 stop=self._stop,
                 log=Log(quiet=True),
                 counters=Counters(),
+                counters_source=counters_source,
             )
             summary = bridge.run(lambda count: bar.advance(task, count))
             source.close()
@@ -323,10 +327,10 @@ class Demo:
             live,
             tuple(watch.firings()),
             tuple(
-                f"{incident.id}: {rule}"
-                for incident, rule in watch.missing()
+                f"{owed.incident}: {owed.rule}"
+                for owed in watch.missing()
                 # An incident that ^C cut short owes no alert.
-                if self._seconds is not None or incident.start < time.time() - _SETTLE_SECONDS
+                if self._seconds is not None or owed.start < time.time() - _SETTLE_SECONDS
             ),
             tuple(watch.unexpected()),
         )

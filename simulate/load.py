@@ -37,8 +37,8 @@ class Pattern:
     weight: np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-def large_cluster(base: Cluster, nodes: int) -> Cluster:
-    """Return the base cluster with so many training nodes of two rails, on leaves of 64.
+def large_cluster(base: Cluster, nodes: int, nodes_per_leaf: int = _NODES_PER_LEAF) -> Cluster:
+    """Return the base cluster with so many training nodes of two rails, on leaves of so many each.
 
     Raises:
         UserError: too many nodes, or no group of role training.
@@ -73,7 +73,7 @@ def large_cluster(base: Cluster, nodes: int) -> Cluster:
     )
     leaves = tuple(
         Exporter(f"leaf-{number + 1:02}", ip_address(f"127.0.1.{number + 1}"), interfaces=interfaces)
-        for number in range(-(-nodes // _NODES_PER_LEAF))
+        for number in range(-(-nodes // nodes_per_leaf))
     )
     kept = tuple(e for e in base.exporters if not any(i.plane is Plane.COMPUTE and i.counts for i in e.interfaces))
     return replace(

@@ -118,9 +118,10 @@ _COMMON_FIELDS = (
 )
 _V4_FIELDS = ((8, "src", 4), (12, "dst", 4), *_COMMON_FIELDS)
 _V6_FIELDS = ((27, "src", 16), (28, "dst", 16), *_COMMON_FIELDS)
-_V4_TEMPLATE = 256
-_V6_TEMPLATE = 257
-_SAMPLER_TEMPLATE = 258
+_V4_TEMPLATE, _V6_TEMPLATE, _SAMPLER_TEMPLATE = 0, 1, 2
+"""Template ids, counted from the first ..."""
+_FIRST_TEMPLATE, _TEMPLATE_STEP = 256, 16
+"""... which is another one after each start."""
 _SAMPLER_ID = 1
 _DETERMINISTIC = 1
 """samplingAlgorithm / flowSamplerMode: every Nth packet."""
@@ -147,17 +148,17 @@ def _set(set_id: int, content: bytes) -> bytes:
     return _SET_HEADER.pack(set_id, len(content) + padding + _SET_HEADER.size) + content + bytes(padding)
 
 
-def _preamble(flow_format: FlowFormat, source: int, rate: int) -> tuple[bytes, bytes]:
-    """Return the templates, and the options record that tells the sampling rate."""
-    templates = _template(_V4_TEMPLATE, _V4_FIELDS) + _template(_V6_TEMPLATE, _V6_FIELDS)
+def _preamble(flow_format: FlowFormat, source: int, rate: int, first: int = _FIRST_TEMPLATE) -> tuple[bytes, bytes]:
+    """Return the templates, and the options record that tells the sampling rate; `first`: id of the first template."""
+    templates = _template(first + _V4_TEMPLATE, _V4_FIELDS) + _template(first + _V6_TEMPLATE, _V6_FIELDS)
     options = struct.pack("!HHHHHH", 48, 1, 49, 1, 50, 4)  # sampler id, its mode, its interval
-    record = _set(_SAMPLER_TEMPLATE, struct.pack("!IBBI", source, _SAMPLER_ID, _DETERMINISTIC, rate))
+    record = _set(first + _SAMPLER_TEMPLATE, struct.pack("!IBBI", source, _SAMPLER_ID, _DETERMINISTIC, rate))
     if flow_format is FlowFormat.V9:
         scope = struct.pack("!HH", 1, 4)  # the system; lengths are in bytes
-        sampler = struct.pack("!HHH", _SAMPLER_TEMPLATE, len(scope), len(options)) + scope + options
+        sampler = struct.pack("!HHH", first + _SAMPLER_TEMPLATE, len(scope), len(options)) + scope + options
         return _set(0, templates) + _set(1, sampler), record
     scope = struct.pack("!HH", 149, 4)  # the observation domain; counts are in fields
-    sampler = struct.pack("!HHH", _SAMPLER_TEMPLATE, 4, 1) + scope + options
+    sampler = struct.pack("!HHH", first + _SAMPLER_TEMPLATE, 4, 1) + scope + options
     return _set(2, templates) + _set(3, sampler), record
 
 
@@ -178,10 +179,22 @@ class NetflowEncoder:
         source: observation domain (IPFIX), source id (v9), engine id (v5, low 8 bits).
         boot: epoch milliseconds, on a whole second, at which the exporter's uptime began (v5 and v9).
         rate: packets per sampled packet that it announces: in the header (v5) or by an options record (v9, IPFIX).
+        gaps: (start, end) in epoch milliseconds: it starts anew at `start`, as exporters do with other template ids,
+            and the templates reach nobody before `end`.
     """
 
-    def __init__(self, flow_format: FlowFormat, source: int, boot: int, rate: int = 1) -> None:
+    def __init__(
+        self,
+        flow_format: FlowFormat,
+        source: int,
+        boot: int,
+        rate: int = 1,
+        gaps: tuple[tuple[int, int], ...] = (),
+    ) -> None:
         self.flow_format = flow_format
+        self._gaps = gaps
+        self._first = _FIRST_TEMPLATE
+        self._owes = False
         self._source = source
         self._boot = boot
         self._rate = rate
@@ -216,11 +229,24 @@ class NetflowEncoder:
             )
             self._advance(count)  # v5 counts flow records
             return header + content
-        every = IPFIX_OPTIONS_EVERY if self.flow_format is FlowFormat.IPFIX else TEMPLATE_EVERY
-        lead = self._templates if self._messages % TEMPLATE_EVERY == 0 else b""
-        options = self._options if self._messages % every == 0 else b""
-        content = lead + options + _set(_V6_TEMPLATE if packed.is_v6 else _V4_TEMPLATE, content)
+        lead, options = self._announcement(now)
+        content = lead + options + _set(self._first + (_V6_TEMPLATE if packed.is_v6 else _V4_TEMPLATE), content)
         return self._framed(content, now, _TEMPLATES if lead else 0, count + (1 if options else 0))
+
+    def _announcement(self, now: int) -> tuple[bytes, bytes]:
+        """Return the templates and options that go with the next message; empty where it has none."""
+        first = _FIRST_TEMPLATE + _TEMPLATE_STEP * sum(start <= now for start, _ in self._gaps)
+        if first != self._first:
+            self._first = first
+            self._templates, self._options = _preamble(self.flow_format, self._source, self._rate, first)
+            self._owes = True
+        if any(start <= now < end for start, end in self._gaps):
+            return b"", b""
+        every = IPFIX_OPTIONS_EVERY if self.flow_format is FlowFormat.IPFIX else TEMPLATE_EVERY
+        lead = self._templates if self._owes or self._messages % TEMPLATE_EVERY == 0 else b""
+        options = self._options if self._owes or self._messages % every == 0 else b""
+        self._owes = False
+        return lead, options
 
     def hello(self, now: int) -> bytes:
         """Return the first message of the stream: templates and options. v5 has none, and an empty answer."""

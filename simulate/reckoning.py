@@ -7,10 +7,26 @@ from typing import Any
 from cluster import schema
 from cluster.schema import RAW, Measurement
 from ingest.store import Store
+from simulate.incident import EGRESS
 
 Sums = Counter[tuple[str, ...]]
 
 _UNITS = (schema.BYTES.name, schema.PACKETS.name, schema.FLOWS.name)
+
+_PARTS = {
+    "rails": ((schema.NODE, schema.RAIL), (schema.TX_BYTES.name, schema.RX_BYTES.name)),
+    "storage": ((schema.ENDPOINT,), (schema.READ_BYTES.name, schema.WRITE_BYTES.name)),
+    "interfaces": (
+        (schema.EXPORTER, schema.INTERFACE),
+        tuple(
+            field.name
+            for field in (schema.IN_BYTES, schema.OUT_BYTES, schema.COUNTER_IN_BYTES, schema.COUNTER_OUT_BYTES)
+        ),
+    ),
+}
+"""Sections of the truth, with what names a row of them and what is counted there."""
+
+_MEASUREMENTS = {"rails": schema.RAIL_TRAFFIC, "storage": schema.STORAGE_IO, "interfaces": schema.INTERFACE_TRAFFIC}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +63,8 @@ def reckon(store: Store, truth: dict[str, Any], shard: str) -> Reckoning:
     """Compare a ground truth (`GroundTruth.document`) with the raw points of one shard.
 
     Compared are bytes, packets and flow records of each group pair, bytes and packets of each node in both directions,
-    each staged transfer, and the bytes that were suppressed because two exporters saw them.
+    bytes of each rail, storage endpoint and interface in both directions, each staged transfer, and the bytes that were
+    suppressed because two exporters saw them.
     """
     sent, stored = _sent(truth), _stored(store, shard)
     transfers = _transfers(store, truth, shard)
@@ -75,6 +92,11 @@ def _sent(truth: dict[str, Any]) -> Sums:
         for direction in ("tx", "rx"):
             for unit in _UNITS[:2]:
                 found["node", node["node"], direction, unit] += node[f"{direction}_{unit}"]
+    for kind, (tags, fields) in _PARTS.items():
+        for part in truth[kind]:
+            name = " ".join(str(part[tag]) for tag in tags)
+            for unit in fields:
+                found[kind, name, unit] += part[unit]
     found["suppressed", schema.BYTES.name] += truth["totals"]["suppressed_bytes"]
     return +found
 
@@ -88,6 +110,11 @@ def _stored(store: Store, shard: str) -> Sums:
         for direction in ("tx", "rx"):
             for unit in _UNITS[:2]:
                 found["node", tags[schema.NODE], direction, unit] += row[f"{direction}_{unit}"]
+    for kind, measurement in _MEASUREMENTS.items():
+        names, fields = _PARTS[kind]
+        for tags, row in _sums(store, measurement, names, shard):
+            for unit in fields:
+                found[kind, " ".join(tags[name] for name in names), unit] += row[unit]
     for _, row in _sums(store, schema.EXPORTER_STATUS, (), shard):
         found["suppressed", schema.BYTES.name] += row[schema.EXPORTER_SUPPRESSED.name]
     return +found
@@ -101,7 +128,7 @@ def _transfers(store: Store, truth: dict[str, Any], shard: str) -> dict[tuple[st
     staged = {
         (incident["src_address"], incident["dst"]): incident["src"]
         for incident in truth["incidents"]
-        if incident["sent"] and incident["volume"]
+        if incident["sent"] and incident["kind"] in EGRESS
     }
     sent: Sums = Counter()
     for talk in truth["conversations"]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from cluster.calendar import off_hours_mask
 from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode, Site
+from simulate.incident import Incident
 from simulate.netflow import FlowFormat
 
 _CHECKPOINTS, _LIVE_CHECKPOINTS = 1800, 70
@@ -14,6 +15,16 @@ _CHECKPOINTS, _LIVE_CHECKPOINTS = 1800, 70
 
 CONTROL_SAMPLING = 256
 """Rate of sFlow agents for which cluster.yaml fixes none."""
+
+
+class Background(StrEnum):
+    """What goes on beside jobs and incidents."""
+
+    DENSE = "dense"
+    """Everything at its natural rate: for live phases and days."""
+    ROUTINE = "routine"
+    """A few conversations of each kind at fixed rhythms, by the hour of the day: for weeks in a store."""
+    NONE = "none"
 
 
 class Algorithm(StrEnum):
@@ -34,6 +45,7 @@ class Phase:
         timeout: active timeout of the exporters in seconds: the longest piece of a flow in one record.
         slice: seconds that are drawn at once; a multiple of `timeout`.
         coarse: so many small conversations of the background become one with all their bytes.
+        poll: seconds between two polls of sFlow agents' interface counters; 0: as often as they do by default.
     """
 
     start: int
@@ -41,6 +53,7 @@ class Phase:
     timeout: int
     slice: int
     coarse: int = 1
+    poll: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,68 +92,30 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of the job class. `end` is exclusive; checkpoints begin every `checkpoint_every` seconds."""
+    """One run of a job class. Times are epoch seconds.
+
+    Attributes:
+        job: its id.
+        start, end: `end` is exclusive.
+        checkpoint_every: checkpoints begin so many seconds after each other; 0: there are none ...
+        checkpoints: ... unless the moments at which they begin are listed here.
+        profile: of its class; None: the scenario's.
+    """
 
     job: str
     nodes: tuple[str, ...]
     start: int
     end: int
     checkpoint_every: int = _CHECKPOINTS
+    checkpoints: tuple[int, ...] | None = None
+    profile: Profile | None = None
 
-
-class IncidentKind(StrEnum):
-    """What can be staged."""
-
-    BULK_EXFIL = "bulk_exfil"
-    FIRST_CONTACT = "first_contact"
-    OFF_HOURS_TRANSFER = "off_hours_transfer"
-    APPROVED_TRANSFER = "approved_transfer"
-    NODE_DROPOUT = "node_dropout"
-    EXPORTER_SILENT = "exporter_silent"
-
-
-TRANSFERS = (
-    IncidentKind.BULK_EXFIL,
-    IncidentKind.FIRST_CONTACT,
-    IncidentKind.OFF_HOURS_TRANSFER,
-    IncidentKind.APPROVED_TRANSFER,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """Something staged: an incident that rules must find, or a near miss on which they must stay quiet.
-
-    Attributes:
-        id: name within the scenario.
-        start, end: epoch seconds, end exclusive.
-        src, src_address: node that sends.
-        dst: address outside; for a dropout the group that gets less; empty for a silent exporter.
-        proto, port: of the conversation.
-        volume: IP bytes, as planned (transfers).
-        share: what is left of the node's ordinary bytes (dropouts).
-        exporter: name of the silent exporter.
-        expected: ids of the alert rules that must fire; none for a near miss.
-    """
-
-    id: str
-    kind: IncidentKind
-    start: int
-    end: int
-    src: str = ""
-    src_address: str = ""
-    dst: str = ""
-    proto: int = 6
-    port: int = 443
-    volume: int = 0
-    share: float = 1.0
-    exporter: str = ""
-    expected: tuple[str, ...] = ()
-
-    @property
-    def is_near_miss(self) -> bool:
-        """Whether no rule may fire."""
-        return not self.expected
+    def checkpoint_times(self) -> tuple[int, ...]:
+        """Return when checkpoints begin as planned."""
+        if self.checkpoints is not None:
+            return self.checkpoints
+        every = self.checkpoint_every
+        return tuple(range(self.start + every, self.end, every)) if every else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +134,10 @@ class Scenario:
         seed: of all that is drawn.
         live: the phase that is sent in real time.
         history: the phase before it, for a spool; None if there is none.
-        profile: of the job class.
+        profile: of the runs that have none of their own.
         runs: in the order of time.
         incidents: staged ones and near misses.
+        background: what goes on beside them.
         styles: (exporter name, style); the others get `default_styles`.
     """
 
@@ -172,6 +148,7 @@ class Scenario:
     runs: tuple[Run, ...] = ()
     incidents: tuple[Incident, ...] = ()
     styles: tuple[tuple[str, ExportStyle], ...] = ()
+    background: Background = Background.DENSE
 
     @property
     def start(self) -> int:

@@ -51,7 +51,8 @@ def read(store: Store, cluster: Cluster, shard: str) -> Reading:
         )
         states = store.query(
             f'SELECT last("{schema.STATE.name}") FROM "{RAW}"."{schema.BASELINE.name}" '  # noqa: S608
-            f'WHERE time >= now() - {_RECENT}s GROUP BY "{schema.NODE}"'
+            # Nodes that are ok have a row a minute, and it takes half of one to be written.
+            f'WHERE time >= now() - {2 * _RECENT}s GROUP BY "{schema.NODE}"'
         )
         reading.nodes.update(schema.NODE_STATE_WORDS[int(s.values[0][1])] for s in states)
         ages = store.query(

@@ -1,4 +1,7 @@
-"""sFlow version 5 datagrams: flow samples with the raw header of a synthesised Ethernet frame (sflow.org)."""
+"""sFlow version 5 datagrams: flow samples with the raw header of a synthesised Ethernet frame, and counter samples.
+
+The format is that of sflow.org's "sFlow Version 5".
+"""
 
 import struct
 from ipaddress import IPv4Address
@@ -8,6 +11,7 @@ from numpy.typing import NDArray
 
 from cluster.model import Address
 from simulate.netflow import MAX_MESSAGE, Packed, RecordColumns
+from simulate.polls import InterfaceCounters, Poll
 
 _TCP = 6
 _UDP = 17
@@ -22,6 +26,9 @@ MIN_FRAME = 64
 
 _FLOW_SAMPLE = 1
 _RAW_HEADER = 1
+_COUNTER_SAMPLE = 2
+_GENERIC_COUNTERS = 1
+_ETHERNET_LINK, _FULL_DUPLEX, _UP = 6, 1, 3
 _ETHERNET = 1
 
 _SAMPLE = [
@@ -46,6 +53,10 @@ _PORTS = [
 
 _SAMPLE_V4 = np.dtype([*_SAMPLE, *_IPV4, *_PORTS, ("pad", "u1", 2)])
 _SAMPLE_V6 = np.dtype([*_SAMPLE, *_IPV6, *_PORTS, ("pad", "u1", 2)])
+_GENERIC = struct.Struct("!IIQIIQIIIIIIQIIIIII")
+"""ifIndex, type, speed, direction, status; octets, three kinds of packets, discards, errors, unknown protocols in; the
+same out, without the last; promiscuous."""
+_COUNTERS_SIZE = 8 + 12 + 8 + _GENERIC.size
 _SAMPLE_HEAD = 8
 """Bytes of a sample's tag and length, which its length does not count."""
 _RECORD_AT = 40
@@ -54,6 +65,8 @@ _DATAGRAM_FIXED = 28
 _IPV6_EXTRA = 12
 _RECORD_FIXED = 16
 _PAD = 2
+_POLLED = (MAX_MESSAGE - _DATAGRAM_FIXED - _IPV6_EXTRA) // _COUNTERS_SIZE
+"""Interfaces whose counters fit a datagram."""
 
 
 class SflowEncoder:
@@ -72,6 +85,7 @@ class SflowEncoder:
         self._rate = rate
         self._datagrams = 0
         self._samples = 0
+        self._polls = 0
 
     def pack(self, records: RecordColumns) -> Packed:
         """Return the records as flow samples; every record is one packet, `octets` its frame's length."""
@@ -105,14 +119,42 @@ class SflowEncoder:
         samples["sequence"] = sequence & 0xFFFFFFFF
         samples["pool"] = (sequence * self._rate) & 0xFFFFFFFF
         self._samples += last - first
+        return self._datagram(last - first, samples.tobytes(), now)
+
+    def poll(self, poll: Poll) -> list[bytes]:
+        """Return the datagrams of a poll, a counter sample for each interface."""
+        self._polls += 1
+        parts = [poll.interfaces[i : i + _POLLED] for i in range(0, len(poll.interfaces), _POLLED)]
+        return [
+            self._datagram(len(part), b"".join(_counter_sample(one, self._polls) for one in part), poll.at)
+            for part in parts
+        ]
+
+    def _datagram(self, count: int, samples: bytes, now: int) -> bytes:
         self._datagrams = (self._datagrams + 1) & 0xFFFFFFFF
         uptime = (now - self._boot) & 0xFFFFFFFF
-        return self._agent + struct.pack("!IIII", 0, self._datagrams, uptime, last - first) + samples.tobytes()
+        return self._agent + struct.pack("!IIII", 0, self._datagrams, uptime, count) + samples
+
+
+def _counter_sample(one: InterfaceCounters, sequence: int) -> bytes:
+    packets_in, packets_out = (octets // 1000 & 0xFFFFFFFF for octets in (one.in_octets, one.out_octets))
+    record = _GENERIC.pack(
+        one.index, _ETHERNET_LINK, one.speed, _FULL_DUPLEX, _UP,
+        one.in_octets, packets_in, 0, 0, one.in_discards, one.in_errors, 0,
+        one.out_octets, packets_out, 0, 0, one.out_discards, one.out_errors, 0,
+    )  # fmt: skip
+    sample = struct.pack("!III", sequence, one.index, 1) + struct.pack("!II", _GENERIC_COUNTERS, len(record)) + record
+    return struct.pack("!II", _COUNTER_SAMPLE, len(sample)) + sample
 
 
 def capacity(*, is_v6: bool) -> int:
     """Return how many samples fit a datagram."""
     return (MAX_MESSAGE - _DATAGRAM_FIXED - _IPV6_EXTRA) // (_SAMPLE_V6 if is_v6 else _SAMPLE_V4).itemsize
+
+
+def poll_datagrams(poll: Poll) -> int:
+    """Return how many datagrams a poll takes."""
+    return -(-len(poll.interfaces) // _POLLED)
 
 
 def _pack_ip(packed: NDArray[np.void], records: RecordColumns) -> None:

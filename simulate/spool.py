@@ -5,6 +5,7 @@ share a file in the order of their arrival, so that whoever reads file after fil
 """
 
 import io
+from collections import Counter
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from ingest import records
-from simulate.flows import FlowBatch, column
+from ingest import counter_files, records
+from simulate.flows import FLOW_SCHEMA, FlowBatch, column
 from simulate.netflow import FlowFormat
+from simulate.polls import Poll, as_printed
+from simulate.sflow import poll_datagrams
 from simulate.truth import GroundTruth
-from simulate.wire import SequenceNumbers, plan, source_id
+from simulate.wire import SequenceNumbers, lost, plan, source_id
 from simulate.workload import Workload
 
 _FILE_RECORDS = 500_000
@@ -67,6 +70,7 @@ class SpoolWriter:
         self._addresses = workload.cast.addresses
         self._styles = workload.fabric.styles
         self._sequence = SequenceNumbers(self._styles)
+        self._losses = workload.fabric.losses
         exporters = workload.cluster.exporters
         self._peers = pl.Series([str(exporter.address) for exporter in exporters], dtype=pl.String)
         self._versions = np.array([_VERSIONS[style.flow_format] for style in self._styles], np.int64)
@@ -78,6 +82,8 @@ class SpoolWriter:
         self._format = file_format
         self._file_records = file_records
         self._waiting: list[pl.DataFrame] = []
+        self._polls: list[Poll] = []
+        self._polled: Counter[int] = Counter()
         self._names: set[str] = set()
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -91,6 +97,7 @@ class SpoolWriter:
 
     def write(self, batch: FlowBatch) -> None:
         """Take a batch; files appear as enough records are there."""
+        self._polls += batch.polls
         if batch.frame.height:
             self._waiting.append(batch.frame)
         if sum(frame.height for frame in self._waiting) >= self._file_records:
@@ -101,16 +108,26 @@ class SpoolWriter:
         self._flush()
 
     def _flush(self) -> None:
+        polls, self._polls = self._polls, []
+        self._put_polls(polls)
         if not self._waiting:
+            self._sequence.assign(plan(pl.DataFrame(schema=FLOW_SCHEMA), self._addresses, self._styles), polls)
             return
         frame = pl.concat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
         self._waiting = []
         planned = plan(frame, self._addresses, self._styles)
+        records, gone = np.diff(planned.bounds), lost(planned, self._losses)
         numbers = np.empty(frame.height, np.int64)
-        numbers[planned.order] = np.repeat(self._sequence.assign(planned), np.diff(planned.bounds))
-        self._put(self._named(frame, numbers), int(frame["export"][0]))
-        self._truth.add(frame)
-        for exporter, count in enumerate(np.bincount(planned.exporter, minlength=len(self._styles)).tolist()):
+        numbers[planned.order] = np.repeat(self._sequence.assign(planned, polls), records)
+        if gone.any():
+            arrives = np.empty(frame.height, np.bool_)
+            arrives[planned.order] = np.repeat(~gone, records)
+            frame, numbers = frame.filter(pl.Series(arrives)), numbers[arrives]
+        if frame.height:
+            self._put(self._named(frame, numbers), int(frame["export"][0]))
+            self._truth.add(frame)
+        sent = np.bincount(planned.exporter[~gone], minlength=len(self._styles))
+        for exporter, count in enumerate(sent.tolist()):
             self._truth.add_datagrams(exporter, count)
 
     def _named(self, frame: pl.DataFrame, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.DataFrame:
@@ -157,6 +174,21 @@ class SpoolWriter:
         partial = path.with_name(f".{path.name}.part")
         partial.write_bytes(text.getbuffer())
         partial.replace(path)
+
+    def _put_polls(self, polls: list[Poll]) -> None:
+        """Write interface counters into a file of their own, as the collector has sfacctd do."""
+        if not polls:
+            return
+        lines = []
+        for poll in polls:
+            self._polled[poll.exporter] += 1
+            lines += as_printed(poll, self._peers[poll.exporter], self._polled[poll.exporter])
+            self._truth.add_poll(poll)
+            self._truth.add_datagrams(poll.exporter, poll_datagrams(poll))
+        folder = self._folder / counter_files.FOLDER
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{counter_files.PREFIX}{polls[0].at // 1000}.json"
+        path.write_text("".join(f"{line}\n" for line in lines))
 
     def _path(self, first: int) -> Path:
         """Return a new name that tells the time of the first record, as the collector's names do."""

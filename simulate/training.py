@@ -7,8 +7,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from simulate.cast import Cast
+from simulate.checkpoints import saves_of
 from simulate.flows import JUMBO, NO_INCIDENT, TALK_SCHEMA, TCP, Ints, no_talks, talks
-from simulate.scenario import Algorithm, Incident, IncidentKind, Phase, Profile, Run
+from simulate.incident import Incident, IncidentKind
+from simulate.scenario import Algorithm, Phase, Profile, Run
 
 COLLECTIVE_PORT = 29500
 NFS_PORT = 2049
@@ -20,6 +22,11 @@ _CHECKPOINT_SPEED = 0.7
 _ACK = 64
 _NODE_BIAS = 0.01
 """Relative standard deviation, between nodes, of what they always send."""
+
+_SLOWED = frozenset(
+    {IncidentKind.NODE_DROPOUT, IncidentKind.RACK_DOWN, IncidentKind.COHORT_SLOWDOWN, IncidentKind.JOB_STALLED}
+)
+"""Incidents after which some of the nodes send less."""
 
 Floats = NDArray[np.float64]
 
@@ -88,7 +95,7 @@ class Training:
         cast: addresses.
         run: the run.
         profile: of its job class.
-        incidents: of the scenario; dropouts lower what their node sends.
+        incidents: of the scenario; some lower what nodes send, or change checkpoints.
         seed: of the scenario.
     """
 
@@ -102,13 +109,17 @@ class Training:
         bias = np.random.default_rng([seed, 1]).normal(1, _NODE_BIAS, len(cast.addresses.nodes))
         index = {name: i for i, name in enumerate(cast.addresses.nodes)}
         self._share = np.array([bias[index[node]] * profile.share(node) for node in run.nodes])
-        self._dropouts = [
-            (run.nodes.index(i.src), i.start * 1000, i.end * 1000, i.share)
-            for i in incidents
-            if i.kind is IncidentKind.NODE_DROPOUT and i.src in run.nodes
+        self._losses = [
+            (_members(run, incident), incident.start * 1000, incident.end * 1000, incident.share)
+            for incident in incidents
+            if incident.kind in _SLOWED and incident.job in ("", run.job)
         ]
-        self._checkpoints = list(range(run.start + run.checkpoint_every, run.end, run.checkpoint_every))
+        self._saves = saves_of(run, profile, incidents)
         self._clock = self._progress()
+
+    def overlaps(self, start: int, end: int) -> bool:
+        """Whether any of its traffic begins in [start, end), epoch ms."""
+        return self._run.start * 1000 < end and self._run.end * 1000 > start
 
     def pieces(self, phase: Phase, start: int, end: int) -> pl.DataFrame:
         """Return what the collectives send in [start, end) (epoch ms), already cut to the active timeout.
@@ -162,35 +173,54 @@ class Training:
 
         def load(at: int, until: int, volume: int) -> None:
             size = volume * rng.normal(1, 0.05, len(nodes))
-            found.append(talks(src=server, dst=own, src_port=NFS_PORT, dst_port=port, start=at, end=until, volume=size))
+            reads = self._left(np.array([at]), np.array([until]))[0] > 0
+            found.append(
+                talks(
+                    src=server[reads],
+                    dst=own[reads],
+                    src_port=NFS_PORT,
+                    dst_port=port[reads],
+                    start=at,
+                    end=until,
+                    volume=size[reads],
+                )
+            )
 
         begin = run.start * 1000
-        if start <= begin < end:
+        if start <= begin < end and profile.dataset:
             load(begin, begin + profile.dataset_seconds * 1000, profile.dataset)
         # Readers fetch the next shards once a minute, and more often where a slice is shorter.
         every = min(60_000, end - start)
         after = begin + profile.dataset_seconds * 1000
         for at in range(start + -start % every, min(end, run.end * 1000), every):
-            if at >= after:
+            if at >= after and profile.prefetch:
                 until = min(at + every, run.end * 1000)
                 load(at, until, profile.prefetch * (until - at) // 1000)
-        for second in self._checkpoints:
-            at = second * 1000
+        for save in self._saves:
+            at, until = save.begin * 1000, save.end * 1000
             if start <= at < end:
-                until = min(at + profile.checkpoint_seconds * 1000, run.end * 1000)
-                left = self._left(np.array([at]), np.array([until]))[0]
-                size = profile.checkpoint * rng.normal(1, 0.005, len(nodes)) * left
+                # A slow node writes its whole checkpoint; one that is gone writes nothing.
+                alive = self._left(np.array([at]), np.array([until]))[0] > 0
+                writes = alive & np.array([node in save.nodes for node in nodes])
+                size = save.volume * rng.normal(1, 0.005, len(nodes))
                 found.append(
-                    talks(src=own, dst=server, src_port=port, dst_port=NFS_PORT, start=at, end=until, volume=size)
+                    talks(
+                        src=own[writes],
+                        dst=server[writes],
+                        src_port=port[writes],
+                        dst_port=NFS_PORT,
+                        start=at,
+                        end=until,
+                        volume=size[writes],
+                    )
                 )
         return pl.concat(found)
 
     def _progress(self) -> tuple[Floats, Floats]:
         """Return (epoch ms, ms of work done by then): checkpoints slow the steps down."""
         times, work = [float(self._run.start * 1000)], [0.0]
-        for second in self._checkpoints:
-            ends = min(second + self._profile.checkpoint_seconds, self._run.end)
-            for at, speed in ((second * 1000.0, 1.0), (ends * 1000.0, _CHECKPOINT_SPEED)):
+        for save in self._saves:
+            for at, speed in ((save.begin * 1000.0, 1.0), (save.end * 1000.0, _CHECKPOINT_SPEED)):
                 work.append(work[-1] + (at - times[-1]) * speed)
                 times.append(at)
         stop = float(self._run.end * 1000)
@@ -215,7 +245,13 @@ class Training:
     def _left(self, begins: Ints, ends: Ints) -> Floats:
         """Return [record, node] -> what incidents leave of the node's bytes."""
         left = np.ones((len(begins), len(self._run.nodes)))
-        for node, start, end, share in self._dropouts:
+        for nodes, start, end, share in self._losses:
             overlap = np.clip(np.minimum(ends, end) - np.maximum(begins, start), 0, None) / np.maximum(ends - begins, 1)
-            left[:, node] *= 1 - overlap * (1 - share)
+            left[:, nodes] *= (1 - overlap * (1 - share))[:, None]
         return left
+
+
+def _members(run: Run, incident: Incident) -> Ints:
+    """Return the positions in the run of the nodes that an incident happens to."""
+    names = (incident.src,) if incident.kind is IncidentKind.NODE_DROPOUT else incident.nodes or run.nodes
+    return np.array([position for position, node in enumerate(run.nodes) if node in names], np.int64)

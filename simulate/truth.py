@@ -1,8 +1,7 @@
 """The ground truth: what was really sent, each flow counted once, and what alert rules must make of it."""
 
 import json
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,12 @@ import polars as pl
 
 from cluster.model import Cluster
 from simulate.flows import NO_INCIDENT, Ints
+from simulate.incident import Expected
+from simulate.moments import iso
+from simulate.polls import Poll
 from simulate.scenario import ExportStyle, Scenario
+from simulate.tally import Tally
+from simulate.verdicts import Meetings, planned
 from simulate.workload import Workload
 
 _CONVERSATIONS = 10_000
@@ -44,6 +48,8 @@ class GroundTruth:
         self._received = np.zeros((nodes + 1, 3), np.int64)
         # Records, datagrams, bytes, suppressed bytes, packets.
         self._exporters = np.zeros((len(self._styles), 5), np.int64)
+        self._tally = Tally(workload.cluster, self._addresses)
+        self._meetings = Meetings(workload.cluster, self._addresses)
         self._incidents: list[pl.DataFrame] = []
         self._conversations: list[pl.DataFrame] = []
         self._span: list[int] = []
@@ -72,7 +78,9 @@ class GroundTruth:
         bounds = [*self._span, int(np.min(frame["start"].to_numpy())), int(np.max(frame["end"].to_numpy()))]
         self._span = [min(bounds), max(bounds)]
         self._add_exporters(scaled)
+        self._tally.add_seen(scaled)
         counted = scaled.filter("counted")
+        self._meetings.add(counted)
         # Totals by pair of addresses first: everything else is a sum over those.
         pairs = counted.group_by("src", "dst").agg(pl.sum(*_SUMS))
         src, dst = pairs["src"].to_numpy(), pairs["dst"].to_numpy()
@@ -81,6 +89,7 @@ class GroundTruth:
         np.add.at(self._pairs, addresses.group[src] * len(addresses.groups) + addresses.group[dst], sums)
         np.add.at(self._sent, addresses.node[src], sums)
         np.add.at(self._received, addresses.node[dst], sums)
+        self._tally.add_counted(src, dst, sums[:, 0])
         # The server's port names a conversation: the other one is any.
         port = pl.min_horizontal("src_port", "dst_port").alias("port")
         self._conversations.append(counted.group_by("src", "dst", "proto", port).agg(pl.sum(*_SUMS)))
@@ -102,6 +111,10 @@ class GroundTruth:
         for position, name in ((0, "flows"), (2, "bytes"), (3, "suppressed"), (4, "packets")):
             self._exporters[rows, position] += table[name].to_numpy()
 
+    def add_poll(self, poll: Poll) -> None:
+        """Add interface counters that were sent."""
+        self._tally.add_poll(poll)
+
     def add_datagrams(self, exporter: int, count: int = 1) -> None:
         """Count datagrams that an exporter (number) sent."""
         self._exporters[exporter, 1] += count
@@ -121,8 +134,8 @@ class GroundTruth:
         return {
             "cluster": self._cluster.name,
             "seed": self._scenario.seed,
-            "first": _iso(min(self._span)) if self._span else None,
-            "last": _iso(max(self._span)) if self._span else None,
+            "first": iso(min(self._span)) if self._span else None,
+            "last": iso(max(self._span)) if self._span else None,
             "complete": self.complete,
             "totals": {
                 **_named(pairs.sum(axis=0)),
@@ -144,6 +157,7 @@ class GroundTruth:
                 }
                 for i, node in enumerate(nodes)
             ],
+            **self._tally.document(),
             **self._listed_conversations(conversations),
             "exporters": [
                 {
@@ -157,6 +171,8 @@ class GroundTruth:
                 }
                 for exporter, style, row in zip(self._cluster.exporters, self._styles, self._exporters, strict=True)
             ],
+            **planned(self._scenario),
+            "first_contacts": self._meetings.document(),
             "incidents": self._staged(),
         }
 
@@ -180,10 +196,13 @@ class GroundTruth:
         found = []
         for number, incident in enumerate(self._scenario.incidents):
             row = seen.get(number)
-            entry = asdict(incident) | {
+            plan = {item.name: getattr(incident, item.name) for item in fields(incident)}
+            entry = plan | {
                 "kind": incident.kind.value,
-                "start": _iso(incident.start * 1000),
-                "end": _iso(incident.end * 1000),
+                "start": iso(incident.start * 1000),
+                "end": iso(incident.end * 1000),
+                "transfers": len(incident.transfers),
+                "alerts": [_alert(alert) for alert in incident.alerts],
                 "expected": list(incident.expected),
                 "near_miss": incident.is_near_miss,
                 "sent": None,
@@ -191,8 +210,8 @@ class GroundTruth:
             if row is not None:
                 entry["sent"] = {
                     **{name: row[name] for name in _SUMS},
-                    "first": _iso(row["first"]),
-                    "last": _iso(row["last"]),
+                    "first": iso(row["first"]),
+                    "last": iso(row["last"]),
                 }
             found.append(entry)
         return found
@@ -209,6 +228,11 @@ def _named(sums: Ints) -> dict[str, int]:
     return dict(zip(_SUMS, sums.tolist(), strict=True))
 
 
-def _iso(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _alert(alert: Expected) -> dict[str, Any]:
+    return {
+        "rule": alert.rule,
+        "labels": dict(alert.labels),
+        "due": iso(alert.due * 1000),
+        "until": iso(alert.until * 1000),
+        "must": alert.must,
+    }

@@ -3,18 +3,27 @@
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
 from cluster.errors import ClusterflowError, UserError
 from simulate.flows import FlowBatch
 from simulate.netflow import FlowFormat, NetflowEncoder
+from simulate.polls import Poll
+from simulate.sflow import SflowEncoder
 from simulate.truth import GroundTruth
-from simulate.wire import Encoded, encoders, plan
+from simulate.wire import Datagrams, Encoded, encoders, lost, plan
 from simulate.workload import Workload
+
+Flags = NDArray[np.bool_]
 
 MAX_DATAGRAMS = 20_000
 """Datagrams a second, at most: what nfacctd takes without loss on a small machine."""
@@ -106,7 +115,7 @@ class UdpEmitter:
                     "simulated flows would mix with real ones there; --allow-remote sends them all the same",
                 )
         self._targets = [sflow if style.flow_format is FlowFormat.SFLOW else netflow for style in styles]
-        self._streams = encoders(workload.cluster, styles, workload.scenario.start)
+        self._streams = encoders(workload.cluster, styles, workload.scenario.start, workload.fabric.losses)
         self._sockets: list[socket.socket] = []
         self._datagrams = 0
         self._records = 0
@@ -168,33 +177,66 @@ class UdpEmitter:
         self, batch: FlowBatch, clock: Clock, stop: threading.Event, progress: Callable[[Progress], None] | None
     ) -> None:
         frame = batch.frame
+        polls = deque(batch.polls)
         if not frame.height:
             # Time passes also where nothing is said.
-            while (left := clock.seconds_until(batch.until / 1000)) > 0 and not stop.wait(min(left, _NAP)):
-                self._report(progress, batch.until / 1000, -left)
+            for at in (*(poll.at for poll in batch.polls), batch.until):
+                self._await(at, clock, stop, progress)
+                self._poll(polls, at)
             return
         planned = plan(frame, self._workload.cast.addresses, self._workload.fabric.styles)
         encoded = Encoded(frame, planned, self._workload.cast.addresses, self._streams)
+        gone = lost(planned, self._workload.fabric.losses)
+        unread = lost(planned, (loss for loss in self._workload.fabric.losses if loss.lacks_templates))
         sent = added = 0
         counted = time.monotonic()
         try:
             for datagram, (exporter, at) in enumerate(zip(planned.exporter.tolist(), planned.at.tolist(), strict=True)):
-                while (left := clock.seconds_until(at / 1000)) > 0 and not stop.wait(min(left, _NAP)):
-                    self._report(progress, at / 1000, -left)
+                behind = self._await(at, clock, stop, progress)
                 if stop.is_set():
                     return
-                self._transmit(exporter, encoded.message(datagram))
+                self._poll(polls, at)
+                message = encoded.message(datagram)
+                # What is lost is made all the same: it counts in the sequence numbers.
+                if unread[datagram] or not gone[datagram]:
+                    self._transmit(exporter, message, is_read=not gone[datagram])
                 sent = datagram + 1
                 self._records += int(planned.bounds[sent] - planned.bounds[datagram])
-                self._report(progress, at / 1000, -left)
+                self._report(progress, at / 1000, behind)
                 if time.monotonic() - counted >= _COUNT:
                     # Now and then, so that whoever watches sees what was sent and not what a whole batch will be.
-                    self._truth.add(frame[planned.order[planned.bounds[added] : planned.bounds[sent]]])
+                    self._count(frame, planned, gone, added, sent)
                     added, counted = sent, time.monotonic()
+            for poll in tuple(polls):
+                self._await(poll.at, clock, stop, progress)
+                if not stop.is_set():
+                    self._poll(polls, poll.at)
         finally:
-            self._truth.add(frame[planned.order[planned.bounds[added] : planned.bounds[sent]]])
+            self._count(frame, planned, gone, added, sent)
 
-    def _transmit(self, exporter: int, message: bytes) -> None:
+    def _count(self, frame: pl.DataFrame, planned: Datagrams, gone: Flags, first: int, last: int) -> None:
+        """Tell the truth about the datagrams from `first` up to and without `last`."""
+        arrives = np.repeat(~gone[first:last], np.diff(planned.bounds[first : last + 1]))
+        self._truth.add(frame[planned.order[planned.bounds[first] : planned.bounds[last]][arrives]])
+
+    def _await(
+        self, at: float, clock: Clock, stop: threading.Event, progress: Callable[[Progress], None] | None
+    ) -> float:
+        """Wait for a moment (epoch ms) or a stop; return the seconds by which it was missed."""
+        while (left := clock.seconds_until(at / 1000)) > 0 and not stop.wait(min(left, _NAP)):
+            self._report(progress, at / 1000, -left)
+        return -left
+
+    def _poll(self, polls: deque[Poll], until: float) -> None:
+        """Send the interface counters that are due by a moment (epoch ms)."""
+        while polls and polls[0].at <= until:
+            poll = polls.popleft()
+            stream = self._streams[poll.exporter]
+            for message in stream.poll(poll) if isinstance(stream, SflowEncoder) else ():
+                self._transmit(poll.exporter, message)
+            self._truth.add_poll(poll)
+
+    def _transmit(self, exporter: int, message: bytes, *, is_read: bool = True) -> None:
         target = self._targets[exporter]
         try:
             self._sockets[exporter].sendto(message, (target.host, target.port))
@@ -203,7 +245,8 @@ class UdpEmitter:
                 f"cannot send to {target.host}:{target.port}: {error.strerror}", "is the network up?"
             ) from error
         self._datagrams += 1
-        self._truth.add_datagrams(exporter)
+        if is_read:
+            self._truth.add_datagrams(exporter)
         now = time.monotonic()
         if now - self._tick > _TICK:
             self._tick, self._in_tick = now, 0

@@ -1,17 +1,12 @@
-"""Alerts held against the incidents that were staged: found, when, and what fired without a cause."""
+"""Follows the rules while a scenario is played live: what fired, what caused it, and what fired without a cause."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rules.evaluate import Alert, Evaluator
-from simulate.scenario import TRANSFERS, Incident, IncidentKind
-
-_PARTIES = {
-    **dict.fromkeys(TRANSFERS, ("src", "dst")),
-    IncidentKind.NODE_DROPOUT: ("node",),
-    IncidentKind.EXPORTER_SILENT: ("exporter",),
-}
-"""Labels that an alert shares with the incident it is about."""
+from rules.truth import Owed
+from simulate.incident import Incident
+from simulate.matching import cause_of, missing, truth_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +16,17 @@ class Firing:
     Attributes:
         alert: as it was when last seen firing.
         fired_at: epoch second of the evaluation that found it.
-        incident: what caused it; None for a false alert.
+        cause: why; None for a false alert.
     """
 
     alert: Alert
     fired_at: int
-    incident: Incident | None
+    cause: Owed | None
 
     @property
     def delay(self) -> int | None:
-        """Seconds from the end of the incident's traffic (or its start, where it goes on) to the alert."""
-        if self.incident is None:
-            return None
-        lasts = self.incident.kind in (IncidentKind.NODE_DROPOUT, IncidentKind.EXPORTER_SILENT)
-        return max(self.fired_at - (self.incident.start if lasts else self.incident.end), 0)
+        """Seconds from the moment at which the evidence was complete; None for a false alert."""
+        return None if self.cause is None else max(self.fired_at - self.cause.due, 0)
 
 
 class Watch:
@@ -47,7 +39,7 @@ class Watch:
 
     def __init__(self, evaluator: Evaluator, incidents: Iterable[Incident]) -> None:
         self._evaluator = evaluator
-        self._incidents = tuple(incidents)
+        self._truth = truth_of(incidents)
         self._firings: dict[tuple[str, tuple[tuple[str, str], ...]], Firing] = {}
 
     def tick(self, now: int) -> list[Firing]:
@@ -59,7 +51,8 @@ class Watch:
                 continue
             key = alert.rule, tuple(sorted(alert.labels.items()))
             known = self._firings.get(key)
-            firing = Firing(alert, known.fired_at if known else now, self._cause(alert))
+            fired_at = known.fired_at if known else now
+            firing = Firing(alert, fired_at, cause_of(alert.rule, alert.labels, fired_at, self._truth))
             self._firings[key] = firing
             if known is None:
                 fresh.append(firing)
@@ -69,27 +62,10 @@ class Watch:
         """Return everything that fired, in the order of time."""
         return sorted(self._firings.values(), key=lambda firing: (firing.fired_at, firing.alert.rule))
 
-    def missing(self) -> list[tuple[Incident, str]]:
-        """Return the incidents and rules that should have fired but did not."""
-        found = {(firing.incident.id, firing.alert.rule) for firing in self._firings.values() if firing.incident}
-        return [
-            (incident, rule)
-            for incident in self._incidents
-            for rule in incident.expected
-            if (incident.id, rule) not in found
-        ]
+    def missing(self) -> list[Owed]:
+        """Return what should have fired but did not."""
+        return missing(self._truth, (firing.cause for firing in self._firings.values() if firing.cause))
 
     def unexpected(self) -> list[Firing]:
         """Return alerts that no incident explains."""
-        return [firing for firing in self.firings() if firing.incident is None]
-
-    def _cause(self, alert: Alert) -> Incident | None:
-        for incident in self._incidents:
-            if alert.rule in incident.expected and _is_about(alert.labels, incident):
-                return incident
-        return None
-
-
-def _is_about(labels: Mapping[str, str], incident: Incident) -> bool:
-    parties = {"src": incident.src, "dst": incident.dst, "node": incident.src, "exporter": incident.exporter}
-    return all(labels.get(name) == parties[name] for name in _PARTIES[incident.kind])
+        return [firing for firing in self.firings() if firing.cause is None]

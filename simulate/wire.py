@@ -3,6 +3,7 @@
 Both emitters use this, so that a spool file looks like what nfacctd would have made of the packets.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,13 +13,17 @@ from numpy.typing import NDArray
 from cluster.model import Cluster
 from simulate import netflow, sflow
 from simulate.addresses import Addresses
+from simulate.fabric import Loss
 from simulate.flows import Ints, column
 from simulate.netflow import FlowFormat, NetflowEncoder, Packed, RecordColumns
+from simulate.polls import Poll
 from simulate.scenario import ExportStyle
 from simulate.sflow import SflowEncoder
 
 FLUSH = 200
 """Milliseconds after which an exporter sends a datagram that is not full."""
+
+_GOLDEN, _PRIME = 0.6180339887498949, 97
 
 BOOT_BEFORE = 7 * 86_400
 """Exporters started so many seconds before the simulation: their 32-bit uptime lasts for 49 days."""
@@ -65,6 +70,25 @@ def plan(frame: pl.DataFrame, addresses: Addresses, styles: tuple[ExportStyle, .
     return Datagrams(order, np.append(bounds, len(order)), exporter[first], is_v6[first].astype(np.bool_), at)
 
 
+def lost(planned: Datagrams, losses: Iterable[Loss]) -> NDArray[np.bool_]:
+    """Return which datagrams reach nobody, or cannot be read where templates are missing.
+
+    They are lost evenly, and the same ones however the records come in batches.
+    """
+    result = np.zeros(len(planned), np.bool_)
+    bucket = planned.at // FLUSH
+    is_first = np.ones(len(planned), np.bool_)
+    is_first[1:] = (bucket[1:] != bucket[:-1]) | (planned.exporter[1:] != planned.exporter[:-1])
+    position = np.arange(len(planned))
+    within = position - np.maximum.accumulate(np.where(is_first, position, 0))
+    # Multiples of the golden ratio fill the unit interval evenly.
+    draw = (bucket * _PRIME + within) * _GOLDEN % 1
+    for loss in losses:
+        mine = (planned.exporter == loss.exporter) & (planned.at >= loss.start) & (planned.at < loss.end)
+        result |= mine & (draw < loss.share)
+    return result
+
+
 def _capacity(flow_format: FlowFormat, *, is_v6: bool) -> int:
     if flow_format is FlowFormat.SFLOW:
         return sflow.capacity(is_v6=is_v6)
@@ -72,7 +96,7 @@ def _capacity(flow_format: FlowFormat, *, is_v6: bool) -> int:
 
 
 def encoders(
-    cluster: Cluster, styles: tuple[ExportStyle, ...], start: int
+    cluster: Cluster, styles: tuple[ExportStyle, ...], start: int, losses: tuple[Loss, ...] = ()
 ) -> tuple[NetflowEncoder | SflowEncoder, ...]:
     """Return an encoder for each exporter; `start` is when the simulation begins, epoch seconds."""
     boot = (start - BOOT_BEFORE) * 1000
@@ -81,7 +105,8 @@ def encoders(
         if style.flow_format is FlowFormat.SFLOW:
             found.append(SflowEncoder(exporter.address, boot, style.rate))
         else:
-            found.append(NetflowEncoder(style.flow_format, source_id(number), boot, style.rate))
+            gaps = tuple((loss.start, loss.end) for loss in losses if loss.lacks_templates and loss.exporter == number)
+            found.append(NetflowEncoder(style.flow_format, source_id(number), boot, style.rate, gaps))
     return tuple(found)
 
 
@@ -146,15 +171,18 @@ class SequenceNumbers:
         self._next = np.array([0 if f is FlowFormat.V5 else 1 for f in self._formats], np.int64)
         self._messages = np.array([0 if f in (FlowFormat.V5, FlowFormat.SFLOW) else 1 for f in self._formats], np.int64)
 
-    def assign(self, planned: Datagrams) -> Ints:
-        """Return the sequence number of each datagram of the next batch."""
+    def assign(self, planned: Datagrams, polls: Sequence[Poll] = ()) -> Ints:
+        """Return the sequence number of each datagram of the next batch; polls meanwhile have numbers of their own."""
         numbers = np.zeros(len(planned), np.int64)
         counts = np.diff(planned.bounds)
         for exporter, flow_format in enumerate(self._formats):
             mine = np.flatnonzero(planned.exporter == exporter)
+            if flow_format is FlowFormat.SFLOW:
+                numbers[mine] = self._between_polls(planned.at[mine], exporter, polls)
+                continue
             if not len(mine):
                 continue
-            by_datagram = flow_format in (FlowFormat.V9, FlowFormat.SFLOW)
+            by_datagram = flow_format is FlowFormat.V9
             steps = np.ones(len(mine), np.int64) if by_datagram else counts[mine]
             if flow_format is FlowFormat.IPFIX:
                 message = self._messages[exporter] + np.arange(len(mine))
@@ -164,3 +192,12 @@ class SequenceNumbers:
             self._next[exporter] = after[-1]
             self._messages[exporter] += len(mine)
         return numbers
+
+    def _between_polls(self, at: Ints, exporter: int, polls: Sequence[Poll]) -> Ints:
+        """Return the numbers of an sFlow agent's datagrams of samples; a poll leaves before the samples of its time."""
+        own = [poll for poll in polls if poll.exporter == exporter]
+        moments = np.array([poll.at for poll in own], np.int64)
+        taken = np.cumsum([0, *map(sflow.poll_datagrams, own)])
+        numbers = self._next[exporter] + np.arange(len(at)) + taken[np.searchsorted(moments, at, side="right")]
+        self._next[exporter] += len(at) + taken[-1]
+        return np.asarray(numbers & 0xFFFFFFFF, np.int64)

@@ -11,12 +11,16 @@ from cluster.model import Cluster
 from simulate.background import BACKGROUND, Draw, approved_talks
 from simulate.cast import Cast
 from simulate.fabric import Fabric
-from simulate.flows import FLOW_SCHEMA, FlowBatch, clip, cut, no_talks, talks
-from simulate.scenario import TRANSFERS, Phase, Scenario
+from simulate.flows import FLOW_SCHEMA, TALK_SCHEMA, FlowBatch, clip, cut, no_talks, talks
+from simulate.polls import POLL_SECONDS, LinkCounters
+from simulate.routine import ROUTINE, chatter
+from simulate.scenario import Background, Phase, Scenario
 from simulate.training import Training
 
-_FABRIC, _COLLECTIVES, _APPROVED, _INCIDENTS, _TRAINING, _KINDS = range(100, 106)
+_CHATTER, _STAGED, _STORAGE, _FABRIC, _COLLECTIVES, _APPROVED, _INCIDENTS, _TRAINING, _KINDS = range(97, 106)
 """Streams of random numbers; each kind of the background has one more."""
+
+_BACKGROUNDS = {Background.DENSE: BACKGROUND, Background.ROUTINE: ROUTINE, Background.NONE: ()}
 
 
 class Workload:
@@ -37,15 +41,19 @@ class Workload:
     def __init__(self, cluster: Cluster, scenario: Scenario) -> None:
         self.cluster = cluster
         self.scenario = scenario
-        self.cast = Cast(cluster)
+        transfers = [transfer for incident in scenario.incidents for transfer in incident.transfers]
+        self.cast = Cast(cluster, {ip_address(text) for one in transfers for text in (one.src, one.dst)})
         for run in scenario.runs:
             for node in run.nodes:
                 if node not in self.cast.training:
                     raise UserError(f"{run.job}: node {node} is no training node", "see nodes in cluster.yaml")
         self.fabric = Fabric(cluster, self.cast, scenario)
         self._jobs = [
-            Training(self.cast, run, scenario.profile, scenario.incidents, scenario.seed) for run in scenario.runs
+            Training(self.cast, run, run.profile or scenario.profile, scenario.incidents, scenario.seed)
+            for run in scenario.runs
         ]
+        self._background = _BACKGROUNDS[scenario.background]
+        self._staged = self._transfers()
 
     def batches(self, phase: Phase) -> Iterator[FlowBatch]:
         """Yield the flow records of a phase in the order in which exporters send them.
@@ -54,52 +62,75 @@ class Workload:
         the same records always.
         """
         waiting = pl.DataFrame(schema=FLOW_SCHEMA)
+        counters = LinkCounters(self.cluster, self.fabric.agents)
         for start in range(phase.start, phase.end, phase.slice):
             end = min(start + phase.slice, phase.end)
-            fresh = self._records(phase, start * 1000, end * 1000)
+            fresh, carried = self._records(phase, start * 1000, end * 1000)
+            counters.add(carried)
             until = end * 1000
             everything = pl.concat([waiting, fresh])
             is_due = pl.col("export") < until
             waiting = everything.filter(~is_due)
-            yield FlowBatch(_in_order(everything.filter(is_due)), until)
+            # Coarse records, coarse polls.
+            polls = counters.polls(start * 1000, until, phase.poll or max(POLL_SECONDS, phase.timeout))
+            polls = tuple(poll for poll in polls if not self.fabric.is_silent(poll.exporter, poll.at))
+            yield FlowBatch(_in_order(everything.filter(is_due)), until, polls)
         if waiting.height:
             yield FlowBatch(_in_order(waiting), phase.end * 1000 + 1000)
 
-    def _records(self, phase: Phase, start: int, end: int) -> pl.DataFrame:
+    def _records(self, phase: Phase, start: int, end: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return what begins in [start, end): flow records, and what interfaces of sFlow agents carried."""
+
         def rng(stream: int) -> np.random.Generator:
             return np.random.default_rng([self.scenario.seed, stream, start])
 
         def draw(stream: int) -> Draw:
-            return Draw(self.cast, start, end, phase.coarse, rng(stream))
+            return Draw(self.cast, start, end, phase.coarse, rng(stream), self.scenario.seed)
 
-        found = [kind(draw(_KINDS + position)) for position, kind in enumerate(BACKGROUND)]
-        found.append(approved_talks(draw(_APPROVED), self.scenario.seed))
-        found.append(self._incidents(start, end, rng(_INCIDENTS)))
-        found += [job.talks(start, end, rng(_TRAINING)) for job in self._jobs]
-        pieces = cut(clip(pl.concat(found), phase.end * 1000), phase.timeout * 1000)
-        # Streams of their own: an incident in a job changes nothing elsewhere.
-        collectives = pl.concat([no_talks(), *(job.pieces(phase, start, end) for job in self._jobs)])
-        return pl.concat([self.fabric.export(pieces, rng(_FABRIC)), self.fabric.export(collectives, rng(_COLLECTIVES))])
+        found = [kind(draw(_KINDS + position)) for position, kind in enumerate(self._background)]
+        if self._background:
+            found.append(approved_talks(draw(_APPROVED), self.scenario.seed))
+        jobs = [job for job in self._jobs if job.overlaps(start, end)]
+        if self.scenario.background is Background.ROUTINE:
+            found.append(chatter(draw(_CHATTER), self.scenario.runs))
+        # Streams of their own: what an incident adds, or takes from a job, changes nothing elsewhere.
+        parts = [
+            (_FABRIC, found),
+            (_STAGED, [self._staged.filter((pl.col("start") >= start) & (pl.col("start") < end))]),
+            (_STORAGE, [job.talks(start, end, rng(_TRAINING)) for job in jobs]),
+        ]
+        pieces = [
+            (stream, cut(clip(pl.concat([no_talks(), *talks]), phase.end * 1000), phase.timeout * 1000))
+            for stream, talks in parts
+        ]
+        pieces.append((_COLLECTIVES, pl.concat([no_talks(), *(job.pieces(phase, start, end) for job in jobs)])))
+        exported = [self.fabric.export(part, rng(stream)) for stream, part in pieces]
+        return pl.concat(exported), pl.concat([self.fabric.carried(part) for _, part in pieces])
 
-    def _incidents(self, start: int, end: int, rng: np.random.Generator) -> pl.DataFrame:
+    def _transfers(self) -> pl.DataFrame:
+        """Return the traffic of all incidents as talks."""
+        rng = np.random.default_rng([self.scenario.seed, _INCIDENTS])
+        number = self.cast.addresses.number
         found = [no_talks()]
-        for number, incident in enumerate(self.scenario.incidents):
-            if incident.kind in TRANSFERS and start <= incident.start * 1000 < end:
+        for position, incident in enumerate(self.scenario.incidents):
+            for one in incident.transfers:
+                ports = int(rng.integers(32_768, 61_000)), one.port
                 found.append(
                     talks(
-                        src=self.cast.addresses.number(ip_address(incident.src_address)),
-                        dst=self.cast.addresses.number(ip_address(incident.dst)),
-                        src_port=rng.integers(32_768, 61_000),
-                        dst_port=incident.port,
-                        proto=incident.proto,
-                        start=incident.start * 1000,
-                        end=incident.end * 1000,
-                        volume=incident.volume,
-                        packet=1500,
-                        incident=number,
+                        src=number(ip_address(one.src)),
+                        dst=number(ip_address(one.dst)),
+                        src_port=ports[one.answers],
+                        dst_port=ports[not one.answers],
+                        proto=one.proto,
+                        start=one.start * 1000,
+                        end=one.end * 1000,
+                        volume=one.volume,
+                        reply=one.reply,
+                        packet=one.packet,
+                        incident=position,
                     )
                 )
-        return pl.concat(found)
+        return pl.concat(found).select(*TALK_SCHEMA)
 
 
 def _in_order(frame: pl.DataFrame) -> pl.DataFrame:

@@ -13,6 +13,7 @@ import yaml
 
 from cluster.load import load_cluster
 from cluster.model import Cluster
+from ingest.counter_files import FOLDER
 from ingest.local_influxdb import free_port
 from simulate.demo import Places, demo_cluster, demo_scenario, live_start
 from simulate.scenario import Phase, Scenario
@@ -50,6 +51,16 @@ class Staged:
             for batch in self.workload.batches(self.scenario.live):
                 writer.write(batch)
         return truth.document()
+
+
+def record_files(folder: Path) -> list[Path]:
+    """Return the files of flow records in a folder, in the order of their names."""
+    return sorted(path for path in folder.iterdir() if path.is_file())
+
+
+def move_counters(folder: Path, spool: Path) -> None:
+    """Move the files of interface counters from one spool to another."""
+    (folder / FOLDER).rename(spool / FOLDER)
 
 
 def stage(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from staged import Staged, finish, stage, start
+from staged import Staged, finish, move_counters, record_files, stage, start
 
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.store import Store
@@ -90,15 +90,16 @@ def test_files_out_of_order_and_compressed_give_the_same_totals(
     # Windows are evicted after 10 s and come back: what was put aside has to be taken up again.
     staged = stage(tmp_path, influxdb_v1.url, fresh_database, bridge={"grace": "10s", "lateness": "1s"})
     truth = staged.fill(tmp_path / "files")
-    files = sorted((tmp_path / "files").iterdir())
+    files = record_files(tmp_path / "files")
     assert len(files) > 2
     shuffled = tmp_path / "shuffled"
     shuffled.mkdir()
+    (tmp_path / "one").mkdir()
+    move_counters(tmp_path / "files", tmp_path / "one")
     for position, file in enumerate(reversed(files)):
         (shuffled / f"flows-{position:03}.csv.gz").write_bytes(gzip.compress(file.read_bytes()))
     # Small chunks of work: a restart of the whole run for each file, on one state.
     for file in sorted(shuffled.iterdir()):
-        (tmp_path / "one").mkdir(exist_ok=True)
         file.rename(tmp_path / "one" / file.name)
         finish(once(staged, tmp_path / "one", "--state", str(tmp_path / "kept")), staged, "ingest")
     assert differences(reckon(Store(staged.cluster.store), truth, BACKFILL)) == []
@@ -109,7 +110,8 @@ def test_killed_at_random_moments_the_totals_stay_exact(
 ) -> None:
     staged = stage(tmp_path, influxdb_v1.url, fresh_database, bridge={"flush": "0.2s"})
     truth = staged.fill(tmp_path / "files")
-    lines = b"".join(file.read_bytes() for file in sorted((tmp_path / "files").iterdir())).splitlines(keepends=True)
+    lines = b"".join(file.read_bytes() for file in record_files(tmp_path / "files")).splitlines(keepends=True)
+    move_counters(tmp_path / "files", staged.spool)
     growing = staged.spool / "nfacct-20260101-0000.csv"
     rng = random.Random(7)
     written = 0
@@ -140,7 +142,8 @@ def test_influxdb_away_for_a_while_loses_nothing(tmp_path: Path) -> None:
         staged = stage(tmp_path, server.url, "away", bridge={"flush": "0.2s"})
         Store(staged.cluster.store).ensure(staged.cluster.retentions())
         truth = staged.fill(tmp_path / "files")
-        files = sorted((tmp_path / "files").iterdir())
+        files = record_files(tmp_path / "files")
+        move_counters(tmp_path / "files", staged.spool)
         process = start("ingest", staged)
         for position, file in enumerate(files):
             file.rename(staged.spool / file.name)

@@ -6,8 +6,9 @@ import signal
 import time
 from pathlib import Path
 
-from staged import Staged, stage, start
+from staged import Staged, record_files, stage, start
 
+from ingest.counter_files import FOLDER
 from ingest.local_influxdb import LocalInfluxDB
 
 
@@ -27,8 +28,8 @@ def follow_until_read(staged: Staged, *arguments: str) -> None:
 def old_files(staged: Staged, folder: Path) -> list[Path]:
     """Fill a folder with files that their writer has left long ago."""
     staged.fill(folder)
-    files = sorted(folder.iterdir())
-    for file in files:
+    files = record_files(folder)
+    for file in (*files, *record_files(folder / FOLDER)):
         os.utime(file, (time.time() - 600, time.time() - 600))
     assert len(files) > 2
     return files
@@ -41,14 +42,18 @@ def test_read_files_go_from_our_spool_and_from_nobody_elses(
     (tmp_path / "ours").mkdir()
     theirs = stage(tmp_path / "theirs", influxdb_v1.url, fresh_database, bridge={"flush": "0.2s"})
     files = old_files(theirs, tmp_path / "daemon")
+    counters = record_files(tmp_path / "daemon" / FOLDER)
+    assert len(counters) > 1
     follow_until_read(theirs, "--spool", str(tmp_path / "daemon"))
-    assert all(file.exists() for file in files)
+    assert all(file.exists() for file in (*files, *counters))
 
     ours = stage(tmp_path / "ours", influxdb_v1.url, fresh_database, bridge={"flush": "0.2s"})
     files = old_files(ours, ours.spool)
+    counters = record_files(ours.spool / FOLDER)
     follow_until_read(ours, "--spool", str(ours.spool))
     # The newest may still be written to.
     assert [file for file in files if file.exists()] == files[-1:]
+    assert [file for file in counters if file.exists()] == counters[-1:]
 
 
 def test_a_broken_archive_is_told_and_the_rest_is_stored(
@@ -56,7 +61,7 @@ def test_a_broken_archive_is_told_and_the_rest_is_stored(
 ) -> None:
     staged = stage(tmp_path, influxdb_v1.url, fresh_database)
     staged.fill(tmp_path / "files")
-    first = min((tmp_path / "files").iterdir())
+    first = record_files(tmp_path / "files")[0]
     (tmp_path / "files" / "flows-0.csv.gz").write_bytes(gzip.compress(first.read_bytes())[:-100])
     process = start("ingest", staged, "--spool", str(tmp_path / "files"), "--once")
     assert process.wait(60) == 1

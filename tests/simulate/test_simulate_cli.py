@@ -1,6 +1,7 @@
 """The command: what it writes, and what it says to wrong input."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from click.testing import CliRunner, Result
 
 from cluster.errors import UserError
 from cluster.load import load_cluster
+from ingest.local_influxdb import LocalInfluxDB
+from ingest.store import Store
 from simulate.cli import simulate
 
 REPOSITORY = Path(__file__).parents[2]
@@ -81,3 +84,90 @@ def test_wrong_values_are_usage_errors(arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert arguments[0] in result.output
+
+
+def test_the_library_is_listed() -> None:
+    """Name, length, title, and what must fire."""
+    result = run("--list")
+    assert result.exit_code == 0, result.output
+    assert "node-death" in result.output
+    assert "must fire: nothing" in result.output
+
+
+SCENARIO = """
+title: An hour
+about: A shadow node in an hour without jobs.
+days: 0.05
+incidents: [{kind: shadow_node, on: 1, at: "00:20", lasting: 2m}]
+"""
+
+
+def test_a_scenario_as_files(tmp_path: Path) -> None:
+    """The whole scenario, at its own time, with the cluster that fits."""
+    (tmp_path / "hour.yaml").write_text(SCENARIO)
+    truth = tmp_path / "truth.json"
+    fitting = tmp_path / "cluster.yaml"
+    result = run(
+        "--scenario", str(tmp_path / "hour.yaml"), "--spool", str(tmp_path / "spool"), "--truth", str(truth),
+        "--write-cluster", str(fitting),
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    document = json.loads(truth.read_text())
+    assert document["incidents"][0]["expected"] == ["shadow_node"]
+    assert document["first"].startswith("2026-09-06T22:0")
+    assert load_cluster(fitting).store.keep_raw == 3650 * 86_400
+    assert list((tmp_path / "spool").glob("*.csv"))
+
+
+def test_a_scenario_into_a_store(influxdb_v1: LocalInfluxDB, tmp_path: Path) -> None:
+    """Recorded, analysed, and told where it is; never into the database of cluster.yaml."""
+    path = tmp_path / "hour.yaml"
+    path.write_text(SCENARIO)
+    fitting = tmp_path / "cluster.yaml"
+    store = ("--into-store", "--influx-url", influxdb_v1.url)
+    result = run("--scenario", str(path), *store, "--database", "hour", "--write-cluster", str(fitting))
+    assert result.exit_code == 0, result.output
+    assert "database hour, 2026-09-06T22:00:00Z to 2026-09-06T23:12:00Z" in " ".join(result.output.split())
+    cluster = load_cluster(fitting)
+    assert cluster.store.url == influxdb_v1.url
+    found = Store(cluster.store).query('SELECT sum("bytes") FROM "raw"."breach" WHERE "kind" = \'shadow\'')
+    assert found[0].values[0][1] > 10_000_000
+    again = run("--scenario", str(path), *store, "--database", "hour")
+    assert isinstance(again.exception, UserError)
+    assert again.exception.message == "database hour: it holds points already"
+    refused = run("--scenario", str(path), *store, "--database", "clusterflow")
+    assert isinstance(refused.exception, UserError)
+    assert refused.exception.message.startswith("--database clusterflow: cluster.yaml's own")
+
+
+def test_a_scenario_as_packets_is_the_part_around_its_first_incident(tmp_path: Path) -> None:
+    """It begins now, a minute before the incident, however late in the scenario that is."""
+    truth = tmp_path / "truth.json"
+    targets = ("--netflow", "127.0.0.1:9", "--sflow", "127.0.0.1:9")
+    result = run("--scenario", "shadow-node", "--for", "90s", "--speed", "0", "--truth", str(truth), *targets)
+    assert result.exit_code == 0, result.output
+    document = json.loads(truth.read_text())
+    first, *_ = document["incidents"]
+    begin = datetime.fromisoformat(document["first"])
+    assert abs((datetime.now(UTC) - begin).total_seconds()) < 600
+    assert 50 <= (datetime.fromisoformat(first["start"]) - begin).total_seconds() <= 75
+    assert first["expected"] == ["shadow_node"]
+    assert first["sent"]["bytes"] > 10**5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--into-store"], "--into-store: of what?"),
+        (["--scenario", "node-death", "--database", "x"], "--database: of what?"),
+        (["--scenario", "node-death", "--nodes", "5"], "--nodes: not with --scenario"),
+        (["--scenario", "node-death", "--into-store", "--for", "1m"], "--for: not with --into-store"),
+        (["--scenario", "node-death", "--spool", "x", "--for", "1m"], "--for: not with --scenario and --spool"),
+        (["--scenario", "node-deth"], "node-deth: no such scenario"),
+        (["--for", "1m", "--incident", "job_stalled@1s=3"], "--incident job_stalled@1s=3"),
+    ],
+)
+def test_what_does_not_go_with_a_scenario_is_told(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert isinstance(result.exception, UserError)
+    assert result.exception.message.startswith(message)

@@ -13,8 +13,12 @@ from cluster.model import Cluster, OffHours, Site
 from rules.registry import IDS
 from simulate.cast import Cast
 from simulate.demo import Places, demo_cluster, demo_scenario, live_start, night_zone
-from simulate.incidents import Stage
-from simulate.scenario import Incident, IncidentKind, Phase, Profile, Run, is_off_hours
+from simulate.incident import Incident, IncidentKind
+from simulate.scenario import Phase, Profile, Run, is_off_hours
+from simulate.stage import Stage
+from simulate.staging_egress import approved_transfer, bulk_exfil, first_contact, off_hours_transfer
+from simulate.staging_jobs import node_dropout
+from simulate.staging_pipeline import exporter_silent
 from simulate.truth import GroundTruth
 from simulate.workload import Workload
 
@@ -53,25 +57,25 @@ def test_rules_that_must_fire(demo: Cluster) -> None:
     """Each incident and near miss, with the rules of the registry that belong to it."""
     stage, t = stage_of(demo)
     cases: list[tuple[Incident, set[str]]] = [
-        (stage.bulk_exfil(t + 20, t + 50), {EXFIL, CONTACT, NIGHT}),
-        (stage.bulk_exfil(t + 20, t + 50, factor=0.99), {CONTACT, NIGHT}),
-        (stage.bulk_exfil(t + 20, t + 50, factor=0.01), {CONTACT}),
-        (stage.first_contact(t + 15, t + 18), {CONTACT}),
-        (stage.off_hours_transfer(t + 20, t + 40), {NIGHT}),
-        (stage.off_hours_transfer(t + 20, t + 40, factor=0.9), set()),
-        (stage.node_dropout(t + 30, t + 120, 0.8), {"node_dropout"}),
-        (stage.node_dropout(t + 30, t + 120, 0.0), {"node_dropout"}),
-        (stage.node_dropout(t + 30, t + 120, 0.985), set()),
-        (stage.node_dropout(t + 30, t + 50, 0.5), set()),
-        (stage.exporter_silent(t + 30, t + 300), {"exporter_silent"}),
-        (stage.exporter_silent(t + 30, t + 90), set()),
+        (bulk_exfil(stage, t + 20, t + 50), {EXFIL, CONTACT, NIGHT}),
+        (bulk_exfil(stage, t + 20, t + 50, factor=0.99), {CONTACT, NIGHT}),
+        (bulk_exfil(stage, t + 20, t + 50, factor=0.01), {CONTACT}),
+        (first_contact(stage, t + 15, t + 18), {CONTACT}),
+        (off_hours_transfer(stage, t + 20, t + 40), {NIGHT}),
+        (off_hours_transfer(stage, t + 20, t + 40, factor=0.9), set()),
+        (node_dropout(stage, t + 30, t + 120, share=0.8), {"node_dropout"}),
+        (node_dropout(stage, t + 30, t + 120, share=0.0), {"node_dropout"}),
+        (node_dropout(stage, t + 30, t + 120, share=0.985), set()),
+        (node_dropout(stage, t + 30, t + 50, share=0.5), set()),
+        (exporter_silent(stage, t + 30, t + 300), {"exporter_silent"}),
+        (exporter_silent(stage, t + 30, t + 90), set()),
     ]
     for incident, expected in cases:
         assert set(incident.expected) == expected, incident.id
         assert set(incident.expected) <= set(IDS)
         assert incident.is_near_miss is not bool(expected)
     begin, end = stage.business_hours() or (0, 0)
-    assert stage.approved_transfer(begin, end).expected == ()
+    assert approved_transfer(stage, begin, end).expected == ()
 
 
 def test_what_must_fire_depends_on_the_cluster(demo: Cluster) -> None:
@@ -79,11 +83,11 @@ def test_what_must_fire_depends_on_the_cluster(demo: Cluster) -> None:
     stage, t = stage_of(demo)
     noon = replace(demo, site=Site())
     noon_stage = replace(stage, cluster=noon, cast=Cast(noon))
-    assert set(noon_stage.bulk_exfil(t + 20, t + 50).expected) == {EXFIL, CONTACT}
-    assert noon_stage.off_hours_transfer(t + 20, t + 40).is_near_miss
-    assert set(replace(stage, history=None).off_hours_transfer(t + 20, t + 40).expected) == {CONTACT, NIGHT}
+    assert set(bulk_exfil(noon_stage, t + 20, t + 50).expected) == {EXFIL, CONTACT}
+    assert off_hours_transfer(noon_stage, t + 20, t + 40).is_near_miss
+    assert set(off_hours_transfer(replace(stage, history=None), t + 20, t + 40).expected) == {CONTACT, NIGHT}
     few, _ = stage_of(demo, runs=2)
-    assert few.node_dropout(t + 30, t + 120, 0.5).is_near_miss
+    assert node_dropout(few, t + 30, t + 120, share=0.5).is_near_miss
 
 
 @pytest.mark.parametrize("month", [1, 7])

@@ -16,10 +16,13 @@ from cluster.model import Cluster
 from ingest import records
 from ingest.supervise import Collector
 from simulate.cast import Cast
-from simulate.incidents import Stage
 from simulate.netflow import FlowFormat
+from simulate.recording import RecordFrames
 from simulate.scenario import ExportStyle, Phase, Profile, Run, Scenario
 from simulate.spool import SpoolWriter
+from simulate.stage import Stage
+from simulate.staging_egress import bulk_exfil, first_contact
+from simulate.staging_pipeline import template_loss
 from simulate.truth import GroundTruth
 from simulate.udp import Clock, Target, UdpEmitter
 from simulate.workload import Workload
@@ -88,13 +91,17 @@ def demo_cluster(folder: Path) -> Cluster:
     return replace(cluster, collector=collector)
 
 
-def scenario_of(cluster: Cluster, styles: tuple[tuple[str, ExportStyle], ...]) -> Scenario:
+def stage_of(cluster: Cluster) -> Stage:
     cast = Cast(cluster)
-    live = Phase(START, START + SECONDS, 10, 10)
     run = Run("live", tuple(cast.training), START, START + SECONDS, 20)
-    stage = Stage(cluster, cast, Profile(), (run,), None, 5)
-    incidents = (stage.bulk_exfil(START + 5, START + 25), stage.first_contact(START + 3, START + 6))
-    return Scenario(5, live, runs=(run,), incidents=incidents, styles=styles)
+    return Stage(cluster, cast, Profile(), (run,), None, 5)
+
+
+def scenario_of(cluster: Cluster, styles: tuple[tuple[str, ExportStyle], ...]) -> Scenario:
+    live = Phase(START, START + SECONDS, 10, 10)
+    stage = stage_of(cluster)
+    incidents = (bulk_exfil(stage, START + 5, START + 25), first_contact(stage, START + 3, START + 6))
+    return Scenario(5, live, runs=stage.runs, incidents=incidents, styles=styles)
 
 
 def send(workload: Workload, truth: GroundTruth) -> None:
@@ -188,3 +195,39 @@ def test_stopped_early_truth_is_what_arrived(tmp_path: Path) -> None:
     document = truth.document()
     assert sum(entry["records"] for entry in document["exporters"]) == truth.records
     assert not document["complete"]
+
+
+@needs_pmacct
+@pytest.mark.parametrize("flow_format", [FlowFormat.V9, FlowFormat.IPFIX])
+def test_without_its_templates_nfacctd_reads_nothing_of_an_exporter(flow_format: FlowFormat, tmp_path: Path) -> None:
+    """It starts anew with other template numbers that get lost: what it sends is dropped until they are sent again."""
+    cluster = demo_cluster(tmp_path)
+    start, end = START + 8, START + 18
+    incident = template_loss(stage_of(cluster), start, end, exporter="leaf-1")
+    play = scenario_of(cluster, (("leaf-1", ExportStyle(flow_format)),))
+    workload = Workload(cluster, replace(play, incidents=(incident,)))
+    truth = GroundTruth(workload)
+    with Collector(cluster, tmp_path / "run"):
+        send(workload, truth)
+        wait_for(Path(cluster.collector.spool), truth.records)
+        # What nobody can read would have come by now.
+        time.sleep(2)
+    decoded = printed(Path(cluster.collector.spool))
+    records_of = {row["address"]: row["records"] for row in truth.document()["exporters"]}
+    sums = decoded.group_by("PEER_SRC_IP").agg(pl.sum("FLOWS"))
+    assert dict(sums.iter_rows()) == {address: count for address, count in records_of.items() if count}
+    # An exporter that stays says when it sent: nothing of the gap, much before and after it.
+    whole = sum(
+        batch.frame.filter(pl.col("exporter") == 0).height
+        for batch in Workload(cluster, replace(play, incidents=())).batches(workload.scenario.live)
+    )
+    leaf = decoded.filter(pl.col("PEER_SRC_IP") == "127.0.0.11")
+    assert 0 < leaf["FLOWS"].sum() < 0.8 * whole
+    ends = leaf["TIMESTAMP_END"]
+    assert not ((ends > start) & (ends < end - 1)).any()
+    assert (ends <= start).any()
+    assert (ends >= end).any()
+    # The gap in the sequence numbers is what the bridge's loss counter goes by.
+    frames = RecordFrames(workload)
+    made = pl.concat([frames.named(*frames.arrived(batch)) for batch in workload.batches(workload.scenario.live)])
+    assert made.filter(pl.col("exporter") == "127.0.0.11").height == leaf["FLOWS"].sum()

@@ -11,14 +11,17 @@ import polars as pl
 import pytest
 
 from cluster.load import load_cluster
-from cluster.model import Cluster
+from cluster.model import Cluster, Exporter
 from ingest.readers import read_chunk
 from ingest.records import Parsed
 from simulate.cast import Cast
-from simulate.incidents import Stage
 from simulate.load import large_cluster, load_batches, load_scenario
 from simulate.scenario import Phase, Profile, Run, Scenario
 from simulate.spool import SpoolFormat, SpoolWriter
+from simulate.stage import Stage
+from simulate.staging_egress import bulk_exfil
+from simulate.staging_jobs import node_dropout
+from simulate.staging_pipeline import exporter_silent
 from simulate.truth import GroundTruth
 from simulate.workload import Workload
 
@@ -38,9 +41,9 @@ def workload(cluster: Cluster) -> Workload:
     run = Run("live", tuple(cast.training), START, START + 60, 30)
     stage = Stage(cluster, cast, Profile(), (run,), None, 3)
     incidents = (
-        stage.bulk_exfil(START + 5, START + 25),
-        stage.node_dropout(START + 30, START + 60, 0.5),
-        stage.exporter_silent(START + 20, START + 40, "storage-1"),
+        bulk_exfil(stage, START + 5, START + 25),
+        node_dropout(stage, START + 30, START + 60, share=0.5),
+        exporter_silent(stage, START + 20, START + 40, exporter="storage-1"),
     )
     return Workload(cluster, Scenario(3, live, runs=(run,), incidents=incidents))
 
@@ -110,6 +113,47 @@ def test_totals_are_sums_of_the_files(cluster: Cluster, workload: Workload, tmp_
     assert document["totals"]["suppressed_bytes"] == document["totals"]["seen_bytes"] - document["totals"]["bytes"]
 
 
+def scaled(cluster: Cluster, row: dict[str, str]) -> tuple[Exporter, int, bool]:
+    """Return who reported a row, its bytes, and whether they count."""
+    exporter = next(e for e in cluster.exporters if str(e.address) == row["PEER_SRC_IP"])
+    rate, packets = int(row["SAMPLING_RATE"]), int(row["PACKETS"])
+    uplinks = {i.index for i in exporter.interfaces if not i.counts}
+    counted = exporter.counts and int(row["IN_IFACE"]) not in uplinks
+    return exporter, (int(row["BYTES"]) - exporter.frame_overhead * packets) * rate, counted
+
+
+def test_rails_endpoints_and_interfaces_are_sums_of_the_files(
+    cluster: Cluster, workload: Workload, tmp_path: Path
+) -> None:
+    document = write(workload, tmp_path, SpoolFormat.CSV).document()
+    names = {str(a.address): node.name for node in cluster.nodes for a in node.addresses}
+    rails = {
+        str(a.address): (node.name, a.rail) for node in cluster.nodes for a in node.addresses if a.rail is not None
+    }
+    parts: Counter[tuple[object, ...]] = Counter()
+    for row in rows(tmp_path):
+        exporter, size, counted = scaled(cluster, row)
+        ports = {str(i.index): i.name for i in exporter.interfaces}
+        for side, column in (("in_bytes", "IN_IFACE"), ("out_bytes", "OUT_IFACE")):
+            parts[exporter.name, ports.get(row[column], row[column]), side] += size
+        ends = ((row["SRC_IP"], "tx_bytes", "read_bytes"), (row["DST_IP"], "rx_bytes", "write_bytes"))
+        for end, rail_side, storage_side in ends if counted else ():
+            if end in rails:
+                parts[*rails[end], rail_side] += size
+            if group_of(cluster, end) in {"storage", "model_storage"}:
+                parts[names[end], storage_side] += size
+    for section, tags, sides in (
+        ("rails", ("node", "rail"), ("tx_bytes", "rx_bytes")),
+        ("storage", ("endpoint",), ("read_bytes", "write_bytes")),
+        ("interfaces", ("exporter", "interface"), ("in_bytes", "out_bytes")),
+    ):
+        assert len(document[section]) > 5
+        for part in document[section]:
+            for side in sides:
+                assert part[side] == parts.pop((*(part[tag] for tag in tags), side), 0)
+    assert not {key: value for key, value in parts.items() if value and key[1] != "0"}
+
+
 def test_long_lists_keep_their_totals(workload: Workload, tmp_path: Path) -> None:
     """Conversations beyond the limit are added up, and the file is whole JSON."""
     truth = write(workload, tmp_path, SpoolFormat.CSV)
@@ -128,7 +172,7 @@ def test_our_readers_take_both_formats(workload: Workload, tmp_path: Path) -> No
     for file_format in SpoolFormat:
         folder = tmp_path / file_format.value
         truth = write(workload, folder, file_format, file_records=10**9)
-        (path,) = folder.iterdir()
+        (path,) = folder.glob(f"*.{file_format.value}")
         raw = path.read_bytes()
         if file_format is SpoolFormat.CSV:
             fmt = _csv_format(raw)

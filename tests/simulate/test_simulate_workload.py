@@ -16,8 +16,10 @@ from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster
 from simulate.cast import Cast
 from simulate.flows import cut, talks
-from simulate.incidents import Stage
-from simulate.scenario import Algorithm, Incident, Phase, Profile, Run, Scenario
+from simulate.incident import Incident
+from simulate.scenario import Algorithm, Phase, Profile, Run, Scenario
+from simulate.stage import Stage
+from simulate.staging_jobs import node_dropout
 from simulate.training import connections
 from simulate.truth import GroundTruth
 from simulate.udp import Clock, Target, UdpEmitter
@@ -104,15 +106,16 @@ def test_collectives_are_even(cluster: Cluster) -> None:
 @pytest.mark.parametrize("share", [0.8, 0.0])
 def test_a_dropout_lowers_its_node_only(cluster: Cluster, share: float) -> None:
     """For half of the minute the node sends less; everybody else sends what they would have sent."""
-    incident = stage(cluster).node_dropout(START + 30, START + 60, share)
+    incident = node_dropout(stage(cluster), START + 30, START + 60, share=share)
     calm, fallen = truth_of(cluster, scenario(cluster)), truth_of(cluster, scenario(cluster, incidents=(incident,)))
     for node, before in calm.items():
         after = fallen[node]
         if node == incident.src:
             assert after == pytest.approx(before * (1 + share) / 2, rel=0.03)
         else:
-            # What it receives, a neighbour acknowledges: a few thousandths.
-            assert after == pytest.approx(before, rel=0.005)
+            # What it receives, a neighbour acknowledges: a few thousandths. A dead node's server has less to send.
+            reads = 0.02 if share == 0 and node.startswith("nas-") else 0.005
+            assert after == pytest.approx(before, rel=reads)
 
 
 def test_nodes_differ_little_and_persistently(cluster: Cluster) -> None:

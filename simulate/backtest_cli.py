@@ -1,0 +1,337 @@
+"""The command ``clusterflow backtest``."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from analysis.options import Moment
+from cluster.cli import cluster_option
+from cluster.errors import UserError
+from cluster.model import Cluster
+from ingest.store import Store
+from rules.backtest import (
+    Backtest,
+    Change,
+    Stretch,
+    Sweep,
+    Told,
+    change_of,
+    chosen,
+    compare,
+    earlier_rules,
+    look_back,
+    settings_of,
+)
+from rules.go_numbers import humanize_duration
+from rules.model import Rule
+from rules.registry import rules_of
+from rules.replay import Sight
+from rules.report import Report, moment, total
+from rules.report_html import html
+from rules.texts import FACTS
+from rules.truth import Score, Truth, read_truth, score
+from simulate.case_scenarios import Played, Scenarios
+from simulate.matching import truth_of
+from simulate.stores import influxdb
+from simulate.trial import WARM_UP
+
+_MOST_LINES = 40
+
+
+class FailOn(StrEnum):
+    """What ends the command with 1."""
+
+    FIRED = "fired"
+    MISSED = "missed"
+    FALSE = "false"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What is evaluated: a cluster, its store, from when to when, and what was staged there, if that is known."""
+
+    cluster: Cluster
+    store: Store
+    start: int
+    end: int
+    source: str
+    truth: Truth | None = None
+
+
+@click.command()
+@cluster_option
+@click.option("--from", "start", type=Moment(), help="From this time of what is stored ...  [default: 1d ago]")
+@click.option("--to", "stop", type=Moment(), help="... to this one.  [default: now]")
+@click.option("--rule", "ids", multiple=True, metavar="ID", help="Only this rule. May be repeated.")
+@click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="NAME=V1,V2",
+    help="Also with other values of a threshold (exfil_volume=10GB,20GB,50GB), or of a rule's own. May be repeated.",
+)
+@click.option(
+    "--against",
+    metavar="REV|FILE",
+    help="What the rules would add and lose, compared with those of another cluster.yaml or rules.yaml, or with those "
+    "that were generated at a git revision.",
+)
+@click.option(
+    "--provisioned",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="provisioning",
+    show_default=True,
+    help="Folder of the generated files, for --against REV.",
+)
+@click.option(
+    "--truth",
+    "truth_file",
+    type=click.Path(path_type=Path, exists=True),
+    help="What was staged: precision, recall, delay.",
+)
+@click.option(
+    "--scenario", metavar="NAME|FILE", help="Play this scenario and evaluate it from end to end, against its own truth."
+)
+@click.option("--seed", type=click.IntRange(min=0), help="Of the scenario, instead of its own.")
+@click.option(
+    "--url", metavar="URL", help="InfluxDB for the scenario. Default: one is started, and removed afterwards."
+)
+@click.option("--as-stored", is_flag=True, help="Take every stored point for seen at once, as test-rules does.")
+@click.option("--html", "html_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a report: one file.")
+@click.option("--json", "json_file", type=click.Path(allow_dash=True, dir_okay=False), help="Write JSON; - prints it.")
+@click.option(
+    "--fail-on",
+    "fail_on",
+    multiple=True,
+    type=click.Choice([one.value for one in FailOn]),
+    help="End with 1 if anything fired; if an alert of --truth was missed; if one was false; if --against shows added "
+    "or lost alerts. May be repeated.",
+)
+def backtest(
+    cluster: Cluster,
+    start: float | None,
+    stop: float | None,
+    ids: tuple[str, ...],
+    sweeps: tuple[str, ...],
+    against: str | None,
+    provisioned: Path,
+    truth_file: Path | None,
+    scenario: str | None,
+    seed: int | None,
+    url: str | None,
+    as_stored: bool,
+    html_file: Path | None,
+    json_file: str | None,
+    fail_on: tuple[str, ...],
+) -> None:
+    """Tell what alert rules would have done over stored data.
+
+    \b
+    Examples:
+      clusterflow backtest --from 7d --html report.html                      all rules over the last week
+      clusterflow backtest --from 7d --sweep exfil_volume=10GB,20GB,50GB     how many alerts at other limits
+      clusterflow backtest --from 7d --against HEAD --fail-on changed        what an edit of cluster.yaml would change
+      clusterflow backtest --scenario drip-exfiltration --html drip.html     a staged week, against what was staged
+
+    The real queries run on the real InfluxDB, evaluation by evaluation, with Grafana's semantics; where a rule cannot
+    fire at all, nothing is asked. docs/backtest.md says what a backtest assumes.
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
+    wanted = {FailOn(text) for text in fail_on}
+    if wanted & {FailOn.MISSED, FailOn.FALSE} and truth_file is None and scenario is None:
+        raise UserError("--fail-on missed, false: against what?", "add --truth FILE or --scenario")
+    if FailOn.CHANGED in wanted and against is None:
+        raise UserError("--fail-on changed: against what?", "add --against")
+    with ExitStack() as stack:
+        told = stack.enter_context(_bar())
+        if scenario is None:
+            data = _stored(cluster, start, stop, truth_file)
+            stack.callback(data.store.close)
+        elif start is not None or stop is not None or truth_file is not None:
+            raise UserError("--scenario: has a time and a truth of its own", "leave out --from, --to and --truth")
+        else:
+            address = stack.enter_context(influxdb(url))
+            data = _staged(stack.enter_context(Scenarios(address, told)).play(scenario, seed))
+        sight = Sight() if as_stored else Sight.settled(data.cluster)
+        versions = None if against is None else _Versions(against, provisioned)
+        report = _report(data, sight, ids, sweeps, versions, told)
+    if html_file is not None:
+        html_file.write_text(html(report), encoding="utf-8")
+    if json_file is not None:
+        text = json.dumps(report.json(), indent=1)
+        if json_file == "-":
+            click.echo(text)
+        else:
+            Path(json_file).write_text(text + "\n", encoding="utf-8")
+    if json_file != "-":
+        _tell(report, html_file)
+    if any(_has_failed(report, one) for one in wanted):
+        sys.exit(1)
+
+
+def _stored(cluster: Cluster, start: float | None, stop: float | None, truth_file: Path | None) -> Data:
+    now = time.time()
+    end = now if stop is None else stop
+    begin = end - 86_400 if start is None else start
+    if begin >= end:
+        raise UserError(f"--from {moment(begin)}: expected a time before --to, {moment(end)}")
+    oldest = now - cluster.store.keep_raw
+    if begin < oldest:
+        # Rules look at raw points nearly all; those of the rollups see further.
+        kept = humanize_duration(cluster.store.keep_raw)
+        click.echo(f"warning: raw points are kept for {kept}: what is before {moment(int(oldest))} is gone", err=True)
+    truth = None if truth_file is None else read_truth(truth_file)
+    source = f"InfluxDB at {cluster.store.url}, database {cluster.store.database}"
+    return Data(cluster, Store(cluster.store), int(begin), int(end), source, truth)
+
+
+def _staged(played: Played) -> Data:
+    script = played.script
+    words = f"Scenario {script.name}, seed {script.scenario.seed}: {script.title}"
+    start = script.start + WARM_UP
+    return Data(played.cluster, played.store, start, script.end, words, truth_of(script.incidents))
+
+
+@dataclass(frozen=True, slots=True)
+class _Versions:
+    """Which earlier rules are meant: see ``rules.backtest.earlier_rules``."""
+
+    name: str
+    provisioned: Path
+
+    def change(self, cluster: Cluster, rules: Sequence[Rule], ids: Sequence[str]) -> Change:
+        earlier = [rule for rule in earlier_rules(self.name, self.provisioned) if not ids or rule.id in ids]
+        return change_of(cluster, earlier, rules)
+
+
+def _report(
+    data: Data, sight: Sight, ids: Sequence[str], sweeps: Sequence[str], versions: _Versions | None, told: Told
+) -> Report:
+    cluster = data.cluster
+    rules = chosen(rules_of(cluster), ids)
+    settings = [settings_of(cluster, rules, text) for text in sweeps]
+    change = None if versions is None else versions.change(cluster, rules, ids)
+    stretch = Stretch(data.store, data.start, data.end, sight, cluster.grafana.datasource_uid)
+    every = [*rules, *(rule for each in settings for one in each for rule in one.rules)]
+    every += [] if change is None else change.earlier
+    runner = Backtest(stretch, look_back(every))
+    run = runner.run(rules, told)
+    swept = tuple(Sweep(each[0].name, each, tuple(runner.run(one.rules, told) for one in each)) for each in settings)
+    difference = None
+    if change is not None and versions is not None:
+        difference = compare(versions.name, change, runner.run(change.earlier, told), run)
+    scores: tuple[Score, ...] = ()
+    if data.truth is not None:
+        scores = score(data.truth, run.firings, (rule.id for rule in rules), data.start, data.end)
+    return Report(cluster, stretch, data.source, run, swept, difference, data.truth, scores)
+
+
+@contextmanager
+def _bar() -> Iterator[Told]:
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description:32}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("backtest", total=1.0)
+        yield lambda what, share: bar.update(task, description=what, completed=share)
+
+
+def _has_failed(report: Report, what: FailOn) -> bool:
+    match what:
+        case FailOn.FIRED:
+            return bool(report.run.firings)
+        case FailOn.MISSED:
+            return any(one.missed for one in report.scores)
+        case FailOn.FALSE:
+            return any(one.false for one in report.scores)
+        case FailOn.CHANGED:
+            return report.difference is not None and not report.difference.is_empty
+
+
+# In the terminal ----------------------------------------------------------------------------------
+
+
+def _tell(report: Report, html_file: Path | None) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    stretch, run = report.stretch, report.run
+    ticks = sum(effort.ticks for effort in run.efforts.values())
+    queries = sum(effort.queries for effort in run.efforts.values())
+    console.print(
+        f"{moment(stretch.start)} to {moment(stretch.end)}: {len(run.rules)} rules, {ticks:,} evaluations, "
+        f"{queries:,} queries, {run.seconds:.1f} s",
+        soft_wrap=True,
+    )
+    for firing in run.firings[:_MOST_LINES]:
+        facts = [firing.worst.annotations.get(name, "") for name in FACTS]
+        console.print(
+            f"{moment(firing.fired_at)}  {firing.first.severity:8} {firing.rule}: {facts[0]} -> {facts[1]}, "
+            f"{', '.join(facts[2:])}; fired for {humanize_duration(firing.seconds(stretch.end))}"
+            f"{'' if firing.ended_at is not None else ', fires still'}",
+            soft_wrap=True,
+            markup=False,
+        )
+    if len(run.firings) > _MOST_LINES:
+        console.print(f"and {len(run.firings) - _MOST_LINES} more: see --html or --json")
+    if not run.firings:
+        console.print("nothing would have fired")
+    for sweep in report.sweeps:
+        _tell_sweep(console, sweep)
+    _tell_difference(console, report)
+    _tell_score(console, report)
+    if html_file is not None:
+        console.print(f"report: {html_file}", soft_wrap=True)
+
+
+def _tell_sweep(console: Console, sweep: Sweep) -> None:
+    table = Table(sweep.name, "alerts", box=None)
+    for setting, run in zip(sweep.settings, sweep.runs, strict=True):
+        table.add_row(f"{setting.text}{' (now)' if setting.is_present else ''}", str(len(run.firings)))
+    console.print(table)
+
+
+def _tell_difference(console: Console, report: Report) -> None:
+    found = report.difference
+    if found is None:
+        return
+    names = ", ".join((*found.change.changed, *found.change.only_now, *found.change.only_before)) or "none"
+    console.print(f"rules that differ from {found.before}: {names}", soft_wrap=True, markup=False)
+    for word, firings in (("added", found.added), ("lost", found.lost)):
+        for firing in firings:
+            console.print(
+                f"{word:6} {moment(firing.fired_at)} {firing.rule}: {firing.worst.annotations.get('summary', '')}",
+                soft_wrap=True,
+                markup=False,
+            )
+    counts = f"{len(found.added)} alerts added, {len(found.lost)} lost, {len(found.moved)} at other times"
+    console.print(f"{counts}, {found.same} alike")
+
+
+def _tell_score(console: Console, report: Report) -> None:
+    if report.truth is None:
+        return
+    table = Table("rule", "due", "found", "false", "precision", "recall", "median delay", box=None)
+    for one in (*report.scores, total(report.scores)):
+        if not one.due and not one.judged:
+            continue
+        shares = ("" if value is None else f"{value:.0%}" for value in (one.precision, one.recall))
+        delay = "" if one.delay is None else f"{one.delay:.0f} s"
+        table.add_row(one.rule, str(one.due), str(one.due - len(one.missed)), str(len(one.false)), *shares, delay)
+    console.print(table)
+    for one in report.scores:
+        for owed in one.missed:
+            console.print(f"missed: {owed.incident}: {owed.rule}, due {moment(owed.due)}", soft_wrap=True, markup=False)

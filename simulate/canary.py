@@ -1,0 +1,282 @@
+"""A canary: one tiny flow through the real pipeline, and how long it takes to be seen and to raise an alert.
+
+It flows inside a group of its own (role ``canary``), between addresses that are nobody's: so it is in no egress, is no
+first contact, no violation and no unknown node, and no other traffic can be taken for it.
+"""
+
+import itertools
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+import numpy as np
+
+from cluster import schema
+from cluster.errors import ClusterflowError, StoreError, UserError
+from cluster.model import Address, Cluster, Exporter, ExportProtocol, Role, SamplingMode
+from dashboards.queries import Query, Select, is_in, total, window_seconds
+from dashboards.registry import panel_ref
+from ingest.store import Store
+from rules import texts
+from rules.evaluate import Evaluator, expand
+from rules.model import INTERVAL_SECONDS, Comparison, Measure, Rule, Severity, Threshold
+from simulate.netflow import FlowFormat, NetflowEncoder, RecordColumns
+from simulate.udp import Target
+
+DOMAIN = 0x0CA7
+"""Observation domain of its packets: templates and sequence numbers of nobody else."""
+
+RULE = "canary"
+_PORT = 9
+"""The discard port."""
+
+_UDP = 17
+_SMALLEST, _LARGEST = 1_000, 1_000_000
+_PACKET = 1_000
+_POLL_SECONDS = 0.25
+_HELP = "docs/canary.md shows the lines that cluster.yaml needs"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is sent.
+
+    Attributes:
+        group: id of the canary's group.
+        src, dst: its addresses.
+        exporter: whose address the packet comes from.
+        octets: IP bytes as exported.
+        stored: bytes that must arrive, scaled by the exporter's sampling.
+    """
+
+    group: str
+    src: Address
+    dst: Address
+    exporter: Exporter
+    octets: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """How it went.
+
+    Attributes:
+        plan: what was sent.
+        sent_at: epoch seconds.
+        queryable: seconds until InfluxDB had it; None if it did not in time.
+        alert: seconds until the first evaluation at which its alert fires; None if there was none in time.
+        trouble: what was wrong; empty if nothing.
+    """
+
+    plan: Plan
+    sent_at: float
+    queryable: float | None
+    alert: float | None
+    trouble: str = ""
+
+    def json(self) -> dict[str, Any]:
+        """Return it for machines."""
+        return {
+            "ok": not self.trouble,
+            "sent_at": round(self.sent_at, 3),
+            "queryable_seconds": None if self.queryable is None else round(self.queryable, 3),
+            "alert_seconds": None if self.alert is None else round(self.alert, 3),
+            "bytes": self.plan.stored,
+            "exporter": self.plan.exporter.name,
+            "group": self.plan.group,
+            "trouble": self.trouble,
+        }
+
+
+def plan(cluster: Cluster, exporter: str | None = None) -> Plan:
+    """Return what a canary of this cluster sends.
+
+    Args:
+        cluster: has the canary's group, and an exporter with an address of this machine.
+        exporter: name of the exporter to speak for; by default the first that this machine can speak for.
+
+    Raises:
+        UserError: cluster.yaml has no place for it.
+    """
+    groups = cluster.groups_with(Role.CANARY)
+    if len(groups) != 1:
+        raise UserError(f"groups: {len(groups)} of role canary: expected one", _HELP)
+    (group,) = groups
+    addresses = [entry.address for node in cluster.nodes if node.group == group.id for entry in node.addresses]
+    src, dst = next(
+        ((one, other) for one, other in itertools.pairwise(addresses) if one.version == other.version),
+        (None, None),
+    )
+    if src is None or dst is None:
+        raise UserError(f"nodes: {len(addresses)} addresses in group {group.id}: expected two of one family", _HELP)
+    speaker = _speaker(cluster, exporter)
+    octets = _SMALLEST + secrets.randbelow(_LARGEST - _SMALLEST)
+    is_fixed = speaker.sampling.mode is SamplingMode.FIXED
+    return Plan(group.id, src, dst, speaker, octets, octets * (speaker.sampling.rate or 1) if is_fixed else octets)
+
+
+def _speaker(cluster: Cluster, name: str | None) -> Exporter:
+    known = [one for one in cluster.exporters if one.protocol is ExportProtocol.NETFLOW and one.counts]
+    if name is not None:
+        known = [one for one in known if one.name == name]
+        if not known:
+            raise UserError(f"--exporter {name}: expected a NetFlow exporter of cluster.yaml that counts", _HELP)
+    # One that need not be heard all the time is meant for this.
+    for one in sorted(known, key=lambda each: each.watched):
+        if _is_ours(one.address):
+            return one
+    names = ", ".join(f"{one.name} ({one.address})" for one in known) or "none that counts"
+    raise UserError(f"exporters: {names}: none has an address of this machine", _HELP)
+
+
+def _is_ours(address: Address) -> bool:
+    with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
+
+
+def collector(cluster: Cluster) -> Target:
+    """Return where the collector of cluster.yaml listens, as seen from its own machine."""
+    host = cluster.collector.listen
+    if ip_address(host).is_unspecified:
+        host = "::1" if ":" in host else "127.0.0.1"
+    return Target(host, cluster.collector.netflow_port)
+
+
+def send(what: Plan, target: Target, at: float) -> None:
+    """Send the flow as IPFIX, templates first.
+
+    Args:
+        what: see there.
+        target: where the collector listens.
+        at: epoch seconds: its time.
+    """
+    encoder = NetflowEncoder(FlowFormat.IPFIX, DOMAIN, int(at) * 1000)
+    moment = int(at * 1000)
+    packed = encoder.pack(_record(what, moment))
+    family = socket.AF_INET6 if what.exporter.address.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as speaker:
+        try:
+            speaker.bind((str(what.exporter.address), 0))
+            for message in (encoder.hello(moment), encoder.message(packed, 0, 1, moment)):
+                speaker.sendto(message, (target.host, target.port))
+        except OSError as error:
+            raise ClusterflowError(
+                f"cannot send from {what.exporter.address} to {target.host}:{target.port}: {error.strerror}",
+                "is the collector on another machine? --netflow HOST:PORT names it",
+            ) from error
+
+
+def _record(what: Plan, moment: int) -> RecordColumns:
+    def column(value: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.array([value], np.int64)
+
+    return RecordColumns(
+        src=np.array([[*what.src.packed]], np.uint8),
+        dst=np.array([[*what.dst.packed]], np.uint8),
+        src_port=column(_PORT),
+        dst_port=column(_PORT),
+        proto=column(_UDP),
+        tcp_flags=column(0),
+        tos=column(0),
+        in_iface=column(0),
+        out_iface=column(0),
+        octets=column(what.octets),
+        packets=column(-(-what.octets // _PACKET)),
+        start=column(moment),
+        end=column(moment),
+    )
+
+
+# Watching -----------------------------------------------------------------------------------------
+
+
+def _bytes_of(group: str) -> Query:
+    inside = is_in(schema.SRC_GROUP, [group]), is_in(schema.DST_GROUP, [group])
+    return (
+        Select(schema.TRAFFIC, schema.RAW).where(*inside).take(total(schema.BYTES)).per_series("Bytes of the canary.")
+    )
+
+
+def alert_rule(group: str, since: int, expected: int) -> Rule:
+    """Return the rule that fires on the canary, as other rules are made: one query, one threshold.
+
+    Args:
+        group: the canary's.
+        since: seconds before the evaluation from which bytes count.
+        expected: bytes at which it fires.
+    """
+    return Rule(
+        id=RULE,
+        title="Canary",
+        family="pipeline",
+        severity=Severity.WARNING,
+        measures=(Measure("bytes", _bytes_of(group), since),),
+        threshold=Threshold(RULE, Comparison.AT_LEAST, expected),
+        annotations=((texts.SUMMARY, f"The canary of {texts.bytes_of('bytes')} has arrived."),),
+        panel=panel_ref("pipeline", "data_age"),
+    )
+
+
+def watch(
+    cluster: Cluster, store: Store, what: Plan, *, target: Target, within: float, told: Callable[[str], None]
+) -> Sighting:
+    """Send a canary and wait until its alert fires, or until it is too late.
+
+    Args:
+        cluster: whose pipeline.
+        store: where the flow must appear.
+        what: see `plan`.
+        target: where to send it.
+        within: seconds that all of it may take.
+        told: called with what is being waited for.
+
+    Raises:
+        StoreError: InfluxDB does not answer before anything is sent.
+    """
+    window = window_seconds(cluster, schema.RAW)
+    sent_at = time.time()
+    begin = int(sent_at) // window * window
+    before = _stored(store, what.group, begin, begin + window)
+    send(what, target, sent_at)
+    told("waiting until InfluxDB has it")
+    wanted = before + what.stored
+    queryable: float | None = None
+    trouble = ""
+    while queryable is None and time.time() - sent_at < within:
+        try:
+            if _stored(store, what.group, begin, begin + 2 * window) >= wanted:
+                queryable = time.time() - sent_at
+                break
+            trouble = ""
+        except StoreError as error:
+            trouble = error.message
+        time.sleep(_POLL_SECONDS)
+    if queryable is None:
+        why = trouble or "it is not in InfluxDB"
+        return Sighting(
+            what, sent_at, None, None, f"{why} after {within:g} s; `clusterflow status` shows what is stuck"
+        )
+    told("waiting for the next evaluation")
+    evaluation = -(-int(time.time() + 1) // INTERVAL_SECONDS) * INTERVAL_SECONDS
+    time.sleep(max(evaluation - time.time(), 0))
+    rule = alert_rule(what.group, evaluation - begin, wanted)
+    evaluator = Evaluator(store, [rule], datasource=cluster.grafana.datasource_uid)
+    evaluator.tick(evaluation)
+    alert = evaluation - sent_at
+    if not any(one.is_firing and not one.error for one in evaluator.alerts()):
+        return Sighting(what, sent_at, queryable, None, "it is in InfluxDB, but its rule did not fire")
+    late = f"its alert would fire after {alert:.1f} s, more than {within:g} s" if alert > within else ""
+    return Sighting(what, sent_at, queryable, alert, late)
+
+
+def _stored(store: Store, group: str, first: int, last: int) -> int:
+    return sum(int(series.values[0][1] or 0) for series in store.query(expand(_bytes_of(group), first, last)))

@@ -1,0 +1,53 @@
+"""The command ``clusterflow canary``."""
+
+import json
+import sys
+
+import click
+from rich.console import Console
+
+from analysis.options import Duration
+from cluster.cli import cluster_option
+from cluster.errors import StoreError
+from cluster.model import Cluster
+from ingest.store import Store
+from simulate import canary as canaries
+from simulate.options import TargetType
+from simulate.udp import Target
+
+
+@click.command()
+@cluster_option
+@click.option(
+    "--within", type=Duration(), default="60s", show_default=True, help="What the way to an alert may take at most."
+)
+@click.option("--exporter", metavar="NAME", help="Speak for this exporter. Default: the first with an address of ours.")
+@click.option("--netflow", type=TargetType(), help="Where nfacctd listens. Default: as cluster.yaml says.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def canary(cluster: Cluster, within: float, exporter: str | None, netflow: Target | None, as_json: bool) -> None:
+    """Send one tiny flow through collector, bridge and store, and tell how long it took to be worth an alert.
+
+    For a cron job: one line, and 1 at the end if it did not arrive or took longer than --within. cluster.yaml needs a
+    group of role canary and an exporter with an address of this machine: see docs/canary.md.
+    """
+    plan = canaries.plan(cluster, exporter)
+    target = netflow or canaries.collector(cluster)
+    console = Console(stderr=True)
+    store = Store(cluster.store)
+    try:
+        with console.status("sending") as status:
+            seen = canaries.watch(cluster, store, plan, target=target, within=within, told=status.update)
+    except StoreError as error:
+        # Before anything was sent: for whoever reads cron's mail that is the same trouble.
+        click.echo(json.dumps({"ok": False, "trouble": error.message}) if as_json else f"canary: {error.message}")
+        sys.exit(1)
+    finally:
+        store.close()
+    if as_json:
+        click.echo(json.dumps(seen.json()))
+    elif seen.trouble:
+        click.echo(f"canary: {seen.trouble}")
+    else:
+        click.echo(f"canary: stored after {seen.queryable:.1f} s, an alert would fire after {seen.alert:.1f} s")
+    if seen.trouble:
+        sys.exit(1)

@@ -1,0 +1,107 @@
+"""Staging what happens to the pipeline: silent, wrong or lossy exporters, a bridge or an analysis that stops."""
+
+from typing import Any
+
+from cluster import schema
+from cluster.errors import UserError
+from simulate import expect
+from simulate.incident import Expected, Incident, IncidentKind
+from simulate.stage import Stage
+
+
+def exporter_silent(stage: Stage, start: int, end: int, *, exporter: str = "") -> Incident:
+    """An exporter sends nothing; by default the last one that only sees what others count."""
+    name = _exporter(stage, exporter)
+    limit = stage.cluster.thresholds.exporter_silent
+    alerts: tuple[Expected, ...] = ()
+    if end - start > limit + 2 * stage.cluster.bridge.window and _is_watched(stage, name):
+        alerts = _about(expect.EXPORTER_SILENT, name, due=start + limit, until=end)
+    return _of_exporter(IncidentKind.EXPORTER_SILENT, name, start, end, alerts=alerts)
+
+
+def exporter_skewed(stage: Stage, start: int, end: int, *, seconds: int = 1800, exporter: str = "") -> Incident:
+    """An exporter's clock is off by so many seconds: its records get their arrival time, and nothing else happens."""
+    return _of_exporter(IncidentKind.EXPORTER_SKEWED, _exporter(stage, exporter), start, end, seconds=seconds)
+
+
+def exporter_duplicates(stage: Stage, start: int, end: int, *, exporter: str = "", onto: str = "") -> Incident:
+    """An exporter whose flows do not count (`onto`) reports all that another one counts a second time."""
+    counting = [one.name for one in stage.cluster.exporters if one.counts]
+    silent = [one.name for one in stage.cluster.exporters if not one.counts]
+    if not counting or not (onto or silent):
+        raise UserError("exporter_duplicates: nobody to repeat it", "it needs an exporter with `counts: false`")
+    kind = IncidentKind.EXPORTER_DUPLICATES
+    return _of_exporter(kind, exporter or counting[0], start, end, onto=onto or silent[0])
+
+
+def flow_loss(stage: Stage, start: int, end: int, *, lost: float = 0.2, exporter: str = "") -> Incident:
+    """A part of an exporter's datagrams does not arrive; its sequence numbers tell."""
+    name = _exporter(stage, exporter)
+    limits = stage.cluster.thresholds
+    alerts: tuple[Expected, ...] = ()
+    if lost > limits.flow_loss:
+        alerts = _about(expect.FLOW_LOSS, name, due=start, until=end + limits.flow_loss_window)
+    return _of_exporter(IncidentKind.FLOW_LOSS, name, start, end, share=1 - lost, alerts=alerts)
+
+
+def template_loss(stage: Stage, start: int, end: int, *, exporter: str = "") -> Incident:
+    """An exporter starts anew and its templates are lost: nothing can be read until it sends them again, at the end."""
+    name = _exporter(stage, exporter)
+    limits = stage.cluster.thresholds
+    alerts = list(_about(expect.FLOW_LOSS, name, due=end, until=end + limits.flow_loss_window))
+    if end - start > limits.exporter_silent + 2 * stage.cluster.bridge.window and _is_watched(stage, name):
+        due = start + limits.exporter_silent
+        alerts += _about(expect.EXPORTER_SILENT, name, due=due, until=end)
+    return _of_exporter(IncidentKind.TEMPLATE_LOSS, name, start, end, share=0.0, alerts=tuple(alerts))
+
+
+def ingest_stopped(stage: Stage, start: int, end: int) -> Incident:
+    """The bridge is away; when it is back it reads what has waited."""
+    limit = stage.cluster.thresholds.ingest_silent
+    alerts: tuple[Expected, ...] = ()
+    if end - start > limit + 2 * stage.cluster.bridge.window:
+        alerts = (Expected(expect.INGEST_DEADMAN, (), start + limit, end + expect.GRACE),)
+    return _of_part(IncidentKind.INGEST_STOPPED, start, end, alerts)
+
+
+def ingest_behind(stage: Stage, start: int, end: int, *, seconds: int = 600) -> Incident:
+    """The bridge lags so many seconds behind the clock."""
+    limits = stage.cluster.thresholds
+    alerts: tuple[Expected, ...] = ()
+    if seconds > limits.ingest_lag and end - start > limits.ingest_lag_for + 120:
+        alerts = (Expected(expect.INGEST_LAG, (), start + limits.ingest_lag_for, end + expect.GRACE),)
+    return _of_part(IncidentKind.INGEST_BEHIND, start, end, alerts, seconds=seconds)
+
+
+def analysis_stopped(stage: Stage, start: int, end: int) -> Incident:
+    """The analysis is away."""
+    limit = stage.cluster.thresholds.analysis_silent
+    alerts: tuple[Expected, ...] = ()
+    if end - start > limit + 120:
+        alerts = (Expected(expect.ANALYSIS_STALLED, (), start + limit, end + expect.GRACE),)
+    return _of_part(IncidentKind.ANALYSIS_STOPPED, start, end, alerts)
+
+
+def _exporter(stage: Stage, name: str) -> str:
+    names = [one.name for one in stage.cluster.exporters]
+    idle = [one.name for one in stage.cluster.exporters if not one.counts]
+    found = name or (idle or names)[-1]
+    if found not in names:
+        raise UserError(f"no exporter {found}", f"one of {', '.join(names)}")
+    return found
+
+
+def _is_watched(stage: Stage, name: str) -> bool:
+    return next(one.watched for one in stage.cluster.exporters if one.name == name)
+
+
+def _about(rule: str, exporter: str, *, due: int, until: int) -> tuple[Expected, ...]:
+    return (Expected(rule, expect.labels(**{schema.EXPORTER: exporter}), due, until + expect.GRACE),)
+
+
+def _of_exporter(kind: IncidentKind, name: str, start: int, end: int, **more: Any) -> Incident:  # noqa: ANN401
+    return Incident(id=f"{kind.value}-{name}", kind=kind, start=start, end=end, exporter=name, **more)
+
+
+def _of_part(kind: IncidentKind, start: int, end: int, alerts: tuple[Expected, ...], *, seconds: int = 0) -> Incident:
+    return Incident(id=kind.value, kind=kind, start=start, end=end, seconds=seconds, alerts=alerts)

@@ -1,0 +1,177 @@
+"""A scenario's trial: played into a store, analysed, its rules evaluated, their alerts held against what was staged."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import polars as pl
+
+from analysis.analyser import Analyser
+from analysis.evidence import heartbeat
+from analysis.jobs import ClusterFileJobs
+from analysis.state import State
+from cluster import schema
+from cluster.model import Cluster
+from cluster.schema import RAW
+from ingest.logs import Log
+from ingest.points import encode
+from ingest.store import Store
+from rules.backtest import Backtest, Run, Stretch, look_back
+from rules.model import Rule
+from rules.registry import rules_of
+from rules.replay import Sight
+from rules.truth import Score, Truth, score
+from simulate.incident import Incident, IncidentKind
+from simulate.matching import truth_of
+from simulate.reckoning import Reckoning, reckon
+from simulate.recording import SHARD, SIGN_SECONDS, Recorded, record
+from simulate.script import Script
+from simulate.truth import GroundTruth
+from simulate.workload import Workload
+
+WARM_UP = 600
+"""Seconds for which heartbeats must have come before their absence means something."""
+
+Told = Callable[[str, float], None]
+"""Called with what is being done, and the share of it that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How a scenario went.
+
+    Attributes:
+        script: the scenario.
+        cluster: the same as the script's, with the store that was used.
+        recorded: what was written.
+        reckoning: the store's totals against what was sent.
+        run: what fired.
+        truth: what was staged.
+        scores: of each rule.
+        seconds: how long each step took.
+    """
+
+    script: Script
+    cluster: Cluster
+    recorded: Recorded
+    reckoning: Reckoning
+    run: Run
+    truth: Truth
+    scores: tuple[Score, ...]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every total agrees, everything staged was found, and nothing else fired."""
+        return not self.reckoning.differences and not any(one.missed or one.false for one in self.scores)
+
+    def lines(self) -> list[str]:
+        """Return how it went, in words: one line a finding."""
+        found = [f"totals: {difference}" for difference in self.reckoning.differences]
+        for one in self.scores:
+            found += [f"{one.rule}: MISSED {owed.incident} (due {_clock(owed.due)})" for owed in one.missed]
+            for judged in one.judged:
+                firing = judged.firing
+                facts = firing.first.facts()
+                what = f"{facts['source']} -> {facts['destination']}, {facts['bytes']}"
+                why = "FALSE" if judged.cause is None else f"{judged.cause.incident}, after {judged.delay} s"
+                found.append(f"{one.rule}: {_clock(firing.fired_at)} {what}: {why}")
+        return found
+
+
+def _clock(moment: int) -> str:
+    return time.strftime("%m-%d %H:%M:%SZ", time.gmtime(moment))
+
+
+def run_trial(
+    script: Script,
+    url: str,
+    folder: Path,
+    *,
+    rules: Sequence[str] = (),
+    database: str = "",
+    told: Told = lambda _what, _share: None,
+) -> Trial:
+    """Play a scenario into a database of its own, and judge what the rules make of it.
+
+    Args:
+        script: the scenario.
+        url: an InfluxDB.
+        folder: for the state of the analysis.
+        rules: ids of the rules to evaluate; all by default.
+        database: its name; the scenario's and the seed by default.
+        told: told how far it is.
+    """
+    name = database or f"{script.name}-{script.scenario.seed}"
+    cluster = replace(script.cluster, store=replace(script.cluster.store, url=url, database=name))
+    store = Store(cluster.store)
+    seconds: dict[str, float] = {}
+    try:
+        began = time.monotonic()
+
+        def note(step: str) -> None:
+            nonlocal began
+            seconds[step] = time.monotonic() - began
+            began = time.monotonic()
+
+        recorded, reckoning = play(script, store, told)
+        note("record")
+        analyse(script, cluster, store, folder, told)
+        note("analyse")
+        chosen = tuple(rule for rule in rules_of(cluster).rules if not rules or rule.id in rules)
+        run = evaluate(script, cluster, store, chosen, told)
+        note("evaluate")
+    finally:
+        store.close()
+    truth = truth_of(script.incidents)
+    ids = [rule.id for rule in chosen]
+    scores = score(truth, run.firings, ids, script.start, script.end)
+    return Trial(script, cluster, recorded, reckoning, run, truth, scores, seconds)
+
+
+def play(script: Script, store: Store, told: Told = lambda _what, _share: None) -> tuple[Recorded, Reckoning]:
+    """Play a scenario into a store; return what was written, and the store's totals against what was sent."""
+    workload = Workload(script.cluster, script.scenario)
+    truth = GroundTruth(workload)
+    length = script.end - script.start
+    recorded = record(workload, store, truth, lambda at: told("recording", (at - script.start) / length))
+    return recorded, reckon(store, truth.document(), SHARD)
+
+
+def analyse(
+    script: Script, cluster: Cluster, store: Store, folder: Path, told: Told = lambda _what, _share: None
+) -> None:
+    """Judge everything that a store holds of a scenario, as an analysis would have that ran all the time."""
+    told("analysing", 0.0)
+    with State.open(folder) as state:
+        analyser = Analyser(cluster, store, state, ClusterFileJobs(cluster), log=Log(quiet=True))
+        analyser.rerun(script.start, script.end, script.end + 3600)
+    store.write(encode(schema.PIPELINE, _heartbeats(script, cluster)), RAW)
+
+
+def _heartbeats(script: Script, cluster: Cluster) -> pl.DataFrame:
+    lag = cluster.bridge.lateness + cluster.bridge.flush
+    stops = [one for one in script.incidents if one.kind is IncidentKind.ANALYSIS_STOPPED]
+    frames = [
+        heartbeat(moment, SHARD, {schema.HEARTBEAT: lag})
+        for moment in range(script.start, script.end + 1, SIGN_SECONDS)
+        if not _lies_in(moment, stops)
+    ]
+    return pl.concat(frames)
+
+
+def _lies_in(moment: int, incidents: Sequence[Incident]) -> bool:
+    return any(one.start <= moment < one.end for one in incidents)
+
+
+def evaluate(
+    script: Script,
+    cluster: Cluster,
+    store: Store,
+    rules: Sequence[Rule],
+    told: Told = lambda _what, _share: None,
+) -> Run:
+    """Evaluate rules over all of a scenario, each point seen when a live Grafana would have seen it."""
+    stretch = Stretch(store, script.start + WARM_UP, script.end, Sight.settled(cluster))
+    return Backtest(stretch, look_back(rules)).run(rules, told)

@@ -1,0 +1,96 @@
+"""Scenarios as the input of rule cases and of backtests."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cluster.errors import UserError
+from cluster.model import StoreSettings
+from ingest.local_influxdb import LocalInfluxDB
+from ingest.store import Store
+from rules.cases import load_cases
+from simulate.alerts_cli import test_rules as command
+from simulate.backtest_cli import backtest
+from simulate.case_scenarios import Scenarios
+
+DEMO = Path(__file__).parents[2] / "cluster.yaml"
+SCENARIO = """
+title: A leak
+about: 65 GB leave within two minutes, and a tenth less than is too much another time.
+days: 0.08
+background: none
+incidents:
+  - {kind: bulk_exfil, on: 1, at: "00:30", lasting: 2m}
+  - {kind: bulk_exfil, on: 1, at: "01:15", lasting: 2m, factor: 0.9}
+"""
+LABELS = (
+    "{src: model-store-1, src_group: model_storage, dst: 203.0.113.41, dst_group: external, proto: tcp, service: https}"
+)
+CASES = f"""
+rule: exfil_volume
+cases:
+  - name: a leak
+    scenario: leak.yaml
+    firings:
+      - labels: {LABELS}
+        start: [1800, 2000]
+        end: [2700, 2900]
+        last: {{source: model-store-1 (Model Storage), protocol: tcp (https)}}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "leak.yaml").write_text(SCENARIO)
+    (tmp_path / "exfil_volume.yaml").write_text(CASES)
+    return tmp_path
+
+
+def test_a_case_is_held_against_what_the_scenario_makes(files: Path, influxdb_v1: LocalInfluxDB) -> None:
+    path = files / "exfil_volume.yaml"
+    result = CliRunner().invoke(command, [str(path), "--url", influxdb_v1.url])
+    assert result.exit_code == 0, result.output
+    path.write_text(CASES.replace("start: [1800, 2000]", "start: [0, 60]"))
+    result = CliRunner().invoke(command, [str(path), "--url", influxdb_v1.url])
+    assert result.exit_code == 1
+    assert "- 0 to 60 s" in result.output
+    names = Store(StoreSettings(url=influxdb_v1.url)).query("SHOW DATABASES")
+    assert not [row for series in names for row in series.values if row[0].startswith("scenario_")]
+
+
+def test_a_backtest_knows_the_scenarios_truth(files: Path, influxdb_v1: LocalInfluxDB) -> None:
+    arguments = [
+        "-c",
+        str(DEMO),
+        "--scenario",
+        str(files / "leak.yaml"),
+        "--url",
+        influxdb_v1.url,
+        "--rule",
+        "exfil_volume",
+    ]
+    result = CliRunner().invoke(backtest, [*arguments, "--sweep", "exfil_volume=50GB,58GB", "--json", "-"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert (report["score"]["all"]["due"], report["score"]["all"]["found"], report["score"]["all"]["false"]) == (
+        1,
+        1,
+        0,
+    )
+    assert [one["firings"] for one in report["sweeps"][0]["values"]] == [1, 1]
+    assert report["source"] == "Scenario leak, seed 1: A leak"
+
+
+def test_each_scenario_is_played_once(files: Path, influxdb_v1: LocalInfluxDB) -> None:
+    (case,) = load_cases(files / "exfil_volume.yaml", DEMO)
+    with Scenarios(influxdb_v1.url) as scenarios:
+        assert scenarios.stage(case).store is scenarios.stage(case).store
+        with pytest.raises(UserError, match="no such scenario"):
+            scenarios.play("nothing-of-this-name", None)
+
+
+def test_a_scenario_has_a_time_of_its_own() -> None:
+    result = CliRunner().invoke(backtest, ["-c", str(DEMO), "--scenario", "bulk-exfil", "--from", "1d"])
+    assert isinstance(result.exception, UserError)

@@ -1,0 +1,282 @@
+"""The library: what its files say must fire follows from thresholds; and faults are told where they are."""
+
+import itertools
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import ConfigError, UserError
+from rules.registry import IDS
+from simulate.incident import Incident, IncidentKind
+from simulate.incident_kinds import KINDS
+from simulate.reference import reference
+from simulate.scenario import Run
+from simulate.script import Script, find_script, library, load_script
+from simulate.script_fields import SCRIPT
+
+REPOSITORY = Path(__file__).parents[2]
+FOLDER = Path(__file__).parent
+NAMES = [path.stem for path in library()]
+
+_EXPECTATION = re.compile(r",? *expect: \[[^\]]*\]")
+
+
+@cache
+def loaded(name: str) -> Script:
+    return load_script(find_script(name))
+
+
+def without_expectations(path: Path, folder: Path) -> Script:
+    """Load a scenario as if its file said nothing of alerts."""
+    lines = (line for line in _EXPECTATION.sub("", path.read_text()).splitlines() if line.strip())
+    bare = folder / path.name
+    bare.write_text("\n".join(lines))
+    return load_script(bare)
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", [*NAMES, str(FOLDER / "night.yaml")])
+def test_what_must_fire_follows_from_the_thresholds(name: str, tmp_path: Path) -> None:
+    """Each file says it once more, for its readers; both must agree."""
+    path = find_script(name)
+    stated, derived = loaded(name), without_expectations(path, tmp_path)
+    assert stated.title
+    assert len(stated.about) > 40
+    for one, other in zip(stated.incidents, derived.incidents, strict=True):
+        if one.kind is IncidentKind.INCAST:
+            continue  # what is ordinary at a storage node is for the analysis to say
+        assert set(one.expected) == set(other.expected), one.id
+
+
+def test_every_rule_has_a_scenario_and_every_scenario_its_rules() -> None:
+    """All that is owed are rules of ours, and nothing of ours is owed by nobody."""
+    owed = {rule for name in NAMES for one in loaded(name).incidents for rule in one.expected}
+    assert owed == set(IDS)
+
+
+def test_every_kind_is_in_the_library_as_an_incident_or_near_miss() -> None:
+    staged = {incident.kind for name in NAMES for incident in loaded(name).incidents}
+    assert staged == set(KINDS) == set(IncidentKind)
+
+
+def test_alerts_are_about_somebody_and_due_in_time() -> None:
+    """Labels name a party of the incident; the evidence is complete while it lasts, or soon after."""
+    for name in NAMES:
+        script = loaded(name)
+        ids = [incident.id for incident in script.incidents]
+        assert len(ids) == len(set(ids)), name
+        for incident in script.incidents:
+            assert script.start <= incident.start < incident.end <= script.end
+            for alert in incident.alerts:
+                parties = {incident.src, incident.dst, incident.job, incident.exporter, *_parties(script, incident)}
+                assert all(value in parties for _, value in alert.labels), (incident.id, alert)
+                assert incident.start <= alert.due <= alert.until
+                assert alert.due <= incident.end + 3600
+
+
+def _parties(script: Script, incident: Incident) -> set[str]:
+    found = {address for talk in incident.transfers for address in (talk.src, talk.dst)} | set(incident.nodes)
+    groups = {node.group for node in script.cluster.nodes}
+    return found | groups
+
+
+def test_seeds_draw_anew_and_keep_the_plan() -> None:
+    first, same, other = (load_script(find_script("node-death"), seed=seed) for seed in (1, 1, 2))
+    assert first == same
+    assert other.scenario.seed == 2
+    assert [run.start for run in other.scenario.runs] == [run.start for run in first.scenario.runs]
+    assert other.with_seed(1).scenario == first.scenario
+
+
+def test_times_are_the_sites_also_when_clocks_go_back(tmp_path: Path) -> None:
+    """At 05:30 on the Sunday of the change it is an hour later, by UTC, than on the day before."""
+    text = "title: t\nabout: a\nstart: 2026-10-24\ndays: 3\nincidents:\n" + "".join(
+        f'  - {{kind: first_contact, on: {day}, at: "05:30", lasting: 1m}}\n' for day in (1, 2, 3)
+    )
+    starts = [incident.start for incident in load_script(write(tmp_path, text)).incidents]
+    assert [b - a for a, b in itertools.pairwise(starts)] == [25 * 3600, 24 * 3600]
+
+
+def test_job_plans_become_runs_and_job_windows(tmp_path: Path) -> None:
+    """Weekends off, parts of the cluster, schedules that cluster.yaml declares, and those that it does not."""
+    text = """
+title: t
+about: a
+start: 2026-09-11
+days: 4
+jobs:
+  - {class: a, nodes: 8, at: ["23:50", "04:00"], lasting: 30m, weekends: false, checkpoints: {every: 10m}}
+  - {class: b, nodes: ["gpu-{09..16}"], at: ["04:10"], lasting: 10m, checkpoints: {every: 2m, mode: learn}}
+"""
+    script = load_script(write(tmp_path, text))
+    runs: dict[str, list[Run]] = {"a": [], "b": []}
+    for run in script.scenario.runs:
+        runs[run.job[0]].append(run)
+    # A Friday and a Monday; the last run would end after the scenario.
+    assert len(runs["a"]) == 3
+    assert len(runs["b"]) == 4
+    assert {len(run.nodes) for run in script.scenario.runs} == {8}
+    assert [job.id for job in script.cluster.jobs] == [run.job for run in script.scenario.runs]
+    assert [one.name for one in script.cluster.job_classes] == ["a"]
+    assert runs["a"][0].checkpoint_times() == (runs["a"][0].start + 600, runs["a"][0].start + 1200)
+
+
+def test_the_file_may_ask_for_other_alerts(tmp_path: Path) -> None:
+    """A rule of one's own, one that may come along, and one that follows from thresholds but is not wanted."""
+    text = """
+title: t
+about: a
+days: 2
+incidents:
+  - {kind: bulk_exfil, on: 2, at: "12:00", lasting: 10m, expect: [my_rule, exfil_volume], may: [low_and_slow_24h]}
+"""
+    (incident,) = load_script(write(tmp_path, text)).incidents
+    assert set(incident.expected) == {"my_rule", "exfil_volume"}
+    assert {alert.rule for alert in incident.alerts if not alert.must} == {"first_external_contact", "low_and_slow_24h"}
+
+
+def test_settings_change_the_cluster_and_with_it_what_is_owed(tmp_path: Path) -> None:
+    text = 'title: t\nabout: a\ndays: 2\nincidents: [{kind: bulk_exfil, on: 2, at: "12:00", lasting: 10m}]\n'
+    (before,) = load_script(write(tmp_path, text)).incidents
+    script = load_script(write(tmp_path, text + "settings: {thresholds: {first_contact_bytes: 1 TB}}\n"))
+    assert "first_external_contact" in before.expected
+    assert script.incidents[0].expected == ("exfil_volume",)
+    assert script.cluster.thresholds.first_contact_bytes == 10**12
+
+
+def test_a_cluster_of_ones_own(tmp_path: Path) -> None:
+    """Beside the scenario's file; its store keeps the scenario's days whatever cluster.yaml says."""
+    (tmp_path / "site.yaml").write_text((REPOSITORY / "cluster.yaml").read_text())
+    script = load_script(write(tmp_path, "title: t\nabout: a\ndays: 1\ncluster: site.yaml\n"))
+    assert script.cluster.name == "demo"
+    assert script.cluster.store.keep_raw == 3650 * 86_400
+    with pytest.raises(ConfigError, match="1 problem"):
+        load_script(write(tmp_path, "title: t\nabout: a\ndays: 1\ncluster: other.yaml\n"))
+
+
+def test_played_now_nothing_is_owed_that_rests_on_earlier_days() -> None:
+    path = find_script("bulk-exfil")
+    now = load_script(path, begin=1_800_000_000)
+    then = load_script(path)
+    assert now.start == 1_800_000_000
+    assert now.scenario.live.timeout == 10
+    assert "first_external_contact" in then.incidents[0].expected
+    assert now.incidents[0].expected == ("exfil_volume",)
+
+
+HEAD = "title: t\nabout: a\ndays: 2\n"
+JOB = 'jobs: [{at: ["02:00", "08:00"], lasting: 20m, checkpoints: {every: 5m}}]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "an empty file: expected a scenario (docs/scenarios.md shows one)"),
+        ("- a\n", "a list: expected a mapping that begins with `title: ...`"),
+        (
+            HEAD + "cluster: huge\n",
+            "cluster: huge: expected demo, 64 nodes, 1,024 nodes, or the path of a cluster.yaml",
+        ),
+        (HEAD + "seeds: 3\n", "seeds: unknown key: expected a key of docs/scenarios.md (did you mean seed?)"),
+        (HEAD.replace("2", "0"), "days: 0: expected a number from 0.01 to 62"),
+        (HEAD + "incidents: [{kind: flood}]\n", "incidents[0].kind: flood: expected"),
+        (
+            HEAD + "incidents: [{kind: bulk_exfil}]\n",
+            "incidents[0]: neither at nor run: expected either `on` and `at`, or `run` and `after`",
+        ),
+        (
+            HEAD + 'incidents: [{kind: bulk_exfil, at: "10:00", run: 1}]\n',
+            "incidents[0]: at and run: expected either `on` and `at`, or `run` and `after`",
+        ),
+        (
+            HEAD + 'incidents: [{kind: bulk_exfil, on: 3, at: "10:00"}]\n',
+            "incidents[0]: day 3.42: expected a time within the 2 days",
+        ),
+        (
+            HEAD + 'incidents: [{kind: node_dropout, on: 1, at: "10:00"}]\n',
+            "incidents[0]: no job runs at that time: expected something that can be staged (stage it during a run)",
+        ),
+        (
+            HEAD + JOB + "incidents: [{kind: node_dropout, run: 9}]\n",
+            "incidents[0].run: 9: expected a run of llama-70b: there are 4",
+        ),
+        (
+            HEAD + JOB + "incidents: [{kind: node_dropout, run: 1, class: llama}]\n",
+            "incidents[0].class: llama: expected a class of `jobs`",
+        ),
+        (
+            HEAD + JOB + "incidents: [{kind: node_dropout, run: 1, after: 20m}]\n",
+            "incidents[0].after: 20m: expected less than the run's 20m",
+        ),
+        (
+            HEAD + JOB + "incidents: [{kind: node_dropout, run: 1, node: nas-1}]\n",
+            "incidents[0]: node_dropout: nas-1 is no node of llama-70b-0907-0000: expected",
+        ),
+        (
+            HEAD + JOB + "incidents: [{kind: checkpoint_missed, run: 1, after: 1m, lasting: 1m}]\n",
+            "incidents[0]: no checkpoint of llama-70b-0907-0000 is planned in that time: expected",
+        ),
+        (
+            HEAD + 'jobs: [{at: ["02:00", "02:10"], lasting: 20m}]\n',
+            "jobs: llama-70b-0907-0000 and llama-70b-0907-0010 overlap: expected runs that share no node at the same",
+        ),
+        (HEAD + 'jobs: [{nodes: 99, at: ["02:00"], lasting: 20m}]\n', "jobs[0].nodes: 99: expected at most 16, all"),
+        (
+            HEAD + 'jobs: [{nodes: [gpu-1], at: ["02:00"], lasting: 20m}]\n',
+            "jobs[0].nodes: gpu-1: expected a training node (did you mean gpu-1",
+        ),
+        (
+            HEAD + 'incidents: [{kind: exporter_silent, at: "10:00", exporter: leaf-9}]\n',
+            "incidents[0]: no exporter leaf-9: expected something that can be staged (one of leaf-1, leaf-2, spine-1,",
+        ),
+        (
+            HEAD + 'incidents: [{kind: bulk_exfil, at: "10:00", node: gpu-99}]\n',
+            "incidents[0]: gpu-99: no node of that name: expected something that can be staged",
+        ),
+        (HEAD + "settings: {thresholds: {exfil: 5 GB}}\n", ": settings: thresholds.exfil: unknown key: expected"),
+    ],
+)
+def test_faults_are_told_where_they_are(text: str, problem: str, tmp_path: Path) -> None:
+    """Place, value, what was expected, and what to do."""
+    with pytest.raises(ConfigError) as caught:
+        load_script(write(tmp_path, text))
+    assert any(problem in line for line in caught.value.lines()), caught.value.lines()
+    assert caught.value.exit_code == 2
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    text = HEAD + 'incidents: [{kind: bulk_exfil, on: 9, at: "10:00"}, {kind: node_dropout, on: 1, at: "10:00"}]\n'
+    with pytest.raises(ConfigError) as caught:
+        load_script(write(tmp_path, text))
+    assert len(caught.value.problems) == 2
+    assert all(problem.line for problem in caught.value.problems)
+
+
+def test_names_that_are_not_there_are_told() -> None:
+    with pytest.raises(UserError, match="node-deth: no such scenario") as caught:
+        find_script("node-deth")
+    assert caught.value.hint == "did you mean node-death?"
+    with pytest.raises(ConfigError, match="1 problem"):
+        load_script(find_script("nowhere/x.yaml"))
+
+
+def test_the_example_in_the_documentation_is_right(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", reference(), re.DOTALL)
+    path = write(tmp_path, example)
+    stated, derived = load_script(path), without_expectations(path, tmp_path)
+    assert [one.expected for one in stated.incidents] == [("node_dropout",), ("off_hours_transfer",)]
+    assert [one.expected for one in derived.incidents] == [one.expected for one in stated.incidents]
+
+
+def test_the_committed_documentation_is_what_the_files_say() -> None:
+    committed = (REPOSITORY / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    assert committed == reference(), "run: python -m simulate.reference docs/scenarios.md"
+    assert all(f"`{name}`" in committed for name in NAMES)
+    assert all(f"| `{key.name}` |" in committed for key in SCRIPT.keys)
