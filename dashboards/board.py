@@ -10,7 +10,7 @@ from grafanalib._gen import DashboardEncoder
 
 from cluster.model import Cluster
 from dashboards.panels import Built
-from dashboards.registry import BOARDS
+from dashboards.registry import BOARDS, HOME
 
 TAG = "clusterflow"
 SCHEMA_VERSION = 41
@@ -72,11 +72,17 @@ def dashboard(cluster: Cluster, page: Page) -> core.Dashboard:
         templating=core.Templating(list=list(page.variables)),
         annotations=core.Annotations(list=[built_in, *page.annotations]),
         links=[
+            *([] if page.board == HOME else [_to_the_wall()]),
             core.DashboardLink(title="Boards", tags=[TAG], type="dashboards", keepTime=True, asDropdown=False),
         ],
         panels=panels,
         editable=True,
     )
+
+
+def _to_the_wall() -> core.DashboardLink:
+    wall = BOARDS[HOME]
+    return core.DashboardLink(title=wall.title, type="link", uri=f"/d/{wall.uid}", icon="dashboard", keepTime=True)
 
 
 def to_json(board: core.Dashboard) -> str:

@@ -276,7 +276,7 @@ def violation_table(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: i
     inner = (
         Select(schema.VIOLATION, schema.MINUTE)
         .take(total(schema.BYTES), total(schema.FLOWS))
-        .where(chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .where(questions.NOT_ALLOWED, chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
         .by(schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
     )
     return panels.table(

@@ -2,7 +2,7 @@
 
 from cluster import schema
 from cluster.model import Cluster
-from dashboards import panels, transport
+from dashboards import panels, questions, transport
 from dashboards import variables as var
 from dashboards.board import Page
 from dashboards.egress import violation_table
@@ -89,7 +89,7 @@ def _over_time(cluster: Cluster) -> Built:
     query = (
         Select(schema.VIOLATION, schema.MINUTE)
         .take(bit_rate(schema.BYTES))
-        .where(chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .where(questions.NOT_ALLOWED, chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
         .by(schema.SRC_GROUP)
     )
     return panels.time_series(

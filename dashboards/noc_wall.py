@@ -3,7 +3,7 @@
 from cluster import schema
 from cluster.model import Cluster, Role
 from cluster.schema import NodeState
-from dashboards import panels, questions, states, transport
+from dashboards import checkpoints, panels, questions, run_panels, states, transport
 from dashboards.board import Page
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.matrix import matrix_panel
@@ -33,10 +33,6 @@ BOARD = "noc_wall"
 
 _PAIRS_SHOWN = 8
 
-CHECKPOINT_MINUTE_BYTES = 1_000_000_000
-"""A minute in which training writes this much to storage counts as a large write. Change it where checkpoints are
-smaller, or where logs alone write more."""
-
 _RECENT = "15m"
 
 
@@ -48,6 +44,7 @@ def page(cluster: Cluster) -> Page:
             *_tiles(cluster),
             _traffic(cluster),
             _cohort_grid(cluster),
+            run_panels.on_the_wall(cluster),
             _cohort(cluster),
             _alerts(cluster),
             _egress(cluster),
@@ -102,32 +99,32 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.stat(
             cluster,
             Face(
-                "checkpoint_age", "Last large write to storage",
-                "When training last wrote 1 GB or more to storage within a minute: most likely a checkpoint.",
-                "It cannot tell a checkpoint from another large write, and knows no schedule yet.",
-                "The training board shows the traffic to storage over time.",
-                x=17, y=0, w=4, h=4, links=(to_board("training", "Training"),), since="24h",
+                "checkpoint_age", "Last checkpoint",
+                "How long ago the last complete checkpoint of any running job began, the longest, and how far it is "
+                "beyond its time.",
+                "Jobs without a schedule or a rhythm are not judged; flow records do not know whether one is good.",
+                "Checkpoints & I/O shows each job against its schedule.",
+                x=17, y=0, w=4, h=4, links=(to_board("checkpoints", "Checkpoints & I/O"),), since="2m",
             ),
-            [_last_large_write(cluster)],
-            unit="dateTimeFromNow",
-            fields="/^Time$/",
-            missing=("none in 24 h", DIM),
-            text="value",
-            links=(to_board("training", "Training"),),
+            [checkpoints.oldest(), checkpoints.most_overdue()],
+            missing=("no job", DIM),
+            text="value_and_name",
+            overrides=checkpoints.overdue_overrides(cluster),
+            links=(to_board("checkpoints", "Checkpoints & I/O"),),
         ),
         panels.stat(
             cluster,
             Face(
-                "stall_cost", "GPU time on low or down nodes, 24 h",
-                f"Time that nodes of jobs were low or down, at {cluster.cost.usd_per_gpu_hour:g} USD a GPU-hour.",
-                "The rest of a synchronous job waits too, and is not counted: the true loss is larger.",
-                "The training board shows which nodes, and when.",
-                x=21, y=0, w=3, h=4, links=(to_board("training", "Training"),), since="24h",
+                "stall_cost", "Lost to stalls today",
+                f"GPU time that jobs lost to dropouts, slowness, stalls since midnight, {run_panels.price(cluster)}.",
+                "All GPUs of a job are taken to wait while one of its nodes is low: an upper bound.",
+                "Capacity & cost tells jobs and causes.",
+                x=21, y=0, w=3, h=4, links=(to_board("capacity", "Capacity & cost"),), since="now/d",
             ),
-            [_stall_cost(cluster)],
-            missing=("no job", DIM),
+            [questions.stall_usd().per_series("USD lost.")],
+            missing=("none", QUIET),
             text="value",
-            links=(to_board("training", "Training"),),
+            links=(to_board("capacity", "Capacity & cost"),),
         ),
     ]  # fmt: skip
 
@@ -196,29 +193,6 @@ def _nodes_in(state: int) -> Query:
     return Select((matching, zero)).take(column).per_series(f"Nodes that are {word}.", alias=word)
 
 
-def _last_large_write(cluster: Cluster) -> Query:
-    size = "bytes"
-    training = questions.role_ids(cluster, Role.TRAINING)
-    storage = questions.role_ids(cluster, Role.STORAGE)
-    by_minute = questions.between(training, storage, schema.MINUTE).take(total(schema.BYTES, size)).each(60)
-    large = Condition(f'"{size}" >= {CHECKPOINT_MINUTE_BYTES}', (), (size,))
-    column = Column(f'last("{size}")', size, Unit.BYTES, (size,))
-    return Select(by_minute).take(column).where(large).per_series("The last minute with a large write.").as_table()
-
-
-def _stall_cost(cluster: Cluster) -> Query:
-    cost = cluster.cost
-    dollars_a_window = cost.gpus_per_node * cost.usd_per_gpu_hour * cluster.bridge.window / 3600
-    return (
-        Select(schema.BASELINE, schema.RAW)
-        .take(scaled(count(schema.STATE), f"{dollars_a_window:.6f}", "usd", Unit.USD))
-        .where(
-            any_of(compare(schema.STATE, "=", NodeState.LOW), compare(schema.STATE, "=", NodeState.DOWN)),
-        )
-        .per_series("USD of GPU time on nodes that were low or down.")
-    )
-
-
 # -- second line: traffic and cohort -------------------------------------------------------------------
 
 
@@ -267,7 +241,12 @@ def _traffic(cluster: Cluster) -> Built:
             "Bytes a second between groups by minute, stacked: the pairs of cluster.yaml, everything else as other.",
             transport.note(cluster),
             "Click a line to explore that pair; the group matrix shows all pairs.",
-            x=0, y=4, w=10, h=9, links=(to_board("explore", "Explore"), to_board("group_matrix", "Group matrix")),
+            x=0, y=4, w=10, h=9,
+            links=(
+                to_board("explore", "Explore"), to_board("group_matrix", "Group matrix"),
+                to_board("inference", "Inference"), to_board("capacity", "Capacity & cost"),
+                to_board("coverage", "Coverage"),
+            ),
         ),
         queries,
         stacked=True,
@@ -287,7 +266,8 @@ def _cohort_grid(cluster: Cluster) -> Built:
             "Each node of the running jobs in its latest window.",
             transport.training_note(cluster),
             "Click a node for its share against its limit.",
-            x=10, y=4, w=5, h=9, links=(to_board("training", "Training"),), since="2m",
+            x=10, y=4, w=5, h=9,
+            links=(to_board("training", "Training"), to_board("stragglers", "Stragglers")), since="2m",
         ),
         [latest.per_series("State of the node.").as_table()],
         fields=f"/^{schema.STATE.name}$/",
@@ -309,7 +289,7 @@ def _cohort(cluster: Cluster) -> Built:
             "State of every node over time: learning, ok, low, down, or blind where its exporter is silent.",
             f"{transport.training_note(cluster)} A gap means that no job ran.",
             "Click a node for observed, expected and limit.",
-            x=15, y=4, w=9, h=9,
+            x=15, y=8, w=9, h=5,
             links=(
                 to_board("training", "Training"),
                 states.stragglers(cluster),
@@ -329,7 +309,10 @@ def _alerts(cluster: Cluster) -> Built:
             "Every alert that fires, is pending or cannot be evaluated, with its source, destination, job and node.",
             "Alerts that ended are in Grafana's alert history, not here.",
             "Open one for bytes, duration, the panel behind it and its runbook.",
-            x=0, y=13, w=8, h=8, links=(to_alerts(),),
+            x=0, y=13, w=8, h=8,
+            links=(
+                to_alerts(), to_board("segmentation", "Segmentation"), to_board("management", "Management plane"),
+            ),
         ),
         AlertView.LIST,
     )  # fmt: skip
@@ -346,7 +329,8 @@ def _egress(cluster: Cluster) -> Built:
             f"The dashed line is the mean rate that reaches the alert's volume within {_minutes(limits.exfil_window)};"
             " it is an alert for unknown destinations only.",
             "Egress & security names sources and destinations.",
-            x=8, y=13, w=8, h=8, links=(to_board("egress", "Egress & security"),),
+            x=8, y=13, w=8, h=8,
+            links=(to_board("egress", "Egress & security"), to_board("ledger", "Egress ledger")),
         ),
         [
             Select(schema.EGRESS, schema.MINUTE)

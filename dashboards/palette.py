@@ -26,6 +26,38 @@ STATE_COLOURS = {
     schema.NodeState.BLIND: BLIND,
 }
 
+COHORT_COLOURS = {
+    schema.CohortState.LEARNING: DIM,
+    schema.CohortState.OK: QUIET,
+    schema.CohortState.SLOW: LOOK,
+    schema.CohortState.STALLED: ACT,
+    schema.CohortState.ENDED: DIM,
+    schema.CohortState.BLIND: BLIND,
+}
+PHASE_COLOURS = {
+    schema.Phase.IDLE: DIM,
+    schema.Phase.LOAD: "#44BB99",
+    schema.Phase.COMPUTE: QUIET,
+    schema.Phase.CHECKPOINT: "#EEDD88",
+    schema.Phase.BLIND: BLIND,
+}
+PATTERN_COLOURS = {
+    schema.Pattern.NONE: DIM,
+    schema.Pattern.RING: QUIET,
+    schema.Pattern.TREE: "#44BB99",
+    schema.Pattern.ALL_TO_ALL: "#EEDD88",
+    schema.Pattern.MIXED: "#99DDFF",
+}
+CHECKPOINT_COLOURS = {
+    schema.CheckpointState.ON_TIME: QUIET,
+    schema.CheckpointState.LATE: LOOK,
+    schema.CheckpointState.MISSED: ACT,
+    schema.CheckpointState.SHORT: LOOK,
+    schema.CheckpointState.OVER_LONG: LOOK,
+    schema.CheckpointState.NODES_MISSING: LOOK,
+    schema.CheckpointState.UNJUDGED: DIM,
+}
+
 # Paul Tol's "light" scheme, told apart with every kind of colour-blindness, without its orange, which is a state here.
 _ROLE_COLOURS = {
     Role.TRAINING: "#77AADD",

@@ -65,9 +65,10 @@ class Limit:
     def steps(self) -> list[Json]:
         """Return Grafana's threshold steps: from the lowest value up."""
         if self.below:
-            steps = [(None, ACT), (self.act, LOOK if self.look is not None else QUIET)]
-            if self.look is not None:
-                steps.append((self.look, QUIET))
+            limits = [(value, colour) for value, colour in ((self.act, ACT), (self.look, LOOK)) if value is not None]
+            # What is below a limit has its colour, what is above the highest is quiet.
+            starts: list[float | None] = [None, *(value for value, _ in limits)]
+            steps = list(zip(starts, [*(colour for _, colour in limits), QUIET], strict=True))
         else:
             steps = [(None, QUIET)]
             steps += [(value, colour) for value, colour in ((self.look, LOOK), (self.act, ACT)) if value is not None]
@@ -155,6 +156,11 @@ def group_series(cluster: Cluster) -> list[Json]:
     ]
 
 
+def group_names(cluster: Cluster) -> list[Json]:
+    """Return overrides that give series named by group id the group's title, and leave their colour to their state."""
+    return [override(group_id, displayName=title) for group_id, title in group_titles(cluster).items()]
+
+
 def words(mapping: dict[int | str, tuple[str, str]]) -> Json:
     """Return a value mapping: stored value -> (word, colour); an empty colour keeps the default."""
     options: Json = {}
@@ -219,9 +225,10 @@ def time_series(
     links: Iterable[Link] = (),
     legend_right: bool = False,
     points: bool = False,
+    bars: bool = False,
     minimum: int | None = 0,
 ) -> Built:
-    """Return lines (or stacked areas) over time; gaps stay gaps."""
+    """Return lines (or stacked areas, points, bars) over time; gaps stay gaps. Sums of events are bars."""
     panel = core.TimeSeries(
         **_common(cluster, face, queries),
         unit=(unit or queries[0].unit).value,
@@ -230,7 +237,7 @@ def time_series(
         lineWidth=1 if stacked else 2,
         spanNulls=False,
         showPoints="always" if points else "auto",
-        drawStyle="points" if points else "line",
+        drawStyle="points" if points else "bars" if bars else "line",
         pointSize=8 if points else 5,
         legendDisplayMode="table" if legend_right else "list",
         legendPlacement="right" if legend_right else "bottom",
@@ -436,6 +443,52 @@ def state_timeline(
         },
     )
     return Built(face.name, panel, tuple(queries))
+
+
+def heatmap(cluster: Cluster, face: Face, queries: Sequence[Query], *, links: Iterable[Link] = ()) -> Built:
+    """Return how many things lie in each bucket over time: a query a bucket, whose alias begins with its lower end.
+
+    Grafana puts the rows in order by the number that their names begin with.
+    """
+    panel = _Heatmap(
+        **_common(cluster, face, queries),
+        extraJson={
+            "fieldConfig": {
+                "defaults": {
+                    "unit": queries[0].unit.value,
+                    "links": [link.json() for link in links],
+                    "custom": {"hideFrom": {"legend": False, "tooltip": False, "viz": False}},
+                },
+                "overrides": [],
+            },
+            "options": {
+                "calculate": False,
+                "calculation": {},
+                "cellGap": 1,
+                "cellValues": {"unit": queries[0].unit.value},
+                "color": {
+                    "mode": "scheme", "scheme": "Blues", "fill": QUIET, "scale": "exponential", "exponent": 0.5,
+                    "steps": 64, "reverse": False,
+                },
+                # Nothing in a bucket is no colour.
+                "filterValues": {"le": 1e-9},
+                "legend": {"show": True},
+                "rowsFrame": {"layout": "auto"},
+                "showValue": "auto",
+                "tooltip": {"mode": "single", "showColorScale": False, "yHistogram": False},
+                "yAxis": {"axisPlacement": "left", "reverse": False},
+            },
+        },
+    )  # fmt: skip
+    return Built(face.name, panel, tuple(queries))
+
+
+class _Heatmap(core.Panel):  # type: ignore[misc]
+    """Grafana's heatmap since version 9; grafanalib's own class has the options of the one before."""
+
+    def to_json_data(self) -> Json:
+        panel: Json = self.panel_json({"type": core.HEATMAP_TYPE})
+        return panel
 
 
 class AlertView(StrEnum):

@@ -1,11 +1,27 @@
 """Everything that Grafana loads from here: boards, the provider that finds them, the data source, the home board."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
 from cluster.model import Cluster, Secret, StoreApi
-from dashboards import egress, explore, group_matrix, noc_wall, pipeline, training
+from dashboards import (
+    capacity,
+    checkpoints,
+    coverage,
+    egress,
+    explore,
+    group_matrix,
+    inference,
+    ledger,
+    management,
+    noc_wall,
+    pipeline,
+    segmentation,
+    stragglers,
+    training,
+)
 from dashboards.board import dashboard, pages_sorted, to_json
 from dashboards.registry import BOARDS, HOME
 
@@ -21,10 +37,13 @@ FOLDER = "clusterflow"
 _RESCAN_SECONDS = 10
 
 
-def boards(cluster: Cluster) -> dict[str, str]:
-    """Return every board's JSON by its name in the registry."""
-    modules = (noc_wall, explore, egress, group_matrix, training, pipeline)
-    pages = pages_sorted([module.page(cluster) for module in modules])
+def boards(cluster: Cluster, skipped: Sequence[str] | None = None) -> dict[str, str]:
+    """Return every board's JSON by its name in the registry; `skipped`: see `artefacts`."""
+    modules = (
+        noc_wall, explore, egress, ledger, segmentation, management, group_matrix, training, stragglers, checkpoints,
+        inference, capacity, pipeline,
+    )  # fmt: skip
+    pages = pages_sorted([*(module.page(cluster) for module in modules), coverage.page(cluster, skipped)])
     return {page.board: to_json(dashboard(cluster, page)) for page in pages}
 
 
@@ -33,14 +52,15 @@ def board_file(board: str) -> str:
     return f"{board.replace('_', '-')}.json"
 
 
-def artefacts(cluster: Cluster, installed: str = INSTALLED) -> dict[str, str]:
+def artefacts(cluster: Cluster, installed: str = INSTALLED, skipped: Sequence[str] | None = None) -> dict[str, str]:
     """Return the generated files, path below the provisioning folder -> text.
 
     Args:
         cluster: what they are generated from.
         installed: folder in which Grafana will find what lies below `PREFIX` here.
+        skipped: a line for each rule, or part of one, that is not generated; None where that is not known.
     """
-    files = {f"{PREFIX}/dashboards/{board_file(name)}": text for name, text in boards(cluster).items()}
+    files = {f"{PREFIX}/dashboards/{board_file(name)}": text for name, text in boards(cluster, skipped).items()}
     files[f"{PREFIX}/dashboards/clusterflow.yaml"] = _provider(cluster, installed)
     files[f"{PREFIX}/datasources/clusterflow.yaml"] = _datasource(cluster)
     files[f"{PREFIX}/clusterflow.ini"] = _settings(cluster, installed)
@@ -118,4 +138,7 @@ def _settings(cluster: Cluster, installed: str) -> str:
 
 def kiosk_uids() -> tuple[str, ...]:
     """Return the uids of the boards that a wall plays in turn: the wall itself, then those that need no choices."""
-    return tuple(BOARDS[name].uid for name in (HOME, "egress", "group_matrix", "training", "pipeline"))
+    return tuple(BOARDS[name].uid for name in (
+        HOME, "egress", "ledger", "segmentation", "management", "group_matrix", "training", "checkpoints", "inference",
+        "capacity", "coverage", "pipeline",
+    ))  # fmt: skip

@@ -228,6 +228,10 @@ class Query:
     shape: Shape = Shape.SERIES
     interval: int = 0
 
+    def at_least(self, seconds: int) -> "Query":
+        """Return the same question in bins no shorter than this: where points are further apart than windows."""
+        return replace(self, interval=max(self.interval, seconds))
+
     def as_table(self) -> "Query":
         """Return the same question, answered as one table with tags as columns."""
         return replace(self, shape=Shape.TABLE, alias="")

@@ -3,6 +3,8 @@
 They choose groups by role or by `allowed`, never by id, and leave the form (`over_time`, `per_series`) to the asker.
 """
 
+from collections.abc import Iterable
+
 from cluster import schema
 from cluster.model import EXTERNAL, Cluster, Role
 from dashboards.queries import (
@@ -10,6 +12,8 @@ from dashboards.queries import (
     Condition,
     Select,
     Unit,
+    all_of,
+    any_of,
     compare,
     highest,
     is_in,
@@ -75,9 +79,13 @@ def first_contacts(cluster: Cluster) -> Select:
     )
 
 
+NOT_ALLOWED = is_in(schema.KIND, [schema.Violation.NOT_ALLOWED.value])
+"""Violations of the allowed matrix, as opposed to those of planes."""
+
+
 def violating(retention: str) -> Select:
     """Bytes of conversations that `allowed` does not list."""
-    return Select(schema.VIOLATION, retention).take(total(schema.BYTES))
+    return Select(schema.VIOLATION, retention).take(total(schema.BYTES)).where(NOT_ALLOWED)
 
 
 def node_states() -> Select:
@@ -113,6 +121,54 @@ def is_dead_letter() -> Condition:
 def dead_letters() -> Select:
     """Lines that were no flow records, within the range."""
     return counter_growth(is_dead_letter())
+
+
+def inference_pairs(cluster: Cluster, *, may: bool) -> tuple[tuple[str, str], ...]:
+    """Return source and inference group of the clients that may ask it, or of those that may not."""
+    sources = [*(group.id for group in cluster.groups), EXTERNAL]
+    return tuple(
+        (src, dst)
+        for dst in role_ids(cluster, Role.INFERENCE)
+        for src in sources
+        if cluster.may_ask_inference(src, dst) is may
+    )
+
+
+def asked_by(pairs: tuple[tuple[str, str], ...], retention: str) -> Select:
+    """Conversations that clients of these group pairs opened to inference nodes, nothing taken yet."""
+    return Select(schema.INFERENCE, retention).where(is_any_pair(pairs))
+
+
+def is_any_pair(pairs: Iterable[tuple[str, str]]) -> Condition:
+    """Source and destination group are one of these pairs; with no pairs, nothing matches."""
+    listed = tuple(pairs)
+    by_destinations: dict[tuple[str, ...], list[str]] = {}
+    for src in dict.fromkeys(src for src, _ in listed):
+        destinations = tuple(dst for source, dst in listed if source == src)
+        by_destinations.setdefault(destinations, []).append(src)
+    terms = [
+        all_of(is_in(schema.SRC_GROUP, sources), is_in(schema.DST_GROUP, destinations))
+        for destinations, sources in by_destinations.items()
+    ]
+    if not terms:
+        return is_in(schema.SRC_GROUP, [])
+    return terms[0] if len(terms) == 1 else any_of(*terms)
+
+
+def recurrences(cluster: Cluster) -> Select:
+    """Unlisted destinations that come back often enough for the rule `recurring_dependency`, nothing taken yet."""
+    limits = cluster.thresholds
+    return Select(schema.RECURRENCE, schema.RECURRENCE.kept).where(
+        any_of(
+            compare(schema.ACTIVE_DAYS, ">=", limits.recurrence_days),
+            compare(schema.ACTIVE_HOURS, ">=", limits.recurrence_hours),
+        )
+    )
+
+
+def stall_usd() -> Select:
+    """Dollars of GPU time that jobs lost: a row a window in which one did, kept for years."""
+    return Select(schema.STALL, schema.STALL.kept).take(total(schema.USD))
 
 
 def between(src: tuple[str, ...], dst: tuple[str, ...], retention: str) -> Select:

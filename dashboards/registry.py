@@ -39,7 +39,7 @@ BOARDS = {
         (
             "alerts_critical", "alerts_warning", "data_age", "cohort_counts", "unknown_volume", "checkpoint_age",
             "stall_cost", "traffic", "cohort_grid", "cohort", "alerts", "egress", "matrix", "exporters_alive",
-            "flow_rate", "lag", "lost", "late", "dead_letters",
+            "flow_rate", "lag", "lost", "late", "dead_letters", "runs",
         ),
     ),
     "explore": Board(
@@ -57,6 +57,27 @@ BOARDS = {
             "destinations", "contacts", "off_hours_over_time", "violation_list", "unknown_nodes",
         ),
     ),
+    "ledger": Board(
+        "cf-ledger",
+        "Egress ledger",
+        "Who sends little, but often: what adds up over a day, a week, a month?",
+        ("slow_24h", "slow_7d", "recurring", "pairs", "slow_over_time", "recurrences", "artefacts"),
+    ),
+    "segmentation": Board(
+        "cf-segmentation",
+        "Segmentation",
+        "What breaks the cluster's segmentation, and who does it?",
+        (
+            "not_allowed", "shadow_nodes", "wrong_plane", "unexpected_management", "over_time", "breaches", "shadows",
+            "planes", "matrix",
+        ),
+    ),
+    "management": Board(
+        "cf-management",
+        "Management plane",
+        "Who talks to the management plane, and is that expected?",
+        ("unexpected", "policy", "by_group", "by_service", "breaches", "nodes"),
+    ),
     "group_matrix": Board(
         "cf-group-matrix",
         "Group matrix",
@@ -65,9 +86,52 @@ BOARDS = {
     ),
     "training": Board(
         "cf-training",
-        "Training",
-        "Do all nodes of the job do their part?",
-        ("cohort", "observed_expected", "verdicts", "compute_traffic", "checkpoint_traffic", "jobs", "visibility"),
+        "Training run",
+        "How does this run go: what does it do, is it as fast as earlier ones, do all nodes do their part?",
+        (
+            "cohort", "observed_expected", "verdicts", "compute_traffic", "checkpoint_traffic", "jobs", "visibility",
+            "run_state", "run_rate", "low_nodes", "checkpoint_age", "lost", "standing", "phases", "run_states", "rate",
+            "stalls", "checkpoints", "collectives", "patterns", "changed", "rails", "steps", "incast",
+        ),
+    ),
+    "stragglers": Board(
+        "cf-stragglers",
+        "Stragglers",
+        "Which nodes hold a job up, during the run and after it?",
+        ("ranking", "deficit", "onset", "low_time", "shares", "digests"),
+    ),
+    "checkpoints": Board(
+        "cf-checkpoints",
+        "Checkpoints & I/O",
+        "Did the checkpoints land, and what do jobs and others do with storage?",
+        (
+            "age", "overdue", "at_risk", "faults", "phases", "overdue_over_time", "age_over_time", "events", "standing",
+            "sizes", "job_io", "competing", "endpoints", "endpoint_nodes", "tiers", "others", "loads",
+        ),
+    ),
+    "inference": Board(
+        "cf-inference",
+        "Inference",
+        "Who asks the models, how much against earlier weeks, and who should not?",
+        (
+            "load_state", "unauthorised_volume", "off_window_volume", "clients_now", "load", "requests", "clients",
+            "unauthorised", "off_window", "balance", "answers",
+        ),
+    ),
+    "capacity": Board(
+        "cf-capacity",
+        "Capacity & cost",
+        "How full are links and storage, when will they be, and what do stalls cost?",
+        (
+            "soonest", "busiest", "cost_day", "cost_month", "links", "pairs", "edge_load", "core_load", "endpoints",
+            "growth", "errors", "cost_by_job", "cost_over_time",
+        ),
+    ),
+    "coverage": Board(
+        "cf-coverage",
+        "Coverage",
+        "What of the cluster's traffic do flow records see, and what does nobody judge?",
+        ("counts", "pairs", "skipped", "over_time", "visibility", "interfaces", "share_over_time"),
     ),
     "pipeline": Board(
         "cf-pipeline",

@@ -9,6 +9,9 @@ from dashboards.palette import STATE_COLOURS
 from dashboards.panels import Built, Face, Json
 from dashboards.queries import Condition
 
+MINUTE = 60
+"""Seconds between the rows of a node that is ok: bins that are shorter would have holes."""
+
 
 def mapping() -> Json:
     """Return the value mapping of states to words and colours."""
@@ -26,7 +29,7 @@ def timeline(cluster: Cluster, face: Face, *conditions: Condition) -> Built:
         cluster, "Worst state in the bin.", alias=f"$tag_{schema.NODE}", settled=False
     )  # fmt: skip
     links = (to_board("training", "This node", node=clicked(schema.NODE)), stragglers(cluster))
-    return panels.state_timeline(cluster, face, [query], [mapping()], links=links, rows=20)
+    return panels.state_timeline(cluster, face, [query.at_least(MINUTE)], [mapping()], links=links, rows=20)
 
 
 def stragglers(cluster: Cluster) -> Link:

@@ -1,12 +1,14 @@
-"""Training: does every node of the job do its part? Observed, expected and limit stand together, as alerts see them."""
+"""Training run: how a job goes, as a whole and node by node. Observed, expected and limit stand as alerts see them."""
 
 from typing import Any
 
 from cluster import schema
 from cluster.model import Cluster, Role
-from dashboards import panels, queries, questions, states, transport
+from dashboards import collectives, panels, questions, run_panels, states, transport
 from dashboards import variables as var
+from dashboards.annotations import cohort_events, job_events
 from dashboards.board import Page
+from dashboards.checkpoints import annotation as checkpoint_marks
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.palette import ACT, DIM, QUIET
 from dashboards.panels import Built, Cell, Column, Face, TableOrder
@@ -24,44 +26,30 @@ def page(cluster: Cluster) -> Page:
     return Page(
         BOARD,
         (
+            *run_panels.tiles(cluster),
+            run_panels.phases(cluster),
+            run_panels.standing(cluster),
+            run_panels.verdicts_over_time(cluster),
+            run_panels.rate(cluster),
+            run_panels.stalls(cluster),
             _cohort(cluster),
             _visibility(cluster),
             _observed_expected(cluster),
             _verdicts(cluster),
-            _compute(cluster),
             _storage(cluster),
+            run_panels.checkpoint_list(cluster),
+            _compute(cluster),
             _jobs(cluster),
+            *collectives.all_panels(cluster),
         ),
         since="1h",
         variables=(
             var.stored(cluster, var.JOB, "Job", schema.BASELINE, schema.JOB),
             var.stored(cluster, var.NODE, "Node", schema.BASELINE, schema.NODE),
         ),
-        annotations=(_job_events(cluster),),
+        annotations=(job_events(cluster), cohort_events(cluster), checkpoint_marks(cluster)),
         tags=("training",),
     )
-
-
-def _job_events(cluster: Cluster) -> dict[str, Any]:
-    """Return the annotation of job starts and stops; Grafana wants its query in two places."""
-    event = queries.Column(f'"{schema.JOB_EVENT.name}"', schema.JOB_EVENT.name, Unit.COUNT, (schema.JOB_EVENT.name,))
-    events = Select(schema.JOB_STATUS, schema.RAW).take(event).by(schema.JOB, schema.JOB_CLASS)
-    query = {
-        "query": events.text(),
-        "textColumn": schema.JOB_EVENT.name,
-        "tagsColumn": f"{schema.JOB},{schema.JOB_CLASS}",
-        "titleColumn": "",
-        "rawQuery": True,
-    }
-    return {
-        "name": "Job start and stop",
-        "datasource": panels.source(cluster),
-        "enable": True,
-        "hide": False,
-        "iconColor": DIM,
-        "target": {**query, "refId": "Anno", "resultFormat": "table", "fromAnnotations": True},
-        **query,
-    }
 
 
 def _of_job() -> tuple[Any, ...]:
@@ -76,7 +64,7 @@ def _cohort(cluster: Cluster) -> Built:
             "State of every node: learning, ok, low, down, or blind where its exporter is silent.",
             f"{transport.training_note(cluster)} A gap means that no job ran.",
             "Click a node for its share against its limit, below.",
-            x=0, y=0, w=17, h=10, links=(states.stragglers(cluster),),
+            x=0, y=23, w=17, h=10, links=(states.stragglers(cluster),),
         ),
         *_of_job(),
     )  # fmt: skip
@@ -90,7 +78,7 @@ def _visibility(cluster: Cluster) -> Built:
             "Which part of training traffic is visible at all.",
             "Nothing here measures transports; it repeats what cluster.yaml declares.",
             "The group matrix shows all pairs.",
-            x=17, y=0, w=7, h=10, links=(to_board("group_matrix", "Group matrix"),),
+            x=17, y=23, w=7, h=10, links=(to_board("group_matrix", "Group matrix"),),
         ),
         transport.explanation(cluster),
     )  # fmt: skip
@@ -108,13 +96,14 @@ def _observed_expected(cluster: Cluster) -> Built:
             "predict, and the limit.",
             f"A cohort that slows as a whole keeps its shares: this cannot show it. {transport.training_note(cluster)}",
             "Choose one node above to see its three lines alone; the verdicts below give the numbers.",
-            x=0, y=10, w=14, h=11, links=(states.stragglers(cluster), to_alerts()),
+            x=0, y=33, w=14, h=11, links=(states.stragglers(cluster), to_alerts()),
         ),
         [
             # A blind window holds the last share; the chart shows a gap instead.
             select.take(newest(field))
             .where(compare(schema.STATE, "<", schema.NodeState.BLIND))
             .over_time(cluster, field.text, alias=alias, fill=Fill.GAP, settled=False)
+            .at_least(states.MINUTE)
             for field, alias in series
         ],
         unit=Unit.RATIO,
@@ -145,7 +134,7 @@ def _verdicts(cluster: Cluster) -> Built:
             "The last verdict on each node: share, what its past predicts, the limit, and how far below.",
             "With fewer earlier runs than cluster.yaml asks for, a node is learning and never alerts.",
             "Click a node to see only its lines.",
-            x=14, y=10, w=10, h=11, links=(states.stragglers(cluster),),
+            x=14, y=33, w=10, h=11, links=(states.stragglers(cluster),),
         ),
         [select.by(schema.NODE, schema.JOB).per_series("Verdict on a node.").as_table()],
         [
@@ -182,7 +171,7 @@ def _compute(cluster: Cluster) -> Built:
             "Bit/s that the fastest, the median and the slowest node sent to other training nodes.",
             f"{transport.training_note(cluster)} Silent nodes are left out, short steps blur.",
             "The straggler link lists the nodes, the smallest sender first.",
-            x=0, y=21, w=12, h=9, links=(states.stragglers(cluster),),
+            x=0, y=53, w=10, h=9, links=(states.stragglers(cluster),),
         ),
         [node_spread(cluster, nodes)],
         overrides=spread_overrides(),
@@ -199,9 +188,9 @@ def _storage(cluster: Cluster) -> Built:
         Face(
             "checkpoint_traffic", "Checkpoints and data: training to storage and back",
             "Bit/s that training nodes write to storage (checkpoints) and read from it (data).",
-            "It is not yet told apart which burst is a checkpoint, nor whether it came on time.",
+            "All jobs together: the phases above tell one job's checkpoints apart.",
             "Explore shows which nodes took part.",
-            x=12, y=21, w=12, h=9, links=(to_board("explore", "Explore"),),
+            x=0, y=44, w=14, h=9, links=(to_board("explore", "Explore"),),
         ),
         [
             questions.between(src, dst, schema.RAW)
@@ -219,15 +208,16 @@ def _storage(cluster: Cluster) -> Built:
 
 def _jobs(cluster: Cluster) -> Built:
     running = panels.words({0: ("ended", DIM), 1: ("running", QUIET)})
-    query = Select(schema.JOB_STATUS, schema.RAW).take(newest(schema.ACTIVE), newest(schema.JOB_NODES))
+    told = (schema.ACTIVE, schema.JOB_NODES, schema.JOB_GPUS, schema.JOB_OUTCOME, schema.JOB_ORIGIN)
+    query = Select(schema.JOB_STATUS, schema.RAW).take(*(newest(field) for field in told))
     return panels.table(
         cluster,
         Face(
             "jobs", "Jobs in this range",
-            "Jobs that cluster.yaml lists and that ran in the time range, with their class and number of nodes.",
-            "Traffic of jobs that nobody listed is not judged.",
-            "Click a job to see only its nodes.",
-            x=0, y=30, w=24, h=7, links=(to_board("explore", "Explore"),),
+            "Jobs that ran in the time range, their class, size and outcome, and which job source told of them.",
+            "An inferred job begins and ends minutes after its traffic; how it ended nobody knows.",
+            "Click a job to see only its nodes; `clusterflow jobs` shows what each source says now.",
+            x=10, y=53, w=14, h=9, links=(to_board("explore", "Explore"),),
         ),
         [query.by(schema.JOB, schema.JOB_CLASS).per_series("A job.").as_table()],
         [
@@ -235,6 +225,9 @@ def _jobs(cluster: Cluster) -> Built:
             Column(schema.JOB_CLASS, "Class"),
             Column(schema.ACTIVE.name, "State", Unit.STATE, Cell.COLOUR, (running,), width=110),
             Column(schema.JOB_NODES.name, "Nodes", Unit.COUNT, width=90),
+            Column(schema.JOB_GPUS.name, "GPUs", Unit.COUNT, width=90),
+            Column(schema.JOB_OUTCOME.name, "Outcome", width=120),
+            Column(schema.JOB_ORIGIN.name, "Told by", width=130),
         ],
         order=TableOrder(schema.ACTIVE.name),
     )  # fmt: skip

@@ -18,6 +18,7 @@ ORDER = "order"
 LIMIT = "limit"
 NODE = "node"
 JOB = "job"
+KIND = "kind"
 
 ALL = "$__all"
 """What a link sets to choose everything."""

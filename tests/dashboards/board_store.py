@@ -11,7 +11,7 @@ import polars as pl
 
 from cluster import schema
 from cluster.model import EXTERNAL, Cluster, StoreSettings
-from cluster.schema import NodeState, Stage
+from cluster.schema import Breach, Capacity, Cause, NodeState, Stage
 from dashboards import variables as var
 from ingest import points
 from ingest.records import Reason
@@ -64,7 +64,8 @@ def asked(board: Json, now: int, variables: Mapping[str, str]) -> Iterator[Asked
     """Yield every query of a board, over its default range."""
     since = board["time"]["from"].removeprefix("now-")
     for panel in board["panels"]:
-        length = seconds(panel.get("timeFrom") or since)
+        # Today so far: a day, for the queries' sake.
+        length = seconds((panel.get("timeFrom") or since).replace("now/d", "24h"))
         for target in panel.get("targets", []):
             text = expand(
                 target["query"],
@@ -79,7 +80,8 @@ def asked(board: Json, now: int, variables: Mapping[str, str]) -> Iterator[Asked
 def defaults(board: Json, *, everything: bool = True) -> dict[str, str]:
     """Return values of a board's variables: all of each, or some, as Grafana's `regex` format writes them."""
     some = {
-        var.SOURCE: "(training|model_storage|users)", var.DESTINATION: f"(training|storage|{EXTERNAL})",
+        var.SOURCE: "(training|model_storage|users|management)",
+        var.DESTINATION: f"(training|storage|inference|{EXTERNAL})",
         var.PLANE: "compute", var.SERVICE: "https", var.NODE: r"gpu-0[1-5]", var.JOB: "run-7",
     }  # fmt: skip
     values = {}
@@ -109,7 +111,7 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
     nodes = [node.name for node in cluster.nodes if node.group == "training"][:5]
     pairs = [
         ("training", "training"), ("training", "storage"), ("storage", "training"), ("model_storage", "inference"),
-        ("users", "storage"), ("model_storage", EXTERNAL), ("management", "training"),
+        ("users", "storage"), ("model_storage", EXTERNAL), ("management", "training"), ("inference", "users"),
     ]  # fmt: skip
     talk = {schema.PROTO: "tcp", schema.SERVICE: "https"}
     compute = {schema.PLANE: "compute"}
@@ -123,6 +125,14 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         for dst, group in outside
         for off in (schema.YES, schema.NO)
     ]
+    asking = [
+        {schema.SRC: src, schema.SRC_GROUP: group, schema.DST: "infer-1", schema.DST_GROUP: "inference"}
+        | {schema.OFF_WINDOW: off} | talk
+        for src, group in (("10.70.0.9", "users"), ("gpu-01", "training"))
+        for off in (schema.YES, schema.NO)
+    ]  # fmt: skip
+    full = [(Capacity.PAIR, "training -> storage"), (Capacity.ENDPOINT, "nas-1")]
+    full += [(kind, f"leaf-1 {place}") for place in range(10) for kind in (Capacity.EDGE, Capacity.CORE)]
     counted = [(Stage.READ, reason.value) for reason in Reason] + [(Stage.WRITE, "points")]
     return {
         schema.TRAFFIC: [
@@ -130,15 +140,52 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             for a, b in pairs
             for shard in "01"
         ],
-        schema.NODE_TRAFFIC: [{schema.NODE: node, schema.SHARD: shard} | training for node in nodes for shard in "01"],
+        schema.NODE_TRAFFIC: [
+            *({schema.NODE: node, schema.SHARD: shard} | training for node in nodes for shard in "01"),
+            {schema.NODE: "infer-1", schema.GROUP: "inference", schema.PEER_GROUP: "users", schema.PLANE: "frontend"},
+            {schema.NODE: "mgmt-1", schema.GROUP: "management", schema.PEER_GROUP: "users", schema.PLANE: "management"},
+        ],
+        schema.INFERENCE: asking,
+        schema.INFERENCE_LOAD: [{schema.GROUP: "inference"}],
+        schema.COVERAGE: [{schema.SRC_GROUP: a, schema.DST_GROUP: b} for a, b in pairs],
+        schema.CAPACITY: [{schema.KIND: kind.value, schema.SUBJECT: subject} for kind, subject in full],
+        schema.PHASE: [job],
+        schema.CHECKPOINT: [job | {schema.JOB: f"run-{number}"} for number in (7, 8, 9)],
+        schema.CHECKPOINT_STATUS: [job],
+        schema.DATASET_LOAD: [job],
+        schema.STALL: [job | {schema.CAUSE: cause.value} for cause in Cause],
         schema.PAIR: [{schema.SRC: a, schema.DST: b} | compute for a in nodes for b in nodes if a != b],
         schema.EGRESS: sent,
         schema.CONTACT: sent,
         schema.VIOLATION: [
             {schema.SRC_GROUP: "users", schema.DST_GROUP: "storage", schema.SRC: "10.70.0.9", schema.DST: "nas-1"}
+            | {schema.KIND: kind.value}
             | talk
+            for kind in schema.Violation
+        ],
+        schema.LEDGER: sent,
+        schema.RECURRENCE: [one for one in sent if one[schema.DST_GROUP] == EXTERNAL],
+        schema.BREACH: [
+            {schema.KIND: kind.value, schema.SRC: "gpu-01", schema.SRC_GROUP: "training"}
+            | {schema.DST: "nas-1", schema.DST_GROUP: "storage"}
+            | talk
+            for kind in Breach
         ],
         schema.UNKNOWN_NODE: [{schema.GROUP: "training", schema.ADDRESS: "10.20.0.99", schema.SHARD: "0"}],
+        schema.RAIL_TRAFFIC: [
+            {schema.NODE: node, schema.GROUP: "training", schema.RAIL: rail} for node in nodes for rail in "01"
+        ],
+        schema.STORAGE_IO: [
+            {schema.ENDPOINT: endpoint, schema.ENDPOINT_GROUP: "storage", schema.NODE: node, schema.GROUP: "training"}
+            for endpoint in ("nas-1", "nas-2")
+            for node in nodes
+        ],
+        schema.PULSE: [{schema.NODE: node, schema.GROUP: "training"} | compute for node in nodes],
+        schema.INTERFACE_TRAFFIC: [
+            {schema.EXPORTER: one.name, schema.INTERFACE: link.name, schema.KIND: schema.Link.EDGE.value} | compute
+            for one in cluster.exporters
+            for link in one.interfaces
+        ],
         schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name, schema.SHARD: "0"} for one in cluster.exporters],
         schema.PIPELINE: [
             {schema.STAGE: stage.value, schema.REASON: reason, schema.SHARD: shard}
@@ -146,7 +193,12 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             for shard in "01"
         ],
         schema.JOB_STATUS: [job],
+        schema.PATTERN: [job],
+        schema.BURST: [{schema.DST: "nas-1", schema.DST_GROUP: "storage", schema.SRC_GROUP: "training"}],
         schema.BASELINE: [{schema.NODE: node, schema.GROUP: "training"} | job for node in nodes],
+        schema.COHORT: [job],
+        schema.JOB_NODE: [{schema.NODE: node, schema.GROUP: "training"} | job for node in nodes],
+        schema.DROPOUT_DIGEST: [job | {schema.WORST: "gpu-01 / gpu-02"}],
     }
 
 
@@ -157,9 +209,14 @@ def _field_value(measurement: schema.Measurement, one: schema.Field, row: int, w
         schema.AGE.name: 4.0,
         schema.TOTAL.name: float(window % 1_000_000 * (row + 1)),
         schema.JOB_EVENT.name: "start",
+        schema.RANK.name: row + 1,
     }
+    if one is schema.UTILISATION:
+        return (row % 20 // 2) / 10 + 0.05
     if one.name in special:
         return special[one.name]
+    if one in (schema.ACTIVE_DAYS, schema.ACTIVE_HOURS):
+        return 100
     if one.unit in ("epoch seconds", "0 or 1"):
         return float(window) if one.unit == "epoch seconds" else 1
     if measurement is schema.TRAFFIC and one is schema.BYTES:
@@ -175,10 +232,12 @@ def fill(cluster: Cluster, url: str, database: str) -> Filled:
     for retention in cluster.retentions():
         step = {schema.RAW: 10, schema.MINUTE: 60, schema.HOUR: 3600}[retention.name]
         length = {schema.RAW: 1800, schema.MINUTE: 3600, schema.HOUR: 86400}[retention.name]
-        windows = [window // step * step for window in range(now - length, now, step)]
+        windows = [window // step * step for window in range(now - length, now + 1, step)]
         for measurement in schema.MEASUREMENTS:
-            if retention.name == schema.RAW or measurement.rollup:
-                store.write(points.encode(measurement, _frame(cluster, measurement, windows)), retention.name)
+            lines = points.encode(measurement, _frame(cluster, measurement, windows))
+            # A measurement that no board asks for may have none.
+            if lines and (retention.name == measurement.kept or measurement.rollup):
+                store.write(lines, retention.name)
     return Filled(store, cluster, now)
 
 
@@ -187,7 +246,7 @@ def _frame(cluster: Cluster, measurement: schema.Measurement, windows: list[int]
         {points.WINDOW: window}
         | {name: value for name, value in tags.items() if name in measurement.tags}
         | {one.name: _field_value(measurement, one, position, window) for one in measurement.fields}
-        for position, tags in enumerate(_tag_rows(cluster)[measurement])
+        for position, tags in enumerate(_tag_rows(cluster).get(measurement, []))
         for window in windows
     ]
     return pl.DataFrame(rows, infer_schema_length=None)

@@ -12,7 +12,7 @@ from cluster import schema
 from cluster.load import load_cluster
 from cluster.model import EXTERNAL, Cluster
 from cluster.schema import NodeState
-from dashboards import noc_wall, questions
+from dashboards import checkpoints, noc_wall, questions, training
 from dashboards import variables as var
 from dashboards.explore import page as explore_page
 from dashboards.matrix import column_query
@@ -74,6 +74,12 @@ def test_variables_find_their_values(filled: Filled) -> None:
         for variable in board["templating"]["list"]:
             if variable["type"] == "query":
                 assert filled.store.query(variable["query"]), variable["query"]
+
+
+def test_checkpoints_are_marked(filled: Filled) -> None:
+    query = checkpoints.annotation(CLUSTER)["query"]
+    text = expand(query, start=filled.now - 86_400, end=filled.now, minimum="", variables={})
+    assert {series.tags[schema.JOB] for series in filled.store.query(text)} == {"run-7", "run-8", "run-9"}
 
 
 def test_annotations_run(filled: Filled) -> None:
@@ -152,7 +158,8 @@ def test_nodes_are_counted_by_state_and_zero_is_said(filled: Filled) -> None:
 
 
 def test_the_spread_covers_the_nodes(filled: Filled) -> None:
-    series = _run(filled, node_spread(CLUSTER, Select(schema.NODE_TRAFFIC, schema.RAW)))[0]
+    nodes = Select(schema.NODE_TRAFFIC, schema.RAW).where(questions.is_in(schema.GROUP, ["training"]))
+    series = _run(filled, node_spread(CLUSTER, nodes))[0]
     # Two shards of each node are rows 2n and 2n+1: node n sends (4n + 3) thousand bytes in 10 s.
     row = dict(zip(series.columns, series.values[3], strict=True))
     assert [row[name] for name in (SLOWEST, MEDIAN, FASTEST)] == [3000 * 0.8, 11000 * 0.8, 19000 * 0.8]
@@ -166,20 +173,41 @@ def test_counters_add_up_over_bridges(filled: Filled) -> None:
     assert series.values[0][1] in {880 * factor, 890 * factor}
 
 
-def test_the_stall_tile_prices_low_and_down_nodes(filled: Filled) -> None:
-    """Two of five nodes are low or down in each 10 s window: 8 GPUs at 30 USD an hour each."""
-    dollars = _run(filled, noc_wall._stall_cost(CLUSTER), since=600)[0].values[0][1]
-    assert dollars == pytest.approx(2 * 8 * 30 * 600 / 3600, rel=0.03)
+def test_the_stall_tile_adds_up_the_ledger(filled: Filled) -> None:
+    """Three causes of one job, a row each an hour of the day."""
+    (tile,) = (built for built in noc_wall.page(CLUSTER).panels if built.name == "stall_cost")
+    hours = filled.now // 3600 - (filled.now - 86_400) // 3600
+    assert _run(filled, tile.queries[0], since=86_400)[0].values[0][1] == pytest.approx(hours * (0.1 + 0.2 + 0.3))
 
 
-def test_the_last_large_write_is_a_recent_minute(filled: Filled) -> None:
-    moment = _run(filled, noc_wall._last_large_write(CLUSTER), since=3600)[0].values[0][0] / 1000
-    assert filled.now - 180 < moment <= filled.now
+def test_the_rate_tile_divides_rate_by_expectation(filled: Filled) -> None:
+    (tile,) = (built for built in training.page(CLUSTER).panels if built.name == "run_rate")
+    text = expand(tile.queries[0].influxql, start=filled.now - 120, end=filled.now, minimum="", variables={"job": ".*"})
+    assert filled.store.query(text)[0].values[0][1] == 1
 
 
-def test_no_large_write_no_moment(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noc_wall, "CHECKPOINT_MINUTE_BYTES", 10**15)
-    assert _run(filled, noc_wall._last_large_write(CLUSTER), since=3600) == []
+def test_the_last_checkpoint_is_that_of_the_job_that_has_gone_longest_without(filled: Filled) -> None:
+    """One job runs; what its status says is what the tile says, and a job that nobody judges gives no delay."""
+    age = _run(filled, checkpoints.oldest(), since=120)[0].values[0][1]
+    assert age == 4
+    overdue = checkpoints.most_overdue()
+    assert _run(filled, overdue, since=120)[0].values[0][1] == 0.1
+    nobody = replace(overdue, influxql=overdue.influxql.replace('"regular" = 1', '"regular" = 0'))
+    assert nobody != overdue
+    assert _run(filled, nobody, since=120) == []
+
+
+def test_faulty_checkpoints_are_counted_and_none_is_said(filled: Filled) -> None:
+    """Three jobs with a checkpoint a window: on time, late, missed."""
+    queries = {query.alias: query for query in checkpoints.page(CLUSTER).panels[3].queries}
+    counts = {
+        word: filled.store.query(
+            expand(query.influxql, start=filled.now - 86400, end=filled.now, minimum="", variables={"job": ".*"})
+        )[0].values[0][1]
+        for word, query in queries.items()
+    }
+    assert counts["late"] == counts["missed"] > 0
+    assert counts["short"] == counts["over-long"] == counts["nodes missing"] == 0
 
 
 def test_bytes_to_unknown_leave_out_the_approved(filled: Filled) -> None:

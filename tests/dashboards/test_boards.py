@@ -27,6 +27,7 @@ from dashboards.panels import Limit
 from dashboards.provision import artefacts, board_file, boards, kiosk_uids
 from dashboards.registry import BOARDS as REGISTERED
 from dashboards.registry import HOME, panel_ref
+from rules import generated
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
@@ -39,6 +40,8 @@ GRID_ROWS = 26
 MADE_UP = {
     "rate", "rank", "sent", "received", "nodes", "alive", "usd", "contacts", "growth", "series", "highest",
     "suppressed", "bytes", "fastest", "median", "slowest", "${by:raw}", *schema.NODE_STATE_WORDS.values(),
+    "clients", "found", "counters", "full", "links", "of_counters", "pairs", *schema.COVERAGE_WORDS.values(),
+    *schema.CHECKPOINT_WORDS.values(),
 }  # fmt: skip
 
 
@@ -56,7 +59,16 @@ def test_every_board_is_there_under_its_own_uid() -> None:
     assert uids == [board.uid for board in REGISTERED.values()]
     assert len(set(uids)) == len(uids)
     assert all(re.fullmatch(r"[a-z0-9-]{1,40}", uid) for uid in uids)
-    assert {"noc_wall", "explore", "egress", "group_matrix", "pipeline", "training"} == set(BOARDS)
+    assert set(BOARDS) >= {
+        "noc_wall",
+        "explore",
+        "egress",
+        "group_matrix",
+        "pipeline",
+        "training",
+        "inference",
+        "coverage",
+    }
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -79,6 +91,13 @@ def test_the_wall_is_one_screen_and_full() -> None:
     assert sum(place["w"] * place["h"] for place in places) == 24 * height
     assert BOARDS[HOME]["refresh"] == "10s"
     assert all(board["refresh"] == "30s" for name, board in BOARDS.items() if name != HOME)
+
+
+@pytest.mark.parametrize("name", set(REGISTERED) - {HOME})
+def test_the_wall_leads_to_every_board_and_every_board_back(name: str) -> None:
+    there = f"/d/{REGISTERED[name].uid}?"
+    assert any(url.startswith(there) for panel in BOARDS[HOME]["panels"] for url in _urls(panel))
+    assert f"/d/{REGISTERED[HOME].uid}" in [link["url"] for link in BOARDS[name]["links"]]
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -178,7 +197,7 @@ def test_training_panels_say_what_is_not_seen() -> None:
         described = {panel["title"]: panel["description"] for panel in wall["panels"]}
         for title in ("Training nodes", "Nodes now, worst first", "Nodes of the running jobs", "Traffic by group pair"):
             assert word in described[title]
-    note = load(boards(rdma)["training"])["panels"][1]
+    (note,) = (one for one in load(boards(rdma)["training"])["panels"] if one["title"] == "What flow records see")
     assert "Declared invisible" in note["options"]["content"]
     assert "GPU Training Nodes ↔ GPU Training Nodes: RoCE" in note["options"]["content"]
 
@@ -195,7 +214,9 @@ def test_red_stands_only_at_the_limits_of_alerts() -> None:
     limits = CLUSTER.thresholds
     allowed = {
         limits.exfil_volume, limits.exfil_volume * 8 / limits.exfil_window, limits.off_hours_bytes,
-        limits.off_hours_bytes * 8 / limits.off_hours_window, limits.exporter_silent, 1, None,
+        limits.off_hours_bytes * 8 / limits.off_hours_window, limits.exporter_silent,
+        limits.checkpoint_overdue, limits.low_and_slow_24h, limits.low_and_slow_7d, limits.violation_bytes,
+        limits.shadow_node_bytes, limits.storage_on_compute_bytes, limits.management_bytes, 1, None,
     }  # fmt: skip
 
     def reds(value: Any) -> list[Any]:
@@ -235,6 +256,7 @@ def test_many_groups_of_one_role_keep_different_colours() -> None:
         (Limit(act=10, look=5), [(None, palette.QUIET), (5, palette.LOOK), (10, palette.ACT)]),
         (Limit(act=6, below=True), [(None, palette.ACT), (6, palette.QUIET)]),
         (Limit(act=2, look=6, below=True), [(None, palette.ACT), (2, palette.LOOK), (6, palette.QUIET)]),
+        (Limit(look=6, below=True), [(None, palette.LOOK), (6, palette.QUIET)]),
     ],
 )
 def test_limits_become_rising_steps(limit: Limit, expected: list[tuple[float | None, str]]) -> None:
@@ -324,6 +346,6 @@ def test_the_kiosk_plays_boards_that_exist_and_starts_with_the_wall() -> None:
 
 def test_the_committed_files_are_these() -> None:
     """`clusterflow build` was run after the last change."""
-    for path, text in artefacts(CLUSTER).items():
+    for path, text in generated.artefacts(CLUSTER).items():
         committed = REPOSITORY / "provisioning" / path
         assert committed.read_text(encoding="utf-8") == text, f"{path}: run clusterflow build"

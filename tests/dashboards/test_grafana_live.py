@@ -1,49 +1,33 @@
 """With a real Grafana (GRAFANA_HOME): it loads all that is provisioned, and its data source answers each panel."""
 
 import json
-import os
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import live_grafana
 import pytest
-import requests
 from board_store import Filled, defaults, fill, load, seconds
+from live_grafana import Grafana
 
 from cluster.load import load_cluster
+from dashboards import playlist
 from dashboards.board import TAG
 from dashboards.build import write
-from dashboards.playlist import Grafana
 from dashboards.provision import FOLDER, artefacts, board_file, boards, kiosk_uids
 from dashboards.registry import BOARDS, HOME
-from ingest.local_influxdb import LocalInfluxDB, free_port
+from ingest.local_influxdb import LocalInfluxDB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-GRAFANA_HOME = os.environ.get("GRAFANA_HOME", "")
-pytestmark = pytest.mark.skipif(not GRAFANA_HOME, reason="set GRAFANA_HOME to the folder of a Grafana 12")
+pytestmark = live_grafana.needs_grafana
 
 CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
-PASSWORD = "live-test"
 
 
 @dataclass
-class Live:
-    url: str
-    log: Path
+class Live(Grafana):
     filled: Filled
-
-    def get(self, path: str) -> Any:
-        response = requests.get(self.url + path, auth=("admin", PASSWORD), timeout=20)
-        response.raise_for_status()
-        return response.json()
-
-    def post(self, path: str, body: object) -> Any:
-        response = requests.post(self.url + path, json=body, auth=("admin", PASSWORD), timeout=60)
-        assert response.ok, response.text[:500]
-        return response.json()
 
 
 @pytest.fixture(scope="module")
@@ -53,49 +37,13 @@ def live(influxdb_v1: LocalInfluxDB, tmp_path_factory: pytest.TempPathFactory) -
     store = replace(CLUSTER.store, url=influxdb_v1.url, database="grafana_live")
     provisioned = folder / "grafana"
     write(artefacts(replace(CLUSTER, store=store), str(provisioned)), folder)
-    port = free_port()
-    settings = {
-        "GF_SERVER_HTTP_ADDR": "127.0.0.1",
-        "GF_SERVER_HTTP_PORT": str(port),
-        "GF_PATHS_DATA": str(folder / "data"),
-        "GF_PATHS_LOGS": str(folder / "logs"),
-        "GF_PATHS_PLUGINS": str(folder / "plugins"),
-        "GF_PATHS_PROVISIONING": str(provisioned),
-        "GF_SECURITY_ADMIN_PASSWORD": PASSWORD,
-        "GF_ANALYTICS_REPORTING_ENABLED": "false",
-        "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
-        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
-        "GF_PLUGINS_PREINSTALL_DISABLED": "true",
-        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": str(provisioned / "dashboards" / board_file(HOME)),
-    }
-    log = folder / "grafana.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [str(Path(GRAFANA_HOME) / "bin" / "grafana"), "server", "--homepath", GRAFANA_HOME],
-            env=os.environ | settings, stdout=output, stderr=output,
-        )  # fmt: skip
-    try:
-        _wait(f"http://127.0.0.1:{port}/api/health", process, log)
-        found = Live(f"http://127.0.0.1:{port}", log, filled)
+    home = str(provisioned / "dashboards" / board_file(HOME))
+    with live_grafana.running(folder, provisioned, GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH=home) as grafana:
+        found = Live(grafana.url, grafana.log, filled)
         deadline = time.monotonic() + 60
         while len(found.get(f"/api/search?tag={TAG}")) < len(BOARDS) and time.monotonic() < deadline:
             time.sleep(0.5)
         yield found
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if requests.get(url, timeout=2).ok:
-                return
-        except requests.RequestException:
-            pass
-        time.sleep(0.5)
-    pytest.fail(f"Grafana did not start: {log.read_text(errors='replace')[-2000:]}")
 
 
 def test_every_board_is_loaded_into_its_folder(live: Live) -> None:
@@ -176,15 +124,14 @@ def test_the_tables_have_the_columns_that_boards_dress(live: Live) -> None:
 
 
 def test_nothing_was_warned_about(live: Live) -> None:
-    lines = live.log.read_text(errors="replace").splitlines()
-    loud = [line for line in lines if "provision" in line and ("level=warn" in line or "level=error" in line)]
+    loud = live.complaints()
     assert not loud, "\n".join(loud)
 
 
 def test_the_playlist_is_made_once(live: Live) -> None:
     account = live.post("/api/serviceaccounts", {"name": "playlists", "role": "Editor"})
     token = live.post(f"/api/serviceaccounts/{account['id']}/tokens", {"name": "test"})["key"]
-    client = Grafana(live.url, token)
+    client = playlist.Grafana(live.url, token)
     first = client.ensure_playlist(kiosk_uids(), "1m")
     assert first.changed
     assert client.ensure_playlist(kiosk_uids(), "1m") == replace(first, changed=False)

@@ -1,0 +1,166 @@
+"""Management plane: who reaches the machines that run the cluster, by which service, and what nobody expects."""
+
+from cluster import schema
+from cluster.model import Cluster, Plane, Role
+from cluster.schema import Breach
+from cluster.units import format_duration
+from dashboards import panels, questions
+from dashboards import variables as var
+from dashboards.board import Page
+from dashboards.breaches import breach_table, breaches, links, of_kind
+from dashboards.links import Link, clicked, to_board
+from dashboards.palette import QUIET, group_titles
+from dashboards.panels import Built, Face, Limit
+from dashboards.queries import Condition, Select, any_of, bit_rate, chosen, is_in, total
+from dashboards.spread import node_spread, spread_overrides
+
+BOARD = "management"
+
+
+def page(cluster: Cluster) -> Page:
+    """Return the board."""
+    return Page(
+        BOARD,
+        (
+            _unexpected(cluster),
+            _policy(cluster),
+            _by_group(cluster),
+            _by_service(cluster),
+            breach_table(
+                cluster,
+                Face(
+                    "breaches", "Unexpected management connections",
+                    "Connections with management groups that `management` in cluster.yaml does not expect.",
+                    "Services are told by port; whether the login worked, flow records do not say.",
+                    "If it is wanted, list its service or its source group under `management`.",
+                    x=0, y=15, w=24, h=10, links=links(),
+                ),
+                of_kind(Breach.MANAGEMENT),
+                kinds=False,
+            ),
+            _nodes(cluster),
+        ),
+        since="24h",
+        variables=(
+            var.groups(cluster, var.SOURCE, "Source group"),
+            var.groups(cluster, var.DESTINATION, "Destination group"),
+        ),
+        tags=("security",),
+    )  # fmt: skip
+
+
+def _home() -> tuple[Link, ...]:
+    return (to_board("segmentation", "Segmentation"), to_board("noc_wall", "NOC wall"))
+
+
+def _unexpected(cluster: Cluster) -> Built:
+    limits = cluster.thresholds
+    return panels.stat(
+        cluster,
+        Face(
+            "unexpected", f"Unexpected connections, {format_duration(limits.violation_window)}",
+            "Bytes of connections with management groups that `management` in cluster.yaml does not expect.",
+            "Few bytes are enough for a login: the limit is low on purpose.",
+            "The table below names both ends.",
+            x=0, y=0, w=7, h=5, links=_home(), since=f"{limits.violation_window}s",
+        ),
+        [breaches(of_kind(Breach.MANAGEMENT)).take(total(schema.BYTES)).per_series("Bytes of such connections.")],
+        limit=Limit(act=limits.management_bytes),
+        missing=("none", QUIET),
+        text="value",
+        links=_home(),
+    )  # fmt: skip
+
+
+def _policy(cluster: Cluster) -> Built:
+    titles = group_titles(cluster)
+    groups = [titles[group.id] for group in cluster.groups_with(Role.MANAGEMENT)]
+    if groups:
+        sources = ", ".join(titles[group] for group in cluster.management.sources) or "none"
+        content = (
+            f"**Management groups:** {', '.join(groups)}\n\n"
+            f"**Services that others may open there:** {', '.join(cluster.management.services)}\n\n"
+            f"**Groups that may open anything there:** {sources}"
+        )
+    else:
+        content = "cluster.yaml has no group of role management: nothing here is judged."
+    return panels.text(
+        cluster,
+        Face(
+            "policy", "What is expected",
+            "What `management` in cluster.yaml allows beyond the matrix of groups.",
+            "A service here is a name for ports: what really speaks on them is not seen.",
+            "Change it in cluster.yaml, then run clusterflow build.",
+            x=7, y=0, w=17, h=5, links=_home(),
+        ),
+        content,
+    )  # fmt: skip
+
+
+def _with_management(cluster: Cluster) -> Condition:
+    groups = questions.role_ids(cluster, Role.MANAGEMENT)
+    return any_of(is_in(schema.SRC_GROUP, groups), is_in(schema.DST_GROUP, groups))
+
+
+def _traffic(cluster: Cluster) -> Select:
+    return (
+        Select(schema.TRAFFIC, schema.MINUTE)
+        .take(bit_rate(schema.BYTES))
+        .where(
+            _with_management(cluster), chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
+        )
+    )
+
+
+def _by_group(cluster: Cluster) -> Built:
+    return panels.time_series(
+        cluster,
+        Face(
+            "by_group", "Traffic with management groups, by source",
+            "Bit/s to and from the management groups, stacked by the group that sent.",
+            "Out-of-band networks without an exporter are not seen.",
+            "Click a group to explore what it sends.",
+            x=0, y=5, w=12, h=10, links=_home(),
+        ),
+        [_traffic(cluster).by(schema.SRC_GROUP).over_time(
+            cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}"
+        )],
+        stacked=True,
+        overrides=panels.group_series(cluster),
+        links=(to_board("explore", "Explore this group", src=clicked(schema.SRC_GROUP)),),
+    )  # fmt: skip
+
+
+def _by_service(cluster: Cluster) -> Built:
+    return panels.time_series(
+        cluster,
+        Face(
+            "by_service", "Traffic with management groups, by service",
+            "Bit/s to and from the management groups, stacked by service.",
+            "Services are told by port; other is every port without a name.",
+            "Name ports under `services` in cluster.yaml.",
+            x=12, y=5, w=12, h=10, links=_home(),
+        ),
+        [_traffic(cluster).by(schema.SERVICE).over_time(
+            cluster, "bit/s of a service.", alias=f"$tag_{schema.SERVICE}"
+        )],
+        stacked=True,
+        links=(to_board("explore", "Explore this service", service=clicked(schema.SERVICE)),),
+    )  # fmt: skip
+
+
+def _nodes(cluster: Cluster) -> Built:
+    nodes = Select(schema.NODE_TRAFFIC, schema.MINUTE).where(is_in(schema.PLANE, [Plane.MANAGEMENT.value]))
+    return panels.time_series(
+        cluster,
+        Face(
+            "nodes", "Busiest, median and idlest node on the management plane",
+            "Bit/s that nodes sent on the management plane: one node far above the others copies data over it.",
+            "A node without any record in a bin is in no line.",
+            "Explore names the nodes.",
+            x=0, y=25, w=24, h=9, links=_home(),
+        ),
+        [node_spread(cluster, nodes)],
+        overrides=spread_overrides(),
+        links=(to_board("explore", "Nodes by bytes", plane=Plane.MANAGEMENT.value),),
+    )  # fmt: skip

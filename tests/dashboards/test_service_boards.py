@@ -1,0 +1,177 @@
+"""Inference, capacity and coverage: what their panels ask and say."""
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from board_store import expand, load
+
+from cluster import schema
+from cluster.load import load_cluster
+from cluster.model import EXTERNAL, Inference, StoreSettings
+from cluster.schema import Capacity, CoverageState
+from dashboards import capacity, coverage, questions
+from dashboards.provision import boards
+from dashboards.queries import Query
+from ingest import points
+from ingest.local_influxdb import LocalInfluxDB
+from ingest.store import Series, Store
+
+CLUSTER = load_cluster(Path(__file__).resolve().parents[2] / "cluster.yaml")
+
+
+def panel(name: str, title: str, skipped: list[str] | None = None) -> dict[str, Any]:
+    board = load(boards(CLUSTER, skipped)[name])
+    found: dict[str, Any] = next(one for one in board["panels"] if one["title"].startswith(title))
+    return found
+
+
+# -- rules that are switched off -----------------------------------------------------------------------
+
+
+def test_the_coverage_board_lists_the_rules_that_are_switched_off() -> None:
+    lines = ["node_dropout: training -> training: declared as roce", "inference_off_window: the whole rule: no hours"]
+    content = panel("coverage", "Rules that are switched off", lines)["options"]["content"]
+    assert content.splitlines() == [
+        r"- node\_dropout: training -> training: declared as roce",
+        r"- inference\_off\_window: the whole rule: no hours",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("skipped", "words"), [(None, "`clusterflow build` says which"), ([], "None: every rule is generated")]
+)
+def test_it_says_where_to_look_or_that_there_is_none(skipped: list[str] | None, words: str) -> None:
+    assert panel("coverage", "Rules that are switched off", skipped)["options"]["content"].startswith(words)
+
+
+def test_names_are_no_markup_and_no_variables() -> None:
+    content = panel("coverage", "Rules that are switched off", ["x: ${secret} <b> [a](b)"])["options"]["content"]
+    assert not set("$<") & set(content)
+    assert r"\[a](b)" in content
+
+
+# -- histograms ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("title", ["Edge links by load", "Core links by load"])
+def test_buckets_are_tenths_in_the_order_that_grafana_sorts_them(title: str) -> None:
+    """Grafana parses the number that a row's name begins with; together the rows hold every share once."""
+    heat = panel("capacity", title)
+    assert heat["type"] == "heatmap"
+    assert heat["interval"] == "3600s"
+    starts = [int(re.match(r"\d+", target["alias"])[0]) for target in heat["targets"]]  # type: ignore[index]
+    assert starts == list(range(0, 100, 10))
+    lows = [re.search(r'"utilisation" >= ([\d.]+)', target["query"])[1] for target in heat["targets"]]  # type: ignore[index]
+    highs = [re.search(r'"utilisation" < ([\d.]+)', target["query"]) for target in heat["targets"]]
+    assert [float(low) for low in lows] == [start / 100 for start in starts]
+    assert highs[-1] is None, "what is over its limit is in the last one"
+    assert [high[1] for high in highs[:-1] if high] == lows[1:]
+
+
+# -- who may ask inference -----------------------------------------------------------------------------
+
+
+def test_clients_that_may_and_may_not_are_all_of_them() -> None:
+    may, not_may = (questions.inference_pairs(CLUSTER, may=flag) for flag in (True, False))
+    assert {src for src, _ in may} == {"users", "model_storage", "management", EXTERNAL, "inference"}
+    assert {src for src, _ in may} | {src for src, _ in not_may} == {*(group.id for group in CLUSTER.groups), EXTERNAL}
+    listed = replace(CLUSTER, inference=Inference(sources=("users",)))
+    assert {src for src, _ in questions.inference_pairs(listed, may=True)} == {"users", "inference"}
+
+
+# -- what the numbers mean -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Iterator[Store]:
+    store = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
+    store.ensure(CLUSTER.retentions())
+    yield store
+    store.close()
+
+
+NOW = int(time.time()) // 60 * 60
+
+
+def write(store: Store, measurement: schema.Measurement, rows: list[dict[str, object]]) -> None:
+    store.write(points.encode(measurement, pl.DataFrame(rows, infer_schema_length=None)), measurement.kept)
+
+
+def ask(store: Store, query: Query, since: int) -> list[Series]:
+    minimum = f"{query.interval}s" if query.interval else ""
+    return store.query(expand(query.influxql, start=NOW - since, end=NOW, minimum=minimum, variables={}))
+
+
+def test_the_first_to_be_full_is_the_earliest_of_the_newest_rows(store: Store) -> None:
+    """An older row of the same thing does not count; what never fills has no date."""
+    rows = [
+        (NOW - 5400, Capacity.PAIR, "a -> b", NOW + 1),
+        (NOW - 1800, Capacity.PAIR, "a -> b", NOW + 900_000),
+        (NOW - 1800, Capacity.EDGE, "leaf-1 1", NOW + 500_000),
+        (NOW - 1800, Capacity.CORE, "leaf-1 49", None),
+    ]
+    write(
+        store,
+        schema.CAPACITY,
+        [
+            {
+                points.WINDOW: at,
+                "kind": kind.value,
+                "subject": name,
+                "p95": 1.0,
+                "full_at": None if when is None else float(when),
+            }
+            for at, kind, name, when in rows
+        ],
+    )
+    tile = panel("capacity", "First to be full")
+    text = expand(tile["targets"][0]["query"], start=NOW - 6000, end=NOW, minimum="", variables={})
+    assert store.query(text)[0].values[0][1] == (NOW + 500_000) * 1000
+    names = [series.tags["subject"] for series in ask(store, capacity._newest_rows(Capacity.EDGE, Capacity.CORE), 6000)]
+    assert names == ["leaf-1 49", "leaf-1 1"]
+
+
+def test_pairs_are_counted_by_their_newest_verdict(store: Store) -> None:
+    """One that was invisible is seen now; a state that none has is 0, not missing."""
+    rows = [
+        (NOW - 900, "a", CoverageState.INVISIBLE), (NOW - 600, "a", CoverageState.SEEN),
+        (NOW - 600, "b", CoverageState.SEEN), (NOW - 600, "c", CoverageState.PARTIAL),
+    ]  # fmt: skip
+    write(
+        store,
+        schema.COVERAGE,
+        [{points.WINDOW: at, "src_group": src, "dst_group": "x", "state": state} for at, src, state in rows],
+    )
+    counts = {state: ask(store, coverage._pairs_in(state), 1200)[0].values[0][1] for state in coverage._TILES}
+    assert counts == {
+        CoverageState.SEEN: 2,
+        CoverageState.PARTIAL: 1,
+        CoverageState.UNDECLARED: 0,
+        CoverageState.INVISIBLE: 0,
+    }
+
+
+def test_dollars_add_up_over_jobs_causes_and_time(store: Store) -> None:
+    """1,024 GPUs at 30 USD an hour that wait for a minute are 512 USD."""
+    rows = [
+        {
+            points.WINDOW: NOW - 3600 + at,
+            "job": job,
+            "job_class": "llm",
+            "cause": "stalled",
+            "usd": 512 / 6,
+            "gpus": 1024,
+        }
+        for job in ("a", "b")
+        for at in range(0, 60, 10)
+    ]
+    write(store, schema.STALL, rows)
+    assert ask(store, questions.stall_usd().per_series(), 7200)[0].values[0][1] == pytest.approx(1024)
+    by_job = ask(store, questions.stall_usd().by(schema.JOB).per_series(), 7200)
+    assert [series.values[0][1] for series in by_job] == [pytest.approx(512)] * 2
