@@ -20,8 +20,12 @@ COMMON_WORDS = frozenset(
         "lag", "lower", "new", "node", "nodes", "observed", "packets", "pair", "pipeline", "plane", "proto", "reason",
         "records", "runs", "sampling", "score", "service", "shard", "skew", "src", "dst", "stage", "state", "total",
         "traffic", "value", "baseline", "contact", "egress", "violation", "skewed", "first_seen", "last_seen",
-        # Rules name the measures that their texts show.
-        "low_for",
+        "gpus", "kind", "limit", "origin", "outcome", "phase", "rank", "rate", "seconds", "sources", "subject", "usd",
+        "cohort", "period", "share", "upper",
+        # Rules name the measures that their texts show, and themselves.
+        "low_for", "state_for", "dropout_digest",
+        # Of a backtest: an alert is due, a rule is changed, a firing has a cause.
+        "due", "changed", "cause",
     }
 )  # fmt: skip
 """Names that a string may spell without meaning the stored thing; all others belong to the schema alone."""
@@ -47,9 +51,9 @@ def _spelled(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _panels_of(module: Path) -> frozenset[str]:
-    """Return the names of panels where the module may spell them: ids of places on boards, not of what is stored."""
+    """Return the names of boards and panels where the module may spell them: ids of places, not of what is stored."""
     package = module.relative_to(REPOSITORY).parts[0]
-    panels = {panel for board in BOARDS.values() for panel in board.panels}
+    panels = {panel for board in BOARDS.values() for panel in board.panels} | set(BOARDS)
     return frozenset(panels) if package in {"dashboards", "rules"} else frozenset()
 
 
