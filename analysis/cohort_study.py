@@ -110,7 +110,7 @@ class CohortStudy:
             frame = frame.with_columns(
                 pl.lit(expected.rate).alias(schema.EXPECTED_RATE.name),
                 pl.lit(subject.lower).alias(schema.LOWER_RATE.name),
-                # Not by polars: it multiplies longer columns by the inverse, and a lone row would differ in its last bit.
+                # Not by polars, which multiplies all but lone rows by the inverse: they would differ in the last bit.
                 pl.Series(schema.SCORE.name, (expected.rate - rate) / expected.spread),
             )
         step = self._cluster.job_class(subject.job.job_class).step_bytes

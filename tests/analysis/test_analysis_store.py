@@ -209,20 +209,9 @@ def play(site: Site, *, interrupted: bool) -> None:
         sent[starts >= start + 480, 4] = 0
         sent[(starts >= start + 600) & (starts < start + 660), :3] = 0
 
-    def early(sent: np.ndarray, starts: np.ndarray) -> None:
-        story(sent, starts)
-        sent[:, 2] *= 0.75
-
     silent = {"leaf-1": (start + 600, start + 660)}
     for now in range(start, end, 10):
-        # The first write of a window lacks a quarter of one node; two minutes later the rest has come.
-        scene.write_training(site.store, now - 10, now, early, silent)
-        scene.write_training(site.store, now - 130, now - 110, story, silent)
-        scene.write_egress(site.store, (now, "gpu-0", "203.0.113.1", 40))
-        if (now - start) % 50 == 20:
-            scene.write_egress(site.store, (now, "gpu-1", f"203.0.113.{now % 7 + 2}", 100))
-        if now == start + 300:
-            scene.write_egress(site.store, *((now, "gpu-2", f"198.18.0.{number}", number) for number in range(1, 60)))
+        show(site, now, story, silent)
         if interrupted and now in (start + 200, start + 400):
             state.__exit__()
             if now == start + 400:
@@ -234,10 +223,26 @@ def play(site: Site, *, interrupted: bool) -> None:
             analyser.tick(now + 3)
     # Verdicts that wait until nothing can change follow the bridge's grace behind the newest window.
     scene.write_training(site.store, end - 130, end + 400, story, silent)
-    for now in range(end, end + 400, 50):
+    for now in range(end, end + 450, 50):
         analyser.tick(now + 3)
-    analyser.tick(end + 440)
     state.__exit__()
+
+
+def show(site: Site, now: int, story: scene.Change, silent: dict[str, tuple[int, int]]) -> None:
+    """Write what a bridge would write about now."""
+
+    def early(sent: np.ndarray, starts: np.ndarray) -> None:
+        story(sent, starts)
+        sent[:, 2] *= 0.75
+
+    # The first write of a window lacks a quarter of one node; two minutes later the rest has come.
+    scene.write_training(site.store, now - 10, now, early, silent)
+    scene.write_training(site.store, now - 130, now - 110, story, silent)
+    scene.write_egress(site.store, (now, "gpu-0", "203.0.113.1", 40))
+    if (now - site.start) % 50 == 20:
+        scene.write_egress(site.store, (now, "gpu-1", f"203.0.113.{now % 7 + 2}", 100))
+    if now == site.start + 300:
+        scene.write_egress(site.store, *((now, "gpu-2", f"198.18.0.{number}", number) for number in range(1, 60)))
 
 
 @pytest.mark.parametrize(("site", "interrupted"), [(0, False), (30, True)], indirect=["site"])

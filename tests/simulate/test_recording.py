@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -12,6 +13,7 @@ from ingest.readers import read_chunk
 from ingest.readers_format import sniff
 from ingest.store import Store
 from simulate.incident import IncidentKind
+from simulate.netflow import FlowFormat
 from simulate.reckoning import reckon
 from simulate.recording import SHARD, RecordFrames, record
 from simulate.scenario import Phase
@@ -88,25 +90,33 @@ def test_records_are_what_the_readers_make_of_the_files(name: str, tmp_path: Pat
     assert pl.concat(made).get_column("seq").null_count() == 0
 
 
+@pytest.mark.parametrize(("number", "format_"), [(0, FlowFormat.IPFIX), (1, FlowFormat.V9)])
 def test_losses_show_as_gaps_of_the_exporter_and_when_they_happen(
-    influxdb_v1: LocalInfluxDB, fresh_database: str
+    influxdb_v1: LocalInfluxDB, fresh_database: str, number: int, format_: FlowFormat
 ) -> None:
     script = load_script(find_script("flow-loss"))
-    incident = script.incidents[0]
+    incident = script.incidents[number]
     workload = part(script, incident.start - 600, 3000)
-    (loss,) = [loss for loss in workload.fabric.losses if loss.start == incident.start * 1000]
+    exporter = [exporter.name for exporter in script.cluster.exporters].index(incident.exporter)
+    (loss,) = [
+        loss for loss in workload.fabric.losses if (loss.start, loss.exporter) == (incident.start * 1000, exporter)
+    ]
     store, truth = store_of(script, influxdb_v1, fresh_database), GroundTruth(workload)
     record(workload, store, truth)
-    gone = 0
+    assert workload.fabric.styles[loss.exporter].flow_format is format_
+    gone, largest = 0, 0
     for batch in workload.batches(workload.scenario.live):
         planned = plan(batch.frame, workload.cast.addresses, workload.fabric.styles)
-        gone += int(lost(planned, [loss]).sum())
+        # IPFIX numbers records, v9 datagrams.
+        sizes = np.diff(planned.bounds) if format_ is FlowFormat.IPFIX else np.ones(len(planned), np.int64)
+        gone += int(sizes[lost(planned, [loss])].sum())
+        largest = max(largest, int(sizes.max()))
     assert gone > 5
     (series,) = store.query(
         f'SELECT "seq_lost" FROM "raw"."exporter" WHERE "exporter" = \'{incident.exporter}\' AND "seq_lost" > 0'
     )
-    # v9 numbers datagrams. The last ones may have nothing after them that tells.
-    assert gone - 2 <= sum(row[1] for row in series.values) <= gone
+    # The last ones may have nothing after them that tells.
+    assert gone - 2 * largest <= sum(row[1] for row in series.values) <= gone
     times = [row[0] / 1000 for row in series.values]
     assert incident.start <= min(times)
     assert max(times) <= incident.end + 300
