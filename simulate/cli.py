@@ -135,7 +135,9 @@ def _target(context: click.Context, parameter: click.Parameter, value: str | Non
 )
 @click.option("--nodes", type=click.IntRange(min=2), help="Training nodes of --flows. Default: those of cluster.yaml.")
 @click.option(
-    "--write-cluster", type=click.Path(path_type=Path, dir_okay=False), help="Write the cluster.yaml that fits --nodes."
+    "--write-cluster",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the cluster.yaml that fits what is sent: with --scenario or --flows.",
 )
 def simulate(
     cluster: Cluster,
@@ -257,7 +259,9 @@ def _of_cluster(
 
 def _refuse_without_load(nodes: int | None, write_cluster: Path | None) -> None:
     if nodes is not None or write_cluster is not None:
-        raise UserError("--nodes, --write-cluster: only with --flows", "cluster.yaml says how many nodes there are")
+        raise UserError(
+            "--nodes: only with --flows; --write-cluster: with --flows or --scenario", "else cluster.yaml fits as it is"
+        )
 
 
 def _refuse_mixtures(of_store: dict[str, object], of_cluster: dict[str, object], of_sending: dict[str, object]) -> None:

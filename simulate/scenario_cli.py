@@ -16,12 +16,11 @@ from cluster.model import Cluster, StoreApi
 from ingest.store import Store
 from simulate.matching import truth_of
 from simulate.moments import iso
-from simulate.recording import Recorded, record
+from simulate.recording import Recorded
 from simulate.scenario import Phase
 from simulate.script import Script, find_script, library, load_script
-from simulate.trial import analyse
+from simulate.trial import analyse, put
 from simulate.truth import GroundTruth
-from simulate.workload import Workload
 
 _AHEAD = 60
 """Seconds of an ordinary background before the first incident, where a scenario is played live."""
@@ -64,16 +63,12 @@ def into_store(
     if url is not None:
         settings = replace(settings, url=url)
     cluster = replace(script.cluster, store=settings)
-    workload = Workload(cluster, script.scenario)
-    truth = GroundTruth(workload)
     store = Store(settings)
     began = time.monotonic()
     try:
         _empty(store, cluster, is_ours=database is None)
         with _bar(console) as told:
-            recorded = record(
-                workload, store, truth, lambda at: told("recording", (at - script.start) / (script.end - script.start))
-            )
+            recorded, truth = put(script, store, told)
             written = time.monotonic()
             with tempfile.TemporaryDirectory(prefix="clusterflow-scenario-") as folder:
                 analyse(script, cluster, store, Path(folder), told)

@@ -132,11 +132,17 @@ def run_trial(
 
 def play(script: Script, store: Store, told: Told = lambda _what, _share: None) -> tuple[Recorded, Reckoning]:
     """Play a scenario into a store; return what was written, and the store's totals against what was sent."""
+    recorded, truth = put(script, store, told)
+    return recorded, reckon(store, truth.document(), SHARD)
+
+
+def put(script: Script, store: Store, told: Told = lambda _what, _share: None) -> tuple[Recorded, GroundTruth]:
+    """Play a scenario into a store; return what was written, and what was sent."""
     workload = Workload(script.cluster, script.scenario)
     truth = GroundTruth(workload)
     length = script.end - script.start
     recorded = record(workload, store, truth, lambda at: told("recording", (at - script.start) / length))
-    return recorded, reckon(store, truth.document(), SHARD)
+    return recorded, truth
 
 
 def analyse(

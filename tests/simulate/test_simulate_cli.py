@@ -1,10 +1,12 @@
 """The command: what it writes, and what it says to wrong input."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -63,7 +65,8 @@ def test_packets_to_nobody(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--spool", "x"], "--spool: for how long?"),
-        (["--nodes", "5"], "--nodes, --write-cluster: only with --flows"),
+        (["--nodes", "5"], "--nodes: only with --flows"),
+        (["--write-cluster", "x.yaml"], "--nodes: only with --flows; --write-cluster: with --flows or --scenario"),
         (["--flows", "5", "--nodes", "100000"], "--nodes 100000: expected 2 to 4,096"),
         (["--for", "1m", "--incident", "flood@1s"], "--incident flood@1s"),
         (["--for", "1m", "--incident", "bulk_exfil@2h"], "--incident bulk_exfil@2h"),
@@ -84,6 +87,13 @@ def test_wrong_values_are_usage_errors(arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert arguments[0] in result.output
+
+
+def test_the_help_tells_what_a_written_cluster_fits() -> None:
+    """docs/scenarios.md needs it with a scenario, the load test with --flows."""
+    (option,) = (one for one in simulate.params if one.name == "write_cluster")
+    assert isinstance(option, click.Option)
+    assert {"--scenario", "--flows"} <= set(re.findall(r"--\w+", option.help or ""))
 
 
 def test_the_library_is_listed() -> None:
