@@ -40,15 +40,15 @@ def marks(cluster: Cluster, name: str, query: str, *, text: str, tags: tuple[str
     }
 
 
-def job_events(cluster: Cluster) -> Json:
-    """Return starts and stops of jobs, and how they ended."""
+def job_events(cluster: Cluster, *conditions: Condition) -> Json:
+    """Return starts and stops of the jobs that the conditions let pass, and how they ended."""
     event, outcome = (
         Column(identifier(field.name), field.name, Unit.COUNT, (field.name,))
         for field in (schema.JOB_EVENT, schema.JOB_OUTCOME)
     )
     # What was taken back has an empty text.
     happened = Condition(f"{identifier(schema.JOB_EVENT.name)} != ''", (), (schema.JOB_EVENT.name,))
-    events = Select(schema.JOB_STATUS, schema.RAW).take(event, outcome).where(happened)
+    events = Select(schema.JOB_STATUS, schema.RAW).take(event, outcome).where(happened, *conditions)
     return marks(
         cluster,
         "Job start and stop",
@@ -59,12 +59,12 @@ def job_events(cluster: Cluster) -> Json:
     )
 
 
-def cohort_events(cluster: Cluster) -> Json:
-    """Return where the verdict on a job as a whole changed, with what it became."""
+def cohort_events(cluster: Cluster, *conditions: Condition) -> Json:
+    """Return where the verdict on a job as a whole changed, with what it became, of the same jobs."""
     name = schema.COHORT_EVENT.name
     event = Column(identifier(name), name, Unit.COUNT, (name,))
     changed = Condition(f"{identifier(name)} != ''", (), (name,))
-    events = Select(schema.COHORT, schema.RAW).take(event).where(changed)
+    events = Select(schema.COHORT, schema.RAW).take(event).where(changed, *conditions)
     return marks(
         cluster,
         "Verdict on the job",

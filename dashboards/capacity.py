@@ -6,13 +6,11 @@ from cluster.schema import Capacity
 from dashboards import panels, questions, transport
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.egress import top_rows
 from dashboards.links import row, to_board
 from dashboards.palette import DIM, QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
 from dashboards.queries import (
     Column,
-    Condition,
     Query,
     Select,
     Unit,
@@ -22,6 +20,7 @@ from dashboards.queries import (
     highest,
     is_in,
     newest,
+    top_rows,
     total,
 )
 
@@ -50,7 +49,7 @@ def page(cluster: Cluster) -> Page:
                 cluster, "links", "Links", _LINKS,
                 (
                     "p95 and peak of the last 24 hours of each interface, its busier direction, against its speed.",
-                    "Without a speed from cluster.yaml or the device there is no share, and no date.",
+                    f"Unknown speed: no share, no date. No counters: flow records only. {transport.note(cluster)}",
                 ),
                 x=0, y=5,
             ),
@@ -224,7 +223,7 @@ def _histogram(cluster: Cluster, kind: Capacity, name: str, title: str, *, x: in
         Face(
             name, f"{title}, p95 of a day, by hour",
             f"{words[kind]} by their load as a share of their speed: how many lie in each tenth.",
-            "Interfaces without a known speed are in none; the busier direction counts.",
+            "Interfaces without a known speed are in none; the busier direction counts, in long bins the fullest hour.",
             "A cloud that climbs is a fabric that fills up; one far-off dot is one link: the table names it.",
             x=x, y=15, w=12, h=9, links=(to_board("coverage", "Coverage"),),
         ),
@@ -236,12 +235,14 @@ def _histogram(cluster: Cluster, kind: Capacity, name: str, title: str, *, x: in
 def _bucket(cluster: Cluster, kind: Capacity, bucket: int) -> Query:
     """Return how many links of a kind lie in one tenth of their speed, by hour; the last one has no upper end."""
     low, high = bucket / _BUCKETS, (bucket + 1) / _BUCKETS
-    conditions: list[Condition] = [is_in(schema.KIND, [kind.value]), compare(schema.UTILISATION, ">=", low)]
+    conditions = [compare(schema.UTILISATION, ">=", low)]
     last = bucket == _BUCKETS - 1
     if not last:
         conditions.append(compare(schema.UTILISATION, "<", high))
     alias = f"{low:.0%} and more" if last else f"{low:.0%} to {high:.0%}"
-    select = _capacity().take(count(schema.UTILISATION, "links")).where(*conditions)
+    # A bin of a long range holds several rows of a link: it counts once, where it was fullest.
+    each = _capacity().take(highest(schema.UTILISATION)).where(is_in(schema.KIND, [kind.value])).by(schema.SUBJECT)
+    select = Select(each.binned()).take(count(schema.UTILISATION, "links")).where(*conditions)
     return select.over_time(cluster, "Links in this tenth.", alias=alias, settled=False).at_least(_HOUR)
 
 
@@ -282,7 +283,7 @@ def _errors(cluster: Cluster) -> Built:
             "Discards towards storage or training nodes mean that a queue overflows: compare with the links above.",
             x=0, y=34, w=12, h=9, links=(to_board("pipeline", "Pipeline"),), since="24h",
         ),
-        [top_rows(inner, _ROWS, *(total(one) for one in counters))],
+        [top_rows(inner, _ROWS)],
         [
             panels.Column(schema.EXPORTER, "Exporter"),
             panels.Column(schema.INTERFACE, "Interface"),

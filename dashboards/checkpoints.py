@@ -8,6 +8,7 @@ from cluster.schema import CheckpointState
 from cluster.units import format_duration
 from dashboards import panels, questions, transport
 from dashboards import variables as var
+from dashboards.annotations import cohort_events, job_events, marks
 from dashboards.board import Page
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.palette import CHECKPOINT_COLOURS, DIM, LOOK, PHASE_COLOURS, QUIET
@@ -29,6 +30,7 @@ from dashboards.queries import (
     newest,
     not_in,
     scaled,
+    top_rows,
     total,
 )
 
@@ -70,7 +72,7 @@ def page(cluster: Cluster) -> Page:
         ),
         since="6h",
         variables=(var.stored(cluster, var.JOB, "Job", schema.CHECKPOINT_STATUS, schema.JOB),),
-        annotations=(annotation(cluster),),
+        annotations=run_marks(cluster, _of_job()),
         tags=("training", "storage"),
     )
 
@@ -94,25 +96,22 @@ def stood() -> Condition:
 
 
 def annotation(cluster: Cluster, *conditions: Condition) -> Json:
-    """Return checkpoints as marks on a board's charts; Grafana wants the query in two places."""
+    """Return checkpoints as marks on a board's charts: those of jobs that the conditions let pass."""
     size = Column(f'"{schema.EVENT_BYTES.name}"', schema.EVENT_BYTES.name, Unit.BYTES, (schema.EVENT_BYTES.name,))
     events = Select(schema.CHECKPOINT, schema.CHECKPOINT.kept).take(size).where(stood(), *conditions)
-    query: dict[str, Any] = {
-        "query": events.by(schema.JOB, schema.JOB_CLASS).text(),
-        "textColumn": schema.JOB,
-        "tagsColumn": f"{schema.JOB},{schema.JOB_CLASS}",
-        "titleColumn": "",
-        "rawQuery": True,
-    }
-    return {
-        "name": "Checkpoints",
-        "datasource": panels.source(cluster),
-        "enable": True,
-        "hide": False,
-        "iconColor": PHASE_COLOURS[schema.Phase.CHECKPOINT],
-        "target": {**query, "refId": "Anno", "resultFormat": "table", "fromAnnotations": True},
-        **query,
-    }
+    return marks(
+        cluster,
+        "Checkpoints",
+        events.by(schema.JOB, schema.JOB_CLASS).text(),
+        text=schema.JOB,
+        tags=(schema.JOB, schema.JOB_CLASS),
+        colour=PHASE_COLOURS[schema.Phase.CHECKPOINT],
+    )
+
+
+def run_marks(cluster: Cluster, *conditions: Condition) -> tuple[Json, ...]:
+    """Return what the boards about jobs mark: starts and stops, verdicts, checkpoints; of jobs that pass."""
+    return tuple(events(cluster, *conditions) for events in (job_events, cohort_events, annotation))
 
 
 def oldest() -> Query:
@@ -165,7 +164,7 @@ def _as_stored(*fields: schema.Field) -> tuple[Column, ...]:
 
 
 def _training() -> tuple[Any, ...]:
-    return (to_board("training", "Training"),)
+    return (to_board("training", "Training", keep=(var.JOB,)),)
 
 
 # -- tiles ---------------------------------------------------------------------------------------------
@@ -181,7 +180,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             Face(
                 "age", "Since the last complete checkpoint",
                 "For each running job, how long ago its last complete checkpoint began, or the job itself.",
-                _CANNOT,
+                f"{_CANNOT} {transport.note(cluster)}",
                 "The chart below holds it against the period.",
                 x=0, y=0, w=8, h=4, links=_training(), since=_NOW,
             ),
@@ -212,7 +211,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "at_risk", "A crash now would cost",
-                f"GPU time of all running jobs since their last complete checkpoints, at {price}.",
+                f"GPU time of the running jobs since their last complete checkpoints, at {price}.",
                 "Work that a job saved elsewhere, or where flows do not see it, is counted as lost.",
                 "The standing below shows each job.",
                 x=14, y=0, w=4, h=4, links=_training(), since=_NOW,
@@ -453,7 +452,7 @@ def _competing(cluster: Cluster) -> Built:
         Face(
             "competing", "Storage traffic: the jobs and everybody else",
             "Bit/s between storage and the chosen jobs, and between storage and all others, both directions.",
-            "With several jobs chosen, each counts the others as everybody else: choose one.",
+            f"Of several chosen jobs, each counts the others as everybody else. {transport.note(cluster)}",
             "Others that rise while a checkpoint takes long are the first suspects: see who, below.",
             x=12, y=28, w=12, h=8, links=(to_board("explore", "Explore"),),
         ),
@@ -489,7 +488,7 @@ def _endpoints(cluster: Cluster) -> Built:
         Face(
             "endpoints", "Busiest storage endpoints",
             "Bytes that nodes read from and wrote to each storage node, or address that is none.",
-            "A file system may spread one file over many endpoints, or put a proxy before them.",
+            f"A file system may spread one file over many endpoints. {transport.note(cluster)}",
             "Its nodes stand beside it; the capacity board tells how full an endpoint is.",
             x=0, y=36, w=10, h=8, links=(to_board("capacity", "Capacity & cost"),),
         ),
@@ -514,10 +513,6 @@ def _endpoint_nodes(cluster: Cluster) -> Built:
         .take(_moved(), total(schema.READ_BYTES), total(schema.WRITE_BYTES))
         .by(schema.ENDPOINT, schema.NODE, schema.GROUP)
     )
-    tags = ", ".join(f'"{tag}"' for tag in inner.tags)
-    first = schema.BYTES.name
-    top = Column(f'top("{first}", {tags}, {_ROWS})', first, Unit.BYTES, (first,))
-    query = Select(inner).take(top, *_as_stored(schema.READ_BYTES, schema.WRITE_BYTES))
     return panels.table(
         cluster,
         Face(
@@ -527,7 +522,7 @@ def _endpoint_nodes(cluster: Cluster) -> Built:
             "Click a node to explore what else it does.",
             x=10, y=36, w=14, h=8, links=(to_board("explore", "Explore"),),
         ),
-        [query.per_series("An endpoint and a node.").as_table()],
+        [top_rows(inner, _ROWS)],
         [
             panels.Column(schema.ENDPOINT, "Endpoint", width=150),
             panels.Column(
@@ -538,7 +533,7 @@ def _endpoint_nodes(cluster: Cluster) -> Built:
             panels.Column(schema.WRITE_BYTES.name, "Written", Unit.BYTES, Cell.BAR, width=170),
             panels.Column(schema.READ_BYTES.name, "Read", Unit.BYTES, Cell.BAR, width=170),
         ],
-        order=TableOrder(first, hidden=(first,)),
+        order=TableOrder(schema.BYTES.name, hidden=(schema.BYTES.name,)),
         missing="none",
     )  # fmt: skip
 
@@ -552,7 +547,7 @@ def _tiers(cluster: Cluster) -> Built:
         Face(
             "tiers", "Storage groups: written and read",
             "Bit/s that nodes write to and read from each storage group.",
-            "Traffic between storage nodes themselves, such as replication, is left out.",
+            f"Traffic between storage nodes themselves, such as replication, is left out. {transport.note(cluster)}",
             "The endpoints above show where it goes.",
             x=0, y=44, w=12, h=8, links=(to_board("explore", "Explore"),),
         ),

@@ -183,7 +183,9 @@ def incast(cluster: Cluster) -> Built:
             f"above {format_size(limits.incast_bytes)}.",
             "A checkpoint that all endpoints take in as usual is none; a storage of one endpoint is not judged.",
             "Look at mounts and striping: why do they all write there?",
-            x=12, y=TOP + 13, w=12, h=7, links=(to_alerts(), to_board("checkpoints", "Checkpoints & I/O")),
+            x=12, y=TOP + 13, w=12, h=7, links=(
+                to_alerts(), to_board("checkpoints", "Checkpoints & I/O", keep=(var.JOB,)),
+            ),
         ),
         [bursts.per_series("Bursts into an endpoint.").as_table()],
         [

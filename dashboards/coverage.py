@@ -22,6 +22,7 @@ from dashboards.queries import (
     highest,
     newest,
     scaled,
+    top_rows,
 )
 
 BOARD = "coverage"
@@ -29,6 +30,7 @@ BOARD = "coverage"
 _LATEST = "20m"
 """Holds the newest verdicts, which come every five minutes and wait until no late record can change them."""
 _FLOWS, _COUNTERS, _SHARE = "flows", "counters", "of_counters"
+_ROWS = 50
 _LEAST_SHARE = 0.5
 """Below it a link is seen in part (``analysis.coverage.LEAST_SHARE``)."""
 
@@ -135,7 +137,7 @@ def _pairs(cluster: Cluster) -> Built:
             "Each group pair: the transport that cluster.yaml declares, and what flow records saw of it.",
             "RoCE shows only where a switch samples it (sFlow); counters are a plane's, not a pair's.",
             "Not as declared: mend `transport`, or see why a library fell back. Partly seen: look at the exporters.",
-            x=0, y=4, w=16, h=12, links=(to_board("group_matrix", "Group matrix"),), since=_LATEST,
+            x=0, y=4, w=16, h=12, links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),), since=_LATEST,
         ),
         [select.per_series("A group pair.").as_table()],
         [
@@ -199,7 +201,7 @@ def _over_time(cluster: Cluster) -> Built:
         ),
         [query.over_time(cluster, "State.", alias=alias, settled=False).at_least(300)],
         [_mapping()],
-        links=(to_board("group_matrix", "Group matrix"),),
+        links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),),
         rows=20,
     )  # fmt: skip
 
@@ -232,12 +234,8 @@ def _flows_and_counters() -> tuple[Value, Value, Value]:
 
 def _interfaces(cluster: Cluster) -> Built:
     tags = (schema.EXPORTER, schema.INTERFACE, schema.PLANE, schema.KIND)
-    quoted = ", ".join(f'"{tag}"' for tag in tags)
     flows, counters, share = _flows_and_counters()
     inner = Select(schema.INTERFACE_TRAFFIC, schema.MINUTE).take(counters, flows, share).by(*tags)
-    kept = [Value(f'"{one.name}"', one.name, one.unit, (one.name,)) for one in (flows, share)]
-    largest = Value(f'top("{_COUNTERS}", {quoted}, 50)', _COUNTERS, Unit.BYTES, (_COUNTERS,))
-    query = Select(inner).take(largest, *kept).per_series("An interface.").as_table()
     return panels.table(
         cluster,
         Face(
@@ -247,7 +245,7 @@ def _interfaces(cluster: Cluster) -> Built:
             "A share far below 1 is lost records, a wrong sampling rate, or traffic that is not exported.",
             x=0, y=26, w=12, h=10, links=(to_board("pipeline", "Pipeline"),), since="1h",
         ),
-        [query],
+        [top_rows(inner, _ROWS)],
         [
             Column(schema.EXPORTER, "Exporter"),
             Column(schema.INTERFACE, "Interface"),

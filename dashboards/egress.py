@@ -6,15 +6,29 @@ from cluster.units import format_duration
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.links import CELL, clicked, row, to_board
+from dashboards.links import CELL, Link, clicked, row, to_board
 from dashboards.palette import QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
-from dashboards.queries import Column, Fill, Query, Select, Unit, bit_rate, chosen, compare, count, total
+from dashboards.queries import (
+    Column,
+    Fill,
+    Query,
+    Select,
+    Unit,
+    bit_rate,
+    chosen,
+    compare,
+    count,
+    highest,
+    top_rows,
+    total,
+)
 
 BOARD = "egress"
 
 _ROWS = 50
 _DAY = "24h"
+_ALL = "in all"
 
 
 def page(cluster: Cluster) -> Page:
@@ -40,47 +54,55 @@ def page(cluster: Cluster) -> Page:
     )
 
 
-def top_rows(inner: Select, rows: int, *columns: Column) -> Query:
-    """Return the rows with the most bytes, with all tags that the inner question groups by, as a table."""
-    tags = ", ".join(f'"{tag}"' for tag in inner.tags)
-    first = schema.BYTES.name
-    top = Column(f'top("{first}", {tags}, {rows})', first, Unit.BYTES, (first,))
-    kept = tuple(Column(f'"{column.name}"', column.name, column.unit, (column.name,)) for column in columns)
-    return Select(inner).take(top, *kept).per_series("One row a combination of tags.").as_table()
+def largest_and_all(conversations: Select) -> list[Query]:
+    """Return the most bytes of one conversation, which an alert compares, and the sum of all, which none does."""
+    return [
+        Select(conversations.by(*questions.CONVERSATION))
+        .take(highest(schema.BYTES))
+        .per_series("Bytes of the largest conversation.", alias="largest"),
+        conversations.per_series("Bytes of all conversations.", alias=_ALL),
+    ]
+
+
+def all_overrides(limit: float) -> list[panels.Json]:
+    """Return how a tile colours the sum beside the largest conversation: many small ones are worth a look."""
+    return [panels.override(_ALL, thresholds={"mode": "absolute", "steps": Limit(look=limit).steps()})]
 
 
 def _tiles(cluster: Cluster) -> list[Built]:
     limits = cluster.thresholds
-    explore = (to_board("explore", "Explore"),)
+    explore = (_explore(),)
     return [
         panels.stat(
             cluster,
             Face(
                 "unknown_volume", f"Bytes to unknown destinations, {format_duration(limits.exfil_window)}",
-                "What model storage sent to destinations in no group of cluster.yaml.",
-                "It cannot say what the bytes are; the alert judges each conversation by itself, this is their sum.",
+                "What model storage sent to destinations in no group: in its largest conversation, in all.",
+                "It cannot say what the bytes are; the alert judges each conversation by itself.",
                 "The destinations below name both ends.",
                 x=0, y=0, w=6, h=5, links=explore, since=f"{limits.exfil_window}s",
             ),
-            [questions.sent_to_unknown(cluster, schema.RAW).per_series("Bytes sent to unknown destinations.")],
+            largest_and_all(questions.sent_to_unknown(cluster, schema.RAW)),
             limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
             missing=("none", QUIET),
-            text="value",
+            text="value_and_name",
+            overrides=all_overrides(limits.exfil_volume),
             links=explore,
         ),
         panels.stat(
             cluster,
             Face(
                 "off_hours", f"Sensitive groups in off-hours, {format_duration(limits.off_hours_window)}",
-                "Bytes that sensitive groups sent outside while the site was in off-hours.",
+                "Bytes that sensitive groups sent outside in off-hours: in the largest conversation, in all.",
                 "Off-hours are those of cluster.yaml; a planned night transfer looks like any other.",
                 "The chart below shows which group, and when.",
                 x=6, y=0, w=6, h=5, links=explore, since=f"{limits.off_hours_window}s",
             ),
-            [questions.sent_off_hours(cluster, schema.RAW).per_series("Bytes sent in off-hours.")],
+            largest_and_all(questions.sent_off_hours(cluster, schema.RAW)),
             limit=Limit(act=limits.off_hours_bytes, look=limits.off_hours_bytes / 2),
             missing=("none", QUIET),
-            text="value",
+            text="value_and_name",
+            overrides=all_overrides(limits.off_hours_bytes),
             links=explore,
         ),
         panels.stat(
@@ -93,7 +115,8 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 x=12, y=0, w=6, h=5, links=explore, since=_DAY,
             ),
             [_contact_count(cluster)],
-            limit=Limit(act=1),
+            # A first contact alerts for some minutes, and stands here for a day.
+            limit=Limit(look=1),
             missing=("none", QUIET),
             text="value",
             links=explore,
@@ -105,21 +128,29 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "Traffic between groups that `allowed` in cluster.yaml does not list.",
                 "It may be harmless and merely unlisted; nothing was blocked.",
                 "The group matrix shows the pairs, the table below the conversations.",
-                x=18, y=0, w=6, h=5, links=(to_board("group_matrix", "Group matrix"),), since=_DAY,
+                x=18, y=0, w=6, h=5, links=(_matrix(),), since=_DAY,
             ),
             [questions.violating(schema.MINUTE).per_series("Bytes of conversations that are not allowed.")],
             limit=Limit(look=1),
             missing=("none", QUIET),
             text="value",
-            links=(to_board("group_matrix", "Group matrix"),),
+            links=(_matrix(),),
         ),
     ]  # fmt: skip
+
+
+def _explore() -> Link:
+    return to_board("explore", "Explore", keep=var.GROUPS)
+
+
+def _matrix() -> Link:
+    return to_board("group_matrix", "Group matrix", keep=var.GROUPS)
 
 
 def _contact_count(cluster: Cluster) -> Query:
     contacts = questions.first_contacts(cluster)
     # A contact has a row for each of its first windows: count series, not rows.
-    each = contacts.by(schema.SRC, schema.DST, schema.PROTO, schema.SERVICE)
+    each = contacts.by(*questions.CONVERSATION)
     return Select(each).take(count(schema.BYTES, "contacts")).per_series("First contacts.")
 
 
@@ -138,7 +169,7 @@ def _over_time(cluster: Cluster) -> Built:
             "Bit/s from the chosen groups to approved and unknown destinations, stacked.",
             "Replies to clients outside are in it; flow records do not know who asked.",
             "Click a group to list only its destinations.",
-            x=0, y=5, w=12, h=9, links=(to_board("explore", "Explore"),),
+            x=0, y=5, w=12, h=9, links=(_explore(),),
         ),
         [query.over_time(cluster, "bit/s to a destination group.", alias=f"$tag_{schema.DST_GROUP}")],
         stacked=True,
@@ -159,12 +190,12 @@ def _sensitive_over_time(cluster: Cluster) -> Built:
             f"Dashed: the mean rate that reaches the alert's volume in {format_duration(limits.exfil_window)};"
             " a slow drip stays below it.",
             "Click a group to list only its destinations.",
-            x=12, y=5, w=12, h=9, links=(to_board("explore", "Explore"),),
+            x=12, y=5, w=12, h=9, links=(_explore(),),
         ),
         [query.by(schema.SRC_GROUP).over_time(cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}")],
         limit=Limit(act=limits.exfil_volume * 8 / limits.exfil_window),
         overrides=panels.group_series(cluster),
-        links=(to_board("egress", "Only this group", src=clicked(schema.SRC_GROUP)),),
+        links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
     )  # fmt: skip
 
 
@@ -173,12 +204,13 @@ def _conversation_columns(cluster: Cluster, *, groups: bool = True) -> list[pane
     columns = [
         panels.Column(schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),)),
         panels.Column(
-            schema.SRC_GROUP, "Source group", mappings=words, links=(to_board("egress", "Only this group", src=CELL),)
+            schema.SRC_GROUP, "Source group", mappings=words,
+            links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=CELL),),
         ),
         panels.Column(schema.DST, "Destination"),
         panels.Column(
             schema.DST_GROUP, "Destination group", mappings=words,
-            links=(to_board("egress", "Only this group", dst=CELL),),
+            links=(to_board("egress", "Only this group", keep=(var.SOURCE,), dst=CELL),),
         ),
         panels.Column(schema.PROTO, "Protocol", width=90),
         panels.Column(schema.SERVICE, "Service", width=110),
@@ -190,7 +222,7 @@ def _destinations(cluster: Cluster) -> Built:
     inner = (
         _egress(schema.MINUTE)
         .take(total(schema.BYTES), total(schema.FLOWS), total(schema.DURATION))
-        .by(schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+        .by(*questions.CONVERSATION)
     )
     return panels.table(
         cluster,
@@ -199,9 +231,9 @@ def _destinations(cluster: Cluster) -> Built:
             "The largest conversations of the chosen groups: both ends, service, bytes, and how long bytes flowed.",
             "Beyond the largest of each window, destinations are summed up as other.",
             "Click a source for the node, a group to keep only that one.",
-            x=0, y=14, w=24, h=11, links=(to_board("explore", "Explore"),),
+            x=0, y=14, w=24, h=11, links=(_explore(),),
         ),
-        [top_rows(inner, _ROWS, total(schema.FLOWS), total(schema.DURATION))],
+        [top_rows(inner, _ROWS)],
         [
             *_conversation_columns(cluster),
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
@@ -223,7 +255,7 @@ def _contacts(cluster: Cluster) -> Built:
             chosen(schema.DST_GROUP, var.DESTINATION),
             compare(schema.CONTACT_NEW, "=", 1),
         )
-        .by(schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+        .by(*questions.CONVERSATION)
     )
     return panels.table(
         cluster,
@@ -232,7 +264,7 @@ def _contacts(cluster: Cluster) -> Built:
             "Every outside destination that a source reached for the first time ever, newest first.",
             "What was reached before clusterflow began to learn is not new; a scan is one row with other.",
             "Click a source to see what else its node does.",
-            x=0, y=25, w=12, h=10, links=(to_board("explore", "Explore"),),
+            x=0, y=25, w=12, h=10, links=(_explore(),),
         ),
         [select.per_series("A first contact.").as_table()],
         [
@@ -258,7 +290,7 @@ def _off_hours_over_time(cluster: Cluster) -> Built:
             f"The dashed line is the mean rate that reaches the alert's volume in "
             f"{format_duration(limits.off_hours_window)}; outside off-hours there is a gap.",
             "Click a group to list its destinations.",
-            x=12, y=25, w=12, h=10, links=(to_board("explore", "Explore"),),
+            x=12, y=25, w=12, h=10, links=(_explore(),),
         ),
         [
             query.by(schema.SRC_GROUP).over_time(
@@ -267,7 +299,7 @@ def _off_hours_over_time(cluster: Cluster) -> Built:
         ],
         limit=Limit(act=limits.off_hours_bytes * 8 / limits.off_hours_window),
         overrides=panels.group_series(cluster),
-        links=(to_board("egress", "Only this group", src=clicked(schema.SRC_GROUP)),),
+        links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
     )  # fmt: skip
 
 
@@ -277,7 +309,7 @@ def violation_table(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: i
         Select(schema.VIOLATION, schema.MINUTE)
         .take(total(schema.BYTES), total(schema.FLOWS))
         .where(questions.NOT_ALLOWED, chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
-        .by(schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+        .by(*questions.CONVERSATION)
     )
     return panels.table(
         cluster,
@@ -286,9 +318,9 @@ def violation_table(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: i
             "Who talked to whom although `allowed` does not list the pair, largest first.",
             "Nothing was blocked, and an unlisted pair may be right: then add it to cluster.yaml.",
             "Click a source to see what else its node does.",
-            x=x, y=y, w=w, h=h, links=(to_board("group_matrix", "Group matrix"),),
+            x=x, y=y, w=w, h=h, links=(_matrix(),),
         ),
-        [top_rows(inner, _ROWS, total(schema.FLOWS))],
+        [top_rows(inner, _ROWS)],
         [
             *_conversation_columns(cluster),
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
@@ -316,9 +348,9 @@ def _unknown_nodes(cluster: Cluster) -> Built:
             "Addresses inside a group's prefixes that sent or received, but belong to no listed node.",
             "Groups without a node list are not judged.",
             "Add the node to cluster.yaml, or find out what stands there.",
-            x=15, y=35, w=9, h=10, links=(to_board("explore", "Explore"),),
+            x=15, y=35, w=9, h=10, links=(_explore(),),
         ),
-        [top_rows(inner, _ROWS, total(schema.FLOWS))],
+        [top_rows(inner, _ROWS)],
         [
             panels.Column(schema.ADDRESS, "Address"),
             panels.Column(schema.GROUP, "Group", mappings=(panels.group_words(cluster),)),

@@ -11,7 +11,7 @@ from dashboards import variables as var
 from dashboards.board import Page
 from dashboards.links import CELL, row, to_board
 from dashboards.panels import Built, Cell, Face, TableOrder
-from dashboards.queries import Column, Query, Select, Unit, bit_rate, chosen, scaled, total
+from dashboards.queries import Column, Select, Unit, bit_rate, chosen, scaled, top_rows, total
 from dashboards.spread import node_spread, spread_overrides
 
 BOARD = "explore"
@@ -55,15 +55,8 @@ def page(cluster: Cluster) -> Page:
     )
 
 
-def ranked(inner: Select, tag: str, *columns: Column) -> Query:
-    """Return the first rows of a question by its `rank` column, as a table: InfluxQL orders by nothing but time."""
-    top = Column(f'top("{_RANK}", "{tag}", {var.fill_in(var.LIMIT)})', _RANK, Unit.COUNT, (_RANK,))
-    kept = tuple(Column(f'"{column.name}"', column.name, column.unit, (column.name,)) for column in columns)
-    return Select(inner).take(top, *kept).per_series("One row a value of the tag.").as_table()
-
-
 def _signed(column: Column) -> Column:
-    """Return the sum that orders the rows: negative where the smallest come first."""
+    """Return the sum that orders the rows, as InfluxQL orders by nothing but time: negative for the smallest first."""
     return scaled(column, var.fill_in(var.ORDER), _RANK, column.unit)
 
 
@@ -79,7 +72,7 @@ def _question(cluster: Cluster) -> Built:
             links=(
                 states.stragglers(cluster),
                 to_board("explore", "Everything", src=var.ALL, dst=var.ALL, plane=var.ALL),
-                to_board("group_matrix", "Group matrix"),
+                to_board("group_matrix", "Group matrix", keep=var.GROUPS),
             ),
         ),
         _QUESTION,
@@ -90,7 +83,7 @@ def _nodes(cluster: Cluster) -> Built:
     sent, received = total(schema.TX_BYTES, _SENT), total(schema.RX_BYTES, _RECEIVED)
     inner = (
         Select(schema.NODE_TRAFFIC, schema.MINUTE)
-        .take(sent, received, _signed(total(schema.TX_BYTES)))
+        .take(_signed(total(schema.TX_BYTES)), sent, received)
         .where(
             chosen(schema.GROUP, var.SOURCE),
             chosen(schema.PEER_GROUP, var.DESTINATION),
@@ -109,7 +102,7 @@ def _nodes(cluster: Cluster) -> Built:
             "Click a node to keep only that one, or to see it against its own past.",
             x=0, y=4, w=12, h=11, links=(states.stragglers(cluster),),
         ),
-        [ranked(inner, schema.NODE, sent, received)],
+        [top_rows(inner, var.fill_in(var.LIMIT))],
         [
             panels.Column(
                 schema.NODE, "Node",
@@ -160,7 +153,7 @@ def _traffic() -> Select:
 def _groups(cluster: Cluster) -> Built:
     by = var.fill_in(var.GROUP_BY)
     size, packets, flows = total(schema.BYTES), total(schema.PACKETS), total(schema.FLOWS)
-    inner = _traffic().take(size, packets, flows, _signed(total(schema.BYTES))).by(by)
+    inner = _traffic().take(_signed(size), size, packets, flows).by(by)
     groups = (panels.group_words(cluster),)
     return panels.table(
         cluster,
@@ -169,9 +162,9 @@ def _groups(cluster: Cluster) -> Built:
             "Bytes, packets and flow records from the source groups to the destination groups.",
             f"Each flow counts once, however many exporters saw it. {transport.note(cluster)}",
             "Click a group to look at what it sends or gets.",
-            x=0, y=15, w=12, h=11, links=(to_board("group_matrix", "Group matrix"),),
+            x=0, y=15, w=12, h=11, links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),),
         ),
-        [ranked(inner, by, size, packets, flows)],
+        [top_rows(inner, var.fill_in(var.LIMIT))],
         [
             panels.Column(
                 f"/^{schema.SRC_GROUP}$/", "Source group", mappings=groups,
@@ -210,10 +203,10 @@ def _groups_over_time(cluster: Cluster) -> Built:
             "Bit/s from the source groups to the destination groups, by minute, stacked.",
             f"A gap means no records, not no traffic. {transport.note(cluster)}",
             "Choose another grouping above to split it differently.",
-            x=12, y=15, w=12, h=11, links=(to_board("group_matrix", "Group matrix"),),
+            x=12, y=15, w=12, h=11, links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),),
         ),
         [query],
         stacked=True,
         overrides=panels.group_series(cluster),
-        links=(to_board("group_matrix", "Group matrix"),),
+        links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),),
     )  # fmt: skip

@@ -20,7 +20,7 @@ def page(cluster: Cluster) -> Page:
     return Page(
         BOARD,
         (
-            matrix_panel(cluster, "matrix", x=0, y=0, w=17, h=11),
+            matrix_panel(cluster, "matrix", x=0, y=0, w=17, h=11, keep=var.GROUPS),
             _transport(cluster),
             _volumes(cluster),
             _over_time(cluster),
@@ -72,7 +72,7 @@ def _volumes(cluster: Cluster) -> Built:
             "What each source group sent to each destination group; the bar is relative to the column's largest.",
             f"An empty cell means no records. {transport.note(cluster)}",
             "Click a source group to explore what it sends.",
-            x=0, y=11, w=24, h=11, links=(to_board("explore", "Explore"),),
+            x=0, y=11, w=24, h=11, links=(to_board("explore", "Explore", keep=var.GROUPS),),
         ),
         [query.per_series("Bytes of a group pair.").as_table()],
         [
@@ -99,10 +99,10 @@ def _over_time(cluster: Cluster) -> Built:
             "Bit/s of the conversations that `allowed` does not list.",
             "A gap means none was seen. Nothing was blocked.",
             "Click a group to list its conversations.",
-            x=0, y=22, w=10, h=11, links=(to_board("egress", "Egress & security"),),
+            x=0, y=22, w=10, h=11, links=(to_board("egress", "Egress & security", keep=var.GROUPS),),
         ),
         [query.over_time(cluster, "bit/s that is not allowed.", alias=f"$tag_{schema.SRC_GROUP}")],
         stacked=True,
         overrides=panels.group_series(cluster),
-        links=(to_board("group_matrix", "Only this group", src=clicked(schema.SRC_GROUP)),),
+        links=(to_board("group_matrix", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
     )  # fmt: skip

@@ -7,7 +7,6 @@ from cluster.units import format_duration
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.egress import top_rows
 from dashboards.links import CELL, Link, clicked, row, to_board
 from dashboards.palette import ACT, DIM, QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
@@ -21,6 +20,7 @@ from dashboards.queries import (
     highest,
     is_in,
     newest,
+    top_rows,
     total,
 )
 from dashboards.spread import node_spread, spread_overrides
@@ -61,6 +61,10 @@ def page(cluster: Cluster) -> Page:
 
 def _home() -> tuple[Link, ...]:
     return (to_board("noc_wall", "NOC wall"),)
+
+
+def _explore() -> Link:
+    return to_board("explore", "Explore", keep=var.GROUPS)
 
 
 def _tiles(cluster: Cluster) -> list[Built]:
@@ -180,7 +184,7 @@ def _load(cluster: Cluster) -> Built:
             panels.override(f"/ {_EXPECTED}$/", color=panels.fixed(DIM)),
             panels.override(f"/ {_LIMIT}$/", color=panels.fixed(ACT), custom__lineStyle=_DASHED),
         ],
-        links=(to_board("inference", "Only this group", dst=clicked(schema.GROUP)),),
+        links=(to_board("inference", "Only this group", keep=(var.SOURCE,), dst=clicked(schema.GROUP)),),
     )  # fmt: skip
 
 
@@ -199,7 +203,7 @@ def _requests(cluster: Cluster) -> Built:
             "Bit/s that clients of the chosen groups sent to inference nodes, stacked.",
             "Who opened a conversation is inferred from its ports; requests without a known port may be missed.",
             "Click a group to list only its clients.",
-            x=0, y=14, w=12, h=9, links=(to_board("explore", "Explore"),),
+            x=0, y=14, w=12, h=9, links=(_explore(),),
         ),
         [query.over_time(cluster, "bit/s of a client group.", alias=f"$tag_{schema.SRC_GROUP}")],
         stacked=True,
@@ -232,7 +236,7 @@ def _largest(select: Select) -> Query:
     inner = select.take(total(schema.BYTES), total(schema.FLOWS), total(schema.DURATION)).by(
         schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE
     )
-    return top_rows(inner, _ROWS, total(schema.FLOWS), total(schema.DURATION))
+    return top_rows(inner, _ROWS)
 
 
 def _clients(cluster: Cluster) -> Built:
@@ -243,7 +247,7 @@ def _clients(cluster: Cluster) -> Built:
             "The clients that sent most to inference nodes, with service and how long bytes flowed.",
             "Answers are not in it; beyond the largest of each window clients are summed up as other.",
             "Click a group to keep only that one, a node for what else it does.",
-            x=12, y=14, w=12, h=9, links=(to_board("explore", "Explore"),),
+            x=12, y=14, w=12, h=9, links=(_explore(),),
         ),
         [_largest(_asked(schema.MINUTE))],
         _columns(cluster),
@@ -260,7 +264,7 @@ def _unauthorised(cluster: Cluster) -> Built:
             "Who asked inference nodes although `allowed` or `inference.sources` does not list the group.",
             "Nothing was blocked here, and an unlisted client may be right: then list its group.",
             "Look at the service: an API, a management port, or a scan.",
-            x=0, y=23, w=12, h=9, links=(to_board("group_matrix", "Group matrix"),),
+            x=0, y=23, w=12, h=9, links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),),
         ),
         [_largest(questions.asked_by(pairs, schema.MINUTE))],
         _columns(cluster),
@@ -289,6 +293,7 @@ def _balance(cluster: Cluster) -> Built:
     nodes = Select(schema.NODE_TRAFFIC, schema.MINUTE).where(
         is_in(schema.GROUP, groups), chosen(schema.PEER_GROUP, var.SOURCE)
     )
+    nodes_by_bytes = (to_board("explore", "Nodes by bytes", src=_first(groups), dst=var.ALL),)
     return panels.time_series(
         cluster,
         Face(
@@ -297,16 +302,22 @@ def _balance(cluster: Cluster) -> Built:
             "A node without any record in a bin is in no line, whether it is silent or its exporter is blind.",
             "Explore names the nodes.",
             x=0, y=32, w=12, h=8,
-            links=(to_board("explore", "Nodes by bytes", src=groups[0] if groups else var.ALL),),
+            links=nodes_by_bytes,
         ),
         [node_spread(cluster, nodes)],
         overrides=spread_overrides(),
-        links=(to_board("explore", "Explore"),),
+        links=nodes_by_bytes,
     )  # fmt: skip
+
+
+def _first(groups: tuple[str, ...]) -> str:
+    """Return what a link chooses where it can choose one group only."""
+    return groups[0] if groups else var.ALL
 
 
 def _answers(cluster: Cluster) -> Built:
     groups = questions.role_ids(cluster, Role.INFERENCE)
+    src = _first(groups)
     query = (
         Select(schema.TRAFFIC, schema.MINUTE)
         .take(bit_rate(schema.BYTES))
@@ -320,10 +331,13 @@ def _answers(cluster: Cluster) -> Built:
             "Bit/s that leave the inference groups, stacked: answers to clients, and everything else that they send.",
             "Answers and what nodes send of their own accord cannot be told apart here.",
             "Traffic to groups that never ask is worth a look: the group matrix says whether it is allowed.",
-            x=12, y=32, w=12, h=8, links=(to_board("group_matrix", "Group matrix"), to_board("egress", "Egress")),
+            x=12, y=32, w=12, h=8, links=(
+                to_board("group_matrix", "Group matrix", src=src, dst=var.ALL),
+                to_board("egress", "Egress & security", src=src, dst=var.ALL),
+            ),
         ),
         [query.over_time(cluster, "bit/s to a group.", alias=f"$tag_{schema.DST_GROUP}")],
         stacked=True,
         overrides=panels.group_series(cluster),
-        links=(to_board("explore", "Explore this pair", dst=clicked(schema.DST_GROUP)),),
+        links=(to_board("explore", "Explore this pair", src=src, dst=clicked(schema.DST_GROUP)),),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from dashboards.board import Page
 from dashboards.links import CELL, Link, row, to_board
 from dashboards.palette import QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
-from dashboards.queries import Column, Query, Select, Unit, chosen, count, highest, newest
+from dashboards.queries import Column, Query, Select, Unit, chosen, count, highest, newest, top_rows
 
 BOARD = "ledger"
 
@@ -40,7 +40,7 @@ def page(cluster: Cluster) -> Page:
 
 
 def _home() -> tuple[Link, ...]:
-    return (to_board("noc_wall", "NOC wall"), to_board("egress", "Egress & security"))
+    return (to_board("noc_wall", "NOC wall"), to_board("egress", "Egress & security", keep=var.GROUPS))
 
 
 def _ledger() -> Select:
@@ -138,10 +138,6 @@ def _pairs(cluster: Cluster) -> Built:
         schema.ACTIVE_HOURS, schema.ARTEFACT, schema.ARTEFACT_SHARE,
     )  # fmt: skip
     inner = _ledger().take(*(newest(field) for field in fields)).by(*schema.LEDGER.tags)
-    tags = ", ".join(f'"{tag}"' for tag in inner.tags)
-    first = schema.BYTES_7D.name
-    top = Column(f'top("{first}", {tags}, {_ROWS})', first, Unit.BYTES, (first,))
-    kept = tuple(Column(f'"{field.name}"', field.name, newest(field).unit, (field.name,)) for field in fields[1:])
     words = (panels.group_words(cluster),)
     limits = cluster.thresholds
     return panels.table(
@@ -153,19 +149,19 @@ def _pairs(cluster: Cluster) -> Built:
             "Click a source for the node, a group to keep only that one.",
             x=0, y=5, w=24, h=12, links=_home(), since=_FRESH,
         ),
-        [Select(inner).take(top, *kept).per_series("One row a pair.").as_table()],
+        [top_rows(inner, _ROWS)],
         [
             panels.Column(
                 schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),)
             ),
             panels.Column(
                 schema.SRC_GROUP, "Source group", mappings=words,
-                links=(to_board("ledger", "Only this group", src=CELL),),
+                links=(to_board("ledger", "Only this group", keep=(var.DESTINATION,), src=CELL),),
             ),
             panels.Column(schema.DST, "Destination"),
             panels.Column(
                 schema.DST_GROUP, "Destination group", mappings=words,
-                links=(to_board("ledger", "Only this group", dst=CELL),),
+                links=(to_board("ledger", "Only this group", keep=(var.SOURCE,), dst=CELL),),
             ),
             panels.Column(schema.BYTES_1H.name, "1 h", Unit.BYTES, width=100),
             panels.Column(schema.BYTES_24H.name, "24 h", Unit.BYTES, width=100),

@@ -7,11 +7,11 @@ from cluster.units import format_duration
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.breaches import breach_table, breaches, links, of_kind
+from dashboards.breaches import breach_table, breach_tile, links, of_kind
 from dashboards.links import Link, clicked, to_board
-from dashboards.palette import QUIET, group_titles
-from dashboards.panels import Built, Face, Limit
-from dashboards.queries import Condition, Select, any_of, bit_rate, chosen, is_in, total
+from dashboards.palette import group_titles
+from dashboards.panels import Built, Face
+from dashboards.queries import Condition, Select, any_of, bit_rate, chosen, is_in
 from dashboards.spread import node_spread, spread_overrides
 
 BOARD = "management"
@@ -50,25 +50,21 @@ def page(cluster: Cluster) -> Page:
 
 
 def _home() -> tuple[Link, ...]:
-    return (to_board("segmentation", "Segmentation"), to_board("noc_wall", "NOC wall"))
+    return (to_board("segmentation", "Segmentation", keep=var.GROUPS), to_board("noc_wall", "NOC wall"))
 
 
 def _unexpected(cluster: Cluster) -> Built:
-    limits = cluster.thresholds
-    return panels.stat(
+    window = cluster.thresholds.violation_window
+    return breach_tile(
         cluster,
         Face(
-            "unexpected", f"Unexpected connections, {format_duration(limits.violation_window)}",
-            "Bytes of connections with management groups that `management` in cluster.yaml does not expect.",
+            "unexpected", f"Unexpected connections, {format_duration(window)}",
+            "The largest connection with a management group that `management` in cluster.yaml does not expect.",
             "Few bytes are enough for a login: the limit is low on purpose.",
-            "The table below names both ends.",
-            x=0, y=0, w=7, h=5, links=_home(), since=f"{limits.violation_window}s",
+            "Red is where it alerts; the table below names both ends, and all others.",
+            x=0, y=0, w=7, h=5, links=_home(), since=f"{window}s",
         ),
-        [breaches(of_kind(Breach.MANAGEMENT)).take(total(schema.BYTES)).per_series("Bytes of such connections.")],
-        limit=Limit(act=limits.management_bytes),
-        missing=("none", QUIET),
-        text="value",
-        links=_home(),
+        Breach.MANAGEMENT,
     )  # fmt: skip
 
 

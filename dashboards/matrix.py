@@ -56,8 +56,10 @@ def state_words() -> tuple[Json, ...]:
     )
 
 
-def matrix_panel(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: int, since: str = "") -> Built:
-    """Return the matrix in words: allowed, unused permit, violating."""
+def matrix_panel(
+    cluster: Cluster, name: str, *, x: int, y: int, w: int, h: int, since: str = "", keep: tuple[str, ...] = ()
+) -> Built:
+    """Return the matrix in words: allowed, unused permit, violating; its links carry the choices of `keep` along."""
     titles = group_titles(cluster)
     groups = listed_groups(cluster)
     explore = to_board("explore", "Explore what it sends", src=CELL)
@@ -69,7 +71,9 @@ def matrix_panel(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: int,
             f"A group that sent nothing has no row. {transport.note(cluster)}",
             "Egress & security lists the violating conversations.",
             x=x, y=y, w=w, h=h, since=since,
-            links=(to_board("group_matrix", "Group matrix"), to_board("egress", "Violations")),
+            links=(
+                to_board("group_matrix", "Group matrix", keep=keep), to_board("egress", "Violations", keep=keep),
+            ),
         ),
         [column_query(cluster, dst, schema.MINUTE) for dst in groups],
         [

@@ -4,7 +4,9 @@ from cluster import schema
 from cluster.model import Cluster, Role
 from cluster.schema import NodeState
 from dashboards import checkpoints, panels, questions, run_panels, states, transport
+from dashboards.annotations import cohort_events, job_events
 from dashboards.board import Page
+from dashboards.egress import all_overrides, largest_and_all
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.matrix import matrix_panel
 from dashboards.palette import ACT, BLIND, DIM, OTHER_COLOUR, QUIET, group_colours, group_titles, shade
@@ -53,6 +55,7 @@ def page(cluster: Cluster) -> Page:
         ),
         since="6h",
         refresh="10s",
+        annotations=(job_events(cluster), cohort_events(cluster)),
         tags=("wall",),
     )
 
@@ -84,16 +87,17 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "unknown_volume", f"Bytes to unknown destinations, {_minutes(limits.exfil_window)}",
-                "What model storage sent to destinations in no group of cluster.yaml.",
+                "What model storage sent to destinations in no group: in its largest conversation, in all.",
                 "It says how much, not what; encrypted or split transfers look like any other.",
                 "Egress & security names sources and destinations.",
                 x=13, y=0, w=4, h=4, links=(to_board("egress", "Egress & security"),),
                 since=f"{limits.exfil_window}s",
             ),
-            [questions.sent_to_unknown(cluster, schema.RAW).per_series("Bytes sent to unknown destinations.")],
+            largest_and_all(questions.sent_to_unknown(cluster, schema.RAW)),
             limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
             missing=("none", QUIET),
-            text="value",
+            text="value_and_name",
+            overrides=all_overrides(limits.exfil_volume),
             links=(to_board("egress", "Egress & security"),),
         ),
         panels.stat(

@@ -359,6 +359,20 @@ class Select:
         return f"SELECT {columns} FROM {source} WHERE {where}{tail}"  # noqa: S608 - every part is quoted above
 
 
+def top_rows(inner: Select, rows: int | str) -> Query:
+    """Return the rows with the largest values of the inner question's first column, as a table.
+
+    Args:
+        inner: its tags and all its columns are those of the table.
+        rows: at most so many; a dashboard variable that holds a number is allowed.
+    """
+    first, *others = inner.columns
+    tags = ", ".join(identifier(tag) for tag in inner.tags)
+    top = Column(f"top({identifier(first.name)}, {tags}, {rows})", first.name, first.unit, (first.name,))
+    kept = (Column(identifier(column.name), column.name, column.unit, (column.name,)) for column in others)
+    return Select(inner).take(top, *kept).per_series("One row a combination of tags.").as_table()
+
+
 def window_seconds(cluster: Cluster, retention: str) -> int:
     """Return the length of a retention's windows; of the finest one where the name is a dashboard variable."""
     retentions = cluster.retentions()

@@ -59,6 +59,10 @@ def sent_to_unknown(cluster: Cluster, retention: str) -> Select:
     )
 
 
+CONVERSATION = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+"""What makes a conversation with the outside one: the rules about them alert for each."""
+
+
 def sent_off_hours(cluster: Cluster, retention: str) -> Select:
     """Bytes that sensitive groups sent outside in off-hours."""
     return sent_outside(retention).where(

@@ -7,13 +7,11 @@ from cluster.units import format_duration
 from dashboards import panels, questions, transport
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.breaches import BREACH_TITLES, breach_table, breaches, links, of_kind
-from dashboards.egress import top_rows
+from dashboards.breaches import BREACH_TITLES, breach_table, breach_tile, breaches, links, of_kind
 from dashboards.links import clicked, to_board
 from dashboards.matrix import matrix_panel
-from dashboards.palette import QUIET
-from dashboards.panels import Built, Cell, Face, Limit, TableOrder
-from dashboards.queries import Fill, Select, Unit, bit_rate, chosen, highest, is_in, total
+from dashboards.panels import Built, Cell, Face, TableOrder
+from dashboards.queries import Fill, Select, Unit, bit_rate, chosen, highest, is_in, top_rows, total
 
 BOARD = "segmentation"
 
@@ -27,7 +25,7 @@ def page(cluster: Cluster) -> Page:
         (
             *_tiles(cluster),
             _over_time(cluster),
-            matrix_panel(cluster, "matrix", x=12, y=5, w=12, h=10),
+            matrix_panel(cluster, "matrix", x=12, y=5, w=12, h=10, keep=var.GROUPS),
             breach_table(
                 cluster,
                 Face(
@@ -51,47 +49,41 @@ def page(cluster: Cluster) -> Page:
 
 
 def _tiles(cluster: Cluster) -> list[Built]:
-    limits = cluster.thresholds
-    window = limits.violation_window
+    window = cluster.thresholds.violation_window
     since = f"{window}s"
     words = format_duration(window)
     tiles = (
         (
-            "not_allowed", f"Not allowed, {words}", Breach.SEGMENTATION, limits.violation_bytes,
-            "Bytes of conversations between groups that `allowed` does not list, the most specific kinds left out.",
+            "not_allowed", f"Not allowed, {words}", Breach.SEGMENTATION,
+            "The largest conversation of groups that `allowed` does not list, if of no other kind; most flow records.",
             "An unlisted pair may be right: then cluster.yaml lacks it.",
         ),
         (
-            "shadow_nodes", f"From shadow nodes, {words}", Breach.SHADOW, limits.shadow_node_bytes,
-            "Bytes from addresses inside a group's prefixes that no inventory knows.",
+            "shadow_nodes", f"From a shadow node, {words}", Breach.SHADOW,
+            "The most that an address in a group's prefixes sent that no inventory knows; most flow records.",
             "Groups without a node list are not judged; a replaced machine looks like a stranger.",
         ),
         (
             "wrong_plane", f"Storage on the compute plane, {words}", Breach.WRONG_PLANE,
-            limits.storage_on_compute_bytes,
-            "Bytes with storage that crossed interfaces or addresses of the compute plane.",
+            "The largest conversation with storage that crossed interfaces or addresses of the compute plane.",
             "Only planes that cluster.yaml names are judged.",
         ),
         (
-            "unexpected_management", f"Unexpected management, {words}", Breach.MANAGEMENT, limits.management_bytes,
-            "Bytes of connections with management groups that `management` in cluster.yaml does not expect.",
+            "unexpected_management", f"Unexpected management, {words}", Breach.MANAGEMENT,
+            "The largest connection with a management group that `management` in cluster.yaml does not expect.",
             "Ports say which service it was; a tunnel looks like its port.",
         ),
     )  # fmt: skip
     return [
-        panels.stat(
+        breach_tile(
             cluster,
             Face(
-                name, title, shows, cannot, "The table below names both ends.",
+                name, title, shows, cannot, "Red is where it alerts; the table below names both ends, and all others.",
                 x=6 * place, y=0, w=6, h=5, links=links(), since=since,
             ),
-            [breaches(of_kind(kind)).take(total(schema.BYTES)).per_series(shows)],
-            limit=Limit(act=limit),
-            missing=("none", QUIET),
-            text="value",
-            links=links(),
+            kind,
         )
-        for place, (name, title, kind, limit, shows, cannot) in enumerate(tiles)
+        for place, (name, title, kind, shows, cannot) in enumerate(tiles)
     ]  # fmt: skip
 
 
@@ -102,7 +94,7 @@ def _over_time(cluster: Cluster) -> Built:
         Face(
             "over_time", "What breaks the segmentation, over time",
             "Bit/s of all conversations that break the segmentation, by kind.",
-            "Each conversation counts under one kind only, the most specific one.",
+            f"Each conversation counts under one kind only, the most specific one. {transport.note(cluster)}",
             "The table below names both ends.",
             x=0, y=5, w=12, h=10, links=links(),
         ),
@@ -128,7 +120,7 @@ def _shadows(cluster: Cluster) -> Built:
             "Add it to cluster.yaml, or take it off the network.",
             x=0, y=26, w=12, h=10, links=links(),
         ),
-        [top_rows(inner, _ROWS, total(schema.FLOWS), highest(schema.EVENT_DESTINATIONS))],
+        [top_rows(inner, _ROWS)],
         [
             panels.Column(schema.SRC, "Address"),
             panels.Column(schema.SRC_GROUP, "In the prefix of", mappings=(panels.group_words(cluster),)),
@@ -159,5 +151,5 @@ def _planes(cluster: Cluster) -> Built:
             cluster, "bit/s of a plane.", alias=f"$tag_{schema.PLANE}"
         )],
         stacked=True,
-        links=(to_board("explore", "Explore", plane=clicked(schema.PLANE)),),
+        links=(to_board("explore", "Explore", keep=(var.SOURCE,), plane=clicked(schema.PLANE)),),
     )  # fmt: skip

@@ -23,12 +23,12 @@ def worst_first() -> Json:
     return {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": schema.STATE.name, "desc": True}]}}
 
 
-def timeline(cluster: Cluster, face: Face, *conditions: Condition) -> Built:
-    """Return every node's state over time, a row a node."""
+def timeline(cluster: Cluster, face: Face, *conditions: Condition, keep: tuple[str, ...] = ()) -> Built:
+    """Return every node's state over time, a row a node; a click on one carries the choices of `keep` along."""
     query = questions.node_states().where(*conditions).over_time(
         cluster, "Worst state in the bin.", alias=f"$tag_{schema.NODE}", settled=False
     )  # fmt: skip
-    links = (to_board("training", "This node", node=clicked(schema.NODE)), stragglers(cluster))
+    links = (to_board("training", "This node", keep=keep, node=clicked(schema.NODE)), stragglers(cluster))
     return panels.state_timeline(cluster, face, [query.at_least(MINUTE)], [mapping()], links=links, rows=20)
 
 

@@ -5,9 +5,8 @@ from cluster.model import Cluster
 from cluster.units import format_duration
 from dashboards import panels, states, transport
 from dashboards import variables as var
-from dashboards.annotations import cohort_events, job_events
 from dashboards.board import Page
-from dashboards.checkpoints import annotation as checkpoint_marks
+from dashboards.checkpoints import run_marks
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.panels import Built, Cell, Face, TableOrder
 from dashboards.queries import Condition, Query, Select, Unit, chosen, compare, highest, newest
@@ -36,7 +35,7 @@ def page(cluster: Cluster) -> Page:
             var.stored(cluster, var.JOB, "Job", schema.JOB_NODE, schema.JOB),
             var.stored(cluster, var.NODE, "Node", schema.JOB_NODE, schema.NODE),
         ),
-        annotations=(job_events(cluster), cohort_events(cluster), checkpoint_marks(cluster)),
+        annotations=run_marks(cluster, chosen(schema.JOB, var.JOB)),
         tags=("training",),
     )
 
@@ -165,6 +164,7 @@ def _shares(cluster: Cluster) -> Built:
             x=7, y=14, w=17, h=9, links=(states.stragglers(cluster),),
         ),
         *_of_job(),
+        keep=(var.JOB,),
     )  # fmt: skip
 
 

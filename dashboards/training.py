@@ -6,9 +6,8 @@ from cluster import schema
 from cluster.model import Cluster, Role
 from dashboards import collectives, panels, questions, run_panels, states, transport
 from dashboards import variables as var
-from dashboards.annotations import cohort_events, job_events
 from dashboards.board import Page
-from dashboards.checkpoints import annotation as checkpoint_marks
+from dashboards.checkpoints import run_marks
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.palette import ACT, DIM, QUIET
 from dashboards.panels import Built, Cell, Column, Face, TableOrder
@@ -47,7 +46,7 @@ def page(cluster: Cluster) -> Page:
             var.stored(cluster, var.JOB, "Job", schema.BASELINE, schema.JOB),
             var.stored(cluster, var.NODE, "Node", schema.BASELINE, schema.NODE),
         ),
-        annotations=(job_events(cluster), cohort_events(cluster), checkpoint_marks(cluster)),
+        annotations=run_marks(cluster, chosen(schema.JOB, var.JOB)),
         tags=("training",),
     )
 
@@ -67,6 +66,7 @@ def _cohort(cluster: Cluster) -> Built:
             x=0, y=23, w=17, h=10, links=(states.stragglers(cluster),),
         ),
         *_of_job(),
+        keep=(var.JOB,),
     )  # fmt: skip
 
 

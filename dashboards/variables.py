@@ -16,6 +16,8 @@ SERVICE = "service"
 GROUP_BY = "by"
 ORDER = "order"
 LIMIT = "limit"
+GROUPS = (SOURCE, DESTINATION)
+"""The choices that boards about groups share: links from one to the other carry them along."""
 NODE = "node"
 JOB = "job"
 KIND = "kind"

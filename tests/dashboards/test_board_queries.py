@@ -82,9 +82,26 @@ def test_checkpoints_are_marked(filled: Filled) -> None:
     assert {series.tags[schema.JOB] for series in filled.store.query(text)} == {"run-7", "run-8", "run-9"}
 
 
-def test_annotations_run(filled: Filled) -> None:
-    query = BOARDS["training"]["annotations"]["list"][1]["query"]
-    text = expand(query, start=filled.now - 900, end=filled.now, minimum="", variables={})
+def _marks(board: str) -> dict[str, str]:
+    """Return the queries of a board's annotations, by name."""
+    listed = BOARDS[board]["annotations"]["list"]
+    return {one["name"]: one["query"] for one in listed if not one.get("builtIn")}
+
+
+@pytest.mark.parametrize("board", [name for name in BOARDS if _marks(name)])
+@pytest.mark.parametrize("everything", [True, False], ids=["all", "some"])
+def test_annotations_run(filled: Filled, board: str, everything: bool) -> None:  # noqa: FBT001
+    values = defaults(BOARDS[board], everything=everything)
+    for name, query in _marks(board).items():
+        text = expand(query, start=filled.now - 86_400, end=filled.now, minimum="", variables=values)
+        jobs = {series.tags[schema.JOB] for series in filled.store.query(text)}
+        assert "run-7" in jobs, name
+        assert jobs == {"run-7"} or everything, name
+
+
+def test_a_start_is_marked_with_its_word(filled: Filled) -> None:
+    query = _marks("training")["Job start and stop"]
+    text = expand(query, start=filled.now - 900, end=filled.now, minimum="", variables={var.JOB: ".*"})
     assert filled.store.query(text)[0].values[0][1] == "start"
 
 

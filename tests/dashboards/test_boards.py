@@ -23,11 +23,14 @@ from cluster.model import (
     Transport,
 )
 from dashboards import palette, transport
+from dashboards import variables as var
 from dashboards.panels import Limit
 from dashboards.provision import artefacts, board_file, boards, kiosk_uids
+from dashboards.queries import chosen
 from dashboards.registry import BOARDS as REGISTERED
 from dashboards.registry import HOME, panel_ref
 from rules import generated
+from rules.registry import rules_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
@@ -209,6 +212,52 @@ def test_a_wildcard_transport_names_every_pair() -> None:
     assert "more pairs" in transport.note(infiniband)
 
 
+JOB_PANELS = {"timeseries", "state-timeline"}
+BY_JOB = re.compile(rf'GROUP BY (?:"\w+", )*"{schema.JOB}"')
+SHOW_JOBS = [
+    name
+    for name, board in BOARDS.items()
+    if "training" in board["tags"]
+    or any(
+        panel["type"] in JOB_PANELS and BY_JOB.search(target["query"])
+        for panel in board["panels"]
+        for target in panel["targets"]
+    )
+]
+
+
+@pytest.mark.parametrize("name", SHOW_JOBS)
+def test_boards_that_show_jobs_mark_starts_stops_and_verdicts(name: str) -> None:
+    """And only those of the jobs that are chosen, where the board has the choice."""
+    board = BOARDS[name]
+    marks = {one["name"]: one for one in board["annotations"]["list"] if not one.get("builtIn")}
+    assert {"Job start and stop", "Verdict on the job"} <= set(marks)
+    has_choice = var.JOB in {variable["name"] for variable in board["templating"]["list"]}
+    assert ("Checkpoints" in marks) is has_choice
+    for mark in marks.values():
+        assert mark["target"]["query"] == mark["query"], "Grafana reads the one or the other"
+        assert (chosen(schema.JOB, var.JOB).text in mark["query"]) is has_choice
+
+
+def test_the_boards_that_show_jobs_are_found() -> None:
+    assert set(SHOW_JOBS) == {"noc_wall", "training", "stragglers", "checkpoints"}
+
+
+@pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
+def test_panel_links_carry_the_choices_that_both_boards_have(name: str, panel: dict[str, Any]) -> None:
+    """A job that was chosen stays chosen wherever one goes; so do groups, unless one asks for a node of its own."""
+    variables = {one["uid"]: {each["name"] for each in one["templating"]["list"]} for one in BOARDS.values()}
+    own = variables[BOARDS[name]["uid"]]
+    in_cells = _urls(panel.get("fieldConfig", {}))
+    for url in _urls(panel):
+        match = re.match(r"/d/([a-z-]+)\?", url)
+        if not match:
+            continue
+        given = set(re.findall(r"&var-(\w+)=|&\$\{(\w+):queryparam\}", url))
+        shared = {var.JOB} if url in in_cells else {var.JOB, *var.GROUPS}
+        assert shared & own & variables[match[1]] <= {one for pair in given for one in pair}, url
+
+
 def test_red_stands_only_at_the_limits_of_alerts() -> None:
     """Orange says look, red says act: so red is a threshold of cluster.yaml, a node that is down, or blindness."""
     limits = CLUSTER.thresholds
@@ -216,7 +265,8 @@ def test_red_stands_only_at_the_limits_of_alerts() -> None:
         limits.exfil_volume, limits.exfil_volume * 8 / limits.exfil_window, limits.off_hours_bytes,
         limits.off_hours_bytes * 8 / limits.off_hours_window, limits.exporter_silent,
         limits.checkpoint_overdue, limits.low_and_slow_24h, limits.low_and_slow_7d, limits.violation_bytes,
-        limits.shadow_node_bytes, limits.storage_on_compute_bytes, limits.management_bytes, 1, None,
+        limits.shadow_node_bytes, limits.storage_on_compute_bytes, limits.management_bytes, limits.violation_flows,
+        1, None,
     }  # fmt: skip
 
     def reds(value: Any) -> list[Any]:
@@ -227,6 +277,64 @@ def test_red_stands_only_at_the_limits_of_alerts() -> None:
 
     for _, panel in PANELS:
         assert set(reds(panel["fieldConfig"])) <= allowed, panel["title"]
+
+
+def _reds(panel: dict[str, Any]) -> dict[str, float]:
+    """Return the values at which a tile's numbers turn red, by the alias of their query; those of none are missing."""
+    config = panel["fieldConfig"]
+    steps = {target["alias"]: config["defaults"]["thresholds"]["steps"] for target in panel["targets"]}
+    for one in config["overrides"]:
+        properties = {each["id"]: each["value"] for each in one["properties"]}
+        if "thresholds" in properties:
+            steps[one["matcher"]["options"]] = properties["thresholds"]["steps"]
+    return {
+        alias: step["value"] for alias, each in steps.items() for step in each if step["color"] == palette.ACT
+    }  # fmt: skip
+
+
+def _sums(query: str) -> tuple[set[str], set[str]]:
+    """Return the fields that a query's inner question sums up, and the tags that it groups by."""
+    inner = re.search(r"FROM \((SELECT .*?)\) WHERE", query)
+    text = inner[1] if inner else query
+    assert " GROUP BY " in text, "a sum of everything"
+    return set(re.findall(r'sum\("(\w+)"\)', text)), set(re.findall(r'"(\w+)"', text.rsplit(" GROUP BY ", 1)[1]))
+
+
+@pytest.mark.parametrize(
+    ("board", "name", "rule_id"),
+    [
+        ("segmentation", "not_allowed", "segmentation_violation"),
+        ("segmentation", "shadow_nodes", "shadow_node"),
+        ("segmentation", "wrong_plane", "storage_on_compute_plane"),
+        ("segmentation", "unexpected_management", "unexpected_management_connection"),
+        ("management", "unexpected", "unexpected_management_connection"),
+        ("egress", "unknown_volume", "exfil_volume"),
+        ("egress", "off_hours", "off_hours_transfer"),
+        ("noc_wall", "unknown_volume", "exfil_volume"),
+    ],
+)
+def test_tiles_turn_red_where_their_rule_fires(board: str, name: str, rule_id: str) -> None:
+    """The largest of what the rule judges one by one, by its measures, over its window, at its limits."""
+    rule = rules_of(CLUSTER).rule(rule_id)
+    judged = rule.measures[0]
+    # Limits of several measures stand in the rule's query.
+    limits = {
+        (field, float(value))
+        for field, value in re.findall(r'"(\w+)" >=? ([\d.]+)', judged.query.influxql)
+        if field in {one.name for one in (schema.BYTES, schema.TX_BYTES, schema.FLOWS)}
+    } or {(schema.BYTES.name, float(rule.threshold.value))}
+    panel_id = panel_ref(board, name).panel_id
+    (panel,) = (one for one in BOARDS[board]["panels"] if one["id"] == panel_id)
+    assert panel["timeFrom"] == f"{judged.since}s"
+    queries = {target["alias"]: target["query"] for target in panel["targets"]}
+    shown = set()
+    for alias, red in _reds(panel).items():
+        (field,) = re.findall(r'^SELECT max\("(\w+)"\)', queries[alias])
+        fields, tags = _sums(queries[alias])
+        assert fields == {field}
+        assert tags == _sums(judged.query.influxql)[1] == set(judged.query.tags)
+        shown.add((field, float(red)))
+    assert shown == limits
 
 
 def test_each_group_has_one_colour_on_every_board() -> None:

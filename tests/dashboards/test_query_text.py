@@ -11,6 +11,7 @@ from cluster.model import BridgeSettings, Cluster
 from dashboards.queries import (
     Fill,
     Select,
+    Shape,
     Unit,
     any_of,
     bit_rate,
@@ -21,6 +22,7 @@ from dashboards.queries import (
     newest,
     not_in,
     settle_seconds,
+    top_rows,
     total,
     whole_interval,
 )
@@ -73,6 +75,18 @@ def test_an_inner_question_is_named_by_what_it_gives() -> None:
         Select(inner).take(newest(schema.LOW_FOR))
     with pytest.raises(ValueError, match="no tag 'job'"):
         Select(inner).by(schema.JOB)
+
+
+def test_the_first_rows_are_those_of_the_first_column_with_all_others() -> None:
+    inner = Select(schema.TRAFFIC, schema.MINUTE).take(total(schema.PACKETS), total(schema.BYTES)).by("plane", "proto")
+    query = top_rows(inner, 7)
+    assert query.influxql == (
+        'SELECT top("packets", "plane", "proto", 7) AS "packets", "bytes" AS "bytes" FROM '
+        '(SELECT sum("packets") AS "packets", sum("bytes") AS "bytes" FROM "1m"."traffic" WHERE $timeFilter '
+        'GROUP BY "plane", "proto") WHERE $timeFilter'
+    )
+    assert query.shape is Shape.TABLE
+    assert query.unit is Unit.COUNT
 
 
 def test_names_that_the_schema_does_not_know_are_refused() -> None:

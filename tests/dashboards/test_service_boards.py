@@ -14,7 +14,7 @@ from board_store import expand, load
 from cluster import schema
 from cluster.load import load_cluster
 from cluster.model import EXTERNAL, Inference, StoreSettings
-from cluster.schema import Capacity, CoverageState
+from cluster.schema import Breach, Capacity, CoverageState
 from dashboards import capacity, coverage, questions
 from dashboards.provision import boards
 from dashboards.queries import Query
@@ -72,6 +72,72 @@ def test_buckets_are_tenths_in_the_order_that_grafana_sorts_them(title: str) -> 
     assert [float(low) for low in lows] == [start / 100 for start in starts]
     assert highs[-1] is None, "what is over its limit is in the last one"
     assert [high[1] for high in highs[:-1] if high] == lows[1:]
+
+
+DAYS_90 = 90 * 86_400
+
+
+def test_a_link_counts_once_in_each_bin_of_a_long_range(store: Store) -> None:
+    """Ninety days have bins of three hours: three rows of a link are one link, where it was fullest."""
+    start = NOW // 10_800 * 10_800 - 4 * 10_800
+    loads = {"leaf-1 1": (0.35, 0.35, 0.35), "leaf-1 2": (0.15, 0.52, 0.15), "leaf-1 3": (0.99, 1.3, 0.91)}
+    rows = [
+        (start + hour * 3600 + 600, name, load[hour % 3]) for name, load in loads.items() for hour in range(6)
+    ]  # fmt: skip
+    write(
+        store,
+        schema.CAPACITY,
+        [
+            {points.WINDOW: at, "kind": Capacity.EDGE.value, "subject": name, "utilisation": load}
+            for at, name, load in rows
+        ],
+    )
+    counted = {}
+    for target in panel("capacity", "Edge links by load")["targets"]:
+        text = expand(target["query"], start=NOW - DAYS_90, end=NOW, minimum="3600s", variables={})
+        assert "time(10800s)" in text
+        found = [value for series in store.query(text) for _, value in series.values if value]
+        counted[target["alias"]] = found
+    assert {alias: values for alias, values in counted.items() if values} == {
+        "30% to 40%": [1, 1],
+        "50% to 60%": [1, 1],
+        "90% and more": [1, 1],
+    }
+
+
+# -- segmentation --------------------------------------------------------------------------------------
+
+
+def tile_numbers(store: Store, title: str) -> list[object]:
+    """Return the numbers of a tile of the segmentation board, in the order of its queries."""
+    return [
+        series.values[0][1]
+        for target in panel("segmentation", title)["targets"]
+        for series in store.query(
+            expand(target["query"], start=NOW - 900, end=NOW, minimum="", variables={"src": ".*", "dst": ".*"})
+        )
+    ]
+
+
+def test_segmentation_tiles_show_what_one_alert_would(store: Store) -> None:
+    """Many small conversations are no large one; of a shadow node's, what it sent counts, to all its peers."""
+    ends = {"src_group": "training", "dst_group": "storage", "proto": "tcp", "service": "other"}
+    rows = [
+        {points.WINDOW: NOW - at, "kind": kind.value, "src": src, "dst": dst, "tx_bytes": tx, "bytes": tx + rx}
+        | {"flows": flows}
+        | ends
+        for at in (60, 120)
+        for kind, src, dst, tx, rx, flows in (
+            (Breach.SEGMENTATION, "gpu-01", "nas-1", 300_000, 100_000, 3),
+            (Breach.SEGMENTATION, "gpu-02", "nas-1", 300_000, 0, 40),
+            (Breach.SEGMENTATION, "gpu-03", "nas-1", 300_000, 0, 2),
+            (Breach.SHADOW, "10.20.0.99", "nas-1", 2_000, 900_000, 1),
+            (Breach.SHADOW, "10.20.0.99", "nas-2", 2_000, 900_000, 1),
+        )
+    ]
+    write(store, schema.BREACH, rows)
+    assert tile_numbers(store, "Not allowed") == [800_000, 80]
+    assert tile_numbers(store, "From a shadow node") == [8_000, 4]
 
 
 # -- who may ask inference -----------------------------------------------------------------------------
