@@ -137,8 +137,8 @@ speaks_v2() {
     [ -x "$1" ] && ! "$1" version 2>/dev/null | grep -qE '\bv?1\.[0-7]\.'
 }
 
-# ensure_influxd_v2: InfluxDB 1.8, for the tests of the v2 write API; Debian has no package of it. Two minutes, once.
-ensure_influxd_v2() {
+# has_influxd_v2: whether InfluxDB 1.8 is there; the tests find it by CLUSTERFLOW_INFLUXD_V2.
+has_influxd_v2() {
     local candidate
     for candidate in "${CLUSTERFLOW_INFLUXD_V2:-}" "$TOOLS/bin/influxd" "$HOME/go/bin/influxd"; do
         if [ -n "$candidate" ] && speaks_v2 "$candidate"; then
@@ -146,15 +146,18 @@ ensure_influxd_v2() {
             return
         fi
     done
+    return 1
+}
+
+# build_influxd_v2: about two minutes, once; for the tests of the v2 write API. Debian has no package of it.
+build_influxd_v2() {
     need go golang-go
     # Go trusts the certificates of the system only; a minimal Debian has none.
     [ -d /etc/ssl/certs ] || MISSING_PACKAGES+=(ca-certificates)
     install_missing || return 1
-    say "building InfluxDB $INFLUXD_V2_VERSION (about two minutes, once)"
     mkdir -p "$TOOLS/bin"
     # Without cgo: a machine without a C compiler builds it too.
     GOBIN="$TOOLS/bin" GOFLAGS='' CGO_ENABLED=0 quietly influxd-v2 go install \
         -ldflags "-X main.version=$INFLUXD_V2_VERSION" \
-        "github.com/influxdata/influxdb/cmd/influxd@v$INFLUXD_V2_VERSION" || return 1
-    export CLUSTERFLOW_INFLUXD_V2="$TOOLS/bin/influxd"
+        "github.com/influxdata/influxdb/cmd/influxd@v$INFLUXD_V2_VERSION"
 }
