@@ -73,7 +73,8 @@ def dashboard(cluster: Cluster, page: Page) -> core.Dashboard:
         annotations=core.Annotations(list=[built_in, *page.annotations]),
         links=[
             *([] if page.board == HOME else [_to_the_wall()]),
-            core.DashboardLink(title="Boards", tags=[TAG], type="dashboards", keepTime=True, asDropdown=False),
+            # A variable means the same on every board that has it: what was chosen stays chosen.
+            core.DashboardLink(title="Boards", tags=[TAG], type="dashboards", keepTime=True, includeVars=True),
         ],
         panels=panels,
         editable=True,

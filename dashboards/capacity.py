@@ -186,6 +186,9 @@ def _table(
 ) -> Built:
     shows, cannot = sentences
     kind = [panels.Column(schema.KIND, "Kind", width=70)] if len(kinds) > 1 else []
+    # Only the subject of a storage node is a name that another board can choose.
+    is_node = kinds == (Capacity.ENDPOINT,)
+    explore = to_board("explore", "Explore", node=row(schema.SUBJECT)) if is_node else to_board("explore", "Explore")
     return panels.table(
         cluster,
         Face(
@@ -197,10 +200,7 @@ def _table(
         [_newest_rows(*kinds)],
         [
             *kind,
-            panels.Column(
-                schema.SUBJECT, "What",
-                links=(to_board("explore", "Explore"),),
-            ),
+            panels.Column(schema.SUBJECT, "What", links=(explore,)),
             panels.Column(schema.P95.name, "p95, 24 h", Unit.BITS_PER_SECOND, width=100),
             panels.Column(schema.PEAK.name, "Peak", Unit.BITS_PER_SECOND, width=100),
             panels.Column(schema.LIMIT_BPS.name, "Limit", Unit.BITS_PER_SECOND, width=100),

@@ -9,7 +9,20 @@ from dashboards.board import Page
 from dashboards.links import CELL, Link, row, to_board
 from dashboards.palette import QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
-from dashboards.queries import Column, Query, Select, Unit, chosen, count, highest, newest, top_rows
+from dashboards.queries import (
+    Column,
+    Condition,
+    Query,
+    Select,
+    Unit,
+    chosen,
+    compare,
+    count,
+    highest,
+    is_in,
+    newest,
+    top_rows,
+)
 
 BOARD = "ledger"
 
@@ -49,10 +62,13 @@ def _ledger() -> Select:
     )
 
 
-def _largest(field: schema.Field) -> Query:
-    """Return the largest newest value of any pair."""
-    each = _ledger().take(newest(field)).by(schema.SRC, schema.DST)
-    return Select(each).take(highest(field)).per_series(f"{field.text}: the largest of any pair.")
+def _largest(cluster: Cluster, field: schema.Field, *conditions: Condition) -> Query:
+    """Return the largest newest value of any pair that the low-and-slow rules judge and the conditions let pass."""
+    watched = _ledger().where(is_in(schema.SRC_GROUP, questions.slow_sources(cluster)))
+    read = (schema.LEDGER.field(name) for condition in conditions for name in condition.fields)
+    each = watched.take(*(newest(one) for one in (field, *read))).by(*schema.LEDGER.tags)
+    largest = Select(each).take(highest(field)).where(*conditions)
+    return largest.per_series(f"{field.text}: the largest of any pair.")
 
 
 def _tiles(cluster: Cluster) -> list[Built]:
@@ -63,12 +79,12 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "slow_24h", "Most to one destination, 24 h",
-                "The largest volume that one source sent to one outside destination in 24 hours, bursts left out.",
+                "The most from storage, training or sensitive groups to one destination in 24 hours, bursts left out.",
                 "Bursts are told by exfil_volume; what the bytes are, flow records do not say.",
                 "The table below names the pair.",
                 x=0, y=0, w=6, h=5, links=_home(), since=_FRESH,
             ),
-            [_largest(schema.SLOW_24H)],
+            [_largest(cluster, schema.SLOW_24H)],
             limit=Limit(act=limits.low_and_slow_24h, look=limits.low_and_slow_24h / 2),
             missing=("none", QUIET),
             text="value",
@@ -78,12 +94,15 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "slow_7d", "Most to one destination, 7 d",
-                "The largest volume that one source sent to one outside destination in 7 days, bursts left out.",
+                "The most from such a group to one destination in 7 days, bursts and days that alert left out.",
                 "A source that changes its destination every day stays small here: look at the sum of a source, too.",
                 "The table below names the pair.",
                 x=6, y=0, w=6, h=5, links=_home(), since=_FRESH,
             ),
-            [_largest(schema.SLOW_7D)],
+            [
+                # What was much on one day is for the rule of a day to tell.
+                _largest(cluster, schema.SLOW_7D, compare(schema.PEAK_24H, "<=", limits.low_and_slow_24h))
+            ],
             limit=Limit(act=limits.low_and_slow_7d, look=limits.low_and_slow_7d / 2),
             missing=("none", QUIET),
             text="value",
@@ -167,7 +186,8 @@ def _pairs(cluster: Cluster) -> Built:
             panels.Column(schema.BYTES_24H.name, "24 h", Unit.BYTES, width=100),
             panels.Column(
                 schema.SLOW_24H.name, "24 h without bursts", Unit.BYTES, Cell.COLOUR, width=150,
-                limit=Limit(act=limits.low_and_slow_24h, look=limits.low_and_slow_24h / 2),
+                # Of groups that no rule watches, too: so no red.
+                limit=Limit(look=limits.low_and_slow_24h),
             ),
             panels.Column(schema.BYTES_7D.name, "7 d", Unit.BYTES, Cell.BAR),
             panels.Column(schema.BYTES_30D.name, "30 d", Unit.BYTES, width=100),

@@ -242,7 +242,7 @@ def _traffic(cluster: Cluster) -> Built:
         cluster,
         Face(
             "traffic", "Traffic by group pair",
-            "Bytes a second between groups by minute, stacked: the pairs of cluster.yaml, everything else as other.",
+            "Bit/s between groups by minute, stacked: the pairs of cluster.yaml, everything else as other.",
             transport.note(cluster),
             "Click a line to explore that pair; the group matrix shows all pairs.",
             x=0, y=4, w=10, h=9,
@@ -329,7 +329,7 @@ def _egress(cluster: Cluster) -> Built:
         cluster,
         Face(
             "egress", "To the outside by destination group",
-            "Bytes a second from model storage and sensitive groups to approved and unknown destinations.",
+            "Bit/s from model storage and sensitive groups to approved and unknown destinations.",
             f"The dashed line is the mean rate that reaches the alert's volume within {_minutes(limits.exfil_window)};"
             " it is an alert for unknown destinations only.",
             "Egress & security names sources and destinations.",

@@ -159,6 +159,12 @@ def is_any_pair(pairs: Iterable[tuple[str, str]]) -> Condition:
     return terms[0] if len(terms) == 1 else any_of(*terms)
 
 
+def slow_sources(cluster: Cluster) -> tuple[str, ...]:
+    """Return the ids of the groups whose ledger the low-and-slow rules judge: where weights and checkpoints lie."""
+    roles = (Role.MODEL_STORAGE, Role.STORAGE, Role.TRAINING)
+    return tuple(group.id for group in cluster.inside_groups() if group.role in roles or group.sensitive)
+
+
 def recurrences(cluster: Cluster) -> Select:
     """Unlisted destinations that come back often enough for the rule `recurring_dependency`, nothing taken yet."""
     limits = cluster.thresholds

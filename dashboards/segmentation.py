@@ -7,7 +7,7 @@ from cluster.units import format_duration
 from dashboards import panels, questions, transport
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.breaches import BREACH_TITLES, breach_table, breach_tile, breaches, links, of_kind
+from dashboards.breaches import BREACH_TITLES, alerting, breach_table, breach_tile, breaches, links, of_kind
 from dashboards.links import clicked, to_board
 from dashboards.matrix import matrix_panel
 from dashboards.panels import Built, Cell, Face, TableOrder
@@ -106,10 +106,12 @@ def _over_time(cluster: Cluster) -> Built:
 
 
 def _shadows(cluster: Cluster) -> Built:
+    rule = alerting(cluster, Breach.SHADOW)
+    sent = rule.measure
     inner = (
         breaches(of_kind(Breach.SHADOW))
-        .take(total(schema.BYTES), total(schema.FLOWS), highest(schema.EVENT_DESTINATIONS))
-        .by(schema.SRC, schema.SRC_GROUP)
+        .take(total(sent), total(schema.RX_BYTES), total(schema.FLOWS), highest(schema.EVENT_DESTINATIONS))
+        .by(*rule.labels)
     )
     return panels.table(
         cluster,
@@ -124,11 +126,12 @@ def _shadows(cluster: Cluster) -> Built:
         [
             panels.Column(schema.SRC, "Address"),
             panels.Column(schema.SRC_GROUP, "In the prefix of", mappings=(panels.group_words(cluster),)),
-            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
-            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
-            panels.Column(schema.EVENT_DESTINATIONS.name, "Destinations", Unit.COUNT, width=120),
+            panels.Column(sent.name, "Sent", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.RX_BYTES.name, "Received", Unit.BYTES, width=100),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=110),
+            panels.Column(schema.EVENT_DESTINATIONS.name, "Destinations", Unit.COUNT, width=110),
         ],
-        order=TableOrder(schema.BYTES.name),
+        order=TableOrder(sent.name),
     )  # fmt: skip
 
 

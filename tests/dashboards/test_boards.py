@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from board_store import load
+from board_store import load, seconds
 
 from cluster import schema
 from cluster.load import load_cluster
@@ -335,6 +335,30 @@ def test_tiles_turn_red_where_their_rule_fires(board: str, name: str, rule_id: s
         assert tags == _sums(judged.query.influxql)[1] == set(judged.query.tags)
         shown.add((field, float(red)))
     assert shown == limits
+
+
+@pytest.mark.parametrize(("name", "rule_id"), [("slow_24h", "low_and_slow_24h"), ("slow_7d", "low_and_slow_7d")])
+def test_tiles_of_the_ledger_show_what_their_rule_judges(name: str, rule_id: str) -> None:
+    """The same groups' newest rows, pair by pair, less what the other rule tells."""
+    rule = rules_of(CLUSTER).rule(rule_id)
+    judged = rule.measures[0].query.influxql
+    panel_id = panel_ref("ledger", name).panel_id
+    (panel,) = (one for one in BOARDS["ledger"]["panels"] if one["id"] == panel_id)
+    (query,) = (target["query"] for target in panel["targets"])
+    assert re.findall(r"GROUP BY (.*?)\)", query)[0] == re.findall(r"GROUP BY (.*?)\)", judged)[0]
+    sources, own = (set(re.findall(r"\"src_group\" = '(\w+)'", text)) for text in (judged, query))
+    assert own == sources
+    others = set(re.findall(r'"\w+" <= \d+', judged))
+    assert set(re.findall(r'"\w+" <= \d+', query)) == others
+    assert set(_reds(panel).values()) == {rule.threshold.value}
+    assert seconds(panel["timeFrom"]) == rule.measures[0].since
+
+
+def test_the_list_of_boards_carries_what_was_chosen() -> None:
+    for board in BOARDS.values():
+        (listed,) = (link for link in board["links"] if link["type"] == "dashboards")
+        assert listed["keepTime"]
+        assert listed["includeVars"]
 
 
 def test_each_group_has_one_colour_on_every_board() -> None:
