@@ -1,5 +1,6 @@
 """Every rule against its cases, on InfluxDB 1.6: it fires with these words, and stays quiet on near misses."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rules.case_runs import run_case
 from rules.cases import Case, find_files, load_cases, missing_kinds
 from rules.model import Rule
 from rules.registry import IDS, rules_of
+from simulate.case_scenarios import Scenarios
 
 FOLDER = Path(__file__).parent
 FILES = find_files([FOLDER])
@@ -18,10 +20,21 @@ CASES = [case for file in FILES for case in load_cases(file, FOLDER / "cluster.y
 RULES = rules_of(load_cluster(FOLDER / "cluster.yaml"))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.scenario], ids=lambda c: f"{c.rule}: {c.name}")
-def test_case(case: Case, influxdb_v1: LocalInfluxDB) -> None:
-    outcome = run_case(case, influxdb_v1.url)
+@pytest.fixture(scope="module")
+def scenarios(influxdb_v1: LocalInfluxDB) -> Iterator[Scenarios]:
+    with Scenarios(influxdb_v1.url) as played:
+        yield played
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}: {case.name}")
+def test_case(case: Case, influxdb_v1: LocalInfluxDB, scenarios: Scenarios) -> None:
+    outcome = run_case(case, influxdb_v1.url, scenarios.stage)
     assert outcome.is_right, "\n".join([str(case), *outcome.differences])
+
+
+def test_a_scenario_is_among_the_cases() -> None:
+    """What is played through bridge and analysis is as much a case as points are."""
+    assert any(case.scenario for case in CASES)
 
 
 def test_every_rule_has_its_cases() -> None:
