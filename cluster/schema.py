@@ -311,7 +311,11 @@ SAMPLING = Field("sampling", "packets", "sampling rate applied: 1 in this many",
 EXPORTER_RECORDS = Field("records", "records", "flow records received")
 EXPORTER_BYTES = Field("bytes", "bytes", "bytes received, scaled, duplicates included")
 EXPORTER_SUPPRESSED = Field("suppressed_bytes", "bytes", "bytes that another exporter counted already")
-SEQ_LOST = Field("seq_lost", "records", "lost before nfacctd, by gaps in the sequence numbers (NetFlow v9: datagrams)")
+SEQ_LOST = Field(
+    "seq_lost",
+    "records",
+    "lost before nfacctd, by gaps in the sequence numbers (NetFlow v9: estimated by the size of its other datagrams)",
+)
 UNKNOWN_RATE = Field("unknown_rate", "records", "records whose sampling rate nobody told: taken as 1:1")
 ZERO_COUNTERS = Field("zero_counters", "records", "records without bytes")
 SKEWED = Field("skewed", "records", "records whose time was replaced by their arrival")

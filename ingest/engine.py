@@ -277,6 +277,7 @@ class Engine:
                 name: [reading.last_seen, reading.lag, reading.skew, reading.sampling]
                 for name, reading in self.exporters.items()
             },
+            "sequence": self._sequence.dump(),
         }
         return frames, notes
 
@@ -292,3 +293,5 @@ class Engine:
         self._newest, self._newest_sample = notes["newest"], notes["newest_sample"]
         self._newest_counters = notes["newest_counters"]
         self.exporters = {name: ExporterReading(*reading) for name, reading in notes["exporters"].items()}
+        # Checkpoints of before this was kept have none.
+        self._sequence.load(notes.get("sequence", []))

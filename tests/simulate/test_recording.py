@@ -107,16 +107,17 @@ def test_losses_show_as_gaps_of_the_exporter_and_when_they_happen(
     gone, largest = 0, 0
     for batch in workload.batches(workload.scenario.live):
         planned = plan(batch.frame, workload.cast.addresses, workload.fabric.styles)
-        # IPFIX numbers records, v9 datagrams.
-        sizes = np.diff(planned.bounds) if format_ is FlowFormat.IPFIX else np.ones(len(planned), np.int64)
+        sizes = np.diff(planned.bounds)
         gone += int(sizes[lost(planned, [loss])].sum())
         largest = max(largest, int(sizes.max()))
     assert gone > 5
     (series,) = store.query(
         f'SELECT "seq_lost" FROM "raw"."exporter" WHERE "exporter" = \'{incident.exporter}\' AND "seq_lost" > 0'
     )
+    # IPFIX numbers records; v9 numbers datagrams, and a missing one is taken to be as full as those around it.
+    error = 0.05 if format_ is FlowFormat.V9 else 0.0
     # The last ones may have nothing after them that tells.
-    assert gone - 2 * largest <= sum(row[1] for row in series.values) <= gone
+    assert gone * (1 - error) - 2 * largest <= sum(row[1] for row in series.values) <= gone * (1 + error)
     times = [row[0] / 1000 for row in series.values]
     assert incident.start <= min(times)
     assert max(times) <= incident.end + 300
