@@ -167,7 +167,7 @@ def _over_time(cluster: Cluster) -> Built:
         Face(
             "egress_over_time", "To the outside by destination group",
             "Bit/s from the chosen groups to approved and unknown destinations, stacked.",
-            "Replies to clients outside are in it; flow records do not know who asked.",
+            "Answers to clients outside are in it; content is not seen, and who opened a conversation is inferred.",
             "Click a group to list only its destinations.",
             x=0, y=5, w=12, h=9, links=(_explore(),),
         ),

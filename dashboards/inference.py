@@ -172,9 +172,10 @@ def _load(cluster: Cluster) -> Built:
     return panels.time_series(
         cluster,
         Face(
-            "load", "Requests in five minutes: observed, expected, limit",
+            "load", "Bytes of requests in five minutes: observed, expected, limit",
             "Bytes that clients sent to each group in the five minutes before, with the median of earlier weeks.",
-            f"The limit is {limits.inference_spike_spreads:g} spreads above it; while a group learns there is none.",
+            "Bytes are not requests: prompts, tokens and refusals are not seen. "
+            f"The limit is {limits.inference_spike_spreads:g} spreads above; while a group learns there is none.",
             "The clients below show who sends more; a release or a campaign looks like an attack.",
             x=0, y=5, w=24, h=9, links=_home(),
         ),
