@@ -192,7 +192,7 @@ def _lost(cluster: Cluster) -> Built:
         Face(
             "lost", "Lost before us, a second",
             "Records missing by gaps in each exporter's sequence numbers.",
-            "NetFlow v9 counts datagrams, not records; exporters without numbers show nothing.",
+            "NetFlow v9 numbers datagrams: their records are estimated. Exporters without numbers show nothing.",
             "Look at the link to the collector and its receive buffer.",
             x=0, y=25, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
         ),
