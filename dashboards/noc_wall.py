@@ -419,7 +419,7 @@ def _pipeline_strip(cluster: Cluster) -> list[Built]:
                 "lost", "Lost before us, 15 min", 3,
                 (
                     "Records missing by gaps in the exporters' sequence numbers.",
-                    "Exporters without sequence numbers lose in silence; NetFlow v9 numbers datagrams, their records are estimated.",
+                    "Exporters without sequence numbers lose in silence; NetFlow v9 losses are estimated.",
                     "The pipeline board names the exporter.",
                 ),
             ),
