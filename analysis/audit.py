@@ -279,7 +279,7 @@ def _permits(cluster: Cluster, store: Store, period: Period) -> tuple[Permit, ..
 def _state(volume: int, transport: Transport) -> str:
     if volume:
         return USED
-    return UNUSED if transport is Transport.TCP else INVISIBLE
+    return UNUSED if transport.is_visible else INVISIBLE
 
 
 def permitted(cluster: Cluster) -> Iterable[tuple[str, str, GroupPair]]:

@@ -221,7 +221,7 @@ def _hidden(cluster: Cluster) -> Iterable[tuple[str, str, Transport]]:
     for place, src in enumerate(ids):
         for dst in ids[place:]:
             transport = cluster.transport_of(src, dst)
-            if transport is not Transport.TCP:
+            if not transport.is_visible:
                 yield src, dst, transport
 
 

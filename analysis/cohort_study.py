@@ -9,10 +9,11 @@ import polars as pl
 from analysis import cohort, stalls
 from analysis.baseline import Floats
 from analysis.cohort import CohortCarry, CohortPolicy, Look, Subject, Verdicts
-from analysis.stalls import Payer, Waiting, job_gpus
+from analysis.jobs import gpus_in, gpus_of, start_of
+from analysis.stalls import Payer, Waiting
 from analysis.study import JobWindows, Memory, Points
 from cluster import schema
-from cluster.model import Cluster, Job, Transport
+from cluster.model import Cluster, Job
 from cluster.schema import NodeState
 from ingest.points import WINDOW
 
@@ -43,10 +44,10 @@ class CohortStudy:
 
     def __init__(self, cluster: Cluster, policy: CohortPolicy | None = None) -> None:
         self._cluster, self._window = cluster, cluster.bridge.window
-        self._nodes = {node.name: node for node in cluster.nodes}
+        self._nodes, self._gpus = {node.name: node for node in cluster.nodes}, gpus_of(cluster)
         self._policy = policy or CohortPolicy()
 
-    def first(self, job: Job, earlier: Sequence[Memory]) -> Standing:
+    def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
         thresholds, cost = self._cluster.thresholds, self._cluster.cost
         groups = {self._nodes[name].group for name in job.nodes if name in self._nodes}
@@ -57,11 +58,13 @@ class CohortStudy:
             spreads=thresholds.slowdown_spreads,
             min_runs=thresholds.dropout_min_runs,
             sees_compute=len(job.nodes) > 1
-            and all(self._cluster.transport_of(group, group) is Transport.TCP for group in groups),
+            and all(self._cluster.transport_of(group, group).is_visible for group in groups),
             policy=self._policy,
         )
-        payer = Payer(job, self._window, job_gpus(self._cluster, job), cost.usd_per_gpu_hour)
-        return Standing(subject, payer, CohortCarry(), Waiting.first(len(job.nodes)))
+        payer = Payer(job, self._window, gpus_in(job, self._gpus), cost.usd_per_gpu_hour)
+        # Nobody can say any more how long it took until a job computed whose beginning the store has lost.
+        carry = CohortCarry(first_work=0.0) if begin > start_of(job) else CohortCarry()
+        return Standing(subject, payer, carry, Waiting.first(len(job.nodes)))
 
     def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:
         """Judge consecutive windows."""
@@ -118,7 +121,9 @@ class CohortStudy:
             # A ring all-reduce sends the gradients of a step 2 (n - 1) / n times: reduced to parts, gathered again.
             sent = 2 * (size - 1) / size * step
             seconds = np.divide(sent, rate, out=np.zeros(len(rate)), where=rate > 0)
-            frame = frame.with_columns(pl.Series(schema.STEP_SECONDS.name, seconds))
+            frame = frame.with_columns(
+                pl.lit(round(sent)).alias(schema.STEP_BYTES.name), pl.Series(schema.STEP_SECONDS.name, seconds)
+            )
         return frame
 
     def retold(self, job: Job, carry: Standing) -> Standing:

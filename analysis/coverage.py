@@ -5,6 +5,7 @@ The state of a pair follows from an hour's bytes:
 - declared tcp: nothing seen; not as declared, where most of it is RoCEv2 (UDP/4791); else as declared.
 - declared roce: as declared where RoCEv2 was seen; not as declared where other traffic of 1 GB or more was seen and no
   RoCEv2, as when a collective library falls back to sockets; else invisible.
+- declared roce-sampled: not as declared in the same case; nothing seen where there was nothing; else as declared.
 - declared infiniband: not as declared where 1 GB or more was seen over IP; else invisible.
 
 What is seen can still be a part of what there is. A pair is partly seen where all its bytes come from exporters whose
@@ -48,6 +49,9 @@ def state_of(declared: Transport, seen: Seen) -> int:
             state = CoverageState.UNDECLARED if seen.roce > others else CoverageState.SEEN
         case Transport.ROCE if seen.roce:
             state = CoverageState.SEEN
+        case Transport.ROCE_SAMPLED:
+            fell_back = not seen.roce and others >= LEAST_BYTES
+            state = CoverageState.UNDECLARED if fell_back else CoverageState.SEEN
         case Transport.ROCE:
             return CoverageState.UNDECLARED if others >= LEAST_BYTES else CoverageState.INVISIBLE
         case Transport.INFINIBAND:

@@ -22,7 +22,7 @@ HOUR = 3_600
 """Seconds that each looks back, to EVERY before it: by then no late record changes the hour, and rollups are made."""
 
 _ROCE_PORT, _UDP = 4791, 17
-_TRANSPORTS = (Transport.TCP, Transport.ROCE, Transport.INFINIBAND)
+_TRANSPORTS = (Transport.TCP, Transport.ROCE, Transport.INFINIBAND, Transport.ROCE_SAMPLED)
 """In the order of ``schema.DECLARED_WORDS``."""
 
 
@@ -144,5 +144,5 @@ class CoverageStudy:
 def _listed_pairs(cluster: Cluster) -> set[tuple[str, str]]:
     """Return the pairs that `allowed` names without a wildcard, and those inside that are declared RDMA."""
     inside = [group.id for group in cluster.inside_groups()]
-    rdma = {pair for pair in product(inside, inside) if cluster.transport_of(*pair) is not Transport.TCP}
+    rdma = {pair for pair in product(inside, inside) if not cluster.transport_of(*pair).is_visible}
     return rdma | {(pair.src, pair.dst) for pair in cluster.allowed if not {ANY, LOCAL} & {pair.src, pair.dst}}

@@ -24,7 +24,7 @@ from analysis.ledger import TOLD, Base, LedgerPolicy
 from analysis.moments import Moments
 from analysis.study import Points, Span
 from cluster import schema
-from cluster.model import EXTERNAL, Cluster, Job, Role, Transport
+from cluster.model import EXTERNAL, Cluster, Job, Role
 from ingest.points import WINDOW
 
 _TALK = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
@@ -55,7 +55,7 @@ class LedgerStudy:
         judged = [
             group.id
             for group in cluster.groups_with(Role.MODEL_STORAGE)
-            if cluster.transport_of(group.id, EXTERNAL) is Transport.TCP
+            if cluster.transport_of(group.id, EXTERNAL).is_visible
         ]
         self._judged = pl.col(schema.SRC_GROUP).is_in(judged) & (pl.col(schema.DST_GROUP) == EXTERNAL)
         self._hours = pl.DataFrame(schema=ledger.BINS)

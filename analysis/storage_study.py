@@ -12,11 +12,11 @@ from analysis import checkpoints, dataset_load, phases
 from analysis.checkpoints import CheckpointCarry, CheckpointPolicy, Ledger, Usual
 from analysis.dataset_load import LoadCarry, LoadPolicy, LoadSubject
 from analysis.evidence import Reader
-from analysis.jobs import start_of
+from analysis.jobs import gpus_in, gpus_of, start_of
 from analysis.phases import PhaseCarry, PhasePolicy, Phases, Subject
 from analysis.study import JobWindows, Memory, Points
 from cluster import schema
-from cluster.model import Cluster, Job, Role, Transport
+from cluster.model import Cluster, Job, Role
 from ingest.points import WINDOW
 
 _HEARD_BEFORE = 3600
@@ -59,9 +59,9 @@ class StorageStudy:
     def __init__(self, cluster: Cluster, reader: Reader, policies: StoragePolicies | None = None) -> None:
         self._cluster, self._reader, self._window = cluster, reader, cluster.bridge.window
         self._policies = policies or StoragePolicies(PhasePolicy(), CheckpointPolicy(), LoadPolicy())
-        self._nodes = {node.name: node for node in cluster.nodes}
+        self._nodes, self._gpus = {node.name: node for node in cluster.nodes}, gpus_of(cluster)
 
-    def first(self, job: Job, earlier: Sequence[Memory]) -> Standing:
+    def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
         policies, plan = self._policies, self._cluster.job_class(job.job_class).checkpoint
         # Each run hands on what it had from the one before.
@@ -80,30 +80,30 @@ class StorageStudy:
             window=self._window,
             plan=plan,
             regularity=self._cluster.thresholds.checkpoint_regularity,
-            gpus=sum(self._nodes[name].gpus for name in job.nodes if name in self._nodes),
+            gpus=gpus_in(job, self._gpus),
             usd_per_gpu_hour=self._cluster.cost.usd_per_gpu_hour,
             sees_compute=sees_compute,
             sees_storage=sees_storage,
             policy=policies.checkpoints,
         )
         usual = Usual(*(tuple(known.get(name, ())) for name in ("gaps", "sizes", "lengths", "nodes")))
-        first = int(start_of(job) // self._window * self._window)
-        heard = self._reader.storage_heard(first - math.ceil(_HEARD_BEFORE / self._window) * self._window, first)
+        heard = self._reader.storage_heard(begin - math.ceil(_HEARD_BEFORE / self._window) * self._window, begin)
         return Standing(
             subject,
             ledger,
             LoadSubject(job, self._window, policies.load),
             phases.first_carry(list(zip(usual.sizes, usual.lengths, strict=True)), heard, policies.phases),
             CheckpointCarry(usual),
-            LoadCarry(),
+            # What a job reads whose beginning the store has lost is no load any more.
+            LoadCarry(is_over=begin > start_of(job)),
         )
 
     def _sees(self, job: Job) -> tuple[bool, bool]:
         """Return whether the job's collectives, and what it writes to any storage, cross devices that export flows."""
         groups = {self._nodes[name].group for name in job.nodes if name in self._nodes}
         storage = self._cluster.groups_with(Role.STORAGE) or self._cluster.groups_with(Role.MODEL_STORAGE)
-        sees_compute = all(self._cluster.transport_of(group, group) is Transport.TCP for group in groups)
-        sees_storage = all(self._cluster.transport_of(a, b.id) is Transport.TCP for a in groups for b in storage)
+        sees_compute = all(self._cluster.transport_of(group, group).is_visible for group in groups)
+        sees_storage = all(self._cluster.transport_of(a, b.id).is_visible for a in groups for b in storage)
         return sees_compute, sees_storage and bool(storage)
 
     def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:

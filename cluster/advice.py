@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cluster.groups import outer_groups
 from cluster.job_sources import is_loopback
-from cluster.model import Cluster, HttpJobs, Role, Transport
+from cluster.model import Cluster, HttpJobs, Role
 
 
 def advice(cluster: Cluster) -> list[str]:
@@ -71,7 +71,7 @@ def _policies(cluster: Cluster) -> Iterator[str]:
     if not cluster.allowed:
         yield "allowed: empty: every conversation between groups is a violation"
     for declared in cluster.transport:
-        if declared.transport is not Transport.TCP:
+        if not declared.transport.is_visible:
             pair = f"{declared.pair.src} and {declared.pair.dst}"
             yield f"transport: {pair} talk {declared.transport}: flow records do not show it, rules leave it out"
     if not cluster.notify:

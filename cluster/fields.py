@@ -231,7 +231,8 @@ TRANSPORT = Section(
     (
         Key("between", BETWEEN, "Two groups, both directions.", REQUIRED, example="[training, training]"),
         Key("is", Choice(tuple(Transport)),
-            "How they talk. RoCE and InfiniBand bypass flow export: boards and rules say so instead of showing zeros.",
+            "How they talk. RoCE and InfiniBand bypass flow export: boards and rules say so instead of showing zeros. "
+            "`roce-sampled`: RoCEv2 that the switches' sFlow samples, which is judged like TCP.",
             REQUIRED),
     ),
     "How pairs talk; `tcp` where nothing is said.",

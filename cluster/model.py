@@ -68,11 +68,21 @@ class Plane(StrEnum):
 
 
 class Transport(StrEnum):
-    """How a group pair talks: only TCP/UDP over IP through a flow-exporting device is visible to us."""
+    """How a group pair talks: we see what crosses a flow-exporting device as IP.
+
+    RoCEv2 is UDP over IP, but switches forward it in hardware that few of them count flows in: ROCE_SAMPLED is that
+    whose packets a switch's sFlow samples.
+    """
 
     TCP = "tcp"
     ROCE = "roce"
+    ROCE_SAMPLED = "roce-sampled"
     INFINIBAND = "infiniband"
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether flow records show it, so that it can be judged."""
+        return self in (Transport.TCP, Transport.ROCE_SAMPLED)
 
 
 class SamplingMode(StrEnum):

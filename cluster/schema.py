@@ -512,11 +512,17 @@ COHORT_STATE = Field("state", "state", "0 learning, 1 ok, 2 slow, 3 stalled, 4 e
 STATE_FOR = Field("state_for", "seconds", "how long it has been slow or stalled", Kind.FLOAT, Merge.LAST)
 SENDING = Field("sending", "nodes", "nodes that send", merge=Merge.LAST)
 LOW_NODES = Field("low_nodes", "nodes", "nodes that are low or down", merge=Merge.LAST)
+STEP_BYTES = Field(
+    "step_bytes",
+    "bytes",
+    "bytes that each node should send in a step, by the declared size of the model, as a ring all-reduce of its "
+    "gradients does; absent where nobody declares it",
+    merge=Merge.LAST,
+)
 STEP_SECONDS = Field(
     "step_seconds",
     "seconds",
-    "length of a step at this rate, by the declared size of the model, if each node sends its gradients as a ring "
-    "all-reduce does; absent where nobody declares it",
+    "length of a step at this rate: `step_bytes` over `rate`",
     Kind.FLOAT,
     Merge.LAST,
 )
@@ -530,7 +536,7 @@ COHORT = Measurement(
     (JOB, JOB_CLASS),
     (
         COHORT_RATE, EXPECTED_RATE, LOWER_RATE, SCORE, RUNS, COHORT_STATE, STATE_FOR, SENDING, LOW_NODES,
-        MISSING_BYTES, JOB_NODES, JOB_GPUS, LOST_SECONDS, USD, STEP_SECONDS, COHORT_EVENT,
+        MISSING_BYTES, JOB_NODES, JOB_GPUS, LOST_SECONDS, USD, STEP_BYTES, STEP_SECONDS, COHORT_EVENT,
     ),
     "analysis",
     "jobs in the retention",
@@ -895,12 +901,17 @@ COVERAGE_WORDS = {
     CoverageState.INVISIBLE: "invisible",
     CoverageState.PARTIAL: "partly seen",
 }
-DECLARED_WORDS = {0: "tcp", 1: "roce", 2: "infiniband"}
+DECLARED_WORDS = {0: "tcp", 1: "roce", 2: "infiniband", 3: "roce, sampled"}
 COVERED_BYTES = Field("bytes", "bytes", "bytes of the pair, each flow once", merge=Merge.LAST)
 UNCOUNTED_BYTES = Field(
     "uncounted_bytes", "bytes", "bytes that only exporters saw whose flows do not count", merge=Merge.LAST
 )
-DECLARED = Field("declared", "state", "transport by cluster.yaml: 0 tcp, 1 roce, 2 infiniband", merge=Merge.LAST)
+DECLARED = Field(
+    "declared",
+    "state",
+    "transport by cluster.yaml: 0 tcp, 1 roce, 2 infiniband, 3 roce that sFlow samples",
+    merge=Merge.LAST,
+)
 COUNTER_SHARE = Field(
     "counter_share",
     "ratio",

@@ -187,14 +187,14 @@ def standing(cluster: Cluster) -> Built:
     columns = (
         newest(schema.COHORT_STATE), newest(schema.STATE_FOR), _bits(schema.COHORT_RATE), _bits(schema.EXPECTED_RATE),
         _bits(schema.LOWER_RATE), newest(schema.RUNS), newest(schema.SENDING), newest(schema.JOB_NODES),
-        newest(schema.USD), newest(schema.STEP_SECONDS),
+        newest(schema.USD), newest(schema.STEP_SECONDS), newest(schema.STEP_BYTES),
     )  # fmt: skip
     return panels.table(
         cluster,
         Face(
             "standing", "The run in numbers",
             "Verdict, rate of the median node, what earlier runs predict, the limit, and what the verdict cost so far.",
-            "A step's length follows from the declared size of the model; it is not measured.",
+            "A step's length and bytes follow from the declared size of the model; they are not measured.",
             "Click a job to see it alone.",
             x=14, y=4, w=10, h=10, links=(to_board("stragglers", "Stragglers", keep=(var.JOB,)),), since=NOW,
         ),
@@ -217,6 +217,7 @@ def standing(cluster: Cluster) -> Built:
             panels.Column(schema.JOB_NODES.name, "Nodes", Unit.COUNT, width=70),
             panels.Column(schema.RUNS.name, "Runs", Unit.COUNT, width=60),
             panels.Column(schema.STEP_SECONDS.name, "Step", Unit.SECONDS, width=70),
+            panels.Column(schema.STEP_BYTES.name, "Node sends a step", Unit.BYTES, width=130),
         ],
         order=TableOrder(schema.COHORT_STATE.name),
         missing="-",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cluster.model import EXTERNAL, Cluster, Group, Transport
+from cluster.model import EXTERNAL, Cluster, Group
 from dashboards.queries import Condition
 from dashboards.questions import is_any_pair
 from rules.model import Skipped
@@ -48,7 +48,7 @@ def visible_of(cluster: Cluster, rule_id: str, pairs: Iterable[tuple[str, str]])
     skipped: list[Skipped] = []
     for source, destination in pairs:
         transport = cluster.transport_of(source, destination)
-        if transport is Transport.TCP:
+        if transport.is_visible:
             seen.append((source, destination))
         else:
             reason = f"declared as {transport.value}, which flow records do not see"

@@ -7,7 +7,7 @@ from cluster.model import Transport
 from cluster.schema import CoverageState as State
 
 GB = 1_000_000_000
-TCP, ROCE, IB = Transport.TCP, Transport.ROCE, Transport.INFINIBAND
+TCP, ROCE, SAMPLED, IB = Transport.TCP, Transport.ROCE, Transport.ROCE_SAMPLED, Transport.INFINIBAND
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,11 @@ TCP, ROCE, IB = Transport.TCP, Transport.ROCE, Transport.INFINIBAND
         (ROCE, Seen(GB, 0, 0), State.UNDECLARED),  # fell back to sockets
         (ROCE, Seen(100 * GB, 99 * GB, 0), State.SEEN),  # a top-of-rack switch's sFlow shows it
         (ROCE, Seen(100 * GB, 99 * GB, 0, 0.2), State.PARTIAL),
+        (SAMPLED, Seen(0, 0, 0), State.IDLE),
+        (SAMPLED, Seen(GB - 1, 0, 0), State.SEEN),
+        (SAMPLED, Seen(GB, 0, 0), State.UNDECLARED),
+        (SAMPLED, Seen(100 * GB, 99 * GB, 0), State.SEEN),
+        (SAMPLED, Seen(100 * GB, 99 * GB, 0, 0.2), State.PARTIAL),
         (IB, Seen(0, 0, 0), State.INVISIBLE),
         (IB, Seen(GB - 1, 0, 0), State.INVISIBLE),
         (IB, Seen(GB, 0, 0), State.UNDECLARED),

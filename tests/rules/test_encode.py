@@ -161,6 +161,10 @@ def test_invisible_collectives_give_no_dropout_rule() -> None:
     assert {"orgId": 1, "uid": "node_dropout"} in _loaded(cluster, RULES)["deleteRules"]
 
 
+def test_roce_that_sflow_samples_is_judged_like_tcp() -> None:
+    assert rules_of(_declared(("training", "training", Transport.ROCE_SAMPLED))) == rules_of(CLUSTER)
+
+
 def test_an_invisible_pair_leaves_the_rest_of_a_rule() -> None:
     rule_set = rules_of(_declared(("model_storage", "partner", Transport.ROCE)))
     query = rule_set.rule("off_hours_transfer").measures[0].query.influxql
