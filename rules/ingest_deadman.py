@@ -14,12 +14,15 @@ ID = "ingest_deadman"
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule; every cluster has it."""
     silent = cluster.thresholds.ingest_silent
-    # The bridge writes readings of itself in every window, traffic or not; analysis alone is no sign of its life.
+    # Traffic or not, a bridge that follows a spool has a heartbeat. Analysis alone is no sign of its life, nor is a
+    # backfill, which writes other readings of itself at the present time, too.
     beats = (
         Select(schema.PIPELINE, schema.RAW)
         .take(count(schema.VALUE))
-        .where(is_in(schema.STAGE, [schema.Stage.BRIDGE]))
-        .per_series("Readings that the bridge wrote of itself: its heartbeat.")
+        .where(is_in(schema.STAGE, [schema.Stage.BRIDGE]), is_in(schema.REASON, [schema.HEARTBEAT]))
+        # Of all bridges together: by shard, one that dies would have no series any more, and Grafana takes a series
+        # that is gone for one that has got well.
+        .per_series("Heartbeats of the bridge.")
     )
     words = format_duration(silent)
     what_to_do = (

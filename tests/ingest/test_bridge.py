@@ -122,6 +122,19 @@ def test_a_second_run_tells_what_it_did_itself(known: Cluster, tmp_path: Path) -
     assert sent_bytes(known) == 5000
 
 
+def test_a_backfill_has_no_heartbeat(known: Cluster, tmp_path: Path) -> None:
+    """It says how large it is, but must not pass for the bridge that follows the spool, which may be dead."""
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    (folder / "flows-1.csv").write_bytes(HEADER + line(time.time() - 60))
+    with Spool(folder, once=True) as spool:
+        a_bridge(known, spool, tmp_path, threading.Event(), Clock.BACKFILL).run()
+    query = f'SELECT last("value") FROM "{schema.RAW}"."pipeline" WHERE "stage" = \'bridge\' GROUP BY "reason"'
+    reasons = {series.tags["reason"] for series in Store(known.store).query(query)}
+    assert "state_rows" in reasons
+    assert schema.HEARTBEAT not in reasons
+
+
 def test_a_backfill_that_is_stopped_says_so_and_goes_on_later(known: Cluster, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     folder.mkdir()
