@@ -4,12 +4,13 @@ Every trial is deterministic: the same scenario, seed and code give the same row
 docs/scorecard.json, from which docs/scorecard.md is written; seeds are ones that nothing was tuned on.
 """
 
+import hashlib
 import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,13 +86,27 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One trial: its figures by rule, the days that were simulated, and totals that did not agree."""
+    """One trial.
+
+    Attributes:
+        scenario, seed: what was played.
+        days: that were simulated.
+        cells: its figures by rule.
+        differences: totals that did not agree.
+        text: hash of the scenario's file; empty where it was not noted yet.
+    """
 
     scenario: str
     seed: int
     days: float
     cells: dict[str, Cell] = field(default_factory=dict)
     differences: int = 0
+    text: str = ""
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What must be the same for two rows to be comparable; a row without a hash compares with none."""
+        return self.scenario, self.seed, self.text
 
     @property
     def total(self) -> Cell:
@@ -112,7 +127,13 @@ def row_of(trial: Trial) -> Row:
         round((script.end - script.start) / 86_400, 3),
         {rule: cell for rule, cell in cells.items() if not cell.is_empty},
         len(trial.reckoning.differences),
+        text_of(script.path),
     )
+
+
+def text_of(path: Path) -> str:
+    """Return the hash of a scenario's file: its figures count as long as it stays as it is."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 # The file -----------------------------------------------------------------------------------------
@@ -132,6 +153,8 @@ def read(path: Path) -> list[Row]:
                 for rule, cell in one["rules"].items()
             },
             one["differences"],
+            # Rows from before scenarios were hashed have none, and count as stale.
+            one.get("text", ""),
         )
         for one in json.loads(path.read_text(encoding="utf-8"))["trials"]
     ]
@@ -146,12 +169,24 @@ def written(rows: Iterable[Row]) -> str:
                 "seed": row.seed,
                 "days": row.days,
                 "differences": row.differences,
+                "text": row.text,
                 "rules": {rule: cell.json() for rule, cell in sorted(row.cells.items())},
             }
         )
         for row in _ordered(rows)
     ]
     return '{"trials": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def current(rows: Iterable[Row], names: Container[str]) -> list[Row]:
+    """Return the rows of scenarios that there still are."""
+    return [row for row in rows if row.scenario in names]
+
+
+def stale(rows: Iterable[Row], texts: Mapping[str, str], wanted: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return those of the wanted trials (scenario, seed) that have no row of the scenario as it is now."""
+    known = {row.key for row in rows}
+    return [(name, seed) for name, seed in wanted if (name, seed, texts[name]) not in known]
 
 
 def _ordered(rows: Iterable[Row]) -> list[Row]:
@@ -250,12 +285,12 @@ def _delay(cell: Cell) -> str:
 
 
 def worse(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
-    """Return, as lines, what got worse; trials that were not there before must be right."""
-    known = {(row.scenario, row.seed): row for row in before}
+    """Return, as lines, what got worse; trials that were not there before, or of another text, must be right."""
+    known = {row.key: row for row in before if row.text}
     lines: list[str] = []
     for row in now:
         where = f"{row.scenario}, seed {row.seed}"
-        earlier = known.get((row.scenario, row.seed))
+        earlier = known.get(row.key)
         if row.differences > (earlier.differences if earlier else 0):
             lines.append(f"{where}: {row.differences} totals differ from what was sent")
         for rule in sorted({*row.cells, *(earlier.cells if earlier else ())}):
@@ -265,6 +300,8 @@ def worse(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
 
 
 def _worse_cell(where: str, before: Cell | None, now: Cell) -> Iterator[str]:
+    if before is not None and now.due < before.due:
+        yield f"{where}: {now.due} alerts due, {before.due} before"
     missed = now.due - now.found
     allowed = 0 if before is None else before.due - before.found
     if missed > allowed:
@@ -282,7 +319,7 @@ def _worse_cell(where: str, before: Cell | None, now: Cell) -> Iterator[str]:
 @click.argument("names", nargs=-1)
 @click.option("--seed", "seeds", type=click.IntRange(min=0), multiple=True, help=f"Default: {SEEDS}. May be repeated.")
 @click.option("--reduced", is_flag=True, help=f"Only {', '.join(REDUCED)}, on the first seed: what CI runs.")
-@click.option("--missing", is_flag=True, help="Only trials that the file does not have yet.")
+@click.option("--missing", is_flag=True, help="Only trials that the file does not have of a scenario as it is now.")
 @click.option("--check", is_flag=True, help="Write nothing; end with 1 if something is worse than in the file.")
 @click.option("--table", is_flag=True, help="Run nothing; write the table from the file.")
 @click.option("--url", metavar="URL", help="An InfluxDB. Default: one is started, and removed afterwards.")
@@ -300,8 +337,7 @@ def main(  # noqa: PLR0917 - click passes by name
     chosen = REDUCED if reduced else names or tuple(path.stem for path in library())
     wanted = [(name, seed) for name in chosen for seed in seeds or (SEEDS[:1] if reduced else SEEDS)]
     if missing:
-        known = {(row.scenario, row.seed) for row in before}
-        wanted = [one for one in wanted if one not in known]
+        wanted = stale(before, {name: text_of(find_script(name)) for name in chosen}, wanted)
     fresh: list[Row] = []
     if not table:
         with influxdb(url) as address:
@@ -310,8 +346,9 @@ def main(  # noqa: PLR0917 - click passes by name
                 if not check:
                     # After every trial, over what is there now: hours of work must not be lost, nor another run's.
                     _write(merged(read(FIGURES), [row]))
-    if table:
-        _write(before)
+    if not check:
+        # Also where nothing had to run: rows of scenarios that there are no more go.
+        _write(read(FIGURES))
     lines = worse(before, fresh)
     for line in lines:
         click.echo(f"worse: {line}")
@@ -323,6 +360,7 @@ def main(  # noqa: PLR0917 - click passes by name
 
 def _write(rows: Sequence[Row]) -> None:
     titles = {path.stem: load_script(path).title for path in library()}
+    rows = current(rows, titles)
     FIGURES.write_text(written(rows), encoding="utf-8")
     TABLE.write_text(markdown(rows, titles), encoding="utf-8")
 
