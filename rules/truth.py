@@ -1,11 +1,12 @@
 """Firings held against what really happened: the ground truth that `clusterflow simulate --truth` writes.
 
-A staged incident says which alerts must fire, which may, until when, and what their labels say. Everything else that
-fires is false, near misses included.
+A staged incident says which alerts must fire, which may, from when, until when, how often, and what their labels say.
+Everything else that fires is false, near misses included.
 """
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,9 @@ from typing import Any
 from cluster import schema
 from cluster.errors import UserError
 from rules.timeline import Firing
+
+Told = tuple[str, Mapping[str, str], int]
+"""An alert: id of its rule, labels, epoch second at which it began to fire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,9 @@ class Owed:
         due: when its evidence is complete, by the cluster's thresholds.
         until: an alert that begins later has another cause.
         must: False where it may as well stay quiet.
+        earliest: an alert that begins before has another cause, for too little of the evidence is there; never before
+            the incident began.
+        most: alerts that it explains, each from its begin to its end; any more of them are false.
     """
 
     incident: str
@@ -38,10 +45,12 @@ class Owed:
     due: int
     until: int
     must: bool = True
+    earliest: int = 0
+    most: int = 1
 
     def explains(self, rule: str, labels: Mapping[str, str], fired_at: int) -> bool:
         """Whether an alert is this one. Of a digest, what it does not name may be anything."""
-        if rule != self.rule or not self.start <= fired_at <= self.until:
+        if rule != self.rule or not max(self.start, self.earliest) <= fired_at <= self.until:
             return False
         shared = [(value, labels[name]) for name, value in self.labels if name in labels]
         named = [(wanted, got) for wanted, got in shared if got != schema.OTHER]
@@ -66,10 +75,30 @@ class Truth:
     incidents: tuple[Incident, ...]
     owed: tuple[Owed, ...]
 
-    def cause_of(self, firing: Firing) -> Owed | None:
-        """Return what a firing is about; None if it is false. Of several, what must fire, and is nearest in time."""
-        found = [one for one in self.owed if one.explains(firing.rule, firing.first.labels, firing.fired_at)]
-        return min(found, key=lambda one: (not one.must, abs(firing.fired_at - one.due)), default=None)
+    def causes_of(self, alerts: Iterable[Told]) -> list[Owed | None]:
+        """Return what each alert is about; None for those that are false, or come once too often.
+
+        Args:
+            alerts: in the order of time. Of several causes, it is the one that must fire, was not found yet, and is
+                nearest in time.
+        """
+        told: Counter[Owed] = Counter()
+        causes: list[Owed | None] = []
+        for rule, labels, fired_at in alerts:
+            cause = min(
+                (one for one in self.owed if told[one] < one.most and one.explains(rule, labels, fired_at)),
+                key=lambda one: (not one.must, told[one], abs(fired_at - one.due)),
+                default=None,
+            )
+            if cause is not None:
+                told[cause] += 1
+            causes.append(cause)
+        return causes
+
+    def missing(self, causes: Iterable[Owed | None]) -> tuple[Owed, ...]:
+        """Return what must have fired and is not among the causes of what did."""
+        found = set(causes)
+        return tuple(one for one in self.owed if one.must and one not in found)
 
 
 def read_truth(path: Path) -> Truth:
@@ -103,6 +132,8 @@ def _owed(entry: Mapping[str, Any], alert: Mapping[str, Any]) -> Owed:
         due=_moment(alert["due"]),
         until=_moment(alert["until"]),
         must=bool(alert["must"]),
+        earliest=_moment(alert.get("earliest", entry["start"])),
+        most=int(alert.get("most", 1)),
     )
 
 
@@ -175,14 +206,16 @@ def score(truth: Truth, firings: Sequence[Firing], rules: Iterable[str], start: 
         start: of what was evaluated, epoch seconds.
         end: of the same: alerts that were due outside of it are not missed.
     """
-    judged = [Judged(firing, truth.cause_of(firing)) for firing in firings]
-    found = {(one.cause.incident, one.cause.rule) for one in judged if one.cause is not None}
+    ordered = sorted(firings, key=lambda firing: firing.fired_at)
+    causes = truth.causes_of((firing.rule, firing.first.labels, firing.fired_at) for firing in ordered)
+    judged = [Judged(firing, cause) for firing, cause in zip(ordered, causes, strict=True)]
     wanted = [one for one in truth.owed if one.must and start <= one.due <= end]
+    missing = set(truth.missing(causes))
     return tuple(
         Score(
             rule,
             tuple(one for one in judged if one.firing.rule == rule),
-            tuple(one for one in wanted if one.rule == rule and (one.incident, rule) not in found),
+            tuple(one for one in wanted if one.rule == rule and one in missing),
             sum(one.rule == rule for one in wanted),
         )
         for rule in rules

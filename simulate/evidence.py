@@ -20,10 +20,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A time in which a sum lies above its limit: it first does at `first`, and last at `last` (epoch seconds)."""
+    """A time in which a sum lies above its limit, at least now and then.
+
+    Attributes:
+        first, last: when it first does, and when last (epoch seconds).
+        times: how often it rises above the limit.
+        earliest: when it first comes close to the limit.
+    """
 
     first: int
     last: int
+    times: int
+    earliest: int
 
 
 def crossing(
@@ -33,6 +41,7 @@ def crossing(
     limit: float,
     step: int = 10,
     counts: Callable[[Ints], NDArray[np.bool_]] | None = None,
+    close: float = 1.0,
 ) -> Crossing | None:
     """Return when the bytes of the last `window` seconds exceed a limit; None if they never do.
 
@@ -42,6 +51,7 @@ def crossing(
         limit: in bytes.
         step: seconds of a base window.
         counts: which base windows count, from their starts (epoch seconds); all by default.
+        close: the share of the limit that is close to it.
     """
     found = list(pieces)
     if not found:
@@ -60,8 +70,12 @@ def crossing(
     length = window // step
     total = np.concatenate([np.zeros(length), np.cumsum(sums), np.full(length, sums.sum())])
     sliding = total[length:] - total[:-length]
-    above = np.flatnonzero(sliding > limit)
+    is_above = sliding > limit
+    above = np.flatnonzero(is_above)
     if not len(above):
         return None
     # sliding[i] holds the bytes up to the end of base window i.
-    return Crossing(int(above[0] + first + 1) * step, int(above[-1] + first + 1) * step)
+    begin, end, near = (
+        int(place + first + 1) * step for place in (above[0], above[-1], np.argmax(sliding > close * limit))
+    )
+    return Crossing(begin, end, int((np.diff(is_above.astype(np.int8), prepend=0) > 0).sum()), near)

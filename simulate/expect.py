@@ -11,6 +11,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.contacts import ContactPolicy
+from analysis.incast import LATELY
 from cluster import schema
 from cluster.calendar import local_time, off_hours_mask, off_window_mask
 from cluster.model import EXTERNAL, CheckpointMode, CheckpointPlan, Role
@@ -72,6 +74,11 @@ _EGRESS_ROLES = frozenset({Role.MODEL_STORAGE, Role.TRAINING})
 GRACE = 120
 """Seconds that every alert gets beyond the time that follows from its thresholds: rounds of analysis and evaluation."""
 
+_EVALUATION = 10
+"""Seconds between two evaluations of most rules."""
+_CLOSE = 0.98
+"""Share of a limit from which stored bytes may be beyond it: sampling 1 in 1,000 estimates 50 GB to 0.6 %."""
+
 _CONTACT_SHOWN = 900
 """Seconds after a first contact within which its alert may begin: an episode, and the time it is shown."""
 
@@ -79,6 +86,18 @@ _CONTACT_SHOWN = 900
 def labels(**values: str) -> tuple[tuple[str, str], ...]:
     """Return labels that an alert must have, as far as its rule has them."""
     return tuple(sorted(values.items()))
+
+
+def early(stage: Stage, due: int, *, step: int = 0, spare: int = 0) -> int:
+    """Return the earliest moment for an alert whose evidence is complete at another.
+
+    Args:
+        stage: how long a window is: one that still fills may be enough.
+        due: when it is complete.
+        step: seconds between two looks at it, where that is longer than a window.
+        spare: seconds by which it may be complete sooner than planned.
+    """
+    return due - max(step, stage.cluster.bridge.window) - _EVALUATION - spare
 
 
 def egress_alerts(stage: Stage, node: str, transfers: Iterable[Transfer]) -> tuple[Expected, ...]:
@@ -98,11 +117,34 @@ def egress_alerts(stage: Stage, node: str, transfers: Iterable[Transfer]) -> tup
     return tuple(found)
 
 
-def scan_alerts(stage: Stage, node: str, transfers: Iterable[Transfer], start: int, end: int) -> tuple[Expected, ...]:
-    """Return what is owed for a node that knocks at many addresses: a digest, and the first few by name."""
+def scan_alerts(stage: Stage, node: str, transfers: Sequence[Transfer], start: int, end: int) -> tuple[Expected, ...]:
+    """Return what is owed for a node that knocks at many addresses: the first few by name, and a digest of the rest."""
+    window = stage.cluster.bridge.window
+    named = named_of_scan([(talk.start // window * window, talk.dst) for talk in transfers], ContactPolicy())
     each = egress_alerts(stage, node, transfers)
-    about, until = labels(**{schema.SRC: node}), end + _CONTACT_SHOWN + GRACE
-    return tuple(Expected(rule, about, start, until) for rule in dict.fromkeys(alert.rule for alert in each))
+    told = [alert for alert in each if dict(alert.labels).get(schema.DST) in named]
+    until = end + _CONTACT_SHOWN + GRACE
+    # One for all that are not named; other rules look at an address each and find too little there.
+    digest = labels(**{schema.SRC: node, schema.DST: schema.OTHER})
+    rules = dict.fromkeys(alert.rule for alert in each if alert not in told)
+    return (*told, *(Expected(rule, digest, start, until) for rule in rules))
+
+
+def named_of_scan(probes: Iterable[tuple[int, str]], policy: ContactPolicy) -> set[str]:
+    """Return which of the addresses that one source probes, each in a window, are told by name.
+
+    As long as there are not more than `storm_limit` within `storm_seconds`, windows as wholes; probes are too small to
+    keep their names in a storm.
+    """
+    by_window: dict[int, list[str]] = {}
+    for window, address in probes:
+        by_window.setdefault(window, []).append(address)
+    found: set[str] = set()
+    for window, addresses in by_window.items():
+        met = [one for at, some in by_window.items() if window - policy.storm_seconds < at <= window for one in some]
+        if len(met) <= policy.storm_limit:
+            found |= set(addresses)
+    return found
 
 
 def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -> list[Expected]:
@@ -117,15 +159,16 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
     step = cluster.bridge.window
     found = []
 
-    def owe(rule: str, seen: Crossing | None, lasts: int, *, must: bool = True) -> None:
+    def owe(rule: str, seen: Crossing | None, lasts: int, *, every: int = 0) -> None:
         # What the ordinary traffic between the two fires by itself is not this incident's.
         if seen is not None and seen.last >= start:
-            due = max(seen.first, start)
-            found.append(Expected(rule, about, due, max(seen.last, end) + lasts + GRACE, must))
+            due, until = max(seen.first, start), max(seen.last, end) + lasts + GRACE
+            earliest = early(stage, seen.earliest, step=every)
+            found.append(Expected(rule, about, due, until, earliest=earliest, most=seen.times))
 
     told = None
     if source.role is Role.MODEL_STORAGE and group == EXTERNAL:
-        told = crossing(everything, window=limits.exfil_window, limit=limits.exfil_volume, step=step)
+        told = crossing(everything, window=limits.exfil_window, limit=limits.exfil_volume, step=step, close=_CLOSE)
         owe(EXFIL_VOLUME, told, limits.exfil_window)
     is_known = group != EXTERNAL and (node, address) in stage.known(start)
     is_new = not is_known and not stage.is_learning(start)
@@ -139,26 +182,35 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
             return off_hours_mask(cluster.site, windows)
 
         seen = crossing(
-            everything, window=limits.off_hours_window, limit=limits.off_hours_bytes, step=step, counts=is_off
+            everything,
+            window=limits.off_hours_window,
+            limit=limits.off_hours_bytes,
+            step=step,
+            counts=is_off,
+            close=_CLOSE,
         )
         owe(OFF_HOURS_TRANSFER, seen, limits.off_hours_window)
     # A burst that was told of is not told again as low and slow.
     if told is None and (source.role in _LEDGER_ROLES or source.sensitive):
         day, week = (
-            crossing(everything, window=span, limit=limit, step=LEDGER_SECONDS)
+            crossing(everything, window=span, limit=limit, step=LEDGER_SECONDS, close=_CLOSE)
             for span, limit in ((_DAY, limits.low_and_slow_24h), (_WEEK, limits.low_and_slow_7d))
         )
-        owe(LOW_AND_SLOW_24H, day, _LEDGER_SEEN)
-        # Where a day was too much, the week is not told again; unless it was told before that day.
-        owe(LOW_AND_SLOW_7D, week, _LEDGER_SEEN, must=day is None or (week is not None and week.first < day.first))
+        owe(LOW_AND_SLOW_24H, day, _LEDGER_SEEN, every=LEDGER_SECONDS)
+        owe(LOW_AND_SLOW_7D, _before(week, day), _LEDGER_SEEN, every=LEDGER_SECONDS)
     if group == EXTERNAL:
         found += _recurring(stage, source.id, address, [talk.start for talk in talks if not talk.answers])
     forbidden = not cluster.is_allowed(source.id, group) and source.role not in _EGRESS_ROLES
     if forbidden:
         both = [Piece(talk.start, talk.end, talk.volume + (talk.reply or 0)) for talk in talks]
-        seen = crossing(both, window=limits.violation_window, limit=limits.violation_bytes, step=step)
+        seen = crossing(both, window=limits.violation_window, limit=limits.violation_bytes, step=step, close=_CLOSE)
         owe(SEGMENTATION_VIOLATION, seen, limits.violation_window)
     return found
+
+
+def _before(week: Crossing | None, day: Crossing | None) -> Crossing | None:
+    """Return the week; None where a day was too much before: it is not told again."""
+    return week if week is None or day is None or week.first < day.first else None
 
 
 def _recurring(stage: Stage, group: str, address: str, calls: list[int]) -> list[Expected]:
@@ -166,17 +218,18 @@ def _recurring(stage: Stage, group: str, address: str, calls: list[int]) -> list
     limits, zone = stage.cluster.thresholds, stage.cluster.site.time_zone
     days = local_time(zone, np.array(calls, np.int64)) // _DAY
     hours = np.array(calls, np.int64) // _HOUR
-    due = None
+    due, complete = None, 0
     for number, moment in enumerate(calls, start=1):
         of_days = len(np.unique(days[:number]))
         of_hours = len(np.unique(hours[:number][hours[:number] * _HOUR > moment - _WEEK]))
         if of_days >= limits.recurrence_days or of_hours >= limits.recurrence_hours:
-            due = -(-(moment + 1) // LEDGER_SECONDS) * LEDGER_SECONDS
+            due, complete = -(-(moment + 1) // LEDGER_SECONDS) * LEDGER_SECONDS, moment
             break
     if due is None:
         return []
     about = labels(**{schema.DST: address, schema.SRC_GROUP: group})
-    return [Expected(RECURRING_DEPENDENCY, about, due, max(calls) + _WEEK + _LEDGER_SEEN)]
+    until = max(calls) + _WEEK + _LEDGER_SEEN
+    return [Expected(RECURRING_DEPENDENCY, about, due, until, earliest=early(stage, complete))]
 
 
 def _outwards(talk: Transfer) -> int:
@@ -191,8 +244,29 @@ def volume_alert(
     stage: Stage, rule: str, about: tuple[tuple[str, str], ...], pieces: list[Piece], *, window: int, limit: float
 ) -> tuple[Expected, ...]:
     """Return the alert of a rule that compares the bytes of a sliding window with a limit."""
-    seen = crossing(pieces, window=window, limit=limit, step=stage.cluster.bridge.window)
-    return () if seen is None else (Expected(rule, about, seen.first, seen.last + window + GRACE),)
+    seen = crossing(pieces, window=window, limit=limit, step=stage.cluster.bridge.window, close=_CLOSE)
+    return () if seen is None else (_exceeding(stage, rule, about, seen, window),)
+
+
+def _exceeding(stage: Stage, rule: str, about: tuple[tuple[str, str], ...], seen: Crossing, window: int) -> Expected:
+    earliest = early(stage, seen.earliest)
+    return Expected(rule, about, seen.first, seen.last + window + GRACE, earliest=earliest, most=seen.times)
+
+
+def incast_alerts(stage: Stage, target: str, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:
+    """Return what is owed for nodes that write alike to one endpoint all at once, while its peers idle."""
+    limits, window = stage.cluster.thresholds, stage.cluster.bridge.window
+    start, end = min(talk.start for talk in transfers), max(talk.end for talk in transfers)
+    lasts = -(-end // window) * window - start // window * window
+    if len({talk.src for talk in transfers}) < limits.incast_sources or lasts < limits.incast_for:
+        return ()
+    pieces = [Piece(talk.start, talk.end, talk.volume) for talk in transfers]
+    seen = crossing(pieces, window=LATELY, limit=limits.incast_bytes, step=window, close=_CLOSE)
+    if seen is None:
+        return ()
+    least = start // window * window + limits.incast_for
+    due, earliest = max(seen.first, least), early(stage, max(seen.earliest, least))
+    return (Expected(INCAST, labels(**{schema.DST: target}), due, end + GRACE, earliest=earliest),)
 
 
 # -- jobs ------------------------------------------------------------------------------------------
@@ -200,10 +274,14 @@ def volume_alert(
 _CLEAR_DROP = 1.5
 """A dropout counts as one that must be found when it is so many times deeper than the limit of the rule."""
 _LEAST_DROP = 0.1
+_NOISES = 3
+"""Below its limit by so many deviations of its noise, a node stays below it."""
 _NODE_SPREAD = 0.02
 """Least relative spread of a node's share."""
 _COHORT_SPREAD = 0.04
 """Least relative spread of a cohort's rate."""
+_NEAR = 0.9
+"""From this part of a cohort's limit on, its noise may reach it."""
 _COHORT_WINDOWS = 6
 """Windows over which a cohort's rate is smoothed."""
 
@@ -212,15 +290,21 @@ def dropout_alerts(stage: Stage, run: Run, node: str, *, start: int, end: int, s
     """Return what is owed for a node that sends only a share of its bytes from `start` to `end`."""
     thresholds, window = stage.cluster.thresholds, stage.cluster.bridge.window
     runs = len([one for one in earlier_runs(stage, run) if node in one.nodes])
-    limit = thresholds.dropout_spreads * max((run.profile or stage.profile).noise, _NODE_SPREAD)
+    noise = (run.profile or stage.profile).noise
+    limit = thresholds.dropout_spreads * max(noise, _NODE_SPREAD)
     is_clear = 1 - share >= max(_CLEAR_DROP * limit, _LEAST_DROP)
     long_enough = end - start >= thresholds.dropout_for + 2 * window
-    if runs < thresholds.dropout_min_runs or 1 - share < limit / 2 or end - start < thresholds.dropout_for:
+    if (
+        runs < thresholds.dropout_min_runs
+        or 1 - share < limit - _NOISES * noise
+        or end - start < thresholds.dropout_for
+    ):
         return ()
     about = labels(**{schema.NODE: node, schema.JOB: run.job})
     due = start + thresholds.dropout_for
     # Near the limit, or hardly longer than it takes: either is right.
-    return (Expected(NODE_DROPOUT, about, due, end + GRACE, must=is_clear and long_enough),)
+    is_certain = is_clear and long_enough
+    return (Expected(NODE_DROPOUT, about, due, end + GRACE, must=is_certain, earliest=early(stage, due)),)
 
 
 def digest_alerts(stage: Stage, run: Run, nodes: Sequence[str], *, start: int, end: int) -> tuple[Expected, ...]:
@@ -229,8 +313,8 @@ def digest_alerts(stage: Stage, run: Run, nodes: Sequence[str], *, start: int, e
     found = tuple(alert for alerts in each for alert in alerts)
     if len(found) <= stage.cluster.thresholds.dropout_digest:
         return found
-    about = labels(**{schema.JOB: run.job})
-    return (Expected(DROPOUT_DIGEST, about, found[0].due, found[0].until), *(replace(one, must=False) for one in found))
+    # All of them fall in the same window, so none is told by itself first.
+    return (replace(found[0], rule=DROPOUT_DIGEST, labels=labels(**{schema.JOB: run.job}), must=True),)
 
 
 def earlier_runs(stage: Stage, run: Run) -> list[Run]:
@@ -242,11 +326,14 @@ def earlier_runs(stage: Stage, run: Run) -> list[Run]:
 def slowdown_alerts(stage: Stage, run: Run, *, start: int, end: int, share: float) -> tuple[Expected, ...]:
     """Return what is owed for a cohort that sends only a share of its bytes from `start` to `end`."""
     limits = stage.cluster.thresholds
-    depth = _CLEAR_DROP * limits.slowdown_spreads * _COHORT_SPREAD
+    limit = limits.slowdown_spreads * _COHORT_SPREAD
+    is_clear = 1 - share >= _CLEAR_DROP * limit
     long_enough = end - start >= limits.slowdown_for + _COHORT_WINDOWS * stage.cluster.bridge.window
-    if len(earlier_runs(stage, run)) < limits.dropout_min_runs or 1 - share < depth or not long_enough:
+    is_short = end - start < limits.slowdown_for
+    if len(earlier_runs(stage, run)) < limits.dropout_min_runs or 1 - share < _NEAR * limit or is_short:
         return ()
-    return (Expected(COHORT_SLOWDOWN, labels(**{schema.JOB: run.job}), start + limits.slowdown_for, end + GRACE),)
+    alert = _of_job(stage, COHORT_SLOWDOWN, run, start + limits.slowdown_for, end + GRACE)
+    return (replace(alert, must=is_clear and long_enough),)
 
 
 def stall_alerts(stage: Stage, run: Run, *, start: int, end: int) -> tuple[Expected, ...]:
@@ -254,7 +341,11 @@ def stall_alerts(stage: Stage, run: Run, *, start: int, end: int) -> tuple[Expec
     limit = stage.cluster.thresholds.stalled_for
     if end - start < limit + _COHORT_WINDOWS * stage.cluster.bridge.window:
         return ()
-    return (Expected(JOB_STALLED, labels(**{schema.JOB: run.job}), start + limit, end + GRACE),)
+    return (_of_job(stage, JOB_STALLED, run, start + limit, end + GRACE),)
+
+
+def _of_job(stage: Stage, rule: str, run: Run, due: int, until: int) -> Expected:
+    return Expected(rule, labels(**{schema.JOB: run.job}), due, until, earliest=early(stage, due))
 
 
 def missed_checkpoint_alerts(stage: Stage, run: Run, times: list[int], *, lateness: int | None) -> tuple[Expected, ...]:
@@ -275,7 +366,7 @@ def missed_checkpoint_alerts(stage: Stage, run: Run, times: list[int], *, latene
     ends = run.end if lateness is None else times[-1] + lateness
     if due >= ends:
         return ()
-    return (Expected(CHECKPOINT_MISSED, labels(**{schema.JOB: run.job}), due, run.end + GRACE),)
+    return (_of_job(stage, CHECKPOINT_MISSED, run, due, run.end + GRACE),)
 
 
 def off_window_alert(stage: Stage, client: str, node: str, pieces: list[Piece]) -> tuple[Expected, ...]:
@@ -292,8 +383,9 @@ def off_window_alert(stage: Stage, client: str, node: str, pieces: list[Piece]) 
         limit=limits.inference_off_window_bytes,
         step=cluster.bridge.window,
         counts=is_off,
+        close=_CLOSE,
     )
     if seen is None:
         return ()
     about = labels(**{schema.SRC: client, schema.DST: node})
-    return (Expected(INFERENCE_OFF_WINDOW, about, seen.first, seen.last + limits.inference_window + GRACE),)
+    return (_exceeding(stage, INFERENCE_OFF_WINDOW, about, seen, limits.inference_window),)

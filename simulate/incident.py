@@ -98,6 +98,8 @@ class Expected:
         due: epoch second at which the evidence is complete, by the cluster's thresholds.
         until: epoch second after which an alert that begins has another cause.
         must: False where it may as well stay quiet.
+        earliest: epoch second before which too little of the evidence is there; 0: from the incident's begin on.
+        most: how many alerts it may be, each from its begin to its end.
     """
 
     rule: str
@@ -105,6 +107,8 @@ class Expected:
     due: int
     until: int
     must: bool = True
+    earliest: int = 0
+    most: int = 1
 
 
 @dataclass(frozen=True, slots=True)

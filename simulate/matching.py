@@ -1,6 +1,6 @@
 """What was staged, as `rules.truth` takes it: alerts are held against it in one place, live and in backtests."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from rules.truth import Incident as Staged
@@ -14,23 +14,21 @@ def truth_of(incidents: Iterable[Incident]) -> Truth:
     return Truth(
         tuple(Staged(one.id, one.kind.value, one.start, one.end, one.is_near_miss) for one in staged),
         tuple(
-            Owed(one.id, alert.rule, alert.labels, one.start, alert.due, alert.until, alert.must)
+            Owed(
+                one.id,
+                alert.rule,
+                alert.labels,
+                one.start,
+                alert.due,
+                alert.until,
+                alert.must,
+                max(alert.earliest, one.start),
+                alert.most,
+            )
             for one in staged
             for alert in one.alerts
         ),
     )
-
-
-def cause_of(rule: str, labels: Mapping[str, str], fired_at: int, truth: Truth) -> Owed | None:
-    """Return what an alert is about; None if nothing explains it: then it is a false one."""
-    found = [one for one in truth.owed if one.explains(rule, labels, fired_at)]
-    return min(found, key=lambda one: (not one.must, abs(fired_at - one.due)), default=None)
-
-
-def missing(truth: Truth, found: Iterable[Owed]) -> list[Owed]:
-    """Return what must have fired and is not among what did."""
-    told = {(one.incident, one.rule) for one in found}
-    return [one for one in truth.owed if one.must and (one.incident, one.rule) not in told]
 
 
 def unique_ids(incidents: Iterable[Incident]) -> tuple[Incident, ...]:

@@ -64,8 +64,12 @@ incidents:
 ```
 
 A file that is not right is told in full: each fault with its line, what stands there, what was expected, and a hint.
-Without `expect`, what must fire follows from thresholds, off-hours, who has met whom, and earlier runs; with it, just
-these rules must. Rules of your own can stand in `expect`, too.
+What must fire follows from thresholds, off-hours, who has met whom, and earlier runs. `expect` says it once more, for
+readers: where it disagrees, the file is not right. Rules of your own can stand in it, too; of them, nothing else knows.
+What is too close to a limit to tell (a node that falls by hardly more than its noise) stands under `may`.
+
+An alert that comes before its evidence is complete is false, and so is a second one where there is reason for one: the
+file of the truth says for each alert from when (`earliest`), when (`due`), until when and how often (`most`).
 
 What rests on history needs some: three earlier runs of the class before a node or a cohort is judged
 (`thresholds.dropout_min_runs`), a day before a contact is new (`thresholds.contact_learning`), two weeks before the

@@ -15,6 +15,7 @@ from cluster.load import load_cluster
 from cluster.model import CheckpointMode, CheckpointPlan, Cluster, ExportProtocol, Job, JobClass, Outcome
 from cluster.ranges import expand
 from cluster.units import format_duration
+from rules.registry import IDS
 from simulate.cast import Cast
 from simulate.clusters import SIZES, built_in, ipv6_only, with_settings
 from simulate.expect import RESTS_ON_HISTORY
@@ -40,6 +41,7 @@ _FINE = 10
 _DAY = 86_400
 _LATE = 3600
 """Seconds in which an alert counts that nothing but the file asks for."""
+_MAY = "or list it under `may`"
 _WORKWEEK = 5
 _KEEP = 3650 * _DAY
 
@@ -316,7 +318,7 @@ class _Builder:
         except UserError as error:
             self._faults.add(path, error.message, "something that can be staged", error.hint)
             return []
-        incident = _with_expectations(incident, table)
+        incident = self._with_expectations(incident, table, path)
         if self._begin is not None:
             # Only the time from here on is sent: nothing knows of earlier runs, weeks and contacts.
             alerts = (
@@ -324,6 +326,28 @@ class _Builder:
             )
             incident = replace(incident, alerts=tuple(alerts))
         return [incident]
+
+    def _with_expectations(self, incident: Incident, table: Table, path: str) -> Incident:
+        """Return the incident with what the file says of its alerts: `expect` asserts, `may` leaves either open."""
+        may = dict.fromkeys(item.value for item in table["may"])
+        alerts = [replace(alert, must=alert.must and alert.rule not in may) for alert in incident.alerts]
+        derived = {alert.rule for alert in alerts if alert.must}
+        for rule in dict.fromkeys(alert.rule for alert in alerts if not alert.must and alert.rule not in may):
+            self._faults.add(path, f"{rule} may fire or not", "something clearly beyond its limit, or within it", _MAY)
+        own: list[str] = []
+        if table["expect"] is not None:
+            stated = [item.value for item in table["expect"]]
+            own = [rule for rule in stated if rule not in IDS]
+            # Played now it is another time of day, and nobody has met anybody.
+            if self._begin is None and set(stated) - set(own) != derived:
+                listed = ", ".join(dict.fromkeys(alert.rule for alert in alerts if alert.rule in derived))
+                hint = "that is what follows from the thresholds"
+                self._faults.add(f"{path}.expect", f"[{', '.join(stated)}]", f"[{listed}]", hint)
+        known = {alert.rule for alert in alerts}
+        # Nothing of ours knows when these are due, or about whom: a site's own rules, and what comes along.
+        others = [*((rule, True) for rule in own), *((rule, False) for rule in may if rule not in {*known, *own})]
+        alerts += [Expected(rule, (), incident.start, incident.end + _LATE, must=must) for rule, must in others]
+        return replace(incident, alerts=tuple(alerts))
 
     def _when(self, table: Table, path: str, plans: list[_Plan]) -> tuple[int, Run | None] | None:
         """Return when an incident begins, and in which run if the file says so."""
@@ -361,25 +385,6 @@ def _days(seconds: int) -> str:
 
 def _days_of(phase: Phase | None) -> str:
     return "" if phase is None else f"{(phase.end - phase.start) / _DAY:g} days"
-
-
-def _with_expectations(incident: Incident, table: Table) -> Incident:
-    """Return the incident with the alerts that the file asks for, where it does."""
-    may = [item.value for item in table["may"]]
-    alerts = list(incident.alerts)
-    if table["expect"] is not None:
-        wanted = [item.value for item in table["expect"]]
-        alerts = [replace(alert, must=alert.rule in wanted) for alert in alerts]
-        known = {alert.rule for alert in alerts}
-        may += [rule for rule in wanted if rule not in known]
-        must = {rule for rule in wanted if rule not in known}
-    else:
-        must = set()
-    # Nothing of ours knows when these are due, or about whom: a site's own rules, and what comes along.
-    alerts += [
-        Expected(rule, (), incident.start, incident.end + _LATE, must=rule in must) for rule in dict.fromkeys(may)
-    ]
-    return replace(incident, alerts=tuple(alerts))
 
 
 def _job(run: Run) -> Job:

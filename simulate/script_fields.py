@@ -171,9 +171,10 @@ _WHEN = (
     Key("class", names.JOB_ID, "... of this job class, where there are several ...", absent="the first job plan's"),
     Key("after", names.seconds(0, 7 * names.DAY), "... and how long after the run's start.", 0, example="10m"),
     Key("lasting", LENGTH, "How long it lasts.", 300, example="5m"),
-    Key("expect", ListOf(RULE_ID), "Ids of the rules that must fire; `[]` for a near miss.",
+    Key("expect", ListOf(RULE_ID), "Ids of the rules that must fire, `[]` for a near miss: a fault where "
+        "something else follows from the thresholds. Rules of your own are taken as they are.",
         absent="what follows from the cluster's thresholds", example="[exfil_volume]"),
-    Key("may", ListOf(RULE_ID), "Ids of rules that may fire as well.", []),
+    Key("may", ListOf(RULE_ID), "Ids of rules that may fire or not, whatever follows.", []),
 )
 INCIDENT = OneOf(
     "kind",

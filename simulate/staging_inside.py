@@ -1,5 +1,7 @@
 """Staging what should not be inside: forbidden conversations, shadow nodes, intruders, incast, odd clients."""
 
+from dataclasses import replace
+
 from cluster import schema
 from cluster.errors import UserError
 from cluster.model import Plane, Role
@@ -120,7 +122,6 @@ def incast(
     volume: int = 10_000_000_000,
     sources: int = 12,
     to: str = "",
-    quiet: bool = False,
 ) -> Incident:
     """So many training nodes write `volume` bytes each to one storage node at the same time."""
     nodes = stage.nodes(Role.TRAINING)[:sources]
@@ -131,10 +132,7 @@ def incast(
         Transfer(stage.address(node, Plane.STORAGE), stage.address(target), start, end, volume, port=_NFS, packet=9000)
         for node in nodes
     )
-    alerts: tuple[Expected, ...] = ()
-    if not quiet:
-        about = expect.labels(**{schema.DST: target.name})
-        alerts = (Expected(expect.INCAST, about, start + stage.cluster.bridge.window, end + expect.GRACE),)
+    alerts = expect.incast_alerts(stage, target.name, transfers)
     return _between(IncidentKind.INCAST, "", target.name, transfers, alerts)
 
 
@@ -174,7 +172,15 @@ def inference_spike(stage: Stage, start: int, end: int, *, factor: float = 3.0) 
             window=routine.LOAD_SECONDS,
             limit=upper,
         )
-        alerts = tuple(Expected(one.rule, one.labels, one.due + limits.inference_spike_for, one.until) for one in found)
+        # What everybody asks anyway varies: from the spike's begin on it may already be above its limit.
+        alerts = tuple(
+            replace(
+                one,
+                due=one.due + limits.inference_spike_for,
+                earliest=expect.early(stage, start + limits.inference_spike_for),
+            )
+            for one in found
+        )
     return _between(IncidentKind.INFERENCE_SPIKE, "", "", tuple(transfers), alerts)
 
 

@@ -1,21 +1,25 @@
 """Staging what happens to the pipeline: silent, wrong or lossy exporters, a bridge or an analysis that stops."""
 
+from dataclasses import replace
 from typing import Any
 
 from cluster import schema
 from cluster.errors import UserError
 from simulate import expect
 from simulate.incident import Expected, Incident, IncidentKind
+from simulate.scenario import Background
 from simulate.stage import Stage
+
+_REPORT = 60
+"""Seconds between two records of an exporter that has little to say."""
+_READING = 30
+"""Seconds between two readings of a bridge or an analysis."""
 
 
 def exporter_silent(stage: Stage, start: int, end: int, *, exporter: str = "") -> Incident:
     """An exporter sends nothing; by default the last one that only sees what others count."""
     name = _exporter(stage, exporter)
-    limit = stage.cluster.thresholds.exporter_silent
-    alerts: tuple[Expected, ...] = ()
-    if end - start > limit + 2 * stage.cluster.bridge.window and _is_watched(stage, name):
-        alerts = _about(expect.EXPORTER_SILENT, name, due=start + limit, until=end)
+    alerts = _silence(stage, name, start, end)
     return _of_exporter(IncidentKind.EXPORTER_SILENT, name, start, end, alerts=alerts)
 
 
@@ -47,12 +51,13 @@ def flow_loss(stage: Stage, start: int, end: int, *, lost: float = 0.2, exporter
 def template_loss(stage: Stage, start: int, end: int, *, exporter: str = "") -> Incident:
     """An exporter starts anew and its templates are lost: nothing can be read until it sends them again, at the end."""
     name = _exporter(stage, exporter)
-    limits = stage.cluster.thresholds
-    alerts = list(_about(expect.FLOW_LOSS, name, due=end, until=end + limits.flow_loss_window))
-    if end - start > limits.exporter_silent + 2 * stage.cluster.bridge.window and _is_watched(stage, name):
-        due = start + limits.exporter_silent
-        alerts += _about(expect.EXPORTER_SILENT, name, due=due, until=end)
-    return _of_exporter(IncidentKind.TEMPLATE_LOSS, name, start, end, share=0.0, alerts=tuple(alerts))
+    window = stage.cluster.thresholds.flow_loss_window
+    lost: tuple[Expected, ...] = ()
+    # Between runs, a routine background is fewer records than the rule judges by (`flow_loss_records`).
+    if stage.background is Background.DENSE or any(run.start < end and start < run.end + window for run in stage.runs):
+        lost = _about(expect.FLOW_LOSS, name, due=end, until=end + window)
+    alerts = (*lost, *_silence(stage, name, start, end))
+    return _of_exporter(IncidentKind.TEMPLATE_LOSS, name, start, end, share=0.0, alerts=alerts)
 
 
 def ingest_stopped(stage: Stage, start: int, end: int) -> Incident:
@@ -60,7 +65,7 @@ def ingest_stopped(stage: Stage, start: int, end: int) -> Incident:
     limit = stage.cluster.thresholds.ingest_silent
     alerts: tuple[Expected, ...] = ()
     if end - start > limit + 2 * stage.cluster.bridge.window:
-        alerts = (Expected(expect.INGEST_DEADMAN, (), start + limit, end + expect.GRACE),)
+        alerts = _unwell(stage, expect.INGEST_DEADMAN, start + limit, end)
     return _of_part(IncidentKind.INGEST_STOPPED, start, end, alerts)
 
 
@@ -69,7 +74,7 @@ def ingest_behind(stage: Stage, start: int, end: int, *, seconds: int = 600) -> 
     limits = stage.cluster.thresholds
     alerts: tuple[Expected, ...] = ()
     if seconds > limits.ingest_lag and end - start > limits.ingest_lag_for + 120:
-        alerts = (Expected(expect.INGEST_LAG, (), start + limits.ingest_lag_for, end + expect.GRACE),)
+        alerts = _unwell(stage, expect.INGEST_LAG, start + limits.ingest_lag_for, end)
     return _of_part(IncidentKind.INGEST_BEHIND, start, end, alerts, seconds=seconds)
 
 
@@ -78,7 +83,7 @@ def analysis_stopped(stage: Stage, start: int, end: int) -> Incident:
     limit = stage.cluster.thresholds.analysis_silent
     alerts: tuple[Expected, ...] = ()
     if end - start > limit + 120:
-        alerts = (Expected(expect.ANALYSIS_STALLED, (), start + limit, end + expect.GRACE),)
+        alerts = _unwell(stage, expect.ANALYSIS_STALLED, start + limit, end)
     return _of_part(IncidentKind.ANALYSIS_STOPPED, start, end, alerts)
 
 
@@ -93,6 +98,23 @@ def _exporter(stage: Stage, name: str) -> str:
 
 def _is_watched(stage: Stage, name: str) -> bool:
     return next(one.watched for one in stage.cluster.exporters if one.name == name)
+
+
+def _silence(stage: Stage, exporter: str, start: int, end: int) -> tuple[Expected, ...]:
+    """Return what is owed for an exporter from which nothing comes."""
+    limit = stage.cluster.thresholds.exporter_silent
+    # Its last record is that of the minute before.
+    if end - start <= limit - _REPORT or not _is_watched(stage, exporter):
+        return ()
+    due = start + limit
+    (alert,) = _about(expect.EXPORTER_SILENT, exporter, due=due, until=end)
+    is_long = end - start > limit + 2 * stage.cluster.bridge.window
+    return (replace(alert, must=is_long, earliest=expect.early(stage, due, spare=_REPORT)),)
+
+
+def _unwell(stage: Stage, rule: str, due: int, end: int) -> tuple[Expected, ...]:
+    """Return the alert of a rule about the readings of bridge or analysis: the last good one was some time before."""
+    return (Expected(rule, (), due, end + expect.GRACE, earliest=expect.early(stage, due, spare=_READING)),)
 
 
 def _about(rule: str, exporter: str, *, due: int, until: int) -> tuple[Expected, ...]:

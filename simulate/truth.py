@@ -202,7 +202,7 @@ class GroundTruth:
                 "start": iso(incident.start * 1000),
                 "end": iso(incident.end * 1000),
                 "transfers": len(incident.transfers),
-                "alerts": [_alert(alert) for alert in incident.alerts],
+                "alerts": [_alert(alert, incident.start) for alert in incident.alerts],
                 "expected": list(incident.expected),
                 "near_miss": incident.is_near_miss,
                 "sent": None,
@@ -228,11 +228,13 @@ def _named(sums: Ints) -> dict[str, int]:
     return dict(zip(_SUMS, sums.tolist(), strict=True))
 
 
-def _alert(alert: Expected) -> dict[str, Any]:
+def _alert(alert: Expected, start: int) -> dict[str, Any]:
     return {
         "rule": alert.rule,
         "labels": dict(alert.labels),
+        "earliest": iso(max(alert.earliest, start) * 1000),
         "due": iso(alert.due * 1000),
         "until": iso(alert.until * 1000),
         "must": alert.must,
+        "most": alert.most,
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rules.evaluate import Alert, Evaluator
 from rules.truth import Owed
 from simulate.incident import Incident
-from simulate.matching import cause_of, missing, truth_of
+from simulate.matching import truth_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +40,28 @@ class Watch:
     def __init__(self, evaluator: Evaluator, incidents: Iterable[Incident]) -> None:
         self._evaluator = evaluator
         self._truth = truth_of(incidents)
-        self._firings: dict[tuple[str, tuple[tuple[str, str], ...]], Firing] = {}
+        # (rule, labels) -> the alert as it was last seen firing, and when it was first.
+        self._fired: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Alert, int]] = {}
 
     def tick(self, now: int) -> list[Firing]:
         """Evaluate at an epoch second; return what fired for the first time."""
         self._evaluator.tick(now)
-        fresh = []
         for alert in self._evaluator.alerts():
-            if not alert.is_firing:
-                continue
-            key = alert.rule, tuple(sorted(alert.labels.items()))
-            known = self._firings.get(key)
-            fired_at = known.fired_at if known else now
-            firing = Firing(alert, fired_at, cause_of(alert.rule, alert.labels, fired_at, self._truth))
-            self._firings[key] = firing
-            if known is None:
-                fresh.append(firing)
-        return fresh
+            if alert.is_firing:
+                key = alert.rule, tuple(sorted(alert.labels.items()))
+                _, fired_at = self._fired.get(key, (alert, now))
+                self._fired[key] = alert, fired_at
+        return [firing for firing in self.firings() if firing.fired_at == now]
 
     def firings(self) -> list[Firing]:
         """Return everything that fired, in the order of time."""
-        return sorted(self._firings.values(), key=lambda firing: (firing.fired_at, firing.alert.rule))
+        fired = sorted(self._fired.values(), key=lambda one: (one[1], one[0].rule))
+        causes = self._truth.causes_of((alert.rule, alert.labels, fired_at) for alert, fired_at in fired)
+        return [Firing(alert, fired_at, cause) for (alert, fired_at), cause in zip(fired, causes, strict=True)]
 
     def missing(self) -> list[Owed]:
         """Return what should have fired but did not."""
-        return missing(self._truth, (firing.cause for firing in self._firings.values() if firing.cause))
+        return list(self._truth.missing(firing.cause for firing in self.firings()))
 
     def unexpected(self) -> list[Firing]:
         """Return alerts that no incident explains."""

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from cluster import schema
 from cluster.errors import ConfigError, UserError
 from rules.registry import IDS
 from simulate.incident import Incident, IncidentKind
 from simulate.incident_kinds import KINDS
 from simulate.reference import reference
 from simulate.scenario import Run
+from simulate.scorecard import SEEDS
 from simulate.script import Script, find_script, library, load_script
 from simulate.script_fields import SCRIPT
 
@@ -42,6 +44,13 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("seed", [1, *SEEDS])
+def test_the_library_agrees_with_the_thresholds_on_every_seed_of_the_scorecard(seed: int) -> None:
+    """A file that disagrees does not load."""
+    for path in library():
+        assert load_script(path, seed=seed).scenario.seed == seed
+
+
 @pytest.mark.parametrize("name", [*NAMES, str(FOLDER / "night.yaml")])
 def test_what_must_fire_follows_from_the_thresholds(name: str, tmp_path: Path) -> None:
     """Each file says it once more, for its readers; both must agree."""
@@ -50,8 +59,6 @@ def test_what_must_fire_follows_from_the_thresholds(name: str, tmp_path: Path) -
     assert stated.title
     assert len(stated.about) > 40
     for one, other in zip(stated.incidents, derived.incidents, strict=True):
-        if one.kind is IncidentKind.INCAST:
-            continue  # what is ordinary at a storage node is for the analysis to say
         assert set(one.expected) == set(other.expected), one.id
 
 
@@ -59,6 +66,19 @@ def test_every_rule_has_a_scenario_and_every_scenario_its_rules() -> None:
     """All that is owed are rules of ours, and nothing of ours is owed by nobody."""
     owed = {rule for name in NAMES for one in loaded(name).incidents for rule in one.expected}
     assert owed == set(IDS)
+
+
+def test_every_scenario_has_a_near_miss_and_every_kind_that_owes_something() -> None:
+    """Of kinds that no rule looks at, and of weeks in which nothing happens, there is none."""
+    staged = {name: loaded(name).incidents for name in NAMES}
+    assert [name for name, each in staged.items() if each and not any(one.is_near_miss for one in each)] == []
+    kinds = {one.kind for each in staged.values() for one in each if one.expected}
+    assert kinds - {one.kind for each in staged.values() for one in each if one.is_near_miss} == set()
+
+
+def test_nothing_in_the_library_is_left_open() -> None:
+    """What is staged must fire or must not."""
+    assert [one.id for name in NAMES for one in loaded(name).incidents for alert in one.alerts if not alert.must] == []
 
 
 def test_every_kind_is_in_the_library_as_an_incident_or_near_miss() -> None:
@@ -75,9 +95,17 @@ def test_alerts_are_about_somebody_and_due_in_time() -> None:
         for incident in script.incidents:
             assert script.start <= incident.start < incident.end <= script.end
             for alert in incident.alerts:
-                parties = {incident.src, incident.dst, incident.job, incident.exporter, *_parties(script, incident)}
+                parties = {
+                    schema.OTHER,
+                    incident.src,
+                    incident.dst,
+                    incident.job,
+                    incident.exporter,
+                    *_parties(script, incident),
+                }
                 assert all(value in parties for _, value in alert.labels), (incident.id, alert)
                 assert incident.start <= alert.due <= alert.until
+                assert alert.earliest <= alert.due
                 assert alert.due <= incident.end + 3600
 
 
@@ -128,18 +156,59 @@ jobs:
     assert runs["a"][0].checkpoint_times() == (runs["a"][0].start + 600, runs["a"][0].start + 1200)
 
 
-def test_the_file_may_ask_for_other_alerts(tmp_path: Path) -> None:
-    """A rule of one's own, one that may come along, and one that follows from thresholds but is not wanted."""
-    text = """
-title: t
-about: a
-days: 2
-incidents:
-  - {kind: bulk_exfil, on: 2, at: "12:00", lasting: 10m, expect: [my_rule, exfil_volume], may: [low_and_slow_24h]}
-"""
+LEAK = 'title: t\nabout: a\ndays: 2\nincidents:\n  - {kind: bulk_exfil, on: 2, at: "12:00", lasting: 10m, %s}\n'
+
+
+def test_the_file_may_name_rules_of_ones_own_and_what_may_come_along(tmp_path: Path) -> None:
+    keys = "expect: [my_rule, exfil_volume, first_external_contact], may: [low_and_slow_24h]"
+    (incident,) = load_script(write(tmp_path, LEAK % keys)).incidents
+    assert set(incident.expected) == {"my_rule", "exfil_volume", "first_external_contact"}
+    assert [alert.rule for alert in incident.alerts if not alert.must] == ["low_and_slow_24h"]
+
+
+def test_what_may_fire_need_not(tmp_path: Path) -> None:
+    """And keeps its labels: it is about the same source and destination."""
+    keys = "expect: [exfil_volume], may: [first_external_contact]"
+    (incident,) = load_script(write(tmp_path, LEAK % keys)).incidents
+    assert incident.expected == ("exfil_volume",)
+    (open_one,) = (alert for alert in incident.alerts if not alert.must)
+    assert dict(open_one.labels)["src"] == incident.src
+
+
+@pytest.mark.parametrize("stated", ["", "exfil_volume", "exfil_volume, first_external_contact, incast"])
+def test_a_file_that_asks_for_something_else_is_not_right(stated: str, tmp_path: Path) -> None:
+    """Neither does it lose an alert by leaving it out, nor gain one."""
+    with pytest.raises(ConfigError) as caught:
+        load_script(write(tmp_path, LEAK % f"expect: [{stated}]"))
+    (line,) = (line for line in caught.value.lines() if "expect" in line)
+    assert f"incidents[0].expect: [{stated}]: expected [exfil_volume, first_external_contact] (that is what" in line
+
+
+def test_what_is_too_close_to_tell_stands_under_may(tmp_path: Path) -> None:
+    text = HEAD + JOB + "incidents: [{kind: node_dropout, run: 4, after: 5m, lasting: 8m, share: 0.92%s}]\n"
+    with pytest.raises(ConfigError) as caught:
+        load_script(write(tmp_path, text % ""))
+    assert any("incidents[0]: node_dropout may fire or not: expected" in line for line in caught.value.lines())
+    (incident,) = load_script(write(tmp_path, text % ", may: [node_dropout]")).incidents
+    assert [(alert.rule, alert.must) for alert in incident.alerts] == [("node_dropout", False)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "fires"),
+    [
+        ("lasting: 60s, sources: 8, volume: 5 GB", True),
+        ("lasting: 60s, sources: 7, volume: 5 GB", False),
+        ("lasting: 60s, sources: 10, volume: 490 MB", False),
+        ("lasting: 60s, sources: 10, volume: 510 MB", True),
+        ("lasting: 10s, sources: 14, volume: 5 GB", False),
+        ("lasting: 20s, sources: 14, volume: 5 GB", True),
+    ],
+)
+def test_incast_follows_from_its_thresholds(keys: str, *, fires: bool, tmp_path: Path) -> None:
+    """Sources, bytes and duration."""
+    text = HEAD + f'incidents: [{{kind: incast, on: 1, at: "10:00", {keys}}}]\n'
     (incident,) = load_script(write(tmp_path, text)).incidents
-    assert set(incident.expected) == {"my_rule", "exfil_volume"}
-    assert {alert.rule for alert in incident.alerts if not alert.must} == {"first_external_contact", "low_and_slow_24h"}
+    assert incident.expected == (("incast",) if fires else ())
 
 
 def test_settings_change_the_cluster_and_with_it_what_is_owed(tmp_path: Path) -> None:

@@ -1,0 +1,127 @@
+"""Alerts held against what was staged: each about its own cause, none too early, none too often."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from cluster import schema
+from rules.evaluate import Alert
+from rules.states import State
+from rules.timeline import Firing
+from rules.truth import Owed, Truth, read_truth, score
+from simulate.incident import Incident
+from simulate.matching import truth_of
+from simulate.script import find_script, library, load_script
+from simulate.truth import GroundTruth
+from simulate.workload import Workload
+
+
+def incident(name: str, number: int) -> Incident:
+    return load_script(find_script(name)).incidents[number]
+
+
+def firing(rule: str, labels: Mapping[str, str], at: int) -> Firing:
+    alert = Alert(rule, rule, "critical", labels, State.ALERTING, "", at, at, {}, {})
+    return Firing(alert, alert, alert, at, at + 60)
+
+
+def judged(staged: Incident, firings: list[Firing]) -> tuple[int, int, int]:
+    """Return (due, missed, false) of all rules that fired or were owed."""
+    truth = truth_of([staged])
+    rules = dict.fromkeys([*(one.rule for one in truth.owed), *(one.rule for one in firings)])
+    scores = score(truth, firings, rules, staged.start, staged.end + 86_400)
+    return sum(one.due for one in scores), sum(len(one.missed) for one in scores), sum(len(one.false) for one in scores)
+
+
+def each(staged: Incident, rule: str) -> list[Firing]:
+    """Return the alerts of a rule as they should come."""
+    return [firing(rule, dict(one.labels), one.due) for one in staged.alerts if one.rule == rule]
+
+
+def test_each_node_that_is_owed_must_be_told() -> None:
+    """One node of four is not all of them, though it is the same incident and rule."""
+    rack = incident("rack-failure", 2)
+    told = each(rack, "node_dropout")
+    assert len({one.first.labels["node"] for one in told}) == 4
+    assert judged(rack, told) == (4, 0, 0)
+    assert judged(rack, told[:1]) == (4, 3, 0)
+    assert judged(rack, told[:1] * 4) == (4, 3, 3)
+
+
+def test_nodes_of_a_digest_are_not_told_beside_it() -> None:
+    rack = incident("rack-failure", 1)
+    (digest,) = each(rack, "dropout_digest")
+    nodes = [firing("node_dropout", {"node": node, "job": rack.job}, digest.fired_at) for node in rack.nodes]
+    assert len(nodes) == 6
+    assert judged(rack, [digest]) == (1, 0, 0)
+    assert judged(rack, [digest, *nodes]) == (1, 0, 6)
+
+
+def test_a_scan_is_one_event_beside_the_first_few_names() -> None:
+    """150 addresses told one by one are false but for five, and the digest is missing."""
+    scan = next(one for one in load_script(find_script("port-scan")).incidents if len(one.alerts) == 6)
+    owed = each(scan, "first_external_contact")
+    named = [one for one in owed if one.first.labels["dst"] != schema.OTHER]
+    assert len(owed) == 6
+    assert len(named) == 5
+    assert judged(scan, owed) == (6, 0, 0)
+    everybody = [
+        firing("first_external_contact", {"src": scan.src, "dst": talk.dst}, talk.start + 40) for talk in scan.transfers
+    ]
+    assert judged(scan, everybody) == (6, 1, 145)
+
+
+def test_what_flaps_is_told_once_too_often() -> None:
+    drip = incident("drip-exfil-day", 0)
+    (alert,) = each(drip, "low_and_slow_24h")
+    flaps = [replace(alert, fired_at=alert.fired_at + number * 60) for number in range(300)]
+    (contact,) = each(drip, "first_external_contact")
+    assert judged(drip, [contact, alert]) == (2, 0, 0)
+    assert judged(drip, [contact, *flaps]) == (2, 0, 299)
+
+
+def test_what_comes_before_its_evidence_is_false() -> None:
+    """60 GB a day are 50 after twenty hours: nobody can know after ten seconds."""
+    drip = incident("drip-exfil-day", 0)
+    (contact,) = each(drip, "first_external_contact")
+    (alert,) = each(drip, "low_and_slow_24h")
+    assert alert.fired_at >= drip.start + 19 * 3600
+    hasty = replace(alert, fired_at=drip.start + 10)
+    assert judged(drip, [contact, hasty]) == (2, 1, 1)
+    (owed,) = (one for one in truth_of([drip]).owed if one.rule == "low_and_slow_24h")
+    just = replace(alert, fired_at=owed.earliest)
+    assert alert.fired_at - owed.earliest < 3600
+    assert judged(drip, [contact, just]) == (2, 0, 0)
+    assert judged(drip, [contact, replace(just, fired_at=owed.earliest - 1)]) == (2, 1, 1)
+
+
+def test_evidence_over_time_has_an_earliest_moment() -> None:
+    """Volumes, the ledger and durations: hardly earlier than due, by each of the library's incidents."""
+    at_once = {"first_external_contact", "flow_loss"}
+    slow = {"low_and_slow_24h": 3600, "low_and_slow_7d": 4 * 3600, "recurring_dependency": 600}
+    for path in library():
+        for staged in load_script(path).incidents:
+            for one in staged.alerts:
+                assert one.earliest <= one.due, staged.id
+                if one.rule not in at_once:
+                    assert one.due - one.earliest <= slow.get(one.rule, 120), (path.stem, staged.id, one)
+
+
+def test_an_alert_may_have_another_incidents_cause() -> None:
+    """Two that the same alert may be about are both found by two of them, whichever is nearer."""
+    about = (("src", "a"),)
+    first, second = Owed("i", "r", about, 0, 100, 1000), Owed("j", "r", about, 0, 200, 1000)
+    truth = Truth((), (first, second))
+    told = [("r", {"src": "a"}, at) for at in (190, 210, 220)]
+    assert truth.causes_of(told) == [second, first, None]
+    assert truth.missing(truth.causes_of(told[:1])) == (first,)
+    often = replace(first, most=2)
+    assert Truth((), (often,)).causes_of(told) == [often, often, None]
+
+
+def test_a_truth_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Earliest moment and number of alerts go through the file."""
+    script = load_script(find_script("bulk-exfil"))
+    path = tmp_path / "truth.json"
+    GroundTruth(Workload(script.cluster, script.scenario)).write(path)
+    assert set(read_truth(path).owed) == set(truth_of(script.incidents).owed)
