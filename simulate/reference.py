@@ -45,6 +45,8 @@ so that a run is the same every time; `--seed` draws everything anew.
   As packets, an exporter starts anew with other template numbers and withholds them.
 - The bridge's heartbeat is written every 30 s and the age of its exporters every minute, as by one that works off a
   backlog; the analysis' heartbeat, every 30 s.
+- A bridge that is away or behind writes no readings, or late ones. What it would have written late is in the store in
+  time: rules are evaluated over what is stored, whenever that was written.
 - Played as packets, only the part around the first incident is sent: alerts that rest on earlier days are not owed.
 """
 

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from cluster import schema
-from rules.evaluate import Alert
+from rules.evaluate import Alert, Evaluator
 from rules.states import State
 from rules.timeline import Firing
 from rules.truth import Owed, Truth, read_truth, score
@@ -13,6 +14,7 @@ from simulate.incident import Incident
 from simulate.matching import truth_of
 from simulate.script import find_script, library, load_script
 from simulate.truth import GroundTruth
+from simulate.watch import Watch
 from simulate.workload import Workload
 
 
@@ -105,6 +107,34 @@ def test_evidence_over_time_has_an_earliest_moment() -> None:
                 assert one.earliest <= one.due, staged.id
                 if one.rule not in at_once:
                     assert one.due - one.earliest <= slow.get(one.rule, 120), (path.stem, staged.id, one)
+
+
+class Played:
+    """An evaluator of which it is known what fires when."""
+
+    def __init__(self, firings: list[Firing]) -> None:
+        self._firings, self._now = firings, 0
+
+    def tick(self, now: int) -> None:
+        self._now = now
+
+    def alerts(self) -> list[Alert]:
+        return [one.first for one in self._firings if one.fired_at <= self._now]
+
+
+def test_live_play_judges_like_a_backtest() -> None:
+    """A rack of which two nodes are told, and one that has nothing to do with it."""
+    rack = incident("rack-failure", 2)
+    told = each(rack, "node_dropout")[:2]
+    stranger = firing("node_dropout", {"node": "gpu-16", "job": rack.job}, told[0].fired_at + 10)
+    watch = Watch(cast("Evaluator", Played([*told, stranger])), [rack])
+    assert watch.tick(rack.start) == []
+    assert len(watch.tick(told[0].fired_at)) == 2
+    assert [one.alert for one in watch.tick(stranger.fired_at)] == [stranger.first]
+    assert watch.tick(stranger.fired_at + 10) == []
+    assert [one.delay for one in watch.firings()] == [0, 0, None]
+    assert len(watch.missing()) == 2
+    assert [one.alert for one in watch.unexpected()] == [stranger.first]
 
 
 def test_an_alert_may_have_another_incidents_cause() -> None:
