@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.baseline import Floats
+from analysis.sums import any_of
 from cluster.schema import HOUR, MINUTE, Field, Measurement, Merge
 from ingest.store import ROWS, Store
 
@@ -62,8 +63,7 @@ def binned(store: Store, source: Source, fields: Sequence[Field], start: int, st
         return Binned([], np.zeros((0, bins, len(fields))))
     among = ""
     if source.only is not None:
-        terms = " OR ".join(f"\"{source.only[0]}\" = '{value}'" for value in source.only[1])
-        among = f" AND ({terms})"
+        among = f" AND {any_of(*source.only)}"
     is_raw = seconds == _WINDOWS.get(source.retention)
     names = ", ".join(f'"{tag}"' for tag in source.tags)
     bins_of = "" if is_raw else f"time({seconds}s)"

@@ -2,7 +2,8 @@
 
 A load begins with the first window in which the job reads from storage, at the latest a minute after it began to
 compute, and ends when the nodes together read less than a fifth of the load's busiest window for more than 30 s. A
-job that still reads as much an hour after it began to compute streams its data: that is no load.
+job that still reads as much an hour after it began to compute streams its data: that is no load. Where nothing is seen
+computing (a single node, collectives by RDMA), the hour counts from the job's start.
 """
 
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from analysis.baseline import Floats
+from analysis.jobs import start_of
 from analysis.phases import Phases, took_part
 from analysis.study import JobWindows
 from cluster import schema
@@ -27,7 +29,8 @@ class LoadPolicy:
         gap: seconds of pause that end it.
         floor: bytes a second that a node must read.
         begin: seconds after computing began from which on reading is no load any more.
-        longest: seconds after computing began from which on a load is streaming.
+        longest: seconds after computing began, or after the job did while nothing computes, from which on a load is
+            streaming, and reading no load any more.
         taking_part: share of the busiest node's bytes from which a node took part.
     """
 
@@ -96,9 +99,10 @@ def _step(subject: LoadSubject, carry: LoadCarry, start: int, read: Floats) -> L
     policy, window, load = subject.policy, subject.window, carry.load
     end, total = start + window, float(read.sum())
     computing_for = 0 if carry.computing is None else end - carry.computing
+    is_late = end - (start_of(subject.job) if carry.computing is None else carry.computing) > policy.longest
     is_loud = total >= max(policy.floor * window * len(read), policy.level * load.busiest if load else 0.0)
     if load is None:
-        if computing_for > policy.begin:
+        if computing_for > policy.begin or is_late:
             return replace(carry, is_over=True)
         nothing = np.zeros(len(read))
         return replace(carry, load=Load(start, end, total, total, read, 0.0, nothing)) if is_loud else carry
@@ -114,8 +118,7 @@ def _step(subject: LoadSubject, carry: LoadCarry, start: int, read: Floats) -> L
         after=0.0,
         after_nodes=np.zeros(len(read)),
     )
-    is_streaming = computing_for > policy.longest
-    return replace(carry, load=load, is_over=is_streaming, is_streaming=is_streaming)
+    return replace(carry, load=load, is_over=is_late, is_streaming=is_late)
 
 
 def _points(subject: LoadSubject, carry: LoadCarry, *, is_touched: bool) -> pl.DataFrame:

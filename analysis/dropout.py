@@ -120,11 +120,6 @@ class Cohort:
         """Number of nodes."""
         return len(self.job.nodes)
 
-    @property
-    def first_window(self) -> int:
-        """Start of the window in which the job starts."""
-        return int(start_of(self.job) // self.window * self.window)
-
     def is_steady(self, window: int) -> bool:
         """Whether a window lies wholly between warm-up and tail."""
         early = start_of(self.job) + self.policy.warm_up
@@ -231,7 +226,7 @@ def judge(
         learning, and was; and one of schema.DROPOUT_DIGEST.
     """
     judging = _Judging(cohort, baseline, carry.copy())
-    judging.carry.rate = max(carry.rate, windows.rate)
+    judging.carry.rate = max(carry.rate, float(windows.rates.max(initial=1.0)))
     verdicts = [
         judging.step(windows.start + index * cohort.window, windows.sent[index], packets, windows.heard[index])
         for index, packets in enumerate(windows.packets)

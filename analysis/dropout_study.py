@@ -11,7 +11,7 @@ from analysis import dropout
 from analysis.baseline import Baseline, RunSummary, learn
 from analysis.dropout import Carry, Cohort, DropoutPolicy
 from analysis.evidence import Reader
-from analysis.stalls import job_gpus
+from analysis.jobs import gpus_in, gpus_of
 from analysis.study import JobWindows, Memory, Points
 from cluster import schema
 from cluster.model import Cluster, Job
@@ -22,8 +22,9 @@ _HEARD_BEFORE = 3600
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A job between two windows: what it is judged by, and what the windows so far hand on."""
+    """A job between two windows: its GPUs, what it is judged by, and what the windows so far hand on."""
 
+    gpus: int
     cohort: Cohort
     baseline: Baseline
     carry: Carry
@@ -42,11 +43,11 @@ class DropoutStudy:
     measurements = (schema.BASELINE, schema.DROPOUT_DIGEST)
 
     def __init__(self, cluster: Cluster, reader: Reader, policy: DropoutPolicy | None = None) -> None:
-        self._cluster, self._thresholds, self._window = cluster, cluster.thresholds, cluster.bridge.window
+        self._thresholds, self._window, self._gpus = cluster.thresholds, cluster.bridge.window, gpus_of(cluster)
         self._group_of = {node.name: node.group for node in cluster.nodes}
         self._reader, self._policy = reader, policy or DropoutPolicy()
 
-    def first(self, job: Job, earlier: Sequence[Memory]) -> Standing:
+    def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
         cohort = Cohort(
             job=job,
@@ -58,14 +59,15 @@ class DropoutStudy:
             policy=self._policy,
         )
         hour = math.ceil(_HEARD_BEFORE / self._window) * self._window
-        heard, _ = self._reader.exporter_bytes(cohort.first_window - hour, cohort.first_window)
+        heard = self._reader.compute_heard(begin - hour, begin)
         baseline = learn(job.nodes, [RunSummary.read(memory) for memory in earlier], self._thresholds.dropout_max_runs)
-        return Standing(cohort, baseline, dropout.first_carry(cohort, np.any(heard > 0, axis=0)))
+        return Standing(gpus_in(job, self._gpus), cohort, baseline, dropout.first_carry(cohort, np.any(heard, axis=0)))
 
     def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:
         """Judge consecutive windows."""
+        del job
         after, points, digests = dropout.judge(carry.cohort, carry.baseline, carry.carry, windows)
-        digests = digests.with_columns(pl.lit(job_gpus(self._cluster, job)).alias(schema.JOB_GPUS.name))
+        digests = digests.with_columns(pl.lit(carry.gpus).alias(schema.JOB_GPUS.name))
         return replace(carry, carry=after), [(schema.BASELINE, points), (schema.DROPOUT_DIGEST, digests)]
 
     def retold(self, job: Job, carry: Standing) -> Standing:

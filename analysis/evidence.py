@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.baseline import Floats
 from analysis.contacts import CONTACT_COLUMNS, EGRESS_COLUMNS, FIRST_SEEN, NEW
 from analysis.windows import WindowReader
 from cluster import schema
@@ -39,9 +38,9 @@ class Reader:
         self._window = cluster.bridge.window
         self.windows = WindowReader(store, cluster)
 
-    def exporter_bytes(self, start: int, stop: int) -> tuple[Floats, float]:
-        """Return [window, exporter] bytes of the compute plane's exporters, and their largest sampling rate."""
-        return self.windows.exporter_bytes(start, stop)
+    def compute_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return [window, exporter] whether the flows of the compute plane's exporters hold bytes."""
+        return self.windows.compute_heard(start, stop)
 
     def storage_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Return [window, exporter] whether the flows of the storage plane's exporters hold bytes."""

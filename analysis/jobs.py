@@ -93,6 +93,11 @@ def gpus_of(cluster: Cluster) -> dict[str, int]:
     return {node.name: node.gpus for node in cluster.nodes}
 
 
+def gpus_in(job: Job, gpus: Mapping[str, int]) -> int:
+    """Return the GPUs of a job's nodes; `gpus`: node -> its GPUs."""
+    return sum(gpus.get(node, 0) for node in job.nodes)
+
+
 def status_points(
     jobs: Iterable[Job], start: int, stop: int, window: int, gpus: Mapping[str, int] = MappingProxyType({})
 ) -> pl.DataFrame:
@@ -110,7 +115,7 @@ def status_points(
     """
     rows: list[tuple[object, ...]] = []
     for job in overlapping(jobs, start, stop):
-        owned = sum(gpus.get(node, 0) for node in job.nodes) if gpus else None
+        owned = gpus_in(job, gpus) if gpus else None
         about = (len(job.nodes), owned, job.origin)
         begin, end = start_of(job), end_of(job)
         events = {moment for moment in (begin, end) if start <= moment < stop}

@@ -14,7 +14,8 @@ from analysis.collectives import Links, changed, rail_imbalance, shape_of
 from analysis.jobs import end_of, overlapping, start_of
 from analysis.steps import Step, step_of
 from analysis.study import Points, Span
-from analysis.sums import binned, text_of
+from analysis.sums import any_of, binned
+from analysis.windows import sees_seconds
 from cluster import schema
 from cluster.model import Cluster, Job, Plane
 from cluster.schema import Field, Measurement
@@ -69,7 +70,7 @@ class PatternStudy:
     """Looks at each running job's collectives.
 
     Args:
-        cluster: its rails.
+        cluster: its rails and exporters.
         store: read from.
     """
 
@@ -77,7 +78,7 @@ class PatternStudy:
 
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._store = store
-        self._keeps = cluster.store.keep_raw
+        self._keeps, self._sees_seconds = cluster.store.keep_raw, sees_seconds(cluster)
         self._rails = sorted(
             {str(entry.rail) for node in cluster.nodes for entry in node.addresses if entry.rail is not None}
         )
@@ -183,7 +184,9 @@ class PatternStudy:
     # -- steps -------------------------------------------------------------------------------------
 
     def _pulses(self, job: Job, moments: Sequence[int]) -> dict[int, Floats]:
-        """Return for each moment the bytes of the seconds before it."""
+        """Return for each moment the bytes of the seconds before it; none where nobody counts by the second."""
+        if not self._sees_seconds:
+            return dict.fromkeys(moments, np.zeros(0))
         begins = int(-(-start_of(job) // 1))
         result = {}
         for run in _runs(moments):
@@ -199,7 +202,7 @@ class PatternStudy:
         some = [job.nodes[number * len(job.nodes) // count] for number in range(count)]
         text = (
             f'SELECT sum("{schema.BYTES.name}") FROM "{schema.RAW}"."{schema.PULSE.name}" '  # noqa: S608 - our names
-            f"WHERE {_any_of(schema.NODE, some)} AND {_on_collectives()} AND time >= {start}s AND time < {stop}s "
+            f"WHERE {any_of(schema.NODE, some)} AND {_on_collectives()} AND time >= {start}s AND time < {stop}s "
             f"GROUP BY time(1s) fill(none)"
         )
         values = self._store.numbers(text, (), (schema.BYTES.name,)).values
@@ -272,12 +275,7 @@ def _named(job: Job, tag: str) -> list[str]:
     """Return the condition that a tag names one of the job's nodes, where they are few."""
     if len(job.nodes) > _FEW:
         return []
-    return [_any_of(tag, job.nodes)]
-
-
-def _any_of(tag: str, names: Iterable[str]) -> str:
-    terms = " OR ".join(f'"{tag}" = {text_of(name)}' for name in names)
-    return f"({terms})"
+    return [any_of(tag, job.nodes)]
 
 
 def _on_collectives() -> str:

@@ -1,22 +1,20 @@
 """Jobs on their way through their windows: one carry a job and study, and what finished runs teach the next ones."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analysis.jobs import end_of, overlapping, start_of
-from analysis.state import State, fingerprint
+from analysis.state import MOST_RUNS, State, fingerprint
 from analysis.study import FLAW, JobStudy, JobWindows, Memory, Points, Span
 from analysis.windows import WindowReader, Windows
 from cluster.model import Job
+from cluster.units import format_moment
 from ingest.logs import Log
 
 _TAIL = 60
 """Seconds before its end in which a job may be judged otherwise."""
-
-MOST_RUNS = 50
-"""Earlier good runs of a class that a study is handed."""
 
 
 @dataclass(slots=True)
@@ -24,6 +22,7 @@ class _Running:
     """A job: `carries` are the states before window `at`, by study.
 
     Attributes:
+        first: the first window that it is judged in: that in which it starts, or the oldest that the store holds.
         is_taught: whether all earlier runs that count were known when its first carries were made.
         has_traffic: whether any window so far held bytes of its nodes.
     """
@@ -72,7 +71,7 @@ class JobRuns:
         self._running: dict[tuple[str, float], _Running] = {}
         self._windows: Windows | None = None
         self._ahead: Windows | None = None
-        self._without_traffic: set[tuple[str, float]] = set()
+        self._looked_at: set[str] = set()
 
     def judge(self, jobs: Sequence[Job], span: Span, following: int, raw_from: int) -> Points:
         """Judge every job's windows in the span: for good up to `span.final`, for now up to `span.closed`.
@@ -90,7 +89,7 @@ class JobRuns:
             if job.nodes:
                 running = self._at(job, span.start, jobs, raw_from)
                 points += self._judge(running, span)
-        self._finish(jobs)
+        self._finish(jobs, raw_from)
         return points
 
     def _turn(self, jobs: Sequence[Job], span: Span, following: int) -> None:
@@ -115,7 +114,7 @@ class JobRuns:
         windows = self._read(running.job, running.at, stop)
         whole = (settled - running.at) // self._window
         points = self._advance(running, windows.part(0, whole))
-        return points + self._look(running, windows.part(whole, len(windows)))[1]
+        return points + self._look(running, replace(windows.part(whole, len(windows)), is_final=False))[1]
 
     def _advance(self, running: _Running, windows: JobWindows) -> Points:
         """Judge windows for good."""
@@ -140,7 +139,7 @@ class JobRuns:
         """Return a job with its state before a window, from its first window on."""
         key = job.id, start_of(job)
         running = self._running.get(key)
-        first = self._floor(start_of(job))
+        first = max(self._floor(start_of(job)), min(raw_from, window))
         if running is not None and running.job != job and _is_judged_alike(running.job, job, running.at):
             running.job = job
             running.carries = {
@@ -150,17 +149,20 @@ class JobRuns:
             }
         if running is None or running.job != job or running.at > max(window, first):
             running = self._running[key] = _Running(job, first, first)
-        self._replay(running, max(window, first), jobs, raw_from)
+        self._teach(running, jobs, raw_from)
+        self._replay(running, max(window, first))
         return running
 
-    def _replay(self, running: _Running, upto: int, jobs: Sequence[Job], raw_from: int) -> None:
+    def _replay(self, running: _Running, upto: int) -> None:
         """Go through windows that were judged already, to know what they hand on."""
-        self._teach(running, jobs, raw_from)
-        job = running.job
+        job, first = running.job, running.at
         starts = range(running.at, upto, self._stretch)
         ahead = self._reader.begin(running.at, min(running.at + self._stretch, upto), job.nodes) if starts else None
         for start in starts:
             self._check()
+            if start > first:
+                # Days of a large job take minutes, in which nothing is judged and no heartbeat written.
+                self._log.sparse("replay", job=job.id, at=format_moment(start), until=format_moment(upto))
             windows, stop = ahead, min(start + self._stretch, upto)
             ahead = self._reader.begin(stop, min(stop + self._stretch, upto), job.nodes) if stop < upto else None
             if windows is not None:
@@ -173,14 +175,15 @@ class JobRuns:
             windows = self._reader.begin(start, stop, job.nodes)
         return windows.of(job, start, stop)
 
-    def _finish(self, jobs: Sequence[Job]) -> None:
+    def _finish(self, jobs: Sequence[Job], raw_from: int) -> None:
         """Remember the runs that are over, and forget those that the job source no longer knows."""
-        for key, running in list(self._running.items()):
-            if running.is_over:
-                self._save(running)
-                del self._running[key]
-            elif running.job not in jobs:
-                del self._running[key]
+        over = [key for key, running in self._running.items() if running.is_over]
+        for key in over:
+            self._save(self._running.pop(key))
+        if over:
+            self._state.forget_runs(raw_from, {job.job_class for job in jobs})
+        for key in [key for key, running in self._running.items() if running.job not in jobs]:
+            del self._running[key]
 
     # -- what runs teach ---------------------------------------------------------------------------
 
@@ -188,49 +191,65 @@ class JobRuns:
         """Make a job's first carries, from the runs of its class that were over before it began."""
         if running.is_taught or running.at > running.first:
             return
+        before = start_of(running.job) - self._horizon
+        running.is_taught = self._learn_runs(running.job, before, jobs, raw_from)
+        self._begin(running)
+
+    def _begin(self, running: _Running) -> None:
+        """Make a job's first carries from what is remembered."""
         job = running.job
-        before = start_of(job) - self._horizon
-        running.is_taught = self._learn_runs(job, before, jobs, raw_from)
         for study in self._studies:
-            earlier = self._state.memories(study.name, job.job_class, before, MOST_RUNS)
-            running.carries[study.name] = study.first(job, earlier)
+            earlier = self._state.memories(study.name, job.job_class, start_of(job) - self._horizon, MOST_RUNS)
+            running.carries[study.name] = study.first(job, earlier, running.first)
 
     def _learn_runs(self, job: Job, before: float, jobs: Sequence[Job], raw_from: int) -> bool:
-        """Go through earlier runs that nobody remembers, oldest first; False if one of them is still under way."""
+        """Go through earlier runs that nobody remembers; False if one of them is still under way.
+
+        The newest that may teach something, oldest first: each learns from what is remembered when it is its turn.
+        """
         complete = True
         remembered = self._state.remembered(job.job_class)
         earlier = [one for one in jobs if one.job_class == job.job_class and end_of(one) <= before and one.nodes]
         earlier = [one for one in earlier if start_of(one) >= raw_from]
-        for run in sorted(earlier, key=lambda one: (end_of(one), start_of(one), one.id)):
+        good = sorted((one for one in earlier if one.is_good), key=lambda one: (end_of(one), start_of(one), one.id))
+        for run in [*(one for one in earlier if not one.is_good), *good[-MOST_RUNS:]]:
             key = run.id, start_of(run)
             under_way = self._running.get(key)
             if under_way is not None and not under_way.is_over:
                 complete = False
             elif under_way is not None:
                 self._save(self._running.pop(key))
-            elif key not in self._without_traffic and any(
-                (study.name, fingerprint(run)) not in remembered for study in self._studies
-            ):
-                self._learn_run(run, jobs, raw_from)
+            elif any((study.name, fingerprint(run)) not in remembered for study in self._studies):
+                if run.is_good:
+                    self._learn_run(run)
+                else:
+                    self._remember(run, {study.name: {} for study in self._studies})
         return complete
 
-    def _learn_run(self, job: Job, jobs: Sequence[Job], raw_from: int) -> None:
+    def _learn_run(self, job: Job) -> None:
+        """Replay a run that is over; one that turns out to have no traffic is asked again by the next process.
+
+        Its records may still be backfilled. No process looks twice, whatever became of what it learnt.
+        """
+        told = fingerprint(job)
+        if told in self._looked_at:
+            return
         first = self._floor(start_of(job))
         running = _Running(job, first, first)
-        self._replay(running, self._ceil(end_of(job)), jobs, raw_from)
+        self._begin(running)
+        self._replay(running, self._ceil(end_of(job)))
+        self._looked_at.add(told)
         if running.has_traffic:
             self._save(running)
-        else:
-            # Perhaps its records are still to be backfilled: asked again by the next process.
-            self._without_traffic.add((job.id, start_of(job)))
 
     def _save(self, running: _Running) -> None:
         job = running.job
+        self._remember(job, {study.name: study.remember(job, running.carries[study.name]) for study in self._studies})
+
+    def _remember(self, job: Job, taught: Mapping[str, Memory]) -> None:
         # What failed, or was cancelled, is no measure for others.
         spoilt = {} if job.is_good else {FLAW: job.outcome.value}
-        memories: dict[str, Memory] = {
-            study.name: {**study.remember(job, running.carries[study.name]), **spoilt} for study in self._studies
-        }
+        memories: dict[str, Memory] = {name: {**memory, **spoilt} for name, memory in taught.items()}
         self._state.remember(job, memories)
         flaws = {str(memory[FLAW]) for memory in memories.values() if memory.get(FLAW)}
         told = ", ".join(sorted(flaws)) or "none"

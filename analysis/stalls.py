@@ -24,17 +24,11 @@ import polars as pl
 from analysis.baseline import Floats
 from analysis.cohort import Verdicts
 from cluster import schema
-from cluster.model import Cluster, Job
+from cluster.model import Job
 from cluster.schema import Cause, NodeState
 from ingest.points import WINDOW
 
 _HOUR = 3600
-
-
-def job_gpus(cluster: Cluster, job: Job) -> int:
-    """Return the GPUs of a job's nodes; `cost.gpus_per_node` stands for what the inventory lacks."""
-    gpus = {node.name: node.gpus or cluster.cost.gpus_per_node for node in cluster.nodes}
-    return sum(gpus.get(name, 0) for name in job.nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Self
@@ -26,8 +26,19 @@ FILE = "analysis.sqlite"
 LOCK = "analysis.lock"
 AUDIT = "contacts-audit.jsonl"
 
-_KEPT_RUNS = 200
-"""Runs of a class that a study's memory keeps, newest first."""
+MOST_RUNS = 50
+"""Earlier good runs of a class that a study is handed."""
+
+_KEPT_RUNS = 4 * MOST_RUNS
+"""Good runs of a class that are kept from before the raw retention: jobs that began long ago look past the newest.
+Later runs all stay: a look at the past must find those that counted then."""
+
+_IDLE_SECONDS = 90 * 86_400
+"""A class without a run for so long before the raw retention is forgotten: a quarterly run still finds the last one,
+names that were used once do not stay for ever."""
+
+_MOST_MEMORIES = 20_000
+"""Memories in all, four a run: hundreds of MB if all runs had a thousand nodes; the oldest have to go."""
 
 _BUSY_SECONDS = 10.0
 _POSITION, _LEARNING_END = "position", "learning_end"
@@ -48,6 +59,21 @@ CREATE TABLE IF NOT EXISTS memory (
     fingerprint TEXT NOT NULL, flaw TEXT NOT NULL, memory TEXT NOT NULL, PRIMARY KEY (study, job, start)
 );
 CREATE INDEX IF NOT EXISTS memory_by_time ON memory (study, job_class, end);
+"""
+
+_FORGET_DISPLACED = """
+DELETE FROM memory WHERE (study, job, start) IN (
+    SELECT study, job, start FROM (
+        SELECT study, job, start, row_number() OVER (
+            PARTITION BY study, job_class ORDER BY end DESC, start DESC, job DESC
+        ) AS place FROM memory WHERE end < ?
+    ) WHERE place > ?
+)
+"""
+_FORGET_OLDEST = """
+DELETE FROM memory WHERE (study, job, start) IN (
+    SELECT study, job, start FROM memory ORDER BY end, start, job, study LIMIT ?
+)
 """
 
 
@@ -214,17 +240,31 @@ class State:
         start, end = start_of(job), end_of(job)
         with self._connection:
             overlap = "DELETE FROM memory WHERE job = ? AND start < ? AND end > ? AND study = ?"
-            keep = (
-                "DELETE FROM memory WHERE study = ? AND job_class = ? AND end < (SELECT end FROM memory "
-                "WHERE study = ? AND job_class = ? ORDER BY end DESC LIMIT 1 OFFSET ?)"
-            )
             for study, memory in memories.items():
                 self._connection.execute(overlap, (job.id, end, start, study))
-                row = (study, job.id, job.job_class, start, end, fingerprint(job), str(memory.get(FLAW, "")))
-                self._connection.execute(
-                    "INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, json.dumps(memory))
-                )
-                self._connection.execute(keep, (study, job.job_class, study, job.job_class, _KEPT_RUNS - 1))
+                flaw = str(memory.get(FLAW, ""))
+                row = (study, job.id, job.job_class, start, end, fingerprint(job), flaw)
+                # What is handed to nobody need not be kept; that the run was looked at must be.
+                text = json.dumps({FLAW: flaw} if flaw else memory)
+                self._connection.execute("INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, text))
+
+    def forget_runs(self, oldest: float, in_use: Collection[str]) -> None:
+        """Forget what no job can need any more.
+
+        Args:
+            oldest: epoch seconds; no run that began before is ever looked at again.
+            in_use: classes of the jobs that are known.
+        """
+        with self._connection:
+            self._connection.execute("DELETE FROM memory WHERE end < ? AND flaw <> ''", (oldest,))
+            self._connection.execute(_FORGET_DISPLACED, (oldest, _KEPT_RUNS))
+            idle = self._connection.execute(
+                "SELECT job_class FROM memory GROUP BY job_class HAVING max(end) < ?", (oldest - _IDLE_SECONDS,)
+            ).fetchall()
+            gone = [(name,) for (name,) in idle if name not in in_use]
+            self._connection.executemany("DELETE FROM memory WHERE job_class = ?", gone)
+            (count,) = self._connection.execute("SELECT count(*) FROM memory").fetchone()
+            self._connection.execute(_FORGET_OLDEST, (max(count - _MOST_MEMORIES, 0),))
 
     def memories(self, study: str, job_class: str, before: float, most: int) -> list[Memory]:
         """Return what good runs of a class that ended at or before a moment taught a study, newest first."""

@@ -1,6 +1,6 @@
 """Stragglers as the analyser runs them: the nodes of a job ranked every five minutes, and once more at its end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,8 +13,9 @@ from analysis.evidence import Reader
 from analysis.jobs import end_of, start_of
 from analysis.stragglers import Field, Ranking, StragglerCarry
 from analysis.study import JobWindows, Memory, Points
+from analysis.windows import sees_seconds
 from cluster import schema
-from cluster.model import Cluster, ExportProtocol, Job
+from cluster.model import Cluster, Job
 from ingest.points import WINDOW
 
 _EVERY = 300
@@ -49,12 +50,11 @@ class StragglerStudy:
     def __init__(self, cluster: Cluster, reader: Reader) -> None:
         self._window, self._spreads = cluster.bridge.window, cluster.thresholds.dropout_spreads
         self._group_of = {node.name: node.group for node in cluster.nodes}
-        samples = any(one.protocol is ExportProtocol.SFLOW and one.counts for one in cluster.exporters)
-        self._seconds: Callable[[Sequence[str], int, int], Floats] | None = reader.windows.pulse if samples else None
+        self._reader, self._sees_seconds = reader, sees_seconds(cluster)
 
-    def first(self, job: Job, earlier: Sequence[Memory]) -> Standing:
+    def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
-        del earlier
+        del earlier, begin
         groups = tuple(self._group_of.get(node, "") for node in job.nodes)
         return Standing(groups, StragglerCarry.first(len(job.nodes)))
 
@@ -74,8 +74,9 @@ class StragglerStudy:
             part, end = slice(first, index + 1), int(starts[index]) + window
             seen = Field(window, windows.sent[part], state[part], phase[part], steady[part])
             going = stragglers.follow(going, seen)
-            if self._seconds is not None and end % _CLOSER_EVERY == 0:
-                going = stragglers.look_closer(going, self._seconds(job.nodes, end - _CLOSER, end))
+            # Once, when nothing can change any more: until then every tick would ask again.
+            if self._sees_seconds and windows.is_final and end % _CLOSER_EVERY == 0:
+                going = stragglers.look_closer(going, self._reader.windows.pulse(job.nodes, end - _CLOSER, end))
             ranking = stragglers.rank(going, centre, spread)
             points.append(_points(job, carry.groups, int(starts[index]), ranking))
             first = int(index) + 1

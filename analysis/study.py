@@ -68,10 +68,11 @@ class JobWindows:
         sent, packets: bytes and packets to training groups; 0 where there is no point.
         written, read: bytes to and from storage and model storage.
         heard: whether the exporter's flows hold bytes in the window; exporters of the compute plane.
-        storage_heard: the same; exporters of the storage plane.
-        rate: largest sampling rate of these exporters.
+        rates: [window] largest sampling rate of these exporters.
+        storage_heard: as `heard`; exporters of the storage plane.
         competing: [window] bytes between storage and everybody who is not of this job.
         found: what the studies that ran before found in these windows.
+        is_final: whether nothing can change in them any more.
     """
 
     start: int
@@ -81,14 +82,15 @@ class JobWindows:
     written: Floats
     read: Floats
     heard: npt.NDArray[np.bool_]
-    rate: float = 1.0
+    rates: Floats = field(default_factory=lambda: np.zeros(0))
     competing: Floats = field(default_factory=lambda: np.zeros(0))
     storage_heard: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
     found: tuple[tuple[Measurement, pl.DataFrame], ...] = ()
+    is_final: bool = True
 
     def part(self, first: int, last: int) -> "JobWindows":
         """Return the windows with index first up to and without last."""
-        arrays = ("sent", "packets", "written", "read", "heard", "competing", "storage_heard")
+        arrays = ("sent", "packets", "written", "read", "heard", "rates", "competing", "storage_heard")
         return replace(
             self,
             start=self.start + first * self.window,
@@ -131,12 +133,13 @@ class JobStudy(Protocol[Carry]):
     def measurements(self) -> tuple[Measurement, ...]:
         """Return what it writes."""
 
-    def first(self, job: Job, earlier: Sequence[Memory]) -> Carry:
+    def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Carry:
         """Return the carry before a job's first window.
 
         Args:
             job: a job with nodes, in the order of the arrays' columns.
             earlier: what this study remembers of earlier good runs of the class, newest first.
+            begin: start of that window; after the start of a job whose beginning the store no longer holds.
         """
 
     def judge(self, job: Job, carry: Carry, windows: JobWindows) -> tuple[Carry, Points]:

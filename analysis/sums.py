@@ -71,3 +71,9 @@ def text_of(value: str) -> str:
     """Return a value as InfluxQL writes it."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
     return f"'{escaped}'"
+
+
+def any_of(tag: str, values: Iterable[str]) -> str:
+    """Return the condition that a tag has one of these values, at least one, in InfluxQL."""
+    terms = " OR ".join(f'"{tag}" = {text_of(value)}' for value in sorted(values))
+    return f"({terms})"

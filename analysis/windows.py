@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from analysis.baseline import Floats
 from analysis.study import JobWindows
+from analysis.sums import any_of, text_of
 from cluster import schema
-from cluster.model import Cluster, Job, Plane, Role
+from cluster.model import Cluster, ExportProtocol, Job, Plane, Role
 from cluster.schema import Field, Measurement
 from ingest.store import ROWS, Numbers, Store
 
@@ -33,7 +34,7 @@ _FEW = 100
 
 @dataclass(frozen=True, slots=True)
 class _Exporters:
-    """[window, exporter] bytes, in the order of `names`, and each one's largest sampling rate."""
+    """[window, exporter] bytes and sampling rates, in the order of `names`."""
 
     names: tuple[str, ...]
     sent: Floats
@@ -47,9 +48,14 @@ class _Exporters:
                 result[:, place] = self.sent[:, self.names.index(name)]
         return result
 
-    def rate_of(self, names: Sequence[str]) -> float:
-        """Return the largest sampling rate among them."""
-        return max((float(self.rates[self.names.index(name)]) for name in names if name in self.names), default=1.0)
+    def heard(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return [window, exporter] whether there were bytes."""
+        return self.of(names) > 0
+
+    def rates_of(self, names: Sequence[str]) -> Floats:
+        """Return [window] the largest sampling rate among them; 1 where nobody was heard."""
+        places = [self.names.index(name) for name in names if name in self.names]
+        return np.asarray(self.rates[:, places].max(axis=1, initial=1.0), np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +106,17 @@ class WindowReader:
             rest=self._ask(lambda: (self._storage_bytes(start, stop), self._exporters(start, stop))),
         )
 
-    def exporter_bytes(self, start: int, stop: int) -> tuple[Floats, float]:
-        """Return [window, exporter] bytes in the order of `exporters`, and the largest sampling rate among them."""
-        found = self._exporters(start, stop)
-        return found.of(self.exporters), found.rate_of(self.exporters)
+    def compute_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return [window, exporter] whether its flows hold bytes, in the order of `exporters`."""
+        return self._exporters(start, stop).heard(self.exporters)
 
     def storage_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Return [window, exporter] whether its flows hold bytes, in the order of `storage_exporters`."""
-        return self._exporters(start, stop).of(self.storage_exporters) > 0
+        return self._exporters(start, stop).heard(self.storage_exporters)
 
     def pulse(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
         """Return [second, node] bytes that nodes sent to their own group; 0 where no sFlow exporter saw any."""
-        where = [_within(start, stop), *([_any_of(schema.NODE, nodes)] if len(nodes) <= _FEW else [])]
+        where = [_within(start, stop), *([any_of(schema.NODE, nodes)] if len(nodes) <= _FEW else [])]
         answer = self._numbers(schema.PULSE, (schema.BYTES,), schema.NODE, " AND ".join(where))
         names = answer.tags.get_column(schema.NODE).to_list() if answer.tags.height else []
         sums = _summed(answer, start, stop, 1)
@@ -137,9 +142,9 @@ class WindowReader:
         """Return what nodes outside storage exchanged with the peer groups."""
         if not peers or stop <= start:
             return _Nodes({}, np.zeros((0, max(stop - start, 0) // self.window, len(fields))))
-        where = [_within(start, stop), _any_of(schema.PEER_GROUP, peers), *_none_of(schema.GROUP, self._storage)]
+        where = [_within(start, stop), any_of(schema.PEER_GROUP, peers), *_none_of(schema.GROUP, self._storage)]
         if few:
-            where.append(_any_of(schema.NODE, few))
+            where.append(any_of(schema.NODE, few))
         answer = self._numbers(schema.NODE_TRAFFIC, fields, schema.NODE, " AND ".join(where))
         names = answer.tags.get_column(schema.NODE).to_list() if answer.tags.height else []
         return _Nodes({name: place for place, name in enumerate(names)}, _summed(answer, start, stop, self.window))
@@ -149,21 +154,23 @@ class WindowReader:
         total = np.zeros(max(stop - start, 0) // self.window)
         for near, far in ((schema.SRC_GROUP, schema.DST_GROUP), (schema.DST_GROUP, schema.SRC_GROUP)):
             if self._storage and len(total):
-                where = [_within(start, stop), _any_of(near, self._storage), *_none_of(far, self._storage)]
+                where = [_within(start, stop), any_of(near, self._storage), *_none_of(far, self._storage)]
                 answer = self._numbers(schema.TRAFFIC, (schema.BYTES,), None, " AND ".join(where))
                 total += _summed(answer, start, stop, self.window).sum(axis=(0, 2))
         return total
 
     def _exporters(self, start: int, stop: int) -> _Exporters:
         if stop <= start:
-            return _Exporters((), np.zeros((0, 0)), np.zeros(0))
+            return _Exporters((), np.zeros((0, 0)), np.ones((0, 0)))
         fields = schema.EXPORTER_BYTES, schema.SAMPLING
         answer = self._numbers(schema.EXPORTER_STATUS, fields, schema.EXPORTER, _within(start, stop))
-        rows = answer.tags.get_column(ROWS).to_numpy() if answer.tags.height else np.zeros(0, np.int64)
-        rates = np.ones(len(rows))
-        np.maximum.at(rates, np.repeat(np.arange(len(rows)), rows), np.nan_to_num(answer.values[:, 2]))
         names = answer.tags.get_column(schema.EXPORTER).to_list() if answer.tags.height else []
-        return _Exporters(tuple(names), _summed(answer, start, stop, self.window)[:, :, 0].T, rates)
+        rates = np.ones((len(names), (stop - start) // self.window))
+        if names:
+            np.maximum.at(
+                rates.reshape(-1), _cells(answer, start, stop, self.window), np.nan_to_num(answer.values[:, 2])
+            )
+        return _Exporters(tuple(names), _summed(answer, start, stop, self.window)[:, :, 0].T, rates.T)
 
 
 class Windows:
@@ -200,10 +207,10 @@ class Windows:
             packets=packets,
             written=written,
             read=read,
-            heard=_heard(exporters, reader.exporters, part),
-            rate=exporters.rate_of(reader.exporters),
+            heard=exporters.heard(reader.exporters)[part],
+            rates=exporters.rates_of(reader.exporters)[part],
             competing=np.maximum(all_storage[part] - written.sum(axis=1) - read.sum(axis=1), 0.0),
-            storage_heard=_heard(exporters, reader.storage_exporters, part),
+            storage_heard=exporters.heard(reader.storage_exporters)[part],
         )
 
 
@@ -212,17 +219,18 @@ def _summed(answer: Numbers, start: int, stop: int, window: int) -> Floats:
     series, windows, fields = answer.tags.height, (stop - start) // window, len(answer.columns) - 1
     result = np.zeros((series, windows, fields))
     if series:
-        rows = answer.tags.get_column(ROWS).to_numpy()
-        at = ((answer.values[:, 0] / _MILLI - start) // window).astype(np.int64)
-        cells = np.repeat(np.arange(series), rows) * windows + at
+        cells = _cells(answer, start, stop, window)
         for place in range(fields):
             values = np.nan_to_num(answer.values[:, place + 1])
             result[:, :, place] = np.bincount(cells, values, series * windows).reshape(series, windows)
     return result
 
 
-def _heard(exporters: _Exporters, names: Sequence[str], part: slice) -> npt.NDArray[np.bool_]:
-    return exporters.of(names)[part] > 0
+def _cells(answer: Numbers, start: int, stop: int, window: int) -> npt.NDArray[np.int64]:
+    """Return the place of each row in a flat [series, window] table."""
+    rows = answer.tags.get_column(ROWS).to_numpy()
+    at = ((answer.values[:, 0] / _MILLI - start) // window).astype(np.int64)
+    return np.asarray(np.repeat(np.arange(len(rows)), rows) * ((stop - start) // window) + at, np.int64)
 
 
 def exporters_on(cluster: Cluster, plane: Plane) -> tuple[str, ...]:
@@ -236,14 +244,14 @@ def exporters_on(cluster: Cluster, plane: Plane) -> tuple[str, ...]:
     return tuple(there or [exporter.name for exporter in counting])
 
 
+def sees_seconds(cluster: Cluster) -> bool:
+    """Return whether any exporter samples packets, from which single seconds are kept."""
+    return any(exporter.protocol is ExportProtocol.SFLOW and exporter.counts for exporter in cluster.exporters)
+
+
 def _within(start: int, stop: int) -> str:
     return f"time >= {start}s AND time < {stop}s"
 
 
-def _any_of(tag: str, values: Sequence[str] | set[str]) -> str:
-    terms = " OR ".join(f"\"{tag}\" = '{value}'" for value in sorted(values))
-    return f"({terms})"
-
-
 def _none_of(tag: str, values: set[str]) -> list[str]:
-    return [f"\"{tag}\" != '{value}'" for value in sorted(values)]
+    return [f'"{tag}" != {text_of(value)}' for value in sorted(values)]

@@ -11,7 +11,7 @@ from analysis import cohort, stalls
 from analysis.cohort import CohortCarry, CohortPolicy, Expectation, Look, Subject, Verdicts
 from analysis.stalls import Payer, Waiting
 from cluster import schema
-from cluster.model import Cluster, Cost, Group, Job, Node, Role
+from cluster.model import Job
 from cluster.schema import Cause, CohortState, NodeState, Phase
 from ingest.points import WINDOW
 
@@ -373,10 +373,3 @@ def test_rows_name_job_cause_and_window() -> None:
     assert frame.get_column(WINDOW).to_list() == [T0 + 10, T0 + 20]
     assert set(frame.get_column(schema.CAUSE)) == {Cause.STALLED.value}
     assert set(frame.get_column(schema.STALL_GPUS.name)) == {64}
-
-
-def test_gpus_of_nodes_that_do_not_say_are_those_of_the_cost_section() -> None:
-    nodes = (Node("a", "training", (), gpus=4), Node("b", "training", ()))
-    groups = (Group("training", "Training", Role.TRAINING),)
-    cluster = Cluster("c", groups, nodes=nodes, cost=Cost(gpus_per_node=8))
-    assert stalls.job_gpus(cluster, job(nodes=("a", "b"))) == 12

@@ -82,6 +82,16 @@ def test_a_job_that_streams_its_data_takes_the_row_back() -> None:
     assert set(loaded(Series.training(100)).values()) != {(0, 0, 0, 0)}, "not known yet"
 
 
+def test_where_nothing_computes_the_hour_counts_from_the_start_of_the_job() -> None:
+    def alone(windows: int) -> Series:
+        return quiet(windows).paused(0, windows)
+
+    assert loaded(alone(500).loading(0, 500, EACH)) == {0: (0, 0, 0, 0)}
+    assert loaded(alone(500).loading(10, 350, EACH)) == {10: (3400, 340 * 8 * EACH, 8, 0)}
+    assert loaded(alone(1000).loading(400, 500, EACH)) == {}, "what it reads later is no load"
+    assert loaded(quiet(1000).paused(0, 400).loading(300, 355, EACH)) == {300: (550, 55 * 8 * EACH, 8, 0)}
+
+
 @pytest.mark.parametrize("parts", [2, 9, 100])
 def test_any_number_of_calls_gives_the_same(parts: int) -> None:
     for series in (

@@ -38,10 +38,11 @@ def bytes_of(windows: int, shares: np.ndarray | float = 1.0, noise: float = 0.00
     return RATE * common * shares * rng.normal(1.0, noise, (windows, len(NODES)))
 
 
-def evidence(sent: np.ndarray, heard: np.ndarray | None = None, rate: float = 1.0) -> JobWindows:
+def evidence(sent: np.ndarray, heard: np.ndarray | None = None, rate: float | np.ndarray = 1.0) -> JobWindows:
     seen = np.ones((len(sent), 2), np.bool_) if heard is None else heard
     nothing = np.zeros_like(sent)
-    return JobWindows(T0, 10, sent, sent / 1500, nothing, nothing, seen, rate, np.zeros(len(sent)))
+    rates = np.broadcast_to(rate, len(sent))
+    return JobWindows(T0, 10, sent, sent / 1500, nothing, nothing, seen, rates, np.zeros(len(sent)))
 
 
 def runs(shares: np.ndarray | float = 1.0, noise: float = 0.005, count: int = 4) -> list[RunSummary]:
@@ -412,6 +413,14 @@ def test_sampling_noise_comes_from_packets_and_rate() -> None:
     carry = judge(one, usual(), first_carry(one, BOTH), evidence(bytes_of(60, noise=0), rate=1000.0))[0]
     packets = RATE / 1500 * 3
     assert summarise(one, carry).noise == pytest.approx((1000 / packets) ** 0.5, rel=0.05)
+
+
+def test_only_rates_of_windows_that_were_judged_count() -> None:
+    """Live, more windows are read than are judged for good; a later run over the past reads others."""
+    rates = np.where(np.arange(90) < 60, 100.0, 1000.0)
+    read = evidence(bytes_of(90, noise=0), rate=rates)
+    assert judge(cohort(), usual(), first_carry(cohort(), BOTH), read.part(0, 60))[0].rate == 100
+    assert judge(cohort(), usual(), first_carry(cohort(), BOTH), read.part(0, 61))[0].rate == 1000
 
 
 def test_long_runs_keep_a_bounded_number_of_windows() -> None:

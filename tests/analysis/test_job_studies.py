@@ -1,0 +1,152 @@
+"""Studies of jobs without a store: what they begin with, and what they ask for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import cast
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.cohort_study import CohortStudy
+from analysis.dropout_study import DropoutStudy
+from analysis.evidence import Reader
+from analysis.jobs import gpus_in, gpus_of
+from analysis.pattern_study import PatternStudy
+from analysis.storage_study import StorageStudy
+from analysis.straggler_study import StragglerStudy
+from analysis.study import JobWindows, Span
+from cluster import schema
+from cluster.model import Cluster, Cost, Exporter, ExportProtocol, Group, Job, Node, Plane, Role
+from cluster.schema import NodeState, Phase
+from ingest.store import ROWS, Numbers, Store
+
+T0 = 1_760_000_400
+SFLOW = Exporter("leaf-1", ip_address("192.0.2.1"), ExportProtocol.SFLOW)
+NETFLOW = Exporter("leaf-1", ip_address("192.0.2.1"))
+CLUSTER = Cluster(
+    "studies",
+    (Group("training", "Training", Role.TRAINING),),
+    nodes=(Node("a", "training", (), gpus=4), Node("head", "training", (), gpus=0), Node("b", "training", (), gpus=4)),
+    exporters=(SFLOW,),
+    cost=Cost(gpus_per_node=8),
+)
+JOB = Job("one", "llm", ("a", "head", "b"), datetime.fromtimestamp(T0, UTC))
+
+
+@dataclass
+class Asked:
+    """A reader, and a store, that know nothing and note what they are asked."""
+
+    heard: list[tuple[int, int]] = field(default_factory=list)
+    seconds: list[tuple[int, int]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def windows(self) -> "Asked":
+        return self
+
+    def compute_heard(self, start: int, stop: int) -> np.ndarray:
+        self.heard.append((start, stop))
+        return np.zeros((0, 1), np.bool_)
+
+    storage_heard = compute_heard
+
+    def pulse(self, nodes: Sequence[str], start: int, stop: int) -> np.ndarray:
+        self.seconds.append((start, stop))
+        return np.zeros((stop - start, len(nodes)))
+
+    def numbers(self, text: str, tags: tuple[str, ...], columns: tuple[str, ...]) -> Numbers:
+        self.texts.append(text)
+        shape = {**dict.fromkeys(tags, pl.String), ROWS: pl.Int64}
+        return Numbers(pl.DataFrame(schema=shape), ("time", *columns), np.zeros((0, 1 + len(columns))))
+
+    @property
+    def reader(self) -> Reader:
+        return cast("Reader", self)
+
+
+def windows(count: int, start: int = T0, **changes: object) -> JobWindows:
+    """Windows at work, as the studies of nodes and of storage would have found them."""
+    sent = np.full((count, len(JOB.nodes)), 1e10)
+    times = start + np.arange(count) * 10
+    nodes = pl.DataFrame(
+        {
+            schema.STATE.name: np.full(sent.size, int(NodeState.OK)),
+            schema.EXPECTED.name: np.ones(sent.size),
+            schema.LOWER.name: np.full(sent.size, 0.9),
+            schema.LOW_FOR.name: np.zeros(sent.size),
+        }
+    )
+    phases = pl.DataFrame({"window": times, schema.PHASE_STATE.name: np.full(count, int(Phase.COMPUTE))})
+    whole = JobWindows(start, 10, sent, sent / 1500, sent * 0, sent * 0, np.ones((count, 1), np.bool_))
+    return replace(whole, found=((schema.BASELINE, nodes), (schema.PHASE, phases)), **changes)  # type: ignore[arg-type]
+
+
+# -- GPUs ----------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_says_it_has_no_gpus_has_none() -> None:
+    assert gpus_in(JOB, gpus_of(CLUSTER)) == 8
+    assert gpus_in(replace(JOB, nodes=("head", "gone")), gpus_of(CLUSTER)) == 0
+
+
+def test_every_study_counts_the_same_gpus() -> None:
+    asked = Asked()
+    dropout, storage, cohort = (
+        DropoutStudy(CLUSTER, asked.reader),
+        StorageStudy(CLUSTER, asked.reader),
+        CohortStudy(CLUSTER),
+    )
+    standing = dropout.first(JOB, [], T0)
+    assert standing.gpus == 8
+    assert storage.first(JOB, [], T0).ledger.gpus == 8
+    assert cohort.first(JOB, [], T0).payer.gpus == 8
+
+
+# -- a job whose beginning the store has lost ----------------------------------------------------------
+
+
+def test_exporters_are_asked_for_the_hour_before_the_first_window() -> None:
+    asked, begin = Asked(), T0 + 30 * 86_400
+    DropoutStudy(CLUSTER, asked.reader).first(JOB, [], begin)
+    StorageStudy(CLUSTER, asked.reader).first(JOB, [], begin)
+    assert asked.heard == [(begin - 3600, begin)] * 2
+
+
+@pytest.mark.parametrize(("begin", "is_gone"), [(T0, False), (T0 + 30 * 86_400, True)])
+def test_start_and_load_of_a_job_whose_beginning_is_gone_are_over(begin: int, *, is_gone: bool) -> None:
+    asked = Asked()
+    storage = StorageStudy(CLUSTER, asked.reader).first(JOB, [], begin)
+    assert storage.load.is_over is is_gone
+    study = CohortStudy(CLUSTER)
+    carry, _ = study.judge(JOB, study.first(JOB, [], begin), windows(10, begin))
+    assert carry.carry.first_work == 0, "it takes no month to start up"
+
+
+# -- single seconds ------------------------------------------------------------------------------------
+
+
+def looks(exporter: Exporter, *, is_final: bool) -> list[tuple[int, int]]:
+    asked = Asked()
+    study = StragglerStudy(replace(CLUSTER, exporters=(exporter,)), asked.reader)
+    study.judge(JOB, study.first(JOB, [], T0), windows(180, is_final=is_final))
+    return asked.seconds
+
+
+def test_seconds_are_looked_at_once_they_are_final() -> None:
+    assert looks(SFLOW, is_final=True) == [(end - 60, end) for end in (T0 + 900, T0 + 1800)]
+    assert looks(SFLOW, is_final=False) == []
+    assert looks(NETFLOW, is_final=True) == []
+
+
+@pytest.mark.parametrize(("exporter", "asks"), [(SFLOW, True), (NETFLOW, False)])
+def test_pulses_are_asked_for_only_where_somebody_samples(exporter: Exporter, *, asks: bool) -> None:
+    asked = Asked()
+    study = PatternStudy(replace(CLUSTER, exporters=(exporter,)), cast("Store", asked))
+    points = study.judge(Span(T0, T0 + 600, T0 + 600, T0 + 610), [JOB])
+    assert points[0][1].height == 10
+    assert any(f'"{schema.PULSE.name}"' in text for text in asked.texts) is asks
+    assert any(Plane.STORAGE.value in text for text in asked.texts) is asks

@@ -1,0 +1,278 @@
+"""Jobs on their way through their windows, with a store that counts what is asked of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from analysis import state as memory
+from analysis.runs import JobRuns
+from analysis.state import MOST_RUNS, State
+from analysis.study import FLAW, JobWindows, Memory, Points, Span
+from analysis.windows import WindowReader
+from cluster.errors import StoreError
+from cluster.model import Job, Outcome
+from cluster.schema import Measurement
+from ingest.logs import Log
+
+DAY = 86_400
+NOW = 1_760_000_400
+WINDOW, STRETCH, HORIZON = 10, 3600, 330
+NODES = ("n0", "n1")
+
+
+@dataclass
+class Windows:
+    """Windows in which both nodes send; those before `oldest` are empty."""
+
+    start: int
+    stop: int
+    oldest: int
+
+    def of(self, job: Job, start: int, stop: int) -> JobWindows:
+        starts = np.arange(start, stop, WINDOW)
+        sent = np.repeat((starts >= self.oldest)[:, None] * 1e9, len(job.nodes), axis=1)
+        return JobWindows(start, WINDOW, sent, sent, sent, sent, sent[:, :1] > 0)
+
+
+@dataclass
+class Reader:
+    """Counts the ranges that it was asked for beside the pass's own."""
+
+    oldest: int = 0
+    most: int = 1000
+    is_away: bool = False
+    replayed: list[tuple[int, int]] = field(default_factory=list)
+
+    def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> Windows:
+        if nodes is not None:
+            self.replayed.append((start, stop))
+            assert len(self.replayed) <= self.most, "asks without end"
+        if self.is_away:
+            raise StoreError("away")
+        return Windows(start, stop, self.oldest)
+
+
+@dataclass
+class Counting:
+    """A study whose carry is the windows so far; keeps what it was begun with."""
+
+    begun: dict[str, tuple[int, list[Memory]]] = field(default_factory=dict)
+    flaw: str = ""
+
+    name = "counting"
+    measurements: tuple[Measurement, ...] = ()
+
+    def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> int:
+        self.begun[job.id] = begin, list(earlier)
+        return 0
+
+    def judge(self, job: Job, carry: int, windows: JobWindows) -> tuple[int, Points]:
+        del job
+        return carry + len(windows), []
+
+    def retold(self, job: Job, carry: int) -> int:
+        del job
+        return carry
+
+    def remember(self, job: Job, carry: int) -> Memory:
+        return {"job": job.id, "windows": carry, FLAW: self.flaw}
+
+
+@dataclass
+class Bench:
+    """A process of its own: studies, and what its store was asked; the state may be that of another."""
+
+    state: State
+    reader: Reader = field(default_factory=Reader)
+    study: Counting = field(default_factory=Counting)
+
+    def __post_init__(self) -> None:
+        self.runs = JobRuns(
+            (self.study,), cast("WindowReader", self.reader), self.state, Log(quiet=True),
+            window=WINDOW, horizon=HORIZON, stretch=STRETCH, check=lambda: None,
+        )  # fmt: skip
+
+    def judge(self, jobs: Sequence[Job], start: int = NOW, *, raw_from: int = NOW - 7 * DAY) -> None:
+        """A live pass over ten minutes."""
+        self.runs.judge(jobs, Span(start, start + 300, start + 600, start + 610), start + 600, raw_from)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[State]:
+    with State.copy_of(tmp_path / "none") as found:
+        yield found
+
+
+def job(name: str, start: float, end: float | None = None, **told: object) -> Job:
+    stop = None if end is None else datetime.fromtimestamp(end, UTC)
+    told = {"job_class": "eval", "nodes": NODES, **told}
+    return Job(id=name, start=datetime.fromtimestamp(start, UTC), end=stop, **told)  # type: ignore[arg-type]
+
+
+def evals(count: int, upto: int = NOW - 600, *, every: int = 1800) -> list[Job]:
+    """Runs of five minutes, the newest last; it ended at `upto`."""
+    starts = [upto - (count - 1 - number) * every - 300 for number in range(count)]
+    return [job(f"run-{number}", start, start + 300) for number, start in enumerate(starts)]
+
+
+# -- what runs teach -----------------------------------------------------------------------------------
+
+
+def test_of_many_runs_the_newest_are_replayed_once(state: State) -> None:
+    bench, earlier = Bench(state), evals(250)
+    one, two = job("one", NOW), job("two", NOW + 60)
+    bench.judge([*earlier, one])
+    assert len(bench.reader.replayed) == MOST_RUNS
+    taught = [told["job"] for told in bench.study.begun["one"][1]]
+    assert taught == [run.id for run in reversed(earlier[-MOST_RUNS:])]
+    bench.judge([*earlier, one, two])
+    assert len(bench.reader.replayed) == MOST_RUNS, "the second of the class finds them remembered"
+    again = Bench(state)
+    again.judge([*earlier, one, two])
+    assert again.reader.replayed == [], "so does the next process"
+
+
+def test_a_run_learns_from_those_before_it(state: State) -> None:
+    bench, earlier = Bench(state), evals(5)
+    bench.judge([*earlier, job("one", NOW)])
+    assert [len(bench.study.begun[run.id][1]) for run in earlier] == [0, 1, 2, 3, 4]
+
+
+def test_an_array_of_tasks_at_once_is_replayed_once(state: State) -> None:
+    """None of them was over before another began, and all were before the new one did."""
+    bench = Bench(state)
+    tasks = [job(f"4700_{number}", NOW - 4000, NOW - 3000 + number) for number in range(250)]
+    bench.judge([*tasks, job("one", NOW)])
+    assert len(bench.reader.replayed) == MOST_RUNS
+    assert {len(bench.study.begun[task.id][1]) for task in tasks[-MOST_RUNS:]} == {0}
+
+
+def test_what_is_forgotten_for_room_is_not_replayed_again(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_MOST_MEMORIES", 10)
+    bench, earlier = Bench(state, Reader(most=100)), evals(40)
+    for number in range(5):
+        bench.judge([*earlier, job(f"one-{number}", NOW + number * 900, NOW + number * 900 + 300)], NOW + number * 900)
+    assert len(state.remembered("eval")) == 10
+    assert len(bench.reader.replayed) == 40
+
+
+def test_a_failed_run_is_not_replayed_and_one_that_turns_out_to_have_failed_is_unlearnt(state: State) -> None:
+    bench = Bench(state)
+    good, bad = evals(2)
+    bench.judge([good, job("bad", NOW - 900, NOW - 600, outcome=Outcome.FAILED), job("one", NOW)])
+    assert len(bench.reader.replayed) == 1
+    bench.judge([good, bad, job("two", NOW)])
+    assert len(bench.study.begun["two"][1]) == 2
+    cancelled = job(bad.id, bad.start.timestamp(), NOW - 600, outcome=Outcome.CANCELLED)
+    bench.judge([good, cancelled, job("three", NOW)])
+    assert [told["job"] for told in bench.study.begun["three"][1]] == [good.id]
+
+
+def test_a_run_without_traffic_is_asked_again_by_the_next_process_only(state: State) -> None:
+    bench, jobs = Bench(state, Reader(oldest=NOW)), [*evals(3), job("one", NOW), job("two", NOW + 10)]
+    bench.judge(jobs)
+    assert len(bench.reader.replayed) == 3
+    backfilled = Bench(state)
+    backfilled.judge(jobs)
+    assert len(backfilled.study.begun["one"][1]) == 3
+
+
+def test_what_the_store_did_not_answer_is_asked_again(state: State) -> None:
+    bench, jobs = Bench(state), [*evals(3), job("one", NOW)]
+    bench.reader.is_away = True
+    with pytest.raises(StoreError):
+        bench.judge(jobs)
+    bench.reader.is_away = False
+    bench.judge(jobs)
+    assert len(bench.study.begun["one"][1]) == 3
+
+
+# -- a job whose beginning is gone ---------------------------------------------------------------------
+
+
+def test_a_job_of_years_is_replayed_from_the_oldest_window_on(state: State) -> None:
+    bench, raw_from = Bench(state), NOW - 7 * DAY
+    bench.judge([job("service", NOW - 1000 * DAY)], raw_from=raw_from)
+    assert bench.reader.replayed[0][0] == raw_from
+    assert bench.reader.replayed[-1][1] == NOW
+    assert len(bench.reader.replayed) == 7 * 24
+    assert bench.study.begun["service"][0] == raw_from
+
+
+def test_a_job_begins_where_it_does_while_the_store_holds_it(state: State) -> None:
+    bench = Bench(state)
+    bench.judge([job("a", NOW - 7203)], raw_from=NOW - 7 * DAY)
+    assert (bench.study.begun["a"][0], bench.reader.replayed[0][0]) == (NOW - 7210, NOW - 7210)
+    again = Bench(state)
+    again.judge([job("a", NOW - 7203)], raw_from=NOW + 100)
+    assert again.study.begun["a"][0] == NOW, "what is judged is read, however old"
+
+
+def test_the_oldest_window_may_move_on_while_a_job_runs(state: State) -> None:
+    bench, jobs = Bench(state), [job("a", NOW - 30 * DAY)]
+    for number in range(5):
+        bench.judge(jobs, NOW + number * 300, raw_from=NOW - 7 * DAY + number * 300)
+    assert len(bench.reader.replayed) == 7 * 24
+    assert bench.study.begun["a"][0] == NOW - 7 * DAY
+
+
+def test_a_long_replay_is_told(state: State, capsys: pytest.CaptureFixture[str]) -> None:
+    bench = Bench(state)
+    bench.runs._log = Log()
+    bench.judge([job("a", NOW - 1800)])
+    assert capsys.readouterr().err == ""
+    bench.judge([job("b", NOW - 5 * 3600)])
+    assert "event=replay job=b" in capsys.readouterr().err
+
+
+# -- what is forgotten ---------------------------------------------------------------------------------
+
+
+def remembered(state: State, job_class: str = "eval") -> int:
+    return len(state.memories("counting", job_class, NOW * 2, 10**6))
+
+
+def keep(state: State, *runs: Job, flaw: str = "") -> None:
+    for run in runs:
+        state.remember(run, {"counting": {"job": run.id, FLAW: flaw}})
+
+
+def test_runs_within_the_raw_retention_all_stay(state: State) -> None:
+    keep(state, *evals(300))
+    state.forget_runs(NOW - 7 * DAY, {"eval"})
+    assert remembered(state) == 300
+
+
+def test_of_those_before_it_the_newest_good_ones_stay(state: State) -> None:
+    keep(state, *evals(300))
+    keep(state, job("bad", NOW - 900, NOW - 650), flaw="too short")
+    state.forget_runs(NOW, {"eval"})
+    newest = state.memories("counting", "eval", NOW, 1000)
+    assert [told["job"] for told in newest] == [f"run-{number}" for number in range(299, 99, -1)]
+    assert len(state.remembered("eval")) == 200
+
+
+def test_a_class_that_is_not_used_any_more_is_forgotten(state: State) -> None:
+    keep(state, *(job(name, NOW - 100 * DAY, NOW - 100 * DAY + 60, job_class=name) for name in ("once", "running")))
+    keep(state, job("quarterly", NOW - 89 * DAY, NOW - 89 * DAY + 60, job_class="quarterly"))
+    state.forget_runs(NOW, {"running"})
+    assert [remembered(state, name) for name in ("once", "running", "quarterly")] == [0, 1, 1]
+
+
+def test_there_are_never_more_than_fit(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_MOST_MEMORIES", 30)
+    keep(state, *(job(f"run-{number}", NOW - number, NOW - number + 1, job_class=str(number)) for number in range(50)))
+    state.forget_runs(NOW - DAY, set())
+    assert [remembered(state, str(number)) for number in (0, 29, 30, 49)] == [1, 1, 0, 0]
+
+
+def test_the_analysis_forgets_when_a_run_is_over(state: State) -> None:
+    keep(state, job("once", NOW - 100 * DAY, NOW - 100 * DAY + 60, job_class="once"))
+    bench = Bench(state)
+    bench.judge([job("a", NOW, NOW + 100)])
+    assert (remembered(state, "once"), remembered(state)) == (0, 1)

@@ -1,0 +1,100 @@
+"""What a reader makes of the store's answers, and what it asks."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from ipaddress import ip_address
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.bins import Source, binned
+from analysis.sums import any_of
+from analysis.windows import WindowReader, sees_seconds
+from cluster import schema
+from cluster.model import Cluster, Exporter, ExportProtocol, Group, Job, Role, StoreSettings
+from cluster.schema import Field, Measurement
+from ingest.store import ROWS, Numbers, Store
+
+T0 = 1_760_000_000
+CLUSTER = Cluster(
+    "windows",
+    (Group("training", "Training", Role.TRAINING), Group("storage", "Storage", Role.STORAGE)),
+    exporters=(Exporter("leaf-1", ip_address("192.0.2.1")), Exporter("leaf-2", ip_address("192.0.2.2"))),
+)
+JOB = Job("a", "llm", ("n1", "n2"), datetime.fromtimestamp(T0, UTC))
+
+
+class Answering(WindowReader):
+    """A reader whose store knows the exporters of ten windows, and nothing of nodes."""
+
+    def __init__(self, cluster: Cluster, rates: Sequence[Sequence[float]]) -> None:
+        super().__init__(Store(StoreSettings()), cluster)
+        self._rates, self.asked = np.array(rates, np.float64), list[str]()
+
+    def _numbers(self, measurement: Measurement, fields: Sequence[Field], tag: str | None, where: str) -> Numbers:
+        self.asked.append(where)
+        columns = ("time", *(field.name for field in fields))
+        if measurement is not schema.EXPORTER_STATUS:
+            return Numbers(pl.DataFrame(schema={tag or ROWS: pl.String, ROWS: pl.Int64}), columns, np.zeros((0, 3)))
+        count, windows = self._rates.shape
+        tags = pl.DataFrame({schema.EXPORTER: ["leaf-1", "leaf-2"][:count], ROWS: [windows] * count})
+        times = np.tile((T0 + np.arange(windows) * 10) * 1000.0, count)
+        return Numbers(tags, columns, np.stack([times, np.full(len(times), 5e9), self._rates.ravel()], axis=1))
+
+
+@pytest.fixture
+def reader() -> Answering:
+    return Answering(CLUSTER, [[1] * 10, [1] * 5 + [1000] * 3 + [np.nan] * 2])
+
+
+def test_each_window_has_the_rate_of_its_own(reader: Answering) -> None:
+    whole = reader.begin(T0, T0 + 100, JOB.nodes)
+    assert whole.of(JOB, T0, T0 + 100).rates.tolist() == [1.0] * 5 + [1000.0] * 3 + [1.0] * 2
+    assert whole.of(JOB, T0 + 40, T0 + 60).rates.tolist() == [1.0, 1000.0]
+    assert whole.of(JOB, T0, T0 + 100).part(0, 5).rates.max() == 1.0
+    assert whole.of(JOB, T0, T0 + 100).part(8, 8).rates.tolist() == []
+    assert whole.of(JOB, T0, T0 + 100).heard.shape == (10, 2)
+
+
+def test_without_exporters_rates_are_one() -> None:
+    nobody = Answering(replace(CLUSTER, exporters=()), np.ones((0, 10)))
+    assert nobody.begin(T0, T0 + 100, JOB.nodes).of(JOB, T0, T0 + 30).rates.tolist() == [1.0] * 3
+
+
+def test_values_are_escaped_and_in_order() -> None:
+    assert any_of("node", {"b", "it's", "a"}) == "(\"node\" = 'a' OR \"node\" = 'b' OR \"node\" = 'it\\'s')"
+
+
+def test_every_question_escapes_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    quoted = Answering(replace(CLUSTER, groups=(*CLUSTER.groups, Group("o'b", "O", Role.STORAGE))), np.ones((2, 10)))
+    quoted.begin(T0, T0 + 100, ("n'1",)).of(replace(JOB, nodes=("n'1",)), T0, T0 + 100)
+    asked = " ".join(quoted.asked)
+    assert "= 'n\\'1'" in asked
+    assert "= 'o\\'b'" in asked
+    assert "!= 'o\\'b'" in asked
+    texts: list[str] = []
+
+    def numbers(_: Store, text: str, tags: tuple[str, ...], columns: tuple[str, ...]) -> Numbers:
+        texts.append(text)
+        return Numbers(
+            pl.DataFrame(schema={**dict.fromkeys(tags, pl.String), ROWS: pl.Int64}), columns, np.zeros((0, 2))
+        )
+
+    monkeypatch.setattr(Store, "numbers", numbers)
+    source = Source(schema.NODE_TRAFFIC, schema.RAW, (schema.NODE,), (schema.GROUP, ("o'b",)))
+    binned(Store(StoreSettings()), source, (schema.RX_BYTES,), T0, T0 + 60, seconds=60)
+    assert "= 'o\\'b'" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("exporter", "seen"),
+    [
+        (Exporter("a", ip_address("192.0.2.3"), ExportProtocol.SFLOW), True),
+        (Exporter("a", ip_address("192.0.2.3"), ExportProtocol.SFLOW, counts=False), False),
+        (Exporter("a", ip_address("192.0.2.3")), False),
+    ],
+)
+def test_only_samples_that_count_are_kept_by_the_second(exporter: Exporter, *, seen: bool) -> None:
+    assert sees_seconds(replace(CLUSTER, exporters=(*CLUSTER.exporters, exporter))) is seen
