@@ -280,8 +280,8 @@ _NODE_SPREAD = 0.02
 """Least relative spread of a node's share."""
 _COHORT_SPREAD = 0.04
 """Least relative spread of a cohort's rate."""
-_NEAR = 0.9
-"""From this part of a cohort's limit on, its noise may reach it."""
+_NEAR = 0.65
+"""From this part of a cohort's limit on, it may be reached: a checkpoint takes another 5 % from the minute it is in."""
 _COHORT_WINDOWS = 6
 """Windows over which a cohort's rate is smoothed."""
 

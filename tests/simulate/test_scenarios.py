@@ -211,6 +211,22 @@ def test_incast_follows_from_its_thresholds(keys: str, *, fires: bool, tmp_path:
     assert incident.expected == (("incast",) if fires else ())
 
 
+@pytest.mark.parametrize(("share", "must"), [(0.6, [True]), (0.76, [True]), (0.87, [False]), (0.9, [])])
+def test_a_cohort_near_its_limit_may_be_slow_or_not(share: float, must: list[bool], tmp_path: Path) -> None:
+    text = HEAD + JOB + f"incidents: [{{kind: cohort_slowdown, run: 4, after: 5m, lasting: 8m, share: {share}, %s}}]\n"
+    may = "may: [cohort_slowdown]" if must == [False] else ""
+    (incident,) = load_script(write(tmp_path, text % may)).incidents
+    assert [alert.must for alert in incident.alerts] == must
+
+
+@pytest.mark.parametrize(("seconds", "must"), [(50, []), (60, []), (100, [False]), (150, [True])])
+def test_an_exporter_may_have_been_silent_for_a_minute_before(seconds: int, must: list[bool], tmp_path: Path) -> None:
+    text = HEAD + f'incidents: [{{kind: exporter_silent, on: 1, at: "10:00", lasting: {seconds}s, %s}}]\n'
+    may = "may: [exporter_silent]" if must == [False] else ""
+    (incident,) = load_script(write(tmp_path, text % may)).incidents
+    assert [alert.must for alert in incident.alerts] == must
+
+
 def test_settings_change_the_cluster_and_with_it_what_is_owed(tmp_path: Path) -> None:
     text = 'title: t\nabout: a\ndays: 2\nincidents: [{kind: bulk_exfil, on: 2, at: "12:00", lasting: 10m}]\n'
     (before,) = load_script(write(tmp_path, text)).incidents
