@@ -279,11 +279,12 @@ def change_of(cluster: Cluster, before: Sequence[Rule], now: Sequence[Rule]) -> 
     """Return what differs between two versions of the rules."""
     then = {rule.id: rule for rule in before}
     present = {rule.id: rule for rule in now}
-    changed = tuple(
-        rule_id
-        for rule_id in present
-        if rule_id in then and rule_entry(cluster, then[rule_id]) != rule_entry(cluster, present[rule_id])
-    )
+
+    def seen(rule: Rule) -> tuple[object, ...]:
+        # How often it is evaluated stands beside the rule, at its group.
+        return rule_entry(cluster, rule), rule.interval
+
+    changed = tuple(rule_id for rule_id in present if rule_id in then and seen(then[rule_id]) != seen(present[rule_id]))
     gone = tuple(rule_id for rule_id in then if rule_id not in present)
     fresh = tuple(rule_id for rule_id in present if rule_id not in then)
     return Change(changed, gone, fresh, tuple(rule for rule in before if rule.id in (*changed, *gone)))

@@ -47,6 +47,9 @@ from simulate.trial import WARM_UP
 
 _MOST_LINES = 40
 
+_SLACK = 60
+"""Seconds: `--from 7d` was read before the present time is, and means what is kept for seven days."""
+
 
 class FailOn(StrEnum):
     """What ends the command with 1."""
@@ -142,7 +145,7 @@ def backtest(
       clusterflow backtest --from 7d --html report.html                      all rules over the last week
       clusterflow backtest --from 7d --sweep exfil_volume=10GB,20GB,50GB     how many alerts at other limits
       clusterflow backtest --from 7d --against HEAD --fail-on changed        what an edit of cluster.yaml would change
-      clusterflow backtest --scenario drip-exfiltration --html drip.html     a staged week, against what was staged
+      clusterflow backtest --scenario drip-exfil-week --html drip.html       a staged week, against what was staged
 
     The real queries run on the real InfluxDB, evaluation by evaluation, with Grafana's semantics; where a rule cannot
     fire at all, nothing is asked. docs/backtest.md says what a backtest assumes.
@@ -186,7 +189,7 @@ def _stored(cluster: Cluster, start: float | None, stop: float | None, truth_fil
     if begin >= end:
         raise UserError(f"--from {moment(begin)}: expected a time before --to, {moment(end)}")
     oldest = now - cluster.store.keep_raw
-    if begin < oldest:
+    if begin < oldest - _SLACK:
         # Rules look at raw points nearly all; those of the rollups see further.
         kept = humanize_duration(cluster.store.keep_raw)
         click.echo(f"warning: raw points are kept for {kept}: what is before {moment(int(oldest))} is gone", err=True)

@@ -17,6 +17,9 @@ from ingest.store import Store
 from rules.backtest import change_of, earlier_rules, settings_of
 from rules.cases import BEGINS
 from rules.cli import build
+from rules.decode import rules_from_text
+from rules.encode import rules_text
+from rules.model import RuleSet
 from rules.registry import rules_of
 from rules.report import moment
 from rules.truth import Owed, read_truth
@@ -95,6 +98,17 @@ def test_what_would_have_fired(site: Site) -> None:
     evaluations = {rule["rule"]: rule["evaluations"] for rule in report["rules"]}
     assert evaluations == dict.fromkeys(BASIC, 721)
     assert "A point counts as seen 24 s after the start of its window" in " ".join(report["assumptions"])
+
+
+def test_what_is_kept_for_seven_days_is_there_seven_days_ago(site: Site) -> None:
+    """`7d` is read a moment before the present time is, and it is the default of what is kept."""
+    said = []
+    for start in ("7d", "8d"):
+        arguments = ["-c", str(site.config), "--rule", "exfil_volume", "--from", start, "--to", "6d"]
+        result = CliRunner().invoke(backtest, arguments)
+        assert result.exit_code == 0, result.output
+        said.append(result.stderr.partition(":")[0])
+    assert said == ["", "warning"]
 
 
 def test_as_stored_is_what_the_rule_tests_do(site: Site) -> None:
@@ -192,6 +206,16 @@ def test_rules_that_come_and_go(tmp_path: Path) -> None:
     assert change_of(CLUSTER, rules_of(limits).rules, RULES).changed == tuple(
         rule.id for rule, other in zip(RULES, rules_of(limits).rules, strict=True) if rule != other
     )
+
+
+def test_another_interval_is_a_change() -> None:
+    """It stands at the group in Grafana's file, not in the rule, and decides when an alert fires."""
+    text = rules_text(CLUSTER, RuleSet(RULES, ()))
+    before = rules_from_text(text.replace("interval: 10s", "interval: 1m"), "before")
+    change = change_of(CLUSTER, before, rules_from_text(text, "now"))
+    often = {rule.id for rule in RULES if rule.interval == 10}
+    assert set(change.changed) == often
+    assert {rule.id for rule in change.earlier} == often
 
 
 # Against what was staged --------------------------------------------------------------------------
