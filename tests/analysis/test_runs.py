@@ -271,6 +271,15 @@ def test_there_are_never_more_than_fit(state: State, monkeypatch: pytest.MonkeyP
     assert [remembered(state, str(number)) for number in (0, 29, 30, 49)] == [1, 1, 0, 0]
 
 
+def test_many_small_runs_do_not_displace_few_others(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_MOST_MEMORIES", 30)
+    keep(state, *(job(f"night-{day}", NOW - day * DAY, NOW - day * DAY + 60, job_class="llm") for day in range(1, 8)))
+    keep(state, *evals(100))
+    state.forget_runs(NOW - 10 * DAY, set())
+    assert (remembered(state, "llm"), remembered(state)) == (7, 23)
+    assert state.memories("counting", "eval", NOW, 1)[0]["job"] == "run-99"
+
+
 def test_the_analysis_forgets_when_a_run_is_over(state: State) -> None:
     keep(state, job("once", NOW - 100 * DAY, NOW - 100 * DAY + 60, job_class="once"))
     bench = Bench(state)
