@@ -4,6 +4,7 @@
     observed = median of the rates of the last 6 windows at work: a window that a checkpoint cut short moves it little
     below    = observed lies below the middle of expectation and limit
     slow     = below, and observed < limit; since the first of the windows in a row whose own rate was below
+               or: steps are longer than in earlier runs, where sFlow resolves them (``analysis.step_study``)
     stalled  = nothing for longer than earlier good runs ever paused (half as long again), or than a minute
 
 Expectation and limit come from earlier good runs of the class by the formulas of `analysis.baseline`, from runs with
@@ -163,6 +164,7 @@ class Look:
         rate: bytes a second of the median node.
         low: nodes that are low or down.
         blind: whether most nodes are.
+        pace: steps a second as a share of what is expected; 1 where they are not longer than usual, or not resolved.
     """
 
     start: int
@@ -170,6 +172,7 @@ class Look:
     rate: Floats
     low: Counts
     blind: Flags
+    pace: Floats | None = None
 
 
 @dataclass(slots=True)
@@ -242,9 +245,10 @@ def judge(subject: Subject, carry: CohortCarry, look: Look) -> tuple[CohortCarry
     judging = _Judging(subject, carry.copy())
     count = len(look.phase)
     columns = np.zeros((count, 7))
-    seen = zip(look.phase.tolist(), look.rate.tolist(), look.low.tolist(), look.blind.tolist(), strict=True)
-    for index, (phase, rate, low, blind) in enumerate(seen):
-        columns[index] = judging.step(look.start + index * subject.window, phase, rate, low, blind=blind)
+    pace = [1.0] * count if look.pace is None else look.pace.tolist()
+    seen = zip(look.phase.tolist(), look.rate.tolist(), look.low.tolist(), look.blind.tolist(), pace, strict=True)
+    for index, (phase, rate, low, blind, share) in enumerate(seen):
+        columns[index] = judging.step(look.start + index * subject.window, phase, rate, low, blind=blind, pace=share)
     rate, state, state_for, lacking, slow, stalled, lost = columns.T
     before = np.concatenate([[carry.shown], state[:-1]])
     changed = (before >= 0) & (state != before)
@@ -261,7 +265,7 @@ class _Judging:
     def __init__(self, subject: Subject, carry: CohortCarry) -> None:
         self.subject, self.policy, self.carry = subject, subject.policy, carry
 
-    def step(self, window: int, phase: int, rate: float, low: int, *, blind: bool) -> Row:
+    def step(self, window: int, phase: int, rate: float, low: int, *, blind: bool, pace: float) -> Row:
         """Judge one window."""
         carry, subject = self.carry, self.subject
         end = window + subject.window
@@ -276,7 +280,7 @@ class _Judging:
             phase = Phase.COMPUTE
         self._work_or_wait(end, phase)
         if phase == Phase.COMPUTE:
-            self._compute(window, rate, low)
+            self._compute(window, rate, low, pace)
         else:
             carry.resuming = True
             if phase == Phase.IDLE:
@@ -329,7 +333,7 @@ class _Judging:
             if carry.state == CohortState.STALLED:
                 carry.state, carry.told = CohortState.OK, 0.0
 
-    def _compute(self, window: int, rate: float, low: int) -> None:
+    def _compute(self, window: int, rate: float, low: int, pace: float) -> None:
         carry, policy, subject = self.carry, self.policy, self.subject
         was_resuming, carry.resuming = carry.resuming, False
         is_steady = start_of(subject.job) + policy.warm_up <= window
@@ -344,7 +348,7 @@ class _Judging:
             return
         expected, lower = subject.expected.rate, subject.lower
         # NaN, where nothing is expected, compares as False.
-        below = subject.is_ready and observed < (expected + lower) / 2
+        below = subject.is_ready and (observed < (expected + lower) / 2 or pace < 1)
         if low and carry.state != CohortState.SLOW:
             below = False
         if below:
@@ -352,11 +356,11 @@ class _Judging:
             fresh = [rate] if carry.below else self._below_already((expected + lower) / 2)
             carry.below += len(fresh) * subject.window
             carry.lacking += sum(max(expected - one, 0.0) for one in fresh) * subject.window
-            carry.lost += sum(min(max(1 - one / expected, 0.0), 1.0) for one in fresh) * subject.window
+            carry.lost += sum(min(max(1 - one / expected, 1 - pace, 0.0), 1.0) for one in fresh) * subject.window
         else:
             carry.below = carry.lacking = carry.lost = carry.told = 0.0
             self._learn(observed, low)
-        carry.state = CohortState.SLOW if below and observed < lower else CohortState.OK
+        carry.state = CohortState.SLOW if below and (observed < lower or pace < 1) else CohortState.OK
 
     def _below_already(self, middle: float) -> list[float]:
         """Return the last rates in a row that lie below; at least the newest."""

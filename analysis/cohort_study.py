@@ -14,11 +14,27 @@ from analysis.stalls import Payer, Waiting
 from analysis.study import JobWindows, Memory, Points
 from cluster import schema
 from cluster.model import Cluster, Job
-from cluster.schema import NodeState
+from cluster.schema import NodeState, StepState
 from ingest.points import WINDOW
+
+_HELD = 900
+"""Seconds for which a look at steps counts: the next one, five minutes later, is known when it is final."""
 
 _SENDS = 0.05
 """Share of the median node's bytes from which a node counts as sending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a look at a job's steps said.
+
+    Attributes:
+        share: steps a second as a share of what is expected, where they are longer; else 1.
+        told: when, epoch seconds.
+    """
+
+    share: float = 1.0
+    told: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +45,11 @@ class Standing:
     payer: Payer
     carry: CohortCarry
     waiting: Waiting
+    pace: Pace = Pace()
 
 
 class CohortStudy:
-    """Judges the cohort of a job as a whole; runs after the studies of nodes and of storage.
+    """Judges the cohort of a job as a whole; runs after the studies of nodes, of storage and of steps.
 
     Args:
         cluster: its thresholds, transports, job classes and costs.
@@ -74,12 +91,16 @@ class CohortStudy:
         low = ((states == NodeState.LOW) | (states == NodeState.DOWN)).sum(axis=1)
         rate = _medians(windows.sent, states) / self._window
         phase = windows.of(schema.PHASE).get_column(schema.PHASE_STATE.name).to_numpy()
-        look = Look(windows.start, phase, rate, low, (states == NodeState.BLIND).mean(axis=1) > 0.5)
+        shares, pace = paces(carry.pace, windows)
+        look = Look(windows.start, phase, rate, low, (states == NodeState.BLIND).mean(axis=1) > 0.5, shares)
         after, verdicts = cohort.judge(carry.subject, carry.carry, look)
         waiting, ledger = stalls.judge(carry.payer, carry.waiting, nodes, verdicts, windows.start)
         sending = (windows.sent > _SENDS * rate[:, None] * self._window).sum(axis=1)
         points = self._points(carry, windows.start, verdicts, sending, low)
-        return replace(carry, carry=after, waiting=waiting), [(schema.COHORT, points), (schema.STALL, ledger)]
+        return replace(carry, carry=after, waiting=waiting, pace=pace), [
+            (schema.COHORT, points),
+            (schema.STALL, ledger),
+        ]
 
     def _points(self, standing: Standing, start: int, verdicts: Verdicts, sending: Floats, low: Floats) -> pl.DataFrame:
         subject, payer = standing.subject, standing.payer
@@ -134,6 +155,21 @@ class CohortStudy:
         """Return the run's rates and pauses."""
         del job
         return cohort.remembered(carry.subject, carry.carry)
+
+
+def paces(before: Pace, windows: JobWindows) -> tuple[Floats, Pace]:
+    """Return [window] the share of the look before, and the last look; 1 where that is too long ago."""
+    result, last = np.ones(len(windows)), before
+    starts = windows.start + np.arange(len(windows)) * windows.window
+    columns = (WINDOW, schema.STEP_PERIOD.name, schema.STEP_EXPECTED.name, schema.STEP_STATE.name)
+    looks = [before]
+    for window, period, expected, state in windows.of(schema.STEP).select(columns).iter_rows():
+        share = expected / period if state == StepState.LONGER else 1.0
+        looks.append(Pace(share, window + windows.window))
+    for last in looks:
+        result[starts >= last.told] = last.share
+        result[starts >= last.told + _HELD] = 1.0
+    return result, last
 
 
 def _medians(sent: Floats, states: Floats) -> Floats:

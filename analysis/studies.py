@@ -17,6 +17,7 @@ from analysis.ledger_study import LedgerStudy
 from analysis.pattern_study import PatternStudy
 from analysis.recurrence_study import RecurrenceStudy
 from analysis.state import State
+from analysis.step_study import StepStudy
 from analysis.storage_study import StorageStudy
 from analysis.straggler_study import StragglerStudy
 from analysis.study import JobStudy, Study
@@ -51,6 +52,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
         of_jobs=(
             DropoutStudy(cluster, reader),
             StorageStudy(cluster, reader),
+            StepStudy(cluster, reader),
             CohortStudy(cluster),
             StragglerStudy(cluster, reader),
         ),

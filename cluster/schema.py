@@ -842,6 +842,31 @@ STEP_ERROR = Field(
     Kind.FLOAT,
     Merge.LAST,
 )
+STEP_EXPECTED = Field(
+    "expected_period", "seconds", "length of a step in earlier good runs; absent without any", Kind.FLOAT, Merge.LAST
+)
+STEP_LIMIT = Field("limit_period", "seconds", "the longest ordinary one; absent without any", Kind.FLOAT, Merge.LAST)
+STEP_STATE = Field("state", "state", "0 learning, 1 ok, 2 longer", merge=Merge.LAST)
+
+
+class StepState:
+    """Values of STEP_STATE."""
+
+    LEARNING = 0
+    OK = 1
+    LONGER = 2
+
+
+STEP = Measurement(
+    "step",
+    "Length of a job's steps against earlier runs of its class, where sFlow resolves it: a row every 5 min, once "
+    "nothing can change it any more.",
+    (JOB, JOB_CLASS),
+    (STEP_PERIOD, STEP_ERROR, STEP_EXPECTED, STEP_LIMIT, RUNS, STEP_STATE),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)
 PATTERN = Measurement(
     "pattern",
     "Shape of a job's collectives in the minute before: a row a minute for jobs of up to 64 nodes, every 5 min up to "
@@ -976,6 +1001,6 @@ MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
     INTERFACE_TRAFFIC, EXPORTER_STATUS, PIPELINE, CONTACT, JOB_STATUS, BASELINE, DROPOUT_DIGEST,
     JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE, BREACH,
-    BURST, PATTERN, INFERENCE_LOAD, COVERAGE, CAPACITY,
+    BURST, PATTERN, STEP, INFERENCE_LOAD, COVERAGE, CAPACITY,
 )  # fmt: skip
 """Everything that is stored."""

@@ -1,6 +1,7 @@
 """Panels about a job's collectives: their pattern, their rails, their steps; and bursts into one storage endpoint."""
 
 from analysis.pattern_study import looked_at_every
+from analysis.step_study import EVERY
 from analysis.steps import SHORTEST
 from cluster import schema
 from cluster.model import Cluster, Role
@@ -8,7 +9,7 @@ from cluster.units import format_size
 from dashboards import panels, transport
 from dashboards import variables as var
 from dashboards.links import Link, clicked, row, to_alerts, to_board
-from dashboards.palette import DIM, PATTERN_COLOURS
+from dashboards.palette import DIM, LOOK, PATTERN_COLOURS
 from dashboards.panels import Built, Cell, Face, Json, TableOrder
 from dashboards.queries import Column, Query, Select, Unit, chosen, compare, highest, newest
 
@@ -16,6 +17,7 @@ TOP = 62
 """Where they begin on the Training run board."""
 
 _ROWS = 50
+_EXPECTED, _LIMIT = "in earlier runs", "limit"
 
 
 def all_panels(cluster: Cluster) -> tuple[Built, ...]:
@@ -143,15 +145,29 @@ def _steps(cluster: Cluster) -> Built:
             "are its 95 % confidence.",
             f"Nothing is drawn without sFlow, without a clear period, or for steps under {SHORTEST:g} s; those of 1 to "
             "2 s may show as longer ones.",
-            "Steps that get longer: look at stragglers and at loading.",
+            "Thin lines: earlier runs of the class, and the limit. Longer steps: look at stragglers and at loading.",
             x=12, y=TOP + 6, w=12, h=7, links=(to_board("stragglers", "Stragglers", keep=(var.JOB,)),),
         ),
         [
             _over_time(cluster, newest(schema.STEP_PERIOD), "Seconds of a step."),
+            *(
+                Select(schema.STEP, schema.RAW)
+                .take(newest(field))
+                .where(chosen(schema.JOB, var.JOB))
+                .by(schema.JOB)
+                .over_time(cluster, meaning, alias=f"{job} {name}", settled=False)
+                .at_least(EVERY)
+                for field, name, meaning in (
+                    (schema.STEP_EXPECTED, _EXPECTED, "What earlier runs of the class took."),
+                    (schema.STEP_LIMIT, _LIMIT, "Longer steps make the job slow."),
+                )
+            ),
             *(_over_time(cluster, edge, "Edge of its confidence.", f"{job} ± 95 %") for edge in edges),
         ],
         unit=Unit.SECONDS,
         overrides=[
+            panels.override(f"/ {_EXPECTED}$/", color=panels.fixed(DIM), custom__lineWidth=1, custom__fillOpacity=0),
+            panels.override(f"/ {_LIMIT}$/", color=panels.fixed(LOOK), custom__lineWidth=1, custom__fillOpacity=0),
             panels.override(
                 "/ ± 95 %$/", color=panels.fixed(DIM), custom__lineStyle={"fill": "dash", "dash": [4, 6]},
                 custom__lineWidth=1, custom__fillOpacity=0,

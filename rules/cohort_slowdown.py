@@ -16,9 +16,10 @@ def build(cluster: Cluster) -> RuleSet:
         return missing
     limit = cluster.thresholds.slowdown_for
     summary = (
-        f"Job {cohorts.JOB} as a whole is slow: its nodes send {cohorts.bit_rate_of('rate')} each, below the limit of "
-        f"{cohorts.bit_rate_of('lower')} ({cohorts.bit_rate_of('expected')} in earlier runs), for "
-        f"{texts.duration_of(cohorts.STATE_FOR)} (alerts after {format_duration(limit)})."
+        f"Job {cohorts.JOB} as a whole is slow, in bytes or in steps a second: its nodes send "
+        f"{cohorts.bit_rate_of('rate')} each ({cohorts.bit_rate_of('expected')} in earlier runs, limit "
+        f"{cohorts.bit_rate_of('lower')}), for {texts.duration_of(cohorts.STATE_FOR)} "
+        f"(alerts after {format_duration(limit)})."
     )
     what_to_do = (
         "No node stands out: look at what all share. Storage and data loading first, then the fabric (an uplink down, "

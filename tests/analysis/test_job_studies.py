@@ -82,7 +82,9 @@ def windows(count: int, start: int = T0, **changes: object) -> JobWindows:
     )
     phases = pl.DataFrame({"window": times, schema.PHASE_STATE.name: np.full(count, int(Phase.COMPUTE))})
     whole = JobWindows(start, 10, sent, sent / 1500, sent * 0, sent * 0, np.ones((count, 1), np.bool_))
-    return replace(whole, found=((schema.BASELINE, nodes), (schema.PHASE, phases)), **changes)  # type: ignore[arg-type]
+    steps = pl.DataFrame(schema=["window", schema.STEP_PERIOD.name, schema.STEP_EXPECTED.name, schema.STEP_STATE.name])
+    found = ((schema.BASELINE, nodes), (schema.PHASE, phases), (schema.STEP, steps))
+    return replace(whole, found=found, **changes)  # type: ignore[arg-type]
 
 
 # -- GPUs ----------------------------------------------------------------------------------------------
