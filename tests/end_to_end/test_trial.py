@@ -12,6 +12,7 @@ from ingest.local_influxdb import LocalInfluxDB
 from ingest.store import Store
 from rules.registry import rules_of
 from rules.truth import score
+from simulate.incident import Expected
 from simulate.matching import truth_of
 from simulate.script import Script, load_script
 from simulate.trial import analyse, evaluate, play, run_trial
@@ -102,17 +103,23 @@ def test_the_analysis_says_what_the_truth_says(night: tuple[Script, Store]) -> N
 
 
 def test_a_trial_tells_what_went_wrong(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path) -> None:
-    """A scenario that asks for what does not come, and does not ask for what does."""
+    """A scenario that owes what does not come, and one that does not owe what does."""
     path = tmp_path / "wrong.yaml"
     path.write_text("""
 title: Wrong
-about: A shadow node of which the file says nothing, and a rule that has no reason to fire.
+about: A shadow node of which nothing is owed, and a rule that has no reason to fire.
 days: 0.03
 incidents:
-  - {kind: shadow_node, on: 1, at: "00:20", lasting: 2m, expect: [exfil_volume]}
+  - {kind: shadow_node, on: 1, at: "00:20", lasting: 2m}
 """)
-    script = load_script(path)
-    bare = replace(script, scenario=replace(script.scenario, incidents=(replace(script.incidents[0], alerts=()),)))
+    right = load_script(path)
+    (incident,) = right.incidents
+    (alert,) = incident.alerts
+
+    def owing(*alerts: Expected) -> Script:
+        return replace(right, scenario=replace(right.scenario, incidents=(replace(incident, alerts=alerts),)))
+
+    script, bare = owing(replace(alert, rule="exfil_volume")), owing()
     rules = ("exfil_volume", "shadow_node")
     missed = run_trial(script, influxdb_v1.url, tmp_path, rules=rules, database=fresh_database)
     assert not missed.is_right
