@@ -170,8 +170,9 @@ def runs_of(cluster: Cluster, live: Phase) -> tuple[Run, ...]:
 def default_styles(cluster: Cluster) -> dict[str, ExportStyle]:
     """Return how exporters speak by default: every format occurs, and one border device samples.
 
-    NetFlow v5 goes to exporters that do not count, because it cannot carry IPv6.
+    NetFlow v5 goes to exporters that do not count, because it cannot carry IPv6; where there is nothing else, to none.
     """
+    has_v4 = not cluster.nodes or any(entry.address.version == 4 for node in cluster.nodes for entry in node.addresses)
     styles: dict[str, ExportStyle] = {}
     formats = (FlowFormat.V9, FlowFormat.IPFIX)
     position = 0
@@ -179,7 +180,7 @@ def default_styles(cluster: Cluster) -> dict[str, ExportStyle]:
         if exporter.protocol is ExportProtocol.SFLOW:
             styles[exporter.name] = ExportStyle(FlowFormat.SFLOW, _fixed_rate(exporter) or CONTROL_SAMPLING)
         elif not exporter.counts:
-            styles[exporter.name] = ExportStyle(FlowFormat.V5, _fixed_rate(exporter) or 1)
+            styles[exporter.name] = ExportStyle(FlowFormat.V5 if has_v4 else FlowFormat.V9, _fixed_rate(exporter) or 1)
         else:
             sampled = 100 if "border" in exporter.name and exporter.sampling.mode is SamplingMode.AUTO else 1
             styles[exporter.name] = ExportStyle(formats[position % 2], _fixed_rate(exporter) or sampled)

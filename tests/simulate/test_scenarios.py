@@ -12,8 +12,9 @@ from cluster.errors import ConfigError, UserError
 from rules.registry import IDS
 from simulate.incident import Incident, IncidentKind
 from simulate.incident_kinds import KINDS
+from simulate.netflow import FlowFormat
 from simulate.reference import reference
-from simulate.scenario import Run
+from simulate.scenario import Run, default_styles
 from simulate.scorecard import SEEDS
 from simulate.script import Script, find_script, library, load_script
 from simulate.script_fields import SCRIPT
@@ -244,6 +245,13 @@ def test_a_cluster_of_ones_own(tmp_path: Path) -> None:
     assert script.cluster.store.keep_raw == 3650 * 86_400
     with pytest.raises(ConfigError, match="1 problem"):
         load_script(write(tmp_path, "title: t\nabout: a\ndays: 1\ncluster: other.yaml\n"))
+
+
+def test_without_ipv4_no_exporter_speaks_a_format_that_cannot_carry_ipv6() -> None:
+    """It would be silent for ever, and rightly told of."""
+    formats = {style.flow_format for style in default_styles(loaded("ipv6-only").cluster).values()}
+    assert FlowFormat.V5 not in formats
+    assert FlowFormat.V5 in {style.flow_format for style in default_styles(loaded("straggler").cluster).values()}
 
 
 def test_played_now_nothing_is_owed_that_rests_on_earlier_days() -> None:
