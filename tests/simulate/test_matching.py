@@ -10,6 +10,7 @@ from rules.evaluate import Alert, Evaluator
 from rules.states import State
 from rules.timeline import Firing
 from rules.truth import Owed, Truth, read_truth, score
+from simulate.evidence import Crossing, Piece, crossing
 from simulate.incident import Incident
 from simulate.matching import truth_of
 from simulate.script import find_script, library, load_script
@@ -107,6 +108,17 @@ def test_evidence_over_time_has_an_earliest_moment() -> None:
                 assert one.earliest <= one.due, staged.id
                 if one.rule not in at_once:
                     assert one.due - one.earliest <= slow.get(one.rule, 120), (path.stem, staged.id, one)
+
+
+def test_a_limit_that_is_exceeded_twice_is_told_twice() -> None:
+    """Two bursts further apart than the window; each comes close to the limit before it is beyond it."""
+    bursts = [Piece(start, start + 100, 1000) for start in (1000, 3000)]
+    assert crossing(bursts, window=300, limit=500, close=0.8) == Crossing(1060, 3340, times=2, earliest=1050)
+    near = [Piece(start, start + 100, 1000) for start in (1000, 1200)]
+    seen = crossing(near, window=300, limit=500)
+    assert seen is not None
+    assert seen.times == 1
+    assert crossing(bursts, window=300, limit=1000, close=0.8) is None
 
 
 class Played:
