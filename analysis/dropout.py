@@ -142,6 +142,8 @@ class Carry:
         lows: [node] windows that were low.
         ratios, refs: what the run has taught so far; ratios are [node] rows with NaN for what must not be learnt.
         stride: every how many-th window is kept there.
+        packets, sampled: what the nodes sent in windows whose flows were sampled, and how many of these were judged.
+        rate: the largest sampling rate.
     """
 
     trail_sent: Floats
@@ -160,6 +162,7 @@ class Carry:
     stride: int = 1
     packets: Floats = field(default_factory=lambda: np.zeros(0))
     lows: Floats = field(default_factory=lambda: np.zeros(0))
+    sampled: int = 0
     judged: int = 0
     last_judged: int = 0
     rate: float = 1.0
@@ -227,9 +230,16 @@ def judge(
     """
     judging = _Judging(cohort, baseline, carry.copy())
     judging.carry.rate = max(carry.rate, float(windows.rates.max(initial=1.0)))
+    # Where nobody samples, packets say nothing, and are not read.
+    sampled = windows.rates > 1 if len(windows.rates) else np.zeros(len(windows), np.bool_)
     verdicts = [
-        judging.step(windows.start + index * cohort.window, windows.sent[index], packets, windows.heard[index])
-        for index, packets in enumerate(windows.packets)
+        judging.step(
+            windows.start + index * cohort.window,
+            sent,
+            windows.packets[index] if sampled[index] else None,
+            windows.heard[index],
+        )
+        for index, sent in enumerate(windows.sent)
     ]
     digests = _digests(cohort, windows.start, verdicts)
     return judging.carry, _points(cohort, baseline, judging.limit, windows.start, verdicts), digests
@@ -246,16 +256,17 @@ class _Judging:
         self.was_ok: Flags = np.ones(cohort.size, np.bool_)
         self.worst_before = ""
 
-    def step(self, window: int, sent: Floats, packets: Floats, heard: Flags) -> _Verdicts:
-        """Judge one window."""
+    def step(self, window: int, sent: Floats, packets: Floats | None, heard: Flags) -> _Verdicts:
+        """Judge one window; `packets`: None where nobody samples."""
         carry = self.carry
         self.was_ok, self.worst_before = carry.state == NodeState.OK, carry.worst
         silent = self._listen(window, heard)
         if silent.any() and not (carry.known & ~silent).any():
             return self._verdicts(sent, np.ones(self.cohort.size, np.bool_), judged=False)
         suspects = self._suspects(window, silent)
-        lost = suspects & self._is_below(sent, self.policy.vanished)
-        alive = ~lost & ~self._is_below(sent, self.policy.down)
+        own = self._own_level(sent)
+        lost = suspects & (sent < self.policy.vanished * own)
+        alive = ~lost & ~(sent < self.policy.down * own)
         needed = self.policy.alive * (~lost).sum()
         # What is low already is no measure for the others, as long as there are enough of them.
         well = alive & (carry.low_for == 0)
@@ -283,7 +294,8 @@ class _Judging:
         carry.observed = np.where(blind, carry.observed, observed)
         carry.low_for = np.where(low, carry.below, 0.0)
         carry.missing = np.where(low, carry.lacking, 0.0)
-        carry.state = np.select([blind, down, low], [NodeState.BLIND, NodeState.DOWN, NodeState.LOW], NodeState.OK)
+        verdict = np.where(down, NodeState.DOWN, np.where(low, NodeState.LOW, NodeState.OK))
+        carry.state = np.where(blind, NodeState.BLIND, verdict)
         return self._verdicts(sent, blind, judged=True)
 
     # -- who could be seen -------------------------------------------------------------------------
@@ -311,13 +323,15 @@ class _Judging:
         hidden: Flags = (is_onset | never_judged | (carry.state == NodeState.BLIND)) & ~was_low_before
         return hidden
 
-    def _is_below(self, sent: Floats, share: float) -> Flags:
-        """Return which nodes send less than a share of their own last windows (the others', before there are any)."""
+    def _own_level(self, sent: Floats) -> Floats:
+        """Return [node] the mean of each one's own last windows; what the others send, before there are any."""
         carry = self.carry
         windows = (carry.trail_ref > 0).sum(axis=0)
+        own = carry.trail_sent.sum(axis=0) / np.maximum(windows, 1)
+        if windows.all():
+            return np.asarray(own, np.float64)
         typical = float(np.median(sent[sent > 0])) if (sent > 0).any() else 1.0
-        own = np.where(windows > 0, carry.trail_sent.sum(axis=0) / np.maximum(windows, 1), typical)
-        return np.less(sent, share * own)
+        return np.where(windows > 0, own, typical)
 
     # -- is the cohort at work ---------------------------------------------------------------------
 
@@ -331,9 +345,11 @@ class _Judging:
         usual = max(float(np.quantile(carry.levels, policy.level_quantile)), policy.class_level * self.baseline.level)
         return self.cohort.is_steady(window) and ref > 0 and ref >= policy.phase_level * usual
 
-    def _learn(self, window: int, ratios: Floats, packets: Floats, ref: float) -> None:
+    def _learn(self, window: int, ratios: Floats, packets: Floats | None, ref: float) -> None:
         carry = self.carry
-        carry.packets = carry.packets + packets
+        if packets is not None:
+            carry.packets = carry.packets + packets
+            carry.sampled += 1
         carry.judged += 1
         carry.last_judged = window
         number = window // self.cohort.window
@@ -352,7 +368,7 @@ class _Judging:
         """Return the window's verdicts; where it could not be judged, low nodes stay what they were."""
         carry = self.carry
         if not judged:
-            held = np.isin(carry.state, (NodeState.LOW, NodeState.DOWN)) & ~blind
+            held = _is_low(carry.state) & ~blind
             carry.state = np.where(blind, NodeState.BLIND, np.where(held, carry.state, NodeState.OK))
             carry.below = np.where(blind, 0.0, carry.below)
             carry.lacking = np.where(blind, 0.0, carry.lacking)
@@ -375,13 +391,17 @@ class _Judging:
     def _digest(self) -> None:
         """Note whether so many nodes are low that they are told as one, and the names of the worst."""
         carry, most = self.carry, self.cohort.digest
-        is_low = np.isin(carry.state, (NodeState.LOW, NodeState.DOWN))
+        is_low = _is_low(carry.state)
         low = int(is_low.sum())
         if low > most and not carry.worst:
             order = np.lexsort((np.arange(len(is_low)), -carry.missing, ~is_low))
             carry.worst = " / ".join(self.cohort.job.nodes[place] for place in order[: min(self.policy.named, low)])
         elif low * 2 <= most:
             carry.worst = ""
+
+
+def _is_low(state: Counts) -> Flags:
+    return np.asarray((state == NodeState.LOW) | (state == NodeState.DOWN), np.bool_)
 
 
 def _points(
@@ -446,7 +466,7 @@ def _digests(cohort: Cohort, start: int, verdicts: Sequence[_Verdicts]) -> pl.Da
     for index, one in enumerate(verdicts):
         window = start + index * cohort.window
         if one.worst:
-            low = np.isin(one.state, (NodeState.LOW, NodeState.DOWN))
+            low = _is_low(one.state)
             sizes = float(one.sent[low].sum()), float(one.missing[low].sum())
             rows.append((window, one.worst, int(low.sum()), float(one.low_for.max()), *map(round, sizes)))
         elif one.worst_before:
@@ -480,8 +500,8 @@ def summarise(cohort: Cohort, carry: Carry) -> RunSummary:
     at_work = [place for place, (_, ref) in enumerate(carry.refs) if ref >= policy.phase_level * level]
     ratios = np.array([carry.ratios[place] for place in at_work], np.float64).reshape(len(at_work), cohort.size)
     ratios[:, carry.lows > policy.low_share * carry.judged] = np.nan
-    with np.errstate(divide="ignore"):
-        noise = np.sqrt(carry.rate * carry.judged / (policy.smooth * carry.packets)) if carry.rate > 1 else None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        noise = np.sqrt(carry.rate * carry.sampled / (policy.smooth * carry.packets)) if carry.rate > 1 else None
     return RunSummary(
         nodes=cohort.job.nodes,
         quantiles=quantiles_of(ratios, policy.min_windows),

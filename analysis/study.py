@@ -65,7 +65,8 @@ class JobWindows:
     Attributes:
         start: of the first window, epoch seconds.
         window: seconds.
-        sent, packets: bytes and packets to training groups; 0 where there is no point.
+        sent, packets: bytes and packets to training groups; 0 where there is no point. Packets are known only of
+            windows whose `rates` are above 1.
         written, read: bytes to and from storage and model storage.
         heard: whether the exporter's flows hold bytes in the window; exporters of the compute plane.
         rates: [window] largest sampling rate of these exporters.

@@ -97,13 +97,15 @@ class WindowReader:
     def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> "Windows":
         """Begin to read the windows [start, stop): of these nodes only if they are few, else of all."""
         few = tuple(nodes) if nodes is not None and len(nodes) <= _FEW else ()
+        exporters = self._ask(lambda: self._exporters(start, stop))
         return Windows(
             self,
             start,
             stop,
-            compute=self._ask(lambda: self._nodes(_SENT, self._training, few, start, stop)),
+            exporters=exporters,
+            compute=self._ask(lambda: self._sent(exporters.result(), few, start, stop)),
             storage=self._ask(lambda: self._nodes(_EXCHANGED, self._storage, few, start, stop)),
-            rest=self._ask(lambda: (self._storage_bytes(start, stop), self._exporters(start, stop))),
+            all_storage=self._ask(lambda: self._storage_bytes(start, stop)),
         )
 
     def compute_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
@@ -137,6 +139,15 @@ class WindowReader:
         wanted = ", ".join(f'"{name}"' for name in names)
         text = f'SELECT {wanted} FROM "{schema.RAW}"."{measurement.name}" WHERE {where}{groups}'  # noqa: S608 - our names
         return store.numbers(text, (tag,) if tag else (), names)
+
+    def _sent(self, exporters: _Exporters, few: tuple[str, ...], start: int, stop: int) -> _Nodes:
+        """Return what nodes sent to training groups; packets too, if anybody samples: else nobody needs them.
+
+        They are a quarter of all that is read. Whoever answers for the exporters was asked before: nothing waits for
+        what waits itself.
+        """
+        is_sampled = bool((exporters.rates_of(self.exporters) > 1).any())
+        return self._nodes(_SENT if is_sampled else _SENT[:1], self._training, few, start, stop)
 
     def _nodes(self, fields: tuple[Field, ...], peers: set[str], few: tuple[str, ...], start: int, stop: int) -> _Nodes:
         """Return what nodes outside storage exchanged with the peer groups."""
@@ -182,12 +193,14 @@ class Windows:
         start: int,
         stop: int,
         *,
+        exporters: Future[_Exporters],
         compute: Future[_Nodes],
         storage: Future[_Nodes],
-        rest: Future[tuple[Floats, _Exporters]],
+        all_storage: Future[Floats],
     ) -> None:
         self.start, self.stop = start, stop
-        self._reader, self._compute, self._storage, self._rest = reader, compute, storage, rest
+        self._reader, self._exporters = reader, exporters
+        self._compute, self._storage, self._all_storage = compute, storage, all_storage
 
     def of(self, job: Job, start: int, stop: int) -> JobWindows:
         """Return a job's windows [start, stop), which lie in the range; waits for the store.
@@ -197,19 +210,22 @@ class Windows:
         """
         reader = self._reader
         part = slice((start - self.start) // reader.window, max(stop - self.start, 0) // reader.window)
-        sent, packets = self._compute.result().of(job.nodes)[:, part]
+        exporters = self._exporters.result()
+        rates = exporters.rates_of(reader.exporters)[part]
+        sent, *packets = self._compute.result().of(job.nodes)[:, part]
         written, read = self._storage.result().of(job.nodes)[:, part]
-        all_storage, exporters = self._rest.result()
+        all_storage = self._all_storage.result()[part]
         return JobWindows(
             start=start,
             window=reader.window,
             sent=sent,
-            packets=packets,
+            # Whether they were read depends on all that was read; what is seen of them must not.
+            packets=np.where(rates[:, None] > 1, packets[0], 0.0) if packets else np.zeros_like(sent),
             written=written,
             read=read,
             heard=exporters.heard(reader.exporters)[part],
-            rates=exporters.rates_of(reader.exporters)[part],
-            competing=np.maximum(all_storage[part] - written.sum(axis=1) - read.sum(axis=1), 0.0),
+            rates=rates,
+            competing=np.maximum(all_storage - written.sum(axis=1) - read.sum(axis=1), 0.0),
             storage_heard=exporters.heard(reader.storage_exporters)[part],
         )
 

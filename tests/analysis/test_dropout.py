@@ -423,6 +423,15 @@ def test_only_rates_of_windows_that_were_judged_count() -> None:
     assert judge(cohort(), usual(), first_carry(cohort(), BOTH), read.part(0, 61))[0].rate == 1000
 
 
+def test_packets_of_windows_that_nobody_sampled_say_nothing_of_noise() -> None:
+    one, rates = cohort(120), np.where(np.arange(120) < 60, 1.0, 1000.0)
+    read = evidence(bytes_of(120, noise=0), rate=rates)
+    carry = judge(one, usual(), first_carry(one, BOTH), read)[0]
+    again = judge(one, usual(), first_carry(one, BOTH), replace(read, packets=read.packets * (rates > 1)[:, None]))[0]
+    assert summarise(one, carry).noise == pytest.approx((1000 / (RATE / 1500 * 3)) ** 0.5, rel=0.05)
+    assert summarise(one, again).noise.tolist() == summarise(one, carry).noise.tolist()
+
+
 def test_long_runs_keep_a_bounded_number_of_windows() -> None:
     one = replace(cohort(400), policy=DropoutPolicy(max_windows=64))
     sent = bytes_of(400)

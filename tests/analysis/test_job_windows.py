@@ -31,10 +31,11 @@ class Answering(WindowReader):
 
     def __init__(self, cluster: Cluster, rates: Sequence[Sequence[float]]) -> None:
         super().__init__(Store(StoreSettings()), cluster)
-        self._rates, self.asked = np.array(rates, np.float64), list[str]()
+        self._rates, self.asked, self.fields = np.array(rates, np.float64), list[str](), list[str]()
 
     def _numbers(self, measurement: Measurement, fields: Sequence[Field], tag: str | None, where: str) -> Numbers:
         self.asked.append(where)
+        self.fields += [field.name for field in fields]
         columns = ("time", *(field.name for field in fields))
         if measurement is not schema.EXPORTER_STATUS:
             return Numbers(pl.DataFrame(schema={tag or ROWS: pl.String, ROWS: pl.Int64}), columns, np.zeros((0, 3)))
@@ -56,6 +57,14 @@ def test_each_window_has_the_rate_of_its_own(reader: Answering) -> None:
     assert whole.of(JOB, T0, T0 + 100).part(0, 5).rates.max() == 1.0
     assert whole.of(JOB, T0, T0 + 100).part(8, 8).rates.tolist() == []
     assert whole.of(JOB, T0, T0 + 100).heard.shape == (10, 2)
+
+
+def test_packets_are_read_only_where_somebody_samples(reader: Answering) -> None:
+    reader.begin(T0, T0 + 100).of(JOB, T0, T0 + 100)
+    assert schema.TX_PACKETS.name in reader.fields
+    whole = Answering(CLUSTER, np.ones((2, 10)))
+    assert not whole.begin(T0, T0 + 100).of(JOB, T0, T0 + 100).packets.any()
+    assert schema.TX_PACKETS.name not in whole.fields
 
 
 def test_without_exporters_rates_are_one() -> None:
