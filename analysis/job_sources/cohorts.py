@@ -22,7 +22,7 @@ heard, it is the nodes: a fabric without traffic has silent exporters too.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,10 @@ class Memory:
     refused: list[str] = field(default_factory=list)
     refused_at: int = 0
 
+    def copy(self) -> "Memory":
+        """Return one that can go its own way."""
+        return replace(self, running=[replace(cohort) for cohort in self.running])
+
     def plain(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return asdict(self)
@@ -141,7 +145,10 @@ class Cohorts:
         settings: what counts as a cohort.
         nodes: the training nodes, in the order of `Minute.sent`.
         exporters: those that can see them.
-        memory: what is known so far; changed.
+        memory: what is known so far.
+
+    Attributes:
+        memory: what is known now; after each minute another object.
     """
 
     def __init__(
@@ -155,7 +162,18 @@ class Cohorts:
         self._idle = settings.idle // MINUTE
 
     def step(self, minute: Minute) -> tuple[list[Cohort], list[Ended]]:
-        """Look at one minute; return the jobs that began with it, and those that are over."""
+        """Look at one minute; return the jobs that began with it, and those that are over.
+
+        If asking for pairs fails, all is as before: the minute can be looked at again.
+        """
+        before, self.memory = self.memory, self.memory.copy()
+        try:
+            return self._step(minute)
+        except BaseException:
+            self.memory = before
+            raise
+
+    def _step(self, minute: Minute) -> tuple[list[Cohort], list[Ended]]:
         taken = np.isin(self._nodes, list(minute.taken)) if minute.taken else np.zeros(len(self._nodes), np.bool_)
         # Nodes of a job that ends in this minute are free from the next one on: its end lies a minute ahead.
         assigned = self._assigned()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from analysis.job_sources.cohorts import MINUTE, Cohort, Cohorts, Ended, Floats, Memory, Minute, Pairs
 from analysis.job_sources.register import Register
 from analysis.jobs import end_of, overlapping, start_of
+from analysis.sums import any_of
 from analysis.windows import exporters_on
 from cluster import schema
 from cluster.model import Cluster, InferredJobs, Job, Plane, Role
@@ -83,11 +84,11 @@ class InferredSource:
             # What ran before the store's memory begins may run still; if not, it ends for being idle.
             memory.ages.clear()
             memory.at = first
-        while memory.at is not None and memory.at + MINUTE <= final:
+        last = final // MINUTE * MINUTE
+        for start in range(memory.at, last, _STRETCH):
             self._check()
-            stop = min(memory.at + _STRETCH, final // MINUTE * MINUTE)
-            self._stretch(memory.at, stop)
-            self._register.remember(self.name, memory.plain())
+            self._stretch(start, min(start + _STRETCH, last))
+            self._register.remember(self.name, self._cohorts.memory.plain())
 
     def _stretch(self, start: int, stop: int) -> None:
         sent, heard = self._minutes.read(start, stop)
@@ -136,9 +137,9 @@ class _Minutes:
         minutes = (stop - start) // MINUTE
         sent = np.zeros((minutes, len(self.nodes)))
         place = {name: index for index, name in enumerate(self.nodes)}
-        peers = " OR ".join(f"\"{schema.PEER_GROUP}\" = '{group}'" for group in self.groups)
-        if peers and self.nodes:
-            found = self._sums(schema.NODE_TRAFFIC, schema.TX_BYTES, (schema.NODE,), start, stop, f" AND ({peers})")
+        if self.groups and self.nodes:
+            among = f" AND {any_of(schema.PEER_GROUP, self.groups)}"
+            found = self._sums(schema.NODE_TRAFFIC, schema.TX_BYTES, (schema.NODE,), start, stop, among)
             names, rows, values = _flat(found)
             columns = np.array([place.get(name, -1) for (name,) in names], np.int64)[rows]
             ours = columns >= 0

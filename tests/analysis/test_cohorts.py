@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.job_sources.cohorts import MARGIN, Cohorts, Ended, Memory, Minute, components
+from cluster.errors import StoreError
 from cluster.model import InferredJobs
 
 GBIT_MINUTE = 1e9 / 8 * 60
@@ -244,6 +245,27 @@ def test_an_exporter_that_is_heard_while_the_nodes_are_not_is_no_excuse(fabric: 
     fabric.run(1, heard=("leaf-2", "border"))
     fabric.run(20, heard=("leaf-1", "border"))
     assert fabric.ended == [(21, 16, 11)]
+
+
+def test_a_minute_in_which_the_store_failed_is_looked_at_again(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job ends in the very minute in which another one is looked for."""
+
+    def fails(_seconds: int) -> Traffic:
+        raise StoreError("away")
+
+    fabric.run(10, ring(*range(8)))
+    fabric.run(7)
+    fabric.run(2, ring(*range(20, 24)))
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(fabric, "_pairs", fails)
+            with pytest.raises(StoreError):
+                fabric.run(1, ring(*range(20, 24)))
+        fabric.now -= 60
+        fabric.history.pop()
+    assert fabric.ended == []
+    fabric.run(1, ring(*range(20, 24)))
+    assert (fabric.ended, fabric.begun[1:]) == ([(21, 8, 11)], [(20, 4, "n20")])
 
 
 @pytest.mark.parametrize("every", [1, 3, 7])
