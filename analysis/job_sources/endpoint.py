@@ -12,6 +12,7 @@ that each node may tell of itself. An answer of 200 or 201 means that the job is
 import hmac
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,9 +24,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from analysis.job_sources.records import MOMENT, NODES, REFERENCE, as_value, job_of
+from analysis.job_sources.records import MOMENT, NODES, REFERENCE, age_fault, as_value, job_of
 from analysis.job_sources.register import Known, Register, key_of
-from analysis.jobs import start_of
+from analysis.jobs import end_of, start_of
 from cluster import names
 from cluster.document import Faults
 from cluster.document import Mapping as YamlMapping
@@ -33,13 +34,19 @@ from cluster.errors import UserError
 from cluster.jobs import in_utc
 from cluster.kinds import REQUIRED, Bad, Choice, Key, OneOrMany, Section, Table, one_of
 from cluster.model import HttpJobs, Job, Outcome
+from ingest.logs import Log
 from ingest.store import read_secret
 
 MOST_BYTES = 1 << 20
 """Longest body; a thousand nodes by name are a few dozen kilobytes."""
 
+_GONE = (ConnectionError, TimeoutError)
+"""Errors of a client that went away."""
+
 _METHODS = {"/jobs": "GET", "/jobs/start": "POST", "/jobs/stop": "POST"}
 _TIMEOUT = 10.0
+_MOST_DIGITS = 20
+_MOST_UNREAD = 4 * MOST_BYTES
 _AHEAD = 300
 _SHORTEST_TOKEN = 8
 _SHORTEST = timedelta(seconds=1)
@@ -88,10 +95,12 @@ class Desk:
         register: where jobs go.
         zone: of times without an offset.
         longest: seconds after which a job that nobody stopped is over.
+        keep: seconds of the raw retention: no job is taken in that began before.
     """
 
-    def __init__(self, name: str, register: Register, zone: ZoneInfo, longest: int) -> None:
-        self._name, self._register, self._zone, self._longest = name, register, zone, longest
+    def __init__(self, name: str, register: Register, zone: ZoneInfo, *, longest: float, keep: float) -> None:
+        self._name, self._register, self._zone = name, register, zone
+        self._longest, self._keep = longest, keep
         self._lock = threading.Lock()
 
     def begin(self, body: object, now: float) -> tuple[Job, bool]:
@@ -105,9 +114,10 @@ class Desk:
             raise _bad(faults)
         _check_moment("start", told.start, now)
         with self._lock:
-            known = _latest(self._runs(told.id))
-            if known is not None and (known[1].end is None or told.start < known[1].end):
-                key, job = known
+            # A word that comes late may be about a run before the one that is under way.
+            runs = {key: run for key, run in self._runs(told.id).items() if end_of(run) > start_of(told)}
+            if runs:
+                key, job = min(runs.items(), key=lambda item: item[1].start)
                 nodes = tuple(dict.fromkeys((*job.nodes, *told.nodes)))
                 has_class = table.get("class") is not None
                 merged = replace(job, nodes=nodes, job_class=told.job_class if has_class else job.job_class)
@@ -115,6 +125,8 @@ class Desk:
                     self._register.put(self._name, {key: merged}, now)
                     return merged, False
                 return job, False
+            if fault := age_fault(told, now, self._keep):
+                raise RefusedError(HTTPStatus.BAD_REQUEST, f"start: {fault}")
             self._register.put(self._name, {key_of(told): told}, now)
             return told, True
 
@@ -133,11 +145,11 @@ class Desk:
         with self._lock:
             runs = self._runs(table["id"])
             # A late word about an earlier run must not end the one that follows it.
-            found = _latest({key: job for key, job in runs.items() if job.start <= end})
-            if found is None:
+            begun = {key: job for key, job in runs.items() if job.start <= end}
+            if not begun:
                 hint = "it was never started" if not runs else "it started after that time"
                 raise RefusedError(HTTPStatus.NOT_FOUND, f"id: {table['id']}: expected a job that runs ({hint})")
-            key, job = found
+            key, job = max(begun.items(), key=lambda item: item[1].start)
             if job.end is None:
                 job = replace(job, end=max(end, job.start + _SHORTEST), outcome=outcome)
             elif job.outcome is Outcome.UNKNOWN:
@@ -161,10 +173,6 @@ class Desk:
     def _runs(self, job_id: str) -> dict[str, Job]:
         jobs: Mapping[str, Known] = self._register.jobs(self._name)
         return {key: known.job for key, known in jobs.items() if known.job.id == job_id}
-
-
-def _latest(runs: Mapping[str, Job]) -> tuple[str, Job] | None:
-    return max(runs.items(), key=lambda item: item[1].start, default=None)
 
 
 def _at(moment: float) -> datetime:
@@ -201,15 +209,24 @@ class HttpSource:
         settings: where it listens, its token, how long a job may run.
         register: where jobs go.
         zone: of times without an offset.
+        log: where a request that failed for a reason of our own is told.
+        keep: seconds of the raw retention: no job is taken in that began before.
         clock: tells the time of a request.
     """
 
     def __init__(
-        self, settings: HttpJobs, register: Register, zone: ZoneInfo, *, clock: Callable[[], float] = time.time
+        self,
+        settings: HttpJobs,
+        register: Register,
+        zone: ZoneInfo,
+        log: Log,
+        *,
+        keep: float,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = settings.name
-        self.desk = Desk(settings.name, register, zone, settings.longest)
-        self._settings, self._clock = settings, clock
+        self.desk = Desk(settings.name, register, zone, longest=settings.longest, keep=keep)
+        self._settings, self._log, self._clock = settings, log, clock
         self._server: _Server | None = None
 
     @property
@@ -223,7 +240,7 @@ class HttpSource:
         Raises:
             UserError: there is no token, or nobody can listen there.
         """
-        token = read_secret(self._settings.token)
+        token = read_secret(self._settings.token).strip()
         if len(token) < _SHORTEST_TOKEN:
             raise UserError(
                 f"job source {self.name}: the token has {len(token)} characters",
@@ -231,13 +248,18 @@ class HttpSource:
             )
         host, _, port = self._settings.listen.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), self.desk, token, self._clock)
+            self._server = _Server((host.strip("[]"), int(port)), self.desk, token, self._tell, self._clock)
         except (OSError, ValueError, OverflowError) as error:
             raise UserError(
                 f"job source {self.name}: {self._settings.listen}: cannot listen there: {error}",
                 "choose another host:port",
             ) from error
         threading.Thread(target=self._server.serve_forever, name=f"jobs-{self.name}", daemon=True).start()
+
+    def _tell(self, error: BaseException | None) -> None:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        # Every node of a large job may meet the same one.
+        self._log.sparse("job_request_failed", source=self.name, why=why)
 
     def refresh(self, now: float) -> str:
         """End what nobody stopped."""
@@ -256,8 +278,15 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 256
     """A job of a thousand nodes, each of which tells of itself, does so at once."""
 
-    def __init__(self, address: tuple[str, int], desk: Desk, token: str, clock: Callable[[], float]) -> None:
-        self.desk, self.clock = desk, clock
+    def __init__(
+        self,
+        address: tuple[str, int],
+        desk: Desk,
+        token: str,
+        tell: Callable[[BaseException | None], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.desk, self.tell, self.clock = desk, tell, clock
         self._token = token.encode()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -270,11 +299,16 @@ class _Server(ThreadingHTTPServer):
         return hmac.compare_digest(token.strip().encode(errors="replace"), self._token) and is_bearer
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a client that went away."""
+        """Tell of what went wrong; say nothing of a client that went away."""
+        del request, client_address
+        error = sys.exc_info()[1]
+        if not isinstance(error, _GONE):
+            self.tell(error)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
+    _unread = 0
     timeout = _TIMEOUT
     protocol_version = "HTTP/1.1"
     server_version = "clusterflow"
@@ -298,6 +332,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer_to(self, paths: Mapping[str, Callable[[], tuple[HTTPStatus, object]]]) -> None:
         headers: Mapping[str, str] = {}
+        self._unread = self._length() or 0
         try:
             status, answer = self._routed(paths)()
         except RefusedError as error:
@@ -305,7 +340,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             status, headers = error.status, error.headers
             answer = {"error": error.lines[0], "errors": list(error.lines)}
+        except _GONE:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever asked is to know that it was not done
+            self.server.tell(error)
+            self.close_connection = True
+            status, answer = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "not done: see the log", "errors": []}
         self._send(status, answer, headers)
+        # Closed with something unread, the connection would be reset, and the answer lost on its way.
+        self.rfile.read(min(self._unread, _MOST_UNREAD))
 
     def _routed(
         self, paths: Mapping[str, Callable[[], tuple[HTTPStatus, object]]]
@@ -324,20 +367,26 @@ class _Handler(BaseHTTPRequestHandler):
         return paths[path]
 
     def _body(self) -> object:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        length = self._length()
+        if length is None:
             raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "expected the header Content-Length")
-        if int(length) > MOST_BYTES:
+        if length > MOST_BYTES:
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MOST_BYTES:,} bytes")
+        text, self._unread = self.rfile.read(length), 0
         try:
-            return json.loads(self.rfile.read(int(length)))
+            return json.loads(text)
         except (ValueError, RecursionError) as error:
             why = str(error) if isinstance(error, json.JSONDecodeError) else "not UTF-8, or nested too deeply"
             raise RefusedError(HTTPStatus.BAD_REQUEST, f"expected JSON: {why}") from None
 
+    def _length(self) -> int | None:
+        """Return the bytes of the body; None where the request does not say."""
+        digits = self.headers.get("Content-Length", "")
+        return int(digits[:_MOST_DIGITS]) if digits.isdecimal() else None
+
     def _send(self, status: HTTPStatus, answer: object, headers: Mapping[str, str]) -> None:
         body = json.dumps(answer).encode() + b"\n"
-        with suppress(ConnectionError, TimeoutError):
+        with suppress(*_GONE):
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

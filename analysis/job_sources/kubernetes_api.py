@@ -37,6 +37,7 @@ class Part:
 
     Attributes:
         key: what the whole job is known by.
+        created: when the object was made; None where nobody says.
         nodes: of its pods.
         start: when its first pod started; None where no pod is left that says so.
         end: when it ended; None while it runs.
@@ -45,6 +46,7 @@ class Part:
     key: str
     name: str
     job_class: str
+    created: datetime | None
     nodes: tuple[str, ...]
     start: datetime | None
     end: datetime | None
@@ -73,12 +75,23 @@ def jobs_of(
     for workload, one in objects:
         part = _part(workload, one, by_owner.get(_text(_meta(one), "uid"), []), class_label)
         parts.setdefault(part.key, []).append(part)
+    running = {one.job.id: one for one in known.values() if one.job.end is None}
     found = {}
     for key, several in parts.items():
-        job = _whole(several, known.get(key))
+        job = _whole(several, known.get(key) or _under_its_name(several, running))
         if job is not None:
             found[key] = job
     return found
+
+
+def _under_its_name(parts: Sequence[Part], running: Mapping[str, Known]) -> Known | None:
+    """Return what is known of a job by its name: a register that was made anew from the store knows no uid.
+
+    An earlier job of that name began before this one was made.
+    """
+    found = running.get(parts[0].name)
+    created = min((part.created for part in parts if part.created is not None), default=None)
+    return found if found is not None and created is not None and found.job.start >= created else None
 
 
 def _part(workload: Workload, one: Object, pods: Sequence[Object], class_label: str) -> Part:
@@ -95,6 +108,7 @@ def _part(workload: Workload, one: Object, pods: Sequence[Object], class_label: 
         key=_text(meta if owner is None else owner, "uid"),
         name=as_word(f"{_text(meta, 'namespace')}.{name}"),
         job_class=_class(one, class_label, name),
+        created=_moment(meta.get("creationTimestamp")),
         nodes=tuple(sorted(nodes)),
         start=min(started, default=None),
         end=end,

@@ -14,12 +14,14 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from analysis.job_sources.hostlist import expand
+from analysis.jobs import start_of
 from cluster import names
 from cluster.document import Faults, Mapping, Scalar, Sequence, Value
 from cluster.errors import Problem
 from cluster.jobs import check_runs, in_utc
 from cluster.kinds import REQUIRED, Bad, Choice, Key, OneOrMany, Placed, Section, Table, Text, take
 from cluster.model import Job, Outcome
+from cluster.units import format_duration, format_moment
 
 REFERENCE = "a key of docs/jobs.md"
 MOST_NESTED = 8
@@ -180,6 +182,22 @@ def job_of(table: Table, path: str, zone: ZoneInfo, faults: Faults) -> Job | Non
     if start is None or "id" not in table or "nodes" not in table:
         return None
     return Job(table["id"], table.get("class") or table["id"], node_names(table["nodes"]), start, end, outcome)
+
+
+def age_fault(job: Job, now: float, keep: float) -> str:
+    """Return why a job began too long ago to be taken in; empty if it did not.
+
+    Its windows would be gone through from its start on, though the store holds none of them any more.
+
+    Args:
+        job: which nobody told of before.
+        now: epoch seconds.
+        keep: seconds of the raw retention.
+    """
+    if start_of(job) >= now - keep:
+        return ""
+    within = f"a time within the last {format_duration(keep)}, which the store keeps (store.retention.raw)"
+    return f"{format_moment(start_of(job))}: expected {within}"
 
 
 def node_names(lists: list[Placed[list[str]]]) -> tuple[str, ...]:

@@ -134,13 +134,17 @@ class Register:
         with self._lock:
             known = self.jobs(source)
             changed = {key: job for key, job in jobs.items() if key not in known or known[key].job != job}
+            # When a job that is over was last told of matters to nobody.
+            noted = changed | {key: job for key, job in jobs.items() if job.end is None}
+            if not noted:
+                return
             with self._connection:
                 self._connection.executemany(
                     "INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    [(source, key, *_row(jobs[key]), seen) for key in jobs],
+                    [(source, key, *_row(job), seen) for key, job in noted.items()],
                 )
             self._jobs.setdefault(source, {}).update(
-                {key: Known(replace(job, origin=source), seen) for key, job in jobs.items()}
+                {key: Known(replace(job, origin=source), seen) for key, job in noted.items()}
             )
             self._changes += bool(changed)
 
@@ -160,9 +164,11 @@ class Register:
     def forget_before(self, moment: float) -> None:
         """Forget every job that ended before a moment, epoch seconds."""
         with self._lock:
-            old = self._connection.execute("SELECT source, key FROM job WHERE end < ?", (int(moment),)).fetchall()
-            for source, key in old:
-                self.drop(source, {key})
+            with self._connection:
+                old = self._connection.execute("DELETE FROM job WHERE end < ?", (int(moment),)).rowcount
+            if old:
+                self._read()
+                self._changes += 1
 
     # -- what a source remembers beside its jobs ---------------------------------------------------
 

@@ -33,6 +33,9 @@ from cluster.units import format_duration
 PATIENCE = 600.0
 """Seconds that a job which squeue no longer lists may take to appear in the accounting with its end."""
 
+_ANOTHER_LOOK = 60.0
+"""The same where no accounting is asked: longer, and every end would first be taken for a stall."""
+
 _FIRST_LOOK = 7 * 86_400
 _OVERLAP = 600
 _SACCT_AT_LEAST_EVERY = 600
@@ -40,8 +43,12 @@ _STALE = 300
 _AHEAD = 300
 """Seconds by which Slurm's clock may be ahead of ours; an end further on is an expected one."""
 _MOST_OUTPUT = 1 << 30
+_MOST_DIGITS = 20
 SAME_RUN = 120
 """Seconds between two starts that are still taken for one run: 21.08 knows only about when a run began."""
+
+_LATEST = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp())
+"""Epoch seconds from which a number is no time."""
 
 _NO_VALUES = frozenset({0xFFFF_FFFE, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFE, 0xFFFF_FFFF_FFFF_FFFF})
 """NO_VAL and INFINITE, of 32 and of 64 bits."""
@@ -122,9 +129,9 @@ def _record(entry: Mapping[str, Any], settings: SlurmJobs, now: float, *, starts
     if from_queue and "PENDING" in states:  # it has an expected start, and perhaps the end of its last run
         return None
     if from_queue:
-        start, end = number(entry.get("start_time")), number(entry.get("end_time"))
+        start, end = _time(entry.get("start_time")), _time(entry.get("end_time"))
     else:
-        start, end = number(_within(entry, "time", "start")), number(_within(entry, "time", "end"))
+        start, end = _time(_within(entry, "time", "start")), _time(_within(entry, "time", "end"))
         if starts_are_wrong:
             start = _start_by_length(entry, end or int(now))
     outcome = _outcome(states, settings)
@@ -148,7 +155,7 @@ def _record(entry: Mapping[str, Any], settings: SlurmJobs, now: float, *, starts
 def _start_by_length(entry: Mapping[str, Any], end: int) -> int | None:
     elapsed = number(_within(entry, "time", "elapsed"))
     suspended = number(_within(entry, "time", "suspended"))
-    return end - elapsed - (suspended or 0) if elapsed else None
+    return _time(end - elapsed - (suspended or 0)) if elapsed else None
 
 
 def _outcome(states: frozenset[str], settings: SlurmJobs) -> Outcome:
@@ -196,11 +203,17 @@ def number(value: object) -> int | None:
         if value.get("set") is False or value.get("infinite") is True:
             return None
         value = value.get("number")
-    if isinstance(value, str) and value.isdecimal():
+    if isinstance(value, str) and value.isdecimal() and len(value) <= _MOST_DIGITS:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value in _NO_VALUES or not 0 <= value < 2**40:
         return None
     return value
+
+
+def _time(value: object) -> int | None:
+    """Return epoch seconds; None where a number is none that a clock could show."""
+    moment = number(value)
+    return None if moment is None or moment >= _LATEST else moment
 
 
 def _words(value: object) -> frozenset[str]:
@@ -262,7 +275,8 @@ class SlurmCommands:
         if not records and len(troubles) == sum(map(bool, (self._settings.squeue, self._settings.sacct))):
             raise AskError("; ".join(troubles))
         is_whole = has_queue or (not self._settings.squeue and not troubles)
-        return Listing(listed(records, known, queue_counts=has_queue), is_whole, "; ".join(troubles))
+        patience = _patience(self._settings, has_accounts=bool(self._settings.sacct))
+        return Listing(listed(records, known, queue_counts=has_queue), is_whole, patience, "; ".join(troubles))
 
     def close(self) -> None:
         """Kill what is running."""
@@ -322,6 +336,11 @@ class SlurmCommands:
         return _parsed(out)
 
 
+def _patience(settings: SlurmJobs, *, has_accounts: bool) -> float:
+    """Return the seconds for which a job that runs, and is not listed, is waited for."""
+    return PATIENCE if has_accounts else min(2.0 * settings.every, _ANOTHER_LOOK)
+
+
 def _parsed(text: bytes | str) -> object:
     if len(text) > _MOST_OUTPUT:
         raise AskError("more than 1 GiB of output: choose partitions, or ask less")
@@ -355,7 +374,8 @@ class SlurmFiles:
         if troubles and not records:
             raise AskError("; ".join(troubles))
         has_queue = any(record.from_queue for record in records)
-        return Listing(listed(records, known, queue_counts=has_queue), not troubles, "; ".join(troubles))
+        patience = _patience(self._settings, has_accounts=not all(record.from_queue for record in records))
+        return Listing(listed(records, known, queue_counts=has_queue), not troubles, patience, "; ".join(troubles))
 
     def close(self) -> None:
         """Nothing is under way."""

@@ -1,5 +1,6 @@
 """What every job source is to `sources`, and one that asks another program now and then, in a thread of its own."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -8,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from analysis.job_sources.register import Known, Register
-from analysis.jobs import start_of
+from analysis.jobs import end_of, start_of
 from cluster.model import Job, Outcome
 
 
@@ -42,11 +43,13 @@ class Listing:
     Attributes:
         jobs: key -> job; those that still run, and those whose end is known.
         is_whole: whether a job that runs would be among them: a missing one is over, or gone.
+        patience: seconds for which a missing one is waited for: somebody else may be about to tell how it ended.
         trouble: what could not be asked, if only a part answered.
     """
 
     jobs: Mapping[str, Job]
     is_whole: bool = True
+    patience: float = 0.0
     trouble: str = ""
 
 
@@ -81,8 +84,8 @@ class AskedSource:
         asked: who is asked.
         register: where the answers go.
         every: seconds between two questions.
-        patience: seconds that a job which nobody lists any more is waited for.
-        gone: how such a job ended.
+        keep: seconds for which a job is kept after its end: one that is older is not taken in.
+        gone: how a job ended that nobody lists any more.
         clock: tells the time to the thread that asks.
     """
 
@@ -90,7 +93,7 @@ class AskedSource:
     asked: Asked
     register: Register
     every: float
-    patience: float = 0.0
+    keep: float = math.inf
     gone: Outcome = Outcome.UNKNOWN
     clock: Callable[[], float] = time.time
     _trouble: str = ""
@@ -136,12 +139,18 @@ class AskedSource:
             listing = self.asked.ask(self.register.jobs(self.name), now)
         except AskError as error:
             return _Answer(None, str(error), now)
+        except Exception as error:  # noqa: BLE001 - a thread that died would leave its last jobs for ever, in silence
+            return _Answer(None, f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:200]}", now)
         return _Answer(listing, listing.trouble, now)
 
     def _take(self, listing: Listing, moment: float) -> None:
         known = self.register.jobs(self.name)
-        jobs = dict(listing.jobs)
-        self.register.put(self.name, jobs, moment)
+        listed = listing.jobs
+        # What is too old would be noted, and forgotten again, at every question.
+        kept = {key: job for key, job in listed.items() if key in known or end_of(job) >= moment - self.keep}
+        self.register.put(self.name, kept, moment)
+        renamed = _renamed(known, listed)
+        self.register.drop(self.name, renamed)
         if not listing.is_whole:
             return
         # Ended by silence: nobody lists it any more, and nobody said how it ended.
@@ -149,7 +158,14 @@ class AskedSource:
             key: replace(one.job, end=datetime.fromtimestamp(max(int(one.seen), int(start_of(one.job)) + 1), UTC),
                          outcome=self.gone)
             for key, one in known.items()
-            if one.job.end is None and key not in jobs and moment - one.seen > self.patience
+            if one.job.end is None and key not in listed and key not in renamed
+            and moment - one.seen > listing.patience
         }  # fmt: skip
         for key, job in over.items():
             self.register.put(self.name, {key: job}, known[key].seen)
+
+
+def _renamed(known: Mapping[str, Known], listed: Mapping[str, Job]) -> set[str]:
+    """Return the keys of runs that are listed under another key: a register that was made anew has keys of its own."""
+    runs = {(job.id, job.start) for job in listed.values()}
+    return {key for key, one in known.items() if key not in listed and (one.job.id, one.job.start) in runs}

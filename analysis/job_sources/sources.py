@@ -17,13 +17,14 @@ from typing import assert_never
 
 import polars as pl
 
+from analysis.evidence import Reader
 from analysis.job_sources.endpoint import HttpSource
 from analysis.job_sources.files import ClusterYaml, FileSource
 from analysis.job_sources.hostlist import expand
 from analysis.job_sources.inferred import InferredSource
 from analysis.job_sources.kubernetes_api import KubernetesApi
 from analysis.job_sources.register import Register, key_of
-from analysis.job_sources.slurm import PATIENCE, SlurmCommands, SlurmFiles
+from analysis.job_sources.slurm import SlurmCommands, SlurmFiles
 from analysis.job_sources.source import AskedSource, Source
 from analysis.jobs import START, end_of, start_of
 from cluster import schema
@@ -117,16 +118,17 @@ class JobSources:
 
     def _source(self, settings: JobSourceSettings) -> Source:
         zone, register = self.cluster.site.time_zone, self._register
+        keep = self.cluster.store.keep_raw
         match settings:
             case FileJobs():
-                return FileSource(settings, register, zone)
+                return FileSource(settings, register, zone, keep)
             case HttpJobs():
-                return HttpSource(settings, register, zone)
+                return HttpSource(settings, register, zone, self._log, keep=keep)
             case SlurmJobs():
                 asked = SlurmFiles(settings) if settings.files else SlurmCommands(settings)
-                return AskedSource(settings.name, asked, register, settings.every, patience=PATIENCE)
+                return AskedSource(settings.name, asked, register, settings.every, keep + _KEEP)
             case KubernetesJobs():
-                return AskedSource(settings.name, KubernetesApi(settings), register, settings.every)
+                return AskedSource(settings.name, KubernetesApi(settings), register, settings.every, keep + _KEEP)
             case InferredJobs():
                 self._inferred = InferredSource(
                     settings, self.cluster, self._store, register, self._told, check=self._check
@@ -257,9 +259,12 @@ class JobSources:
         self._register.is_new = False
         found = 0
         origins = {source.name for source in self._sources}
+        # What an earlier analysis took for running did run until then.
+        judged = Reader(self._store, self.cluster).last_heartbeat() or 0
         for job in stored:
             if job.origin in origins:
-                self._register.put(job.origin, {_rebuilt_key(job, self._kinds[job.origin]): job}, start_of(job))
+                seen = max(judged, start_of(job))
+                self._register.put(job.origin, {_rebuilt_key(job, self._kinds[job.origin]): job}, seen)
                 found += 1
         if self._inferred is not None:
             self._inferred.resume()
@@ -330,10 +335,15 @@ def _runs(told: list[tuple[int, Job]]) -> list[Job]:
 def _is_same(run: Job, other: Job) -> bool:
     near = abs(start_of(run) - start_of(other)) <= _SAME_RUN
     overlap = min(end_of(run), end_of(other)) - max(start_of(run), start_of(other))
-    return run.origin != other.origin and (near or overlap > _SAME_RUN)
+    if run.origin == other.origin:
+        return run.start == other.start
+    return near or overlap > _SAME_RUN
 
 
 def _filled(run: Job, other: Job) -> Job:
+    if run.origin == other.origin:
+        # Known by two keys for a while: the one that was heard of for longer.
+        return max(run, other, key=end_of)
     if run.end is None and other.end is not None and other.end > run.start:
         return replace(run, end=other.end, outcome=other.outcome)
     if run.outcome is Outcome.UNKNOWN:

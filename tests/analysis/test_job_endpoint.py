@@ -3,9 +3,12 @@
 import http.client
 import json
 import os
+import socket
+import sqlite3
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,16 +16,21 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from analysis.job_sources.endpoint import MOST_BYTES, HttpSource
+from analysis.job_sources.endpoint import MOST_BYTES, HttpSource, _Handler
 from analysis.job_sources.register import Register
 from cluster.errors import UserError
 from cluster.model import HttpJobs, Secret
+from ingest.logs import Log
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOOKS = REPOSITORY / "provisioning/hooks"
 TOKEN = "correct-horse-battery"
 NOW = 1_772_352_000.0
 """2026-03-01T08:00:00Z"""
+
+
+def source_of(settings: HttpJobs, register: Register, clock: Callable[[], float] = lambda: NOW) -> HttpSource:
+    return HttpSource(settings, register, ZoneInfo("Europe/Amsterdam"), Log(), keep=7 * 86_400, clock=clock)
 
 
 @dataclass
@@ -37,7 +45,7 @@ class Endpoint:
 
     def start(self) -> None:
         self.register = Register.open(self.folder)
-        self.source = HttpSource(self.settings, self.register, ZoneInfo("Europe/Amsterdam"), clock=lambda: self.now)
+        self.source = source_of(self.settings, self.register, lambda: self.now)
         self.source.start()
 
     def stop(self) -> None:
@@ -211,14 +219,103 @@ def test_a_body_without_its_length_is_refused(endpoint: Endpoint) -> None:
 
 def test_a_short_token_and_a_taken_port_are_the_users_to_mend(endpoint: Endpoint, tmp_path: Path) -> None:
     (tmp_path / "short").write_text("hi")
-    zone = ZoneInfo("UTC")
     with pytest.raises(UserError, match="the token has 2 characters"):
-        HttpSource(HttpJobs("http", Secret(file=str(tmp_path / "short"))), endpoint.register, zone).start()
+        source_of(HttpJobs("http", Secret(file=str(tmp_path / "short"))), endpoint.register).start()
     again = HttpJobs("http", endpoint.settings.token, f"127.0.0.1:{endpoint.source.port}")
     with pytest.raises(UserError, match="cannot listen there"):
-        HttpSource(again, endpoint.register, zone).start()
+        source_of(again, endpoint.register).start()
     with pytest.raises(UserError, match="NOT_THERE is not set"):
-        HttpSource(HttpJobs("http", Secret(env="NOT_THERE")), endpoint.register, zone).start()
+        source_of(HttpJobs("http", Secret(env="NOT_THERE")), endpoint.register).start()
+
+
+def test_a_token_of_the_environment_may_end_with_a_newline(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUSTERFLOW_JOBS_TOKEN", f"{TOKEN}\n")
+    endpoint.source.stop()
+    settings = HttpJobs("http", Secret(env="CLUSTERFLOW_JOBS_TOKEN"), "127.0.0.1:0")
+    endpoint.source = source_of(settings, endpoint.register)
+    endpoint.source.start()
+    assert endpoint.ask("GET", "/jobs")[0] == 200
+
+
+def test_a_late_word_about_an_earlier_run_adds_nothing_to_the_one_under_way(endpoint: Endpoint) -> None:
+    first = {"id": "a", "nodes": ["n1"], "start": NOW - 3600}
+    endpoint.ask("POST", "/jobs/start", first)
+    endpoint.ask("POST", "/jobs/stop", {"id": "a", "end": NOW - 1800})
+    endpoint.ask("POST", "/jobs/start", {"id": "a", "nodes": ["n2"], "start": NOW - 600})
+    status, answer = endpoint.ask("POST", "/jobs/start", first)
+    assert (status, answer["job"]["nodes"], answer["job"]["end"]) == (200, ["n1"], "2026-03-01T07:30:00Z")
+    early = {"id": "a", "nodes": ["n3"], "start": NOW - 605}
+    assert endpoint.ask("POST", "/jobs/start", early)[1]["job"]["nodes"] == ["n2", "n3"], "a clock that is behind"
+    jobs = endpoint.ask("GET", "/jobs")[1]["jobs"]
+    assert [(job["nodes"], job["end"]) for job in jobs] == [(["n2", "n3"], None), (["n1"], "2026-03-01T07:30:00Z")]
+
+
+def test_a_start_before_what_the_store_keeps_is_refused(endpoint: Endpoint) -> None:
+    """Its windows would be gone through from 1973 on. A hook that tries again for a job that is known may."""
+    old = {"id": "a", "nodes": ["n1"], "start": 100_000_000}
+    status, answer = endpoint.ask("POST", "/jobs/start", old)
+    assert (status, answer["error"]) == (
+        400,
+        "start: 1973-03-03T09:46:40Z: expected a time within the last 7d, which the store keeps (store.retention.raw)",
+    )
+    known = {"id": "b", "nodes": ["n1"], "start": NOW}
+    assert endpoint.ask("POST", "/jobs/start", known)[0] == 201
+    endpoint.now += 8 * 86_400
+    assert endpoint.ask("POST", "/jobs/start", known)[0] == 200
+
+
+def test_what_fails_for_a_reason_of_our_own_is_answered_and_told(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A hook must learn that its word is not on disk, and somebody has to free some."""
+
+    def put(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(endpoint.register, "put", put)
+        for number in range(3):
+            status, answer = endpoint.ask("POST", "/jobs/start", {"id": f"a{number}", "nodes": ["n1"]})
+            assert (status, answer["error"]) == (500, "not done: see the log")
+    assert endpoint.ask("POST", "/jobs/start", {"id": "a", "nodes": ["n1"]})[0] == 201
+    told = [line for line in capsys.readouterr().err.splitlines() if "job_request_failed" in line]
+    assert len(told) == 1
+    assert 'source=http why="OperationalError: database or disk is full"' in told[0]
+
+
+def test_a_length_of_thousands_of_digits_is_too_large(endpoint: Endpoint) -> None:
+    length = {"Content-Length": "9" * 5000}
+    assert endpoint.ask("POST", "/jobs/start", b"{}", **length)[0] == 413
+
+
+def test_whoever_is_refused_can_send_the_rest_and_read_why(endpoint: Endpoint) -> None:
+    """Closed in the middle of a body, the connection would be reset, and the answer lost."""
+    with socket.create_connection(("127.0.0.1", endpoint.source.port), timeout=5) as connection:
+        head = f"POST /jobs/start HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {2 * MOST_BYTES}\r\n\r\n"
+        connection.sendall(head.encode() + b" " * MOST_BYTES)
+        time.sleep(0.3)
+        connection.sendall(b" " * (MOST_BYTES - 1))
+        connection.sendall(b" ")
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_an_error_outside_of_a_request_is_told_but_for_clients_that_went_away(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails_with(error: Exception) -> None:
+        def fail(*_: object) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_Handler, "_send", fail)
+            with pytest.raises(http.client.RemoteDisconnected):
+                endpoint.ask("GET", "/jobs")
+
+    fails_with(ConnectionResetError("gone"))
+    fails_with(ValueError("no such header"))
+    told = [line for line in capsys.readouterr().err.splitlines() if "job_request_failed" in line]
+    assert len(told) == 1
+    assert 'why="ValueError: no such header"' in told[0]
 
 
 # -- hooks -------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from cluster.load import load_cluster
 from cluster.model import FileJobs, Job, Outcome
 from ingest.logs import Log
 
+KEEP = 7 * 86_400
 ZONE = ZoneInfo("Europe/Amsterdam")
 T0 = 1_772_352_000
 SKIPPED = "expected a time that exists in Europe/Amsterdam (the clocks go forward over it)"
@@ -172,7 +173,7 @@ def ids(register: Register, name: str = "planned") -> list[str]:
 
 def test_a_file_is_read_again_when_it_changes(register: Register, tmp_path: Path) -> None:
     path = tmp_path / "jobs.json"
-    source = FileSource(FileJobs("planned", str(path)), register, ZONE)
+    source = FileSource(FileJobs("planned", str(path)), register, ZONE, KEEP)
     assert source.refresh(T0) == f"{path}: no such file or directory: expected a file that can be read, in UTF-8"
     write(path, json.dumps([record("a"), record("b")]), T0)
     assert source.refresh(T0 + 5) == ""
@@ -188,7 +189,7 @@ def test_a_file_is_read_again_when_it_changes(register: Register, tmp_path: Path
 
 def test_a_broken_file_keeps_the_last_good_version(register: Register, tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
-    source = FileSource(FileJobs("planned", str(path)), register, ZONE)
+    source = FileSource(FileJobs("planned", str(path)), register, ZONE, KEEP)
     write(path, "id,nodes,start\na,n1,1772352000\n", T0)
     source.refresh(T0 + 5)
     write(path, "id,nodes,start\na,n1,never\nb,n1\n", T0 + 10)
@@ -203,7 +204,7 @@ def test_a_broken_file_keeps_the_last_good_version(register: Register, tmp_path:
 
 def test_a_file_that_is_being_written_is_given_a_moment(register: Register, tmp_path: Path) -> None:
     path = tmp_path / "jobs.json"
-    source = FileSource(FileJobs("planned", str(path)), register, ZONE)
+    source = FileSource(FileJobs("planned", str(path)), register, ZONE, KEEP)
     write(path, json.dumps([record("a")]), T0)
     source.refresh(T0 + 5)
     write(path, '[{"id": "a", "no', T0 + 10)
@@ -215,9 +216,34 @@ def test_after_a_restart_a_broken_file_has_the_jobs_that_were_known(register: Re
     path = tmp_path / "jobs.json"
     settings_ = FileJobs("planned", str(path))
     write(path, json.dumps([record("a")]), T0)
-    FileSource(settings_, register, ZONE).refresh(T0 + 5)
+    FileSource(settings_, register, ZONE, KEEP).refresh(T0 + 5)
     write(path, "{", T0 + 10)
-    assert FileSource(settings_, register, ZONE).refresh(T0 + 60) != ""
+    assert FileSource(settings_, register, ZONE, KEEP).refresh(T0 + 60) != ""
+    assert ids(register) == ["a"]
+
+
+def test_a_job_that_began_before_what_the_store_keeps_is_left_out(register: Register, tmp_path: Path) -> None:
+    """Its windows would be gone through from 1973 on; the others stay."""
+    path = tmp_path / "jobs.json"
+    source = FileSource(FileJobs("planned", str(path)), register, ZONE, KEEP)
+    write(path, json.dumps([record("a"), record("old", start=100_000_000)]), T0)
+    trouble = source.refresh(T0 + 5)
+    assert trouble == (
+        f"{path}: job old: start: 1973-03-03T09:46:40Z: expected a time within the last 7d, which the store keeps "
+        "(store.retention.raw)"
+    )
+    assert (source.refresh(T0 + 10), ids(register)) == (trouble, ["a"])
+    write(path, json.dumps([record("a"), record("old", start=100_000_000, end=T0 - KEEP - 60)]), T0 + 11)
+    assert (source.refresh(T0 + 15), ids(register)) == ("", ["a"]), "what was over by then is no trouble"
+
+
+def test_a_job_that_was_told_in_time_may_run_for_longer_than_the_store_keeps(
+    register: Register, tmp_path: Path
+) -> None:
+    path = tmp_path / "jobs.json"
+    write(path, json.dumps([record("a")]), T0)
+    FileSource(FileJobs("planned", str(path)), register, ZONE, KEEP).refresh(T0 + 5)
+    assert FileSource(FileJobs("planned", str(path)), register, ZONE, KEEP).refresh(T0 + 2 * KEEP) == ""
     assert ids(register) == ["a"]
 
 
@@ -282,3 +308,23 @@ def test_old_jobs_are_forgotten(register: Register) -> None:
     register.put("s", {key_of(job): job for job in jobs}, T0)
     register.forget_before(T0 + 50)
     assert ids(register, "s") == ["b", "c"]
+
+
+def test_many_old_jobs_are_forgotten_at_once(register: Register) -> None:
+    """One by one, each would wait for the disk."""
+    jobs = read_json(json.dumps([record(f"a{number}", end=T0 + 10) for number in range(100)]), "x", ZONE)
+    register.put("s", {key_of(job): job for job in jobs}, T0)
+    commits: list[str] = []
+    register._connection.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
+    version = register.version
+    register.forget_before(T0 + 50)
+    assert (ids(register, "s"), len(commits)) == ([], 1)
+    assert register.version != version
+
+
+def test_what_is_over_and_unchanged_is_not_written_again(register: Register) -> None:
+    jobs = read_json(json.dumps([record("a", end=T0 + 10), record("b")]), "x", ZONE)
+    told = {key_of(job): job for job in jobs}
+    register.put("s", told, T0 + 20)
+    register.put("s", told, T0 + 50)
+    assert {one.job.id: one.seen for one in register.jobs("s").values()} == {"a": T0 + 20, "b": T0 + 50}

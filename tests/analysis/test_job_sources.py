@@ -19,7 +19,18 @@ from analysis.job_sources.register import FILE, Register, key_of
 from analysis.job_sources.sources import JobSources, merged
 from analysis.state import State
 from cluster import schema
-from cluster.model import Cluster, FileJobs, HttpJobs, InferredJobs, Job, JobSourceSettings, Outcome, Secret, Site
+from cluster.model import (
+    Cluster,
+    FileJobs,
+    HttpJobs,
+    InferredJobs,
+    Job,
+    JobSourceSettings,
+    Outcome,
+    Secret,
+    Site,
+    SlurmJobs,
+)
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.logs import Log
 from ingest.points import WINDOW
@@ -68,6 +79,8 @@ DONE, FAILED = Outcome.COMPLETED, Outcome.FAILED
             [("x", 3, 400, "completed", "b"), ("x", 500, None, "unknown", "a")],
         ),
         ([[job("x", 0), job("x", 100)]], [("x", 0, 100, "unknown", "a"), ("x", 100, None, "unknown", "a")]),
+        ([[job("x", 0), job("x", 0, 1)]], [("x", 0, None, "unknown", "a")]),
+        ([[job("x", 0, 1), job("x", 0, 90, DONE)]], [("x", 0, 90, "completed", "a")]),
     ],
     ids=[
         "by start",
@@ -78,6 +91,8 @@ DONE, FAILED = Outcome.COMPLETED, Outcome.FAILED
         "another run is another run",
         "each run for itself",
         "an id runs once at a time",
+        "one start is one run",
+        "of which the longer is true",
     ],
 )
 def test_merging(sources: list[list[Job]], expected: list[tuple[str, float, float | None, str, str]]) -> None:
@@ -324,6 +339,30 @@ def test_a_lost_register_is_made_anew_from_the_store(lab: Lab) -> None:
     (after,) = lab.jobs()
     assert (after.id, after.start, after.nodes) == (before[0].id, before[0].start, before[0].nodes)
     assert after.end is not None
+
+
+def test_a_job_of_a_register_made_anew_ran_until_the_analysis_fell_silent(lab: Lab) -> None:
+    """Nobody lists it any more: it ended while nobody looked, not a second after its start."""
+    settings = SlurmJobs("slurm", files=(str(lab.folder.parent / "squeue.json"),))
+    lab.cluster = replace(lab.cluster, job_sources=(settings,))
+    begun = Job("7", "x", scene.NODES, datetime.fromtimestamp(lab.start, UTC))
+    lab.write_ring(lab.start - 600, lab.start + 1200)
+    with Register.open(lab.folder) as register:
+        register.put("slurm", {key_of(begun): begun}, lab.start + 1200)
+    lab.tick(lab.start - 100, lab.start + 1200)
+    for path in lab.folder.glob(f"{FILE}*"):
+        path.unlink()
+    now = lab.start + 1800
+    queue = Path(settings.files[0])
+    queue.write_text('{"jobs": []}')
+    os.utime(queue, (now, now))
+    with Register.open(lab.folder) as register:
+        sources = JobSources(lab.cluster, lab.store, register, Log(quiet=True))
+        sources.rebuild()
+        sources.refresh(now)
+        (found,) = sources.jobs()
+    assert found.end is not None
+    assert lab.start + 1100 <= found.end.timestamp() <= lab.start + 1200
 
 
 def test_a_job_that_is_told_late_has_its_rows(lab: Lab) -> None:

@@ -132,7 +132,8 @@ def test_a_hooks_word_becomes_rows_and_its_outcome_an_event(analysis: Stage) -> 
 
 def test_a_broken_file_is_shown_with_what_was_known(stage: Stage) -> None:
     path = stage.config.parent / "jobs.csv"
-    path.write_text(f"id,nodes,start\nplan-a,gpu-[0-1],{int(time.time()) + 3600}\nold,gpu-1,1772352000\n")
+    now = int(time.time())
+    path.write_text(f"id,nodes,start\nplan-a,gpu-[0-1],{now + 3600}\nold,gpu-1,{now - 5 * 86_400}\n")
     code, text, errors = stage.jobs()
     assert (code, errors) == (0, "")
     assert "planned" in text

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from analysis.job_sources.kubernetes_api import KubernetesApi
-from analysis.job_sources.register import Register
+from analysis.job_sources.register import Register, key_of
 from analysis.job_sources.source import AskedSource
 from cluster.model import Job, KubernetesJobs, Workload
 
@@ -277,6 +278,30 @@ def test_a_job_that_is_deleted_ends_when_it_was_last_seen(
     api.lists[JOBS], api.lists[PODS] = [], []
     one.refresh(T0 + 630)
     assert told(register) == [("ml.a", ("gpu-01",), 60, 600, "unknown")]
+
+
+@pytest.mark.parametrize("first_pod", [60, 300], ids=["its first pod runs", "its first pod was replaced"])
+def test_a_register_that_was_made_anew_goes_on_with_the_job(
+    api: Api, settings: KubernetesJobs, register: Register, first_pod: int
+) -> None:
+    """The store does not know the uid: there the job is known by its name and start."""
+    begun = Job("ml.a", "a", ("gpu-01",), datetime.fromtimestamp(T0 + 60, UTC))
+    register.put("kubernetes", {key_of(begun): begun}, T0 + 7000)
+    api.lists[JOBS], api.lists[PODS] = [job("a")], [pod("a", "gpu-01", first_pod)]
+    refresh(settings, register)
+    assert told(register) == [("ml.a", ("gpu-01",), 60, None, "unknown")]
+    assert list(register.jobs("kubernetes")) == ["uid-a"]
+
+
+def test_another_job_of_the_same_name_is_another_run(api: Api, settings: KubernetesJobs, register: Register) -> None:
+    begun = Job("ml.a", "a", ("gpu-01",), datetime.fromtimestamp(T0 - 600, UTC))
+    register.put("kubernetes", {key_of(begun): begun}, T0 - 60)
+    api.lists[JOBS], api.lists[PODS] = [job("a")], [pod("a", "gpu-01", 60)]
+    refresh(settings, register)
+    assert told(register) == [
+        ("ml.a", ("gpu-01",), -600, -60, "unknown"),
+        ("ml.a", ("gpu-01",), 60, None, "unknown"),
+    ]
 
 
 def test_namespaces_selectors_and_pages(api: Api, settings: KubernetesJobs, register: Register) -> None:

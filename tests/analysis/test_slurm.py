@@ -296,7 +296,7 @@ def register(tmp_path: Path) -> Iterator[Register]:
 def source(register: Register, **settings: Any) -> AskedSource:
     given = replace(SETTINGS, **settings)
     asked = SlurmFiles(given) if given.files else SlurmCommands(given)
-    return AskedSource("slurm", asked, register, given.every, patience=PATIENCE)
+    return AskedSource("slurm", asked, register, given.every)
 
 
 def known(register: Register) -> list[tuple[str, float, float | None, str]]:
@@ -341,8 +341,8 @@ def test_a_requeued_job_is_two_runs(slurm: Slurm, register: Register) -> None:
 
 
 def test_a_job_that_nobody_lists_ends_when_it_was_last_seen(slurm: Slurm, register: Register) -> None:
-    """Without accounting, and after squeue forgot it."""
-    one = source(register, sacct=())
+    """The accounting is asked, but does not know of it."""
+    one = source(register)
     slurm.prints("squeue", squeue_2405(7, ["RUNNING"], T0, T0 + 86_400))
     one.refresh(T0 + 60)
     slurm.prints("squeue")
@@ -350,6 +350,91 @@ def test_a_job_that_nobody_lists_ends_when_it_was_last_seen(slurm: Slurm, regist
     assert known(register) == [("7", 0, None, "unknown")], "the accounting may be slow"
     one.refresh(T0 + 61 + PATIENCE)
     assert known(register) == [("7", 0, 60, "unknown")]
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_without_accounting_an_end_is_known_before_it_is_taken_for_a_stall(
+    slurm: Slurm, register: Register, *, is_file: bool
+) -> None:
+    """Nobody else would tell of it: all that is waited for is another look at the queue."""
+    queue = slurm.folder / "squeue.json"
+    one = source(register, sacct=(), files=(str(queue),) if is_file else ())
+    slurm.prints("squeue", squeue_2405(7, ["RUNNING"], T0, T0 + 86_400))
+    os.utime(queue, (T0 + 60, T0 + 60))
+    one.refresh(T0 + 60)
+    slurm.prints("squeue")
+    os.utime(queue, (T0 + 80, T0 + 80))
+    one.refresh(T0 + 90)
+    assert known(register) == [("7", 0, None, "unknown")], "one answer may be wrong"
+    one.refresh(T0 + 121)
+    assert known(register) == [("7", 0, 60, "unknown")]
+
+
+def test_files_with_accounts_are_waited_for(slurm: Slurm, register: Register) -> None:
+    queue, accounts = slurm.folder / "squeue.json", slurm.folder / "sacct.json"
+    one = source(register, files=(str(queue), str(accounts)))
+
+    def look(now: float) -> None:
+        for path in (queue, accounts):
+            os.utime(path, (now, now))
+        one.refresh(now)
+
+    slurm.prints("squeue", squeue_2405(7, ["RUNNING"], T0, T0 + 86_400))
+    slurm.prints("sacct", sacct_2405(6, ["FAILED"], T0 - 500, T0 - 100))
+    look(T0 + 60)
+    slurm.prints("squeue")
+    look(T0 + 50 + PATIENCE)
+    assert known(register)[1] == ("7", 0, None, "unknown")
+    look(T0 + 61 + PATIENCE)
+    assert known(register)[1] == ("7", 0, 60, "unknown")
+
+
+def test_times_that_no_clock_shows_are_none(slurm: Slurm, register: Register) -> None:
+    slurm.prints("squeue", squeue_2405(7, ["RUNNING"], 10**12, 0), squeue_2405(8, ["RUNNING"], T0, 10**12))
+    assert source(register).refresh(T0 + 60) == ""
+    assert [one[0] for one in known(register)] == ["8"]
+    longest = sacct_2108(9, "COMPLETED", T0, T0 + 60) | {"time": {"elapsed": 10**12, "end": T0 + 60}}
+    assert found(longest, major=21) == []
+    assert number("9" * 5000) is None
+
+
+def test_an_error_that_nobody_expected_is_told_and_ends_no_thread(
+    slurm: Slurm, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.prints("squeue", squeue_2405(7, ["RUNNING"], T0, T0 + 86_400))
+    one = source(register, sacct=(), every=0.01)
+    ask = one.asked.ask
+    monkeypatch.setattr(one.asked, "ask", lambda *_: ask(None))
+    one.start()
+
+    def is_so(trouble: str) -> bool:
+        deadline = time.monotonic() + 10
+        while not (is_it := one.refresh(T0 + 60).startswith(trouble)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return is_it
+
+    assert is_so("unexpected TypeError: ")
+    monkeypatch.setattr(one.asked, "ask", ask)
+    deadline = time.monotonic() + 10
+    while not known(register) and time.monotonic() < deadline:
+        one.refresh(T0 + 60)
+        time.sleep(0.01)
+    one.stop()
+    assert known(register) == [("7", 0, None, "unknown")]
+
+
+def test_what_is_too_old_is_not_noted_again_and_again(slurm: Slurm, register: Register) -> None:
+    """Slurm lists it for a week; the register forgot it."""
+    one = replace(source(register), keep=500)
+    slurm.prints("sacct", sacct_2405(7, ["COMPLETED"], T0, T0 + 60))
+    one.refresh(T0 + 600)
+    assert known(register) == []
+    slurm.prints("squeue", squeue_2405(8, ["RUNNING"], T0 + 600, T0 + 86_400))
+    one.refresh(T0 + 630)
+    slurm.prints("squeue")
+    slurm.prints("sacct", sacct_2405(8, ["COMPLETED"], T0 + 600, T0 + 700))
+    one.refresh(T0 + 9_000)
+    assert known(register) == [("8", 600, 700, "completed")], "the end of one that is known is taken in"
 
 
 def test_what_the_accounts_take_for_running_and_the_queue_does_not_know_is_no_job(
