@@ -22,6 +22,9 @@ what they are charged with. A cohort that was slow before stays so. And where al
 What flow data cannot tell: a job that hangs from one that ended without its job source saying so. Both are stalled,
 until the source tells of the end; both hold their GPUs. A job whose collectives cross no device that exports flows is
 blind.
+
+A job that was inferred from traffic ends where its traffic does: it is never stalled. Nor is it slow, for its class is
+but a number of nodes, and knows no model.
 """
 
 from collections.abc import Sequence
@@ -122,6 +125,7 @@ class Subject:
         spreads: k of the limit.
         min_runs: good earlier runs below which slowness is only learnt.
         sees_compute: whether its collectives cross devices that export flows.
+        is_told: whether somebody tells when it ends; else silence is its end, and no stall.
     """
 
     job: Job
@@ -130,6 +134,7 @@ class Subject:
     spreads: float
     min_runs: int
     sees_compute: bool = True
+    is_told: bool = True
     policy: CohortPolicy = field(default_factory=CohortPolicy)
 
     @property
@@ -370,6 +375,8 @@ class _Judging:
 
     def _idle(self, end: int, rate: float) -> None:
         carry = self.carry
+        if not self.subject.is_told:
+            return
         if carry.pause > self.subject.longest_pause and end <= end_of(self.subject.job) - self.policy.tail:
             if carry.state != CohortState.STALLED:
                 carry.below = carry.lacking = carry.lost = carry.told = 0.0

@@ -68,14 +68,18 @@ class CohortStudy:
         """Return the standing before a job's first window."""
         thresholds, cost = self._cluster.thresholds, self._cluster.cost
         groups = {self._nodes[name].group for name in job.nodes if name in self._nodes}
+        is_told = not self._cluster.is_inferred(job)
         subject = Subject(
             job=job,
             window=self._window,
-            expected=cohort.learn(len(job.nodes), earlier, thresholds.dropout_max_runs, self._policy),
+            expected=cohort.learn(
+                len(job.nodes), earlier if is_told else (), thresholds.dropout_max_runs, self._policy
+            ),
             spreads=thresholds.slowdown_spreads,
             min_runs=thresholds.dropout_min_runs,
             sees_compute=len(job.nodes) > 1
             and all(self._cluster.transport_of(group, group).is_visible for group in groups),
+            is_told=is_told,
             policy=self._policy,
         )
         payer = Payer(job, self._window, gpus_in(job, self._gpus), cost.usd_per_gpu_hour)

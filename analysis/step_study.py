@@ -116,7 +116,7 @@ class StepStudy:
     measurements = (schema.STEP,)
 
     def __init__(self, cluster: Cluster, reader: Reader) -> None:
-        self._thresholds, self._window = cluster.thresholds, cluster.bridge.window
+        self._cluster, self._thresholds, self._window = cluster, cluster.thresholds, cluster.bridge.window
         self._reader, self._sees_seconds = reader, sees_seconds(cluster)
 
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
@@ -124,7 +124,9 @@ class StepStudy:
         del begin
         count = min(len(job.nodes), _MOST_NODES)
         some = tuple(job.nodes[number * len(job.nodes) // count] for number in range(count))
-        return Standing(some, learn(len(job.nodes), earlier, self._thresholds.dropout_max_runs))
+        # Of an inferred job nobody knows which model it trains.
+        known = () if self._cluster.is_inferred(job) else earlier
+        return Standing(some, learn(len(job.nodes), known, self._thresholds.dropout_max_runs))
 
     def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:
         """Look at the seconds of consecutive windows, once nothing can change in them."""

@@ -64,8 +64,8 @@ class StorageStudy:
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
         policies, plan = self._policies, self._cluster.job_class(job.job_class).checkpoint
-        # Each run hands on what it had from the one before.
-        known: Any = earlier[0] if earlier else {}
+        # Each run hands on what it had from the one before; but the rhythm of an inferred job is that of any model.
+        known: Any = earlier[0] if earlier and not self._cluster.is_inferred(job) else {}
         sees_compute, sees_storage = self._sees(job)
         subject = Subject(
             job=job,

@@ -745,6 +745,12 @@ class Cluster:
                 return group
         raise KeyError(group_id)
 
+    def is_inferred(self, job: Job) -> bool:
+        """Return whether a job was inferred from traffic: nobody told what kind of job it is, nor when it ends."""
+        # Where nobody is to tell of jobs, they are inferred.
+        inferred = [one.name for one in self.job_sources or (InferredJobs(),) if one.kind is JobSourceKind.INFERRED]
+        return job.origin in inferred
+
     def job_class(self, name: str) -> JobClass:
         """Return what is known of a job class; one that `job_classes` does not list has the defaults."""
         for known in self.job_classes:

@@ -373,3 +373,11 @@ def test_rows_name_job_cause_and_window() -> None:
     assert frame.get_column(WINDOW).to_list() == [T0 + 10, T0 + 20]
     assert set(frame.get_column(schema.CAUSE)) == {Cause.STALLED.value}
     assert set(frame.get_column(schema.STALL_GPUS.name)) == {64}
+
+
+def test_a_job_that_nobody_tells_of_ends_where_its_traffic_does() -> None:
+    seen = look(np.concatenate([rates(60), np.zeros(120)]))
+    assert STALLED in verdicts(seen).state
+    silent = verdicts(seen, replace(subject(), is_told=False))
+    assert STALLED not in silent.state
+    assert silent.lost[-1] == 0

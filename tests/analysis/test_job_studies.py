@@ -152,3 +152,15 @@ def test_pulses_are_asked_for_only_where_somebody_samples(exporter: Exporter, *,
     assert points[0][1].height == 10
     assert any(f'"{schema.PULSE.name}"' in text for text in asked.texts) is asks
     assert any(Plane.STORAGE.value in text for text in asked.texts) is asks
+
+
+# -- jobs that were inferred from traffic ----------------------------------------------------------------
+
+
+def test_an_inferred_job_is_held_against_no_other() -> None:
+    """Its class is a number of nodes, and its end is where its traffic ends."""
+    study = CohortStudy(CLUSTER)
+    earlier = [{"nodes": 3, "rates": [1e9] * 129, "pause": 20.0, "start_up": 0.0}] * 5
+    told, inferred = (study.first(replace(JOB, origin=origin), earlier, T0) for origin in ("slurm", "inferred"))
+    assert (told.subject.expected.runs, told.subject.is_told) == (5, True)
+    assert (inferred.subject.expected.runs, inferred.subject.is_told) == (0, False)

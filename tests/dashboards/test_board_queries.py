@@ -183,7 +183,7 @@ def test_the_spread_covers_the_nodes(filled: Filled) -> None:
 
 
 def test_counters_add_up_over_bridges(filled: Filled) -> None:
-    """Each counter grows by (row + 1) a second; the outermost points within 900 s, one every 10 s, lie 880 to 900 s apart."""
+    """Each counter grows by (row + 1) a second; of points every 10 s, those of 900 s span 880 to 900 s."""
     series = _run(filled, questions.counter_growth(questions.is_in(schema.STAGE, ["write"])).per_series())[0]
     rows = 2 * len(questions.Reason)
     factor = (rows + 1) + (rows + 2)
