@@ -3,7 +3,7 @@
 from cluster import schema
 from cluster.model import Cluster
 from cluster.units import format_duration
-from dashboards.queries import Column, Condition, Query, Select, Unit, scaled, total
+from dashboards.queries import Column, Condition, Query, Select, Unit, any_of, scaled, total
 from dashboards.registry import panel_ref
 from rules import texts
 from rules.model import Comparison, Measure, Rule, RuleSet, Severity, Threshold
@@ -11,6 +11,9 @@ from rules.model import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 ID = "flow_loss"
 
 _LOST, _EMPTY, _ALL = "lost", "empty", "all"
+
+_DATAGRAM = 30
+"""Records that one datagram holds at most (v5; about as many in v9 and IPFIX): a single one that is lost is chance."""
 
 
 def build(cluster: Cluster) -> RuleSet:
@@ -63,7 +66,7 @@ def _summed(column: Column) -> Column:
 
 
 def _of_exporters(least: int, column: Column) -> Query:
-    """Return a number of each exporter that sent enough records, from lost, empty and all records.
+    """Return a number of each exporter that sent enough records, and lost more than a datagram, or sent empty ones.
 
     Rows without a loss have no such field, and a sum of nothing is nothing: records times 0 stand beside it.
     """
@@ -80,5 +83,6 @@ def _of_exporters(least: int, column: Column) -> Query:
     together = Select((sent, missing, empty)).by(schema.EXPORTER)
     enough = Condition(f'"{_ALL}" >= {least}', (), (_ALL,))
     parts = tuple(_summed(Column("", name, Unit.COUNT, ())) for name in (_LOST, _EMPTY, _ALL))
-    whole = Select(together.take(*parts)).where(enough).by(schema.EXPORTER)
+    several = any_of(Condition(f'"{_LOST}" > {_DATAGRAM}', (), (_LOST,)), Condition(f'"{_EMPTY}" > 0', (), (_EMPTY,)))
+    whole = Select(together.take(*parts)).where(enough, several).by(schema.EXPORTER)
     return whole.take(column).per_series("Of an exporter.")
