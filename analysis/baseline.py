@@ -15,6 +15,10 @@ variances is that of a random-effects model (within runs and between them). The 
 n sampled packets is about 1/sqrt(n) of it [3]. The last floor stands for what short steps do in long windows, and
 keeps a network without any variance from firing on nothing.
 
+Before a class is known nobody judges, and a node that died in a run would widen its own variance for the next ten: a
+standard deviation of runs bears no outlier. So of three runs or more, one in which the node's median is less than half
+of what it is in its median run teaches nothing about the node.
+
 Windows that were judged low teach nothing, and neither does a run in which most of them were, so what stays low for
 many runs stays low. What loses a little from run to run, less than its spread each time, would be learnt, and widen the
 variance on top. So a fall that goes on is taken out first: if the line through the runs' medians (slope: median of the
@@ -52,6 +56,9 @@ MIN_RELATIVE_SPREAD = 0.02
 
 DECAY_RUNS, DECAY_SHARE, DECAY_SCATTER, DECAY_PAIRS = 6, 0.04, 4.0, 0.9
 """A decay: least runs, share that is lost, how many times its scatter, and share of the pairs of runs that fall."""
+
+BROKEN_RUNS, BROKEN_SHARE = 3, 0.5
+"""Least runs among which one can be told to be broken, and the share of the median run below which it is."""
 
 QUANTILES = 129
 """Ratios that stand for one node in one run: evenly spaced quantiles, so that long runs do not outvote short ones."""
@@ -146,6 +153,9 @@ def learn(nodes: Sequence[str], runs: Sequence[RunSummary], max_runs: int) -> Ba
         counts += taught
         known = np.concatenate([known, np.where(taught[:, None], run.quantiles[at], np.nan)[None]])
         noise = np.concatenate([noise, np.where(taught, run.noise[at], np.nan)[None]])
+    broken = _broken(known)
+    known[broken], noise[broken] = np.nan, np.nan
+    counts -= broken.sum(axis=0)
     centre, spread = np.full(len(nodes), np.nan), np.full(len(nodes), np.nan)
     # Nodes that learn from the same runs, most often all of them, are done at once.
     patterns, which = np.unique(~np.isnan(known[:, :, 0]), axis=1, return_inverse=True)
@@ -156,6 +166,17 @@ def learn(nodes: Sequence[str], runs: Sequence[RunSummary], max_runs: int) -> Ba
             centre[alike], spread[alike] = centres_and_spreads(known[own], noise[own])
     levels = [run.level for run in good[:max_runs]]
     return Baseline(centre, spread, counts, float(np.median(levels)) if levels else 0.0)
+
+
+def _broken(known: Floats) -> npt.NDArray[np.bool_]:
+    """Return [run, node] whether the node had dropped out, by its other runs; `known`: [run, node, QUANTILES]."""
+    # Evenly spaced quantiles: the middle one is the median.
+    medians = known[:, :, QUANTILES // 2]
+    result = np.zeros(medians.shape, np.bool_)
+    enough = (~np.isnan(medians)).sum(axis=0) >= BROKEN_RUNS
+    # NaN compares as False.
+    result[:, enough] = medians[:, enough] < BROKEN_SHARE * np.nanmedian(medians[:, enough], axis=0)
+    return result
 
 
 def centres_and_spreads(values: Floats, noise: Floats) -> tuple[Floats, Floats]:

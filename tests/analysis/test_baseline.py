@@ -154,3 +154,16 @@ def test_nodes_that_missed_different_runs_are_learnt_each_by_its_own() -> None:
         alone = learn((f"n{node}",), runs, max_runs=4)
         assert (together.centre[node], together.spread[node]) == (alone.centre[0], alone.spread[0])
         assert together.runs[node] == 4
+
+
+def test_a_run_in_which_a_node_died_unjudged_teaches_nothing_about_it() -> None:
+    """While a class is learnt nobody judges: 70 % of the third run is missing here, of one node."""
+    rng = np.random.default_rng(5)
+    good = [rng.normal(1.0, 0.01, 100) for _ in range(8)]
+    dead = np.where(np.arange(100) < 30, good[0], 0.0)
+    runs = [run([good[0], dead]), run([good[1], good[2]]), run([good[3], good[4]]), run([good[5], good[6]])]
+    baseline = learn(("n0", "n1"), runs, 10)
+    assert baseline.runs.tolist() == [4, 3]
+    assert baseline.spread == pytest.approx([0.02, 0.02], rel=0.01)
+    # Among two runs nobody knows which is right.
+    assert learn(("n0", "n1"), runs[:2], 10).spread[1] > 0.5
