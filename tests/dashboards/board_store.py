@@ -194,6 +194,7 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         ],
         schema.JOB_STATUS: [job],
         schema.PATTERN: [job],
+        schema.STEP: [job],
         schema.BURST: [{schema.DST: "nas-1", schema.DST_GROUP: "storage", schema.SRC_GROUP: "training"}],
         schema.BASELINE: [{schema.NODE: node, schema.GROUP: "training"} | job for node in nodes],
         schema.COHORT: [job],
