@@ -3,15 +3,14 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from analysis.options import Moment
@@ -42,6 +41,7 @@ from rules.texts import FACTS
 from rules.truth import Score, Truth, read_truth, score
 from simulate.case_scenarios import Played, Scenarios
 from simulate.matching import truth_of
+from simulate.progress import progress
 from simulate.stores import influxdb
 from simulate.trial import WARM_UP
 
@@ -156,7 +156,7 @@ def backtest(
     if FailOn.CHANGED in wanted and against is None:
         raise UserError("--fail-on changed: against what?", "add --against")
     with ExitStack() as stack:
-        told = stack.enter_context(_bar())
+        told = stack.enter_context(progress(Console(stderr=True)))
         if scenario is None:
             data = _stored(cluster, start, stop, truth_file)
             stack.callback(data.store.close)
@@ -237,21 +237,6 @@ def _report(
     if data.truth is not None:
         scores = score(data.truth, run.firings, (rule.id for rule in rules), data.start, data.end)
     return Report(cluster, stretch, data.source, run, swept, difference, data.truth, scores)
-
-
-@contextmanager
-def _bar() -> Iterator[Told]:
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:32}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("backtest", total=1.0)
-        yield lambda what, share: bar.update(task, description=what, completed=share)
 
 
 def _has_failed(report: Report, what: FailOn) -> bool:

@@ -2,13 +2,10 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cluster.dump import dump_cluster
 from cluster.errors import UserError
@@ -16,6 +13,7 @@ from cluster.model import Cluster, StoreApi
 from ingest.store import Store
 from simulate.matching import truth_of
 from simulate.moments import iso
+from simulate.progress import progress
 from simulate.recording import Recorded
 from simulate.scenario import Phase
 from simulate.script import Script, find_script, library, load_script
@@ -67,7 +65,7 @@ def into_store(
     began = time.monotonic()
     try:
         _empty(store, cluster, is_ours=database is None)
-        with _bar(console) as told:
+        with progress(console) as told:
             recorded, truth = put(script, store, told)
             written = time.monotonic()
             with tempfile.TemporaryDirectory(prefix="clusterflow-scenario-") as folder:
@@ -128,15 +126,3 @@ def write_cluster(cluster: Cluster, path: Path, console: Console, script: Script
         highlight=False,
         soft_wrap=True,
     )
-
-
-@contextmanager
-def _bar(console: Console) -> Iterator[Callable[[str, float], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("recording", total=1.0)
-
-        def told(what: str, share: float) -> None:
-            bar.update(task, description=what, completed=share)
-
-        yield told
