@@ -11,14 +11,15 @@ from analysis.baseline import Floats
 from analysis.cohort import CohortCarry, CohortPolicy, Look, Subject, Verdicts
 from analysis.jobs import gpus_in, gpus_of, start_of
 from analysis.stalls import Payer, Waiting
+from analysis.step_study import EVERY
 from analysis.study import JobWindows, Memory, Points
 from cluster import schema
 from cluster.model import Cluster, Job
 from cluster.schema import NodeState, StepState
 from ingest.points import WINDOW
 
-_HELD = 900
-"""Seconds for which a look at steps counts: the next one, five minutes later, is known when it is final."""
+_SPARE = 60
+"""Seconds by which the next look at steps may be later than it is due."""
 
 _SENDS = 0.05
 """Share of the median node's bytes from which a node counts as sending."""
@@ -63,6 +64,8 @@ class CohortStudy:
         self._cluster, self._window = cluster, cluster.bridge.window
         self._nodes, self._gpus = {node.name: node for node in cluster.nodes}, gpus_of(cluster)
         self._policy = policy or CohortPolicy()
+        # A look is made when nothing can change any more: live, the newest windows are a grace ahead of the last one.
+        self._held = EVERY + cluster.bridge.grace + _SPARE
 
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
@@ -95,7 +98,7 @@ class CohortStudy:
         low = ((states == NodeState.LOW) | (states == NodeState.DOWN)).sum(axis=1)
         rate = _medians(windows.sent, states) / self._window
         phase = windows.of(schema.PHASE).get_column(schema.PHASE_STATE.name).to_numpy()
-        shares, pace = paces(carry.pace, windows)
+        shares, pace = paces(carry.pace, windows, self._held)
         look = Look(windows.start, phase, rate, low, (states == NodeState.BLIND).mean(axis=1) > 0.5, shares)
         after, verdicts = cohort.judge(carry.subject, carry.carry, look)
         waiting, ledger = stalls.judge(carry.payer, carry.waiting, nodes, verdicts, windows.start)
@@ -161,8 +164,8 @@ class CohortStudy:
         return cohort.remembered(carry.subject, carry.carry)
 
 
-def paces(before: Pace, windows: JobWindows) -> tuple[Floats, Pace]:
-    """Return [window] the share of the look before, and the last look; 1 where that is too long ago."""
+def paces(before: Pace, windows: JobWindows, held: int) -> tuple[Floats, Pace]:
+    """Return [window] the share of the look before, and the last look; 1 where that is `held` seconds ago."""
     result, last = np.ones(len(windows)), before
     starts = windows.start + np.arange(len(windows)) * windows.window
     columns = (WINDOW, schema.STEP_PERIOD.name, schema.STEP_EXPECTED.name, schema.STEP_STATE.name)
@@ -172,7 +175,7 @@ def paces(before: Pace, windows: JobWindows) -> tuple[Floats, Pace]:
         looks.append(Pace(share, window + windows.window))
     for last in looks:
         result[starts >= last.told] = last.share
-        result[starts >= last.told + _HELD] = 1.0
+        result[starts >= last.told + held] = 1.0
     return result, last
 
 

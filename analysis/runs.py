@@ -67,6 +67,7 @@ class JobRuns:
         check: Callable[[], None],
     ) -> None:
         self._studies, self._reader, self._state, self._log = studies, reader, state, log
+        self._names = tuple(study.name for study in studies)
         self._window, self._horizon, self._stretch, self._check = window, horizon, stretch, check
         self._running: dict[tuple[str, float], _Running] = {}
         self._windows: Windows | None = None
@@ -212,18 +213,16 @@ class JobRuns:
         earlier = [one for one in jobs if one.job_class == job.job_class and end_of(one) <= before and one.nodes]
         earlier = [one for one in earlier if start_of(one) >= raw_from]
         good = sorted((one for one in earlier if one.is_good), key=lambda one: (end_of(one), start_of(one), one.id))
-        for run in [*(one for one in earlier if not one.is_good), *good[-MOST_RUNS:]]:
+        self._state.unlearn((one for one in earlier if not one.is_good), self._names)
+        for run in good[-MOST_RUNS:]:
             key = run.id, start_of(run)
             under_way = self._running.get(key)
             if under_way is not None and not under_way.is_over:
                 complete = False
             elif under_way is not None:
                 self._save(self._running.pop(key))
-            elif any((study.name, fingerprint(run)) not in remembered for study in self._studies):
-                if run.is_good:
-                    self._learn_run(run)
-                else:
-                    self._remember(run, {study.name: {} for study in self._studies})
+            elif any((name, fingerprint(run)) not in remembered for name in self._names):
+                self._learn_run(run)
         return complete
 
     def _learn_run(self, job: Job) -> None:

@@ -38,8 +38,9 @@ _IDLE_SECONDS = 90 * 86_400
 names that were used once do not stay for ever."""
 
 _MOST_MEMORIES = 10_000
-"""Memories in all. A run has four, of 0.5 kB a node: 2,500 runs of 64 nodes are 90 MB. What goes first is what is
-farthest from the newest of its class, so that thousands of small jobs do not displace ten large ones."""
+"""Memories in all. A run has one a study, together 2 kB a node at most: 2,000 runs of 64 nodes are 90 MB and less. What
+goes first is what is farthest from the newest of its class, so that thousands of small jobs do not displace ten large
+ones."""
 
 _BUSY_SECONDS = 10.0
 _POSITION, _LEARNING_END = "position", "learning_end"
@@ -252,6 +253,13 @@ class State:
                 # What is handed to nobody need not be kept; that the run was looked at must be.
                 text = json.dumps({FLAW: flaw} if flaw else memory)
                 self._connection.execute("INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, text))
+
+    def unlearn(self, jobs: Iterable[Job], studies: Iterable[str]) -> None:
+        """Forget what runs taught that turned out to be no measure for others."""
+        names = tuple(studies)
+        keys = [(study, job.id, start_of(job)) for job in jobs for study in names]
+        with self._connection:
+            self._connection.executemany("DELETE FROM memory WHERE study = ? AND job = ? AND start = ?", keys)
 
     def forget_runs(self, oldest: float, in_use: Collection[str]) -> None:
         """Forget what no job can need any more.

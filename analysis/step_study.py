@@ -149,8 +149,9 @@ class StepStudy:
         is_over = limit < step.period - step.error and step.period < _MULTIPLE * usual
         over = carry.over + 1 if is_ready and is_over else 0
         state = StepState.LEARNING if not is_ready else StepState.LONGER if over > 1 else StepState.OK
-        # What is over the limit is not learnt: a slow decay would be learnt away.
-        speeds = carry.speeds if over else (*carry.speeds, 1 / step.period)
+        # What is over the limit is not learnt, or a slow decay would be; nor is what may be a multiple.
+        is_odd = over or (expected.runs and step.period >= _MULTIPLE * usual)
+        speeds = carry.speeds if is_odd else (*carry.speeds, 1 / step.period)
         known = (usual, limit if np.isfinite(limit) else None) if expected.runs else (None, None)
         row = (window, job.id, job.job_class, step.period, step.error, *known, expected.runs, int(state))
         return replace(carry, speeds=speeds, over=over), row

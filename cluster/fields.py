@@ -424,7 +424,8 @@ THRESHOLDS = Section(
             "Bytes in five minutes by which the load must at least exceed what is expected."),
         Key("inference_spike_for", names.seconds(0, 1_800), "How long a spike must last before it alerts."),
         Key("flow_loss", Number(0.0001, 1),
-            "Flow loss: share of an exporter's records that may be missing or empty within `flow_loss_window`."),
+            "Flow loss: share of an exporter's records that may be missing or empty within `flow_loss_window`. Up to "
+            "30 missing ones, a datagram, are chance."),
         Key("flow_loss_window", WINDOW_LENGTH, "The window of `flow_loss`."),
         Key("flow_loss_records", Whole(1, 1_000_000_000),
             "Records of an exporter in that window below which its share says nothing."),

@@ -1,7 +1,7 @@
 """Many of an exporter's flow records never arrive, or arrive empty: what it sees is counted too low."""
 
 from cluster import schema
-from cluster.model import Cluster
+from cluster.model import Cluster, Thresholds
 from cluster.units import format_duration
 from dashboards.queries import Column, Condition, Query, Select, Unit, any_of, scaled, total
 from dashboards.registry import panel_ref
@@ -37,9 +37,13 @@ def build(cluster: Cluster) -> RuleSet:
         family="pipeline",
         severity=Severity.WARNING,
         measures=(
-            Measure("loss", _of_exporters(limits.flow_loss_records, loss), limits.flow_loss_window),
+            Measure("loss", _of_exporters(limits, loss), limits.flow_loss_window),
             *(
-                Measure(column.name, _of_exporters(limits.flow_loss_records, _summed(column)), limits.flow_loss_window)
+                Measure(
+                    column.name,
+                    _of_exporters(limits, _summed(column)),
+                    limits.flow_loss_window,
+                )
                 for column in (*several, Column("", _ALL, Unit.COUNT, ()))
             ),
         ),
@@ -65,8 +69,8 @@ def _summed(column: Column) -> Column:
     return Column(f'sum("{column.name}")', column.name, Unit.COUNT, (column.name,))
 
 
-def _of_exporters(least: int, column: Column) -> Query:
-    """Return a number of each exporter that sent enough records, and lost more than a datagram, or sent empty ones.
+def _of_exporters(limits: Thresholds, column: Column) -> Query:
+    """Return a number of each exporter that sent enough records, and lost more than a datagram or sent many empty ones.
 
     Rows without a loss have no such field, and a sum of nothing is nothing: records times 0 stand beside it.
     """
@@ -81,8 +85,11 @@ def _of_exporters(least: int, column: Column) -> Query:
     missing = status.take(total(schema.SEQ_LOST, _LOST), total(schema.SEQ_LOST, _ALL))
     empty = status.take(total(schema.ZERO_COUNTERS, _EMPTY))
     together = Select((sent, missing, empty)).by(schema.EXPORTER)
-    enough = Condition(f'"{_ALL}" >= {least}', (), (_ALL,))
+    enough = Condition(f'"{_ALL}" >= {limits.flow_loss_records}', (), (_ALL,))
     parts = tuple(_summed(Column("", name, Unit.COUNT, ())) for name in (_LOST, _EMPTY, _ALL))
-    several = any_of(Condition(f'"{_LOST}" > {_DATAGRAM}', (), (_LOST,)), Condition(f'"{_EMPTY}" > 0', (), (_EMPTY,)))
+    several = any_of(
+        Condition(f'"{_LOST}" > {_DATAGRAM}', (), (_LOST,)),
+        Condition(f'"{_EMPTY}" > {limits.flow_loss} * "{_ALL}"', (), (_EMPTY, _ALL)),
+    )
     whole = Select(together.take(*parts)).where(enough, several).by(schema.EXPORTER)
     return whole.take(column).per_series("Of an exporter.")

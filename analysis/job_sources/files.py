@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 from zoneinfo import ZoneInfo
 
-from analysis.job_sources.records import age_fault, read_csv, read_json
+from analysis.job_sources.records import read_csv, read_json
 from analysis.job_sources.register import Register, key_of
 from analysis.jobs import end_of
 from cluster.errors import ConfigError, Problem
@@ -93,14 +93,13 @@ class FileSource:
         settings: name and path.
         register: where its jobs go; what the file no longer has is forgotten.
         zone: of times without an offset.
-        keep: seconds of the raw retention: no job is taken in that began before.
+        keep: seconds of the raw retention: no job is taken in that was over before.
     """
 
     def __init__(self, settings: FileJobs, register: Register, zone: ZoneInfo, keep: float) -> None:
         self.name = settings.name
         self._register, self._zone, self._keep = register, zone, keep
         self._seen = 0.0
-        self._left_out: list[Job] = []
         self._watched = Watched(Path(settings.path), self._read, self._take)
 
     def start(self) -> None:
@@ -112,7 +111,7 @@ class FileSource:
     def refresh(self, now: float) -> str:
         """Read the file if it changed."""
         self._seen = now
-        return self._watched.refresh(now) or self._too_old(now)
+        return self._watched.refresh(now)
 
     def _read(self, path: Path) -> tuple[Job, ...]:
         read = read_csv if path.suffix.lower() == ".csv" else read_json
@@ -121,22 +120,10 @@ class FileSource:
     def _take(self, found: tuple[Job, ...]) -> None:
         jobs = {key_of(job): job for job in found}
         known = self._register.jobs(self.name)
-        # A job that was told in time may go on for as long as it likes.
-        taken = {
-            key: job for key, job in jobs.items() if key in known or not age_fault(job, self._seen, self._keep)
-        }  # fmt: skip
-        self._left_out = [job for key, job in jobs.items() if key not in taken]
+        # Of what was over before, no window is kept that could be judged.
+        taken = {key: job for key, job in jobs.items() if key in known or end_of(job) >= self._seen - self._keep}
         self._register.drop(self.name, set(known) - jobs.keys())
         self._register.put(self.name, taken, self._seen)
-
-    def _too_old(self, now: float) -> str:
-        """Return what is wrong with the jobs that were left out; those of which no window is kept harm nobody."""
-        faults = [
-            f"{self._watched.path}: job {job.id}: start: {age_fault(job, now, self._keep)}"
-            for job in self._left_out
-            if end_of(job) >= now - self._keep
-        ]
-        return f"{faults[0]} (and {len(faults) - 1} more)" if len(faults) > 1 else "".join(faults)
 
 
 @dataclass

@@ -185,9 +185,7 @@ def job_of(table: Table, path: str, zone: ZoneInfo, faults: Faults) -> Job | Non
 
 
 def age_fault(job: Job, now: float, keep: float) -> str:
-    """Return why a job began too long ago to be taken in; empty if it did not.
-
-    Its windows would be gone through from its start on, though the store holds none of them any more.
+    """Return why a job that is told of at its start cannot have begun when it is said to; empty if it can.
 
     Args:
         job: which nobody told of before.

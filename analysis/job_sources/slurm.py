@@ -361,6 +361,7 @@ class SlurmFiles:
     def __init__(self, settings: SlurmJobs) -> None:
         self._settings = settings
         self._read: dict[Path, tuple[Version, list[Record]]] = {}
+        self._is_accounting: dict[Path, bool] = {}
 
     def ask(self, known: Mapping[str, Known], now: float) -> Listing:
         """Read those that changed."""
@@ -374,7 +375,7 @@ class SlurmFiles:
         if troubles and not records:
             raise AskError("; ".join(troubles))
         has_queue = any(record.from_queue for record in records)
-        patience = _patience(self._settings, has_accounts=not all(record.from_queue for record in records))
+        patience = _patience(self._settings, has_accounts=any(self._is_accounting.values()))
         return Listing(listed(records, known, queue_counts=has_queue), not troubles, patience, "; ".join(troubles))
 
     def close(self) -> None:
@@ -391,6 +392,9 @@ class SlurmFiles:
             except ConfigError as error:
                 raise AskError(error.problems[0].value) from error
             self._read[path] = version, found
+            # A file without jobs is still of the kind that it was.
+            if found:
+                self._is_accounting[path] = not all(record.from_queue for record in found)
         age = now - written
         if age > max(_STALE, 10 * self._settings.every):
             since = datetime.fromtimestamp(int(written), UTC).isoformat().replace("+00:00", "Z")

@@ -256,11 +256,12 @@ class JobSources:
         if not self._register.is_new:
             return
         stored = stored_jobs(self._store)
+        # What an earlier analysis took for running did run until then.
+        judged = Reader(self._store, self.cluster).last_heartbeat() or 0
+        # From here on nothing asks the store, which may be away: it would not be asked again.
         self._register.is_new = False
         found = 0
         origins = {source.name for source in self._sources}
-        # What an earlier analysis took for running did run until then.
-        judged = Reader(self._store, self.cluster).last_heartbeat() or 0
         for job in stored:
             if job.origin in origins:
                 seen = max(judged, start_of(job))

@@ -523,3 +523,17 @@ def test_files_that_somebody_else_has_written(register: Register, tmp_path: Path
 def test_a_document_of_something_else() -> None:
     with pytest.raises(AskError, match="expected the output of"):
         list(records_of({"nodes": []}, SETTINGS, T0))
+
+
+def test_a_file_without_jobs_is_still_of_its_kind(tmp_path: Path) -> None:
+    """Just after midnight the accounts are empty: a job that left the queue is waited for all the same."""
+    queue, accounts = tmp_path / "squeue.json", tmp_path / "sacct.json"
+    queue.write_text(json.dumps(document(squeue_2405(7, ["RUNNING"], T0, T0 + 86_400))))
+    accounts.write_text(json.dumps(document(sacct_2405(6, ["COMPLETED"], T0 - 200, T0 - 100))))
+    both = SlurmFiles(replace(SETTINGS, files=(str(queue), str(accounts))))
+    alone = SlurmFiles(replace(SETTINGS, files=(str(queue),)))
+    assert both.ask({}, T0).patience == PATIENCE
+    assert (short := alone.ask({}, T0).patience) < PATIENCE
+    for path in (queue, accounts):
+        path.write_text(json.dumps(document()))
+    assert (both.ask({}, T0).patience, alone.ask({}, T0).patience) == (PATIENCE, short)
