@@ -3,9 +3,11 @@
 NetFlow v5 and IPFIX number flow records. IPFIX numbers its options records, too, which pmacct does not print: a gap of
 one is taken for such a record, not for a loss. NetFlow v9 numbers datagrams: how many records a missing one held is
 estimated by those around it, and datagrams of templates alone, which pmacct does not print either, are told from losses
-by their rhythm. sFlow's numbers cover counter samples that pmacct does not print: no figure.
+by their rhythm. What stays unseen: a loss as regular and as rare as templates (one datagram in 16 or fewer). sFlow's
+numbers cover counter samples that pmacct does not print: no figure.
 """
 
+from bisect import bisect_left
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -29,6 +31,10 @@ twenty has the distance of the one before: a rhythm by chance is one in some hun
 _SILENT_BEATS = 3
 """Distances without a gap on the beat after which a rhythm is over; a loss beside a beat hides that one only."""
 
+_TEMPLATE_DISTANCE = 16
+"""Datagrams from one of templates alone to the next, at least: exporters repeat them after 20 of data by default. What
+is missing more often is a loss however regular, as where one of the links that take turns is dead."""
+
 _Source = tuple[str, int, int]
 
 
@@ -41,10 +47,19 @@ class _Rhythm:
     distance: int = 0
     beats: int = 0
 
+    @property
+    def is_of_templates(self) -> bool:
+        """Whether gaps on the beat are datagrams of templates: enough of them have come, and they are rare enough."""
+        return self.beats >= _BEATS and self.distance >= self.length * _TEMPLATE_DISTANCE
+
     def take(self, begin: int, length: int) -> int:
-        """Take the next gap; return how many missing datagrams are now known to be no losses."""
+        """Take the next gap; return how many missing datagrams are now taken for no losses.
+
+        A regular loss of one datagram in `_TEMPLATE_DISTANCE` or fewer looks the same and stays unseen; of a larger
+        share none is forgiven.
+        """
         distance = begin - self.begin
-        if self.beats >= _BEATS and distance <= _SILENT_BEATS * self.distance:
+        if self.is_of_templates and distance <= _SILENT_BEATS * self.distance:
             if length != self.length or distance % self.distance:
                 return 0
             self.begin = begin
@@ -53,7 +68,7 @@ class _Rhythm:
             self.begin, self.length, self.distance, self.beats = begin, length, distance, 1
             return 0
         self.begin, self.beats = begin, self.beats + 1
-        return length * _BEATS if self.beats == _BEATS else 0
+        return length * _BEATS if self.is_of_templates else 0
 
 
 @dataclass(slots=True)
@@ -112,7 +127,10 @@ class _Datagrams:
 
 @dataclass(slots=True)
 class _Stream:
-    """One exporter process: numbers seen since it started; those of records, or of datagrams."""
+    """One exporter process: numbers seen since it started; those of records, or of datagrams.
+
+    `starts` are the lowest numbers of the latest batches.
+    """
 
     first: int
     end: int
@@ -120,6 +138,29 @@ class _Stream:
     received: int = 0
     reported: int = 0
     gaps: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+
+    def anew(self, numbers: list[int], end: int) -> int:
+        """Return how many of a batch's numbers, the lowest ones, are those of an exporter that started anew.
+
+        They may be all, or the batch has the end of one process and the start of the next. What comes late is near what
+        was seen lately: numbers of a new start are behind it by more than a batch is long.
+
+        Args:
+            numbers: of the batch, ascending.
+            end: of the batch.
+        """
+        if abs(end - self.end) > _RESTART:
+            return len(numbers)
+        lately = min(self.starts, default=self.first)
+        behind = bisect_left(numbers, lately)
+        distance = lately - numbers[behind - 1] if behind else 0
+        return behind if distance * _SETTLE_BATCHES > self.end - lately else 0
+
+    def extend(self, start: int, end: int) -> None:
+        """Take note of where a batch starts and ends; it may start before the first one where that was out of order."""
+        self.first, self.end = min(self.first, start), max(self.end, end)
+        self.starts = [*self.starts, start][-_SETTLE_BATCHES:]
 
     def forgive(self, amount: int) -> None:
         """Take missing numbers for received ones, also where they were missed before."""
@@ -168,10 +209,14 @@ class SequenceTracker:
         by_datagram = source[2] in _BY_DATAGRAM
         end = numbers[-1] + (1 if by_datagram else sizes[-1])
         stream = self._streams.get(source)
-        if stream is None or numbers[0] < stream.first or abs(end - stream.end) > _RESTART:
+        anew = len(numbers) if stream is None else stream.anew(numbers, end)
+        if stream is None or anew:
+            numbers, sizes = numbers[:anew], sizes[:anew]
+            end = numbers[-1] + (1 if by_datagram else sizes[-1])
             datagrams = _Datagrams(numbers[0]) if by_datagram else None
             stream = self._streams[source] = _Stream(numbers[0], numbers[0], datagrams)
-        before, stream.end = stream.end, max(stream.end, end)
+        before = stream.end
+        stream.extend(numbers[0], end)
         if stream.datagrams is not None:
             stream.received += stream.datagrams.take(numbers, stream.end, sum(sizes))
             stream.forgive(stream.datagrams.on_the_beat())
@@ -189,7 +234,9 @@ class SequenceTracker:
         return [[*source, asdict(stream)] for source, stream in self._streams.items()]
 
     def load(self, saved: list[Any]) -> None:
-        """Take what `dump` gave."""
+        """Take what `dump` gave, without streams that received more than was sent: they would hide as many losses."""
         for exporter, domain, version, values in saved:
+            if values["received"] > values["end"] - values["first"]:
+                continue
             datagrams = None if values["datagrams"] is None else _Datagrams.load(values["datagrams"])
             self._streams[exporter, domain, version] = _Stream(**{**values, "datagrams": datagrams})
