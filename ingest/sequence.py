@@ -144,7 +144,8 @@ class _Stream:
         """Return how many of a batch's numbers, the lowest ones, are those of an exporter that started anew.
 
         They may be all, or the batch has the end of one process and the start of the next. What comes late is near what
-        was seen lately: numbers of a new start are behind it by more than a batch is long.
+        was seen lately: numbers of a new start are behind it by more than a batch is long. So the end of a process that
+        lived for some five batches or fewer is not seen.
 
         Args:
             numbers: of the batch, ascending.
