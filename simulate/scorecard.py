@@ -26,8 +26,16 @@ from simulate.trial import Trial, run_trial
 SEEDS = (101, 102, 103)
 """Seeds that no limit was chosen by."""
 
-REDUCED = ("bulk-exfil", "straggler")
-"""What CI runs, on the first seed: a security and a training incident."""
+REDUCED = (
+    "bulk-exfil",
+    "checkpoint-missed",
+    "cohort-slowdown",
+    "pipeline-outage",
+    "rack-failure",
+    "storage-bleed",
+    "straggler",
+)
+"""What CI runs, on the first seed: short ones about eleven of the rules."""
 
 FIGURES = Path("docs/scorecard.json")
 TABLE = Path("docs/scorecard.md")
@@ -318,7 +326,7 @@ def _worse_cell(where: str, before: Cell | None, now: Cell) -> Iterator[str]:
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--seed", "seeds", type=click.IntRange(min=0), multiple=True, help=f"Default: {SEEDS}. May be repeated.")
-@click.option("--reduced", is_flag=True, help=f"Only {', '.join(REDUCED)}, on the first seed: what CI runs.")
+@click.option("--reduced", is_flag=True, help="Only some short ones, on the first seed: what CI runs.")
 @click.option("--missing", is_flag=True, help="Only trials that the file does not have of a scenario as it is now.")
 @click.option("--check", is_flag=True, help="Write nothing; end with 1 if something is worse than in the file.")
 @click.option("--table", is_flag=True, help="Run nothing; write the table from the file.")

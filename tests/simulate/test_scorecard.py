@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from rules.registry import IDS
 from simulate.scorecard import (
+    FIGURES,
     REDUCED,
+    SEEDS,
     Cell,
     Row,
     current,
@@ -24,6 +27,7 @@ RIGHT = Row(
     "leak", 101, 1.0, {"exfil_volume": Cell(2, 2, 0, (10, 30)), "shadow_node": Cell(1, 1, 0, (20,))}, text="abc"
 )
 QUIET = Row("calm", 101, 7.0, text="def")
+ROWS = read(Path(__file__).parents[2] / FIGURES)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -127,3 +131,15 @@ def test_rows_of_scenarios_that_are_gone_are_dropped() -> None:
 
 def test_ci_runs_scenarios_of_the_library() -> None:
     assert set(REDUCED) <= {path.stem for path in library()}
+
+
+def test_the_committed_figures_are_of_every_scenario_as_it_is() -> None:
+    """On the first seed at least: run `scripts/score --missing` after a change of a scenario."""
+    texts = {path.stem: text_of(path) for path in library()}
+    assert stale(ROWS, texts, [(name, SEEDS[0]) for name in texts]) == []
+    assert not any(row.differences for row in ROWS)
+
+
+def test_every_rule_has_a_scenario_in_which_it_must_fire() -> None:
+    must = {rule for row in ROWS for rule, cell in row.cells.items() if cell.due}
+    assert must == set(IDS)
