@@ -43,7 +43,7 @@ def each(staged: Incident, rule: str) -> list[Firing]:
 
 def test_each_node_that_is_owed_must_be_told() -> None:
     """One node of four is not all of them, though it is the same incident and rule."""
-    rack = incident("rack-failure", 2)
+    rack = incident("rack-failure", 3)
     told = each(rack, "node_dropout")
     assert len({one.first.labels["node"] for one in told}) == 4
     assert judged(rack, told) == (4, 0, 0)
@@ -52,7 +52,7 @@ def test_each_node_that_is_owed_must_be_told() -> None:
 
 
 def test_nodes_of_a_digest_are_not_told_beside_it() -> None:
-    rack = incident("rack-failure", 1)
+    rack = incident("rack-failure", 2)
     (digest,) = each(rack, "dropout_digest")
     nodes = [firing("node_dropout", {"node": node, "job": rack.job}, digest.fired_at) for node in rack.nodes]
     assert len(nodes) == 6
@@ -136,7 +136,7 @@ class Played:
 
 def test_live_play_judges_like_a_backtest() -> None:
     """A rack of which two nodes are told, and one that has nothing to do with it."""
-    rack = incident("rack-failure", 2)
+    rack = incident("rack-failure", 3)
     told = each(rack, "node_dropout")[:2]
     stranger = firing("node_dropout", {"node": "gpu-16", "job": rack.job}, told[0].fired_at + 10)
     watch = Watch(cast("Evaluator", Played([*told, stranger])), [rack])
