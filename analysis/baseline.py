@@ -36,7 +36,7 @@ scatter around it, and nine of ten pairs fall [6], every run is raised by what i
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -59,6 +59,9 @@ DECAY_RUNS, DECAY_SHARE, DECAY_SCATTER, DECAY_PAIRS = 6, 0.04, 4.0, 0.9
 
 BROKEN_RUNS, BROKEN_SHARE = 3, 0.5
 """Least runs among which one can be told to be broken, and the share of the median run below which it is."""
+
+ALIKE = 0.8
+"""A job as a whole is compared with runs that had at least this share of its nodes, and at most its inverse."""
 
 QUANTILES = 129
 """Ratios that stand for one node in one run: evenly spaced quantiles, so that long runs do not outvote short ones."""
@@ -117,6 +120,11 @@ class Baseline:
     spread: Floats
     runs: npt.NDArray[np.int64]
     level: float
+
+
+def of_like_size(memories: Iterable[Any], nodes: int, share: float = ALIKE) -> list[Any]:
+    """Return the memories (with the key "nodes") of runs with about so many nodes: `share` of them to its inverse."""
+    return [one for one in memories if share * nodes <= one["nodes"] <= nodes / share]
 
 
 def quantiles_of(ratios: Floats, min_windows: int) -> Floats:

@@ -29,12 +29,11 @@ but a number of nodes, and knows no model.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from analysis.baseline import QUANTILES, Floats, centre_and_spread, quantiles_of
+from analysis.baseline import ALIKE, QUANTILES, Floats, centre_and_spread, of_like_size, quantiles_of
 from analysis.jobs import end_of, start_of
 from analysis.study import FLAW, Memory
 from cluster.model import Job
@@ -68,7 +67,7 @@ class CohortPolicy:
     warm_up: int = 60
     tail: int = 30
     least_spread: float = 0.04
-    alike: float = 0.8
+    alike: float = ALIKE
     crawl: float = 0.05
     pause: int = 60
     pause_factor: float = 1.5
@@ -101,8 +100,7 @@ class Expectation:
 
 def learn(nodes: int, earlier: Sequence[Memory], max_runs: int, policy: CohortPolicy) -> Expectation:
     """Return what to expect of a cohort of so many nodes; `earlier`: memories of good runs, newest first."""
-    memories: list[Any] = list(earlier)
-    alike = [one for one in memories if policy.alike * nodes <= one["nodes"] <= nodes / policy.alike][:max_runs]
+    alike = of_like_size(earlier, nodes, policy.alike)[:max_runs]
     if not alike:
         return Expectation()
     rates = np.array([one["rates"] for one in alike])

@@ -12,7 +12,7 @@ import polars as pl
 from analysis.baseline import Floats
 from analysis.collectives import Links, changed, rail_imbalance, shape_of
 from analysis.jobs import end_of, overlapping, start_of
-from analysis.steps import Step, step_of
+from analysis.steps import SERIES, Step, sample_of, step_of
 from analysis.study import Points, Span
 from analysis.sums import any_of, binned
 from analysis.windows import sees_seconds
@@ -32,14 +32,8 @@ SELDOM = 15 * MINUTE
 AGO = 10 * MINUTE
 """Neighbours are compared with those of so many seconds ago, or of the row before where that is longer ago."""
 
-SERIES = 256
-"""Seconds from which a step's period is told."""
-
 REFERENCE = 3_600
 """The first so many seconds of a job, against which its period drifts."""
-
-_MOST_NODES = 64
-"""Nodes whose pulses are added up: in synchronous training all beat alike, so that some tell as much as all."""
 
 _FEW = 100
 """Nodes that a query names; of larger jobs all pairs are read."""
@@ -198,12 +192,10 @@ class PatternStudy:
 
     def _seconds(self, job: Job, start: int, stop: int) -> Floats:
         """Return what some of the job's nodes sent in each second of [start, stop)."""
-        count = min(len(job.nodes), _MOST_NODES)
-        some = [job.nodes[number * len(job.nodes) // count] for number in range(count)]
         text = (
             f'SELECT sum("{schema.BYTES.name}") FROM "{schema.RAW}"."{schema.PULSE.name}" '  # noqa: S608 - our names
-            f"WHERE {any_of(schema.NODE, some)} AND {_on_collectives()} AND time >= {start}s AND time < {stop}s "
-            f"GROUP BY time(1s) fill(none)"
+            f"WHERE {any_of(schema.NODE, sample_of(job.nodes))} AND {_on_collectives()} "
+            f"AND time >= {start}s AND time < {stop}s GROUP BY time(1s) fill(none)"
         )
         values = self._store.numbers(text, (), (schema.BYTES.name,)).values
         seconds = np.zeros(max(stop - start, 0))

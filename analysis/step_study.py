@@ -13,15 +13,14 @@ missed every second step.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
 
-from analysis.baseline import centre_and_spread, quantiles_of
+from analysis.baseline import centre_and_spread, of_like_size, quantiles_of
 from analysis.evidence import Reader
 from analysis.jobs import end_of, start_of
-from analysis.steps import Step, step_of
+from analysis.steps import SERIES, Step, sample_of, step_of
 from analysis.study import JobWindows, Memory, Points
 from analysis.windows import sees_seconds
 from cluster import schema
@@ -32,23 +31,14 @@ from ingest.points import WINDOW
 EVERY = 300
 """Seconds between two looks."""
 
-SERIES = 256
-"""Seconds that a look covers."""
-
 WARM_UP, TAIL = 60, 30
 """Seconds left out at the start and at the end of a job."""
 
 MIN_LOOKS = 3
 """Looks that resolved a period, without which a run teaches nothing."""
 
-_ALIKE = 0.8
-"""Earlier runs count if they had at least this share of the nodes, and at most its inverse."""
-
 _MULTIPLE = 1.8
 """From this many times the expected period on, it may be a multiple."""
-
-_MOST_NODES = 64
-"""Nodes whose seconds are added up: in synchronous training all beat alike, so that some tell as much as all."""
 
 _COLUMNS = {
     WINDOW: pl.Int64(),
@@ -95,9 +85,7 @@ class Standing:
 
 def learn(nodes: int, earlier: Sequence[Memory], max_runs: int) -> StepExpectation:
     """Return what to expect of a job of so many nodes; `earlier`: memories of good runs, newest first."""
-    memories: list[Any] = list(earlier)
-    timed = [one for one in memories if one.get("speeds")]
-    alike = [one for one in timed if _ALIKE * nodes <= one["nodes"] <= nodes / _ALIKE][:max_runs]
+    alike = of_like_size([one for one in earlier if one.get("speeds")], nodes)[:max_runs]
     if not alike:
         return StepExpectation()
     centre, spread = centre_and_spread(np.array([one["speeds"] for one in alike]), np.full(len(alike), np.nan))
@@ -122,11 +110,9 @@ class StepStudy:
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
         del begin
-        count = min(len(job.nodes), _MOST_NODES)
-        some = tuple(job.nodes[number * len(job.nodes) // count] for number in range(count))
         # Of an inferred job nobody knows which model it trains.
         known = () if self._cluster.is_inferred(job) else earlier
-        return Standing(some, learn(len(job.nodes), known, self._thresholds.dropout_max_runs))
+        return Standing(sample_of(job.nodes), learn(len(job.nodes), known, self._thresholds.dropout_max_runs))
 
     def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:
         """Look at the seconds of consecutive windows, once nothing can change in them."""

@@ -14,6 +14,7 @@ they would show as a longer period; a window of a second averages them away as t
 little is left out. Steps between one and two seconds can still be mistaken for longer ones.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,12 @@ from analysis.baseline import Floats
 
 SHORTEST = 2.2
 """Seconds: a period below twice the length of a window cannot be told, and one right above it not well."""
+
+SERIES = 256
+"""Seconds from which a step's period is told."""
+
+MOST_NODES = 64
+"""Nodes whose seconds are added up: in synchronous training all beat alike, so that some tell as much as all."""
 
 LEAST_SAMPLES = 64
 """Seconds without which nothing is said."""
@@ -57,6 +64,12 @@ class Step:
 
     period: float
     error: float
+
+
+def sample_of(nodes: Sequence[str]) -> tuple[str, ...]:
+    """Return those of a job's nodes whose seconds are looked at, evenly from all of them."""
+    count = min(len(nodes), MOST_NODES)
+    return tuple(nodes[number * len(nodes) // count] for number in range(count))
 
 
 def step_of(sent: Floats) -> Step | None:

@@ -1,7 +1,6 @@
 """Scenarios as the input of rule cases and backtests: each is played and analysed once, into a database of its own."""
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -10,12 +9,11 @@ from typing import Self
 from cluster.errors import ConfigError, UserError
 from cluster.model import Cluster, StoreApi
 from ingest.store import Store
+from rules.backtest import Told
 from rules.case_runs import Stage
 from rules.cases import Case
 from simulate.script import Script, find_script, load_script
 from simulate.trial import analyse, evaluate, play
-
-Told = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)

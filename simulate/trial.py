@@ -1,7 +1,7 @@
 """A scenario's trial: played into a store, analysed, its rules evaluated, their alerts held against what was staged."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from cluster.schema import RAW
 from ingest.logs import Log
 from ingest.points import encode
 from ingest.store import Store
-from rules.backtest import Backtest, Run, Stretch, look_back
+from rules.backtest import Backtest, Run, Stretch, Told, look_back
 from rules.model import Rule
 from rules.registry import rules_of
 from rules.replay import Sight
@@ -32,9 +32,6 @@ from simulate.workload import Workload
 
 WARM_UP = 600
 """Seconds for which heartbeats must have come before their absence means something."""
-
-Told = Callable[[str, float], None]
-"""Called with what is being done, and the share of it that is done."""
 
 
 @dataclass(frozen=True, slots=True)
