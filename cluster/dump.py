@@ -29,6 +29,11 @@ T = TypeVar("T")
 
 def dump_cluster(cluster: Cluster) -> str:
     """Return the cluster as YAML. Secrets are named, never shown; nodes of a CSV inventory stand in ``nodes:``."""
+    return yaml.safe_dump(plain_cluster(cluster), sort_keys=False, default_flow_style=None, width=120)
+
+
+def plain_cluster(cluster: Cluster) -> object:
+    """Return what `dump_cluster` writes as plain data: mappings, lists, texts and numbers."""
     table: Table = {
         "cluster": cluster.name,
         "site": {
@@ -70,7 +75,7 @@ def dump_cluster(cluster: Cluster) -> str:
         "grafana": _settings(cluster.grafana),
         "rules": _list(cluster.rules),
     }
-    return yaml.safe_dump(fields.ROOT.write(table), sort_keys=False, default_flow_style=None, width=120)
+    return fields.ROOT.write(table)
 
 
 def _list(values: Iterable[T]) -> list[Placed[T]]:
