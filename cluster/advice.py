@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cluster.groups import outer_groups
 from cluster.job_sources import is_loopback
-from cluster.model import Cluster, HttpJobs, Role
+from cluster.model import Cluster, HttpJobs, KafkaSettings, Role, SaslMechanism
 
 
 def advice(cluster: Cluster) -> list[str]:
@@ -16,6 +16,7 @@ def advice(cluster: Cluster) -> list[str]:
         *_inference(cluster),
         *_policies(cluster),
         *_jobs(cluster),
+        *_kafka(cluster.kafka),
     ]
 
 
@@ -88,6 +89,13 @@ def _jobs(cluster: Cluster) -> Iterator[str]:
         others = [name for name in job.nodes if name in outside]
         if others:
             yield f"jobs: {_some(others)} of job {job.id} in no training group: not judged for dropout"
+
+
+def _kafka(kafka: KafkaSettings) -> Iterator[str]:
+    if kafka.username and not kafka.tls and kafka.mechanism is SaslMechanism.PLAIN:
+        yield "kafka: PLAIN without TLS: the password can be read on the way"
+    if kafka.tls and not kafka.verify_tls:
+        yield "kafka.verify_tls: false: whoever answers is taken for the broker"
 
 
 def _some(names: list[str]) -> str:

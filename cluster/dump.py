@@ -71,6 +71,7 @@ def plain_cluster(cluster: Cluster) -> object:
         "store": _store(cluster.store),
         "collector": _settings(cluster.collector),
         "bridge": _settings(cluster.bridge) | {"metrics_listen": cluster.bridge.metrics_listen or names.OFF},
+        "kafka": _settings(cluster.kafka) | {"brokers": _list(cluster.kafka.brokers)},
         "notify": _map({target.name: _target(target) for target in cluster.notify}),
         "grafana": _settings(cluster.grafana),
         "rules": _list(cluster.rules),

@@ -43,6 +43,8 @@ from cluster.model import (
     Interface,
     JobClass,
     JobSourceKind,
+    KafkaFormat,
+    KafkaSettings,
     KubernetesJobs,
     OffHours,
     Outcome,
@@ -50,6 +52,7 @@ from cluster.model import (
     Role,
     Sampling,
     SamplingMode,
+    SaslMechanism,
     SlurmJobs,
     StoreApi,
     StoreSettings,
@@ -503,6 +506,33 @@ BRIDGE = Section(
     ),
     "How flow records become windows.",
 )
+KAFKA = Section(
+    "kafka",
+    _settings(
+        KafkaSettings,
+        Key("brokers", ListOf(names.BROKER), "Brokers to ask first; they name the others.", absent="none: not used",
+            example="[kafka-1.example.org:9093, kafka-2.example.org:9093]"),
+        Key("topic", names.TOPIC, "The topic of flow records."),
+        Key("format", Choice(tuple(KafkaFormat)), "What it carries: messages of `clusterflow relay`, or JSON of "
+            "pmacct's own Kafka plugin."),
+        Key("group", names.CONSUMER_GROUP, "Consumer group of the workers: they share the partitions among them."),
+        Key("state_topic", names.TOPIC, "The compacted topic in which workers keep what they must not forget. Relays "
+            "keep theirs in another one, with `-relays` behind this name."),
+        Key("partitions", Whole(1, 10_000), "Partitions of the topics that are made: as many workers can share the "
+            "work. Existing topics keep theirs."),
+        Key("replication", Whole(1, 100), "Copies of the topics that are made.", absent="3, or as many as there are "
+            "brokers"),
+        Key("tls", FLAG, "Whether connections are encrypted."),
+        Key("ca_file", names.PATH, "Certificates to trust, PEM.", absent="those of the system"),
+        Key("certificate_file", names.PATH, "Our own certificate, PEM, where brokers ask for one.", absent="none"),
+        Key("key_file", names.PATH, "Its private key, PEM.", absent="none"),
+        Key("verify_tls", FLAG, "Whether the brokers' certificates and names are checked."),
+        Key("username", names.LINE, "User, where brokers ask for one (SASL).", absent="none"),
+        Key("password", SECRET, "Its password.", absent="none", example="{file: /run/secrets/kafka}"),
+        Key("mechanism", Choice(tuple(SaslMechanism)), "How the password is proven. PLAIN shows it to the brokers."),
+    ),
+    "Kafka between collectors and workers, for more flows than one bridge can take (docs/scale-out.md).",
+)
 GRAFANA = Section(
     "grafana",
     _settings(
@@ -695,6 +725,7 @@ ROOT = Section(
         Key("store", STORE, "InfluxDB."),
         Key("collector", COLLECTOR, "How nfacctd and sfacctd run."),
         Key("bridge", BRIDGE, "How flow records become windows."),
+        Key("kafka", KAFKA, "Kafka between collectors and workers."),
         Key("notify", MapOf(names.NAME, NOTIFY), "Where alerts go.", {}),
         Key("grafana", GRAFANA, "What links need."),
         Key("rules", ListOf(names.PATH),

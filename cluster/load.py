@@ -28,6 +28,7 @@ from cluster.model import (
     Inference,
     InferenceHours,
     Interface,
+    KafkaSettings,
     Management,
     NotificationTarget,
     OffHours,
@@ -116,6 +117,7 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         store=_store(table.get("store"), faults),
         collector=_collector(table.get("collector"), faults),
         bridge=bridge,
+        kafka=_kafka(table.get("kafka"), faults),
         notify=_notify(table.get("notify", {}), faults),
         grafana=_settings(GrafanaSettings, table.get("grafana")),
         rules=_rules(table.get("rules", []), folder, faults),
@@ -403,6 +405,23 @@ def _bridge(table: Table | None, faults: Faults) -> BridgeSettings:
         expected = f"at least bridge.window, {format_duration(bridge.window)}"
         faults.add("bridge.grace", format_duration(bridge.grace), expected)
     return bridge
+
+
+def _kafka(table: Table | None, faults: Faults) -> KafkaSettings:
+    given = dict(table or {})
+    brokers: list[Placed[str]] = given.pop("brokers", [])
+    for pair in (("username", "password"), ("certificate_file", "key_file")):
+        for key, other in (pair, pair[::-1]):
+            if given.get(key) is not None and given.get(other, "") is None:
+                faults.add(f"kafka.{other}", "missing", f"a {other}, as {key} is given")
+    kafka = KafkaSettings(**given, brokers=tuple(dict.fromkeys(broker.value for broker in brokers)))
+    for key in ("ca_file", "certificate_file"):
+        if getattr(kafka, key) is not None and not kafka.tls:
+            faults.add("kafka.tls", "false", f"true, as {key} is given")
+            break
+    if kafka.state_topic == kafka.topic:
+        faults.add("kafka.state_topic", kafka.state_topic, "another topic than kafka.topic")
+    return kafka
 
 
 def _notify(tables: dict[str, Placed[Table]], faults: Faults) -> tuple[NotificationTarget, ...]:

@@ -108,6 +108,21 @@ class StoreApi(StrEnum):
     V2 = "v2"
 
 
+class KafkaFormat(StrEnum):
+    """What a Kafka topic carries: messages of `clusterflow relay`, or those of pmacct's own Kafka plugin."""
+
+    CLUSTERFLOW = "clusterflow"
+    PMACCT = "pmacct"
+
+
+class SaslMechanism(StrEnum):
+    """How a user's password is proven to a Kafka broker. PLAIN shows it to the broker."""
+
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    PLAIN = "PLAIN"
+
+
 @dataclass(frozen=True, slots=True)
 class OffHours:
     """Daily off-hours in the site's time zone; `start` > `end` wraps around midnight. `end` itself is on-hours."""
@@ -683,6 +698,42 @@ class BridgeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """Kafka between collectors and workers.
+
+    Attributes:
+        brokers: host:port of brokers to ask first; empty where Kafka is not used.
+        topic: where flow records are.
+        format: what that topic carries.
+        group: consumer group of the workers.
+        state_topic: where workers keep what they must not forget, compacted; relays add ``-relays`` to its name.
+        partitions: of topics that are made.
+        replication: copies of topics that are made; None takes 3, or as many as there are brokers.
+        tls: whether connections are encrypted.
+        ca_file: certificates to trust, PEM; None trusts those of the system.
+        certificate_file, key_file: the client's own, PEM, where brokers ask for it.
+        verify_tls: whether the brokers' certificates and names are checked.
+        username, password, mechanism: SASL, where brokers ask for it.
+    """
+
+    brokers: tuple[str, ...] = ()
+    topic: str = "clusterflow-flows"
+    format: KafkaFormat = KafkaFormat.CLUSTERFLOW
+    group: str = "clusterflow"
+    state_topic: str = "clusterflow-state"
+    partitions: int = 8
+    replication: int | None = None
+    tls: bool = False
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    verify_tls: bool = True
+    username: str | None = None
+    password: Secret | None = None
+    mechanism: SaslMechanism = SaslMechanism.SCRAM_SHA_512
+
+
+@dataclass(frozen=True, slots=True)
 class NotificationTarget:
     """Where alerts go.
 
@@ -734,6 +785,7 @@ class Cluster:
     store: StoreSettings = field(default_factory=StoreSettings)
     collector: CollectorSettings = field(default_factory=CollectorSettings)
     bridge: BridgeSettings = field(default_factory=BridgeSettings)
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
     notify: tuple[NotificationTarget, ...] = ()
     grafana: GrafanaSettings = field(default_factory=GrafanaSettings)
     rules: tuple[str, ...] = ()

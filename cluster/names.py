@@ -49,6 +49,8 @@ SERVICE_NAME = _name("service name", r"[a-z][a-z0-9_-]{0,31}", "lower case lette
 JOB_ID = _name("job id", r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}", "letters, digits, dots, :, - and _, at most 63")
 DATABASE = _name("database name", r"[A-Za-z][A-Za-z0-9_-]{0,62}", "letters, digits, - and _")
 UID = _name("uid", r"[A-Za-z0-9_-]{1,40}", "letters, digits, - and _, at most 40")
+TOPIC = _name("topic", r"(?=.*[A-Za-z0-9])[A-Za-z0-9._-]{1,200}", "letters, digits, dots, - and _, at most 200")
+CONSUMER_GROUP = _name("consumer group", r"[A-Za-z0-9._-]{1,200}", "letters, digits, dots, - and _, at most 200")
 SHARD = _name("shard", r"[A-Za-z0-9_-]{1,16}", "letters, digits, - and _, at most 16")
 
 
@@ -353,6 +355,18 @@ def _listen(text: str) -> str:
     return text
 
 
+def _broker(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65_535:
+        raise Bad
+    if host.startswith("[") and host.endswith("]"):
+        ipaddress.IPv6Address(host[1:-1])
+    elif not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", host):
+        raise Bad
+    return text
+
+
+BROKER = Text("host:port", "a broker and its port such as kafka-1.example.org:9092", _broker)
 LISTEN = Text("host:port", "an address and port such as 127.0.0.1:9105", _listen)
 OFF = "off"
 

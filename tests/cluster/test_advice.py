@@ -99,6 +99,16 @@ def test_nothing_to_say_about_ours(file: str) -> None:
             "  more: {role: training, prefixes: [10.21.0.0/16]}\nnodes:",
             "nodes: none in training group more: dropouts cannot be judged",
         ),
+        (
+            "allowed:",
+            "kafka: {username: a, password: {env: KAFKA}, mechanism: PLAIN}\nallowed:",
+            "kafka: PLAIN without TLS: the password can be read on the way",
+        ),
+        (
+            "allowed:",
+            "kafka: {tls: true, verify_tls: false}\nallowed:",
+            "kafka.verify_tls: false: whoever answers is taken for the broker",
+        ),
     ],
 )
 def test_each_piece_of_advice(old: str, new: str, line: str) -> None:
