@@ -1,5 +1,7 @@
 """Errors that the user can act on. The command line turns each into clear lines and an exit code."""
 
+import errno
+import os
 import re
 from dataclasses import dataclass
 
@@ -32,6 +34,26 @@ class UserError(ClusterflowError):
 
 class StoreError(ClusterflowError):
     """InfluxDB cannot be reached, or refused what was asked. Exit code 1."""
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+def of_disk(place: object, error: OSError, hint: str) -> ClusterflowError:
+    """Return why a place on disk cannot be used.
+
+    Args:
+        place: the file or folder.
+        error: what the system said.
+        hint: what to do where it is not for want of room.
+
+    Returns:
+        ClusterflowError where the disk is full, which passes, so that whoever starts us tries again; else a UserError.
+    """
+    why = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno in _NO_ROOM:
+        return ClusterflowError(f"{place}: {why}", "make room on its disk, and start again")
+    return UserError(f"{place}: {why}", hint)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from cluster.errors import UserError
+from cluster.errors import UserError, of_disk
 
 VERSION = 2
 """Format of the checkpoint; another version refuses to read it."""
@@ -26,13 +26,20 @@ class Checkpoint:
     """A folder that holds the newest checkpoint.
 
     Args:
-        folder: made if missing; locked until `close`. UserError if another process has it.
+        folder: made if missing; locked until `close`.
+
+    Raises:
+        UserError: another process has it, or it cannot be written.
+        ClusterflowError: its disk is full.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (folder / "lock").open("w")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (folder / "lock").open("w")
+        except OSError as error:
+            raise of_disk(folder, error, "set bridge.state to a folder that this user may write") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -71,15 +78,19 @@ class Checkpoint:
         return dict(self._saved), manifest["notes"]
 
     def save(self, frames: dict[str, pl.DataFrame], notes: dict[str, Any]) -> None:
-        """Make this the newest checkpoint. A frame that is the same object as last time is not written again."""
+        """Make this the newest checkpoint. A frame that is the same object as last time is not written again.
+
+        Raises:
+            OSError: the disk is full or broken; the checkpoint before still holds, and the same may be tried again.
+        """
         self._generation += 1
-        files = {}
+        files, fresh = {}, []
         for name, frame in frames.items():
             if self._saved.get(name) is frame:
                 files[name] = self._files[name]
                 continue
             files[name] = f"{name}-{self._generation}.arrow"
-            _write(self.folder / files[name], _arrow(frame))
+            fresh.append((files[name], frame))
         manifest = {
             "version": VERSION,
             "generation": self._generation,
@@ -88,16 +99,24 @@ class Checkpoint:
             "notes": notes,
         }
         scratch = self.folder / f"{_MANIFEST}.new"
-        _write(scratch, json.dumps(manifest).encode())
-        scratch.replace(self.folder / _MANIFEST)
-        _sync_folder(self.folder)
+        try:
+            for file, frame in fresh:
+                _write(self.folder / file, _arrow(frame))
+            _write(scratch, json.dumps(manifest).encode())
+            scratch.replace(self.folder / _MANIFEST)
+        except OSError:
+            # What no manifest names would take the room that the next try needs.
+            for path in (scratch, *(self.folder / file for file, _ in fresh)):
+                path.unlink(missing_ok=True)
+            raise
         self._files, self._saved = files, dict(frames)
+        _sync_folder(self.folder)
         self._sweep()
 
     # -- windows that memory has let go, but which an out-of-order backfill may come back to ---------
 
     def keep(self, table: str, rows: pl.DataFrame, window: str) -> None:
-        """Put rows of evicted windows aside, an hour a file; in force with the next `save`."""
+        """Put rows of evicted windows aside, an hour a file; in force with the next `save`. OSError as there."""
         for (hour,), part in rows.group_by(pl.col(window) // _HOUR):
             name = f"kept-{table}-{hour}-{self._generation}.arrow"
             _write(self.folder / name, _arrow(part))

@@ -42,7 +42,8 @@ class DeadLetters:
         letters = dead.select(
             pl.struct(
                 pl.lit(datetime.now(UTC).isoformat(timespec="seconds")).alias("time"),
-                pl.lit(source).alias("source"),
+                # A name of bytes that are no UTF-8 has stand-ins that no column takes.
+                pl.lit(source.encode("utf-8", "backslashreplace").decode()).alias("source"),
                 "reason",
                 pl.col("line").str.slice(0, MAX_LINE_CHARACTERS),
             ).struct.json_encode()
@@ -71,8 +72,13 @@ class DeadLetters:
             if self._size and self._size + len(text) > self.max_bytes:
                 self.path.replace(self.path.with_name(self.path.name + ".1"))
                 self._size = 0
-            with self.path.open("ab") as file:
-                file.write(text)
+            with self.path.open("ab", buffering=0) as file:
+                size = file.tell()
+                if file.write(text) < len(text):
+                    # Half a letter would spoil the next one too.
+                    file.truncate(size)
+                    self.unwritten += count
+                    return
             self._size += len(text)
         except OSError:
             self.unwritten += count

@@ -1,5 +1,6 @@
 """Log lines on stderr: ``key=value`` in lower case, or JSON; one line a batch, repeated trouble once a minute."""
 
+import contextlib
 import json
 import sys
 import time
@@ -30,7 +31,9 @@ class Log:
             text = json.dumps({"time": stamp, "event": event, **values}, default=str)
         else:
             text = " ".join([f"time={stamp}", f"event={event}", *(f"{key}={_plain(v)}" for key, v in values.items())])
-        print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the log
+        # A log on a full disk, or one whose reader has gone, is no reason to end.
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the log
 
     def sparse(self, event: str, **values: object) -> None:
         """Write the line unless the same event was written within the last minute."""
