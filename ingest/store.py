@@ -7,8 +7,10 @@ InfluxQL at ``/query``. On 2.x a retention is the bucket ``database/retention``,
 import gzip
 import os
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,21 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
 
 _DROPPED = re.compile(r"dropped=(\d+)")
 _NOT_EXECUTED = "not executed"
+_UNREADABLE = "unable to parse"
 
 
 class StoreUnavailableError(StoreError):
-    """The server is away, overloaded or broken: the same write may succeed later."""
+    """The server is away, overloaded or broken: the same write may succeed later.
+
+    Args:
+        message: what happened.
+        hint: what to do.
+        retry_after: seconds for which the server asked to be left alone.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, retry_after: float = 0.0) -> None:
+        super().__init__(message, hint)
+        self.retry_after = retry_after
 
 
 class PartialWriteError(StoreError):
@@ -175,7 +188,7 @@ class Store:
             except ApiException as error:
                 if error.status == 404:
                     return False
-                raise self._refusal(int(error.status or 0), str(error.body or error.reason)) from error
+                raise self._refused(error) from error
             except HTTPError as error:
                 raise self._away(error) from error
         return True
@@ -215,7 +228,7 @@ class Store:
                 write_precision=WritePrecision.S,
             )
         except ApiException as error:
-            raise self._refusal(int(error.status or 0), str(error.body or error.reason)) from error
+            raise self._refused(error) from error
         except (HTTPError, OSError) as error:
             raise self._away(error) from error
 
@@ -253,7 +266,7 @@ class Store:
         """
         if not statements:
             return []
-        body = self._request("POST", "/query", data=self._form(";".join(statements), self.settings.database)).json()
+        body = self._asked(";".join(statements), self.settings.database)
         found: list[list[Series] | StoreError] = []
         for statement, result in zip(statements, body.get("results", []), strict=False):
             if result.get("error") == _NOT_EXECUTED:
@@ -295,7 +308,10 @@ class Store:
         body = self._request("POST", "/query", data=self._form(influxql, self.settings.database)).content
         shape = {"results": pl.List(_result(tags)), "error": pl.String()}
         # Read by columns: JSON keeps the errors that InfluxDB leaves out of its CSV.
-        answer = pl.read_json(body, schema=shape)
+        try:
+            answer = pl.read_json(body, schema=shape)
+        except pl.exceptions.PolarsError as unreadable:
+            raise self._babbles(body) from unreadable
         results = answer.select(pl.col("results").explode()).unnest("results")
         for error in [*answer.get_column("error"), *results.get_column("error")]:
             if error is not None:
@@ -310,11 +326,21 @@ class Store:
         return [row for result in self._answer(influxql, None) for s in result.get("series", []) for row in s["values"]]
 
     def _answer(self, influxql: str, database: str | None) -> list[dict[str, Any]]:
-        body = self._request("POST", "/query", data=self._form(influxql, database)).json()
+        body = self._asked(influxql, database)
         for result in [body, *body.get("results", [])]:
             if "error" in result:
                 raise StoreError(f"{self.url}: {result['error']}", f"the query was: {influxql[:300]}")
         return list(body.get("results", []))
+
+    def _asked(self, influxql: str, database: str | None) -> dict[str, Any]:
+        response = self._request("POST", "/query", data=self._form(influxql, database))
+        try:
+            body = response.json()
+        except ValueError as error:
+            raise self._babbles(response.content) from error
+        if not isinstance(body, dict):
+            raise self._babbles(response.content)
+        return body
 
     @staticmethod
     def _form(influxql: str, database: str | None) -> dict[str, str]:
@@ -329,7 +355,7 @@ class Store:
         except requests.RequestException as error:
             raise self._away(error) from error
         if response.status_code >= 400:
-            raise self._refusal(response.status_code, response.text)
+            raise self._refusal(response.status_code, response.text, response.headers.get("Retry-After"))
         return response
 
     def _away(self, error: Exception) -> StoreUnavailableError:
@@ -340,20 +366,47 @@ class Store:
             "start it, or set store.url in cluster.yaml",
         )
 
-    def _refusal(self, status: int, text: str) -> StoreError:
+    def _babbles(self, body: bytes) -> StoreUnavailableError:
+        """Return the error of an answer that is none of InfluxDB's, such as a proxy's page; it may pass."""
+        text = " ".join(body[:80].decode("utf-8", "replace").split())
+        return StoreUnavailableError(
+            f"{self.url} answers what InfluxDB does not say: {text}", "set store.url to InfluxDB's own address"
+        )
+
+    def _refused(self, error: ApiException) -> StoreError:
+        after = (error.headers or {}).get("Retry-After")
+        return self._refusal(int(error.status or 0), str(error.body or error.reason), after)
+
+    def _refusal(self, status: int, text: str, retry_after: str | None = None) -> StoreError:
         words = " ".join(text.split())[:300]
         if status == 429 or status >= 500:
-            # 1.x answers 500 for a timeout of its own, 503 for an overload: both pass.
-            return StoreUnavailableError(f"InfluxDB at {self.url} answers {status}: {words}")
-        if status in (400, 422) and "partial write" in words:
+            # 1.x answers 500 for a timeout of its own or a full disk, 503 for an overload: all pass.
+            return StoreUnavailableError(
+                f"InfluxDB at {self.url} answers {status}: {words}", retry_after=_seconds_until(retry_after)
+            )
+        if status in (400, 422) and ("partial write" in words or _UNREADABLE in words):
             dropped = _DROPPED.search(words)
             too_old = "beyond retention policy" in words or "retention" in words
-            return PartialWriteError(words, dropped=int(dropped.group(1)) if dropped else 1, too_old=too_old)
+            # Of points that it cannot read it says which, a line each, but counts them as 0.
+            count = max(int(dropped.group(1)) if dropped else 1, text.count(_UNREADABLE))
+            return PartialWriteError(words, dropped=count, too_old=too_old)
         if status in (401, 403):
             return StoreError(
                 f"InfluxDB at {self.url} refuses access ({status})", "check store.token or store.username"
             )
         return StoreError(f"InfluxDB at {self.url} answers {status}: {words}")
+
+
+def _seconds_until(retry_after: str | None) -> float:
+    """Read a Retry-After header: seconds, or a date; 0 where there is none that makes sense."""
+    text = (retry_after or "").strip()
+    if text.isdecimal() and text.isascii():
+        return float(text[:9])
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    return max(moment.timestamp() - time.time(), 0.0)
 
 
 def _result(tags: tuple[str, ...]) -> pl.Struct:

@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 import polars as pl
@@ -18,6 +19,13 @@ from ingest.points import batches
 from ingest.store import PartialWriteError, Store, StoreUnavailableError
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 10.0
+_LONGEST_WISH = 300.0
+"""Seconds for which a server that asks to be left alone is left alone at most."""
+
+_LAST_SECONDS = 10.0
+"""Seconds for which a store that is slow is given what was begun, after we were asked to stop."""
+
+_GLANCE = 0.2
 
 _T = TypeVar("_T")
 
@@ -36,7 +44,10 @@ class Writer:
         counters: points written, refused, retries.
         stop: ends waiting for a store that is away.
         log: where trouble is told.
-        finishes: write what was begun also when `stop` is set, as long as the store takes it.
+        finishes: write what was begun also when `stop` is set, for some seconds, as long as the store takes it.
+
+    Attributes:
+        answered: when the store last did what it was asked to, by the monotonic clock.
     """
 
     def __init__(
@@ -57,6 +68,8 @@ class Writer:
         self._stop = stop
         self._log = log
         self._finishes = finishes
+        self._patience_ends: float | None = None
+        self.answered = time.monotonic()
 
     def write(self, measurement: Measurement, frame: pl.DataFrame, retention: str) -> int:
         """Write a frame's points into a retention; wait as long as the store is away. Returns how many were sent.
@@ -70,6 +83,7 @@ class Writer:
         for lines, count in batches(measurement, frame):
             if self._stop.is_set() and not self._finishes:
                 raise StoppedError("stopped before everything was written")
+            self._end_if_late()
             self._insist(lines, count, retention)
             sent += count
         return sent
@@ -84,7 +98,8 @@ class Writer:
         except PartialWriteError as error:
             self._counters.add(Stage.WRITE, "points_refused", error.dropped)
             self._log.sparse("points_refused", dropped=error.dropped, why=error.message)
-            count -= error.dropped
+            self.answered = time.monotonic()
+            count = max(count - error.dropped, 0)
         except StoreError as error:
             if "not found" not in error.message:
                 raise
@@ -100,20 +115,51 @@ class Writer:
         Raises:
             StoppedError: the stop event was set while waiting.
         """
-        wait = _FIRST_WAIT
+        seconds = _FIRST_WAIT
         began = time.monotonic()
         while True:
             try:
-                answer = attempt()
+                answer = self._in_time(attempt)
             except StoreUnavailableError as error:
+                pause = max(seconds, min(error.retry_after, _LONGEST_WISH))
                 self._counters.add(Stage.WRITE, "retries")
-                self._log.sparse("store_away", why=error.message, retry_seconds=wait)
-                # Jitter, so that several bridges do not come back in step.
-                if self._stop.wait(wait * random.uniform(0.5, 1.5)):  # noqa: S311 - not a secret
-                    safe = "; the checkpoint has everything" if self._finishes else ""
-                    raise StoppedError(f"stopped while the store was away{safe}") from error
-                wait = min(wait * 2, _LONGEST_WAIT)
+                self._log.sparse("store_away", why=error.message, retry_seconds=pause)
+                # Jitter, so that several bridges do not come back in step; never sooner than the server asked for.
+                spread = random.uniform(1.0, 1.2) if error.retry_after else random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+                if self._stop.wait(pause * spread):
+                    raise self._given_up("away") from error
+                seconds = min(seconds * 2, _LONGEST_WAIT)
             else:
-                if wait > _FIRST_WAIT:
-                    self._log.line("store_back", away_seconds=time.monotonic() - began)
+                self.answered = time.monotonic()
+                if seconds > _FIRST_WAIT:
+                    self._log.line("store_back", away_seconds=self.answered - began)
                 return answer
+
+    def _in_time(self, attempt: Callable[[], _T]) -> _T:
+        """Return what an attempt gives. A store that holds it up does not hold up whoever asked us to stop."""
+        future: Future[_T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(attempt())
+            except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+                future.set_exception(error)
+
+        # A daemon: what hangs in it must not keep the process.
+        threading.Thread(target=run, name="store", daemon=True).start()
+        while not wait([future], timeout=_GLANCE).done:
+            self._end_if_late()
+        return future.result()
+
+    def _end_if_late(self) -> None:
+        if not self._stop.is_set():
+            return
+        now = time.monotonic()
+        if self._patience_ends is None:
+            self._patience_ends = now + _LAST_SECONDS
+        if now > self._patience_ends:
+            raise self._given_up("slow")
+
+    def _given_up(self, how: str) -> StoppedError:
+        safe = "; the checkpoint has everything" if self._finishes else ""
+        return StoppedError(f"stopped while the store was {how}{safe}")
