@@ -7,6 +7,7 @@ sends it down the tolerant path, which reads all fields as text and judges each 
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
 import polars as pl
 
 from ingest import records
@@ -26,6 +27,8 @@ from ingest.readers_values import (
 from ingest.records import Parsed, Reason
 
 _MARKER_PREFIX = "--"
+_NEWLINE = ord("\n")
+_COUNTED_BYTES = 1 << 20
 _MARKER = r"^--(?:START|END) \(\d+\)--$"
 
 
@@ -36,7 +39,8 @@ def read_csv(raw: bytes, fmt: Format) -> Parsed:
         raw: whole lines; the last one may lack its newline. Headers may stand anywhere, and hold from there on.
         fmt: the format in force before the chunk.
     """
-    frame = _read_clean(raw, *_after_preamble(raw, fmt))
+    preamble, begin = _after_preamble(raw, fmt)
+    frame = _read_clean(raw[begin : _before_markers(raw, begin)], preamble)
     if frame is not None:
         return Parsed(frame)
     parts = []
@@ -49,9 +53,9 @@ def read_csv(raw: bytes, fmt: Format) -> Parsed:
     return Parsed(pl.concat([part.frame for part in parts]), pl.concat([part.dead for part in parts]))
 
 
-def _after_preamble(raw: bytes, fmt: Format) -> tuple[Format, int, int]:
-    """Return what holds after the markers and headers at the front: the format, the offset, the number of lines."""
-    position = lines = 0
+def _after_preamble(raw: bytes, fmt: Format) -> tuple[Format, int]:
+    """Return what holds after the markers and headers at the front: the format, and where the records begin."""
+    position = 0
     while position < len(raw):
         newline = raw.find(b"\n", position)
         end = len(raw) if newline < 0 else newline + 1
@@ -61,8 +65,18 @@ def _after_preamble(raw: bytes, fmt: Format) -> tuple[Format, int, int]:
         elif not is_marker(line):
             break
         position = end
-        lines += 1
-    return fmt, position, lines
+    return fmt, position
+
+
+def _before_markers(raw: bytes, begin: int) -> int:
+    """Return where the markers at the end of the text begin, not before `begin`."""
+    end = len(raw)
+    while end > begin:
+        start = raw.rfind(b"\n", begin, end - 1) + 1 or begin
+        if not is_marker(raw[start:end]):
+            break
+        end = start
+    return end
 
 
 def _read_segment(raw: bytes, fmt: Format) -> Parsed:
@@ -80,24 +94,14 @@ def _layout(fmt: Format) -> tuple[str, ...]:
     return tuple(name or f"_{i}" for i, name in enumerate(fmt.columns))
 
 
-def _read_clean(raw: bytes, fmt: Format, offset: int = 0, skip: int = 0) -> pl.DataFrame | None:
-    """Return the records if every line is a good one or a marker; None if anything at all is unexpected.
-
-    Args:
-        raw: the text.
-        fmt: its format.
-        offset: where the records begin.
-        skip: lines before `offset`.
-    """
-    if offset == len(raw):
+def _read_clean(raw: bytes, fmt: Format) -> pl.DataFrame | None:
+    """Return the records if every line is a good one or a marker; None if anything at all is unexpected."""
+    if not raw:
         return records.empty_records()
-    frame = _parse(raw, fmt, _first_record(raw, offset), skip=skip)
-    if frame is None:
-        return None
-    # Rows and markers must add up to lines: polars says nothing of a comment that it skips.
-    lines = raw.count(b"\n", offset) + (not raw.endswith(b"\n"))
-    has_all = frame.height + _markers(raw, offset, lines - frame.height) == lines
-    if not has_all or sum(frame.null_count().row(0)):
+    markers = _markers(raw)
+    frame = None if markers < 0 else _parse(raw, fmt, _first_record(raw), has_markers=markers > 0)
+    # Rows and markers must add up to lines: polars says nothing of what it skips.
+    if frame is None or frame.height + markers != _line_count(raw) or sum(frame.null_count().row(0)):
         return None
     frame, is_bad = _from_words(frame, fmt.time_zone)
     numbers = [name for name, dtype in frame.schema.items() if dtype != pl.String() and name not in is_bad]
@@ -105,14 +109,16 @@ def _read_clean(raw: bytes, fmt: Format, offset: int = 0, skip: int = 0) -> pl.D
     return None if is_odd or any(bad.any() for bad in is_bad.values()) else finish(frame)
 
 
-def _parse(raw: bytes, fmt: Format, sample: str, *, skip: int = 0, ignore_errors: bool = False) -> pl.DataFrame | None:
+def _parse(
+    raw: bytes, fmt: Format, sample: str, *, has_markers: bool = False, ignore_errors: bool = False
+) -> pl.DataFrame | None:
     """Return the wanted columns, times and protocol as numbers or words as in the sample record.
 
     Args:
         raw: the text.
         fmt: its format.
         sample: one of its records.
-        skip: lines to leave out at the front.
+        has_markers: whether to look for lines to leave out, which takes a fifth of the time.
         ignore_errors: whether an unreadable value is null; otherwise the answer is None.
     """
     names = _layout(fmt)
@@ -124,8 +130,7 @@ def _parse(raw: bytes, fmt: Format, sample: str, *, skip: int = 0, ignore_errors
             has_header=False,
             separator=fmt.separator,
             quote_char=None,
-            comment_prefix=_MARKER_PREFIX,
-            skip_lines=skip,
+            comment_prefix=_MARKER_PREFIX if has_markers else None,
             schema=_clean_schema(names, sample.split(fmt.separator)),
             columns=_wanted(names),
             ignore_errors=ignore_errors,
@@ -151,8 +156,17 @@ def _from_words(frame: pl.DataFrame, time_zone: str) -> tuple[pl.DataFrame, dict
     return typed, {name: value.is_bad for name, value in values.items()}
 
 
-def _first_record(raw: bytes, position: int = 0) -> str:
-    """Return the first line from `position` on that is no marker."""
+def _line_count(raw: bytes) -> int:
+    """Return the number of lines; the last one may lack its newline."""
+    text = np.frombuffer(raw, np.uint8)
+    # In blocks that stay in the processor's cache: `bytes.count` takes ten times as long.
+    blocks = (text[start : start + _COUNTED_BYTES] for start in range(0, len(text), _COUNTED_BYTES))
+    return sum(int(np.count_nonzero(block == _NEWLINE)) for block in blocks) + (not raw.endswith(b"\n"))
+
+
+def _first_record(raw: bytes) -> str:
+    """Return the first line that is no marker."""
+    position = 0
     while True:
         newline = raw.find(b"\n", position)
         line = raw[position : newline if newline >= 0 else len(raw)]
@@ -178,17 +192,11 @@ def _clean_schema(names: tuple[str, ...], sample: list[str]) -> dict[str, pl.Dat
     return schema
 
 
-def _markers(raw: bytes, offset: int, expected: int) -> int:
-    """Return how many markers the text holds, by their parentheses, which no good record has; -1 if there are others.
-
-    Args:
-        raw: the text.
-        offset: where to begin.
-        expected: stop counting beyond this many.
-    """
+def _markers(raw: bytes) -> int:
+    """Return how many markers the text holds; -1 if parentheses, which no good record has, stand elsewhere too."""
     count = 0
-    position = raw.find(b"(", offset)
-    while position >= 0 and count <= expected:
+    position = raw.find(b"(")
+    while position >= 0:
         start = raw.rfind(b"\n", 0, position) + 1
         newline = raw.find(b"\n", position)
         end = len(raw) if newline < 0 else newline

@@ -131,6 +131,8 @@ REQUIRED = (records.SRC, records.DST, records.BYTES)
 
 _REASONS = {records.PROTOCOL: Reason.BAD_PROTOCOL, **dict.fromkeys(TIMES, Reason.BAD_TIME)}
 
+_MAPPED = "::ffff:"
+
 _DEFAULTS: dict[str, int] = {
     records.SRC_PORT: 0,
     records.DST_PORT: 0,
@@ -176,8 +178,8 @@ def finish(frame: pl.DataFrame) -> pl.DataFrame:
         column = pl.col(name) if name in present else pl.lit(None, dtype)
         if name in _DEFAULTS:
             column = column.fill_null(_DEFAULTS[name]) if name in present else pl.lit(_DEFAULTS[name], dtype)
-        elif name == records.EXPORTER and name in present:
-            column = column.str.strip_prefix("::ffff:")
+        elif name == records.EXPORTER and name in present and _has_mapped(frame):
+            column = column.str.strip_prefix(_MAPPED)
         elif name == records.VERSION and name in present and records.START in present:
             start = pl.col(records.START)
             column = pl.when((column == 5) & (start.is_null() | (start == 0))).then(records.SFLOW).otherwise(column)
@@ -185,6 +187,11 @@ def finish(frame: pl.DataFrame) -> pl.DataFrame:
             column = seconds_as_ms(column)
         columns.append(column.cast(dtype).alias(name))
     return frame.select(columns)
+
+
+def _has_mapped(frame: pl.DataFrame) -> bool:
+    """Whether there are IPv4-mapped exporters: to look is quicker than to copy the others."""
+    return bool(frame.get_column(records.EXPORTER).str.starts_with(_MAPPED).any())
 
 
 def from_text(frame: pl.DataFrame, time_zone: str) -> tuple[pl.DataFrame, pl.Series]:
