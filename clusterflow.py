@@ -29,6 +29,7 @@ def main() -> None:
 
 # By name: --help should not wait for what single commands need.
 main.add_listed("The cluster's description", "cluster.cli")
+main.add_listed("The cluster's description", "cluster.config_log_cli", "CONFIG_LOG_COMMANDS")
 main.add_listed("From flows to the store", "ingest.cli")
 main.add_listed("What the traffic means", "analysis.cli")
 main.add_listed("Boards", "dashboards.cli")

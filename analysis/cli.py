@@ -24,13 +24,16 @@ from analysis.job_sources.sources import JobSources
 from analysis.jobs_cli import jobs
 from analysis.options import Duration, Moment
 from analysis.state import AUDIT, State, exclusive
-from cluster import schema
+from cluster import config_log, schema
 from cluster.cli import cluster_file, cluster_option
+from cluster.config_log import Record, note_configuration
 from cluster.errors import StoreError, UserError
 from cluster.model import Cluster
 from cluster.units import format_moment
+from ingest import schema_version
+from ingest.config_point import config_point
 from ingest.logs import Log
-from ingest.points import batches
+from ingest.points import batches, encode
 from ingest.store import Store
 
 __all__ = ["COMMANDS", "Duration", "Moment", "analyze", "contacts"]
@@ -69,6 +72,7 @@ def analyze(
 
     try:
         if start is not None:
+            schema_version.refuse_newer(store)
             with State.copy_of(folder) as state, Register.copy_of(folder) as register:
                 now = time.time()
                 sources = JobSources(cluster, store, register, log, check=check)
@@ -82,19 +86,41 @@ def analyze(
             if state.broken:
                 log.line("state_broken", what="analysis.sqlite cannot be read", moved_to=state.broken)
             sources = JobSources(cluster, store, register, log, path=path, check=check)
+            changed = _note_changes(cluster, folder, path, log)
             if once:
-                store.ensure(cluster.retentions())
+                _prepare(store, cluster, changed)
                 _tell(log, "analysed", _round(analyser(state, sources), sources, store))
             else:
-                _run(analyser(state, sources), sources, store, log, stopping, every)
+                _run(analyser(state, sources), sources, store, log, stopping, every, changed)
     except AnalysisStoppedError:
         log.line("stopped")
     finally:
         store.close()
 
 
+def _note_changes(cluster: Cluster, folder: Path, path: Path, log: Log) -> Record | None:
+    """Tell of a configuration that is another one than at the last start."""
+    changed = note_configuration(folder, "analyze", cluster, path)
+    if changed is not None and not changed.note:
+        log.line("configuration", what=changed.summary(), see=folder / config_log.LOG)
+    return changed
+
+
+def _prepare(store: Store, cluster: Cluster, changed: Record | None) -> None:
+    """Make the database, or see that it is ours, and tell it of a changed configuration."""
+    schema_version.prepare(store, cluster.retentions(), may_migrate=False)
+    if changed:
+        store.write(encode(schema.CONFIG_CHANGE, config_point(changed)), schema.CONFIG_CHANGE.kept)
+
+
 def _run(
-    analyser: Analyser, sources: JobSources, store: Store, log: Log, stopping: threading.Event, every: float
+    analyser: Analyser,
+    sources: JobSources,
+    store: Store,
+    log: Log,
+    stopping: threading.Event,
+    every: float,
+    changed: Record | None,
 ) -> None:
     """Tick until asked to stop; a store or a job source that is away is tried again at the next tick."""
     sources.start()
@@ -106,7 +132,7 @@ def _run(
             began = time.monotonic()
             try:
                 if not is_prepared:
-                    store.ensure(sources.cluster.retentions())
+                    _prepare(store, sources.cluster, changed)
                     is_prepared = True
                 result = _round(analyser, sources, store)
             except StoreError as error:

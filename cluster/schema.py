@@ -11,6 +11,9 @@ MINUTE = "1m"
 HOUR = "1h"
 """Names of the retentions; every query names one: ``FROM "1m"."node"``."""
 
+META = "meta"
+"""The retention of what is about the store itself; nothing in it ever goes."""
+
 
 class Merge(StrEnum):
     """How two partial values of one field in one window become one; also how a rollup folds windows."""
@@ -115,6 +118,7 @@ OFF_WINDOW = "off_window"
 CAUSE = "cause"
 SUBJECT = "subject"
 WORST = "worst"
+PROCESS = "process"
 
 OTHER = "other"
 """Tag value that stands for everything beyond the largest K."""
@@ -156,6 +160,7 @@ TAG_TEXT = {
     CAUSE: "why GPUs waited",
     WORST: "the nodes that were worst when the storm began, the worst first",
     SUBJECT: "what the capacity is of: a group pair, an interface, a storage endpoint",
+    PROCESS: "ingest, analyze or collect",
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
@@ -997,10 +1002,36 @@ CAPACITY = Measurement(
     kept=HOUR,
 )
 
+SCHEMA_NUMBER = Field("schema_number", "version", "the schema that the store has from then on", merge=Merge.LAST)
+SCHEMA_WRITER = Field("written_by", "text", "version of the program that brought it there", Kind.STRING, Merge.LAST)
+SCHEMA_VERSION = Measurement(
+    "schema_version",
+    "Which schema the store has: a row when it was made, and one for each migration.",
+    (),
+    (SCHEMA_NUMBER, SCHEMA_WRITER),
+    "ingest",
+    "1",
+    rollup=False,
+    kept=META,
+)
+
+CONFIG_KEYS = Field("changed", "keys", "how many keys of cluster.yaml changed", merge=Merge.LAST)
+CONFIG_EVENT = Field("event", "text", "what changed, in a few words", Kind.STRING, Merge.LAST)
+CONFIG_CHANGE = Measurement(
+    "config_change",
+    "A process began to work with another configuration; `clusterflow config-log` shows every key.",
+    (PROCESS, SHARD),
+    (CONFIG_KEYS, CONFIG_EVENT),
+    "ingest and analysis",
+    "processes",
+    rollup=False,
+    kept=META,
+)
+
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
     INTERFACE_TRAFFIC, EXPORTER_STATUS, PIPELINE, CONTACT, JOB_STATUS, BASELINE, DROPOUT_DIGEST,
     JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE, BREACH,
-    BURST, PATTERN, STEP, INFERENCE_LOAD, COVERAGE, CAPACITY,
+    BURST, PATTERN, STEP, INFERENCE_LOAD, COVERAGE, CAPACITY, SCHEMA_VERSION, CONFIG_CHANGE,
 )  # fmt: skip
 """Everything that is stored."""

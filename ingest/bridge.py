@@ -17,18 +17,21 @@ from pathlib import Path
 import polars as pl
 
 from cluster import schema
+from cluster.config_log import Record
 from cluster.errors import StoreError, UserError
 from cluster.model import Cluster
 from cluster.schema import RAW, Measurement, Stage
 from ingest.checkpoint import Checkpoint
+from ingest.config_point import config_point
 from ingest.counter_samples import read_counter_samples
 from ingest.counters import Counters
-from ingest.dead_letter import DeadLetters
+from ingest.dead_letter import DeadLetters, as_dead_letters, bury
 from ingest.engine import Engine
 from ingest.logs import Log
 from ingest.normalise import Clock
 from ingest.points import WINDOW
 from ingest.readers import read_chunk
+from ingest.readings import exporter_readings, resident_bytes
 from ingest.records import Parsed
 from ingest.rollup import Rollup, horizon
 from ingest.spool import Chunk, Position, Source
@@ -41,7 +44,6 @@ _MERGE_ROWS = 500_000
 _IDLE_SECONDS = 0.2
 _ROLLUP_SECONDS = 60.0
 _HEALTHY_SECONDS = 60.0
-_PAGE = 4096
 
 Progress = Callable[[int], None]
 """Called with the bytes of each chunk read."""
@@ -125,6 +127,11 @@ class Bridge:
         self._ahead: tuple[Chunk, Future[Parsed]] | None = None
         self._sending: Future[None] | None = None
         self._source_counts: dict[str, int] = {}
+        self._changed: Record | None = None
+
+    def announce(self, record: Record) -> None:
+        """Have a change of the configuration stored, as soon as the store is there."""
+        self._changed = record
 
     def health(self) -> str:
         """Return why the bridge is not well; empty if it is."""
@@ -137,6 +144,8 @@ class Bridge:
         is_whole = True
         try:
             self._writer.prepare()
+            if self._changed is not None:
+                self._writer.write(schema.CONFIG_CHANGE, config_point(self._changed), schema.CONFIG_CHANGE.kept)
             self._restore()
             if self._clock is Clock.LIVE:
                 self._follow(progress)
@@ -237,9 +246,7 @@ class Bridge:
         self._bury(parsed.dead, chunk.source)
         if parsed.frame.height:
             refused = self._engine.take(parsed.frame, now)
-            if refused.height:
-                line = pl.struct(pl.exclude("reason")).struct.json_encode().alias("line")
-                self._bury(refused.select(line, "reason"), chunk.source)
+            self._bury(as_dead_letters(refused), chunk.source)
         self._position = chunk.position
         progress(len(chunk.raw))
         return True
@@ -261,12 +268,7 @@ class Bridge:
         return None if chunk is None else (chunk, self._parser.submit(read_chunk, chunk.raw, chunk.fmt))
 
     def _bury(self, dead: pl.DataFrame, source: str) -> None:
-        if dead.is_empty():
-            return
-        self._dead_letter.add(source, dead)
-        self._counters.add(Stage.READ, "dead_letters", dead.height)
-        self._counters.add_all(Stage.READ, dict(dead.group_by("reason").len().iter_rows()))
-        self._log.sparse("dead_letters", count=dead.height, source=source, reason=dead.get_column("reason")[0])
+        bury(self._dead_letter, dead, source, counters=self._counters, log=self._log)
 
     # -- flush -------------------------------------------------------------------------------------
 
@@ -379,41 +381,14 @@ class Bridge:
         if self._clock is Clock.LIVE:
             counters.read(Stage.BRIDGE, schema.HEARTBEAT, now)
         counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
-        counters.read(Stage.BRIDGE, "memory_bytes", _resident_bytes())
+        counters.read(Stage.BRIDGE, "memory_bytes", resident_bytes())
         counters.read(Stage.READ, schema.BACKLOG_BYTES, sum(source.backlog_bytes() for source in sources))
         if self._engine.newest is not None and self._clock is Clock.LIVE:
             counters.read(Stage.BRIDGE, schema.LAG_SECONDS, max(now - self._engine.newest, 0))
         self._writer.write(schema.PIPELINE, counters.points(window, self._settings.shard), RAW)
         if self._clock is Clock.LIVE:
-            self._writer.write(schema.EXPORTER_STATUS, self._exporter_readings(window), RAW)
-        self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
-
-    def _exporter_readings(self, window: int) -> pl.DataFrame:
-        """Return the readings of every exporter that is configured or was heard."""
-        names = sorted({*(e.name for e in self._cluster.exporters), *self._engine.exporters})
-        # We know as much as the newest record, or the last look that found none: while a backlog waits, as after an
-        # outage of the store, an exporter's silence is ours.
-        heard = max(self._drained, *(reading.last_seen for reading in self._engine.exporters.values()), 0.0)
-        rows = []
-        for name in names:
-            reading = self._engine.exporters.get(name)
-            # Before our own start we could not have heard it.
-            age = heard - max(self._started, reading.last_seen if reading else 0)
-            rows.append(
-                (window, name, max(age, 0.0))
-                + ((reading.last_seen, reading.lag, reading.skew, reading.sampling) if reading else (None,) * 4)
+            readings = exporter_readings(
+                self._cluster, self._engine.exporters, window=window, started=self._started, drained=self._drained
             )
-        columns = {
-            WINDOW: pl.Int64,
-            schema.EXPORTER: pl.String,
-            schema.AGE.name: pl.Float64,
-            schema.LAST_SEEN.name: pl.Float64,
-            schema.LAG.name: pl.Float64,
-            schema.SKEW.name: pl.Float64,
-            schema.SAMPLING.name: pl.Int64,
-        }
-        return pl.DataFrame(rows, schema=columns, orient="row")
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+            self._writer.write(schema.EXPORTER_STATUS, readings, RAW)
+        self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))

@@ -13,8 +13,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-from cluster import schema
-from cluster.cli import cluster_option
+from cluster import config_log, schema
+from cluster.cli import cluster_file, cluster_option
+from cluster.config_log import note_configuration
 from cluster.errors import ClusterflowError
 from cluster.model import Cluster
 from cluster.schema import Stage
@@ -131,10 +132,9 @@ def ingest(
             counters=counters,
             counters_source=counters_source,
         )
-        if cluster.bridge.metrics_listen and not once:
-            server = MetricsServer(cluster.bridge.metrics_listen, counters, bridge.health)
-            server.start()
-            cleanup.callback(server.stop)
+        if not once:
+            _note_changes(bridge, cluster, state, log)
+            _serve_metrics(cleanup, cluster, counters, bridge)
         summary = _with_bar(bridge, source) if once else bridge.run()
         unreadable = source.unreadable() if once and isinstance(source, Spool) else []
     if not summary.is_whole:
@@ -162,6 +162,23 @@ def ingest(
             f"not read to the end: {', '.join(unreadable)}",
             "mend or replace them, and run it again: the rest is stored",
         )
+
+
+def _note_changes(bridge: Bridge, cluster: Cluster, state: Path, log: Log) -> None:
+    """Tell of a configuration that is another one than at the last start."""
+    changed = note_configuration(state, "ingest", cluster, cluster_file())
+    if changed is not None and not changed.note:
+        log.line("configuration", what=changed.summary(), see=state / config_log.LOG)
+    if changed is not None:
+        bridge.announce(changed)
+
+
+def _serve_metrics(cleanup: ExitStack, cluster: Cluster, counters: Counters, bridge: Bridge) -> None:
+    """Answer /metrics and /healthz until `cleanup`, if that is wanted."""
+    if cluster.bridge.metrics_listen:
+        server = MetricsServer(cluster.bridge.metrics_listen, counters, bridge.health)
+        server.start()
+        cleanup.callback(server.stop)
 
 
 def _counters_spool(cleanup: ExitStack, folder: Path, records: Spool, *, make: bool) -> Spool | None:

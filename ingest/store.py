@@ -33,6 +33,8 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
 _DROPPED = re.compile(r"dropped=(\d+)")
 _NOT_EXECUTED = "not executed"
 _UNREADABLE = "unable to parse"
+_NO_DATABASE = "database not found"
+_NOT_ALLOWED = "not authorized"
 
 
 class StoreUnavailableError(StoreError):
@@ -162,15 +164,38 @@ class Store:
         if self.api() is StoreApi.V2 and self._ensure_buckets(retentions):
             return
         database = _identifier(self.settings.database)
-        self.execute(f"CREATE DATABASE {database}")
-        existing = {row[0]: row[1] for row in self._rows(f"SHOW RETENTION POLICIES ON {database}")}
+        existing = self._policies(database)
+        if existing is None:
+            self._arrange(f"CREATE DATABASE {database}")
+            existing = self._policies(database) or {}
         for position, retention in enumerate(retentions):
             policy = f"RETENTION POLICY {_identifier(retention.name)} ON {database} DURATION {retention.keep}s"
             default = " DEFAULT" if position == 0 else ""
             if retention.name not in existing:
-                self.execute(f"CREATE {policy} REPLICATION 1{default}")
-            elif _go_seconds(str(existing[retention.name])) != retention.keep:
-                self.execute(f"ALTER {policy}{default}")
+                self._arrange(f"CREATE {policy} REPLICATION 1{default}")
+            elif _go_seconds(existing[retention.name]) != retention.keep:
+                self._arrange(f"ALTER {policy}{default}")
+
+    def _policies(self, database: str) -> dict[str, str] | None:
+        """Return how long each retention keeps its points, in Go's notation; None without a database."""
+        try:
+            return {str(row[0]): str(row[1]) for row in self._rows(f"SHOW RETENTION POLICIES ON {database}")}
+        except StoreError as error:
+            if _NO_DATABASE in error.message:
+                return None
+            raise
+
+    def _arrange(self, statement: str) -> None:
+        """Run a statement that only an administrator may."""
+        try:
+            self.execute(statement)
+        except StoreError as error:
+            if _NOT_ALLOWED not in error.message:
+                raise
+            raise StoreError(
+                f"InfluxDB at {self.url}: user {self.settings.username} may not run: {statement}",
+                "let an administrator run it once, as docs/security.md says",
+            ) from error
 
     def _ensure_buckets(self, retentions: tuple[Retention, ...]) -> bool:
         """Create the buckets of InfluxDB 2; False where the server has no bucket API (1.8's v2 endpoints)."""
@@ -182,12 +207,17 @@ class Store:
                 found = buckets.find_bucket_by_name(name)
                 if found is None:
                     buckets.create_bucket(bucket_name=name, retention_rules=rules, org=self.settings.org)
-                elif not found.retention_rules or found.retention_rules[0].every_seconds != retention.keep:
+                elif sum(rule.every_seconds for rule in found.retention_rules or []) != retention.keep:
                     found.retention_rules = [rules]
                     buckets.update_bucket(found)
             except ApiException as error:
                 if error.status == 404:
                     return False
+                if error.status in (401, 403):
+                    raise StoreError(
+                        f"InfluxDB at {self.url}: this token may not make or see the bucket {name}",
+                        "docs/security.md says how an administrator makes the buckets and their tokens",
+                    ) from error
                 raise self._refused(error) from error
             except HTTPError as error:
                 raise self._away(error) from error
@@ -392,7 +422,7 @@ class Store:
             return PartialWriteError(words, dropped=count, too_old=too_old)
         if status in (401, 403):
             return StoreError(
-                f"InfluxDB at {self.url} refuses access ({status})", "check store.token or store.username"
+                f"InfluxDB at {self.url} refuses access ({status}): {words}", "check store.token or store.username"
             )
         return StoreError(f"InfluxDB at {self.url} answers {status}: {words}")
 

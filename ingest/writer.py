@@ -13,6 +13,7 @@ from cluster import schema
 from cluster.errors import ClusterflowError, StoreError
 from cluster.model import Retention
 from cluster.schema import Measurement, Stage
+from ingest import schema_version
 from ingest.counters import Counters
 from ingest.logs import Log
 from ingest.points import batches
@@ -89,8 +90,16 @@ class Writer:
         return sent
 
     def prepare(self) -> None:
-        """Make the retentions; wait as long as the store is away."""
-        self.patiently(lambda: self._store.ensure(self._retentions))
+        """Make the retentions, migrate an older schema; wait as long as the store is away.
+
+        Raises:
+            UserError: the store was written by a newer clusterflow.
+        """
+
+        def tell(step: str) -> None:
+            self._log.line("migrating", what=step)
+
+        self.patiently(lambda: schema_version.prepare(self._store, self._retentions, may_migrate=True, tell=tell))
 
     def _insist(self, lines: bytes, count: int, retention: str) -> None:
         try:

@@ -1,0 +1,27 @@
+"""The files that describe a cluster: cluster.yaml and those it names. What others write meanwhile is not among them."""
+
+from pathlib import Path
+
+from cluster import fields
+from cluster.document import Faults, parse, read_text
+from cluster.errors import ConfigError
+from cluster.kinds import Bad
+
+INVENTORY, RULES = "inventory", "rules"
+"""Keys whose values are files, relative to cluster.yaml's folder."""
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return cluster.yaml itself, then its inventory and the rules of the site's own, as they are named there.
+
+    Raises:
+        ConfigError: it cannot be read. Faults are `load_cluster`'s to tell: what they hide is not returned.
+    """
+    faults = Faults(str(path))
+    root = parse(read_text(path), faults)
+    try:
+        table = {} if root is None else fields.ROOT.read(root, "", faults)
+    except (Bad, ConfigError):
+        table = {}
+    named = [table.get(INVENTORY), *(placed.value for placed in table.get(RULES) or [])]
+    return [path, *(path.parent / name for name in named if name)]

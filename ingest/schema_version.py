@@ -1,0 +1,144 @@
+"""Which schema a store has: marked where it is made, migrated where it is older, refused where it is newer.
+
+The schema's version counts what a stored point means: it goes up when a measurement, tag or field changes so that old
+points would be read wrongly. What is only added needs no migration.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import polars as pl
+
+from cluster import schema
+from cluster.errors import StoreError, UserError
+from cluster.model import Retention
+from ingest.points import WINDOW, encode
+from ingest.store import Store
+
+FIRST = 1
+"""The schema of stores that bear no mark: they were made before there were marks."""
+
+META = Retention(schema.META, 0, 0)
+"""Kept for ever: a mark that expired would make an old store of a new one."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step from a version to the next.
+
+    Attributes:
+        text: what it does, in a few words.
+        apply: changes what is stored. It may be killed and run again: it must then end with the same.
+    """
+
+    text: str
+    apply: Callable[[Store], None]
+
+
+MIGRATIONS: tuple[Migration, ...] = ()
+"""From version 1 on, in order: what is appended here makes the next version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a store says of itself."""
+
+    number: int
+    written_by: str
+
+
+def read_mark(store: Store) -> Mark | None:
+    """Return the newest mark; None where there is none, or no database yet."""
+    number, writer = schema.SCHEMA_NUMBER.name, schema.SCHEMA_WRITER.name
+    source = f'"{schema.META}"."{schema.SCHEMA_VERSION.name}"'
+    asked = f'SELECT "{number}", "{writer}" FROM {source} ORDER BY time DESC LIMIT 1'  # noqa: S608 - names of ours
+    try:
+        found = store.query(asked)
+    except StoreError as error:
+        if "not found" in error.message:
+            return None
+        raise
+    for series in found:
+        for _, mark, written_by in series.values:
+            return Mark(int(mark), str(written_by))
+    return None
+
+
+def prepare(
+    store: Store,
+    retentions: tuple[Retention, ...],
+    *,
+    may_migrate: bool,
+    tell: Progress = lambda _: None,
+    migrations: tuple[Migration, ...] = MIGRATIONS,
+) -> None:
+    """Make the database and its retentions, and see to it that the schema is ours.
+
+    Args:
+        store: where.
+        retentions: of the cluster.
+        may_migrate: whether this process is the one that migrates: the bridge.
+        tell: what is being done, where that takes time.
+        migrations: all there are, from version 1 on.
+
+    Raises:
+        UserError: the store was written by a newer clusterflow; nothing was changed.
+        StoreError: it is older, and another process has to migrate it first.
+    """
+    ours = FIRST + len(migrations)
+    mark = refuse_newer(store, ours)
+    is_empty = mark is None and not _has_points(store)
+    store.ensure((*retentions, META))
+    number = ours if is_empty else FIRST if mark is None else mark.number
+    if number < ours and not may_migrate:
+        raise StoreError(
+            f"{_place(store)}: its schema has version {number}, ours is {ours}",
+            "start `clusterflow ingest` of this version: it migrates",
+        )
+    for step, migration in enumerate(migrations[number - FIRST :], number + 1):
+        tell(f"schema {step}: {migration.text}")
+        migration.apply(store)
+        _write_mark(store, step)
+    if mark is None and number == ours:
+        _write_mark(store, ours)
+
+
+def refuse_newer(store: Store, ours: int = FIRST + len(MIGRATIONS)) -> Mark | None:
+    """Return the mark; UserError if a newer clusterflow wrote it."""
+    mark = read_mark(store)
+    if mark is not None and mark.number > ours:
+        raise UserError(
+            f"{_place(store)}: its schema has version {mark.number}, by clusterflow {mark.written_by}; "
+            f"this one knows {ours}",
+            "install that version or a newer one; nothing was changed",
+        )
+    return mark
+
+
+def _place(store: Store) -> str:
+    return f"InfluxDB at {store.url}, database {store.settings.database}"
+
+
+def _has_points(store: Store) -> bool:
+    try:
+        return bool(store.query("SHOW MEASUREMENTS LIMIT 1"))
+    except StoreError as error:
+        if "not found" in error.message:
+            return False
+        raise
+
+
+def _write_mark(store: Store, number: int) -> None:
+    row = {WINDOW: [int(time.time())], schema.SCHEMA_NUMBER.name: [number], schema.SCHEMA_WRITER.name: [_version()]}
+    store.write(encode(schema.SCHEMA_VERSION, pl.DataFrame(row)), schema.META)
+
+
+def _version() -> str:
+    try:
+        return version("clusterflow")
+    except PackageNotFoundError:
+        return "unknown"
