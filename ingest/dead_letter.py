@@ -5,6 +5,9 @@ from pathlib import Path
 
 import polars as pl
 
+from cluster.schema import Stage
+from ingest.counters import Counters
+from ingest.logs import Log
 from ingest.records import Reason
 
 MAX_LINE_CHARACTERS = 2000
@@ -82,3 +85,28 @@ class DeadLetters:
             self._size += len(text)
         except OSError:
             self.unwritten += count
+
+
+def bury(letters: DeadLetters, dead: pl.DataFrame, source: str, *, counters: Counters, log: Log) -> None:
+    """Keep, count and tell of dead letters.
+
+    Args:
+        letters: where they are kept.
+        dead: ``line`` and ``reason``, as in `records.DEAD_SCHEMA`; may be empty.
+        source: where they came from.
+        counters: count them, in all and by reason.
+        log: tells of the first in a while.
+    """
+    if dead.is_empty():
+        return
+    letters.add(source, dead)
+    counters.add(Stage.READ, "dead_letters", dead.height)
+    counters.add_all(Stage.READ, dict(dead.group_by("reason").len().iter_rows()))
+    log.sparse("dead_letters", count=dead.height, source=source, reason=dead.get_column("reason")[0])
+
+
+def as_dead_letters(refused: pl.DataFrame) -> pl.DataFrame:
+    """Return records that were refused, with a ``reason`` column, as lines of JSON."""
+    if refused.is_empty():
+        return refused
+    return refused.select(pl.struct(pl.exclude("reason")).struct.json_encode().alias("line"), "reason")

@@ -1,5 +1,7 @@
 """The bridge without its surroundings: record frames in, changed points out; its memory can be saved and loaded."""
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +53,8 @@ _BY_COUNTERS = (
 _COUNTERS = "interface-counters"
 """Table of the fields that interface counters fill."""
 
-_SAMPLES = "newest-samples"
+SAMPLES = "newest-samples"
+"""Frame of `Engine.dump`: the newest sample of each interface."""
 
 _SERIES = "series-"
 
@@ -76,14 +79,18 @@ class Engine:
         cluster: names, windows, bounds.
         clock: live or backfill; a backfill keeps every window that comes back to it.
         counters: what was refused, late, skewed.
+        normaliser: of the same cluster and clock, where several engines of a thread share one; by default one of its
+            own.
     """
 
-    def __init__(self, cluster: Cluster, clock: Clock, counters: Counters) -> None:
+    def __init__(
+        self, cluster: Cluster, clock: Clock, counters: Counters, normaliser: Normaliser | None = None
+    ) -> None:
         self._settings = cluster.bridge
         self._window_ms = cluster.bridge.window * 1000
         self._clock = clock
         self._counters = counters
-        self._normaliser = Normaliser(cluster, clock)
+        self._normaliser = normaliser or Normaliser(cluster, clock)
         self._aggregator = Aggregator(cluster, self._normaliser)
         self._sequence = SequenceTracker()
         self._newest: int | None = None
@@ -115,12 +122,14 @@ class Engine:
         """Partial points that wait for `merge`."""
         return sum(table.pending_rows for table in self.tables.values())
 
-    def take(self, frame: pl.DataFrame, now: float) -> pl.DataFrame:
+    def take(self, frame: pl.DataFrame, now: float, lost: Mapping[str, int] | None = None) -> pl.DataFrame:
         """Take a record frame; return the records refused, with a ``reason`` column.
 
         Args:
             frame: RECORD_SCHEMA.
             now: wall clock, epoch seconds.
+            lost: records lost before these, by exporter address, where somebody else follows the sequence numbers;
+                None: they are followed here.
         """
         flows, refused = self._normaliser.normalise(frame, int(now * 1000))
         self._counters.add(Stage.NORMALISE, "records", len(flows))
@@ -131,7 +140,7 @@ class Engine:
             self._newest = max(self._newest or 0, int(flows.end.max()))
             if flows.is_sflow.any():
                 self._newest_sample = max(self._newest_sample or 0, int(flows.end[flows.is_sflow].max()))
-            self._note_losses(frame)
+            self._note_losses(self._sequence.lost(frame) if lost is None else lost)
             self._note_exporters(flows, frame, now)
             self._count(flows)
         return refused
@@ -193,8 +202,7 @@ class Engine:
         self._counters.add(Stage.NORMALISE, schema.EXPORTER_SUPPRESSED.name, int(flows.bytes[~flows.counts].sum()))
         self._counters.add(Stage.NORMALISE, schema.EXPORTER_BYTES.name, int(flows.bytes.sum()))
 
-    def _note_losses(self, frame: pl.DataFrame) -> None:
-        lost = self._sequence.lost(frame)
+    def _note_losses(self, lost: Mapping[str, int]) -> None:
         if not lost or self._newest is None:
             return
         window = self._newest // self._window_ms * self._settings.window
@@ -247,11 +255,12 @@ class Engine:
         """Return every point in memory, for the time after a restart."""
         return [(table.measurement, table.all_points()) for table in self.tables.values()]
 
-    def evict(self) -> list[tuple[str, pl.DataFrame]]:
-        """Forget the windows beyond the grace; return their rows by table."""
+    def evict(self, held: Mapping[str, AbstractSet[int]] | None = None) -> list[tuple[str, pl.DataFrame]]:
+        """Forget the windows beyond the grace, but those held by their table's name; return their rows by table."""
         before = dict.fromkeys(self.tables, self._oldest(self._newest))
         before |= {schema.PULSE.name: self._oldest_second(), _COUNTERS: self._oldest(self._newest_counters)}
-        evicted = [(name, table.evict(before[name])) for name, table in self.tables.items()]
+        held = held or {}
+        evicted = [(name, table.evict(before[name], held.get(name, ()))) for name, table in self.tables.items()]
         return [(name, rows) for name, rows in evicted if rows.height]
 
     @property
@@ -263,10 +272,16 @@ class Engine:
 
     def dump(self) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
         """Return frames and notes from which `load` makes the same engine; nothing may be pending."""
-        frames = {name: table.state for name, table in self.tables.items()}
-        frames |= {f"{_SERIES}{name}": table.series for name, table in self.tables.items() if table.measurement.bound}
-        frames[_SAMPLES] = self._deltas.newest
-        notes = {
+        return {name: table.state for name, table in self.tables.items()} | self.frames_beside(), self.notes()
+
+    def frames_beside(self) -> dict[str, pl.DataFrame]:
+        """Return what `dump` has beside the tables' windows: names that were given, and the newest counter samples."""
+        frames = {f"{_SERIES}{name}": table.series for name, table in self.tables.items() if table.measurement.bound}
+        return frames | {SAMPLES: self._deltas.newest}
+
+    def notes(self) -> dict[str, Any]:
+        """Return what `dump` has beside frames, as plain values."""
+        return {
             "window": self._settings.window,
             "shard": self._settings.shard,
             "newest": self._newest,
@@ -279,7 +294,6 @@ class Engine:
             },
             "sequence": self._sequence.dump(),
         }
-        return frames, notes
 
     def load(self, frames: dict[str, pl.DataFrame], notes: dict[str, Any]) -> None:
         """Take what `dump` gave."""
@@ -289,7 +303,7 @@ class Engine:
                 table.state = frames[name].select(table.state.columns)
             if f"{_SERIES}{name}" in frames:
                 table.series = frames[f"{_SERIES}{name}"]
-        self._deltas.newest = frames[_SAMPLES]
+        self._deltas.newest = frames[SAMPLES]
         self._newest, self._newest_sample = notes["newest"], notes["newest_sample"]
         self._newest_counters = notes["newest_counters"]
         self.exporters = {name: ExporterReading(*reading) for name, reading in notes["exporters"].items()}

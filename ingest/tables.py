@@ -5,7 +5,7 @@ tags, only the largest conversations of a window get a name; the rest is summed 
 window stays: a point already in the store is then always written again with its new total, never left behind.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import polars as pl
 
@@ -120,10 +120,12 @@ class WindowTable:
         self.state = pl.concat([cold, merged.select(self.state.columns)])
         return self._points(changed)
 
-    def evict(self, before: int) -> pl.DataFrame:
-        """Forget the windows that begin before this second; return their rows."""
+    def evict(self, before: int, held: Collection[int] = ()) -> pl.DataFrame:
+        """Forget the windows that begin before this second and are not held; return their rows."""
         self.evicted_before = max(self.evicted_before, before)
         is_old = pl.col(WINDOW) < before
+        if held:
+            is_old &= ~pl.col(WINDOW).is_in(list(held))
         old = self.state.filter(is_old)
         if old.height:
             self.state = self.state.filter(~is_old)
