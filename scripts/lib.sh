@@ -133,6 +133,26 @@ ensure_venv() {
     mv "$stamp.new" "$stamp"
 }
 
+# has_kafka: whether there are Kafka's jars and a Java for them; ingest/local_kafka.py finds them there.
+has_kafka() {
+    command -v java >/dev/null && compgen -G "${CLUSTERFLOW_KAFKA:-$TOOLS/kafka}/kafka_*.jar" >/dev/null
+}
+
+# ensure_kafka: the jars that tests/kafka/pom.xml names, for the tests of the way through Kafka. Debian has no package.
+ensure_kafka() {
+    has_kafka && return
+    need java default-jre-headless
+    need mvn maven
+    install_missing || return 1
+    # Moved into place when all are there: half of them would look like a broker.
+    rm -rf "$TOOLS/kafka.new"
+    quietly kafka mvn --quiet --batch-mode --file "$REPOSITORY/tests/kafka/pom.xml" \
+        org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
+        "-DoutputDirectory=$TOOLS/kafka.new" || return 1
+    rm -rf "$TOOLS/kafka"
+    mv "$TOOLS/kafka.new" "$TOOLS/kafka"
+}
+
 speaks_v2() {
     [ -x "$1" ] && ! "$1" version 2>/dev/null | grep -qE '\bv?1\.[0-7]\.'
 }
