@@ -138,6 +138,11 @@ class WindowTable:
         rest = self._others(self.state, self.measurement.bound)
         return self._points(pl.concat([self.state.filter(pl.col(NAMED) & ~self._is_other()), rest], how="diagonal"))
 
+    def recount_names(self) -> None:
+        """Take the names that the state's windows bear into `series`, where that was saved some time before them."""
+        used = self.state.filter(NAMED).select(pl.struct(*self.tags).hash().alias(_HASH), WINDOW)
+        self.series = pl.concat([self.series, used]).group_by(_HASH).agg(pl.max(WINDOW))
+
     # -- sums --------------------------------------------------------------------------------------
 
     def _sum(self, rows: pl.DataFrame, *extra: pl.Expr) -> pl.DataFrame:

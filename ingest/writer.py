@@ -46,6 +46,7 @@ class Writer:
         stop: ends waiting for a store that is away.
         log: where trouble is told.
         finishes: write what was begun also when `stop` is set, for some seconds, as long as the store takes it.
+        permit: asked before each attempt; raises what ends the writing where it is no longer ours to write.
 
     Attributes:
         answered: when the store last did what it was asked to, by the monotonic clock.
@@ -61,6 +62,7 @@ class Writer:
         stop: threading.Event,
         log: Log,
         finishes: bool = True,
+        permit: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._retentions = retentions
@@ -69,6 +71,7 @@ class Writer:
         self._stop = stop
         self._log = log
         self._finishes = finishes
+        self._permit = permit
         self._patience_ends: float | None = None
         self.answered = time.monotonic()
 
@@ -127,6 +130,7 @@ class Writer:
         seconds = _FIRST_WAIT
         began = time.monotonic()
         while True:
+            self._permit()
             try:
                 answer = self._in_time(attempt)
             except StoreUnavailableError as error:
