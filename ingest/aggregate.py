@@ -1,8 +1,7 @@
-"""Flows to partial points: one pass over the pieces of a batch, then small sums for each measurement.
+"""Flows to partial points: what comes of the conversations of many batches, as small sums for each measurement.
 
-The pass folds ports, exporters and interfaces away; what remains is one row for each conversation and window, and every
-measurement is a sum over those rows. What exporters and interfaces say has a pass of its own (`links`), and so has what
-is kept in windows of a second (`pulse`).
+What exporters and interfaces say has a pass of its own over each batch (`links`), and so has what is kept in windows of
+a second (`pulse`).
 """
 
 from collections.abc import Callable
@@ -15,11 +14,12 @@ from cluster import schema
 from cluster.calendar import off_hours_mask, off_window_mask
 from cluster.model import LOCAL, Cluster, Opening, Role
 from ingest.classify import NO_RAIL
+from ingest.conversations import Conversations, conversations, folded
 from ingest.links import link_points
 from ingest.normalise import Flags, Flows, Ints, Normaliser
 from ingest.points import WINDOW
 from ingest.pulse import pulse_points
-from ingest.windows import Shares, prorate
+from ingest.windows import prorate
 from ingest.words import Words, is_set
 
 FIRST, LAST = "first_ms", "last_ms"
@@ -27,10 +27,6 @@ FIRST, LAST = "first_ms", "last_ms"
 
 Partials = dict[str, pl.DataFrame]
 """By measurement name: WINDOW, tags without the shard, summed fields (and FIRST, LAST where it has a duration)."""
-
-# One number says everything of a piece but its addresses: protocol (9 bits), service (12), who opened it (1),
-# plane (3), whether it counts (1), whether it is on the wrong plane (1), and above them the window.
-_SERVICE, _OPENER, _PLANE, _COUNTS, _WRONG, _SLOT = 9, 21, 22, 25, 26, 27
 
 _WITH_PORTS = (6, 17, 132)
 """TCP, UDP, SCTP: only of these does a service say what was opened."""
@@ -92,9 +88,18 @@ class Aggregator:
         self._opens_nothing = pl.Series("nothing", [what is Opening.NOTHING for what in openings])
         expected = [name in cluster.management.services for name in normaliser.services.names]
         self._expected_services = pl.Series("expected", expected)
+        self._pending: list[Conversations] = []
 
-    def aggregate(self, flows: Flows, watermark: Watermark) -> Partials:
-        """Return the batch's partial points by measurement."""
+    @property
+    def pending_rows(self) -> int:
+        """Conversations that wait for `conversation_points`."""
+        return sum(map(len, self._pending))
+
+    def take(self, flows: Flows, watermark: Watermark) -> Partials:
+        """Take a batch; return those of its partial points that do not follow from conversations.
+
+        The rest waits for `conversation_points`, which must be asked for before the address book forgets numbers.
+        """
         shares = prorate(
             flows.start,
             flows.end,
@@ -102,12 +107,26 @@ class Aggregator:
             window_ms=self._seconds * 1000,
             oldest=watermark.oldest,
         )
-        conversations = self._conversations(flows, shares)
-        counted = conversations.filter("counts")
-        sent, received = self._of_nodes(counted, _SRC), self._of_nodes(counted, _DST)
+        self._pending.append(conversations(flows, shares))
         addresses = self._books.addresses
         partials = {
-            schema.TRAFFIC.name: self._traffic(conversations),
+            schema.PULSE.name: pulse_points(
+                flows, addresses.group_codes, addresses.listed, self._words, watermark.oldest_second
+            ),
+            **link_points(flows, shares, closed=watermark.closed, seconds=self._seconds, books=self._books),
+        }
+        return {name: frame for name, frame in partials.items() if frame.height}
+
+    def conversation_points(self) -> Partials:
+        """Return the partial points of all conversations taken since it was last asked."""
+        if not self._pending:
+            return {}
+        rows = self._named(folded(self._pending))
+        self._pending.clear()
+        counted = rows.filter("counts")
+        sent, received = self._of_nodes(counted, _SRC), self._of_nodes(counted, _DST)
+        partials = {
+            schema.TRAFFIC.name: self._traffic(rows),
             schema.NODE_TRAFFIC.name: pl.concat([self._nodes(sent, sends=True), self._nodes(received, sends=False)]),
             schema.PAIR.name: self._pairs(counted),
             schema.RAIL_TRAFFIC.name: pl.concat([self._rails(sent, sends=True), self._rails(received, sends=False)]),
@@ -116,68 +135,33 @@ class Aggregator:
             schema.VIOLATION.name: self._violations(counted),
             schema.UNKNOWN_NODE.name: self._unknown_nodes(counted),
             schema.INFERENCE.name: self._requests(counted),
-            schema.PULSE.name: pulse_points(
-                flows, addresses.group_codes, addresses.listed, self._words, watermark.oldest_second
-            ),
-            **link_points(flows, shares, closed=watermark.closed, seconds=self._seconds, books=self._books),
         }
         return {name: frame for name, frame in partials.items() if frame.height}
 
-    # -- the pass over all pieces ------------------------------------------------------------------
-
-    def _conversations(self, flows: Flows, shares: Shares) -> pl.DataFrame:
-        """Sum the pieces of each conversation and window; attach what the codes mean."""
-        meta = (
-            flows.protocol
-            | (flows.service.astype(np.int64) << _SERVICE)
-            | (flows.dst_opened.astype(np.int64) << _OPENER)
-            | (flows.plane.astype(np.int64) << _PLANE)
-            | (flows.counts.astype(np.int64) << _COUNTS)
-            | (flows.wrong_plane.astype(np.int64) << _WRONG)
-        )
-        record = shares.record
-        is_whole = len(record) == len(flows)
-        pair = (flows.src << 32) | flows.dst
-        pieces = pl.DataFrame(
-            {
-                "pair": pair if is_whole else pair[record],
-                "slot": (meta if is_whole else meta[record]) | (shares.window << _SLOT),
-                _BYTES: shares.bytes,
-                _PACKETS: shares.packets,
-                _FLOWS: shares.flows,
-                FIRST: shares.first,
-                LAST: shares.last,
-            }
-        )
-        sums = pieces.group_by("pair", "slot").agg(
-            pl.sum(_BYTES), pl.sum(_PACKETS), pl.sum(_FLOWS), pl.min(FIRST), pl.max(LAST)
-        )
-        pairs, slots = sums.get_column("pair").to_numpy(), sums.get_column("slot").to_numpy()
-        src, dst = pairs >> 32, pairs & 0xFFFF_FFFF
+    def _named(self, rows: Conversations) -> pl.DataFrame:
+        """Return conversations with what their codes mean."""
         book = self._books.addresses
-
-        def flag(bit: int) -> np.ndarray:
-            return ((slots >> bit) & 1).astype(np.bool_)
-
-        return sums.select(
-            pl.Series(_SRC, src),
-            pl.Series(_DST, dst),
-            pl.Series(_SG, book.group_codes[src]).cast(pl.Int64),
-            pl.Series(_DG, book.group_codes[dst]).cast(pl.Int64),
-            pl.Series("src_listed", book.listed[src]),
-            pl.Series("dst_listed", book.listed[dst]),
-            pl.Series(_PROTOCOL, slots & 0x1FF),
-            pl.Series(_SERVICE_CODE, (slots >> _SERVICE) & 0xFFF),
-            pl.Series("dst_opened", flag(_OPENER)),
-            pl.Series(_PLANE_CODE, (slots >> _PLANE) & 7),
-            pl.Series("counts", flag(_COUNTS)),
-            pl.Series("wrong_plane", flag(_WRONG)),
-            pl.Series(WINDOW, (slots >> _SLOT) * self._seconds),
-            _BYTES,
-            _PACKETS,
-            _FLOWS,
-            FIRST,
-            LAST,
+        return pl.DataFrame(
+            {
+                _SRC: rows.src,
+                _DST: rows.dst,
+                _SG: book.group_codes[rows.src].astype(np.int64),
+                _DG: book.group_codes[rows.dst].astype(np.int64),
+                "src_listed": book.listed[rows.src],
+                "dst_listed": book.listed[rows.dst],
+                _PROTOCOL: rows.protocol,
+                _SERVICE_CODE: rows.service,
+                "dst_opened": rows.dst_opened,
+                _PLANE_CODE: rows.plane,
+                "counts": rows.counts,
+                "wrong_plane": rows.wrong_plane,
+                WINDOW: rows.window * self._seconds,
+                _BYTES: rows.bytes,
+                _PACKETS: rows.packets,
+                _FLOWS: rows.flows,
+                FIRST: rows.first,
+                LAST: rows.last,
+            }
         )
 
     # -- groups and nodes --------------------------------------------------------------------------

@@ -27,7 +27,7 @@ NO_RAIL = -1
 class AddressBook:
     """Numbers addresses and knows for each number the name, the group and the plane.
 
-    The numbers hold for one call of `number`: the next may forget everything that is not in the inventory.
+    The numbers hold until `number` is called while it `is_full`: that forgets all of them.
 
     Attributes:
         groups: group ids; codes index it. The users' groups first, then external and local.
@@ -65,12 +65,17 @@ class AddressBook:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the next call of `number` forgets every number given so far."""
+        return len(self) > _CACHE_LIMIT + len(self._inventory)
+
     def number(self, *columns: pl.Series) -> list[pl.Series]:
         """Return each column of addresses (String) as numbers (UInt32); null where the text is no address.
 
         Addresses seen for the first time are resolved and remembered.
         """
-        if len(self) > _CACHE_LIMIT + len(self._inventory):
+        if self.is_full:
             self._reset()
         numbered = [self._known(column) for column in columns]
         missing = [

@@ -12,7 +12,7 @@ from cluster import schema
 from cluster.model import Cluster
 from cluster.schema import Measurement, Stage
 from ingest import pulse, records
-from ingest.aggregate import Aggregator, Watermark
+from ingest.aggregate import Aggregator, Partials, Watermark
 from ingest.counter_deltas import CounterDeltas
 from ingest.counter_samples import EXPORTER, MOMENT
 from ingest.counters import Counters
@@ -97,7 +97,7 @@ class Engine:
         self._newest_sample: int | None = None
         listed = [node.name for node in cluster.nodes]
         self.exporters: dict[str, ExporterReading] = {}
-        self.tables = {
+        self._tables = {
             measurement.name: WindowTable(
                 measurement,
                 listed=listed,
@@ -108,7 +108,7 @@ class Engine:
             )
             for measurement in _TABLES
         }
-        self.tables[_COUNTERS] = WindowTable(schema.INTERFACE_TRAFFIC, fields=_BY_COUNTERS, optional=True)
+        self._tables[_COUNTERS] = WindowTable(schema.INTERFACE_TRAFFIC, fields=_BY_COUNTERS, optional=True)
         self._deltas = CounterDeltas(cluster)
         self._newest_counters: int | None = None
 
@@ -119,8 +119,8 @@ class Engine:
 
     @property
     def pending_rows(self) -> int:
-        """Partial points that wait for `merge`."""
-        return sum(table.pending_rows for table in self.tables.values())
+        """Partial points, and conversations of which they will be made, that wait for `merge`."""
+        return self._aggregator.pending_rows + sum(table.pending_rows for table in self._tables.values())
 
     def take(self, frame: pl.DataFrame, now: float, lost: Mapping[str, int] | None = None) -> pl.DataFrame:
         """Take a record frame; return the records refused, with a ``reason`` column.
@@ -131,12 +131,12 @@ class Engine:
             lost: records lost before these, by exporter address, where somebody else follows the sequence numbers;
                 None: they are followed here.
         """
+        if self._normaliser.addresses.is_full:
+            self._settle()
         flows, refused = self._normaliser.normalise(frame, int(now * 1000))
         self._counters.add(Stage.NORMALISE, "records", len(flows))
         if len(flows):
-            partials = self._aggregator.aggregate(flows, self._watermark())
-            for name, partial in partials.items():
-                self.tables[name].add(partial)
+            self._add(self._aggregator.take(flows, self._watermark()))
             self._newest = max(self._newest or 0, int(flows.end.max()))
             if flows.is_sflow.any():
                 self._newest_sample = max(self._newest_sample or 0, int(flows.end[flows.is_sflow].max()))
@@ -158,7 +158,7 @@ class Engine:
         oldest = self._oldest(self._newest_counters) // self._settings.window if is_live else None
         points = counter_points(deltas.frame, oldest=oldest, seconds=self._settings.window, books=self._normaliser)
         if points.height:
-            self.tables[_COUNTERS].add(points)
+            self._tables[_COUNTERS].add(points)
         self._newest_counters = max(self._newest_counters or 0, int(known.get_column(MOMENT).to_numpy().max()))
         if self._clock is Clock.LIVE:
             self._note_samples(known)
@@ -214,7 +214,7 @@ class Engine:
                 schema.SEQ_LOST.name: list(lost.values()),
             }
         )
-        self.tables[schema.EXPORTER_STATUS.name].add(rows)
+        self._tables[schema.EXPORTER_STATUS.name].add(rows)
         self._counters.add(Stage.COLLECT, schema.SEQ_LOST.name, sum(lost.values()))
 
     def _note_exporters(self, flows: Flows, frame: pl.DataFrame, now: float) -> None:
@@ -242,41 +242,56 @@ class Engine:
 
     # -- windows -----------------------------------------------------------------------------------
 
+    @property
+    def tables(self) -> Mapping[str, WindowTable]:
+        """The windows by table; everything taken so far waits in them for `merge`, if it is not merged yet."""
+        self._settle()
+        return self._tables
+
+    def _settle(self) -> None:
+        """Make partial points of all conversations taken."""
+        self._add(self._aggregator.conversation_points())
+
+    def _add(self, partials: Partials) -> None:
+        for name, partial in partials.items():
+            self._tables[name].add(partial)
+
     def merge(self) -> list[tuple[Measurement, pl.DataFrame]]:
         """Fold everything pending into the windows; return the points that changed."""
-        changed = [(table.measurement, table.merge()) for table in self.tables.values() if table.pending_rows]
-        over = sum(table.over_budget for table in self.tables.values())
-        for table in self.tables.values():
+        self._settle()
+        changed = [(table.measurement, table.merge()) for table in self._tables.values() if table.pending_rows]
+        over = sum(table.over_budget for table in self._tables.values())
+        for table in self._tables.values():
             table.over_budget = 0
         self._counters.add(Stage.WINDOWS, "over_series_budget", over)
         return changed
 
     def all_points(self) -> list[tuple[Measurement, pl.DataFrame]]:
         """Return every point in memory, for the time after a restart."""
-        return [(table.measurement, table.all_points()) for table in self.tables.values()]
+        return [(table.measurement, table.all_points()) for table in self._tables.values()]
 
     def evict(self, held: Mapping[str, AbstractSet[int]] | None = None) -> list[tuple[str, pl.DataFrame]]:
         """Forget the windows beyond the grace, but those held by their table's name; return their rows by table."""
-        before = dict.fromkeys(self.tables, self._oldest(self._newest))
+        before = dict.fromkeys(self._tables, self._oldest(self._newest))
         before |= {schema.PULSE.name: self._oldest_second(), _COUNTERS: self._oldest(self._newest_counters)}
         held = held or {}
-        evicted = [(name, table.evict(before[name], held.get(name, ()))) for name, table in self.tables.items()]
+        evicted = [(name, table.evict(before[name], held.get(name, ()))) for name, table in self._tables.items()]
         return [(name, rows) for name, rows in evicted if rows.height]
 
     @property
     def state_rows(self) -> int:
         """Rows in memory."""
-        return sum(table.state.height for table in self.tables.values())
+        return sum(table.state.height for table in self._tables.values())
 
     # -- memory ------------------------------------------------------------------------------------
 
     def dump(self) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
         """Return frames and notes from which `load` makes the same engine; nothing may be pending."""
-        return {name: table.state for name, table in self.tables.items()} | self.frames_beside(), self.notes()
+        return {name: table.state for name, table in self._tables.items()} | self.frames_beside(), self.notes()
 
     def frames_beside(self) -> dict[str, pl.DataFrame]:
         """Return what `dump` has beside the tables' windows: names that were given, and the newest counter samples."""
-        frames = {f"{_SERIES}{name}": table.series for name, table in self.tables.items() if table.measurement.bound}
+        frames = {f"{_SERIES}{name}": table.series for name, table in self._tables.items() if table.measurement.bound}
         return frames | {SAMPLES: self._deltas.newest}
 
     def notes(self) -> dict[str, Any]:
@@ -287,7 +302,7 @@ class Engine:
             "newest": self._newest,
             "newest_sample": self._newest_sample,
             "newest_counters": self._newest_counters,
-            "evicted_before": {name: table.evicted_before for name, table in self.tables.items()},
+            "evicted_before": {name: table.evicted_before for name, table in self._tables.items()},
             "exporters": {
                 name: [reading.last_seen, reading.lag, reading.skew, reading.sampling]
                 for name, reading in self.exporters.items()
@@ -297,7 +312,7 @@ class Engine:
 
     def load(self, frames: dict[str, pl.DataFrame], notes: dict[str, Any]) -> None:
         """Take what `dump` gave."""
-        for name, table in self.tables.items():
+        for name, table in self._tables.items():
             table.evicted_before = notes["evicted_before"].get(name, 0)
             if name in frames:
                 table.state = frames[name].select(table.state.columns)

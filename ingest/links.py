@@ -11,16 +11,12 @@ from cluster.model import Plane
 from ingest import counter_samples as samples
 from ingest.classify import PLANES
 from ingest.counter_deltas import START
-from ingest.interfaces import MAX_INTERFACES
-from ingest.normalise import Flows, Normaliser
+from ingest.grouped import Grouped, grouped
+from ingest.normalise import Flags, Flows, Ints, Normaliser
 from ingest.points import WINDOW
 from ingest.windows import Shares, prorate
 
-# Two interface numbers and a window, counted from the batch's first one, are one number.
-_BITS = MAX_INTERFACES.bit_length() - 1
-_MASK = MAX_INTERFACES - 1
-
-_LINK, _SPEED = "link", "said_speed"
+_LINK, _VOLUME, _SPEED = "link", "volume", "said_speed"
 
 _COUNTERS = (
     (samples.IN_OCTETS, samples.OUT_OCTETS),
@@ -49,33 +45,51 @@ def link_points(
         seconds: length of a window.
         books: where the batch's numbers have their names.
     """
-    record = shares.record
-    is_first = np.ones(len(record), np.bool_)
-    is_first[1:] = record[1:] != record[:-1]
+    count = len(flows)
+    again = shares.record[count:]
     base = int(shares.window.min())
-    links = (flows.entered << _BITS) | flows.left
-    pieces = pl.DataFrame(
-        {
-            _LINK: links[record] | ((shares.window - base) << 2 * _BITS),
-            schema.EXPORTER_RECORDS.name: is_first.astype(np.int64),
-            schema.EXPORTER_BYTES.name: shares.bytes,
-            schema.EXPORTER_SUPPRESSED.name: np.where(flows.counts[record], 0, shares.bytes),
-            schema.UNKNOWN_RATE.name: (is_first & flows.unknown_rate[record]).astype(np.int64),
-            schema.ZERO_COUNTERS.name: (is_first & flows.zero[record]).astype(np.int64),
-            schema.SKEWED.name: (is_first & flows.skewed[record]).astype(np.int64),
-            schema.LATE_BYTES.name: np.where(shares.window < closed, shares.bytes, 0),
-            schema.CLAMPED_BYTES.name: shares.clamped,
-        }
+    slots = int(shares.window.max()) - base + 1
+    shift = (len(books.interfaces.exporters) - 1).bit_length()
+
+    def by(interface: Ints) -> Grouped:
+        keys = np.concatenate([interface, interface[again]]) if len(again) else interface
+        return grouped((shares.window - base << shift) | keys, slots << shift)
+
+    def decoded(keys: Ints) -> tuple[pl.Series, Ints]:
+        return pl.Series(WINDOW, ((keys >> shift) + base) * seconds), keys & ((1 << shift) - 1)
+
+    entered, left = by(flows.entered), by(flows.left)
+
+    def records(marks: Flags | None = None) -> Ints:
+        # Counted where the record begins.
+        whole = np.zeros(len(shares.window), np.int64)
+        whole[:count] = 1 if marks is None else marks
+        return whole
+
+    suppressed = ~flows.counts
+    suppressed = np.concatenate([suppressed, suppressed[again]]) if len(again) else suppressed
+    is_late = shares.window < closed
+    columns = {
+        schema.EXPORTER_RECORDS: records(),
+        schema.EXPORTER_BYTES: shares.bytes,
+        schema.EXPORTER_SUPPRESSED: np.where(suppressed, shares.bytes, 0),
+        schema.UNKNOWN_RATE: records(flows.unknown_rate) if flows.unknown_rate.any() else None,
+        schema.ZERO_COUNTERS: records(flows.zero) if flows.zero.any() else None,
+        schema.SKEWED: records(flows.skewed) if flows.skewed.any() else None,
+        schema.LATE_BYTES: np.where(is_late, shares.bytes, 0) if is_late.any() else None,
+        schema.CLAMPED_BYTES: shares.clamped if shares.clamped.any() else None,
+    }
+    nothing = np.zeros(len(entered.keys), np.int64)
+    sums = pl.DataFrame(
+        {field.name: nothing if column is None else entered.sum(column) for field, column in columns.items()}
     )
-    sums = pieces.group_by(_LINK).agg(pl.exclude(_LINK).sum())
-    packed = sums.get_column(_LINK).to_numpy()
-    window = pl.Series(WINDOW, ((packed >> 2 * _BITS) + base) * seconds)
-    entered, left = (packed >> _BITS) & _MASK, packed & _MASK
+    window, numbers = decoded(entered.keys)
+    window_left, numbers_left = decoded(left.keys)
+    received = pl.DataFrame({WINDOW: window, _LINK: numbers, _VOLUME: sums.get_column(schema.EXPORTER_BYTES.name)})
+    sent = pl.DataFrame({WINDOW: window_left, _LINK: numbers_left, _VOLUME: left.sum(shares.bytes)})
     return {
-        schema.EXPORTER_STATUS.name: _exporters(sums.drop(_LINK), window, entered, books),
-        schema.INTERFACE_TRAFFIC.name: _interfaces(
-            sums.get_column(schema.EXPORTER_BYTES.name), window, (entered, left), books
-        ),
+        schema.EXPORTER_STATUS.name: _exporters(sums, window, numbers, books),
+        schema.INTERFACE_TRAFFIC.name: _interfaces(received, sent, books),
     }
 
 
@@ -86,18 +100,15 @@ def _exporters(sums: pl.DataFrame, window: pl.Series, entered: np.ndarray, books
     return whole.with_columns(names.gather(whole.get_column(schema.EXPORTER)).alias(schema.EXPORTER))
 
 
-def _interfaces(
-    volume: pl.Series, window: pl.Series, links: tuple[np.ndarray, np.ndarray], books: Normaliser
-) -> pl.DataFrame:
-    """Return both sides of every link, without those that name no interface."""
-    sides = []
-    for numbers, own, other in zip(
-        links, (schema.IN_BYTES, schema.OUT_BYTES), (schema.OUT_BYTES, schema.IN_BYTES), strict=True
-    ):
-        nothing = pl.lit(0, pl.Int64).alias(other.name)
-        sides.append(pl.select(window, pl.Series(_LINK, numbers), volume.alias(own.name), nothing))
-    both = pl.concat([side.select(WINDOW, _LINK, schema.IN_BYTES.name, schema.OUT_BYTES.name) for side in sides])
-    return named_links(both.group_by(WINDOW, _LINK).agg(pl.all().sum()), books)
+def _interfaces(received: pl.DataFrame, sent: pl.DataFrame, books: Normaliser) -> pl.DataFrame:
+    """Return both sides of every interface, without those that are none."""
+    own, other = schema.IN_BYTES.name, schema.OUT_BYTES.name
+    nothing, volume = pl.lit(0, pl.Int64), pl.col(_VOLUME)
+    sides = [
+        received.select(WINDOW, _LINK, volume.alias(own), nothing.alias(other)),
+        sent.select(WINDOW, _LINK, nothing.alias(own), volume.alias(other)),
+    ]
+    return named_links(pl.concat(sides).group_by(WINDOW, _LINK).agg(pl.all().sum()), books)
 
 
 def named_links(rows: pl.DataFrame, books: Normaliser) -> pl.DataFrame:

@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
+_LARGEST = np.iinfo(np.int64).max
+
 MAX_SPAN_MS = 86_400_000
 """A record that claims to be longer than a day has a broken start: it counts as a point at its end.
 
@@ -21,7 +23,7 @@ It also keeps the products below exact: counters stay under 2^50 and the remaind
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Pieces of records: equally long arrays.
+    """Pieces of records: equally long arrays. The first pieces of all records stand first, in the records' order.
 
     Attributes:
         record: index of the record.
@@ -57,52 +59,71 @@ def prorate(
     first_window = start // window_ms
     limit = -1 if oldest is None else oldest
     clamps = bool((first_window < limit).any())
-    first_window = np.maximum(first_window, limit)
-    # The end is exclusive: a record that ends on an edge has nothing in the window that begins there.
-    last_window = np.maximum((np.maximum(end - 1, start)) // window_ms, first_window)
-    pieces = last_window - first_window + 1
     clamped = np.zeros(len(start), np.int64)
     if clamps:
+        first_window = np.maximum(first_window, limit)
         edge = np.clip(limit * window_ms, start, end)
         before_limit = np.where(start < end, _passed(volume, edge - start, end - start), volume)
         clamped = np.where(start < limit * window_ms, before_limit, 0)
-    if bool((pieces == 1).all()):
-        record = np.arange(len(start), dtype=np.int64)
+    # The end is exclusive: a record that ends on an edge has nothing in the window that begins there.
+    edges = np.maximum(end - 1, start) // window_ms - first_window
+    split = np.flatnonzero(edges > 0)
+    record = np.arange(len(start), dtype=np.int64)
+    if not len(split):
         return Shares(record, first_window, volume, packets, flows, start, end, clamped)
 
-    record = np.repeat(np.arange(len(start), dtype=np.int64), pieces)
-    starts = np.cumsum(pieces) - pieces
-    step = np.arange(len(record), dtype=np.int64) - starts[record]
-    window = first_window[record] + step
-    begin, stop = start[record], end[record]
-    is_first = step == 0
-    upper = np.minimum((window + 1) * window_ms, stop)
-    lower = np.where(is_first, begin, window * window_ms)
-    span = stop - begin
-    is_last = window == last_window[record]
+    # One row an edge within a record: the piece that begins there.
+    edges = edges[split]
+    stop = np.cumsum(edges)
+    own = np.repeat(split, edges)
+    window = first_window[own] + np.arange(1, len(own) + 1) - np.repeat(stop - edges, edges)
+    edge = window * window_ms
+    ends = _Ends(split, stop - edges, stop - 1)
+    elapsed, span = edge - start[own], (end - start)[own]
 
     def share(total: Ints) -> Ints:
-        whole = total[record]
-        passed = np.where(is_last, whole, _passed(whole, upper - begin, span))
-        before = np.empty_like(passed)
-        before[0] = 0
-        before[1:] = passed[:-1]
-        return np.where(is_first, passed, passed - before)
+        passed = _passed(total[own], elapsed, span)
+        upper = ends.upper(passed, total)
+        upper[len(total) :] -= passed
+        return upper
 
+    nothing = np.zeros(len(own), np.int64)
     return Shares(
-        record=record,
-        window=window,
+        record=np.concatenate([record, own]),
+        window=np.concatenate([first_window, window]),
         bytes=share(volume),
         packets=share(packets),
-        flows=np.where(is_first, flows[record], 0),
-        first=lower,
-        last=np.where(is_last, stop, upper),
-        clamped=np.where(is_first, clamped[record], 0),
+        flows=np.concatenate([flows, nothing]),
+        first=np.concatenate([start, edge]),
+        last=ends.upper(edge, end),
+        clamped=np.concatenate([clamped, nothing]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Records with edges in them, and which of the edges is the first and the last of each."""
+
+    split: Ints
+    first: Ints
+    last: Ints
+
+    def upper(self, at_edges: Ints, at_end: Ints) -> Ints:
+        """Return a value at the end of each piece, given those at the edges, and those at the end of each record."""
+        upper = np.concatenate([at_end, at_edges])
+        upper[self.split] = at_edges[self.first]
+        following = upper[len(at_end) :]
+        following[:-1] = at_edges[1:]
+        following[self.last] = at_end[self.split]
+        return upper
 
 
 def _passed(total: Ints, elapsed: Ints, span: Ints) -> Ints:
     """Return ``floor(total * elapsed / span)`` without leaving 64 bits; everything where the span is zero."""
     length = np.maximum(span, 1)
-    quotient, remainder = np.divmod(total, length)
-    return np.where(span == 0, total, quotient * elapsed + remainder * elapsed // length)
+    if int(total.max(initial=0)) * int(elapsed.max(initial=0)) <= _LARGEST:
+        passed = total * elapsed // length
+    else:
+        quotient, remainder = np.divmod(total, length)
+        passed = quotient * elapsed + remainder * elapsed // length
+    return np.where(span == 0, total, passed)

@@ -41,6 +41,20 @@ def test_each_share_is_within_one_byte_of_the_exact_fraction(record: tuple[int, 
         assert abs(Fraction(volume * (high - low), span) - int(got)) < 1
 
 
+@given(st.lists(RECORD, min_size=1, max_size=10), st.sampled_from([1_000, 10_000, 60_000]))
+def test_by_the_end_of_each_window_the_floor_of_the_fraction_has_passed(
+    records: list[tuple[int, int, int, int]], window_ms: int
+) -> None:
+    shares = cut(records, window_ms)
+    for index, (start, span, *totals) in enumerate(records):
+        own = np.flatnonzero(shares.record == index)
+        own = own[np.argsort(shares.window[own])]
+        ends = np.minimum((shares.window[own] + 1) * window_ms, start + span).tolist()
+        for share, total in zip((shares.bytes[own], shares.packets[own]), totals, strict=True):
+            expected = [total if end == start + span else total * (end - start) // span for end in ends]
+            assert np.cumsum(share).tolist() == expected
+
+
 @given(st.lists(RECORD, min_size=1, max_size=10), st.integers(0, 400_000_000))
 def test_what_is_older_than_the_oldest_window_is_added_to_it(
     records: list[tuple[int, int, int, int]], oldest: int

@@ -1,0 +1,167 @@
+"""The pass over all pieces: what stays of them is one row for each conversation and window.
+
+It folds ports, exporters and interfaces away; every measurement but those of exporters and interfaces is a sum over
+these rows. Rows of several batches fold together the same way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ingest.grouped import grouped
+from ingest.normalise import Flows, Ints
+from ingest.windows import Shares
+
+PROTOCOLS = 257
+"""IP protocol numbers, and one for records that name none."""
+
+# Bits of `marks`: who opened it (1), plane (3), whether it counts (1), whether it is on the wrong plane (1).
+_OPENER, _PLANE, _COUNTS, _WRONG, _MARKS = 0, 1, 4, 5, 6
+
+_KEY_BITS = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Conversations:
+    """Sums of pieces: equally long arrays, one row for each different (`src`, `dst`, `kind`, `marks`, `window`).
+
+    Attributes:
+        src, dst: address numbers.
+        kind: service code times PROTOCOLS plus protocol.
+        marks: who opened it, plane, whether it counts, whether it is on the wrong plane.
+        window: number of the window.
+        bytes, packets, flows: sums of the pieces.
+        first, last: epoch ms at which the first piece begins and the last one ends.
+    """
+
+    src: Ints
+    dst: Ints
+    kind: Ints
+    marks: Ints
+    window: Ints
+    bytes: Ints
+    packets: Ints
+    flows: Ints
+    first: Ints
+    last: Ints
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def protocol(self) -> Ints:
+        """IP protocol numbers."""
+        return self.kind % PROTOCOLS
+
+    @property
+    def service(self) -> Ints:
+        """Service codes."""
+        return self.kind // PROTOCOLS
+
+    @property
+    def plane(self) -> Ints:
+        """Plane codes."""
+        return (self.marks >> _PLANE) & 7
+
+    @property
+    def dst_opened(self) -> np.ndarray:
+        """Whether the destination opened it."""
+        return self._mark(_OPENER)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Whether it counts, or only another exporter's record of it does."""
+        return self._mark(_COUNTS)
+
+    @property
+    def wrong_plane(self) -> np.ndarray:
+        """Whether it is storage traffic on the compute plane."""
+        return self._mark(_WRONG)
+
+    def _mark(self, bit: int) -> np.ndarray:
+        return (self.marks >> bit & 1).astype(np.bool_)
+
+
+def conversations(flows: Flows, shares: Shares) -> Conversations:
+    """Return the sums of a batch's pieces."""
+    kind = flows.service.astype(np.int64)
+    kind *= PROTOCOLS
+    kind += flows.protocol
+    marks = (
+        flows.dst_opened.view(np.uint8) << _OPENER
+        | flows.plane << _PLANE
+        | flows.counts.view(np.uint8) << _COUNTS
+        | flows.wrong_plane.view(np.uint8) << _WRONG
+    )
+    # The first pieces of all records stand first.
+    keys = _Keys(flows.src, flows.dst, kind, marks, again=shares.record[len(flows) :], window=shares.window)
+    return keys.sums(shares.bytes, shares.packets, shares.flows, shares.first, shares.last)
+
+
+def folded(parts: Sequence[Conversations]) -> Conversations:
+    """Return the sums of several batches."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = {one.name: np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Conversations)}
+    keys = _Keys(
+        *(whole[name] for name in ("src", "dst", "kind", "marks")), again=np.empty(0, np.int64), window=whole["window"]
+    )
+    return keys.sums(*(whole[name] for name in ("bytes", "packets", "flows", "first", "last")))
+
+
+class _Keys:
+    """What rows are summed by as one number, with as few bits as the values at hand need.
+
+    Args:
+        src, dst, kind, marks: as in Conversations.
+        again: which of these stand for the rows that come behind, one after the other.
+        window: of all rows.
+    """
+
+    def __init__(self, src: Ints, dst: Ints, kind: Ints, marks: Ints, *, again: Ints, window: Ints) -> None:
+        self._base = int(window.min())
+        self._slot_bits = (int(window.max()) - self._base).bit_length()
+        # Different kinds are few, but their numbers are not.
+        self._kinds = np.flatnonzero(np.bincount(kind))
+        numbers = np.zeros(int(self._kinds[-1]) + 1, np.int64)
+        numbers[self._kinds] = np.arange(len(self._kinds))
+        self._kind_bits = len(self._kinds).bit_length()
+        self._dst_bits = int(dst.max()).bit_length()
+        pair = src << self._dst_bits | dst
+        self._pairs: Ints | None = None
+        rest = self._kind_bits + _MARKS + self._slot_bits
+        if int(src.max()).bit_length() + self._dst_bits + rest > _KEY_BITS:
+            self._pairs, pair = np.unique(pair, return_inverse=True)
+        keys = pair << self._kind_bits
+        keys |= numbers[kind]
+        keys <<= _MARKS
+        keys |= marks
+        keys <<= self._slot_bits
+        if len(again):
+            keys = np.concatenate([keys, keys[again]])
+        keys |= window - self._base
+        self._rows = grouped(keys, int(keys.max()) + 1)
+
+    def sums(self, volume: Ints, packets: Ints, flows: Ints, first: Ints, last: Ints) -> Conversations:
+        """Return one row for each different key."""
+        rows, keys = self._rows, self._rows.keys
+        pair = keys >> self._slot_bits + _MARKS + self._kind_bits
+        if self._pairs is not None:
+            pair = self._pairs[pair]
+        return Conversations(
+            src=pair >> self._dst_bits,
+            dst=pair & _mask(self._dst_bits),
+            kind=self._kinds[keys >> self._slot_bits + _MARKS & _mask(self._kind_bits)],
+            marks=keys >> self._slot_bits & _mask(_MARKS),
+            window=(keys & _mask(self._slot_bits)) + self._base,
+            bytes=rows.sum(volume),
+            packets=rows.sum(packets),
+            flows=rows.sum(flows),
+            first=rows.least(first),
+            last=rows.largest(last),
+        )
+
+
+def _mask(bits: int) -> int:
+    return (1 << bits) - 1

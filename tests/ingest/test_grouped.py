@@ -1,0 +1,77 @@
+"""Sums of rows with equal keys are those of a plain loop: for few keys, for many, and for the largest there are."""
+
+from collections import defaultdict
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from ingest.conversations import PROTOCOLS, Conversations, folded
+from ingest.grouped import grouped
+
+
+@pytest.mark.parametrize(
+    ("rows", "end"),
+    [(0, 10), (1, 1), (1, 1 << 62), (5_000, 7), (5_000, 90_000), (100_000, 80_000), (5_000, 1 << 40), (5_000, 1 << 60)],
+)
+def test_sums_are_those_of_a_loop(rows: int, end: int) -> None:
+    random = np.random.default_rng(rows + end % 1_000_003)
+    # A part of the range again and again, so that there is something to add up.
+    keys = random.choice(random.integers(0, end, max(rows // 3, 1)), rows)
+    keys[:1] = end - 1
+    values = random.integers(-(1 << 50), 1 << 50, rows)
+    expected = defaultdict(list)
+    for key, value in zip(keys.tolist(), values.tolist(), strict=True):
+        expected[key].append(value)
+
+    result = grouped(keys, end)
+    assert result.keys.tolist() == sorted(expected)
+    assert result.sum(values).tolist() == [sum(expected[key]) for key in sorted(expected)]
+    assert result.least(values).tolist() == [min(expected[key]) for key in sorted(expected)]
+    assert result.largest(values).tolist() == [max(expected[key]) for key in sorted(expected)]
+
+
+def test_sums_beyond_what_a_float_holds_are_exact() -> None:
+    values = np.array([1 << 60, 1, 1 << 60, 1], np.int64)
+    for end in (2, 1 << 40):
+        assert grouped(np.array([0, 0, 1, 0], np.int64), end).sum(values).tolist() == [(1 << 60) + 2, 1 << 60]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "windows"),
+    [(5, 2), (3_000, 3), ((1 << 24) - 1, 1), ((1 << 24) - 1, 100_000_000)],
+    ids=["few", "usual", "many-addresses", "many-of-all"],
+)
+def test_conversations_of_batches_fold_into_those_of_a_loop(addresses: int, windows: int) -> None:
+    random = np.random.default_rng(addresses + windows)
+    parts = [_random(random, count, addresses, windows) for count in (400, 1, 900)]
+    expected: dict[tuple[int, ...], list[int]] = {}
+    for part in parts:
+        rows = zip(*(getattr(part, one.name).tolist() for one in fields(Conversations)), strict=True)
+        for src, dst, kind, marks, window, *counts, first, last in rows:
+            sums = expected.setdefault((src, dst, kind, marks, window), [0, 0, 0, first, last])
+            sums[:3] = [old + new for old, new in zip(sums, counts, strict=False)]
+            sums[3:] = [min(sums[3], first), max(sums[4], last)]
+
+    whole = folded(parts)
+    got = list(zip(*(getattr(whole, one.name).tolist() for one in fields(Conversations)), strict=True))
+    assert len(got) == len(expected)
+    assert {row[:5]: list(row[5:]) for row in got} == expected
+
+
+def _random(random: np.random.Generator, count: int, addresses: int, windows: int) -> Conversations:
+    """Return rows of which some have the same key, in the same batch or in another."""
+    few = np.unique([0, addresses // 2, addresses])
+    first = random.integers(0, 1 << 41, count)
+    return Conversations(
+        src=random.choice(few, count),
+        dst=random.choice(few, count),
+        kind=random.choice([6, 17, PROTOCOLS * 9 + 6, PROTOCOLS * 20 - 1], count),
+        marks=random.choice([0, 1, 0b10110, 0b111111], count),
+        window=random.choice([178_000_000, 178_000_000 + windows], count),
+        bytes=random.integers(0, 1 << 50, count),
+        packets=random.integers(0, 1 << 50, count),
+        flows=random.integers(0, 5, count),
+        first=first,
+        last=first + random.integers(0, 10_000, count),
+    )
