@@ -1,0 +1,380 @@
+"""Kafka as the settings say: configurations of clients, the topics, and errors that a person can act on.
+
+Nothing here prints what librdkafka is configured with: its password would be among it.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from cluster.errors import ClusterflowError, UserError
+from cluster.model import KafkaSettings
+from ingest.kafka_records import MESSAGE_BYTES
+from ingest.store import read_secret
+
+Config = dict[str, Any]
+"""librdkafka's settings."""
+
+REQUEST_SECONDS = 10.0
+"""How long one question to a broker may take."""
+
+TRANSACTION_SECONDS = 60
+"""Age at which brokers end the transaction of a producer that is gone for good: readers wait for it that long."""
+
+_MOST_REPLICAS = 3
+_ENVELOPE_BYTES = 64 << 10
+_STATE_CONFIG = {
+    "cleanup.policy": "compact",
+    # Only closed segments are compacted: small ones, soon, so that whoever reads all of it has little to read.
+    "segment.bytes": str(32 << 20),
+    "segment.ms": str(6 * 3600 * 1000),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+_POLL_SECONDS = 0.2
+
+_ACCESS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_IDENTITY = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 - that is how the library names its own errors
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    }
+)
+_TLS = frozenset({KafkaError._SSL})  # noqa: SLF001
+_MISSING = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    }
+)
+
+
+class KafkaUnavailableError(ClusterflowError):
+    """No broker answers now; the same may work later."""
+
+
+class Trouble:
+    """What a client last complained of in the background. librdkafka goes on trying, whatever it is."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._errors: dict[int, KafkaError] = {}
+
+    def note(self, error: KafkaError) -> None:
+        """Take a complaint: librdkafka's ``error_cb``."""
+        with self._lock:
+            self._errors[error.code()] = error
+
+    def clear(self) -> None:
+        """Forget: a broker has answered."""
+        with self._lock:
+            self._errors.clear()
+
+    def explain(self, error: KafkaError) -> ClusterflowError:
+        """Return what is wrong for a person: a complaint that says why, rather than that nothing came."""
+        with self._lock:
+            known = [*self._errors.values(), error]
+        for codes in (_IDENTITY, _TLS, _ACCESS):
+            for candidate in known:
+                if candidate.code() in codes:
+                    return explain(candidate, self._settings)
+        # "All brokers down" comes last, and says least.
+        telling = [e for e in known if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+        return explain(telling[0] if telling else error, self._settings)
+
+
+def explain(error: KafkaError, settings: KafkaSettings) -> ClusterflowError:
+    """Return an error of librdkafka as one line, with what to do."""
+    code, where = error.code(), f"Kafka at {', '.join(settings.brokers)}"
+    text = "".join(sign if sign.isprintable() else " " for sign in str(error.str() or error.name()))[:300]
+    if code in _IDENTITY:
+        user = f"user {settings.username}" if settings.username else "a client without a name"
+        return UserError(f"{where} refuses {user}: {text}", "check kafka.username, kafka.password and kafka.mechanism")
+    if code in _TLS:
+        return UserError(f"{where}: TLS: {text}", "check kafka.ca_file and the names in the brokers' certificates")
+    if code in _ACCESS:
+        return UserError(f"{where}: not allowed: {text}", "docs/scale-out.md lists the rights that each part needs")
+    if code in _MISSING:
+        return UserError(f"{where}: {text}", "check kafka.topic and kafka.state_topic")
+    return _explain_other(code, where, text)
+
+
+def _explain_other(code: int, where: str, text: str) -> ClusterflowError:
+    if code == KafkaError.INVALID_REPLICATION_FACTOR:
+        return UserError(f"{where}: {text}", "kafka.replication asks for more copies than there are brokers")
+    if code == KafkaError._INVALID_ARG:  # noqa: SLF001
+        return UserError(f"kafka: {text}", "check the section kafka of cluster.yaml")
+    return KafkaUnavailableError(f"{where}: {text}", "check kafka.brokers and kafka.tls, and that the brokers run")
+
+
+# -- configurations ----------------------------------------------------------------------------------
+
+
+def client_config(settings: KafkaSettings, trouble: Trouble) -> Config:
+    """Return what every client needs; UserError where a file or a secret is missing."""
+    if not settings.brokers:
+        raise UserError("kafka.brokers: none: expected at least one broker", "list them in cluster.yaml")
+    config: Config = {
+        "bootstrap.servers": ",".join(settings.brokers),
+        "client.id": "clusterflow",
+        "security.protocol": ("SASL_" if settings.username else "") + ("SSL" if settings.tls else "PLAINTEXT"),
+        "error_cb": trouble.note,
+        # Complaints come through error_cb; its own log on stderr would tell them twice, and in another form.
+        "log_level": 0,
+        "reconnect.backoff.max.ms": 2000,
+        "socket.keepalive.enable": True,
+    }
+    if settings.tls:
+        config["enable.ssl.certificate.verification"] = settings.verify_tls
+        config["ssl.endpoint.identification.algorithm"] = "https" if settings.verify_tls else "none"
+        for key, name in (
+            ("ca_file", "ssl.ca.location"),
+            ("certificate_file", "ssl.certificate.location"),
+            ("key_file", "ssl.key.location"),
+        ):
+            path = getattr(settings, key)
+            if path is not None:
+                _check_readable(key, Path(path))
+                config[name] = path
+    if settings.username:
+        config["sasl.mechanism"] = settings.mechanism.value
+        config["sasl.username"] = settings.username
+        config["sasl.password"] = read_secret(settings.password)
+    return config
+
+
+def _check_readable(key: str, path: Path) -> None:
+    try:
+        with path.open("rb"):
+            return
+    except OSError as error:
+        raise UserError(f"kafka.{key}: {path}: {error.strerror}", "make it readable for this user") from error
+
+
+def open_admin(settings: KafkaSettings, trouble: Trouble) -> AdminClient:
+    """Return a client that asks for and makes topics; UserError where the settings do not do."""
+    try:
+        return AdminClient(client_config(settings, trouble))
+    except KafkaException as error:
+        raise explain(error.args[0], settings) from error
+
+
+def open_producer(settings: KafkaSettings, trouble: Trouble, **more: object) -> Producer:
+    """Return a producer; ``more`` are settings of librdkafka, with ``_`` for ``.``."""
+    try:
+        return Producer(client_config(settings, trouble) | _named(more))
+    except KafkaException as error:
+        raise explain(error.args[0], settings) from error
+
+
+def open_consumer(settings: KafkaSettings, trouble: Trouble, **more: object) -> Consumer:
+    """Return a consumer that sees committed transactions only and commits nothing by itself.
+
+    ``more`` are settings of librdkafka, with ``_`` for ``.``, such as ``group_id``.
+    """
+    config = client_config(settings, trouble) | {
+        "group.id": settings.group,
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "earliest",
+        "allow.auto.create.topics": False,
+    }
+    try:
+        return Consumer(config | _named(more))
+    except KafkaException as error:
+        raise explain(error.args[0], settings) from error
+
+
+def _named(more: Mapping[str, object]) -> Config:
+    return {name.replace("_", "."): value for name, value in more.items()}
+
+
+# -- topics ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics, as they are.
+
+    Attributes:
+        flows: flow records.
+        state: what workers must not forget: as many partitions as `flows`.
+        relays: what relays must not forget: one partition.
+        partitions: of `flows`.
+        message_bytes: size of a value that fits `flows`.
+    """
+
+    flows: str
+    state: str
+    relays: str
+    partitions: int
+    message_bytes: int
+
+
+def ensure_topics(settings: KafkaSettings) -> Topics:
+    """Make the topics that are missing; return them.
+
+    Raises:
+        KafkaUnavailableError: no broker answers.
+        UserError: the brokers refuse us, or a topic is not as it must be.
+    """
+    trouble = Trouble(settings)
+    admin = open_admin(settings, trouble)
+    flows, state, relays = settings.topic, settings.state_topic, f"{settings.state_topic}-relays"
+    found, brokers = _partitions(admin, settings, trouble)
+    partitions = found.get(flows) or settings.partitions
+    if found.get(state, partitions) != partitions:
+        raise UserError(
+            f"Kafka topic {state} has {found[state]} partitions, {flows} has {partitions}: a partition's state follows it",
+            f"name another kafka.state_topic, or give {state} as many",
+        )
+    replication = settings.replication or min(_MOST_REPLICAS, brokers)
+    wanted = {flows: (partitions, {}), state: (partitions, _STATE_CONFIG), relays: (1, _STATE_CONFIG)}
+    missing = [
+        NewTopic(name, number, replication, config=config)
+        for name, (number, config) in wanted.items()
+        if name not in found
+    ]
+    if missing:
+        _make(admin, missing, settings, trouble)
+        found, _ = _partitions(admin, settings, trouble, {topic.topic for topic in missing})
+    for name in (state, relays):
+        policy = _config_of(admin, name, trouble).get("cleanup.policy", "compact")
+        if policy != "compact":
+            raise UserError(
+                f"Kafka topic {name} has cleanup.policy={policy}: what must not be forgotten would be deleted with age",
+                f"set it to compact: kafka-configs.sh --alter --topic {name} --add-config cleanup.policy=compact",
+            )
+    largest = int(_config_of(admin, flows, trouble).get("max.message.bytes", MESSAGE_BYTES + _ENVELOPE_BYTES))
+    return Topics(flows, state, relays, found[flows], min(MESSAGE_BYTES, max(largest - _ENVELOPE_BYTES, 1024)))
+
+
+def _partitions(
+    admin: AdminClient, settings: KafkaSettings, trouble: Trouble, wanted: set[str] | None = None
+) -> tuple[dict[str, int], int]:
+    """Return the topics with their numbers of partitions, and how many brokers there are.
+
+    Topics just made may show a moment later: it waits for those that are `wanted`.
+    """
+    deadline = time.monotonic() + REQUEST_SECONDS
+    while True:
+        try:
+            answer = admin.list_topics(timeout=REQUEST_SECONDS / 2)
+        except KafkaException as error:
+            raise _explained(admin, error, trouble) from error
+        found = {name: len(topic.partitions) for name, topic in answer.topics.items() if topic.partitions}
+        if not wanted or wanted <= set(found) or time.monotonic() > deadline:
+            break
+        time.sleep(_POLL_SECONDS)
+    absent = sorted((wanted or set()) - set(found))
+    if absent:
+        raise KafkaUnavailableError(f"Kafka at {', '.join(settings.brokers)}: no topic {', '.join(absent)} yet")
+    return found, len(answer.brokers)
+
+
+def _make(admin: AdminClient, topics: list[NewTopic], settings: KafkaSettings, trouble: Trouble) -> None:
+    for name, future in admin.create_topics(topics, request_timeout=REQUEST_SECONDS).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if cause.code() in _ACCESS:
+                raise UserError(
+                    f"Kafka at {', '.join(settings.brokers)}: no topic {name}, and we may not make it: {cause.str()}",
+                    "make it, or grant the right to (docs/scale-out.md)",
+                ) from error
+            # Another relay or worker may have been quicker.
+            if cause.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise _explained(admin, error, trouble) from error
+
+
+def _config_of(admin: AdminClient, topic: str, trouble: Trouble) -> dict[str, str]:
+    """Return a topic's settings; nothing where we may not see them."""
+    asked = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)], request_timeout=REQUEST_SECONDS)
+    (answer,) = asked.values()
+    try:
+        return {name: str(entry.value) for name, entry in answer.result().items()}
+    except KafkaException as error:
+        if error.args[0].code() in _ACCESS:
+            return {}
+        raise _explained(admin, error, trouble) from error
+
+
+def _explained(client: AdminClient | Consumer, error: KafkaException, trouble: Trouble) -> ClusterflowError:
+    # What the client complained of in the background is handed out by poll alone.
+    for _ in range(20):
+        client.poll(0)
+    return trouble.explain(error.args[0])
+
+
+# -- compacted topics --------------------------------------------------------------------------------
+
+
+def newest_values(
+    settings: KafkaSettings, topic: str, partition: int = 0, *, stop: threading.Event | None = None
+) -> dict[bytes, bytes]:
+    """Return the newest committed value of each key in a partition of a compacted topic, deleted keys left out.
+
+    It waits for transactions of others that are open now, which brokers end after TRANSACTION_SECONDS at the latest.
+
+    Raises:
+        KafkaUnavailableError: no broker answers, or `stop` was set.
+        UserError: the brokers refuse us.
+    """
+    trouble = Trouble(settings)
+    place = TopicPartition(topic, partition)
+    admin = open_admin(settings, trouble)
+    # To the end as writers see it: what of it is not committed yet may be about what we ask for.
+    asked: Future[Any] = admin.list_offsets(
+        {place: OffsetSpec.latest()},
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        request_timeout=REQUEST_SECONDS,
+    )[place]
+    try:
+        end = int(asked.result().offset)
+    except KafkaException as error:
+        raise _explained(admin, error, trouble) from error
+    consumer = open_consumer(settings, trouble, enable_partition_eof=True)
+    values: dict[bytes, bytes] = {}
+    deadline = time.monotonic() + 2 * TRANSACTION_SECONDS
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        position = 0
+        while position < end:
+            if time.monotonic() > deadline or (stop is not None and stop.is_set()):
+                raise KafkaUnavailableError(f"Kafka topic {topic} could not be read to its end")
+            message = consumer.poll(_POLL_SECONDS)
+            if message is None:
+                continue
+            complaint = message.error()
+            if complaint is not None and complaint.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+                if complaint.fatal() or complaint.code() in _ACCESS | _MISSING:
+                    raise trouble.explain(complaint)
+                continue
+            offset = message.offset() or 0
+            position = offset if complaint is not None else offset + 1
+            key, value = message.key(), message.value()
+            if complaint is None and key is not None:
+                values.pop(key, None)
+                if value is not None:
+                    values[key] = value
+    finally:
+        consumer.close()
+    return values
