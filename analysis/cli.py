@@ -3,6 +3,7 @@
 import getpass
 import json
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ from ingest import schema_version
 from ingest.config_point import config_point
 from ingest.logs import Log
 from ingest.points import batches, encode
+from ingest.reload import ignore_hangups
 from ingest.store import Store
 
 __all__ = ["COMMANDS", "Duration", "Moment", "analyze", "contacts"]
@@ -58,6 +60,7 @@ def analyze(
     log = Log(as_json=json_log)
     stopping = threading.Event()
     _stop_on_signals(stopping)
+    ignore_hangups(log, stopping, "analyze", "it goes on where it was")
     if every <= 0:
         raise UserError(f"--every {every:g}s: expected more than 0 seconds")
     store = Store(cluster.store)
@@ -137,6 +140,9 @@ def _run(
                 result = _round(analyser, sources, store)
             except StoreError as error:
                 log.sparse("store_trouble", why=" ".join(error.lines()))
+            except sqlite3.Error as error:
+                # What was not saved is judged again with the next tick, as after a crash.
+                log.sparse("state_trouble", why=str(error), hint="make room on the disk of bridge.state; tried again")
             else:
                 log.sparse("tick", **_numbers(result), seconds=time.monotonic() - began)
             stopping.wait(max(every - (time.monotonic() - began), 0.0))

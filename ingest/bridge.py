@@ -12,13 +12,15 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 
 import polars as pl
 
 from cluster import schema
 from cluster.config_log import Record
-from cluster.errors import StoreError, UserError
+from cluster.errors import ClusterflowError, StoreError, UserError
 from cluster.model import Cluster
 from cluster.schema import RAW, Measurement, Stage
 from ingest.checkpoint import Checkpoint
@@ -27,12 +29,14 @@ from ingest.counter_samples import read_counter_samples
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters, as_dead_letters, bury
 from ingest.engine import Engine
+from ingest.exporters import UNLISTED
 from ingest.logs import Log
 from ingest.normalise import Clock
 from ingest.points import WINDOW
 from ingest.readers import read_chunk
 from ingest.readings import exporter_readings, resident_bytes
 from ingest.records import Parsed
+from ingest.reload import Reload
 from ingest.rollup import Rollup, horizon
 from ingest.spool import Chunk, Position, Source
 from ingest.store import Store
@@ -44,6 +48,10 @@ _MERGE_ROWS = 500_000
 _IDLE_SECONDS = 0.2
 _ROLLUP_SECONDS = 60.0
 _HEALTHY_SECONDS = 60.0
+_DISK_SECONDS = 1.0
+_STEP_SECONDS = 5.0
+"""A wall clock that moved so far against the monotonic one was set."""
+
 
 Progress = Callable[[int], None]
 """Called with the bytes of each chunk read."""
@@ -75,6 +83,7 @@ class Bridge:
         stop: set it to end in order.
         log: where it tells what it does.
         counters: shared with the metrics endpoint.
+        reload: asked for another configuration while following.
     """
 
     def __init__(
@@ -90,7 +99,9 @@ class Bridge:
         log: Log,
         counters: Counters,
         counters_source: Source | None = None,
+        reload: Reload | None = None,
     ) -> None:
+        self._reload = reload
         self._cluster = cluster
         self._settings = cluster.bridge
         self._source = source
@@ -115,6 +126,8 @@ class Bridge:
         self._rollup = Rollup(store, self._writer, cluster.retentions(), self._settings.shard)
         self._started = time.time()
         self._alive = time.monotonic()
+        self._clock_ahead = time.time() - time.monotonic()
+        self._trouble = ""
         self._drained = 0.0
         self._before = self._done()
         self._position: Position = {}
@@ -133,10 +146,17 @@ class Bridge:
         """Have a change of the configuration stored, as soon as the store is there."""
         self._changed = record
 
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            self._writer.write(schema.CONFIG_CHANGE, config_point(changed), schema.CONFIG_CHANGE.kept)
+
     def health(self) -> str:
         """Return why the bridge is not well; empty if it is."""
-        silent = time.monotonic() - self._alive
-        return f"no progress for {silent:.0f} s: is InfluxDB there?" if silent > _HEALTHY_SECONDS else ""
+        # A long rollup is no standstill as long as the store answers.
+        silent = time.monotonic() - max(self._alive, self._writer.answered)
+        why = self._trouble or "is InfluxDB there?"
+        return f"no progress for {silent:.0f} s: {why}" if silent > _HEALTHY_SECONDS else ""
 
     def run(self, progress: Progress = lambda _: None) -> Summary:
         """Work until the source ends (BACKFILL) or `stop` is set (LIVE)."""
@@ -144,8 +164,7 @@ class Bridge:
         is_whole = True
         try:
             self._writer.prepare()
-            if self._changed is not None:
-                self._writer.write(schema.CONFIG_CHANGE, config_point(self._changed), schema.CONFIG_CHANGE.kept)
+            self._tell_change()
             self._restore()
             if self._clock is Clock.LIVE:
                 self._follow(progress)
@@ -153,6 +172,8 @@ class Bridge:
                 self._drain(progress)
         except StoppedError as error:
             is_whole = self._clock is Clock.LIVE
+            if is_whole and not self._source.is_resumable:
+                self._keep_pending()
             self._log.line("stopped", why=error.message)
         except BaseException:
             # A write that waits for the store would keep the process from ending.
@@ -195,6 +216,8 @@ class Bridge:
     def _follow(self, progress: Progress) -> None:
         flushed = reported = rolled = time.monotonic()
         while not self._stop.is_set():
+            self._mind_clock()
+            self._renew()
             looked = time.time()
             got = self._step(progress)
             self._step_counters()
@@ -220,6 +243,53 @@ class Bridge:
         self._flush()
         self._finish_writing()
         self._roll_up()
+
+    def _mind_clock(self) -> None:
+        """Forget what was measured by a wall clock that somebody has set since."""
+        ahead = time.time() - time.monotonic()
+        step, self._clock_ahead = ahead - self._clock_ahead, ahead
+        if abs(step) < _STEP_SECONDS:
+            return
+        self._log.line("clock_stepped", seconds=step)
+        self._counters.add(Stage.BRIDGE, "clock_steps")
+        now = time.time()
+        # Nobody is silent for an hour because the clock jumped, nor heard of in the future because it went back.
+        self._started = now
+        self._drained = min(self._drained, now)
+        for reading in self._engine.exporters.values():
+            reading.last_seen = min(reading.last_seen, now)
+
+    def _renew(self) -> None:
+        """Take up another configuration where there is one.
+
+        What was read so far is counted by the old one. Windows that are open keep that under its old names, and what
+        comes from now on is added under the new ones, as after a restart: totals stay exact.
+        """
+        cluster = self._reload.asked(self._cluster) if self._reload else None
+        if self._reload is None or cluster is None:
+            return
+        self._flush()
+        self._finish_writing()
+        try:
+            engine = Engine(cluster, self._clock, self._counters)
+            engine.load(*self._engine.dump())
+            record = self._reload.note(cluster)
+        except ClusterflowError as error:
+            self._reload.refuse("; ".join(error.lines()))
+            return
+        self._cluster, self._settings, self._engine = cluster, cluster.bridge, engine
+        self._forget_removed()
+        self._counters.add(Stage.BRIDGE, "reloads")
+        if record is not None:
+            self.announce(record)
+            self._tell_change()
+
+    def _forget_removed(self) -> None:
+        """Forget the readings of exporters that cluster.yaml no longer names: nobody waits for them."""
+        named = {exporter.name for exporter in self._cluster.exporters}
+        for name in [*self._engine.exporters]:
+            if name not in named and name != UNLISTED and not _is_address(name):
+                del self._engine.exporters[name]
 
     def _roll_up(self) -> None:
         """Recompute rollups; a query that the store refuses is told and tried again, it does not end the stream."""
@@ -291,7 +361,7 @@ class Bridge:
         # The checkpoint just saved still has what is evicted now; the next one comes after these points are written.
         for table, rows in self._engine.evict():
             if self._clock is Clock.BACKFILL:
-                self._checkpoint.keep(table, rows, WINDOW)
+                self._on_disk(partial(self._checkpoint.keep, table, rows, WINDOW))
         self._alive = time.monotonic()
 
     def _finish_writing(self) -> None:
@@ -304,11 +374,46 @@ class Bridge:
         frames, notes = self._engine.dump()
         notes |= {"position": self._position, "counters": self._counters.dump(), "rollup": self._rollup.dump()}
         notes["counters_position"] = self._counters_position
-        self._checkpoint.save(frames, notes)
+        notes["source"] = self._source.place
+        self._on_disk(partial(self._checkpoint.save, frames, notes))
         self._saved_positions = self._position, self._counters_position
         self._source.release(self._position)
         if self._counters_source is not None:
             self._counters_source.release(self._counters_position)
+
+    def _on_disk(self, attempt: Callable[[], None]) -> None:
+        """Do what needs room on the state's disk; wait as long as there is none.
+
+        Nothing may be written to the store that no checkpoint holds, so the stream waits as well.
+
+        Raises:
+            StoppedError: the stop event was set while waiting.
+        """
+        began = time.monotonic()
+        while True:
+            try:
+                attempt()
+            except OSError as error:
+                self._trouble = f"{self._checkpoint.folder} cannot be written: {error.strerror}"
+                self._counters.add(Stage.BRIDGE, "state_retries")
+                self._log.sparse("state_not_saved", why=self._trouble, hint="make room on its disk; all waits for it")
+                if self._stop.wait(_DISK_SECONDS):
+                    rest = "is still in the spool" if self._source.is_resumable else "is lost"
+                    raise StoppedError(f"{self._trouble}; what came after the last checkpoint {rest}") from error
+            else:
+                if self._trouble:
+                    self._log.line("state_saved", after_seconds=time.monotonic() - began)
+                    self._trouble = ""
+                return
+
+    def _keep_pending(self) -> None:
+        """Save what came through a pipe and was not flushed: nobody can read it again."""
+        for _, points in self._engine.merge():
+            self._rollup.touch(points.get_column(WINDOW).unique())
+        try:
+            self._save()
+        except StoppedError as error:
+            self._log.line("stopped", why=error.message)
 
     def _write(self, changed: list[tuple[Measurement, pl.DataFrame]]) -> None:
         for measurement, points in changed:
@@ -351,7 +456,12 @@ class Bridge:
                     f"bridge.{setting}: {value}: {self._checkpoint.folder} was made with {notes[setting]}",
                     "set it back, or give the bridge a new bridge.state folder once the spool is read",
                 )
+        place = notes.get("source", self._source.place)
+        if place != self._source.place:
+            rest = "what was left unread there is not counted"
+            self._log.line("other_source", before=place, now=self._source.place, hint=f"{rest}: finish with it first")
         self._engine.load(frames, notes)
+        self._forget_removed()
         self._counters.load(notes["counters"])
         self._before = self._done()
         self._rollup.load(notes["rollup"])
@@ -360,8 +470,9 @@ class Bridge:
         self._counters_position = notes["counters_position"]
         if self._counters_source is not None:
             self._counters_source.resume(self._counters_position)
-        points = self._engine.all_points()
-        self._write(points)
+        if not self._stop.is_set():
+            # Whoever stops us now finds them in the checkpoint at the next start.
+            self._write(self._engine.all_points())
         if self._clock is Clock.LIVE:
             self._rollup.touch(horizon(time.time(), self._settings.grace))
         self._log.line("start", state="restored", windows_rows=self._engine.state_rows)
@@ -392,3 +503,12 @@ class Bridge:
             )
             self._writer.write(schema.EXPORTER_STATUS, readings, RAW)
         self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
+
+
+def _is_address(name: str) -> bool:
+    """Whether an exporter is known by its address alone."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

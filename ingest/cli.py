@@ -1,12 +1,15 @@
 """The commands that bring flows into the store."""
 
 import contextlib
+import hashlib
+import os
 import signal
 import sys
 import tempfile
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -27,6 +30,7 @@ from ingest.dead_letter import DeadLetters
 from ingest.logs import Log
 from ingest.metrics import MetricsServer
 from ingest.normalise import Clock
+from ingest.reload import Reload
 from ingest.spool import PATTERNS, After, Source, Spool, StreamSource
 from ingest.store import Store
 
@@ -87,21 +91,18 @@ def ingest(
       nfacctd -f my.conf | clusterflow ingest --spool -   read a daemon's standard output
 
     A restart goes on where the last checkpoint stands; totals stay exact, whatever was killed. Two runs of --once over
-    the same folder write the same points.
+    the same folder write the same points. SIGHUP has it read cluster.yaml again.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     folder = spool or Path(cluster.collector.spool)
     is_stream = str(spool) == "-"
-    once_shard = "once-stdin" if is_stream else f"once-{folder.resolve().name}"
-    cluster = replace(
-        cluster,
-        store=replace(cluster.store, url=influx_url or cluster.store.url, database=database or cluster.store.database),
-        bridge=replace(cluster.bridge, shard=shard or (once_shard if once else cluster.bridge.shard)),
-    )
+    once_shard = "once-stdin" if is_stream else _once_shard(folder.resolve())
+    as_asked = partial(_as_asked, url=influx_url, database=database, shard=shard or (once_shard if once else None))
+    cluster = as_asked(cluster)
     log = Log(as_json=json_log)
     counters = Counters()
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    reload = None if once else Reload(cluster_file(), as_asked, state or Path(cluster.bridge.state), log)
+    _obey_signals(stop, reload)
     with ExitStack() as cleanup:
         is_temporary = once and state is None
         if is_temporary:
@@ -115,7 +116,8 @@ def ingest(
             # Files elsewhere belong to somebody else's daemon.
             is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
             after = After.DELETE if is_ours and not keep_files else After.KEEP
-            source = Spool(folder, once=once, after=after, time_zone=time_zone)
+            notice = partial(_tell_of_file, log)
+            source = Spool(folder, once=once, after=after, time_zone=time_zone, notice=notice)
             counters_source = _counters_spool(cleanup, folder, source, make=is_ours)
         cleanup.callback(source.close)
         if dead_letters is None:
@@ -131,6 +133,7 @@ def ingest(
             log=log,
             counters=counters,
             counters_source=counters_source,
+            reload=reload,
         )
         if not once:
             _note_changes(bridge, cluster, state, log)
@@ -162,6 +165,42 @@ def ingest(
             f"not read to the end: {', '.join(unreadable)}",
             "mend or replace them, and run it again: the rest is stored",
         )
+
+
+def _as_asked(cluster: Cluster, *, url: str | None, database: str | None, shard: str | None) -> Cluster:
+    """Return the cluster with what the command line says in place of what its file says."""
+    store = replace(cluster.store, url=url or cluster.store.url, database=database or cluster.store.database)
+    return replace(cluster, store=store, bridge=replace(cluster.bridge, shard=shard or cluster.bridge.shard))
+
+
+def _obey_signals(stop: threading.Event, reload: Reload | None) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if reload is not None:
+        # Where it comes from a terminal that is gone, nobody wants us to stay.
+        signal.signal(signal.SIGHUP, (lambda *_: stop.set()) if sys.stdin.isatty() else reload.on_signal)
+
+
+def _once_shard(folder: Path) -> str:
+    """Return the shard of a backfill: readable, and another one for each folder, also for two of one name."""
+    return f"once-{folder.name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:6]}"
+
+
+_FILE_NOTICES = {
+    "copied": "it repeats what another file of the spool has: that is counted once",
+    "cut": "its end was cut off after it was read: what was read counts",
+    "folder_unreadable": "looked at again until it is there",
+    "line_too_long": "no record is that long: its beginning is a dead letter, the rest is skipped",
+    "not_released": "it is read, but cannot be deleted",
+    "replaced": "it holds something else than before: read from its start",
+    "truncated": "it was emptied and written anew: read from its start",
+    "unreadable": "not read to its end; tried again when it changes",
+    "vanished": "somebody else took it away: what was not read of it is lost",
+}
+
+
+def _tell_of_file(log: Log, reason: str, name: str) -> None:
+    log.sparse(f"spool_{reason}", file=name, what=_FILE_NOTICES.get(reason, reason))
 
 
 def _note_changes(bridge: Bridge, cluster: Cluster, state: Path, log: Log) -> None:
@@ -196,7 +235,7 @@ def _counters_spool(cleanup: ExitStack, folder: Path, records: Spool, *, make: b
             counters.mkdir(exist_ok=True)
     if not counters.is_dir():
         return None
-    spool = Spool(counters, once=records.once, after=records.after, time_zone=records.time_zone)
+    spool = Spool(counters, once=records.once, after=records.after, time_zone=records.time_zone, notice=records.notice)
     cleanup.callback(spool.close)
     return spool
 

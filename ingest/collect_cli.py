@@ -11,6 +11,7 @@ from cluster.cli import cluster_option
 from cluster.model import Cluster
 from ingest.logs import Log
 from ingest.pmacct import collector_files, receive_buffer_advice
+from ingest.reload import ignore_hangups
 from ingest.supervise import Collector
 
 _RUN_FOLDER = ".collect"
@@ -52,6 +53,7 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, json_
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    ignore_hangups(log, stopped, "collect", "what exporters send in the second between is lost")
     waited = 0.0
     with Collector(cluster, run_folder, spool=spool, log=log.line) as collector:
         log.line("collecting", spool=spool, run=run_folder)

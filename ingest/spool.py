@@ -1,7 +1,8 @@
 """Follow a folder of files that pmacct writes: whole, growing or rotated, and know at every moment what was read.
 
 A position names each file by its inode and by a checksum of its first bytes, so that a file is recognised after it was
-renamed, and a new one under an old name or a reused inode is not mistaken for the old.
+renamed, and a new one under an old name or a reused inode is not mistaken for the old. A copy under another name is
+recognised as long as the file that was read is there; what both hold is read once.
 """
 
 import fcntl
@@ -13,7 +14,7 @@ import select
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
-from cluster.errors import UserError
-from ingest.readers_format import OWN, Format, Kind, format_after, sniff
+from cluster.errors import ClusterflowError, UserError
+from ingest.readers_format import OWN, Format, Kind, format_after, is_header, is_marker, sniff
 
 Position = dict[str, dict[str, Any]]
 """JSON-able: file name -> inode, device, offset of the first unread byte, and what it takes to read on there."""
@@ -34,10 +35,18 @@ MAX_LINE = 1 << 20
 """Bytes beyond which a line cannot be a record: its beginning goes to the dead letters, the rest is skipped."""
 
 _HEAD = 4096
+_BLOCK = 1 << 20
+_STEP_SECONDS = 5.0
+"""A wall clock that moved so far against the monotonic one was set."""
+
 _DONE_FOLDER = "done"
 _NAME_TIME = re.compile(r"(?<!\d)(\d{8})[-_T]?(\d{4}(?:\d{2})?)?(?!\d)")
 _NAME_EPOCH = re.compile(r"(?<!\d)(\d{10})(?!\d)")
 _SCAN_SECONDS = 0.2
+
+
+Notice = Callable[[str, str], None]
+"""Called with a reason that `counts` has, and the name of a file."""
 
 
 class After(StrEnum):
@@ -71,9 +80,10 @@ class Chunk:
 
 
 class Source(Protocol):
-    """Where chunks come from."""
+    """Where chunks come from; `place` tells people, and the next start, which one it is."""
 
     is_resumable: bool
+    place: str
     counts: dict[str, int]
 
     @property
@@ -102,7 +112,12 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class _File:
-    """A file and how far it was read. `head` is the checksum of its first `head_bytes` bytes, all of them read."""
+    """A file and how far it was read.
+
+    `head` is the checksum of its first `head_bytes` bytes, all of them read, and `first` these bytes themselves, unless
+    they were read by an earlier process. `changed` is when it was last seen to change, by the monotonic clock.
+    `copy_of` names the file that it repeats up to here.
+    """
 
     name: str
     inode: int
@@ -111,6 +126,10 @@ class _File:
     fmt: Format | None = None
     head: int = 0
     head_bytes: int = 0
+    first: bytes = b""
+    copy_of: str = ""
+    is_compared: bool = False
+    changed: float = 0.0
     is_skipping: bool = False
     is_done: bool = False
     size: int = 0
@@ -143,6 +162,7 @@ class _File:
             "head_bytes": self.head_bytes,
             "skipping": self.is_skipping,
             "done": self.is_done,
+            "copy_of": self.copy_of,
         }
 
 
@@ -173,6 +193,7 @@ class Spool:
         after: what `release` does with a file.
         time_zone: zone of times printed without one.
         settle: seconds without a write after which a file that has a successor counts as closed by its writer.
+        notice: told what happened to which file, where that is no ordinary thing.
 
     Raises:
         UserError: the folder is missing, or another bridge reads it.
@@ -189,8 +210,11 @@ class Spool:
         after: After = After.KEEP,
         time_zone: str = "UTC",
         settle: float = 60.0,
+        notice: Notice = lambda _reason, _name: None,
     ) -> None:
         self.folder = folder
+        self.place = str(folder.resolve())
+        self.notice = notice
         self.patterns = patterns
         self.once = once
         self.after = after
@@ -204,6 +228,7 @@ class Spool:
         self._position: Position = {}
         self._last_scan = 0.0
         self._last_stream = ""
+        self._clock_ahead = time.time() - time.monotonic()
         self._lock = self._take_lock()
 
     def __enter__(self) -> Self:
@@ -239,13 +264,38 @@ class Spool:
 
     # -- what is there -----------------------------------------------------------------------------
 
-    def _count(self, reason: str) -> None:
+    def _count(self, reason: str, name: str) -> None:
         self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.notice(reason, name)
 
     def _scan(self) -> None:
         """Look at the folder: new, grown, renamed, replaced and vanished files."""
         self._last_scan = time.monotonic()
-        seen = self._listing()
+        try:
+            self._check_folder()
+            seen = self._listing()
+        except OSError as error:
+            if self.once:
+                raise ClusterflowError(f"spool {self.folder}: {os.strerror(error.errno or 0)}") from error
+            # What is known of its files stays known: they may all be there again in a moment.
+            self._count("folder_unreadable", "")
+            return
+        known = self._recognised(seen)
+        kept = {id(file) for file in known.values()}
+        for name, file in self._files.items():
+            if id(file) not in kept:
+                _close_stream(file)
+                if name not in seen:
+                    self._count("vanished", name)
+        for file in known.values():
+            file.is_from_position = False
+        self._files = known
+        waiting = [file for file in known.values() if file.unread()]
+        self._waiting = deque(sorted(waiting, key=lambda file: (file.order, file.name)))
+        self._position = {file.name: file.to_json() for file in known.values() if file.offset or file.is_done}
+
+    def _recognised(self, seen: Mapping[str, os.stat_result]) -> dict[str, _File]:
+        """Return what is known of each file that is there, or begin to know it."""
         by_inode = {(file.device, file.inode): file for file in self._files.values()}
         names = {(stat.st_dev, stat.st_ino) for stat in seen.values()}
         known: dict[str, _File] = {}
@@ -253,29 +303,26 @@ class Spool:
             file = by_inode.get((stat.st_dev, stat.st_ino))
             if file is not None and (file.name == name or self._is_same(file, name)):
                 if file.name != name:
-                    self._count("renamed")
+                    self.counts["renamed"] = self.counts.get("renamed", 0) + 1
                     file.name = name
             elif self._is_moved(name, stat):
                 file = self._files[name]
                 file.device, file.inode = stat.st_dev, stat.st_ino
             else:
                 if name in self._files and (self._files[name].device, self._files[name].inode) not in names:
-                    self._count("replaced")
+                    self._count("replaced", name)
                 file = _File(name, stat.st_ino, stat.st_dev)
             self._update(file, stat)
             known[name] = file
-        kept = {id(file) for file in known.values()}
-        for name, file in self._files.items():
-            if id(file) not in kept:
-                _close_stream(file)
-                if name not in seen:
-                    self._count("vanished")
-        for file in known.values():
-            file.is_from_position = False
-        self._files = known
-        waiting = [file for file in known.values() if file.unread()]
-        self._waiting = deque(sorted(waiting, key=lambda file: (file.order, file.name)))
-        self._position = {file.name: file.to_json() for file in known.values() if file.offset or file.is_done}
+        return known
+
+    def _check_folder(self) -> None:
+        """See that the folder is the one that is locked; one made anew in its place would be read by nobody's leave."""
+        here, locked = self.folder.stat(), os.fstat(self._lock)
+        if (here.st_dev, here.st_ino) != (locked.st_dev, locked.st_ino):
+            raise ClusterflowError(
+                f"spool {self.folder}: another folder has taken its place", "start the bridge again to read that one"
+            )
 
     def _is_moved(self, name: str, stat: os.stat_result) -> bool:
         """Whether the file was on another disk when the position was saved.
@@ -310,14 +357,35 @@ class Spool:
     def _update(self, file: _File, stat: os.stat_result) -> None:
         """Take note of a file's size; begin again where its content is not what was read."""
         is_changed = stat.st_mtime != file.modified or stat.st_size != file.size
+        if is_changed:
+            file.changed = time.monotonic()
         file.size, file.modified = stat.st_size, stat.st_mtime
         file.order = file.order or _time_of(file.name, stat.st_mtime)
         is_shorter = not file.is_gzip and stat.st_size < file.offset
-        if file.offset and is_changed and (is_shorter or not self._is_same(file, file.name)):
-            self._count("truncated" if is_shorter else "replaced")
+        if not file.offset or not is_changed:
+            return
+        if is_shorter and self._is_cut(file):
+            self._count("cut", file.name)
+            file.offset, file.is_skipping = stat.st_size, False
+            file.head_bytes = min(file.head_bytes, stat.st_size)
+            file.first = file.first[: file.head_bytes]
+            file.head = zlib.crc32(file.first) if file.first else file.head
+        elif is_shorter or not self._is_same(file, file.name):
+            self._count("truncated" if is_shorter else "replaced", file.name)
             _close_stream(file)
             file.offset = file.head = file.head_bytes = 0
+            file.first, file.copy_of, file.is_compared = b"", "", False
             file.fmt, file.is_skipping, file.is_done = None, False, False
+
+    def _is_cut(self, file: _File) -> bool:
+        """Whether a file that has become shorter is the same as before but for its end: all that is left was read."""
+        if file.size >= file.head_bytes:
+            return self._is_same(file, file.name)
+        try:
+            left = (self.folder / file.name).read_bytes()
+        except OSError:
+            return False
+        return bool(left) and file.first.startswith(left)
 
     def _is_same(self, file: _File, name: str) -> bool:
         """Whether the file under this name begins with what was read of `file`."""
@@ -344,7 +412,15 @@ class Spool:
         """Whether nothing more is to be expected in the file."""
         if self.once or file.is_gzip:
             return True
-        return time.time() - file.modified > self.settle and self._has_successor(file)
+        return self._is_quiet(file, file.modified) and self._has_successor(file)
+
+    def _is_quiet(self, file: _File, modified: float) -> bool:
+        """Whether nobody has written to a file for `settle` seconds."""
+        age = time.time() - modified
+        if age < 0 or abs(time.time() - time.monotonic() - self._clock_ahead) > _STEP_SECONDS:
+            # Somebody has set the clock: what it says of the file's age may be an hour off.
+            return time.monotonic() - file.changed > self.settle
+        return age > self.settle
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -408,10 +484,12 @@ class Spool:
         """Return whole lines and move on behind them; empty if there are none yet."""
         while True:
             try:
+                if self._skip_copied(file):
+                    return b""
                 data, is_end = self._read_at(file, limit)
             except (OSError, EOFError, zlib.error):
                 # Not readable now: look again when it has changed.
-                self._count("unreadable")
+                self._count("unreadable", file.name)
                 _close_stream(file)
                 file.unreadable_size = file.size
                 return b""
@@ -433,7 +511,7 @@ class Spool:
                 file.is_done = file.is_gzip
                 return b""
             if len(data) >= MAX_LINE:
-                self._count("line_too_long")
+                self._count("line_too_long", file.name)
                 file.is_skipping = True
                 self._advance(file, data, len(data))
                 return data[:_HEAD] + b"\n"
@@ -459,11 +537,88 @@ class Spool:
         if file.head_bytes < _HEAD:
             more = data[: min(count, _HEAD - file.head_bytes)]
             file.head = zlib.crc32(more, file.head)
+            if len(file.first) == file.head_bytes:
+                file.first += more
             file.head_bytes += len(more)
         file.offset += count
         if file.stream is not None:
             file.stream.carry = data[count:]
         self._position[file.name] = file.to_json()
+
+    # -- copies ------------------------------------------------------------------------------------
+
+    def _skip_copied(self, file: _File) -> bool:
+        """Move on over what a file repeats of another one that gave it out already.
+
+        Returns whether there is nothing to read for now: it is all repeated, or the other one has to give it out first.
+        """
+        if not file.is_compared:
+            file.is_compared = True
+            file.copy_of = self._original_of(file)
+        if not file.copy_of:
+            return False
+        other = self._files.get(file.copy_of)
+        if other is None or other.unreadable_size == other.size:
+            file.copy_of = ""
+            return False
+        common, is_end = self._common(file, other)
+        known = min(common, other.offset)
+        if known < common or is_end:
+            self._move_to(file, known, other)
+            file.is_done = file.is_gzip and known == common
+            return True
+        file.copy_of = ""
+        self._move_to(file, self._line_start(file, known), other)
+        return False
+
+    def _original_of(self, file: _File) -> str:
+        """Return the name of a file that was read, or begun, and that begins with the same records; empty if none."""
+        with self._open(file.name) as stream:
+            head = stream.read(_HEAD)
+        fmt = sniff(head, self._default)
+        if not _has_times(head, fmt):
+            return ""
+        for other in self._files.values():
+            if other is file or not other.offset or other.copy_of or other.unreadable_size == other.size:
+                continue
+            size = min(len(head), other.head_bytes)
+            is_alike = other.first[:size] == head[:size] if other.first else zlib.crc32(head[:size]) == other.head
+            if is_alike and _has_record(head[:size]):
+                self._count("copied", file.name)
+                return other.name
+        return ""
+
+    def _common(self, file: _File, other: _File) -> tuple[int, bool]:
+        """Return up to where two files are alike, from what was read of the first on; and whether that is its end."""
+        position = file.offset
+        with self._open(file.name) as one, self._open(other.name) as two:
+            one.seek(position)
+            two.seek(position)
+            while True:
+                left, right = one.read(_BLOCK), two.read(_BLOCK)
+                if left != right or not left:
+                    alike = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
+                    alike = min(len(left), len(right)) if alike is None else alike
+                    return position + alike, alike == len(left)
+                position += len(left)
+
+    def _line_start(self, file: _File, position: int) -> int:
+        """Return where the line begins that a position is in, but nothing that was read already."""
+        start = max(file.offset, position - MAX_LINE)
+        with self._open(file.name) as stream:
+            stream.seek(start)
+            text = stream.read(position - start)
+        return start + text.rfind(b"\n") + 1
+
+    def _move_to(self, file: _File, offset: int, other: _File) -> None:
+        """Take as read what another file gave out."""
+        if offset > file.offset:
+            _close_stream(file)
+            file.offset, file.fmt = offset, other.fmt
+            with self._open(file.name) as stream:
+                file.first = stream.read(min(offset, _HEAD))
+            file.head, file.head_bytes = zlib.crc32(file.first), len(file.first)
+            self._position[file.name] = file.to_json()
 
     # -- positions ---------------------------------------------------------------------------------
 
@@ -486,6 +641,8 @@ class Spool:
                 head_bytes=int(entry["head_bytes"]),
                 is_skipping=bool(entry.get("skipping")),
                 is_done=bool(entry.get("done")),
+                copy_of=str(entry.get("copy_of", "")),
+                is_compared=True,
                 is_from_position=True,
             )
         counted = self.counts.get("vanished")
@@ -515,7 +672,7 @@ class Spool:
                 else:
                     path.unlink()
             except OSError:
-                self._count("not_released")
+                self._count("not_released", name)
                 continue
             _close_stream(file)
             del self._files[name]
@@ -530,7 +687,7 @@ class Spool:
         is_read = file.is_done and offset == file.offset if file.is_gzip else stat.st_size == offset
         if self.once:
             return is_read
-        return is_read and self._has_successor(file) and time.time() - stat.st_mtime > self.settle
+        return is_read and self._has_successor(file) and self._is_quiet(file, stat.st_mtime)
 
     def unreadable(self) -> list[str]:
         """Return the names of files that could not be read to their end, such as broken archives."""
@@ -556,6 +713,7 @@ class StreamSource:
 
     def __init__(self, stream: IO[bytes], *, time_zone: str = "UTC", name: str = "stdin") -> None:
         self.counts: dict[str, int] = {}
+        self.place = name
         self.position: Position = {}
         self.is_finished = False
         self._descriptor = stream.fileno()
@@ -615,6 +773,19 @@ def _close_stream(file: _File) -> None:
     if file.stream is not None:
         file.stream.close()
         file.stream = None
+
+
+def _has_times(head: bytes, fmt: Format) -> bool:
+    """Whether records tell their times: only then are equal bytes the same records."""
+    if fmt.kind is Kind.JSON:
+        return b'"timestamp' in head or b'"stamp_' in head
+    return any("STAMP" in title for title in fmt.titles)
+
+
+def _has_record(text: bytes) -> bool:
+    """Whether whole lines of a text are more than headers and markers."""
+    lines = text[: text.rfind(b"\n") + 1].splitlines()
+    return any(line.strip() and not is_header(line) and not is_marker(line) for line in lines)
 
 
 def _writer_of(name: str) -> str:

@@ -1,0 +1,93 @@
+"""Another cluster.yaml for a process that runs: SIGHUP asks for it, a file with faults changes nothing."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from cluster import config_log
+from cluster.config_log import Record, note_configuration
+from cluster.errors import ClusterflowError
+from cluster.load import load_cluster
+from cluster.model import Cluster
+from ingest.logs import Log
+
+
+class Reload:
+    """What a bridge asks, now and then, for another configuration.
+
+    Args:
+        path: cluster.yaml.
+        override: puts what the command line says in place of what the file says.
+        state: folder with the log of changes.
+        log: told of what is taken up and what is refused.
+    """
+
+    def __init__(self, path: Path, override: Callable[[Cluster], Cluster], state: Path, log: Log) -> None:
+        self._path, self._override, self._state, self._log = path, override, state, log
+        self._asked = threading.Event()
+
+    def on_signal(self, _number: int = 0, _frame: FrameType | None = None) -> None:
+        """Have the file read at the next occasion: a signal handler."""
+        self._asked.set()
+
+    def asked(self, current: Cluster) -> Cluster | None:
+        """Return the configuration to take up; None if nobody asked, or if the old one stays in force."""
+        if not self._asked.is_set():
+            return None
+        self._asked.clear()
+        try:
+            fresh = self._override(load_cluster(self._path))
+        except ClusterflowError as error:
+            self.refuse("; ".join(error.lines()))
+            return None
+        fixed = _changed(current, fresh)
+        if fixed:
+            self.refuse(f"{', '.join(fixed)} cannot change while it runs", hint="restart `clusterflow ingest`")
+            return None
+        return fresh
+
+    def refuse(self, why: str, **more: object) -> None:
+        """Tell why the old configuration stays in force."""
+        self._log.line("configuration_refused", file=self._path, why=why, in_force="the one before", **more)
+
+    def note(self, cluster: Cluster) -> Record | None:
+        """Write what changed into the log of changes and return it; None if nothing did.
+
+        Raises:
+            ClusterflowError: the log cannot be written.
+        """
+        record = note_configuration(self._state, "ingest", cluster, self._path)
+        what = record.summary() if record else "nothing changed"
+        self._log.line("configuration", what=what, see=self._state / config_log.LOG)
+        return record
+
+
+def _changed(old: Cluster, new: Cluster) -> list[str]:
+    """Return the settings that differ and that a running bridge is built on."""
+    found = [
+        f"bridge.{name}"
+        for name in ("window", "shard", "state", "metrics_listen")
+        if getattr(old.bridge, name) != getattr(new.bridge, name)
+    ]
+    found += ["collector.spool"] if old.collector.spool != new.collector.spool else []
+    return found + (["store"] if old.store != new.store else [])
+
+
+def ignore_hangups(log: Log, stop: threading.Event, command: str, cost: str) -> None:
+    """Answer SIGHUP, which would end the process at once, with a line; or stop in order where a terminal is gone.
+
+    Args:
+        log: where to.
+        stop: set to end in order.
+        command: what runs.
+        cost: what a restart costs.
+    """
+
+    def tell(_number: int, _frame: FrameType | None) -> None:
+        log.line("not_reloaded", hint=f"restart `clusterflow {command}` to take up another cluster.yaml; {cost}")
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGHUP, (lambda *_: stop.set()) if sys.stdin.isatty() else tell)
