@@ -18,6 +18,7 @@ import polars as pl
 
 from analysis.contacts import CONTACT_COLUMNS, DECISION_COLUMNS
 from analysis.jobs import end_of, start_of
+from analysis.sqlite_version import settle_version
 from analysis.study import FLAW, Memory
 from cluster.errors import UserError
 from cluster.model import Job
@@ -132,6 +133,7 @@ class State:
                 source.close()
             except sqlite3.Error as error:
                 raise UserError(f"state {path}: {error}", "move the file away: it is rebuilt from the store") from error
+        settle_version(memory, path)
         memory.executescript(_TABLES)
         return cls(memory, is_new=is_new)
 
@@ -307,11 +309,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        settle_version(connection, path)
         connection.executescript(_TABLES)
         # Opening reads the header only; a file that breaks later would break in the middle of a tick.
         for table in ("meta", "contact", "decision", "memory"):
             connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - our names
-    except sqlite3.Error:
+    except (sqlite3.Error, UserError):
         connection.close()
         raise
     return connection

@@ -21,7 +21,7 @@ from cluster.model import Cluster
 from cluster.sources import files_of
 
 LOG = "config-log.jsonl"
-_SEEN = "config-seen-{}.json"
+SEEN = "config-seen-{}.json"
 _MOST = 1_000
 """Changes that a record repeats: a new inventory of thousands of nodes is told by their number."""
 
@@ -84,14 +84,14 @@ def note_configuration(folder: Path, process: str, cluster: Cluster, file: Path)
         # Held until the log and what was seen agree: services start at the same moment.
         with _opened(folder / LOG) as log:
             fcntl.flock(log, fcntl.LOCK_EX)
-            before = _read(folder / _SEEN.format(process))
+            before = _read(folder / SEEN.format(process))
             if before == seen:
                 return None
             record = _record(process, file, before, seen)
             log.write(json.dumps(asdict(record)) + "\n")
             log.flush()
             os.fsync(log.fileno())
-            _replace(folder / _SEEN.format(process), json.dumps(seen))
+            _replace(folder / SEEN.format(process), json.dumps(seen))
     except OSError as error:
         raise ClusterflowError(
             f"{folder}: the log of configuration changes cannot be written: {error.strerror}",

@@ -18,8 +18,29 @@ from cluster.errors import UserError, of_disk
 VERSION = 2
 """Format of the checkpoint; another version refuses to read it."""
 
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
+LOCK = "lock"
 _HOUR = 3600
+
+
+def check_version(path: Path, found: object) -> None:
+    """UserError if a manifest's version is not ours."""
+    if found == VERSION:
+        return
+    if isinstance(found, int) and found > VERSION:
+        raise UserError(
+            f"{path}: written by a newer clusterflow (format {found}, this one reads {VERSION})",
+            "install that version again, or restore a backup of before; nothing was changed",
+        )
+    raise UserError(
+        f"{path}: written by another version (format {found}, expected {VERSION})",
+        "finish with that version until the spool is read and stop it, then move the folder away",
+    )
+
+
+def files_of(manifest: dict[str, Any]) -> list[str]:
+    """Return the names of the files that belong to a manifest."""
+    return sorted({*manifest["files"].values(), *manifest["kept"]})
 
 
 class Checkpoint:
@@ -37,7 +58,7 @@ class Checkpoint:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / "lock").open("w")
+            self._lock = (folder / LOCK).open("w")
         except OSError as error:
             raise of_disk(folder, error, "set bridge.state to a folder that this user may write") from error
         try:
@@ -55,7 +76,7 @@ class Checkpoint:
 
     def load(self) -> tuple[dict[str, pl.DataFrame], dict[str, Any]] | None:
         """Return frames and notes of the newest checkpoint; None if there is none; UserError if damaged."""
-        path = self.folder / _MANIFEST
+        path = self.folder / MANIFEST
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -63,11 +84,7 @@ class Checkpoint:
             return None
         except (OSError, ValueError) as error:
             raise self._damaged(str(error)) from error
-        if manifest.get("version") != VERSION:
-            raise UserError(
-                f"{path}: written by another version (format {manifest.get('version')}, expected {VERSION})",
-                "finish with that version, then move the folder away",
-            )
+        check_version(path, manifest.get("version"))
         self._generation, self._files = manifest["generation"], manifest["files"]
         self._kept = {name: (hour, table) for name, (hour, table) in manifest["kept"].items()}
         try:
@@ -98,12 +115,12 @@ class Checkpoint:
             "kept": self._kept,
             "notes": notes,
         }
-        scratch = self.folder / f"{_MANIFEST}.new"
+        scratch = self.folder / f"{MANIFEST}.new"
         try:
             for file, frame in fresh:
                 _write(self.folder / file, _arrow(frame))
             _write(scratch, json.dumps(manifest).encode())
-            scratch.replace(self.folder / _MANIFEST)
+            scratch.replace(self.folder / MANIFEST)
         except OSError:
             # What no manifest names would take the room that the next try needs.
             for path in (scratch, *(self.folder / file for file, _ in fresh)):

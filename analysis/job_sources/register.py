@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from analysis.jobs import start_of
+from analysis.sqlite_version import settle_version
 from analysis.state import move_aside
 from cluster.errors import UserError
 from cluster.model import Job, Outcome
@@ -94,6 +95,7 @@ class Register:
                     source.backup(memory)
             except sqlite3.Error as error:
                 raise UserError(f"state {path}: {error}", "move the file away, if it is broken") from error
+        settle_version(memory, path)
         memory.executescript(_TABLES)
         return cls(memory)
 
@@ -212,10 +214,11 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         # A hook whose request was answered must find its job after a power failure too.
         connection.execute("PRAGMA synchronous = FULL")
+        settle_version(connection, path)
         connection.executescript(_TABLES)
         for table in ("job", "memory"):
             connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - our names
-    except sqlite3.Error:
+    except (sqlite3.Error, UserError):
         connection.close()
         raise
     return connection

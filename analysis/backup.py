@@ -1,0 +1,281 @@
+"""What cannot be made again in one file: the bridge's checkpoint, what the analysis knows, cluster.yaml, the logs.
+
+A backup may be made while everything runs. Never in it: secrets, flow records, measurements.
+"""
+
+import hashlib
+import io
+import json
+import os
+import sqlite3
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import IO, Any
+
+from analysis import sqlite_version
+from analysis.job_sources import register
+from analysis.state import AUDIT
+from analysis.state import FILE as STATE_FILE
+from cluster import config_log
+from cluster.errors import ClusterflowError, UserError
+from cluster.sources import files_of as files_of_cluster
+from ingest import checkpoint
+
+FORMAT = 1
+"""Of the archive; another one is refused."""
+
+MANIFEST = "backup.json"
+STATE, CONFIG, ELSEWHERE = "state", "config", "elsewhere"
+"""First folders in the archive; files that cluster.yaml names outside of its own folder stand in CONFIG/ELSEWHERE."""
+
+BRIDGE = "bridge"
+"""The checkpoint's folder in the state folder, and in STATE."""
+
+SQLITE_FILES = (STATE_FILE, register.FILE)
+LOGS = (AUDIT, config_log.LOG)
+SUFFIXES = (".tar.gz", ".tgz")
+
+_TRIES = 50
+_PAUSE = 0.1
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a backup holds: names in the archive -> bytes; and `missing`, what there was not."""
+
+    files: dict[str, int]
+    missing: tuple[str, ...]
+
+
+def make_backup(target: Path, state: Path, config: Path, scratch: Path) -> Summary:
+    """Write an archive; it appears under its name only when it is whole.
+
+    Args:
+        target: .tar.gz, not there yet.
+        state: `bridge.state`.
+        config: cluster.yaml.
+        scratch: folder for copies of SQLite files.
+
+    Raises:
+        UserError: the target is there, or is to be of another kind.
+        ClusterflowError: something cannot be read or written.
+    """
+    if not target.name.endswith(SUFFIXES):
+        raise UserError(f"{target}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if target.exists():
+        raise UserError(f"{target}: is there already", "name another file")
+    missing: list[str] = []
+    try:
+        with ExitStack() as opened:
+            members = _config_files(config, opened)
+            for found in (_checkpoint(state / BRIDGE, opened), _databases(state, scratch, opened)):
+                members |= found
+            members |= _logs(state, opened)
+            if f"{STATE}/{BRIDGE}/{checkpoint.MANIFEST}" not in members:
+                missing.append(f"no checkpoint in {state / BRIDGE}")
+            missing += [f"no {name} in {state}" for name in SQLITE_FILES if f"{STATE}/{name}" not in members]
+            sizes = _write(target, members, {"config": config.name, "state": str(state.resolve())})
+    except OSError as error:
+        raise ClusterflowError(f"{error.filename or target}: {error.strerror}") from error
+    return Summary(sizes, tuple(missing))
+
+
+def _config_files(config: Path, opened: ExitStack) -> dict[str, IO[bytes]]:
+    members: dict[str, IO[bytes]] = {}
+    home = config.resolve().parent
+    for number, path in enumerate(files_of_cluster(config)):
+        place = path.resolve()
+        inside = place.is_relative_to(home)
+        name = place.relative_to(home).as_posix() if inside else f"{ELSEWHERE}/{number}-{place.name}"
+        members[f"{CONFIG}/{name}"] = opened.enter_context(path.open("rb"))
+    return members
+
+
+def _checkpoint(folder: Path, opened: ExitStack) -> dict[str, IO[bytes]]:
+    """Return a checkpoint's files, open: those of one moment, which stay readable when the bridge removes them."""
+    for _ in range(_TRIES):
+        try:
+            text = (folder / checkpoint.MANIFEST).read_bytes()
+        except FileNotFoundError:
+            return {}
+        try:
+            manifest = json.loads(text)
+            checkpoint.check_version(folder / checkpoint.MANIFEST, manifest.get("version"))
+            names = checkpoint.files_of(manifest)
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ClusterflowError(f"{folder}: the checkpoint is damaged: {error}") from error
+        with ExitStack() as these:
+            try:
+                files = {name: these.enter_context((folder / name).open("rb")) for name in names}
+            except FileNotFoundError:
+                # The bridge has just saved a newer one.
+                time.sleep(_PAUSE)
+                continue
+            opened.push(these.pop_all())
+        members: dict[str, IO[bytes]] = {f"{STATE}/{BRIDGE}/{name}": file for name, file in files.items()}
+        return members | {f"{STATE}/{BRIDGE}/{checkpoint.MANIFEST}": io.BytesIO(text)}
+    raise ClusterflowError(f"{folder}: the checkpoint names files that are not there", "is it damaged?")
+
+
+def _databases(state: Path, scratch: Path, opened: ExitStack) -> dict[str, IO[bytes]]:
+    members: dict[str, IO[bytes]] = {}
+    for name in SQLITE_FILES:
+        path, copy = state / name, scratch / name
+        if not path.exists():
+            continue
+        try:
+            with (
+                closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as source,
+                closing(sqlite3.connect(copy)) as target,
+            ):
+                source.backup(target)
+                # One file, without a log beside it.
+                target.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.Error as error:
+            raise ClusterflowError(f"{path}: cannot be copied: {error}") from error
+        members[f"{STATE}/{name}"] = opened.enter_context(copy.open("rb"))
+    return members
+
+
+def _logs(state: Path, opened: ExitStack) -> dict[str, IO[bytes]]:
+    paths = [path for name in LOGS if (path := state / name).is_file()]
+    members: dict[str, IO[bytes]] = {}
+    for path in [*paths, *sorted(state.glob(config_log.SEEN.format("*")))]:
+        # A log may grow while it is copied: whole lines, as of now.
+        text = path.read_bytes()
+        if path.suffix == ".jsonl":
+            text = text[: text.rfind(b"\n") + 1]
+        members[f"{STATE}/{path.name}"] = opened.enter_context(io.BytesIO(text))
+    return members
+
+
+def _write(target: Path, members: dict[str, IO[bytes]], places: dict[str, str]) -> dict[str, int]:
+    described = {name: _described(file) for name, file in sorted(members.items())}
+    manifest = {
+        "format": FORMAT,
+        "clusterflow": _version(),
+        "made": int(time.time()),
+        "checkpoint_format": checkpoint.VERSION,
+        "sqlite_format": sqlite_version.VERSION,
+        **places,
+        "files": described,
+    }
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        # Others on the machine have no business with it: it names every node and rule.
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as raw:
+            with tarfile.open(fileobj=raw, mode="w:gz", compresslevel=6) as archive:
+                text = json.dumps(manifest, indent=1).encode()
+                _add(archive, MANIFEST, len(text), io.BytesIO(text))
+                for name, facts in described.items():
+                    members[name].seek(0)
+                    _add(archive, name, facts["bytes"], members[name])
+            raw.flush()
+            os.fsync(raw.fileno())
+        # Not over a file that came meanwhile.
+        os.link(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return {name: facts["bytes"] for name, facts in described.items()}
+
+
+def _described(file: IO[bytes]) -> dict[str, Any]:
+    file.seek(0)
+    size, digest = 0, hashlib.sha256()
+    for block in _blocks(file):
+        size += len(block)
+        digest.update(block)
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    while block := file.read(_BLOCK):
+        yield block
+
+
+def _add(archive: tarfile.TarFile, name: str, size: int, file: IO[bytes]) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode, entry.mtime = size, 0o640, int(time.time())
+    archive.addfile(entry, file)
+
+
+def unpack(source: Path, folder: Path) -> dict[str, Any]:
+    """Check an archive and unpack it; return its manifest. Nothing outside of the folder is touched.
+
+    Raises:
+        UserError: it is no backup, of another version, or not what its checksums say.
+    """
+    try:
+        with tarfile.open(source, "r:gz") as archive:
+            first = archive.next()
+            manifest = _manifest(source, archive, first)
+            wanted: dict[str, dict[str, Any]] = dict(manifest["files"])
+            while (entry := archive.next()) is not None:
+                facts = wanted.pop(entry.name, None)
+                if facts is None or not entry.isreg() or not _is_ours(entry.name):
+                    raise UserError(f"{source}: {entry.name!r} does not belong into a backup", "it was tampered with")
+                _extract(source, archive, entry, facts, folder / entry.name)
+    except (tarfile.TarError, EOFError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{source}: cannot be read as a backup: {error}") from error
+    if wanted:
+        raise UserError(f"{source}: lacks {min(wanted)}", "it was cut short")
+    return manifest
+
+
+def _manifest(source: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | None) -> dict[str, Any]:
+    file = archive.extractfile(entry) if entry is not None and entry.name == MANIFEST and entry.isreg() else None
+    if file is None:
+        raise UserError(f"{source}: is no backup of clusterflow", f"one begins with {MANIFEST}")
+    manifest: dict[str, Any] = json.loads(file.read(_BLOCK * 64))
+    formats = {"format": FORMAT, "checkpoint_format": checkpoint.VERSION, "sqlite_format": sqlite_version.VERSION}
+    for what, ours in formats.items():
+        if manifest[what] != ours:
+            raise UserError(
+                f"{source}: made by clusterflow {manifest['clusterflow']}: {what} {manifest[what]}, expected {ours}",
+                "restore it with that version, then upgrade",
+            )
+    return manifest
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a member is one that we write: a plain relative path below our two folders."""
+    parts = name.split("/")
+    is_plain = all(part not in {"", ".", ".."} and "\\" not in part and "\0" not in part for part in parts)
+    if not is_plain or len(parts) < 2:
+        return False
+    if parts[0] == CONFIG:
+        return True
+    if parts[:2] == [STATE, BRIDGE]:
+        return len(parts) == 3 and (parts[2] == checkpoint.MANIFEST or parts[2].endswith(".arrow"))
+    seen = config_log.SEEN.split("{}")
+    is_seen = parts[1].startswith(seen[0]) and parts[1].endswith(seen[1])
+    return parts[0] == STATE and len(parts) == 2 and (parts[1] in {*SQLITE_FILES, *LOGS} or is_seen)
+
+
+def _extract(
+    source: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo, facts: dict[str, Any], target: Path
+) -> None:
+    file = archive.extractfile(entry)
+    if file is None or entry.size != facts["bytes"]:
+        raise UserError(f"{source}: {entry.name} is not as long as it was", "it was damaged")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with target.open("xb") as out:
+        for block in _blocks(file):
+            digest.update(block)
+            out.write(block)
+    if digest.hexdigest() != facts["sha256"]:
+        raise UserError(f"{source}: {entry.name} is not what it was", "it was damaged")
+
+
+def _version() -> str:
+    try:
+        return version("clusterflow")
+    except PackageNotFoundError:
+        return "unknown"
