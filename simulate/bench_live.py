@@ -1,0 +1,135 @@
+"""`scripts/bench live` and `soak`: from UDP to the store at given rates, with everything accounted for."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cluster.errors import UserError
+from cluster.units import parse_duration
+from simulate.bench import line
+from simulate.bench_machine import tell_machine
+from simulate.bench_pipeline import Load, pipeline, run_load
+from simulate.packet_sender import POOL
+
+
+def rates(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    """Read ``50000,100000``."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1:
+        raise click.BadParameter(f"{text}: expected numbers of flow records a second, such as 50000,100000")
+    return found
+
+
+def duration(_context: click.Context, _parameter: click.Parameter, text: str) -> float:
+    """Read ``60``, ``90s`` or ``30m`` as seconds."""
+    try:
+        seconds = float(text) if text.replace(".", "", 1).isdigit() else float(parse_duration(text))
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise click.BadParameter(f"{text}: expected seconds, or a duration such as 90s or 30m")
+    return seconds
+
+
+_for = click.option("--for", "seconds", callback=duration, default="60", show_default=True, help="How long each.")
+_nodes = click.option("--nodes", default=1024, show_default=True, help="Training nodes.")
+_config = click.option(
+    "--config", "-c", type=click.Path(path_type=Path), default="cluster.yaml", show_default=True, help="The base."
+)
+_influxd = click.option("--influxd", help="InfluxDB 1.x to run. Default: the one on the PATH.")
+_pool = click.option(
+    "--pool", default=POOL, show_default=True, help="Flow records made beforehand, sent over and over."
+)
+
+
+@click.command()
+@click.option("--rate", "rate", callback=rates, default="50000,100000,200000", show_default=True, help="Flows/s.")
+@_for
+@_nodes
+@_config
+@_influxd
+@_pool
+@click.option("--folder", type=click.Path(path_type=Path), help="Keep everything there. Default: a temporary one.")
+def live(  # noqa: PLR0917 - click passes everything by name
+    rate: tuple[int, ...],
+    seconds: float,
+    nodes: int,
+    config: Path,
+    influxd: str | None,
+    pool: int,
+    folder: Path | None,
+) -> None:
+    """UDP -> nfacctd -> spool -> bridge -> InfluxDB: what is lost where, how late, at what cost. A line a rate."""
+    tell_machine(influxd)
+    for one in rate:
+        with _place(folder, f"live-{one}") as place, pipeline(config, nodes, place, influxd=influxd) as running:
+            series: list[dict[str, Any]] = []
+            found = run_load(running, Load(one, seconds, pool), series.append)
+            found["refresh_seconds"] = running.cluster.collector.refresh
+            line(step="live", nodes=nodes, **found, memory_series=_series(series))
+
+
+@click.command()
+@click.option("--rate", default=100_000, show_default=True, help="Flows/s.")
+@_for
+@_nodes
+@_config
+@_influxd
+@_pool
+@click.option("--log", "log", type=click.Path(path_type=Path), help="Write the rows there, too, as text.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Keep everything there. Default: a temporary one.")
+def soak(  # noqa: PLR0917 - click passes everything by name
+    rate: int,
+    seconds: float,
+    nodes: int,
+    config: Path,
+    influxd: str | None,
+    pool: int,
+    log: Path | None,
+    folder: Path | None,
+) -> None:
+    """The same for long: memory every 10 s, flat or not, and all totals at the end."""
+    tell_machine(influxd)
+    rows: list[str] = []
+
+    def tell(row: dict[str, Any]) -> None:
+        line(step="soak_row", **row)
+        memory = " ".join(f"{name} {value:5} MiB" for name, value in sorted(row["memory_mib"].items()))
+        rows.append(f"{row['second']:8.1f} s  {memory}  delay {row['delay']} s  dropped {row['dropped']}")
+        if log is not None:
+            log.write_text("\n".join(rows) + "\n")
+
+    with _place(folder, "soak") as place, pipeline(config, nodes, place, influxd=influxd) as running:
+        found = run_load(running, Load(rate, seconds, pool, every=10.0), tell)
+        found["refresh_seconds"] = running.cluster.collector.refresh
+        line(step="soak", nodes=nodes, **found)
+
+
+def _series(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """Return each part's memory over time, MiB."""
+    names = sorted({name for row in rows for name in row["memory_mib"]})
+    return {name: [row["memory_mib"].get(name, 0) for row in rows] for name in names}
+
+
+class _place:  # noqa: N801 - used like tempfile's functions
+    """A folder: the user's, which must be empty, or a temporary one."""
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="clusterflow-bench-") if folder is None else None
+        self._path = Path(self._temporary.name) if self._temporary else folder / name  # type: ignore[operator]
+
+    def __enter__(self) -> Path:
+        if self._temporary is None:
+            if self._path.exists() and any(self._path.iterdir()):
+                raise UserError(f"{self._path}: is not empty", "choose another --folder")
+            self._path.mkdir(parents=True, exist_ok=True)
+        return self._path.resolve()
+
+    def __exit__(self, *_: object) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()

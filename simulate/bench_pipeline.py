@@ -1,0 +1,318 @@
+"""A whole pipeline under load, on this machine: sender, nfacctd, bridge, InfluxDB, each a process of its own."""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cluster import schema
+from cluster.dump import dump_cluster
+from cluster.errors import ClusterflowError, StoreError
+from cluster.load import load_cluster
+from cluster.model import Cluster
+from ingest.local_influxdb import LocalInfluxDB, free_port
+from ingest.pmacct import NFACCTD
+from ingest.store import Store
+from ingest.supervise import udp_sockets
+from simulate.bench_probe import GROUP, Probe, percentiles, with_probe
+from simulate.bench_processes import Meter
+from simulate.load import large_cluster
+from simulate.packet_sender import speaking_netflow
+from simulate.stack import Part, command, has_socket
+
+_READY_SECONDS = 60.0
+_PATIENCE = 20.0
+"""Seconds without a byte more in the store after which nothing more is expected."""
+_POLL_SECONDS = 1.0
+_SHOWN = 5
+"""Group pairs whose totals differ that are named."""
+_PURGED = re.compile(rb"Purging cache - END \(PID: \d+, QN: (\d+)/(\d+)")
+
+Pairs = dict[tuple[str, str], tuple[int, int, int]]
+"""(source group, destination group) -> bytes, packets, flow records."""
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """The parts of a running pipeline.
+
+    Attributes:
+        cluster: as written to `config`.
+        meter: of nfacctd, the bridge and influxd; the sender joins them.
+    """
+
+    folder: Path
+    config: Path
+    cluster: Cluster
+    store: Store
+    influxdb: LocalInfluxDB
+    collector: Part
+    bridge: Part
+    meter: Meter = field(default_factory=lambda: Meter({}))
+
+    @property
+    def port(self) -> int:
+        """UDP port of nfacctd."""
+        return self.cluster.collector.netflow_port
+
+    def dropped(self) -> int:
+        """Return the datagrams that the kernel dropped at nfacctd's socket."""
+        return sum(one.dropped for one in udp_sockets(self.port))
+
+    def printed(self) -> int:
+        """Return the records that nfacctd has printed, by its own log."""
+        return printed_records((self.folder / "run" / f"{NFACCTD.name}.log").read_bytes())
+
+    def stored(self) -> Pairs:
+        """Return what the store holds of each group pair, without the probe's."""
+        names = [one.name for one in (schema.BYTES, schema.PACKETS, schema.FLOWS)]
+        sums = ", ".join(f'sum("{name}")' for name in names)
+        query = (
+            f'SELECT {sums} FROM "{schema.RAW}"."{schema.TRAFFIC.name}" '  # noqa: S608 - the schema's names
+            f'GROUP BY "{schema.SRC_GROUP}", "{schema.DST_GROUP}"'
+        )
+        found: Pairs = {}
+        for series in self.store.query(query):
+            size, packets, flows = (int(value or 0) for value in series.values[0][1:])
+            # Rows of flows that only a second exporter saw hold no bytes.
+            if flows and series.tags[schema.SRC_GROUP] != GROUP:
+                found[series.tags[schema.SRC_GROUP], series.tags[schema.DST_GROUP]] = size, packets, flows
+        return found
+
+    def reading(self, stage: schema.Stage, reason: str) -> float | None:
+        """Return the newest total of the pipeline's own counters."""
+        query = (
+            f'SELECT last("{schema.TOTAL.name}") FROM "{schema.RAW}"."{schema.PIPELINE.name}" '  # noqa: S608 - our names
+            f"WHERE \"{schema.STAGE}\" = '{stage.value}' AND \"{schema.REASON}\" = '{reason}'"
+        )
+        answer = self.store.query(query)
+        return float(answer[0].values[0][1]) if answer else None
+
+
+def printed_records(log: bytes) -> int:
+    """Return the records that nfacctd's log says it printed."""
+    return sum(int(match[1]) for match in _PURGED.finditer(log))
+
+
+def bench_cluster(base: Cluster, nodes: int, folder: Path, store_url: str) -> Cluster:
+    """Return the cluster of so many training nodes, with ports and folders of its own."""
+    cluster = with_probe(speaking_netflow(large_cluster(base, nodes)))
+    return replace(
+        cluster,
+        store=replace(cluster.store, url=store_url, database="bench"),
+        collector=replace(
+            cluster.collector,
+            listen="127.0.0.1",
+            netflow_port=free_port(),
+            sflow_port=free_port(),
+            spool=str(folder / "spool"),
+        ),
+        bridge=replace(cluster.bridge, state=str(folder / "state"), metrics_listen=None),
+    )
+
+
+@contextmanager
+def pipeline(base: Path, nodes: int, folder: Path, *, influxd: str | None = None) -> Iterator[Pipeline]:
+    """Start everything but the sender; stop it in order."""
+    with ExitStack() as running:
+        influxdb = running.enter_context(LocalInfluxDB(folder / "influxdb", binary=influxd))
+        config = folder / "cluster.yaml"
+        config.write_text(dump_cluster(bench_cluster(load_cluster(base), nodes, folder, influxdb.url)))
+        cluster = load_cluster(config)
+        store = Store(cluster.store)
+        running.callback(store.close)
+        collector = Part(
+            "collect", command("collect", config, "--run-dir", str(folder / "run")), folder / "collect.log"
+        )
+        bridge = Part("ingest", command("ingest", config), folder / "ingest.log")
+        for part in (collector, bridge):
+            running.callback(part.stop)
+            part.start()
+        collector.wait_until(lambda: has_socket(cluster.collector.netflow_port), _READY_SECONDS)
+        bridge.wait_until(lambda: _has_begun(bridge.log), _READY_SECONDS)
+        found = Pipeline(folder, config, cluster, store, influxdb, collector, bridge)
+        pids = {"nfacctd": collector.process, "bridge": bridge.process}
+        found.meter.parts |= {name: process.pid for name, process in pids.items() if process is not None}
+        found.meter.parts["influxd"] = influxdb.pid or 0
+        yield found
+
+
+def _has_begun(log: Path) -> bool:
+    return log.exists() and "state=" in log.read_text(errors="replace")
+
+
+@contextmanager
+def sender(config: Path, port: int, rate: int, seconds: float, pool: int) -> Iterator["Sender"]:
+    """Start a sender that has its datagrams ready; end it if it is still there."""
+    arguments = ["--config", str(config), "--rate", str(rate), "--for", str(seconds), "--pool", str(pool)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "simulate.packet_sender", *arguments, "--port", str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        found = Sender(process)
+        found.pool = found.listen()
+        yield found
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class Sender:
+    """A process of `simulate.packet_sender`.
+
+    Attributes:
+        pool: what it says of its datagrams.
+        result: what it says that it sent, once it is done.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._thread = threading.Thread(target=self._wait, name="sender", daemon=True)
+        self.pool: dict[str, Any] = {}
+        self.result: dict[str, Any] = {}
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether it is not done."""
+        return self._thread.is_alive()
+
+    def go(self) -> None:
+        """Let it send."""
+        if self._process.stdin is None:
+            raise ValueError("the sender has no standard input")
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self._thread.start()
+
+    def _wait(self) -> None:
+        self.result = self.listen()
+
+    def listen(self) -> dict[str, Any]:
+        """Return its next line; ClusterflowError if there is none."""
+        text = self._process.stdout.readline() if self._process.stdout else ""
+        if not text:
+            raise ClusterflowError("the sender ended too early", "its last words are above")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def pairs(self) -> Pairs:
+        """Return what it sent, by group pair."""
+        return {(src, dst): (size, packets, flows) for src, dst, size, packets, flows in self.result["pairs"]}
+
+
+def settle(running: Pipeline, sent: Pairs, look: Callable[[], object]) -> tuple[Pairs, float]:
+    """Wait until everything sent is stored, or nothing more comes; returns what is stored, and how long it took."""
+    began = grown = time.monotonic()
+    stored: Pairs = {}
+    while True:
+        look()
+        try:
+            found = running.stored()
+        except StoreError:
+            found = stored
+        now = time.monotonic()
+        if found != stored:
+            stored, grown = found, now
+        if stored == sent or now - grown > _PATIENCE:
+            return stored, grown - began
+        time.sleep(_POLL_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is sent: records a second, seconds, and how often memory is read."""
+
+    rate: int
+    seconds: float
+    pool: int
+    every: float = 1.0
+
+
+def run_load(running: Pipeline, load: Load, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
+    """Send a load through a pipeline and account for it.
+
+    Args:
+        running: the pipeline, idle.
+        load: what to send.
+        tell: called with a row every `load.every` seconds.
+    """
+    with sender(running.config, running.port, load.rate, load.seconds, load.pool) as sending:
+        probe = Probe(running.store, running.port)
+        meter = running.meter
+        meter.parts["sender"] = sending.pid
+        dropped_before, printed_before = running.dropped(), running.printed()
+        meter.start()
+        began = time.monotonic()
+        probe.start()
+        sending.go()
+        try:
+            while sending.is_sending:
+                time.sleep(load.every)
+                tell(_row(running, began, probe))
+            seconds = time.monotonic() - began
+            costs, others = meter.document(seconds), meter.other_cores(seconds)
+            probe.silence()
+            stored, drained = settle(running, sending.pairs(), meter.sample)
+        finally:
+            probe.stop()
+        del meter.parts["sender"]
+    return _account(running, load, sending, stored) | {
+        "lost_kernel_datagrams": running.dropped() - dropped_before,
+        "printed": running.printed() - printed_before - probe.sent,
+        "drain_seconds": round(drained, 1),
+        "delay": percentiles(probe.delays()),
+        "probes": probe.sent,
+        "probes_not_found": probe.waiting,
+        "processes": costs,
+        "other_cores": others,
+        "memory_thirds": meter.thirds(),
+    }
+
+
+def _row(running: Pipeline, began: float, probe: Probe) -> dict[str, Any]:
+    used = running.meter.sample()
+    return {
+        "second": round(time.monotonic() - began, 1),
+        "memory_mib": {name: one.memory >> 20 for name, one in used.items()},
+        "delay": round(probe.delays()[-1], 1) if probe.delays() else None,
+        "dropped": running.dropped(),
+    }
+
+
+def _account(running: Pipeline, load: Load, sending: Sender, stored: Pairs) -> dict[str, Any]:
+    sent, result = sending.pairs(), sending.result
+    keys = sorted({*sent, *stored})
+    wrong = [key for key in keys if sent.get(key) != stored.get(key)]
+    return {
+        "rate": load.rate,
+        "seconds": result["seconds"],
+        "sent": result["records"],
+        "sent_datagrams": result["datagrams"],
+        "achieved_rate": round(result["records"] / result["seconds"]),
+        "sent_bytes": result["bytes"],
+        "stored_bytes": sum(size for size, _, _ in stored.values()),
+        "pairs": len(sent),
+        "pairs_differ": len(wrong),
+        "exact": not wrong,
+        "differences": [[*key, sent.get(key), stored.get(key)] for key in wrong[:_SHOWN]],
+        "read": running.reading(schema.Stage.READ, "records"),
+    }

@@ -1,0 +1,150 @@
+"""What processes cost: CPU seconds and memory of each part of a pipeline, from /proc."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+_PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SLOWER = 1.1
+"""The last third of a soak may hold so many times the memory of the first: caches settle, leaks grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a part uses.
+
+    Attributes:
+        cpu: seconds, since it began, children that ended included.
+        memory: bytes resident; pages that several of its processes share count once (PSS).
+        processes: how many.
+    """
+
+    cpu: float
+    memory: int
+    processes: int
+
+
+def descendants(roots: Iterable[int]) -> list[int]:
+    """Return the processes and all that descend from them."""
+    parents: dict[int, int] = {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                parents[int(entry.name)] = int(_stat(int(entry.name))[1])
+    found = {root for root in roots if root in parents}
+    grown = True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= more
+        grown = bool(more)
+    return sorted(found)
+
+
+def usage(pids: Iterable[int]) -> Usage:
+    """Return what processes use together; those that are gone use nothing."""
+    cpu, memory, processes = 0.0, 0, 0
+    for pid in pids:
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            fields = _stat(pid)
+            cpu += sum(map(int, fields[11:15])) / _TICKS
+            memory += _resident(pid)
+            processes += 1
+    return Usage(cpu, memory, processes)
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the third on: state, parent, ..."""
+    return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+
+
+def _resident(pid: int) -> int:
+    for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def busy_seconds() -> float:
+    """Return the CPU seconds that this machine has spent on anything."""
+    fields = [int(text) for text in (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle, waiting = fields[3:5]
+    return (sum(fields) - idle - waiting) / _TICKS
+
+
+@dataclass(slots=True)
+class Meter:
+    """Measures parts over time.
+
+    Args:
+        parts: name -> process; what descends from it belongs to it, unless it is a part itself.
+    """
+
+    parts: dict[str, int]
+    _begun: dict[str, Usage] = field(default_factory=dict)
+    _last: dict[str, Usage] = field(default_factory=dict)
+    _series: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    _zero: float = field(default_factory=time.monotonic)
+    _busy: float = field(default_factory=busy_seconds)
+
+    def start(self) -> None:
+        """Let CPU time count from now."""
+        self._zero, self._busy = time.monotonic(), busy_seconds()
+        self._begun = self._last = self.read()
+
+    def read(self) -> dict[str, Usage]:
+        """Return what each part uses now."""
+        owned = {pid: set(descendants([pid])) for pid in self.parts.values()}
+        found = {}
+        for name, pid in self.parts.items():
+            below = set[int]().union(*(owned[other] for other in owned if other in owned[pid] and other != pid))
+            found[name] = usage(sorted(owned[pid] - below))
+        return found
+
+    def sample(self) -> dict[str, Usage]:
+        """Read and remember."""
+        self._last = self.read()
+        at = time.monotonic() - self._zero
+        for name, one in self._last.items():
+            self._series.setdefault(name, []).append((at, one.memory))
+        return self._last
+
+    def document(self, seconds: float) -> dict[str, Any]:
+        """Return CPU seconds since `start`, cores over so many seconds, and memory of each part."""
+        found = {}
+        for name, series in self._series.items():
+            cpu = self._last[name].cpu - self._begun[name].cpu if name in self._begun else self._last[name].cpu
+            memory = [value for _, value in series]
+            found[name] = {
+                "cpu_seconds": round(cpu, 2),
+                "cores": round(cpu / seconds, 3),
+                "peak_mib": max(memory) >> 20,
+                "last_mib": memory[-1] >> 20,
+            }
+        return found
+
+    def other_cores(self, seconds: float) -> float:
+        """Return how many cores worked for others since `start`, over so many seconds: with many, measure again."""
+        ours = sum(self._last[name].cpu - self._begun[name].cpu for name in self._last if name in self._begun)
+        return round(max(busy_seconds() - self._busy - ours, 0.0) / seconds, 2)
+
+    def thirds(self) -> dict[str, Any]:
+        """Return each part's median memory in the first and in the last third, and whether that is flat."""
+        found = {}
+        for name, series in self._series.items():
+            memory = [value for _, value in series if value]
+            first, last = memory[: len(memory) // 3], memory[-(len(memory) // 3) :]
+            if not first:
+                continue
+            before, after = median(first), median(last)
+            found[name] = {
+                "first_third_mib": round(before) >> 20,
+                "last_third_mib": round(after) >> 20,
+                "flat": after <= before * _SLOWER,
+            }
+        return found
