@@ -522,6 +522,8 @@ KAFKA = Section(
             "work. Existing topics keep theirs."),
         Key("replication", Whole(1, 100), "Copies of the topics that are made.", absent="3, or as many as there are "
             "brokers"),
+        Key("session_timeout", names.seconds(6, 1800), "Time without a sign of life after which a worker's partitions "
+            "go to others. Brokers have limits of their own for it."),
         Key("tls", FLAG, "Whether connections are encrypted."),
         Key("ca_file", names.PATH, "Certificates to trust, PEM.", absent="those of the system"),
         Key("certificate_file", names.PATH, "Our own certificate, PEM, where brokers ask for one.", absent="none"),

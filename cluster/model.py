@@ -709,6 +709,7 @@ class KafkaSettings:
         state_topic: where workers keep what they must not forget, compacted; relays add ``-relays`` to its name.
         partitions: of topics that are made.
         replication: copies of topics that are made; None takes 3, or as many as there are brokers.
+        session_timeout: seconds without a sign of life after which a worker's partitions go to others.
         tls: whether connections are encrypted.
         ca_file: certificates to trust, PEM; None trusts those of the system.
         certificate_file, key_file: the client's own, PEM, where brokers ask for it.
@@ -723,6 +724,7 @@ class KafkaSettings:
     state_topic: str = "clusterflow-state"
     partitions: int = 8
     replication: int | None = None
+    session_timeout: int = 45
     tls: bool = False
     ca_file: str | None = None
     certificate_file: str | None = None

@@ -46,6 +46,12 @@ class Counters:
         with self._lock:
             return sorted(self._totals.items())
 
+    def take(self) -> Iterable[tuple[Key, float]]:
+        """Return all totals, and begin anew at nothing."""
+        with self._lock:
+            totals, self._totals = self._totals, {}
+        return sorted(totals.items())
+
     def readings(self) -> Iterable[tuple[Key, float]]:
         """Return all readings in order of their names."""
         with self._lock:

@@ -30,6 +30,9 @@ from cluster.model import Retention, Secret, StoreApi, StoreSettings
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
 """A host that swallows packets must not hold up a process that is asked to stop."""
 
+REQUEST_SECONDS = _CONNECT_SECONDS + _ANSWER_SECONDS
+"""When a request has come to its end, one way or the other."""
+
 _DROPPED = re.compile(r"dropped=(\d+)")
 _NOT_EXECUTED = "not executed"
 _UNREADABLE = "unable to parse"
