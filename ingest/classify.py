@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from cluster.model import EXTERNAL, LOCAL, LOCAL_PREFIXES, Address, Cluster, Network, Plane
+from ingest.texts import Texts
 
 _MAPPED = b"\x00" * 10 + b"\xff\xff"
 _KEY = "S16"
@@ -53,8 +54,7 @@ class AddressBook:
         self._reset()
 
     def _reset(self) -> None:
-        self._text_series = pl.Series("text", [], pl.String)
-        self._number_series = pl.Series("number", [], pl.UInt32)
+        self._texts = Texts()
         self.names = pl.Series("name", [], pl.String)
         self.group_codes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
         self.node_planes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -77,7 +77,7 @@ class AddressBook:
         """
         if self.is_full:
             self._reset()
-        numbered = [self._known(column) for column in columns]
+        numbered = [self._texts.find(column) for column in columns]
         missing = [
             column.filter(numbers.is_null())
             for column, numbers in zip(columns, numbered, strict=True)
@@ -86,13 +86,8 @@ class AddressBook:
         if missing:
             fresh = pl.concat([part.alias("text") for part in missing]).unique().drop_nulls()
             if self._add(fresh):
-                numbered = [self._known(column) for column in columns]
+                numbered = [self._texts.find(column) for column in columns]
         return numbered
-
-    def _known(self, column: pl.Series) -> pl.Series:
-        if not len(self._text_series):
-            return pl.Series(column.name, [None], pl.UInt32).new_from_index(0, len(column))
-        return column.replace_strict(self._text_series, self._number_series, default=None, return_dtype=pl.UInt32)
 
     def _add(self, texts: pl.Series) -> bool:
         """Resolve new texts; False if none of them is an address."""
@@ -118,16 +113,13 @@ class AddressBook:
             name, planes[position], rails[position] = entry
             names.append(name)
             listed[position] = True
-        first = len(self)
         self.names = self.names.append(pl.Series("name", names, pl.String)).rechunk()
         self.group_codes = np.concatenate([self.group_codes, codes])
         self.node_planes = np.concatenate([self.node_planes, planes])
         self.group_planes = np.concatenate([self.group_planes, self._group_planes[codes]])
         self.rails = np.concatenate([self.rails, rails])
         self.listed = np.concatenate([self.listed, listed])
-        self._text_series = self._text_series.append(pl.Series("text", good, pl.String)).rechunk()
-        numbers = pl.Series("number", np.arange(first, first + len(keys), dtype=np.uint32))
-        self._number_series = self._number_series.append(numbers).rechunk()
+        self._texts.add(pl.Series("text", good, pl.String))
         return True
 
 

@@ -199,7 +199,9 @@ class Engine:
             (schema.SKEWED, flows.skewed),
         ):
             self._counters.add(Stage.NORMALISE, field.name, int(flags.sum()))
-        self._counters.add(Stage.NORMALISE, schema.EXPORTER_SUPPRESSED.name, int(flows.bytes[~flows.counts].sum()))
+        self._counters.add(
+            Stage.NORMALISE, schema.EXPORTER_SUPPRESSED.name, int(np.where(flows.counts, 0, flows.bytes).sum())
+        )
         self._counters.add(Stage.NORMALISE, schema.EXPORTER_BYTES.name, int(flows.bytes.sum()))
 
     def _note_losses(self, lost: Mapping[str, int]) -> None:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from cluster.model import ANY, Cluster, Exporter, ExportProtocol, SamplingMode
+from ingest.texts import Texts
 
 AUTO_RATE = 0
 """Rate code of an exporter whose records tell their sampling rate themselves."""
@@ -35,6 +36,7 @@ class ExporterBook:
         self.names: list[str] = []
         self.configured = tuple(exporter.name for exporter in cluster.exporters)
         self._texts: dict[str, int] = {}
+        self._places = Texts()
         self._by_address = {str(exporter.address): exporter for exporter in cluster.exporters}
         self._rates: list[int] = []
         self._overheads: list[int] = []
@@ -81,13 +83,23 @@ class ExporterBook:
 
     def number(self, column: pl.Series) -> npt.NDArray[np.int64]:
         """Return the exporters of records (String, null if not printed) as numbers."""
-        for text in column.unique().to_list():
-            if text not in self._texts:
-                self._learn(text)
-        known = pl.Series("known", list(self._texts), pl.String)
-        numbers = pl.Series("number", list(self._texts.values()), pl.Int64)
-        rest = self.names.index(UNLISTED) if UNLISTED in self.names else None
-        return column.replace_strict(known, numbers, default=rest, return_dtype=pl.Int64).to_numpy()
+        places = self._places.find(column)
+        if places.null_count():
+            for text in column.filter(places.is_null()).unique().to_list():
+                if text not in self._texts:
+                    self._learn(text)
+            self._places.add(pl.Series("text", list(self._texts)[len(self._places) :], pl.String))
+            places = self._places.find(column)
+        rest = self.names.index(UNLISTED) if UNLISTED in self.names else 0
+        numbers = np.array([*self._texts.values(), rest], np.int64)
+        return np.asarray(numbers[places.fill_null(len(self._places)).to_numpy()], np.int64)
+
+    def has_authority(
+        self, exporter: npt.NDArray[np.int64], src_group: npt.NDArray[np.uint8], dst_group: npt.NDArray[np.uint8]
+    ) -> npt.NDArray[np.bool_]:
+        """Return whether flows of these exporters between these groups count."""
+        size = len(self._groups)
+        return np.asarray(self.authority.reshape(-1)[(exporter * size + src_group) * size + dst_group], np.bool_)
 
     def _learn(self, text: str | None) -> None:
         """Give an exporter a number; what is not remembered here is `unlisted`, whatever its text."""

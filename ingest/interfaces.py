@@ -23,6 +23,9 @@ _EXPORTER = 1 << 32
 
 _NONE = -1
 
+_SMALL = 1024
+"""ifIndexes below this are looked up the quicker way."""
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -69,6 +72,11 @@ class InterfaceBook:
         self.speeds = np.array(speeds, np.int64)
         self._known = pl.Series("key", list(self._keys), pl.Int64)
         self._numbers = pl.Series("number", list(self._keys.values()), pl.Int64)
+        # Most devices count their interfaces from 1: those are looked up in a table, a row an exporter.
+        by, index = np.divmod(np.array(list(self._keys), np.int64), _EXPORTER)
+        small = index < _SMALL
+        self._table = np.full((int(by.max(initial=-1)) + 1, _SMALL), _NONE, np.int64)
+        self._table[by[small], index[small]] = self._numbers.to_numpy()[small]
 
     def number(self, exporters: Ints, indexes: Ints, is_sflow: npt.NDArray[np.bool_] | None = None) -> Ints:
         """Return the interface numbers of records.
@@ -81,23 +89,34 @@ class InterfaceBook:
         indexes = np.maximum(indexes, _NO_INDEX)
         if is_sflow is not None and is_sflow.any():
             indexes = np.where(is_sflow & (indexes >= _SFLOW_INTERNAL), _NO_INDEX, indexes)
-        keys = exporters * _EXPORTER + (indexes & (_EXPORTER - 1))
-        found = self._find(keys)
+        indexes = indexes & (_EXPORTER - 1)
+        found = self._find(exporters, indexes)
         missing = found == _NONE
         if missing.any():
-            for key in np.unique(keys[missing]).tolist():
+            for key in np.unique(exporters[missing] * _EXPORTER + indexes[missing]).tolist():
                 self._learn(key)
             self._freeze()
-            found[missing] = self._find(keys[missing])
+            found[missing] = self._find(exporters[missing], indexes[missing])
             beyond = found == _NONE
             if beyond.any():
                 found[beyond] = [self._rest[exporter] for exporter in exporters[beyond].tolist()]
         return found
 
-    def _find(self, keys: Ints) -> Ints:
+    def _find(self, exporters: Ints, indexes: Ints) -> Ints:
+        """Return interface numbers, _NONE where there is none yet."""
+        if not len(exporters) or exporters.max() >= len(self._table):
+            return self._find_any(exporters, indexes)
+        is_small = indexes < _SMALL
+        found = self._table.reshape(-1)[exporters * _SMALL + np.where(is_small, indexes, 0)]
+        if not is_small.all():
+            found[~is_small] = self._find_any(exporters[~is_small], indexes[~is_small])
+        return found
+
+    def _find_any(self, exporters: Ints, indexes: Ints) -> Ints:
         if not len(self._known):
-            return np.full(len(keys), _NONE, np.int64)
-        found = pl.Series("key", keys).replace_strict(self._known, self._numbers, default=_NONE, return_dtype=pl.Int64)
+            return np.full(len(exporters), _NONE, np.int64)
+        keys = pl.Series("key", exporters * _EXPORTER + indexes)
+        found = keys.replace_strict(self._known, self._numbers, default=_NONE, return_dtype=pl.Int64)
         return np.array(found.to_numpy())
 
     def _learn(self, key: int) -> None:

@@ -124,7 +124,8 @@ class Normaliser:
         overhead = self.exporters.overheads[exporter]
         if overhead.any():
             volume = np.maximum(volume - overhead * packets, 0)
-        too_large = (volume > records.MAX_COUNTER // rate) | (packets > records.MAX_COUNTER // rate)
+        most = records.MAX_COUNTER // rate if rate.max(initial=1) > 1 else records.MAX_COUNTER
+        too_large = (volume > most) | (packets > most)
         if too_large.any():
             keep = pl.Series(~too_large)
             reason = pl.lit(records.Reason.COUNTER_OUT_OF_RANGE.value)
@@ -164,7 +165,7 @@ class Normaliser:
         entered = self.interfaces.number(exporter, _column(frame, records.IFACE_IN), is_sflow)
         left = self.interfaces.number(exporter, _column(frame, records.IFACE_OUT), is_sflow)
         src_group, dst_group = book.group_codes[src], book.group_codes[dst]
-        counts = self.interfaces.counts[entered] & self.exporters.authority[exporter, src_group, dst_group]
+        counts = self.interfaces.counts[entered] & self.exporters.has_authority(exporter, src_group, dst_group)
 
         protocol = frame.get_column(records.PROTOCOL).fill_null(_NO_PROTOCOL).to_numpy().astype(np.int64)
         protocol = np.where((protocol < 0) | (protocol > _NO_PROTOCOL), _NO_PROTOCOL, protocol)
@@ -210,15 +211,13 @@ class Normaliser:
 
     def _times(self, frame: pl.DataFrame, now_ms: int) -> tuple[Ints, Ints, Ints, Flags]:
         """Return start, end and lag in epoch ms, and which records' clocks were not believed."""
-        has_arrival = frame.get_column(records.ARRIVAL).is_not_null().to_numpy()
-        times = frame.select(
-            pl.coalesce(records.START, records.END, records.ARRIVAL, pl.lit(now_ms)).alias(records.START),
-            # A missing end makes a point sample at the start.
-            pl.coalesce(records.END, records.START, records.ARRIVAL, pl.lit(now_ms)).alias(records.END),
-            pl.coalesce(records.ARRIVAL, pl.lit(now_ms)).alias(records.ARRIVAL),
-        )
-        start, end, arrival = (times.get_column(name).to_numpy() for name in times.columns)
-        end = np.maximum(start, end)
+        start, end, arrival = (_moment(frame, name) for name in (records.START, records.END, records.ARRIVAL))
+        has_arrival = arrival >= 0
+        arrival = np.where(has_arrival, arrival, now_ms)
+        # A missing end makes a point sample at the start.
+        has_start, has_end = start >= 0, end >= 0
+        start = np.where(has_start, start, np.where(has_end, end, arrival))
+        end = np.maximum(np.where(has_end, end, start), start)
         broken_start = end - start > MAX_SPAN_MS
         start = np.where(broken_start, end, start)
         skewed = broken_start
@@ -238,6 +237,11 @@ class Normaliser:
 
 def _column(frame: pl.DataFrame, name: str) -> Ints:
     return frame.get_column(name).fill_null(0).to_numpy().astype(np.int64, copy=False)
+
+
+def _moment(frame: pl.DataFrame, name: str) -> Ints:
+    """Return times in epoch ms, -1 where there is none."""
+    return frame.get_column(name).fill_null(-1).to_numpy()
 
 
 def _marked(frame: pl.DataFrame, is_sflow: Flags) -> Flags:
