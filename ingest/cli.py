@@ -1,6 +1,5 @@
 """The commands that bring flows into the store."""
 
-import contextlib
 import hashlib
 import os
 import signal
@@ -22,14 +21,16 @@ from cluster.config_log import note_configuration
 from cluster.errors import ClusterflowError
 from cluster.model import Cluster
 from cluster.schema import Stage
-from ingest import counter_files
 from ingest.bridge import Bridge, Summary
 from ingest.collect_cli import COLLECT_COMMANDS
+from ingest.counter_spool import counters_spool
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
+from ingest.kafka_cli import follow_topic
 from ingest.logs import Log
 from ingest.metrics import MetricsServer
 from ingest.normalise import Clock
+from ingest.relay_cli import RELAY_COMMANDS
 from ingest.reload import Reload
 from ingest.spool import PATTERNS, After, Source, Spool, StreamSource
 from ingest.store import Store
@@ -42,6 +43,7 @@ from ingest.store import Store
     type=click.Path(path_type=Path),
     help="Folder of pmacct's files, or - for standard input. Default: collector.spool.",
 )
+@click.option("--kafka", is_flag=True, help="Share the topic kafka.topic with other workers instead of reading files.")
 @click.option("--once", is_flag=True, help="Read what is there to its end, by the records' own times, and stop.")
 @click.option("--influx-url", metavar="URL", help="Another InfluxDB than store.url.")
 @click.option("--database", metavar="NAME", help="Another database than store.database.")
@@ -67,10 +69,16 @@ from ingest.store import Store
     is_flag=True,
     help="Do not delete files that are read and safe. Only those in collector.spool ever are, and never by --once.",
 )
+@click.option(
+    "--metrics-listen",
+    metavar="HOST:PORT",
+    help="Another address than bridge.metrics_listen, for a second process here.",
+)
 @click.option("--json-log", is_flag=True, help="Log JSON lines.")
 def ingest(
     cluster: Cluster,
     spool: Path | None,
+    kafka: bool,
     once: bool,
     influx_url: str | None,
     database: str | None,
@@ -79,6 +87,7 @@ def ingest(
     dead_letters: Path | None,
     time_zone: str,
     keep_files: bool,
+    metrics_listen: str | None,
     json_log: bool,
 ) -> None:
     """Turn flow records into points: follow the spool until stopped, or read it once.
@@ -89,18 +98,31 @@ def ingest(
       clusterflow ingest --spool old/ --once              backfill files of any age, by their own times
       clusterflow ingest --spool /var/nfacctd             follow the files of a daemon of your own; they are kept
       nfacctd -f my.conf | clusterflow ingest --spool -   read a daemon's standard output
+      clusterflow ingest --kafka                          one worker of those that share the topic kafka.topic
 
     A restart goes on where the last checkpoint stands; totals stay exact, whatever was killed. Two runs of --once over
     the same folder write the same points. SIGHUP has it read cluster.yaml again.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
+    log = Log(as_json=json_log)
+    stop = threading.Event()
+    if kafka:
+        _obey_signals(stop, None)
+        follow_topic(
+            _as_asked(cluster, url=influx_url, database=database, shard=shard, listen=metrics_listen),
+            refused={"--once": once, "--spool": spool is not None, "--keep-files": keep_files},
+            dead_letters=dead_letters or (state or Path(cluster.bridge.state)) / "dead-letters-kafka.jsonl",
+            time_zone=time_zone,
+            stop=stop,
+            log=log,
+        )
+        return
     folder = spool or Path(cluster.collector.spool)
     is_stream = str(spool) == "-"
     once_shard = "once-stdin" if is_stream else _once_shard(folder.resolve())
-    as_asked = partial(_as_asked, url=influx_url, database=database, shard=shard or (once_shard if once else None))
+    own_shard = shard or (once_shard if once else None)
+    as_asked = partial(_as_asked, url=influx_url, database=database, shard=own_shard, listen=metrics_listen)
     cluster = as_asked(cluster)
-    log = Log(as_json=json_log)
     counters = Counters()
-    stop = threading.Event()
     reload = None if once else Reload(cluster_file(), as_asked, state or Path(cluster.bridge.state), log)
     _obey_signals(stop, reload)
     with ExitStack() as cleanup:
@@ -118,7 +140,7 @@ def ingest(
             after = After.DELETE if is_ours and not keep_files else After.KEEP
             notice = partial(_tell_of_file, log)
             source = Spool(folder, once=once, after=after, time_zone=time_zone, notice=notice)
-            counters_source = _counters_spool(cleanup, folder, source, make=is_ours)
+            counters_source = counters_spool(cleanup, folder, source, make=is_ours)
         cleanup.callback(source.close)
         if dead_letters is None:
             dead_letters = Path("dead-letters.jsonl") if is_temporary else state / "dead-letters.jsonl"
@@ -167,10 +189,14 @@ def ingest(
         )
 
 
-def _as_asked(cluster: Cluster, *, url: str | None, database: str | None, shard: str | None) -> Cluster:
+def _as_asked(
+    cluster: Cluster, *, url: str | None, database: str | None, shard: str | None, listen: str | None
+) -> Cluster:
     """Return the cluster with what the command line says in place of what its file says."""
     store = replace(cluster.store, url=url or cluster.store.url, database=database or cluster.store.database)
-    return replace(cluster, store=store, bridge=replace(cluster.bridge, shard=shard or cluster.bridge.shard))
+    bridge = cluster.bridge
+    bridge = replace(bridge, shard=shard or bridge.shard, metrics_listen=listen or bridge.metrics_listen)
+    return replace(cluster, store=store, bridge=bridge)
 
 
 def _obey_signals(stop: threading.Event, reload: Reload | None) -> None:
@@ -215,29 +241,9 @@ def _note_changes(bridge: Bridge, cluster: Cluster, state: Path, log: Log) -> No
 def _serve_metrics(cleanup: ExitStack, cluster: Cluster, counters: Counters, bridge: Bridge) -> None:
     """Answer /metrics and /healthz until `cleanup`, if that is wanted."""
     if cluster.bridge.metrics_listen:
-        server = MetricsServer(cluster.bridge.metrics_listen, counters, bridge.health)
+        server = MetricsServer(cluster.bridge.metrics_listen, lambda: {cluster.bridge.shard: counters}, bridge.health)
         server.start()
         cleanup.callback(server.stop)
-
-
-def _counters_spool(cleanup: ExitStack, folder: Path, records: Spool, *, make: bool) -> Spool | None:
-    """Return the spool of interface counters beside the flow records; None if there is none.
-
-    Args:
-        cleanup: closes it.
-        folder: spool of the flow records.
-        records: how that is read.
-        make: whether to make the folder, for a collector that starts later.
-    """
-    counters = folder / counter_files.FOLDER
-    if make:
-        with contextlib.suppress(OSError):
-            counters.mkdir(exist_ok=True)
-    if not counters.is_dir():
-        return None
-    spool = Spool(counters, once=records.once, after=records.after, time_zone=records.time_zone, notice=records.notice)
-    cleanup.callback(spool.close)
-    return spool
 
 
 def _with_bar(bridge: Bridge, source: Source) -> Summary:
@@ -248,4 +254,4 @@ def _with_bar(bridge: Bridge, source: Source) -> Summary:
         return bridge.run(lambda count: bar.advance(task, count))
 
 
-COMMANDS: list[click.Command] = [*COLLECT_COMMANDS, ingest]
+COMMANDS: list[click.Command] = [*COLLECT_COMMANDS, *RELAY_COMMANDS, ingest]

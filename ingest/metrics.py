@@ -1,7 +1,7 @@
 """``/metrics`` for Prometheus and ``/healthz`` for whoever restarts us, on an address of the user's choice."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -15,20 +15,29 @@ Health = Callable[[], str]
 """Returns why the process is not well; empty if it is."""
 
 
+Sources = Callable[[], Mapping[str, Counters]]
+"""Returns the counters of each shard; those of none have an empty name."""
+
+
 class _CountersCollector(Collector):
     """Shows the pipeline's counters as they are at the moment of the scrape."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Sources) -> None:
         self._counters = counters
 
     def collect(self) -> Iterator[Metric]:
-        totals = CounterMetricFamily("clusterflow_pipeline", "Running totals.", labels=["stage", "reason"])
-        for (stage, reason), value in self._counters.totals():
-            totals.add_metric([stage, reason], value)
+        totals = CounterMetricFamily("clusterflow_pipeline", "Running totals.", labels=["stage", "reason", "shard"])
+        sources = self._counters()
+        for shard, counters in sources.items():
+            for (stage, reason), value in counters.totals():
+                totals.add_metric([stage, reason, shard], value)
         yield totals
-        readings = GaugeMetricFamily("clusterflow_pipeline_value", "Latest readings.", labels=["stage", "reason"])
-        for (stage, reason), value in self._counters.readings():
-            readings.add_metric([stage, reason], value)
+        readings = GaugeMetricFamily(
+            "clusterflow_pipeline_value", "Latest readings.", labels=["stage", "reason", "shard"]
+        )
+        for shard, counters in sources.items():
+            for (stage, reason), value in counters.readings():
+                readings.add_metric([stage, reason, shard], value)
         yield readings
 
 
@@ -37,11 +46,11 @@ class MetricsServer:
 
     Args:
         listen: ``host:port``; port 0 takes a free one.
-        counters: what to show.
+        counters: asked at every scrape for what to show.
         health: asked at every ``/healthz``: 200 ``ok`` or 503 with its words.
     """
 
-    def __init__(self, listen: str, counters: Counters, health: Health) -> None:
+    def __init__(self, listen: str, counters: Sources, health: Health) -> None:
         host, _, port = listen.rpartition(":")
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_CountersCollector(counters))

@@ -59,8 +59,8 @@ class Reckoning:
     differences: tuple[Difference, ...]
 
 
-def reckon(store: Store, truth: dict[str, Any], shard: str) -> Reckoning:
-    """Compare a ground truth (`GroundTruth.document`) with the raw points of one shard.
+def reckon(store: Store, truth: dict[str, Any], shard: str | None) -> Reckoning:
+    """Compare a ground truth (`GroundTruth.document`) with the raw points of one shard, or of all (None).
 
     Compared are bytes, packets and flow records of each group pair, bytes and packets of each node in both directions,
     bytes of each rail, storage endpoint and interface in both directions, each staged transfer, and the bytes that were
@@ -101,7 +101,7 @@ def _sent(truth: dict[str, Any]) -> Sums:
     return +found
 
 
-def _stored(store: Store, shard: str) -> Sums:
+def _stored(store: Store, shard: str | None) -> Sums:
     found: Sums = Counter()
     for tags, row in _sums(store, schema.TRAFFIC, (schema.SRC_GROUP, schema.DST_GROUP), shard):
         for unit in _UNITS:
@@ -120,7 +120,7 @@ def _stored(store: Store, shard: str) -> Sums:
     return +found
 
 
-def _transfers(store: Store, truth: dict[str, Any], shard: str) -> dict[tuple[str, ...], tuple[int, int]]:
+def _transfers(store: Store, truth: dict[str, Any], shard: str | None) -> dict[tuple[str, ...], tuple[int, int]]:
     """Return sent and stored bytes of each pair of parties between which something was staged."""
     stored: Sums = Counter()
     for tags, row in _sums(store, schema.EGRESS, (schema.SRC, schema.DST), shard):
@@ -143,7 +143,7 @@ def _transfers(store: Store, truth: dict[str, Any], shard: str) -> dict[tuple[st
 
 
 def _sums(
-    store: Store, measurement: Measurement, tags: tuple[str, ...], shard: str
+    store: Store, measurement: Measurement, tags: tuple[str, ...], shard: str | None
 ) -> list[tuple[dict[str, str], dict[str, int]]]:
     """Return each series' sums over all time."""
     fields = ", ".join(
@@ -152,11 +152,12 @@ def _sums(
         if field.merge is schema.Merge.SUM and field.kind is schema.Kind.INT
     )
     grouped = f" GROUP BY {', '.join(_quoted(tag) for tag in tags)}" if tags else ""
-    value = shard.replace("\\", "\\\\").replace("'", "\\'")
-    influxql = (
-        f'SELECT {fields} FROM "{RAW}"."{measurement.name}" '  # noqa: S608 - names are the schema's, the value is quoted
-        f"WHERE {_quoted(schema.SHARD)} = '{value}'{grouped}"
-    )
+    where = ""
+    if shard is not None:
+        value = shard.replace("\\", "\\\\").replace("'", "\\'")
+        where = f" WHERE {_quoted(schema.SHARD)} = '{value}'"
+    # The names are the schema's, the value is quoted.
+    influxql = f'SELECT {fields} FROM "{RAW}"."{measurement.name}"{where}{grouped}'  # noqa: S608
     return [
         (series.tags, {name: value or 0 for name, value in zip(series.columns, series.values[0], strict=True)})
         for series in store.query(influxql)

@@ -1,0 +1,57 @@
+"""``clusterflow ingest --kafka``: one worker of those that share a topic."""
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+from cluster.errors import UserError
+from cluster.model import Cluster
+from ingest.dead_letter import DeadLetters
+from ingest.kafka_worker import KafkaWorker
+from ingest.logs import Log
+from ingest.metrics import MetricsServer
+from ingest.store import Store
+
+
+def follow_topic(
+    cluster: Cluster,
+    *,
+    refused: dict[str, bool],
+    dead_letters: Path,
+    time_zone: str,
+    stop: threading.Event,
+    log: Log,
+) -> None:
+    """Follow the topic until stopped.
+
+    Args:
+        cluster: what is known about the cluster.
+        refused: options that make no sense here, and whether they were given.
+        dead_letters: file for records that make no sense.
+        time_zone: of timestamps printed without a zone.
+        stop: ends it in order.
+        log: where it tells what it does.
+
+    Raises:
+        UserError: no brokers, or an option that makes no sense here.
+    """
+    for option, is_given in refused.items():
+        if is_given:
+            raise UserError(
+                f"{option} is about files, and --kafka reads a topic, which has no end", f"leave {option} out"
+            )
+    worker = KafkaWorker(
+        cluster,
+        Store(cluster.store),
+        dead_letter=DeadLetters(dead_letters),
+        stop=stop,
+        log=log,
+        time_zone=time_zone,
+    )
+    with ExitStack() as cleanup:
+        if cluster.bridge.metrics_listen:
+            server = MetricsServer(cluster.bridge.metrics_listen, worker.counters, worker.health)
+            server.start()
+            cleanup.callback(server.stop)
+        worker.run()
+    log.line("done")

@@ -1,0 +1,148 @@
+"""Transactions of a worker: what it remembers and how far it has read go to the brokers together, or not at all.
+
+Who reads the state of a partition waits until no transaction on it is open any more. So the records are in the log
+before the brokers are asked whether we are still a member of the group: a worker that was thrown out meanwhile has
+either committed before its successor reads, and is read, or is refused. The same order keeps one that was stopped in
+the middle from committing later what its successor could not have seen.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from cluster.errors import ClusterflowError
+from ingest.kafka_state import Record
+from ingest.logs import Log
+
+_CALL_SECONDS = 5.0
+_PATIENCE_SECONDS = 20.0
+"""How long one step of a transaction is tried: the consumer has to be polled again long before it counts as dead."""
+
+_POLL_SECONDS = 0.2
+_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001 - that is how the library names its own errors
+
+
+class NotAMemberError(ClusterflowError):
+    """The group has thrown us out; nobody has told yet."""
+
+
+class Committer:
+    """The transactional producer of one worker.
+
+    Args:
+        opened: makes a producer, always with the same ``transactional.id``.
+        state_topic: where records go: a partition of it has the state of the same partition of `topic`.
+        topic: whose offsets are committed.
+        log: where trouble is told.
+    """
+
+    def __init__(self, opened: Callable[[], Producer], *, state_topic: str, topic: str, log: Log) -> None:
+        self._open = opened
+        self._state_topic = state_topic
+        self._topic = topic
+        self._log = log
+        self._producer: Producer | None = None
+        self._refused: KafkaError | None = None
+
+    def commit(self, records: Mapping[int, Sequence[Record]], positions: Mapping[int, int], consumer: Consumer) -> bool:
+        """Commit; return whether it is known to be in the log. If not, it may be there or not: commit anew.
+
+        Args:
+            records: what the state topic lacks, by partition.
+            positions: next offset to read, by partition.
+            consumer: the member of the group that has read so far.
+        """
+        try:
+            producer = self._opened()
+            producer.begin_transaction()
+            for partition, rows in records.items():
+                for key, value in rows:
+                    self._produce(producer, partition, key, value)
+            self._deliver(producer)
+            offsets = [TopicPartition(self._topic, partition, position) for partition, position in positions.items()]
+            metadata = _membership(consumer)
+            _insist(lambda seconds: producer.send_offsets_to_transaction(offsets, metadata, seconds))
+            _insist(producer.commit_transaction)
+        except (KafkaException, NotAMemberError, BufferError) as error:
+            self._log.sparse("commit_failed", why=_words(error))
+            self._recover(error)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Forget the producer; what it has not committed is aborted, here or by the brokers."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaException):
+                producer.purge()
+
+    def _opened(self) -> Producer:
+        if self._producer is None:
+            producer = self._open()
+            # Ends what an earlier producer of this worker left open.
+            _insist(producer.init_transactions)
+            self._producer = producer
+        return self._producer
+
+    def _produce(self, producer: Producer, partition: int, key: bytes, value: bytes | None) -> None:
+        while True:
+            try:
+                producer.produce(self._state_topic, value, key, partition, on_delivery=self._delivered)
+            except BufferError:
+                producer.poll(_POLL_SECONDS)
+            else:
+                return
+
+    def _delivered(self, error: KafkaError | None, _: object) -> None:
+        self._refused = self._refused or error
+
+    def _deliver(self, producer: Producer) -> None:
+        """Wait until all records are in the log."""
+        self._refused = None
+        waiting = producer.flush(_PATIENCE_SECONDS)
+        if self._refused is not None:
+            raise KafkaException(self._refused)
+        if waiting:
+            raise KafkaException(KafkaError(_TIMED_OUT, f"{waiting} records not delivered"))
+
+    def _recover(self, error: Exception) -> None:
+        """Abort; where that does not help, begin with a new producer, which ends the old one's transaction."""
+        producer = self._producer
+        if producer is None:
+            return
+        try:
+            if isinstance(error, KafkaException) and error.args[0].fatal():
+                raise error
+            _insist(producer.abort_transaction)
+        except KafkaException:
+            self.close()
+
+
+def _membership(consumer: Consumer) -> object:
+    """Return what tells the brokers which member commits; NotAMemberError if we are none any more."""
+    metadata = consumer.consumer_group_metadata()
+    # Asked after the metadata were taken: of one that has timed out they name no member at all, and such offsets
+    # brokers take from anybody.
+    if not consumer.memberid():
+        raise NotAMemberError("thrown out of the group")
+    return metadata
+
+
+def _insist(call: Callable[[float], None]) -> None:
+    """Call with a timeout, again while it says that it may be called again; KafkaException if that takes too long."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            call(_CALL_SECONDS)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+def _words(error: Exception) -> str:
+    cause = error.args[0] if error.args else error
+    return cause.str() if isinstance(cause, KafkaError) else str(cause)

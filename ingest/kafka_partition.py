@@ -1,0 +1,297 @@
+"""One partition of the flows topic in the hands of a worker: messages in, changed points and records of its state out.
+
+A partition has an engine, counters and a shard tag of its own. All of them follow the partition from worker to worker,
+so whoever holds it writes the same series on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from cluster import schema
+from cluster.errors import UserError
+from cluster.model import Cluster, KafkaFormat
+from cluster.schema import Measurement, Stage
+from ingest import kafka_records, records
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters, as_dead_letters, bury
+from ingest.engine import Engine
+from ingest.kafka_records import Kind, MessageError
+from ingest.kafka_state import Record, Remembered, StateRecords
+from ingest.logs import Log
+from ingest.normalise import Clock, Normaliser
+from ingest.points import WINDOW
+from ingest.readers import read_chunk
+from ingest.readers_format import Format
+from ingest.readers_format import Kind as TextKind
+from ingest.readings import exporter_readings
+from ingest.records import DEAD_SCHEMA, Reason
+from ingest.rollup import Rollup, horizon
+from ingest.store import Store
+from ingest.writer import Writer
+
+Points = list[tuple[Measurement, pl.DataFrame]]
+"""Points with their shard."""
+
+_SHOWN_BYTES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the partitions of a worker share.
+
+    Attributes:
+        cluster: the cluster.
+        store, writer: where rollups are read from and written to.
+        normaliser: its books.
+        dead_letter: where bad records go.
+        log: where trouble is told.
+        started: when this worker began to listen, epoch seconds.
+        time_zone: of times that pmacct prints without one.
+        takeover_seconds: how long requests of a worker that was thrown out may still reach the store.
+    """
+
+    cluster: Cluster
+    store: Store
+    writer: Writer
+    normaliser: Normaliser
+    dead_letter: DeadLetters
+    log: Log
+    started: float
+    time_zone: str
+    takeover_seconds: float
+
+
+def shard_of(shard: str, partition: int) -> str:
+    """Return the shard tag of a partition's points: of several sites on one store, `bridge.shard` tells them apart."""
+    return f"k{partition}" if shard == "0" else f"{shard}-k{partition}"
+
+
+class PartitionWork:
+    """What a worker does for one partition, from its assignment to its loss.
+
+    Args:
+        around: what it shares with others.
+        partitions: how many the topic has.
+        partition: its number.
+        before: what the worker before remembered of it, if there was one.
+        now: wall clock, epoch seconds.
+
+    Attributes:
+        partition: its number.
+        shard: tag of its points.
+        counters: what it did, over all the workers it had.
+        position: offset of the next message to read; None: of the first there is.
+        rollup: of its points.
+        rewrite: whether all points in memory have to be written: nobody knows which were.
+        at_end: whether there was nothing more to read when somebody last looked.
+    """
+
+    def __init__(
+        self, around: Surroundings, partitions: int, partition: int, before: Remembered | None, now: float
+    ) -> None:
+        settings = around.cluster.bridge
+        self._around = around
+        self.partition = partition
+        self.shard = shard_of(settings.shard, partition)
+        budget = max(settings.series_budget // partitions, 1)
+        self._cluster = replace(around.cluster, bridge=replace(settings, shard=self.shard, series_budget=budget))
+        self.counters = Counters()
+        self._engine = Engine(self._cluster, Clock.LIVE, self.counters, around.normaliser)
+        # Shorter than the grace: a name is written before its windows leave memory.
+        self._records = StateRecords(names_each=settings.grace / 2)
+        self.rollup = Rollup(around.store, around.writer, around.cluster.retentions(), self.shard)
+        self.position: int | None = None
+        self._saved_position: int | None = None
+        self.rewrite = False
+        self.at_end = False
+        self._again: float | None = None
+        self._held: dict[str, frozenset[int]] = {}
+        self._waiting: list[tuple[int, bytes | None]] = []
+        self._lag = 0.0
+        self._message_bytes = 0.0
+        if before is not None:
+            self._restore(before, now)
+        self.counters.add(Stage.BRIDGE, "assignments")
+
+    def _restore(self, before: Remembered, now: float) -> None:
+        notes = before.notes
+        for setting, value in (("window", self._cluster.bridge.window), ("shard", self.shard)):
+            if notes["engine"][setting] != value:
+                raise UserError(
+                    f"bridge.{setting}: {value}: the workers' state was made with {notes['engine'][setting]}",
+                    "set it back, or set kafka.state_topic and kafka.group to new names once the topic is read",
+                )
+        self._engine.load(before.frames, notes["engine"])
+        for table in self._engine.tables.values():
+            if table.measurement.bound:
+                table.recount_names()
+        self.counters.load(notes["counters"])
+        self.position = self._saved_position = notes["position"]
+        self.rollup.load(notes["rollup"])
+        self._records.restored(before.keys)
+        self.rewrite = True
+        self._again = now + self._around.takeover_seconds
+        # What the worker before may still overwrite stays in memory until it was written once more.
+        self._held = {
+            name: frozenset(table.state.get_column(WINDOW).unique().to_list())
+            for name, table in self._engine.tables.items()
+        }
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def put(self, offset: int, value: bytes | None) -> int:
+        """Take a message, to be read with others; returns its size in bytes."""
+        self._waiting.append((offset, value))
+        self.at_end = False
+        return len(value or b"")
+
+    def take(self, now: float) -> None:
+        """Read the messages that were put."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        source = f"{self._around.cluster.kafka.topic}[{self.partition}]"
+        size = sum(len(value or b"") for _, value in waiting)
+        self.counters.add(Stage.READ, "bytes", size)
+        self.counters.add(Stage.READ, "messages", len(waiting))
+        self._message_bytes = size / len(waiting)
+        is_ours = self._around.cluster.kafka.format is KafkaFormat.CLUSTERFLOW
+        batch = _read(waiting) if is_ours else _read_pmacct(waiting, self._around.time_zone)
+        self.counters.add(Stage.READ, "records", batch.flows.height)
+        self._bury(batch.dead, source)
+        if batch.flows.height:
+            self._bury(as_dead_letters(self._engine.take(batch.flows, now, batch.lost)), source)
+        for samples in batch.samples:
+            self._engine.take_counters(samples)
+        self.position = waiting[-1][0] + 1
+        if self._engine.newest is not None:
+            self._lag = max(now - self._engine.newest, 0.0)
+
+    def _bury(self, dead: pl.DataFrame, source: str) -> None:
+        bury(self._around.dead_letter, dead, source, counters=self.counters, log=self._around.log)
+
+    @property
+    def pending_rows(self) -> int:
+        """Partial points that wait for a flush."""
+        return self._engine.pending_rows
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def is_due(self, now: float) -> bool:
+        """Whether a flush has something to do here."""
+        return self.rewrite or self.position != self._saved_position or (self._again is not None and now >= self._again)
+
+    def gather(self, now: float) -> Points:
+        """Fold what is pending into the windows; return the points to write once they are remembered."""
+        if self._again is not None and now >= self._again:
+            self.rewrite, self._again, self._held = True, None, {}
+        self._records.touch(self._engine)
+        changed = self._engine.merge()
+        if self.rewrite:
+            changed = self._engine.all_points()
+            self.rollup.touch(horizon(now, self._cluster.bridge.grace))
+        for _, points in changed:
+            self.rollup.touch(points.get_column(WINDOW).unique())
+        shard = pl.lit(self.shard).alias(schema.SHARD)
+        return [(measurement, points.with_columns(shard)) for measurement, points in changed if points.height]
+
+    def records(self, now: float) -> list[Record]:
+        """Return what the state topic lacks."""
+        notes: dict[str, Any] = {
+            "position": self.position,
+            "counters": self.counters.dump(),
+            "rollup": self.rollup.dump(),
+        }
+        return self._records.records(self._engine, notes, now)
+
+    def committed(self, now: float) -> None:
+        """Take note that the records are there; let go of windows that nobody will change any more."""
+        self._saved_position = self.position
+        self._records.committed(now)
+        self.rewrite = False
+        # The records of what goes now are removed with the next flush, which comes after these points are written.
+        self._records.forget(self._engine.evict(self._held))
+
+    # -- what it says of itself ----------------------------------------------------------------------
+
+    def report(self, now: float, elsewhere: Mapping[str, float], backlog_messages: int) -> Points:
+        """Return its counters, and its readings of itself and of the exporters.
+
+        Args:
+            now: wall clock, epoch seconds.
+            elsewhere: when other partitions heard an exporter, epoch seconds.
+            backlog_messages: messages that wait in the topic.
+        """
+        seconds = self._cluster.bridge.window
+        window = int(now) // seconds * seconds
+        self.counters.read(Stage.BRIDGE, schema.HEARTBEAT, now)
+        self.counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
+        self.counters.read(Stage.READ, schema.BACKLOG_BYTES, round(backlog_messages * self._message_bytes))
+        if self._engine.newest is not None:
+            # Few addresses share a partition: that none of them says a thing for a while is no lateness. How late it
+            # was what came last is.
+            lag = self._lag if self.at_end else max(now - self._engine.newest, 0.0)
+            self.counters.read(Stage.BRIDGE, schema.LAG_SECONDS, lag)
+        readings = exporter_readings(
+            self._cluster,
+            self._engine.exporters,
+            window=window,
+            started=self._around.started,
+            drained=now if self.at_end else 0.0,
+            elsewhere=elsewhere,
+        )
+        self.rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
+        shard = pl.lit(self.shard).alias(schema.SHARD)
+        return [
+            (schema.PIPELINE, self.counters.points(window, self.shard)),
+            (schema.EXPORTER_STATUS, readings.with_columns(shard)),
+        ]
+
+    @property
+    def state_rows(self) -> int:
+        """Rows in memory."""
+        return self._engine.state_rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What messages held: flows (RECORD_SCHEMA), samples of counters, what was lost before them, and dead letters."""
+
+    flows: pl.DataFrame
+    samples: list[pl.DataFrame]
+    lost: dict[str, int]
+    dead: pl.DataFrame
+
+
+def _read(messages: list[tuple[int, bytes | None]]) -> _Batch:
+    """Return what messages of a relay hold."""
+    flows: list[pl.DataFrame] = []
+    samples: list[pl.DataFrame] = []
+    dead: list[tuple[str, str]] = []
+    lost: dict[str, int] = {}
+    for offset, value in messages:
+        try:
+            message = kafka_records.decode(value)
+        except MessageError as error:
+            start = (value or b"")[:_SHOWN_BYTES].decode("utf-8", "backslashreplace")
+            dead.append((f"offset {offset}: {error.message}: {start}", Reason.NOT_A_RECORD.value))
+            continue
+        (flows if message.kind is Kind.RECORDS else samples).append(message.frame)
+        for exporter, amount in message.lost.items():
+            lost[exporter] = lost.get(exporter, 0) + amount
+    frame = pl.concat(flows) if flows else records.empty_records()
+    return _Batch(frame, samples, lost, pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row"))
+
+
+def _read_pmacct(messages: list[tuple[int, bytes | None]], time_zone: str) -> _Batch:
+    """Return what messages of pmacct's own Kafka plugin hold: one JSON object a line, one or many a message.
+
+    Its messages go to partitions by no rule that keeps an exporter's datagrams together: gaps in their numbers say
+    nothing here.
+    """
+    text = b"\n".join(value or b"" for _, value in messages)
+    parsed = read_chunk(text, Format(TextKind.JSON, time_zone=time_zone))
+    return _Batch(parsed.frame, [], {}, parsed.dead)

@@ -1,0 +1,234 @@
+"""A minute of the demo cluster on a topic, workers that share it, and the truth to compare the store with."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import polars as pl
+import yaml
+from confluent_kafka import Producer
+
+from cluster import schema
+from cluster.load import load_cluster
+from cluster.model import Cluster, KafkaSettings
+from ingest import counter_samples
+from ingest.counter_files import FOLDER
+from ingest.counter_samples import read_counter_samples
+from ingest.kafka_client import Trouble, ensure_topics, open_producer
+from ingest.kafka_records import Kind, encode, partition_of
+from ingest.local_influxdb import free_port
+from ingest.readers import read_chunk
+from ingest.readers_format import OWN
+from ingest.store import Store
+from simulate.demo import Places, demo_cluster, demo_scenario, live_start
+from simulate.reckoning import Reckoning, reckon
+from simulate.scenario import Phase, Scenario
+from simulate.spool import SpoolWriter
+from simulate.truth import GroundTruth
+from simulate.workload import Workload
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SESSION = "6s"
+
+
+@dataclass
+class TopicStage:
+    """A cluster of its own for one test, whose flow records wait to be sent to its topic.
+
+    Attributes:
+        config: its cluster.yaml.
+        cluster: the same, loaded.
+        scenario: what is played.
+        messages: partition and value of every message, in the order of the records.
+        truth: what the store has to hold once all are sent.
+    """
+
+    config: Path
+    cluster: Cluster
+    scenario: Scenario
+    messages: list[tuple[int, bytes]]
+    truth: dict[str, Any]
+    workers: list["Worker"] = field(default_factory=list)
+
+    def send(self, messages: list[tuple[int, bytes]]) -> None:
+        """Put messages on the topic, and wait until they are there."""
+        producer: Producer = open_producer(
+            self.cluster.kafka, Trouble(self.cluster.kafka), enable_idempotence=True, compression_type="zstd"
+        )
+        refused: list[object] = []
+        for partition, value in messages:
+            producer.produce(
+                self.cluster.kafka.topic,
+                value,
+                partition=partition,
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )
+        assert producer.flush(60) == 0
+        assert not refused
+
+    def parts(self, count: int) -> Iterator[list[tuple[int, bytes]]]:
+        """Return all messages in so many runs of much the same size."""
+        edges = [len(self.messages) * part // count for part in range(count + 1)]
+        for start, stop in zip(edges, edges[1:], strict=False):
+            yield self.messages[start:stop]
+
+    def start(self, *arguments: str) -> "Worker":
+        """Start a worker."""
+        worker = Worker(self.config, len(self.workers), arguments)
+        self.workers.append(worker)
+        return worker
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self.workers:
+            worker.kill()
+
+    def reckoning(self, seconds: float = 60) -> Reckoning:
+        """Return the comparison as soon as it is even, or as it stands after a while."""
+        store = Store(self.cluster.store)
+        deadline = time.monotonic() + seconds
+        while True:
+            result = reckon(store, self.truth, None)
+            if not result.differences or time.monotonic() > deadline:
+                return result
+            time.sleep(0.3)
+
+    def check(self, seconds: float = 60) -> None:
+        """Fail unless every total is the simulator's, also after the workers have written whatever they still would."""
+        result = self.reckoning(seconds)
+        assert result.checked > 50
+        assert result.sent_bytes > 10**9
+        assert [str(one) for one in result.differences] == [], self.said()
+
+    def shards(self) -> dict[str, int]:
+        """Return flow records by the shard that counted them."""
+        records = schema.EXPORTER_RECORDS.name
+        query = f'SELECT sum("{records}") FROM "{schema.RAW}"."{schema.EXPORTER_STATUS.name}" GROUP BY "{schema.SHARD}"'
+        series = Store(self.cluster.store).query(query)
+        return {one.tags[schema.SHARD]: int(one.values[0][1] or 0) for one in series}
+
+    def said(self) -> str:
+        """Return what all workers logged."""
+        return "\n".join(f"-- worker {worker.number}\n{worker.said()}" for worker in self.workers)
+
+
+class Worker:
+    """One process of ``clusterflow ingest --kafka``; its log has a file of its own."""
+
+    def __init__(self, config: Path, number: int, arguments: tuple[str, ...]) -> None:
+        self.number = number
+        self.log = config.with_name(f"worker-{number}.log")
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "clusterflow", "ingest", "--kafka", "--config", str(config), *arguments],
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def assigned(self) -> set[int]:
+        """Return the partitions that it ever had."""
+        lines = [line for line in self.said().splitlines() if "event=assigned" in line]
+        return {int(line.split("partition=")[1].split()[0]) for line in lines}
+
+    def until(self, text: str, seconds: float = 30) -> Self:
+        """Wait until it says something."""
+        deadline = time.monotonic() + seconds
+        while text not in self.said():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.05)
+        return self
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def stop(self) -> None:
+        """End it in order."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(40) == 0, self.said()
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def stage(
+    tmp_path: Path,
+    store_url: str,
+    database: str,
+    kafka: KafkaSettings,
+    *,
+    rows: int = 60,
+    **bridge: str,
+) -> TopicStage:
+    """Return a staged minute of five minutes ago, nothing of it sent yet; its topics are made.
+
+    Args:
+        tmp_path: for its files.
+        store_url, database: where points go.
+        kafka: brokers and names.
+        rows: flow records of a message.
+        bridge: more of section bridge.
+    """
+    places = Places(store_url, free_port(), free_port(), free_port(), tmp_path / "spool", tmp_path / "state")
+    start = live_start(datetime.fromtimestamp(time.time() - 300, UTC), 10)
+    text = demo_cluster(load_cluster(REPOSITORY / "cluster.yaml"), start=start, places=places, history_days=0)
+    document = yaml.safe_load(text)
+    document["store"] |= {"database": database}
+    document["bridge"] |= {"metrics_listen": "off", "flush": "0.3s", **bridge}
+    document["kafka"] = {
+        "brokers": list(kafka.brokers), "topic": kafka.topic, "state_topic": kafka.state_topic, "group": kafka.group,
+        "partitions": kafka.partitions, "format": kafka.format.value, "session_timeout": SESSION,
+    }  # fmt: skip
+    config = tmp_path / "cluster.yaml"
+    config.write_text(yaml.safe_dump(document))
+    cluster = load_cluster(config)
+    ensure_topics(cluster.kafka)
+    Store(cluster.store).ensure(cluster.retentions())
+    scenario = demo_scenario(cluster, start=start, seconds=60, history_days=0)
+    assert isinstance(scenario.live, Phase)
+    workload = Workload(cluster, scenario)
+    truth = GroundTruth(workload)
+    with SpoolWriter(workload, tmp_path / "files", truth, file_records=800) as writer:
+        for batch in workload.batches(scenario.live):
+            writer.write(batch)
+    return TopicStage(
+        config, cluster, scenario, _messages(tmp_path / "files", kafka.partitions, rows), truth.document()
+    )
+
+
+def _messages(folder: Path, partitions: int, rows: int) -> list[tuple[int, bytes]]:
+    """Return what a relay would have made of the files."""
+    found: list[tuple[int, bytes]] = []
+    for file in sorted(path for path in folder.iterdir() if path.is_file()):
+        frame = read_chunk(file.read_bytes(), OWN).frame
+        for start in range(0, frame.height, rows * partitions):
+            found += _encoded(frame.slice(start, rows * partitions), Kind.RECORDS, partitions, "src")
+    for file in sorted((folder / FOLDER).iterdir()):
+        samples = read_counter_samples(file.read_bytes()).frame
+        found += _encoded(samples, Kind.COUNTERS, partitions, counter_samples.EXPORTER)
+    return found
+
+
+def _encoded(frame: pl.DataFrame, kind: Kind, partitions: int, column: str) -> Iterator[tuple[int, bytes]]:
+    for (partition,), part in frame.group_by(partition_of(frame, partitions, column), maintain_order=True):
+        for value in encode(part, relay="test", kind=kind):
+            yield int(str(partition)), value
