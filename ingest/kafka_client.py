@@ -3,6 +3,7 @@
 Nothing here prints what librdkafka is configured with: its password would be among it.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -27,6 +28,10 @@ REQUEST_SECONDS = 10.0
 
 TRANSACTION_SECONDS = 60
 """Age at which brokers end the transaction of a producer that is gone for good: readers wait for it that long."""
+
+_SILENT = logging.getLogger("clusterflow.kafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
 
 _MOST_REPLICAS = 3
 _ENVELOPE_BYTES = 64 << 10
@@ -136,7 +141,7 @@ def client_config(settings: KafkaSettings, trouble: Trouble) -> Config:
         "security.protocol": ("SASL_" if settings.username else "") + ("SSL" if settings.tls else "PLAINTEXT"),
         "error_cb": trouble.note,
         # Complaints come through error_cb; its own log on stderr would tell them twice, and in another form.
-        "log_level": 0,
+        "logger": _SILENT,
         "reconnect.backoff.max.ms": 2000,
         "socket.keepalive.enable": True,
     }
@@ -242,7 +247,8 @@ def ensure_topics(settings: KafkaSettings) -> Topics:
     partitions = found.get(flows) or settings.partitions
     if found.get(state, partitions) != partitions:
         raise UserError(
-            f"Kafka topic {state} has {found[state]} partitions, {flows} has {partitions}: a partition's state follows it",
+            f"Kafka topic {state} has {found[state]} partitions, {flows} has {partitions}: "
+            "a partition's state follows it",
             f"name another kafka.state_topic, or give {state} as many",
         )
     replication = settings.replication or min(_MOST_REPLICAS, brokers)

@@ -1,0 +1,299 @@
+"""The relay: spool files in, messages on a Kafka topic out, each record once.
+
+What it must not forget (how far it has read, what is known of sequence numbers) is committed in the same transaction as
+the messages made of what it has read: a restart after whatever death goes on exactly there. Spool files are released
+only when a transaction covers them. Losses on the way to the collector are counted here, since a worker sees but one
+part of an exporter's stream.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from cluster import schema
+from cluster.errors import UserError
+from cluster.schema import Stage
+from ingest import counter_samples, records
+from ingest.counter_samples import read_counter_samples
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
+from ingest.kafka_records import MAX_TEXT_BYTES, Kind, encode, partition_of
+from ingest.kafka_sender import Sender, StoppedError
+from ingest.logs import Log
+from ingest.readers import read_chunk
+from ingest.records import Parsed, Reason
+from ingest.sequence import SequenceTracker
+from ingest.spool import Chunk, Position, Spool
+
+_CHUNK_BYTES = 16 << 20
+_COUNTER_BYTES = 4 << 20
+_TRANSACTION_BYTES = 64 << 20
+"""Text of records in a transaction: more makes it no cheaper, but what has to be sent again longer."""
+
+_TRANSACTION_SECONDS = 1.0
+_IDLE_SECONDS = 0.2
+_REPORT_SECONDS = 5.0
+_HEALTHY_SECONDS = 60.0
+
+Progress = Callable[[int], None]
+"""Called with the bytes of each chunk read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did."""
+
+    records: int
+    transactions: int
+    dead_letters: int
+    seconds: float
+    is_whole: bool
+    """Whether all that it read was committed, and with `once` all that was there."""
+
+
+class Relay:
+    """One process that follows one spool.
+
+    Args:
+        relay: its id.
+        source: the spool of flow records.
+        counters_source: the spool of samples of interface counters, if there is one.
+        sender: where messages go.
+        dead_letter: where bad records go.
+        stop: set it to end in order.
+        log: where it tells what it does.
+        counters: shared with the metrics endpoint.
+    """
+
+    def __init__(
+        self,
+        relay: str,
+        source: Spool,
+        sender: Sender,
+        *,
+        dead_letter: DeadLetters,
+        stop: threading.Event,
+        log: Log,
+        counters: Counters,
+        counters_source: Spool | None = None,
+    ) -> None:
+        self._relay = relay
+        self._source = source
+        self._counters_source = counters_source
+        self._sender = sender
+        self._dead_letter = dead_letter
+        self._stop = stop
+        self._log = log
+        self._counters = counters
+        self._sequence = SequenceTracker()
+        self._lost: Counter[str] = Counter()
+        self._position: Position = {}
+        self._counters_position: Position = {}
+        self._committed: tuple[Position, Position] = {}, {}
+        self._waiting_bytes = 0
+        self._waiting_since: float | None = None
+        self._alive = time.monotonic()
+        # Parsing is in polars, which leaves the interpreter to the thread that encodes and sends.
+        self._parser = ThreadPoolExecutor(1, "parse")
+        self._ahead: tuple[Chunk, Future[Parsed]] | None = None
+        self._source_counts: Counter[str] = Counter()
+
+    def health(self) -> str:
+        """Return why the relay is not well; empty if it is."""
+        silent = time.monotonic() - self._alive
+        return f"no progress for {silent:.0f} s: is Kafka there?" if silent > _HEALTHY_SECONDS else ""
+
+    def run(self, progress: Progress = lambda _: None) -> Summary:
+        """Work until the spool ends (one that is read once) or `stop` is set.
+
+        Raises:
+            TakenOverError: another relay with this id has begun.
+            UserError: the brokers refuse us, or this id has relayed another spool.
+        """
+        begun = time.monotonic()
+        is_whole = True
+        try:
+            self._restore()
+            self._follow(progress)
+            self._commit()
+            is_whole = not self._source.once or not self._stop.is_set()
+        except StoppedError as error:
+            is_whole = False
+            self._log.line("stopped", why=error.message)
+        finally:
+            self._parser.shutdown(cancel_futures=True)
+            self._sender.close()
+        total = self._counters.total
+        return Summary(
+            int(total(Stage.READ, "records")),
+            int(total(Stage.WRITE, "transactions")),
+            int(total(Stage.READ, "dead_letters")),
+            time.monotonic() - begun,
+            is_whole,
+        )
+
+    def _follow(self, progress: Progress) -> None:
+        reported = 0.0
+        while not self._stop.is_set():
+            # A position is taken over only with all that was read up to it.
+            got = self._step(progress)
+            got = self._step_counters() or got
+            now = time.monotonic()
+            if self._is_due(now):
+                self._commit()
+            if self._waiting_since is None:
+                self._alive = now
+            if now - reported >= _REPORT_SECONDS:
+                self._report()
+                reported = now
+            if not got:
+                if self._source.is_finished:
+                    break
+                self._stop.wait(_IDLE_SECONDS)
+
+    # -- what is read ------------------------------------------------------------------------------
+
+    def _step(self, progress: Progress) -> bool:
+        """Read one chunk and send what is in it; False if there is none now."""
+        ahead = self._ahead or self._read_ahead()
+        self._ahead = None
+        if ahead is None:
+            return False
+        chunk, parsing = ahead
+        self._ahead = self._read_ahead()
+        parsed = parsing.result()
+        self._counters.add(Stage.READ, "bytes", len(chunk.raw))
+        self._counters.add(Stage.READ, "records", parsed.frame.height)
+        self._bury(parsed.dead, chunk.source)
+        self._lost.update(self._sequence.lost(parsed.frame))
+        self._send(self._without_long_texts(parsed.frame, chunk.source), Kind.RECORDS)
+        self._position = chunk.position
+        self._note_waiting(len(chunk.raw))
+        progress(len(chunk.raw))
+        return True
+
+    def _step_counters(self) -> bool:
+        """Read a chunk of samples of interface counters; False if there is none now."""
+        chunk = self._counters_source.next_chunk(_COUNTER_BYTES) if self._counters_source else None
+        if chunk is None:
+            return False
+        parsed = read_counter_samples(chunk.raw, chunk.fmt.time_zone)
+        self._bury(parsed.dead, chunk.source)
+        self._counters.add(Stage.READ, "counter_samples", parsed.frame.height)
+        self._send(self._without_long_texts(parsed.frame, chunk.source), Kind.COUNTERS)
+        self._counters_position = chunk.position
+        self._note_waiting(len(chunk.raw))
+        return True
+
+    def _read_ahead(self) -> tuple[Chunk, Future[Parsed]] | None:
+        """Begin to parse the next chunk; None if there is none now."""
+        chunk = self._source.next_chunk(_CHUNK_BYTES)
+        return None if chunk is None else (chunk, self._parser.submit(read_chunk, chunk.raw, chunk.fmt))
+
+    def _without_long_texts(self, frame: pl.DataFrame, source: str) -> pl.DataFrame:
+        """Return the rows without those whose addresses are too long to be any: a message must not grow with them."""
+        texts = [name for name, dtype in frame.schema.items() if dtype == pl.String()]
+        is_long = pl.any_horizontal(pl.col(texts).str.len_bytes() > MAX_TEXT_BYTES).fill_null(value=False)
+        long = frame.filter(is_long)
+        if long.is_empty():
+            return frame
+        self._counters.add(Stage.READ, "dead_letters", long.height)
+        self._counters.add(Stage.READ, Reason.BAD_ADDRESS.value, long.height)
+        self._dead_letter.add_records(source, long, Reason.BAD_ADDRESS)
+        return frame.filter(~is_long)
+
+    def _bury(self, dead: pl.DataFrame, source: str) -> None:
+        if dead.is_empty():
+            return
+        self._dead_letter.add(source, dead)
+        self._counters.add(Stage.READ, "dead_letters", dead.height)
+        self._counters.add_all(Stage.READ, dict(dead.group_by("reason").len().iter_rows()))
+        self._log.sparse("dead_letters", count=dead.height, source=source, reason=dead.get_column("reason")[0])
+
+    # -- what is sent ------------------------------------------------------------------------------
+
+    def _send(self, frame: pl.DataFrame, kind: Kind) -> None:
+        topics = self._sender.topics
+        column = records.SRC if kind is Kind.RECORDS else counter_samples.EXPORTER
+        partition = partition_of(frame, topics.partitions, column)
+        for (number,), part in frame.group_by(partition, maintain_order=True):
+            lost: dict[str, int] = {}
+            if kind is Kind.RECORDS and self._lost:
+                lost, self._lost = dict(self._lost), Counter()
+            values = encode(part, relay=self._relay, kind=kind, lost=lost, limit=topics.message_bytes)
+            self._sender.add((int(str(number)), value) for value in values)
+
+    def _note_waiting(self, size: int) -> None:
+        self._waiting_bytes += size
+        if self._waiting_since is None:
+            self._waiting_since = time.monotonic()
+
+    def _is_due(self, now: float) -> bool:
+        if self._waiting_since is None:
+            return False
+        return self._waiting_bytes >= _TRANSACTION_BYTES or now - self._waiting_since >= _TRANSACTION_SECONDS
+
+    def _commit(self) -> None:
+        """Commit what was sent and read, and let go of files that are thereby safe."""
+        if (self._position, self._counters_position) == self._committed:
+            return
+        self._sender.commit(self._notes())
+        self._committed = self._position, self._counters_position
+        self._release()
+        self._waiting_bytes, self._waiting_since = 0, None
+
+    def _release(self) -> None:
+        self._source.release(self._position)
+        if self._counters_source is not None:
+            self._counters_source.release(self._counters_position)
+
+    # -- what must not be forgotten ----------------------------------------------------------------
+
+    def _notes(self) -> dict[str, Any]:
+        return {
+            "spool": str(self._spool),
+            "position": self._position,
+            "counters_position": self._counters_position,
+            "sequence": self._sequence.dump(),
+            "lost": dict(self._lost),
+        }
+
+    @property
+    def _spool(self) -> Path:
+        return self._source.folder.resolve()
+
+    def _restore(self) -> None:
+        notes = self._sender.open()
+        if notes is None:
+            self._log.line("start", relay=self._relay, state="new", topic=self._sender.topics.flows)
+            return
+        if notes["spool"] != str(self._spool):
+            raise UserError(
+                f"the relay {self._relay} has relayed {notes['spool']}, not {self._spool}",
+                "give this spool's relay an --id of its own",
+            )
+        self._sequence.load(notes["sequence"])
+        self._lost = Counter(notes["lost"])
+        self._position, self._counters_position = notes["position"], notes["counters_position"]
+        self._committed = self._position, self._counters_position
+        self._source.resume(self._position)
+        if self._counters_source is not None:
+            self._counters_source.resume(self._counters_position)
+        self._release()
+        self._log.line("start", relay=self._relay, state="restored", topic=self._sender.topics.flows)
+
+    def _report(self) -> None:
+        """Bring the counters up to date with what the spools say."""
+        sources = [source for source in (self._source, self._counters_source) if source is not None]
+        happened = sum((Counter(source.counts) for source in sources), Counter[str]())
+        for reason, count in happened.items():
+            self._counters.add(Stage.READ, reason, count - self._source_counts.get(reason, 0))
+        self._source_counts = happened
+        self._counters.read(Stage.READ, schema.BACKLOG_BYTES, sum(source.backlog_bytes() for source in sources))
