@@ -21,6 +21,7 @@ from ingest.readers_values import (
     is_any_outside,
     is_outside,
     lines_of,
+    pieces,
     protocol,
     time,
 )
@@ -29,6 +30,8 @@ from ingest.records import Parsed, Reason
 _MARKER_PREFIX = "--"
 _NEWLINE = ord("\n")
 _COUNTED_BYTES = 1 << 20
+_MAX_RUNS = 100
+"""Changes of the header in a chunk beyond which the order of its records is given up."""
 _MARKER = r"^--(?:START|END) \(\d+\)--$"
 
 
@@ -43,14 +46,29 @@ def read_csv(raw: bytes, fmt: Format) -> Parsed:
     frame = _read_clean(raw[begin : _before_markers(raw, begin)], preamble)
     if frame is not None:
         return Parsed(frame)
-    parts = []
+    parts = [_read_segment(text, under) for under, text in _by_header(raw, fmt)]
+    return Parsed(pl.concat([part.frame for part in parts]), pl.concat([part.dead for part in parts]))
+
+
+def _by_header(raw: bytes, fmt: Format) -> list[tuple[Format, bytes]]:
+    """Return what stands under each header in force, in order.
+
+    In a garbled file a header may stand before each record: the same one again is none, and where they alternate
+    without end, what stands under each is put together.
+    """
+    runs: list[tuple[str, list[bytes]]] = [(fmt.header, [])]
     position = 0
     for start, end in [*headers_in(raw), (len(raw), len(raw))]:
-        parts.append(_read_segment(raw[position:start], fmt))
-        if end > start:
-            fmt = replace(fmt, header=header_text(raw[start:end]))
+        runs[-1][1].append(raw[position:start])
+        if end > start and (header := header_text(raw[start:end])) != runs[-1][0]:
+            runs.append((header, []))
         position = end
-    return Parsed(pl.concat([part.frame for part in parts]), pl.concat([part.dead for part in parts]))
+    if len(runs) > _MAX_RUNS:
+        together: dict[str, list[bytes]] = {}
+        for header, texts in runs:
+            together.setdefault(header, []).extend(texts)
+        runs = list(together.items())
+    return [(replace(fmt, header=header), b"".join(texts)) for header, texts in runs]
 
 
 def _after_preamble(raw: bytes, fmt: Format) -> tuple[Format, int]:
@@ -82,7 +100,10 @@ def _before_markers(raw: bytes, begin: int) -> int:
 def _read_segment(raw: bytes, fmt: Format) -> Parsed:
     """Return the records of text under one header."""
     frame = _read_clean(raw, fmt)
-    return _read_any(raw, fmt) if frame is None else Parsed(frame)
+    if frame is not None:
+        return Parsed(frame)
+    parts = [_read_any(piece, fmt) for piece in pieces(raw)]
+    return Parsed(pl.concat([part.frame for part in parts]), pl.concat([part.dead for part in parts]))
 
 
 # -- the fast path -------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """Read the JSON lines of pmacct's print plugin.
 
 A chunk of good records is parsed by polars straight into typed columns. If a value is not of its type, all values are
-read as text and each row is judged by itself. If a line is no JSON, the lines
-are halved until the odd ones stand alone.
+read as text and each row is judged by itself. If a line is no JSON, Python's parser says which, one line at a time:
+what that takes grows with the text and not with how the odd lines lie in it.
 """
 
 import json
+from typing import Any
 
 import polars as pl
 
@@ -20,6 +21,7 @@ from ingest.readers_values import (
     integer,
     is_any_outside,
     lines_of,
+    pieces,
     protocol,
     time,
 )
@@ -27,8 +29,9 @@ from ingest.records import Parsed, Reason
 
 _EVENT = "event_type"
 _MARKERS = ("purge_init", "purge_close")
-_ALONE = 64
 _MAX_LINE = 1 << 16
+_SHORTEST = 40
+"""Bytes of a line: a chunk of shorter ones holds no records, and would make a hundred times its size in columns."""
 
 _TEXT_NAMES = {*TEXTS, *TIMES, records.PROTOCOL, records.TCP_FLAGS}
 _TYPED: dict[str, pl.DataType] = {
@@ -46,8 +49,11 @@ def read_json(raw: bytes, fmt: Format) -> Parsed:
         raw: whole lines; the last one may lack its newline.
         fmt: only its time zone matters.
     """
-    frame = _read_clean(raw, fmt)
-    return _read_any(raw, fmt) if frame is None else Parsed(frame)
+    frame = _read_clean(raw, fmt) if raw.count(b"\n") * _SHORTEST < len(raw) else None
+    if frame is not None:
+        return Parsed(frame)
+    parts = [_read_any(piece, fmt) for piece in pieces(raw)]
+    return Parsed(pl.concat([part.frame for part in parts]), pl.concat([part.dead for part in parts]))
 
 
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
@@ -92,49 +98,50 @@ def _read_any(raw: bytes, fmt: Format) -> Parsed:
     """Return what can be read, line by line."""
     lines = lines_of(raw).with_columns(pl.col("line").str.strip_chars()).filter(pl.col("line") != "")
     size = pl.col("line").str.len_bytes()
-    is_object = pl.col("line").str.starts_with("{") & pl.col("line").str.ends_with("}")
+    has_braces = pl.col("line").str.starts_with("{") & pl.col("line").str.ends_with("}")
     # A parser goes as deep as a line nests: what is too long to be a record is not tried.
     lines = lines.with_columns(
         pl.when(size > _MAX_LINE)
         .then(pl.lit(Reason.LINE_TOO_LONG.value))
-        .when(is_object.not_())
+        .when(has_braces.not_())
         .then(pl.lit(Reason.NOT_A_RECORD.value))
         .alias("reason")
     )
-    dead = [lines.filter(pl.col("reason").is_not_null())]
-    frames = [records.empty_records()]
-    for block, values in _parse_halving(lines.filter(pl.col("reason").is_null()).get_column("line")):
-        if values is None:
-            dead.append(pl.DataFrame({"line": block}).with_columns(pl.lit(Reason.NOT_A_RECORD.value).alias("reason")))
-            continue
-        is_record = values.select(_is_marker().not_()).to_series()
-        every, why = from_text(_named(values), fmt.time_zone)
-        frames.append(every.filter(is_record & why.is_null()))
-        judged = pl.DataFrame({"line": block, "reason": why})
-        dead.append(judged.filter(is_record & why.is_not_null()))
-    return Parsed(pl.concat(frames), pl.concat(dead))
+    is_tried = pl.col("reason").is_null()
+    objects = lines.filter(is_tried).get_column("line")
+    values, is_object = _values(objects)
+    no_object = pl.DataFrame({"line": objects.filter(~is_object)})
+    is_record = values.select(_is_marker().not_()).to_series()
+    every, why = from_text(_named(values), fmt.time_zone)
+    judged = pl.DataFrame({"line": objects.filter(is_object), "reason": why})
+    dead = (
+        lines.filter(~is_tried),
+        no_object.with_columns(pl.lit(Reason.NOT_A_RECORD.value).alias("reason")),
+        judged.filter(is_record & why.is_not_null()),
+    )
+    return Parsed(every.filter(is_record & why.is_null()), pl.concat(dead))
 
 
-def _parse_halving(lines: pl.Series) -> list[tuple[pl.Series, pl.DataFrame | None]]:
-    """Return blocks of lines, in order, each with its values as text, or with None if its lines are no JSON objects."""
-    if not len(lines):
-        return []
+def _values(lines: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the values of the lines that are JSON objects as text, a row each, and which lines these are."""
     values = _parse(lines)
     if values is not None:
-        return [(lines, values)]
-    if len(lines) == 1:
-        return [(lines, None)]
-    if len(lines) <= _ALONE:
-        # Python's parser says at once which lines are at fault; what only polars refuses is halved further.
-        is_good = pl.Series([_is_object(line) for line in lines], dtype=pl.Boolean)
-        if not is_good.all():
-            return [*_parse_halving(lines.filter(is_good)), (lines.filter(~is_good), None)]
-    half = len(lines) // 2
-    return [*_parse_halving(lines[:half]), *_parse_halving(lines[half:])]
+        return values, pl.repeat(True, len(lines), dtype=pl.Boolean, eager=True)
+    objects = [_object(line) for line in lines]
+    is_object = pl.Series([found is not None for found in objects], dtype=pl.Boolean)
+    values = _parse(lines.filter(is_object))
+    if values is None:
+        # What only polars refuses.
+        rows = [found for found in objects if found is not None]
+        columns = {key: [_text(row.get(key)) for row in rows] for key in _AS_TEXT}
+        values = pl.DataFrame(columns, schema=_AS_TEXT)
+    return values, is_object
 
 
 def _parse(lines: pl.Series) -> pl.DataFrame | None:
     """Return one row a line with all values as text; None if polars refuses a line."""
+    if not len(lines):
+        return pl.DataFrame(schema=_AS_TEXT)
     raw = "\n".join(lines.to_list()).encode()
     try:
         frame = pl.read_ndjson(raw, schema=_AS_TEXT)
@@ -143,9 +150,29 @@ def _parse(lines: pl.Series) -> pl.DataFrame | None:
     return frame if frame.height == len(lines) else None
 
 
-def _is_object(line: str) -> bool:
-    """Whether a line is a JSON object."""
+def _object(line: str) -> dict[str, Any] | None:
+    """Return a line's JSON object; None if it is none. Of equal keys the first counts, as polars has it."""
     try:
-        return isinstance(json.loads(line), dict)
+        found = json.loads(line, parse_constant=_refuse, object_pairs_hook=_first_of_each)
     except (ValueError, RecursionError):
-        return False
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return dict(reversed(pairs))
+
+
+def _text(value: object) -> str | None:
+    """Return a JSON value as text, as polars would have it."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value)
