@@ -8,15 +8,24 @@ numbers cover counter samples that pmacct does not print: no figure.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+import numpy as np
 import polars as pl
 
 from ingest import records
+from ingest.grouped import Ints, grouped
+from ingest.texts import Texts
 
 _BY_RECORD = (5, 10)
 _BY_DATAGRAM = (9,)
+_VERSIONS = (*_BY_RECORD, *_BY_DATAGRAM)
+
+_COLUMNS = (records.VERSION, records.DOMAIN, records.SEQ, records.FLOWS)
+_VERSION_BITS, _KEY_BITS = 4, 63
+
 _IPFIX = 10
 _RESTART = 1_000_000
 """A jump this large, or back behind what was seen lately, is an exporter that started anew, not a loss."""
@@ -182,31 +191,52 @@ class SequenceTracker:
 
     def __init__(self) -> None:
         self._streams: dict[_Source, _Stream] = {}
+        self._exporters = Texts()
 
     def lost(self, frame: pl.DataFrame) -> dict[str, int]:
         """Take a record frame; return how many records are newly known to be lost, by exporter address."""
-        known = frame.lazy().filter(
-            pl.col(records.SEQ).is_not_null()
-            & pl.col(records.EXPORTER).is_not_null()
-            & pl.col(records.VERSION).is_in([*_BY_RECORD, *_BY_DATAGRAM])
-        )
-        sums = (
-            known.group_by(records.EXPORTER, records.DOMAIN, records.VERSION, records.SEQ)
-            .agg(pl.sum(records.FLOWS))
-            .sort(records.SEQ)
-            .collect()
-        )
         result: dict[str, int] = {}
-        for (exporter, domain, version), part in sums.group_by(
-            records.EXPORTER, records.DOMAIN, records.VERSION, maintain_order=True
-        ):
-            source = (str(exporter), int(str(domain or 0)), int(str(version)))
-            fresh = self._advance(source, part)
+        for source, numbers, sizes in self._datagrams(frame):
+            fresh = self._advance(source, numbers, sizes)
             result[source[0]] = result.get(source[0], 0) + fresh
         return {exporter: amount for exporter, amount in result.items() if amount}
 
-    def _advance(self, source: _Source, part: pl.DataFrame) -> int:
-        numbers, sizes = part.get_column(records.SEQ).to_list(), part.get_column(records.FLOWS).to_list()
+    def _datagrams(self, frame: pl.DataFrame) -> Iterator[tuple[_Source, list[int], list[int]]]:
+        """Yield for every source the different numbers, ascending, and the records that came under each."""
+        is_known = frame.get_column(records.VERSION).is_in(_VERSIONS).fill_null(False)
+        names = self._numbered(frame.get_column(records.EXPORTER))
+        has_number = frame.get_column(records.SEQ).is_not_null()
+        known = np.flatnonzero((is_known & has_number & names.is_not_null()).to_numpy())
+        if not len(known):
+            return
+        exporter, version, domain, number, size = (
+            column.fill_null(0).to_numpy().astype(np.int64, copy=False)[known]
+            for column in (names, *(frame.get_column(name) for name in _COLUMNS))
+        )
+        domain_bits, number_bits = int(domain.max()).bit_length(), int(number.max()).bit_length()
+        source = (exporter << _VERSION_BITS | version) << domain_bits | domain
+        # Sources are few, but their domains may be large numbers.
+        sources: Ints | None = None
+        if int(source.max()).bit_length() + number_bits > _KEY_BITS:
+            sources, source = np.unique(source, return_inverse=True)
+        keys = source << number_bits | number
+        rows = grouped(keys, int(keys.max()) + 1)
+        numbers, sizes = rows.keys & _mask(number_bits), rows.sum(size)
+        different, begins = np.unique(rows.keys >> number_bits, return_index=True)
+        packed = different if sources is None else sources[different]
+        for one, begin, end in zip(packed.tolist(), begins, [*begins[1:], len(numbers)], strict=True):
+            name = self._exporters[one >> domain_bits + _VERSION_BITS]
+            stream = name, one & _mask(domain_bits), one >> domain_bits & _mask(_VERSION_BITS)
+            yield stream, numbers[begin:end].tolist(), sizes[begin:end].tolist()
+
+    def _numbered(self, exporters: pl.Series) -> pl.Series:
+        found = self._exporters.find(exporters)
+        if found.null_count() > exporters.null_count():
+            self._exporters.add(exporters.filter(found.is_null()).unique().drop_nulls().sort())
+            found = self._exporters.find(exporters)
+        return found
+
+    def _advance(self, source: _Source, numbers: list[int], sizes: list[int]) -> int:
         by_datagram = source[2] in _BY_DATAGRAM
         end = numbers[-1] + (1 if by_datagram else sizes[-1])
         stream = self._streams.get(source)
@@ -241,3 +271,7 @@ class SequenceTracker:
                 continue
             datagrams = None if values["datagrams"] is None else _Datagrams.load(values["datagrams"])
             self._streams[exporter, domain, version] = _Stream(**{**values, "datagrams": datagrams})
+
+
+def _mask(bits: int) -> int:
+    return (1 << bits) - 1

@@ -58,6 +58,35 @@ def test_each_exporter_is_as_old_as_its_own_newest_record() -> None:
     assert engine.exporters["spine"].last_seen == T0 / 1000 + 90
 
 
+def test_streams_are_told_apart_by_exporter_domain_and_protocol_however_large_their_numbers() -> None:
+    """Each loses another number of records; the largest domains and numbers of 32 bits are among them."""
+    sources = [
+        (exporter, domain, version)
+        for exporter in ("127.0.0.1", "2001:db8::1")
+        for domain in (None, 7, 2**32 - 1)
+        for version in (5, 10)
+    ]
+    tracker, found = SequenceTracker(), dict.fromkeys(("127.0.0.1", "2001:db8::1"), 0)
+    expected = dict(found)
+    top = 2**32 - 1000
+    for batch in range(6):
+        rows: list[dict[str, object]] = []
+        for place, (exporter, domain, version) in enumerate(sources):
+            lost = 10 + place
+            expected[exporter] += lost if batch == 1 else 0
+            start = top + batch * 100
+            parts = ((start, 20), (start + 20 + lost, 80 - lost)) if batch == 1 else ((start, 20), (start + 20, 80))
+            key = {records.EXPORTER: exporter, records.DOMAIN: domain, records.VERSION: version}
+            rows += [{**key, records.SEQ: seq, records.FLOWS: size} for seq, size in parts]
+        # What has no number, no exporter or another protocol is nobody's.
+        rows += [{records.EXPORTER: "127.0.0.1", records.VERSION: records.SFLOW, records.SEQ: 5, records.FLOWS: 1}]
+        rows += [{records.EXPORTER: None, records.VERSION: 10, records.SEQ: 5, records.FLOWS: 1}]
+        random.Random(batch).shuffle(rows)
+        for exporter, lost in tracker.lost(frame(rows)).items():
+            found[exporter] += lost
+    assert found == expected
+
+
 def test_records_without_bytes_are_counted_though_they_have_packets() -> None:
     engine = Engine(cluster(), Clock.LIVE, Counters())
     # IOS XR; and an sFlow record whose frame was all headers, which is fine.
