@@ -46,7 +46,7 @@ def rules_from_text(text: str, source: str) -> tuple[Rule, ...]:
         content = yaml.safe_load(text)
         groups = content["groups"]
         return tuple(_rule(entry, group, source) for group in groups for entry in group["rules"])
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
+    except (yaml.YAMLError, LookupError, AttributeError, TypeError, ValueError, StopIteration) as error:
         what = " ".join(f"{type(error).__name__} {error}".split())
         raise UserError(
             f"{source}: not rules as `clusterflow build` writes them: {what}", "alerting/rules.yaml is meant"
