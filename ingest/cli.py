@@ -30,6 +30,7 @@ from ingest.kafka_cli import follow_topic
 from ingest.logs import Log
 from ingest.metrics import MetricsServer
 from ingest.normalise import Clock
+from ingest.relay_cli import RELAY_COMMANDS
 from ingest.reload import Reload
 from ingest.spool import PATTERNS, After, Source, Spool, StreamSource
 from ingest.store import Store
@@ -253,4 +254,4 @@ def _with_bar(bridge: Bridge, source: Source) -> Summary:
         return bridge.run(lambda count: bar.advance(task, count))
 
 
-COMMANDS: list[click.Command] = [*COLLECT_COMMANDS, ingest]
+COMMANDS: list[click.Command] = [*COLLECT_COMMANDS, *RELAY_COMMANDS, ingest]

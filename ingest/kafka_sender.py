@@ -236,7 +236,9 @@ class Sender:
             transactional_id=f"clusterflow-relay-{self._relay}",
             transaction_timeout_ms=TRANSACTION_SECONDS * 1000,
             message_timeout_ms=TRANSACTION_SECONDS * 1000,
-            compression_type="lz4",
+            # Of what lz4 needs on disk and wire it takes little more than half, for a tenth more of our time.
+            compression_type="zstd",
+            compression_level=1,
             linger_ms=20,
             batch_size=1_000_000,
             queue_buffering_max_kbytes=_QUEUE_KBYTES,

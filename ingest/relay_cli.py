@@ -1,0 +1,145 @@
+"""The command that brings records from a collector to Kafka."""
+
+import signal
+import socket
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from cluster import names
+from cluster.cli import cluster_option
+from cluster.errors import ClusterflowError, UserError
+from cluster.kinds import Bad
+from cluster.model import Cluster, KafkaFormat
+from ingest.counter_spool import counters_spool
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
+from ingest.kafka_sender import Sender
+from ingest.logs import Log
+from ingest.metrics import MetricsServer
+from ingest.relay import Relay
+from ingest.spool import After, Spool
+
+_ONCE_SECONDS = 60.0
+"""How long a run that has an end waits for brokers."""
+
+
+def _relay_id(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    del context
+    try:
+        return names.NAME.parse(value or socket.gethostname())
+    except (Bad, ValueError):
+        hint = f"{value or socket.gethostname()}: expected {names.NAME.expected}"
+        raise click.BadParameter(hint, param=parameter) from None
+
+
+@click.command()
+@cluster_option
+@click.option("--spool", type=click.Path(path_type=Path), help="Folder of pmacct's files. Default: collector.spool.")
+@click.option(
+    "--id",
+    "relay",
+    metavar="NAME",
+    callback=_relay_id,
+    help="Name of this relay, and of what it must not forget: one for each spool. Default: the host's name.",
+)
+@click.option("--once", is_flag=True, help="Relay what is there to its end, and stop.")
+@click.option(
+    "--dead-letters",
+    type=click.Path(path_type=Path),
+    help="File for records that make no sense. Default: dead-letters.jsonl in bridge.state; with --once, here.",
+)
+@click.option("--time-zone", default="UTC", show_default=True, help="Of timestamps printed without a zone.")
+@click.option(
+    "--keep-files",
+    is_flag=True,
+    help="Do not delete files that are relayed. Only those in collector.spool ever are, and never by --once.",
+)
+@click.option(
+    "--metrics-listen",
+    metavar="HOST:PORT",
+    help="Where /metrics and /healthz answer, or off. Default: bridge.metrics_listen.",
+)
+@click.option("--json-log", is_flag=True, help="Log JSON lines.")
+def relay(
+    cluster: Cluster,
+    spool: Path | None,
+    relay: str,
+    once: bool,
+    dead_letters: Path | None,
+    time_zone: str,
+    keep_files: bool,
+    metrics_listen: str | None,
+    json_log: bool,
+) -> None:
+    """Send a collector's flow records to Kafka, for workers (`clusterflow ingest --kafka`) to share.
+
+    \b
+    Examples:
+      clusterflow relay                           follow collector.spool, send to kafka.topic
+      clusterflow relay --id leaf-collectors-1    one of several collectors; by default the host's name tells them apart
+      clusterflow relay --spool old/ --once --id old    relay files of any age, once
+
+    Every record arrives once, whatever is killed: what is sent and how far it has read are one transaction. While Kafka
+    is away the spool grows; afterwards all is sent, in order. Only one relay of an id runs: one that starts takes over.
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
+    if cluster.kafka.format is not KafkaFormat.CLUSTERFLOW:
+        raise UserError(
+            f"kafka.format: {cluster.kafka.format}: relays write the format {KafkaFormat.CLUSTERFLOW}",
+            "set kafka.format, or let pmacct's Kafka plugin fill the topic and run no relay",
+        )
+    folder = spool or Path(cluster.collector.spool)
+    log = Log(as_json=json_log)
+    counters = Counters()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with ExitStack() as cleanup:
+        # Files elsewhere belong to somebody else's daemon.
+        is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
+        after = After.DELETE if is_ours and not keep_files else After.KEEP
+        source = Spool(folder, once=once, after=after, time_zone=time_zone)
+        cleanup.callback(source.close)
+        sender = Sender(
+            cluster.kafka, relay, stop=stop, log=log, counters=counters, patience=_ONCE_SECONDS if once else None
+        )
+        if dead_letters is None:
+            dead_letters = Path("" if once else cluster.bridge.state) / "dead-letters.jsonl"
+        worker = Relay(
+            relay,
+            source,
+            sender,
+            dead_letter=DeadLetters(dead_letters),
+            stop=stop,
+            log=log,
+            counters=counters,
+            counters_source=counters_spool(cleanup, folder, source, make=is_ours),
+        )
+        listen = metrics_listen or cluster.bridge.metrics_listen
+        if listen and listen != names.OFF and not once:
+            token = read_secret(cluster.bridge.metrics_token)
+            server = MetricsServer(listen, lambda: {"": counters}, worker.health, token)
+            server.start()
+            cleanup.callback(server.stop)
+        summary = worker.run()
+        unreadable = source.unreadable() if once else []
+    if once and not summary.is_whole:
+        raise ClusterflowError("stopped before everything was relayed", "run it again: it goes on where it stopped")
+    log.line(
+        "done",
+        records=summary.records,
+        transactions=summary.transactions,
+        dead_letters=summary.dead_letters,
+        seconds=summary.seconds,
+        **({"see": dead_letters} if summary.dead_letters else {}),
+    )
+    if unreadable:
+        raise ClusterflowError(
+            f"not read to the end: {', '.join(unreadable)}",
+            "mend or replace them, and run it again: the rest is relayed",
+        )
+
+
+RELAY_COMMANDS: list[click.Command] = [relay]
