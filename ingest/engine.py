@@ -262,10 +262,10 @@ class Engine:
         """Fold everything pending into the windows; return the points that changed."""
         self._settle()
         changed = [(table.measurement, table.merge()) for table in self._tables.values() if table.pending_rows]
-        over = sum(table.over_budget for table in self._tables.values())
         for table in self._tables.values():
-            table.over_budget = 0
-        self._counters.add(Stage.WINDOWS, "over_series_budget", over)
+            self._counters.add(Stage.WINDOWS, "over_series_budget", table.over_budget)
+            self._counters.add(Stage.WINDOWS, "capped_totals", table.capped)
+            table.over_budget = table.capped = 0
         return changed
 
     def all_points(self) -> list[tuple[Measurement, pl.DataFrame]]:

@@ -59,6 +59,18 @@ SFLOW = 105
 MAX_COUNTER = 1 << 50
 """A record with more bytes or packets than this (1 PiB) is a broken counter, not a flow."""
 
+MAX_BATCH = 1 << 56
+"""Records read together with more bytes than this hold broken counters, though each may be possible by itself: some
+hundred thousand records would have moved 72 PB. Those above SUSPECT_COUNTER are refused then. Whoever can forge an
+exporter's packets could otherwise let sums of 64 bits run over, and hide real traffic behind negative totals."""
+
+SUSPECT_COUNTER = 1 << 40
+"""In such a batch, a record with more bytes or packets than this is refused: 1.1 TB in one flow record."""
+
+MAX_TOTAL = 1 << 53
+"""No total of a window passes this: 9 PB, in 10 s 900 TB/s. It is written instead, and counted. A thousand of them can
+still be added in 64 bits, and each is exact where it becomes a float."""
+
 SPOOL_COLUMNS: tuple[str, ...] = (
     "PEER_SRC_IP", "IN_IFACE", "OUT_IFACE", "SRC_IP", "DST_IP", "SRC_PORT", "DST_PORT", "TCP_FLAGS", "PROTOCOL", "TOS",
     "SAMPLING_RATE", "TIMESTAMP_START", "TIMESTAMP_END", "TIMESTAMP_ARRIVAL", "EXPORT_PROTO_SEQNO",

@@ -13,10 +13,12 @@ from cluster import schema
 from cluster.schema import Bound, Field, Kind, Measurement, Merge
 from ingest.aggregate import FIRST, LAST
 from ingest.points import WINDOW
+from ingest.records import MAX_TOTAL
 
 NAMED = "named"
 """Whether a row of a bounded table has a point of its own; else it is part of an ``other`` row."""
 
+_INT64 = (1 << 63) - 1
 _FRESH = "fresh"
 _HASH = "hash"
 _MAX_CANDIDATES = 20_000
@@ -37,6 +39,8 @@ class WindowTable:
         optional: whether a sum that nobody gave is absent rather than 0.
 
     Attributes:
+        over_budget: series that the budget refused a name, since somebody set it to 0.
+        capped: totals that MAX_TOTAL held back, likewise.
         evicted_before: windows that begin before this second are no longer here.
     """
 
@@ -55,6 +59,7 @@ class WindowTable:
         self.tags = [tag for tag in measurement.tags if tag != schema.SHARD]
         self.keys = [WINDOW, *self.tags]
         self.over_budget = 0
+        self.capped = 0
         self.evicted_before = 0
         filled = measurement.fields if fields is None else fields
         self._has_duration = any(field.name == schema.DURATION.name for field in filled)
@@ -146,15 +151,30 @@ class WindowTable:
     # -- sums --------------------------------------------------------------------------------------
 
     def _sum(self, rows: pl.DataFrame, *extra: pl.Expr) -> pl.DataFrame:
-        """Sum rows with equal keys."""
-        totals = [pl.sum(name) for name in self._sums]
+        """Sum rows with equal keys, up to MAX_TOTAL."""
+        totals = [self._total(name, rows) for name in self._sums]
         if self._optional:
-            totals = [pl.when(pl.col(name).count() > 0).then(pl.sum(name)).alias(name) for name in self._sums]
+            present = (pl.col(name).count() > 0 for name in self._sums)
+            totals = [pl.when(is_there).then(total) for is_there, total in zip(present, totals, strict=True)]
         totals += [pl.max(name) for name in self._largest]
         if self._has_duration:
             totals += [pl.min(FIRST), pl.max(LAST)]
         totals += [pl.col(flag).any() for flag in (_FRESH, NAMED) if flag in rows.columns]
-        return rows.group_by(self.keys).agg(*totals, *extra)
+        sums = rows.group_by(self.keys).agg(*totals, *extra)
+        largest = sums.select(pl.max_horizontal(pl.max(name) for name in self._sums)).item() if self._sums else 0
+        if (largest or 0) <= MAX_TOTAL:
+            return sums
+        is_over = pl.any_horizontal(pl.col(name) > MAX_TOTAL for name in self._sums)
+        self.capped += sums.select(is_over.sum()).item()
+        return sums.with_columns(pl.col(name).clip(upper_bound=MAX_TOTAL) for name in self._sums)
+
+    @staticmethod
+    def _total(name: str, rows: pl.DataFrame) -> pl.Expr:
+        """Sum a column, in wider numbers where 64 bits might run over."""
+        largest = rows.get_column(name).max()
+        if isinstance(largest, int) and largest * rows.height > _INT64:
+            return pl.col(name).cast(pl.Int128).sum().clip(upper_bound=_INT64).cast(pl.Int64)
+        return pl.sum(name)
 
     def _points(self, rows: pl.DataFrame) -> pl.DataFrame:
         columns = [*self.keys, *self._values]

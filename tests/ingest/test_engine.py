@@ -413,3 +413,17 @@ def test_the_same_engine_after_a_restart() -> None:
     for name, table in straight.tables.items():
         key = table.keys
         assert table.all_points().sort(key).equals(restarted.tables[name].all_points().sort(key)), name
+
+
+def test_records_that_would_make_sums_run_over_are_refused() -> None:
+    """Each counter is possible by itself; thousands of them would turn a total negative, and hide real traffic."""
+    engine = Engine(cluster(), Clock.BACKFILL, Counters())
+    honest = random_records(1, 50)
+    forged = [{**honest[0], records.BYTES: records.MAX_COUNTER, records.SAMPLING_RATE: 0} for _ in range(9_000)]
+    for one in forged:
+        one[records.EXPORTER] = "127.0.0.1"
+    refused = engine.take(frame(honest + forged), T0 / 1000 + 120)
+    assert refused["reason"].unique().to_list() == ["counter_out_of_range"]
+    assert refused.height == len(forged)
+    for _, points in engine.merge():
+        assert all(points[name].min() >= 0 for name, dtype in points.schema.items() if dtype == pl.Int64)

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster import schema
 from ingest.aggregate import FIRST, LAST
 from ingest.points import WINDOW
+from ingest.records import MAX_TOTAL
 from ingest.tables import NAMED, WindowTable
 
 Row = tuple[int, str, str, int]
@@ -175,3 +177,16 @@ def test_duration_is_from_the_first_to_the_last_moment() -> None:
     table.add(early)
     table.add(late)
     assert table.merge()[schema.DURATION.name].to_list() == [9.0]
+
+
+@pytest.mark.parametrize("largest", [1 << 30, 1 << 50, MAX_TOTAL, (1 << 62) + 1])
+def test_no_total_runs_over(largest: int) -> None:
+    """Sums of 64 bits that run over turn negative, and hide what else was there."""
+    table = egress_table()
+    rows = [(10, "gpu-1", f"203.0.113.{i % 250}", largest) for i in range(5_000)]
+    for _ in range(2):
+        table.add(partial(rows))
+        points = table.merge()
+        lowest, highest = points.select(pl.min("bytes"), pl.max("bytes").alias("highest")).row(0)
+        assert 0 < lowest <= highest <= MAX_TOTAL
+    assert (table.capped > 0) == (largest > 1 << 30)
