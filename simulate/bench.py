@@ -21,7 +21,7 @@ import click
 from ingest.local_influxdb import LocalInfluxDB
 from simulate.stack import command
 
-_BARE_READ = """
+BARE_READ = """
 import sys, polars as pl
 rows = 0
 for path in sys.argv[1:]:
@@ -57,7 +57,7 @@ def bench(  # noqa: PLR0917 - click passes everything by name
         size = sum(Path(path).stat().st_size for path in files)
         reads, bridges = [], []
         for run in range(runs):
-            read = timed([sys.executable, "-c", _BARE_READ, *files])
+            read = timed([sys.executable, "-c", BARE_READ, *files])
             line(step="polars_read", run=run, flows=flows, bytes=size, **read)
             reads.append(read)
             with LocalInfluxDB(folder / "influxdb") as server:

@@ -6,6 +6,7 @@ import click
 
 from cluster.errors import ClusterflowError
 from simulate.bench_live import live, soak
+from simulate.bench_memory import memory
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -13,7 +14,7 @@ def bench() -> None:
     """Measure a part of clusterflow on this machine; JSON lines on standard output."""
 
 
-for one in (live, soak):
+for one in (memory, live, soak):
     bench.add_command(one)
 
 
