@@ -1,6 +1,8 @@
 """What is allowed in cluster.yaml, but probably not meant; and what flow data will not show."""
 
 from collections.abc import Iterator
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from cluster.groups import outer_groups
 from cluster.job_sources import is_loopback
@@ -17,6 +19,8 @@ def advice(cluster: Cluster) -> list[str]:
         *_policies(cluster),
         *_jobs(cluster),
         *_kafka(cluster.kafka),
+        *_store(cluster),
+        *_metrics(cluster),
     ]
 
 
@@ -96,6 +100,29 @@ def _kafka(kafka: KafkaSettings) -> Iterator[str]:
         yield "kafka: PLAIN without TLS: the password can be read on the way"
     if kafka.tls and not kafka.verify_tls:
         yield "kafka.verify_tls: false: whoever answers is taken for the broker"
+
+
+def _store(cluster: Cluster) -> Iterator[str]:
+    store = cluster.store
+    place = urlsplit(store.url)
+    if place.scheme == "http" and not _is_near(place.hostname or "") and (store.token or store.username):
+        yield f"store.url: {store.url} without TLS: what gives access to InfluxDB can be read on the way"
+    if place.scheme == "https" and not store.verify_tls:
+        yield "store.verify_tls: false: whoever answers is taken for InfluxDB; store.ca_file trusts one authority"
+
+
+def _is_near(host: str) -> bool:
+    """Whether a host is this one, or a neighbour such as a container on a network of its own: a name without a dot."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return "." not in host
+
+
+def _metrics(cluster: Cluster) -> Iterator[str]:
+    listen = cluster.bridge.metrics_listen
+    if listen is not None and cluster.bridge.metrics_token is None and not is_loopback(listen):
+        yield f"bridge.metrics_listen: {listen} is open to everyone who reaches it: set bridge.metrics_token"
 
 
 def _some(names: list[str]) -> str:

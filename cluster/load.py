@@ -119,7 +119,7 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         bridge=bridge,
         kafka=_kafka(table.get("kafka"), faults),
         notify=_notify(table.get("notify", {}), faults),
-        grafana=_settings(GrafanaSettings, table.get("grafana")),
+        grafana=_grafana(table.get("grafana"), faults),
         rules=_rules(table.get("rules", []), folder, faults),
     )
     faults.raise_if_any()
@@ -373,13 +373,23 @@ def _thresholds(table: Table | None, window: int, faults: Faults) -> Thresholds:
     return thresholds
 
 
+def _check_pair(section: str, given: Table, faults: Faults) -> None:
+    """Record a user without a password, or the other way round."""
+    for key, other in (("username", "password"), ("password", "username")):
+        if given.get(key) is not None and given.get(other, "") is None:
+            faults.add(f"{section}.{other}", "missing", f"a {other}, as {key} is given")
+
+
+def _grafana(table: Table | None, faults: Faults) -> GrafanaSettings:
+    _check_pair("grafana", table or {}, faults)
+    return GrafanaSettings(**(table or {}))
+
+
 def _store(table: Table | None, faults: Faults) -> StoreSettings:
     given = dict(table or {})
     keep = given.pop("retention", None) or {}
     named = {"keep_raw": keep.get("raw"), "keep_1m": keep.get("1m"), "keep_1h": keep.get("1h")}
-    for key, other in (("username", "password"), ("password", "username")):
-        if given.get(key) is not None and given.get(other, "") is None:
-            faults.add(f"store.{other}", "missing", f"a {other}, as {key} is given")
+    _check_pair("store", given, faults)
     return StoreSettings(**given, **{name: value for name, value in named.items() if value is not None})
 
 

@@ -640,7 +640,10 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """InfluxDB: where, which API, with what rights. `org` and `token` are for the v2 API, `username` for v1."""
+    """InfluxDB: where, which API, with what rights. `org` and `token` are for the v2 API, `username` for v1.
+
+    `ca_file` holds the authorities that its certificate is checked against; None: the system's.
+    """
 
     url: str = "http://127.0.0.1:8086"
     api: StoreApi = StoreApi.AUTO
@@ -650,6 +653,7 @@ class StoreSettings:
     username: str | None = None
     password: Secret | None = None
     verify_tls: bool = True
+    ca_file: str | None = None
     keep_raw: int = 7 * 86_400
     keep_1m: int = 90 * 86_400
     keep_1h: int = 2 * 365 * 86_400
@@ -682,6 +686,7 @@ class BridgeSettings:
         shard: value of the `shard` tag: one a bridge, so that partial totals add up.
         metrics_listen: host:port of /metrics and /healthz, or None.
         state: folder of the checkpoint.
+        metrics_token: what /metrics asks for; None: nothing.
     """
 
     window: int = 10
@@ -695,6 +700,7 @@ class BridgeSettings:
     shard: str = "0"
     metrics_listen: str | None = "127.0.0.1:9105"
     state: str = "/var/lib/clusterflow"
+    metrics_token: Secret | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -755,11 +761,17 @@ class NotificationTarget:
 
 @dataclass(frozen=True, slots=True)
 class GrafanaSettings:
-    """What links in alerts and the playlist command need."""
+    """What links in alerts and the playlist command need.
+
+    `token`, or `username` and `password`: what Grafana reads InfluxDB with; None: what the bridge writes it with.
+    """
 
     url: str = "http://127.0.0.1:3000"
     runbook_url: str = "https://example.invalid/clusterflow/runbook"
     datasource_uid: str = "clusterflow"
+    token: Secret | None = None
+    username: str | None = None
+    password: Secret | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,13 +109,19 @@ def _datasource(cluster: Cluster) -> str:
         "jsonData": settings,
     }
     secure: dict[str, str] = {}
-    if store.token is not None and store.api is not StoreApi.V1:
+    if store.ca_file is not None:
+        settings["tlsAuthWithCACert"] = True
+        secure["tlsCACert"] = reference(Secret(file=store.ca_file))
+    # Rights of its own, if it has some: it only reads.
+    own = cluster.grafana
+    reader = own if own.token is not None or own.username else store
+    if reader.token is not None and store.api is not StoreApi.V1:
         settings["httpHeaderName1"] = "Authorization"
-        secure["httpHeaderValue1"] = f"Token {reference(store.token)}"
-    elif store.username:
-        source["user"] = store.username
-        if store.password is not None:
-            secure["password"] = reference(store.password)
+        secure["httpHeaderValue1"] = f"Token {reference(reader.token)}"
+    elif reader.username:
+        source["user"] = reader.username
+        if reader.password is not None:
+            secure["password"] = reference(reader.password)
     if secure:
         source["secureJsonData"] = secure
     return _document(cluster, {"datasources": [source]})

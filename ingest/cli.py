@@ -33,7 +33,7 @@ from ingest.normalise import Clock
 from ingest.relay_cli import RELAY_COMMANDS
 from ingest.reload import Reload
 from ingest.spool import PATTERNS, After, Source, Spool, StreamSource
-from ingest.store import Store
+from ingest.store import Store, read_secret
 
 
 @click.command()
@@ -241,7 +241,8 @@ def _note_changes(bridge: Bridge, cluster: Cluster, state: Path, log: Log) -> No
 def _serve_metrics(cleanup: ExitStack, cluster: Cluster, counters: Counters, bridge: Bridge) -> None:
     """Answer /metrics and /healthz until `cleanup`, if that is wanted."""
     if cluster.bridge.metrics_listen:
-        server = MetricsServer(cluster.bridge.metrics_listen, lambda: {cluster.bridge.shard: counters}, bridge.health)
+        shard, token = cluster.bridge.shard, read_secret(cluster.bridge.metrics_token)
+        server = MetricsServer(cluster.bridge.metrics_listen, lambda: {shard: counters}, bridge.health, token)
         server.start()
         cleanup.callback(server.stop)
 

@@ -10,7 +10,7 @@ from ingest.dead_letter import DeadLetters
 from ingest.kafka_worker import KafkaWorker
 from ingest.logs import Log
 from ingest.metrics import MetricsServer
-from ingest.store import Store
+from ingest.store import Store, read_secret
 
 
 def follow_topic(
@@ -50,7 +50,8 @@ def follow_topic(
     )
     with ExitStack() as cleanup:
         if cluster.bridge.metrics_listen:
-            server = MetricsServer(cluster.bridge.metrics_listen, worker.counters, worker.health)
+            token = read_secret(cluster.bridge.metrics_token)
+            server = MetricsServer(cluster.bridge.metrics_listen, worker.counters, worker.health, token)
             server.start()
             cleanup.callback(server.stop)
         worker.run()

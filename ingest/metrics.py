@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,6 +9,9 @@ from prometheus_client.registry import Collector
 
 from cluster.errors import UserError
 from ingest.counters import Counters
+from ingest.http_server import GuardedHandler, GuardedServer, bears_token
+
+_MOST_CONNECTIONS = 32
 
 Health = Callable[[], str]
 """Returns why the process is not well; empty if it is."""
@@ -48,17 +50,19 @@ class MetricsServer:
         listen: ``host:port``; port 0 takes a free one.
         counters: asked at every scrape for what to show.
         health: asked at every ``/healthz``: 200 ``ok`` or 503 with its words.
+        token: what ``/metrics`` asks for; empty: nothing. ``/healthz`` answers everybody.
     """
 
-    def __init__(self, listen: str, counters: Sources, health: Health) -> None:
-        host, _, port = listen.rpartition(":")
+    def __init__(self, listen: str, counters: Sources, health: Health, token: str = "") -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_CountersCollector(counters))
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(GuardedHandler):
+            def do_GET(self) -> None:  # noqa: N802 - http.server's name
                 path = self.path.partition("?")[0]
-                if path == "/metrics":
+                if path == "/metrics" and not self._may_see():
+                    self._answer(401, b"expected the header Authorization: Bearer TOKEN\n", "text/plain")
+                elif path == "/metrics":
                     self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
                 elif path == "/healthz":
                     trouble = health()
@@ -73,16 +77,15 @@ class MetricsServer:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-                """Stay silent: a scrape every few seconds is no news."""
+            def _may_see(self) -> bool:
+                return not token or bears_token(self.headers.get("Authorization", ""), token.encode())
 
         try:
-            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
+            self._server = GuardedServer(listen, Handler, most=_MOST_CONNECTIONS)
         except (OSError, ValueError, OverflowError) as error:
             raise UserError(
                 f"bridge.metrics_listen: {listen}: cannot listen there: {error}", "choose another host:port, or null"
             ) from error
-        self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
 
     @property

@@ -21,6 +21,7 @@ from ingest.logs import Log
 from ingest.metrics import MetricsServer
 from ingest.relay import Relay
 from ingest.spool import After, Spool
+from ingest.store import read_secret
 
 _ONCE_SECONDS = 60.0
 """How long a run that has an end waits for brokers."""

@@ -7,6 +7,7 @@ InfluxQL at ``/query``. On 2.x a retention is the bucket ``database/retention``,
 import gzip
 import os
 import re
+import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -125,7 +126,8 @@ class Store:
         self.settings = settings
         self.url = settings.url.rstrip("/")
         self._session = requests.Session()
-        self._session.verify = settings.verify_tls
+        # Handed over with every request: the session's own would give way to the environment's.
+        self._verify: bool | str = settings.verify_tls and (_authorities(settings.ca_file) or True)
         # Packing answers costs the server more than sending them on a network of our own.
         self._session.headers["Accept-Encoding"] = "identity"
         self._token = read_secret(settings.token)
@@ -274,6 +276,7 @@ class Store:
                 timeout=(int(_CONNECT_SECONDS * 1000), int(_ANSWER_SECONDS * 1000)),
                 enable_gzip=True,
                 verify_ssl=self.settings.verify_tls,
+                ssl_ca_cert=self.settings.ca_file,
             )
         return self._client
 
@@ -384,14 +387,18 @@ class Store:
     def _request(self, method: str, path: str, **arguments: Any) -> requests.Response:  # noqa: ANN401 - passed through
         try:
             timeout = _CONNECT_SECONDS, _ANSWER_SECONDS
-            response = self._session.request(method, f"{self.url}{path}", timeout=timeout, **arguments)
+            response = self._session.request(
+                method, f"{self.url}{path}", timeout=timeout, verify=self._verify, **arguments
+            )
         except requests.RequestException as error:
             raise self._away(error) from error
         if response.status_code >= 400:
             raise self._refusal(response.status_code, response.text, response.headers.get("Retry-After"))
         return response
 
-    def _away(self, error: Exception) -> StoreUnavailableError:
+    def _away(self, error: Exception) -> StoreError:
+        if distrust := _distrust(error):
+            return StoreError(f"InfluxDB at {self.url}: {distrust[0]}", distrust[1])
         late = isinstance(error, requests.ReadTimeout | ReadTimeoutError)
         how = f"does not answer within {_ANSWER_SECONDS:.0f} s" if late else "does not answer"
         return StoreUnavailableError(
@@ -428,6 +435,34 @@ class Store:
                 f"InfluxDB at {self.url} refuses access ({status}): {words}", "check store.token or store.username"
             )
         return StoreError(f"InfluxDB at {self.url} answers {status}: {words}")
+
+
+def _authorities(path: str | None) -> str | None:
+    """Return the path of a file with certificates; UserError if it cannot be read."""
+    if path is None:
+        return None
+    try:
+        ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        raise UserError(f"store.ca_file: {path}: holds no certificate", "expected certificates in PEM") from None
+    except OSError as error:
+        raise UserError(f"store.ca_file: {path}: {error.strerror}", "make it readable for this user") from None
+    return path
+
+
+def _distrust(error: BaseException) -> tuple[str, str] | None:
+    """Return why the server is not trusted, and what to do; None if something else is the matter."""
+    text = str(error)
+    if verdict := re.search(r"certificate verify failed: ([^()\[\]]+)", text):
+        why = verdict[1].strip().rstrip(".")
+        if "match" in why:
+            return f"its certificate is not trusted: {why}", "set store.url to the name in the certificate"
+        if "expired" in why or "not yet valid" in why:
+            return f"its certificate is not trusted: {why}", "renew it, and see that both clocks are right"
+        return f"its certificate is not trusted: {why}", "set store.ca_file to the certificate of its authority"
+    if re.search(r"WRONG_VERSION_NUMBER|wrong version number|RECORD_LAYER|HTTP_REQUEST", text):
+        return "it does not speak TLS", "set store.url to http://, or enable https there"
+    return None
 
 
 def _seconds_until(retry_after: str | None) -> float:

@@ -9,10 +9,7 @@ say the same thing twice changes nothing, so that a hook may try again; a start 
 that each node may tell of itself. An answer of 200 or 201 means that the job is on disk.
 """
 
-import hmac
 import json
-import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +17,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -34,17 +30,15 @@ from cluster.errors import UserError
 from cluster.jobs import in_utc
 from cluster.kinds import REQUIRED, Bad, Choice, Key, OneOrMany, Section, Table, one_of
 from cluster.model import HttpJobs, Job, Outcome
+from ingest.http_server import GONE, GuardedHandler, GuardedServer, Tell, bears_token
 from ingest.logs import Log
 from ingest.store import read_secret
 
 MOST_BYTES = 1 << 20
 """Longest body; a thousand nodes by name are a few dozen kilobytes."""
 
-_GONE = (ConnectionError, TimeoutError)
-"""Errors of a client that went away."""
-
 _METHODS = {"/jobs": "GET", "/jobs/start": "POST", "/jobs/stop": "POST"}
-_TIMEOUT = 10.0
+_MOST_CONNECTIONS = 512
 _MOST_DIGITS = 20
 _MOST_UNREAD = 4 * MOST_BYTES
 _AHEAD = 300
@@ -246,9 +240,8 @@ class HttpSource:
                 f"job source {self.name}: the token has {len(token)} characters",
                 f"give it {_SHORTEST_TOKEN} or more, such as the output of `openssl rand -hex 32`",
             )
-        host, _, port = self._settings.listen.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), self.desk, token, self._tell, self._clock)
+            self._server = _Server(self._settings.listen, self.desk, token, self._tell, self._clock)
         except (OSError, ValueError, OverflowError) as error:
             raise UserError(
                 f"job source {self.name}: {self._settings.listen}: cannot listen there: {error}",
@@ -273,51 +266,30 @@ class HttpSource:
             self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(GuardedServer):
     request_queue_size = 256
     """A job of a thousand nodes, each of which tells of itself, does so at once."""
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        desk: Desk,
-        token: str,
-        tell: Callable[[BaseException | None], None],
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, listen: str, desk: Desk, token: str, tell: Tell, clock: Callable[[], float]) -> None:
         self.desk, self.tell, self.clock = desk, tell, clock
         self._token = token.encode()
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
+        super().__init__(listen, _Handler, most=_MOST_CONNECTIONS, tell=tell)
 
     def is_trusted(self, authorization: str) -> bool:
-        """Whether a header bears the token; in constant time, so that nobody can guess it sign by sign."""
-        scheme, _, token = authorization.partition(" ")
-        is_bearer = hmac.compare_digest(scheme.lower().encode(errors="replace"), b"bearer")
-        return hmac.compare_digest(token.strip().encode(errors="replace"), self._token) and is_bearer
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Tell of what went wrong; say nothing of a client that went away."""
-        del request, client_address
-        error = sys.exc_info()[1]
-        if not isinstance(error, _GONE):
-            self.tell(error)
+        """Whether a header bears the token."""
+        return bears_token(authorization, self._token)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(GuardedHandler):
     server: _Server
     _unread = 0
-    timeout = _TIMEOUT
+    most_bytes = _MOST_UNREAD + (64 << 10)
     protocol_version = "HTTP/1.1"
-    server_version = "clusterflow"
-    sys_version = ""
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
         self._answer_to({"/jobs": self._list})
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - http.server's name
         self._answer_to({"/jobs/start": self._start, "/jobs/stop": self._stop})
 
     def _list(self) -> tuple[HTTPStatus, object]:
@@ -340,7 +312,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             status, headers = error.status, error.headers
             answer = {"error": error.lines[0], "errors": list(error.lines)}
-        except _GONE:
+        except GONE:
             raise
         except Exception as error:  # noqa: BLE001 - whoever asked is to know that it was not done
             self.server.tell(error)
@@ -386,7 +358,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: HTTPStatus, answer: object, headers: Mapping[str, str]) -> None:
         body = json.dumps(answer).encode() + b"\n"
-        with suppress(*_GONE):
+        with suppress(*GONE):
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -396,9 +368,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Stay silent: jobs that begin and end are told by the analysis."""
 
 
 def as_json(job: Job) -> dict[str, Any]:

@@ -109,6 +109,21 @@ def test_nothing_to_say_about_ours(file: str) -> None:
             "kafka: {tls: true, verify_tls: false}\nallowed:",
             "kafka.verify_tls: false: whoever answers is taken for the broker",
         ),
+        (
+            "allowed:",
+            "store: {url: 'http://db.example.org:8086', token: {env: TOKEN}}\nallowed:",
+            "store.url: http://db.example.org:8086 without TLS: what gives access to InfluxDB can be read on the way",
+        ),
+        (
+            "allowed:",
+            "store: {url: 'https://10.0.0.1:8086', verify_tls: false}\nallowed:",
+            "store.verify_tls: false: whoever answers is taken for InfluxDB; store.ca_file trusts one authority",
+        ),
+        (
+            "allowed:",
+            "bridge: {metrics_listen: '0.0.0.0:9105'}\nallowed:",
+            "bridge.metrics_listen: 0.0.0.0:9105 is open to everyone who reaches it: set bridge.metrics_token",
+        ),
     ],
 )
 def test_each_piece_of_advice(old: str, new: str, line: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ GRAFANA_SETTINGS = {
     "ANALYTICS_REPORTING_ENABLED", "ANALYTICS_CHECK_FOR_UPDATES", "ANALYTICS_CHECK_FOR_PLUGIN_UPDATES",
     "NEWS_NEWS_FEED_ENABLED", "PLUGINS_PREINSTALL_DISABLED", "PLUGINS_PUBLIC_KEY_RETRIEVAL_DISABLED",
 }  # fmt: skip
+
+MADE_FOLDERS = {"tokens", "tokens/bridge", "tokens/grafana"}
+"""Folders of secrets/ in which InfluxDB leaves a token for each who asks it."""
 
 each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
 
@@ -124,7 +128,9 @@ def test_mounts_exist(service: dict[str, Any]) -> None:
     assert len(set(targets)) == len(targets)
     for source, _ in _mounts(service):
         path = _default(source)
-        if path.startswith("."):
+        if path.startswith("./secrets/"):
+            assert path.removeprefix("./secrets/") in MADE_FOLDERS
+        elif path.startswith("."):
             assert (REPOSITORY / path).exists(), f"{path} is not in the repository"
         else:
             assert source in COMPOSE["volumes"]
@@ -140,10 +146,13 @@ def test_secrets_are_files_that_make_secrets_makes(tmp_path: Path) -> None:
     subprocess.run(
         ["bash", str(REPOSITORY / "docker/make-secrets"), str(tmp_path / "secrets")], check=True, capture_output=True
     )
-    made = {path.name for path in (tmp_path / "secrets").iterdir()}
+    made = {path.name for path in (tmp_path / "secrets").iterdir() if path.is_file()}
     assert {name: secret["file"] for name, secret in COMPOSE["secrets"].items()} == {
         name: f"./secrets/{name}" for name in made
     }
+    folders = {path for path in (tmp_path / "secrets").rglob("*") if path.is_dir()}
+    assert {path.relative_to(tmp_path / "secrets").as_posix() for path in folders} == MADE_FOLDERS
+    assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
     assert "/secrets/" in (REPOSITORY / ".gitignore").read_text(encoding="utf-8").splitlines()
 
 
@@ -179,8 +188,60 @@ def test_grafana_asks_the_store_of_the_containers() -> None:
     hidden = REPOSITORY / mounted["/etc/grafana/provisioning"] / "datasources"
     assert [path.name for path in hidden.iterdir()] == [path.name for path in folder.iterdir()]
     (source,) = yaml.safe_load(wanted)["datasources"]
-    assert CLUSTER.store.token is not None
-    assert source["secureJsonData"]["httpHeaderValue1"] == f"Token $__file{{{CLUSTER.store.token.file}}}"
+    assert CLUSTER.grafana.token is not None
+    assert source["secureJsonData"]["httpHeaderValue1"] == f"Token $__file{{{CLUSTER.grafana.token.file}}}"
+    assert mounted["/run/tokens"] == "./secrets/tokens/grafana"
+
+
+def test_nobody_but_influxdb_has_its_administrators_token() -> None:
+    holders = [name for name, service in SERVICES.items() if "influxdb_admin_token" in service.get("secrets", [])]
+    assert holders == ["influxdb"]
+    mounts = {name: {target: source for source, target in _mounts(service)} for name, service in SERVICES.items()}
+    tokens = {name: found["/run/tokens"] for name, found in mounts.items() if "/run/tokens" in found}
+    assert tokens == {
+        "influxdb": "./secrets/tokens",
+        "bridge": "./secrets/tokens/bridge",
+        "analysis": "./secrets/tokens/bridge",
+        "grafana": "./secrets/tokens/grafana",
+    }
+
+
+FAKE_INFLUX = """\
+#!/bin/sh
+echo "$*" >>"$RECORD"
+case "$1 $2" in
+"bucket list") printf 'id-of-%s\\tname\\n' "$6" ;;
+"auth create")
+    writes=$(echo "$*" | grep -c write)
+    printf '{\\n\\t"id": "1",\\n\\t"token": "t-%s==",\\n\\t"status": "active"\\n}\\n' "$writes"
+    ;;
+esac
+"""
+
+
+def test_who_reads_gets_a_token_that_only_reads(tmp_path: Path) -> None:
+    """The script that InfluxDB's image runs, with a stand-in for its command line that notes what is asked of it."""
+    (tmp_path / "influx").write_text(FAKE_INFLUX)
+    (tmp_path / "influx").chmod(0o755)
+    for name in ("bridge", "grafana"):
+        (tmp_path / "tokens" / name).mkdir(parents=True)
+    script = (REPOSITORY / "docker/influxdb-tokens.sh").read_text().replace("/run/tokens", str(tmp_path / "tokens"))
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "RECORD": str(tmp_path / "asked"),
+        "DOCKER_INFLUXDB_INIT_ORG": "clusterflow",
+    }
+    subprocess.run(["bash", "-c", script], env=environment, check=True)
+    created = [line for line in (tmp_path / "asked").read_text().splitlines() if line.startswith("auth create")]
+    assert len(created) == 2
+    buckets = [f"id-of-clusterflow/{one}" for one in ("raw", "1m", "1h", "meta")]
+    for bucket in buckets:
+        assert f"--read-bucket {bucket}" in created[0]
+        assert f"--write-bucket {bucket}" in created[0]
+        assert f"--read-bucket {bucket}" in created[1]
+    assert "--write" not in created[1]
+    tokens = {name: (tmp_path / "tokens" / name / "influxdb_token").read_text() for name in ("bridge", "grafana")}
+    assert tokens == {"bridge": "t-1==", "grafana": "t-0=="}
 
 
 def test_simulator_is_healthy_when_its_first_exporter_has_a_socket() -> None:
@@ -234,7 +295,7 @@ def test_cluster_yaml_reaches_the_other_containers() -> None:
     assert CLUSTER.store.url == "http://influxdb:8086"
     assert CLUSTER.store.org == influxdb["environment"]["DOCKER_INFLUXDB_INIT_ORG"]
     assert f"{CLUSTER.store.database}/raw" == influxdb["environment"]["DOCKER_INFLUXDB_INIT_BUCKET"]
-    assert CLUSTER.store.token == Secret(file=influxdb["environment"]["DOCKER_INFLUXDB_INIT_ADMIN_TOKEN_FILE"])
+    assert CLUSTER.store.token == Secret(file="/run/tokens/influxdb_token")
     assert CLUSTER.bridge.metrics_listen == "0.0.0.0:9105"
     assert SERVICES["bridge"]["ports"] == ["127.0.0.1:9105:9105"]
 
@@ -242,7 +303,7 @@ def test_cluster_yaml_reaches_the_other_containers() -> None:
 def test_cluster_yaml_describes_the_demo_cluster() -> None:
     """It differs from the demo's file where containers differ from one machine, and nowhere else."""
     demo = load_cluster(REPOSITORY / "cluster.yaml")
-    own = {"store", "collector", "bridge"}
+    own = {"store", "collector", "bridge", "grafana"}
     for name in CLUSTER.__dataclass_fields__:
         assert name in own or getattr(CLUSTER, name) == getattr(demo, name), name
     kept = ("window", "lateness", "grace", "named_per_window", "series_budget", "flush", "shard")

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Run by InfluxDB's image once, when its database is made: the other buckets, and a token for each who asks it, with no more
+# rights than it needs. The administrator's token stays in this container.
+set -euo pipefail
+
+org="$DOCKER_INFLUXDB_INIT_ORG"
+ids=()
+for retention in raw 1m 1h meta; do
+    # How long each keeps its points, the bridge sets from cluster.yaml: it may write to the bucket, so it may change that.
+    influx bucket list --org "$org" --name "clusterflow/$retention" --hide-headers | grep -q . ||
+        influx bucket create --org "$org" --name "clusterflow/$retention" --retention 0 >/dev/null
+    ids+=("$(influx bucket list --org "$org" --name "clusterflow/$retention" --hide-headers | cut -f 1)")
+done
+
+# make_token NAME RIGHT...: a token with these rights on all buckets, for who finds it in /run/tokens/NAME.
+make_token() {
+    local name=$1 right id rights=()
+    shift
+    for id in "${ids[@]}"; do
+        for right in "$@"; do rights+=("--$right-bucket" "$id"); done
+    done
+    influx auth create --org "$org" --description "clusterflow $name" "${rights[@]}" --json |
+        sed -n 's/^.*"token": *"\([^"]*\)".*$/\1/p' | tr -d '\n' >"/run/tokens/$name/influxdb_token"
+    # Others read it under users of their own; the folder on the host is closed.
+    chmod 444 "/run/tokens/$name/influxdb_token"
+    [ -s "/run/tokens/$name/influxdb_token" ]
+}
+make_token bridge read write
+make_token grafana read

@@ -1,0 +1,151 @@
+"""A small HTTP server for few and trusted clients, which strangers cannot hold up: limits on time, bytes, connections.
+
+Standard library only. What it serves is made by a handler class of the caller's.
+"""
+
+import hmac
+import io
+import socket
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Tell = Callable[[BaseException | None], None]
+
+_WAIT_SECONDS = 2.0
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
+GONE = (ConnectionError, TimeoutError)
+"""Errors of a client that went away, or was too slow."""
+
+
+def bears_token(authorization: str, token: bytes) -> bool:
+    """Whether an Authorization header bears a token; in constant time, so that nobody can guess it sign by sign."""
+    scheme, _, given = authorization.partition(" ")
+    is_bearer = hmac.compare_digest(scheme.lower().encode(errors="replace"), b"bearer")
+    return hmac.compare_digest(given.strip().encode(errors="replace"), token) and is_bearer
+
+
+class GuardedServer(ThreadingHTTPServer):
+    """A server whose threads are bounded.
+
+    Args:
+        listen: ``host:port``, an IPv6 host in brackets; port 0 takes a free one.
+        handler: what answers.
+        most: connections at once; a further one waits for two seconds, then it is told to come back.
+        tell: gets what went wrong in a handler.
+
+    Raises:
+        OSError, ValueError, OverflowError: nobody can listen there.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, listen: str, handler: type["GuardedHandler"], *, most: int, tell: Tell = lambda _: None) -> None:
+        host, _, port = listen.rpartition(":")
+        host = host.strip("[]")
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._slots = threading.BoundedSemaphore(most)
+        self._tell = tell
+        super().__init__((host, int(port)), handler)
+
+    def server_bind(self) -> None:
+        """Bind, without the question to DNS that HTTPServer asks."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "clusterflow", int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own signature
+        """Answer in a thread, if there is one to spare."""
+        if not self._slots.acquire(timeout=_WAIT_SECONDS):
+            with suppress(OSError):
+                request.settimeout(_WAIT_SECONDS)
+                request.sendall(_BUSY)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the same
+        """Answer, then make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Tell of what went wrong, without a traceback on stderr; say nothing of a client that went away."""
+        del request, client_address
+        error = sys.exc_info()[1]
+        if not isinstance(error, GONE):
+            self._tell(error)
+
+
+class GuardedHandler(BaseHTTPRequestHandler):
+    """A handler that reads a request within limits.
+
+    Attributes:
+        seconds: for a request to arrive, however many bytes it comes in.
+        most_bytes: of a request, headers included.
+    """
+
+    seconds = 20.0
+    most_bytes = 64 * 1024
+    timeout = 10.0
+    server_version = "clusterflow"
+    sys_version = ""
+    error_message_format = "%(code)d %(message)s\n"
+    error_content_type = "text/plain; charset=utf-8"
+
+    def setup(self) -> None:
+        """Put the limits around the socket."""
+        super().setup()
+        self._limited = _Limited(self.connection, self.timeout)
+        self.rfile = io.BufferedReader(self._limited)
+
+    def handle_one_request(self) -> None:
+        """Answer one request; the next one of the same connection has limits of its own."""
+        self._limited.renew(self.seconds, self.most_bytes)
+        super().handle_one_request()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        """Stay silent: who asks is told, and a scrape every few seconds is no news."""
+
+
+class _Limited(io.RawIOBase):
+    """A socket's bytes, until a moment and up to a number."""
+
+    def __init__(self, connection: socket.socket, timeout: float) -> None:
+        self._connection, self._timeout = connection, timeout
+        self._ends, self._left = 0.0, 0
+
+    def renew(self, seconds: float, most: int) -> None:
+        """Begin to count anew."""
+        self._ends, self._left = time.monotonic() + seconds, most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
+        """Fill a buffer with what has arrived.
+
+        Raises:
+            TimeoutError: it takes too long, or is too much.
+        """
+        seconds = self._ends - time.monotonic()
+        if seconds <= 0 or self._left <= 0:
+            raise TimeoutError("the request is too slow or too long")
+        self._connection.settimeout(min(seconds, self._timeout))
+        view = memoryview(buffer)[: self._left]
+        try:
+            count = self._connection.recv_into(view)
+        finally:
+            self._connection.settimeout(self._timeout)
+        self._left -= count
+        return count
