@@ -414,8 +414,11 @@ class Store:
         )
 
     def _refused(self, error: ApiException) -> StoreError:
+        if not error.status:
+            # How influxdb-client tells of TLS that failed.
+            return self._away(error)
         after = (error.headers or {}).get("Retry-After")
-        return self._refusal(int(error.status or 0), str(error.body or error.reason), after)
+        return self._refusal(int(error.status), str(error.body or error.reason), after)
 
     def _refusal(self, status: int, text: str, retry_after: str | None = None) -> StoreError:
         words = " ".join(text.split())[:300]
