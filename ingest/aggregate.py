@@ -28,6 +28,8 @@ FIRST, LAST = "first_ms", "last_ms"
 Partials = dict[str, pl.DataFrame]
 """By measurement name: WINDOW, tags without the shard, summed fields (and FIRST, LAST where it has a duration)."""
 
+_MOST_UNFOLDED = 200_000
+
 _WITH_PORTS = (6, 17, 132)
 """TCP, UDP, SCTP: only of these does a service say what was opened."""
 
@@ -89,11 +91,12 @@ class Aggregator:
         expected = [name in cluster.management.services for name in normaliser.services.names]
         self._expected_services = pl.Series("expected", expected)
         self._pending: list[Conversations] = []
+        self._taken = 0
 
     @property
     def pending_rows(self) -> int:
-        """Conversations that wait for `conversation_points`."""
-        return sum(map(len, self._pending))
+        """Conversations that wait for `conversation_points`, counted in each batch that has them."""
+        return self._taken
 
     def take(self, flows: Flows, watermark: Watermark) -> Partials:
         """Take a batch; return those of its partial points that do not follow from conversations.
@@ -107,7 +110,7 @@ class Aggregator:
             window_ms=self._seconds * 1000,
             oldest=watermark.oldest,
         )
-        self._pending.append(conversations(flows, shares))
+        self._keep(conversations(flows, shares))
         addresses = self._books.addresses
         partials = {
             schema.PULSE.name: pulse_points(
@@ -117,12 +120,19 @@ class Aggregator:
         }
         return {name: frame for name, frame in partials.items() if frame.height}
 
+    def _keep(self, rows: Conversations) -> None:
+        self._taken += len(rows)
+        self._pending.append(rows)
+        # The same conversations come with every batch: memory holds each about once.
+        if sum(map(len, self._pending[1:])) > max(_MOST_UNFOLDED, len(self._pending[0])):
+            self._pending = [folded(self._pending)]
+
     def conversation_points(self) -> Partials:
         """Return the partial points of all conversations taken since it was last asked."""
         if not self._pending:
             return {}
         rows = self._named(folded(self._pending))
-        self._pending.clear()
+        self._pending, self._taken = [], 0
         counted = rows.filter("counts")
         sent, received = self._of_nodes(counted, _SRC), self._of_nodes(counted, _DST)
         partials = {

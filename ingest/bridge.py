@@ -42,9 +42,9 @@ from ingest.spool import Chunk, Position, Source
 from ingest.store import Store
 from ingest.writer import StoppedError, Writer
 
-_CHUNK_BYTES = 24 << 20
+_CHUNK_BYTES = 16 << 20
 _COUNTER_BYTES = 4 << 20
-_MERGE_ROWS = 500_000
+_MERGE_ROWS = 1_000_000
 _IDLE_SECONDS = 0.2
 _ROLLUP_SECONDS = 60.0
 _HEALTHY_SECONDS = 60.0
