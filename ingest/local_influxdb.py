@@ -3,11 +3,13 @@
 It has its own folder and its own port and knows nothing of an InfluxDB that the machine runs otherwise.
 """
 
+import json
 import shutil
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,12 +28,10 @@ bind-address = "127.0.0.1:{rpc_port}"
 [data]
   dir = "{folder}/data"
   wal-dir = "{folder}/wal"
-  index-version = "tsi1"
   query-log-enabled = false
   # A write must be on disk when it is acknowledged, but the demo can share one fsync among many.
   wal-fsync-delay = "10ms"
-  max-series-per-database = 0
-  max-values-per-tag = 0
+{data}
 
 [http]
   bind-address = "127.0.0.1:{port}"
@@ -44,6 +44,9 @@ bind-address = "127.0.0.1:{rpc_port}"
 [logging]
   level = "warn"
 """
+
+_DATA = {"index-version": "tsi1", "max-series-per-database": 0, "max-values-per-tag": 0}
+"""Keys of the section [data] that callers may set otherwise."""
 
 _START_SECONDS = 30.0
 
@@ -62,9 +65,13 @@ class LocalInfluxDB:
         folder: where its data, log and configuration live; made if missing.
         port: TCP port, or 0 for a free one.
         binary: influxd to run; by default the one on the PATH.
+        data: keys of its section [data] that are to have other values.
     """
 
-    def __init__(self, folder: Path, port: int = 0, binary: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, port: int = 0, binary: str | None = None, *, data: Mapping[str, str | int] | None = None
+    ) -> None:
+        self._data = _DATA | dict(data or {})
         self.folder = folder.resolve()
         self.port = port or free_port()
         self.binary = binary or shutil.which("influxd") or ""
@@ -86,7 +93,8 @@ class LocalInfluxDB:
             raise StoreError("influxd is not installed", "apt-get install influxdb")
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "influxdb.conf"
-        config.write_text(_CONFIG.format(folder=self.folder, port=self.port, rpc_port=free_port()))
+        data = "\n".join(f"  {key} = {json.dumps(value)}" for key, value in self._data.items())
+        config.write_text(_CONFIG.format(folder=self.folder, port=self.port, rpc_port=free_port(), data=data))
         log = self.folder / "influxd.log"
         with log.open("ab") as output:
             # A session of its own: ^C in the terminal reaches our command, which then stops influxd in order.

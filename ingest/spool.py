@@ -35,6 +35,7 @@ MAX_LINE = 1 << 20
 """Bytes beyond which a line cannot be a record: its beginning goes to the dead letters, the rest is skipped."""
 
 _HEAD = 4096
+_MARK_BYTES = 400
 _BLOCK = 1 << 20
 _STEP_SECONDS = 5.0
 """A wall clock that moved so far against the monotonic one was set."""
@@ -44,6 +45,9 @@ _NAME_TIME = re.compile(r"(?<!\d)(\d{8})[-_T]?(\d{4}(?:\d{2})?)?(?!\d)")
 _NAME_EPOCH = re.compile(r"(?<!\d)(\d{10})(?!\d)")
 _SCAN_SECONDS = 0.2
 
+
+Mark = tuple[int, int]
+"""A number of bytes from a file's start, up to a line's end, and their checksum."""
 
 Notice = Callable[[str, str], None]
 """Called with a reason that `counts` has, and the name of a file."""
@@ -115,8 +119,8 @@ class _File:
     """A file and how far it was read.
 
     `head` is the checksum of its first `head_bytes` bytes, all of them read, and `first` these bytes themselves, unless
-    they were read by an earlier process. `changed` is when it was last seen to change, by the monotonic clock.
-    `copy_of` names the file that it repeats up to here.
+    they were read by an earlier process; `marks` are checksums of some beginnings of it. `changed` is when it was last
+    seen to change, by the monotonic clock. `copy_of` names the file that it repeats up to here.
     """
 
     name: str
@@ -127,6 +131,7 @@ class _File:
     head: int = 0
     head_bytes: int = 0
     first: bytes = b""
+    marks: tuple[Mark, ...] = ()
     copy_of: str = ""
     is_compared: bool = False
     changed: float = 0.0
@@ -163,6 +168,7 @@ class _File:
             "skipping": self.is_skipping,
             "done": self.is_done,
             "copy_of": self.copy_of,
+            "marks": self.marks,
         }
 
 
@@ -273,14 +279,13 @@ class Spool:
         self._last_scan = time.monotonic()
         try:
             self._check_folder()
-            seen = self._listing()
+            known = self._recognised(seen := self._listing())
         except OSError as error:
             if self.once:
                 raise ClusterflowError(f"spool {self.folder}: {os.strerror(error.errno or 0)}") from error
             # What is known of its files stays known: they may all be there again in a moment.
             self._count("folder_unreadable", "")
             return
-        known = self._recognised(seen)
         kept = {id(file) for file in known.values()}
         for name, file in self._files.items():
             if id(file) not in kept:
@@ -367,25 +372,35 @@ class Spool:
         if is_shorter and self._is_cut(file):
             self._count("cut", file.name)
             file.offset, file.is_skipping = stat.st_size, False
-            file.head_bytes = min(file.head_bytes, stat.st_size)
-            file.first = file.first[: file.head_bytes]
-            file.head = zlib.crc32(file.first) if file.first else file.head
+            if stat.st_size < file.head_bytes:
+                self._learn_head(file, stat.st_size)
         elif is_shorter or not self._is_same(file, file.name):
             self._count("truncated" if is_shorter else "replaced", file.name)
             _close_stream(file)
             file.offset = file.head = file.head_bytes = 0
-            file.first, file.copy_of, file.is_compared = b"", "", False
+            file.first, file.marks, file.copy_of, file.is_compared = b"", (), "", False
             file.fmt, file.is_skipping, file.is_done = None, False, False
 
     def _is_cut(self, file: _File) -> bool:
         """Whether a file that has become shorter is the same as before but for its end: all that is left was read."""
         if file.size >= file.head_bytes:
             return self._is_same(file, file.name)
+        known = [mark for mark in file.marks if mark[0] <= file.size]
+        if not known:
+            # No record is left of it.
+            return False
+        size, checksum = known[-1]
         try:
-            left = (self.folder / file.name).read_bytes()
+            with self._open(file.name) as stream:
+                return zlib.crc32(stream.read(size)) == checksum
         except OSError:
             return False
-        return bool(left) and file.first.startswith(left)
+
+    def _learn_head(self, file: _File, size: int) -> None:
+        """Take note of how a file begins, of which so many bytes were read."""
+        with self._open(file.name) as stream:
+            file.first = stream.read(min(size, _HEAD))
+        file.head, file.head_bytes, file.marks = zlib.crc32(file.first), len(file.first), _marks_in(file.first)
 
     def _is_same(self, file: _File, name: str) -> bool:
         """Whether the file under this name begins with what was read of `file`."""
@@ -539,6 +554,7 @@ class Spool:
             file.head = zlib.crc32(more, file.head)
             if len(file.first) == file.head_bytes:
                 file.first += more
+                file.marks = _marks_in(file.first)
             file.head_bytes += len(more)
         file.offset += count
         if file.stream is not None:
@@ -615,9 +631,7 @@ class Spool:
         if offset > file.offset:
             _close_stream(file)
             file.offset, file.fmt = offset, other.fmt
-            with self._open(file.name) as stream:
-                file.first = stream.read(min(offset, _HEAD))
-            file.head, file.head_bytes = zlib.crc32(file.first), len(file.first)
+            self._learn_head(file, offset)
             self._position[file.name] = file.to_json()
 
     # -- positions ---------------------------------------------------------------------------------
@@ -642,6 +656,7 @@ class Spool:
                 is_skipping=bool(entry.get("skipping")),
                 is_done=bool(entry.get("done")),
                 copy_of=str(entry.get("copy_of", "")),
+                marks=tuple((int(size), int(checksum)) for size, checksum in entry.get("marks", ())),
                 is_compared=True,
                 is_from_position=True,
             )
@@ -786,6 +801,18 @@ def _has_record(text: bytes) -> bool:
     """Whether whole lines of a text are more than headers and markers."""
     lines = text[: text.rfind(b"\n") + 1].splitlines()
     return any(line.strip() and not is_header(line) and not is_marker(line) for line in lines)
+
+
+def _marks_in(head: bytes) -> tuple[Mark, ...]:
+    """Return marks at ends of lines: after the first record, then some hundred bytes apart."""
+    marks: list[Mark] = []
+    end = 0
+    while (newline := head.find(b"\n", end)) >= 0:
+        line, end = head[end:newline], newline + 1
+        is_next = end - marks[-1][0] >= _MARK_BYTES if marks else _has_record(line + b"\n")
+        if is_next:
+            marks.append((end, zlib.crc32(head[:end])))
+    return tuple(marks)
 
 
 def _writer_of(name: str) -> str:

@@ -87,9 +87,10 @@ def fresh_database() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What lies in tests/end_to_end runs real daemons for long: `scripts/test --fast` leaves it out."""
+    """What lies in these folders runs real daemons for long: `scripts/test --fast` leaves it out."""
+    folders = {REPOSITORY / "tests/end_to_end", REPOSITORY / "tests/faults"}
     for item in items:
-        if REPOSITORY / "tests/end_to_end" in item.path.parents:
+        if folders.intersection(item.path.parents):
             item.add_marker(pytest.mark.end_to_end)
 
 
