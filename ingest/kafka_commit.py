@@ -6,9 +6,10 @@ either committed before its successor reads, and is read, or is refused. The sam
 the middle from committing later what its successor could not have seen.
 """
 
-import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -63,20 +64,14 @@ class Committer:
             self._deliver(producer)
             offsets = [TopicPartition(self._topic, partition, position) for partition, position in positions.items()]
             metadata = _membership(consumer)
-            _insist(lambda seconds: producer.send_offsets_to_transaction(offsets, metadata, seconds))
+            _within(lambda: producer.send_offsets_to_transaction(offsets, metadata, _CALL_SECONDS), 2 * _CALL_SECONDS)
             _insist(producer.commit_transaction)
         except (KafkaException, NotAMemberError, BufferError) as error:
             self._log.sparse("commit_failed", why=_words(error))
-            self._recover(error)
+            # A new producer ends what this one left open, and has learnt nothing that is not so any more.
+            self._producer = None
             return False
         return True
-
-    def close(self) -> None:
-        """Forget the producer; what it has not committed is aborted, here or by the brokers."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with contextlib.suppress(KafkaException):
-                producer.purge()
 
     def _opened(self) -> Producer:
         if self._producer is None:
@@ -107,18 +102,6 @@ class Committer:
         if waiting:
             raise KafkaException(KafkaError(_TIMED_OUT, f"{waiting} records not delivered"))
 
-    def _recover(self, error: Exception) -> None:
-        """Abort; where that does not help, begin with a new producer, which ends the old one's transaction."""
-        producer = self._producer
-        if producer is None:
-            return
-        try:
-            if isinstance(error, KafkaException) and error.args[0].fatal():
-                raise error
-            _insist(producer.abort_transaction)
-        except KafkaException:
-            self.close()
-
 
 def _membership(consumer: Consumer) -> object:
     """Return what tells the brokers which member commits; NotAMemberError if we are none any more."""
@@ -141,6 +124,28 @@ def _insist(call: Callable[[float], None]) -> None:
                 raise
         else:
             return
+
+
+def _within(call: Callable[[], None], seconds: float) -> None:
+    """Call; KafkaException if it has not come back by then.
+
+    librdkafka does not heed its own timeout here: where brokers were started anew it may wait for an old connection to
+    the group's coordinator without end (librdkafka issue 5456). Its producer is given up with it.
+    """
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call()
+            future.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            future.set_exception(error)
+
+    # A daemon: what hangs in it must not keep the process.
+    threading.Thread(target=run, name="commit", daemon=True).start()
+    if not wait([future], timeout=seconds).done:
+        raise KafkaException(KafkaError(_TIMED_OUT, "no answer to the offsets of a transaction"))
+    future.result()
 
 
 def _words(error: Exception) -> str:

@@ -191,7 +191,8 @@ class KafkaWorker:
             try:
                 return attempt()
             except KafkaUnavailableError as error:
-                self._log.sparse("kafka_away", why=error.message)
+                if not self._stop.is_set():
+                    self._log.sparse("kafka_away", why=error.message)
                 if self._stop.wait(_RETRY_SECONDS):
                     raise StoppedError("stopped while Kafka was away") from error
 
@@ -232,7 +233,6 @@ class KafkaWorker:
     def _leave(self) -> None:
         # Hands over what it has, in `_revoked`.
         self._consumer.close()
-        self._committer.close()
         self._sender.shutdown()
 
     def _assigned(self, _: Consumer, places: list[TopicPartition]) -> None:

@@ -37,6 +37,8 @@ _PROPERTIES = {
     # A group of workers starts at once instead of waiting for more members.
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
+    # What a killed process left open ends soon after its timeout.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "auto.create.topics.enable": "false",
     # After a kill it is its own successor, and need not wait long for itself.
     "broker.session.timeout.ms": "1000",

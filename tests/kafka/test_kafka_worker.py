@@ -1,5 +1,9 @@
 """Workers on a real topic and a real store: every total is the simulator's, whatever happens to them on the way."""
 
+import random
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,21 +11,105 @@ from topic_stage import TopicStage, stage
 
 from cluster.model import KafkaSettings
 from ingest.local_influxdb import LocalInfluxDB
+from ingest.local_kafka import LocalKafka
 
 
 @pytest.fixture
 def staged(
     influxdb_v1: LocalInfluxDB, fresh_database: str, kafka_settings: KafkaSettings, tmp_path: Path
-) -> TopicStage:
-    return stage(tmp_path, influxdb_v1.url, fresh_database, kafka_settings)
+) -> Iterator[TopicStage]:
+    with stage(tmp_path, influxdb_v1.url, fresh_database, kafka_settings) as made:
+        yield made
 
 
-def test_totals_of_one_worker_are_the_simulators(staged: TopicStage) -> None:
-    with staged:
-        worker = staged.start()
-        for part in staged.parts(5):
-            staged.send(part)
-        staged.check()
+def test_two_workers_share_the_partitions_and_the_totals_are_the_simulators(staged: TopicStage) -> None:
+    first = staged.start()
+    first.until("partition=3")
+    second = staged.start()
+    second.until("event=assigned")
+    for part in staged.parts(4):
+        staged.send(part)
+    staged.check()
+    first.stop()
+    second.stop()
+    staged.check(0)
+    assert first.assigned() == {0, 1, 2, 3}
+    shares = staged.shards()
+    assert set(shares) == {"k0", "k1", "k2", "k3"}
+    assert all(shares[f"k{partition}"] for partition in second.assigned())
+
+
+def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage) -> None:
+    rng = random.Random(3)
+    workers = [staged.start().until("event=assigned")]
+    for turn, part in enumerate(staged.parts(16)):
+        staged.send(part)
+        time.sleep(rng.uniform(0.1, 0.6))
+        if turn in (1, 6, 11):
+            workers.append(staged.start())
+        elif turn == 8:
+            workers.pop(0).stop()
+        elif turn in (3, 10, 13):
+            workers.pop(0).kill()
+            workers.append(staged.start())
+    staged.check()
+    for worker in workers:
         worker.stop()
-        staged.check(0)
-    assert worker.assigned() == {0, 1, 2, 3}
+    staged.check(0)
+
+
+def test_a_broker_that_restarts_costs_nothing(staged: TopicStage, kafka: LocalKafka) -> None:
+    workers = [staged.start().until("event=assigned"), staged.start()]
+    for turn, part in enumerate(staged.parts(6)):
+        staged.send(part)
+        time.sleep(0.4)
+        if turn == 2:
+            kafka.stop()
+            kafka.start()
+        elif turn == 4:
+            kafka.kill()
+            kafka.start()
+    staged.check(90)
+    for worker in workers:
+        worker.stop()
+    staged.check(0)
+
+
+def test_a_worker_that_was_stopped_for_long_writes_nothing_old(staged: TopicStage) -> None:
+    sleeper = staged.start().until("partition=3")
+    parts = list(staged.parts(12))
+    for part in parts[:4]:
+        staged.send(part)
+        time.sleep(0.2)
+    # In the middle of whatever it does.
+    sleeper.signal(signal.SIGSTOP)
+    successor = staged.start().until("partition=3", 60)
+    for part in parts[4:]:
+        staged.send(part)
+    staged.check()
+    sleeper.signal(signal.SIGCONT)
+    sleeper.until("event=lost")
+    time.sleep(3)
+    staged.check(0)
+    successor.stop()
+    sleeper.stop()
+    staged.check(0)
+
+
+def test_a_store_that_is_away_drives_nobody_out_of_the_group(kafka_settings: KafkaSettings, tmp_path: Path) -> None:
+    folder = tmp_path / "away"
+    folder.mkdir()
+    with LocalInfluxDB(tmp_path / "influxdb") as server, stage(folder, server.url, "away", kafka_settings) as away:
+        workers = [away.start().until("event=assigned"), away.start().until("event=assigned")]
+        parts = list(away.parts(6))
+        away.send(parts[0])
+        time.sleep(1)
+        server.stop()
+        before = [worker.said().count("event=assigned") for worker in workers]
+        for part in parts[1:]:
+            away.send(part)
+            time.sleep(1.8)
+        server.start()
+        away.check(90)
+        assert [worker.said().count("event=assigned") for worker in workers] == before, away.said()
+        assert "event=lost" not in away.said()
