@@ -5,6 +5,7 @@ import sys
 import click
 
 from cluster.errors import ClusterflowError
+from simulate.bench_boards import boards
 from simulate.bench_live import live, soak
 from simulate.bench_memory import memory
 
@@ -14,7 +15,7 @@ def bench() -> None:
     """Measure a part of clusterflow on this machine; JSON lines on standard output."""
 
 
-for one in (memory, live, soak):
+for one in (memory, live, soak, boards):
     bench.add_command(one)
 
 

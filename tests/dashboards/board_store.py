@@ -1,11 +1,8 @@
 """A store for board tests: points of every measurement, written from the schema, and what Grafana does to a query."""
 
 import json
-import re
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -13,68 +10,12 @@ from cluster import schema
 from cluster.model import EXTERNAL, Cluster, StoreSettings
 from cluster.schema import Breach, Capacity, Cause, NodeState, Stage
 from dashboards import variables as var
+from dashboards.asked import Asked, Json, asked, expand, first_choices, seconds
 from ingest import points
 from ingest.records import Reason
 from ingest.store import Store
 
-Json = dict[str, Any]
-
-# Grafana's intervalv2 rounding, as far as it matters here: seconds.
-_NICE = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-_PIXELS = 1000
-_DURATION = re.compile(r"(\d+)([smhd])")
-_VARIABLE = re.compile(r"\$\{(\w+)(?::(\w+))?\}")
-
-
-def seconds(text: str) -> int:
-    """Return Grafana's `15m` in seconds."""
-    match = _DURATION.fullmatch(text)
-    assert match, text
-    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One query of one panel with its range, ready for the store."""
-
-    board: str
-    panel: str
-    ref: str
-    query: str
-    kind: str
-    raw: str = field(repr=False)
-
-
-def expand(raw: str, *, start: int, end: int, minimum: str, variables: Mapping[str, str]) -> str:
-    """Return a query as Grafana sends it: variables, time filter and interval filled in (times in epoch seconds)."""
-
-    def value(match: re.Match[str]) -> str:
-        return variables[match[1]]
-
-    text = _VARIABLE.sub(value, raw)
-    wanted = max((end - start) / _PIXELS, seconds(minimum) if minimum else 1)
-    interval = next(nice for nice in _NICE if nice >= wanted)
-    text = text.replace("$timeFilter", f"time >= {start}000ms and time <= {end}000ms")
-    text = text.replace("$__interval_ms", str(interval * 1000)).replace("$__interval", f"{interval}s")
-    assert "$" not in re.sub(r"/\^.*?\$/", "", text), f"left over: {text}"
-    return text
-
-
-def asked(board: Json, now: int, variables: Mapping[str, str]) -> Iterator[Asked]:
-    """Yield every query of a board, over its default range."""
-    since = board["time"]["from"].removeprefix("now-")
-    for panel in board["panels"]:
-        # Today so far: a day, for the queries' sake.
-        length = seconds((panel.get("timeFrom") or since).replace("now/d", "24h"))
-        for target in panel.get("targets", []):
-            text = expand(
-                target["query"],
-                start=now - length,
-                end=now,
-                minimum=panel.get("interval", ""),
-                variables=variables,
-            )
-            yield Asked(board["uid"], panel["title"], target["refId"], text, panel["type"], target["query"])
+__all__ = ["Asked", "Filled", "asked", "defaults", "expand", "fill", "load", "seconds"]
 
 
 def defaults(board: Json, *, everything: bool = True) -> dict[str, str]:
@@ -84,14 +25,9 @@ def defaults(board: Json, *, everything: bool = True) -> dict[str, str]:
         var.DESTINATION: f"(training|storage|inference|{EXTERNAL})",
         var.PLANE: "compute", var.SERVICE: "https", var.NODE: r"gpu-0[1-5]", var.JOB: "run-7",
     }  # fmt: skip
-    values = {}
-    for variable in board["templating"]["list"]:
-        name = variable["name"]
-        if variable.get("includeAll"):
-            values[name] = variable["allValue"] if everything else some[name]
-        else:
-            values[name] = variable["current"]["value"]
-    return values
+    values = first_choices(board)
+    several = [one["name"] for one in board["templating"]["list"] if one.get("includeAll")]
+    return values if everything else values | {name: some[name] for name in several}
 
 
 # -- points ----------------------------------------------------------------------------------------------

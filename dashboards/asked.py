@@ -1,0 +1,95 @@
+"""What Grafana asks InfluxDB for a board: its panels' queries with variables, time range and interval filled in."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+# Grafana's intervalv2 rounding, as far as it matters here: seconds.
+_NICE = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_PIXELS = 1000
+_DURATION = re.compile(r"(\d+)([smhd])")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::(\w+))?\}")
+_ANCHORED = re.compile(r"/\^.*?\$/")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One query of one panel with its range, ready for the store."""
+
+    board: str
+    panel: str
+    ref: str
+    query: str
+    kind: str
+    raw: str = field(repr=False)
+
+
+def seconds(text: str) -> int:
+    """Return Grafana's ``15m`` in seconds; ValueError if it is none."""
+    match = _DURATION.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text}: expected a duration such as 15m")
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def expand(raw: str, *, start: int, end: int, minimum: str, variables: Mapping[str, str]) -> str:
+    """Return a query as Grafana sends it: variables, time filter and interval filled in.
+
+    Args:
+        raw: the panel's text.
+        start: begin of the range, epoch seconds.
+        end: its end.
+        minimum: the panel's smallest interval, such as ``1m``; empty for none.
+        variables: value of each variable as its format writes it.
+
+    Raises:
+        ValueError: something of Grafana's is left over.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        return variables[match[1]]
+
+    text = _VARIABLE.sub(value, raw)
+    wanted = max((end - start) / _PIXELS, seconds(minimum) if minimum else 1)
+    interval = next(nice for nice in _NICE if nice >= wanted)
+    text = text.replace("$timeFilter", f"time >= {start}000ms and time <= {end}000ms")
+    text = text.replace("$__interval_ms", str(interval * 1000)).replace("$__interval", f"{interval}s")
+    if "$" in _ANCHORED.sub("", text):
+        raise ValueError(f"left over: {text}")
+    return text
+
+
+def asked(board: Json, now: int, variables: Mapping[str, str], span: int | None = None) -> Iterator[Asked]:
+    """Yield every query of a board.
+
+    Args:
+        board: its JSON.
+        now: end of the range, epoch seconds.
+        variables: see `expand`.
+        span: seconds of the range; by default the board's own. Panels with a range of their own keep it.
+    """
+    since = board["time"]["from"].removeprefix("now-")
+    for panel in board["panels"]:
+        # Today so far: a day, for the queries' sake.
+        own = panel.get("timeFrom")
+        length = seconds((own or since).replace("now/d", "24h")) if own or span is None else span
+        for target in panel.get("targets", []):
+            text = expand(
+                target["query"],
+                start=now - length,
+                end=now,
+                minimum=panel.get("interval", ""),
+                variables=variables,
+            )
+            yield Asked(board["uid"], panel["title"], target["refId"], text, panel["type"], target["query"])
+
+
+def first_choices(board: Json) -> dict[str, str]:
+    """Return the values that a board's variables have when it is opened: everything, where that is a choice."""
+    return {
+        one["name"]: one["allValue"] if one.get("includeAll") else one["current"]["value"]
+        for one in board["templating"]["list"]
+    }
