@@ -1,17 +1,23 @@
 """Workers on a real topic and a real store: every total is the simulator's, whatever happens to them on the way."""
 
+import json
+import os
 import random
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from topic_stage import TopicStage, stage
 
-from cluster.model import KafkaSettings
+from cluster.model import KafkaFormat, KafkaSettings
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.local_kafka import LocalKafka
+from simulate.stack import has_socket
 
 
 @pytest.fixture
@@ -113,3 +119,71 @@ def test_a_store_that_is_away_drives_nobody_out_of_the_group(kafka_settings: Kaf
         away.check(90)
         assert [worker.said().count("event=assigned") for worker in workers] == before, away.said()
         assert "event=lost" not in away.said()
+
+
+PMACCT = """\
+daemonize: false
+nfacctd_ip: 127.0.0.1
+nfacctd_port: {port}
+plugins: kafka
+aggregate: src_host, dst_host, src_port, dst_port, proto, in_iface, out_iface, tcpflags, tos, peer_src_ip, \
+timestamp_start, timestamp_end, timestamp_arrival, export_proto_seqno, export_proto_version
+kafka_output: json
+kafka_topic: {topic}
+kafka_broker_host: 127.0.0.1
+kafka_broker_port: {broker}
+kafka_refresh_time: 1
+plugin_pipe_size: 40960000
+timestamps_utc: true
+{more}
+"""
+"""What somebody might have who runs pmacct with its own Kafka plugin."""
+
+
+@pytest.fixture
+def staged_pmacct(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, kafka_settings: KafkaSettings, tmp_path: Path
+) -> Iterator[TopicStage]:
+    settings = replace(kafka_settings, format=KafkaFormat.PMACCT)
+    with stage(tmp_path, influxdb_v1.url, fresh_database, settings, begins_in=-60) as made:
+        yield made
+
+
+@pytest.mark.parametrize("more", ["", "kafka_multi_values: 100000"], ids=["one-a-message", "many-a-message"])
+def test_a_topic_that_nfacctd_writes_itself_is_read_whole(staged_pmacct: TopicStage, more: str) -> None:
+    nfacctd = shutil.which("nfacctd", path=f"{os.environ['PATH']}:/usr/sbin")
+    if nfacctd is None:
+        pytest.skip("no nfacctd: apt-get install pmacct")
+    staged, folder = staged_pmacct, staged_pmacct.config.parent
+    broker = staged.cluster.kafka.brokers[0].rpartition(":")[2]
+    port = staged.cluster.collector.netflow_port
+    config = folder / "nfacctd.conf"
+    config.write_text(PMACCT.format(port=port, topic=staged.cluster.kafka.topic, broker=broker, more=more))
+    with (folder / "nfacctd.log").open("wb") as log:
+        daemon = subprocess.Popen([nfacctd, "-f", str(config)], stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 20
+        while not has_socket(port):
+            assert time.monotonic() < deadline, (folder / "nfacctd.log").read_text()
+            time.sleep(0.05)
+        time.sleep(1)
+        worker = staged.start().until("event=assigned")
+        staged.emit(port)
+        time.sleep(3)
+    finally:
+        daemon.send_signal(signal.SIGINT)
+        daemon.wait(20)
+    records = staged.told_by_pmacct()
+    staged.send([(1, b"rubbish\n"), (2, b'{"bytes": "many"}')])
+    held = sum(record["bytes"] for record in records)
+    assert held > 10**9
+    deadline = time.monotonic() + 30
+    while staged.seen_bytes() != held and time.monotonic() < deadline:
+        time.sleep(0.3)
+    assert staged.seen_bytes() == held, worker.said()
+    assert sum(staged.shards().values()) == len(records)
+    letters = folder / "state" / "dead-letters-kafka.jsonl"
+    worker.until("event=dead_letters").stop()
+    assert sorted(json.loads(line)["line"] for line in letters.read_text().splitlines()) == [
+        "rubbish", '{"bytes": "many"}',
+    ]  # fmt: skip

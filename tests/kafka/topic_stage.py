@@ -1,9 +1,11 @@
 """A minute of the demo cluster on a topic, workers that share it, and the truth to compare the store with."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from typing import Any, Self
 
 import polars as pl
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from cluster import schema
 from cluster.load import load_cluster
@@ -23,7 +25,7 @@ from cluster.model import Cluster, KafkaSettings
 from ingest import counter_samples
 from ingest.counter_files import FOLDER
 from ingest.counter_samples import read_counter_samples
-from ingest.kafka_client import Trouble, ensure_topics, open_producer
+from ingest.kafka_client import Trouble, ensure_topics, open_consumer, open_producer
 from ingest.kafka_records import Kind, encode, partition_of
 from ingest.local_influxdb import free_port
 from ingest.readers import read_chunk
@@ -34,6 +36,7 @@ from simulate.reckoning import Reckoning, reckon
 from simulate.scenario import Phase, Scenario
 from simulate.spool import SpoolWriter
 from simulate.truth import GroundTruth
+from simulate.udp import Clock, Target, UdpEmitter
 from simulate.workload import Workload
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -48,6 +51,7 @@ class TopicStage:
         config: its cluster.yaml.
         cluster: the same, loaded.
         scenario: what is played.
+        workload: the traffic.
         messages: partition and value of every message, in the order of the records.
         truth: what the store has to hold once all are sent.
     """
@@ -55,6 +59,7 @@ class TopicStage:
     config: Path
     cluster: Cluster
     scenario: Scenario
+    workload: Workload
     messages: list[tuple[int, bytes]]
     truth: dict[str, Any]
     workers: list["Worker"] = field(default_factory=list)
@@ -74,6 +79,34 @@ class TopicStage:
             )
         assert producer.flush(60) == 0
         assert not refused
+
+    def emit(self, port: int) -> None:
+        """Send the minute as packets to a collector, in some seconds."""
+        target, nobody = Target("127.0.0.1", port), Target("127.0.0.1", 9)
+        with UdpEmitter(self.workload, GroundTruth(self.workload), netflow=target, sflow=nobody) as udp:
+            udp.run(self.workload.batches(self.scenario.live), Clock(self.scenario.start, 12), threading.Event())
+
+    def told_by_pmacct(self) -> list[dict[str, Any]]:
+        """Return the JSON objects that are on the topic, the slow way."""
+        kafka = self.cluster.kafka
+        consumer = open_consumer(kafka, Trouble(kafka), group_id="reader", enable_partition_eof=True)
+        consumer.assign([TopicPartition(kafka.topic, partition, 0) for partition in range(kafka.partitions)])
+        found: list[dict[str, Any]] = []
+        ends = 0
+        while ends < kafka.partitions:
+            message = consumer.poll(1)
+            if message is not None and message.error() is not None:
+                ends += 1
+            elif message is not None:
+                found += [json.loads(line) for line in message.value().splitlines()]
+        consumer.close()
+        return found
+
+    def seen_bytes(self) -> int:
+        """Return the bytes that the store has, duplicates included."""
+        query = f'SELECT sum("{schema.SEEN_BYTES.name}") FROM "{schema.RAW}"."{schema.TRAFFIC.name}"'
+        series = Store(self.cluster.store).query(query)
+        return int(series[0].values[0][1] or 0) if series else 0
 
     def parts(self, count: int) -> Iterator[list[tuple[int, bytes]]]:
         """Return all messages in so many runs of much the same size."""
@@ -178,23 +211,23 @@ def stage(
     kafka: KafkaSettings,
     *,
     rows: int = 60,
-    **bridge: str,
+    begins_in: int = -300,
 ) -> TopicStage:
-    """Return a staged minute of five minutes ago, nothing of it sent yet; its topics are made.
+    """Return a staged minute, nothing of it sent yet; its topics are made.
 
     Args:
         tmp_path: for its files.
         store_url, database: where points go.
         kafka: brokers and names.
         rows: flow records of a message.
-        bridge: more of section bridge.
+        begins_in: when the minute begins, seconds from now.
     """
     places = Places(store_url, free_port(), free_port(), free_port(), tmp_path / "spool", tmp_path / "state")
-    start = live_start(datetime.fromtimestamp(time.time() - 300, UTC), 10)
+    start = live_start(datetime.fromtimestamp(time.time() + begins_in, UTC), 10)
     text = demo_cluster(load_cluster(REPOSITORY / "cluster.yaml"), start=start, places=places, history_days=0)
     document = yaml.safe_load(text)
     document["store"] |= {"database": database}
-    document["bridge"] |= {"metrics_listen": "off", "flush": "0.3s", **bridge}
+    document["bridge"] |= {"metrics_listen": "off", "flush": "0.3s"}
     document["kafka"] = {
         "brokers": list(kafka.brokers), "topic": kafka.topic, "state_topic": kafka.state_topic, "group": kafka.group,
         "partitions": kafka.partitions, "format": kafka.format.value, "session_timeout": SESSION,
@@ -212,7 +245,7 @@ def stage(
         for batch in workload.batches(scenario.live):
             writer.write(batch)
     return TopicStage(
-        config, cluster, scenario, _messages(tmp_path / "files", kafka.partitions, rows), truth.document()
+        config, cluster, scenario, workload, _messages(tmp_path / "files", kafka.partitions, rows), truth.document()
     )
 
 
