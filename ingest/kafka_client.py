@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from cluster.errors import ClusterflowError, UserError
 from cluster.model import KafkaSettings
@@ -43,6 +43,7 @@ _STATE_CONFIG = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 _POLL_SECONDS = 0.2
+_ANSWER_SECONDS = 0.5
 
 _ACCESS = frozenset(
     {
@@ -67,6 +68,8 @@ _MISSING = frozenset(
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
     }
 )
+
+_MOVING = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
 class KafkaUnavailableError(ClusterflowError):
@@ -281,10 +284,7 @@ def _partitions(
     """
     deadline = time.monotonic() + REQUEST_SECONDS
     while True:
-        try:
-            answer = admin.list_topics(timeout=REQUEST_SECONDS / 2)
-        except KafkaException as error:
-            raise _explained(admin, error, trouble) from error
+        answer = _metadata(admin, trouble)
         found = {name: len(topic.partitions) for name, topic in answer.topics.items() if topic.partitions}
         if not wanted or wanted <= set(found) or time.monotonic() > deadline:
             break
@@ -293,6 +293,18 @@ def _partitions(
     if absent:
         raise KafkaUnavailableError(f"Kafka at {', '.join(settings.brokers)}: no topic {', '.join(absent)} yet")
     return found, len(answer.brokers)
+
+
+def _metadata(admin: AdminClient, trouble: Trouble) -> ClusterMetadata:
+    """Return what the brokers say of themselves. Who is refused is told at once, not when time is up."""
+    deadline = time.monotonic() + REQUEST_SECONDS / 2
+    while True:
+        try:
+            return admin.list_topics(timeout=_ANSWER_SECONDS)
+        except KafkaException as error:
+            explained = _explained(admin, error, trouble)
+            if time.monotonic() > deadline or not isinstance(explained, KafkaUnavailableError):
+                raise explained from error
 
 
 def _make(admin: AdminClient, topics: list[NewTopic], settings: KafkaSettings, trouble: Trouble) -> None:
@@ -333,6 +345,24 @@ def _explained(client: AdminClient | Consumer, error: KafkaException, trouble: T
 # -- compacted topics --------------------------------------------------------------------------------
 
 
+def _end(admin: AdminClient, place: TopicPartition, trouble: Trouble) -> int:
+    """Return where a partition ends as writers see it: what is not committed yet may be about what we ask for."""
+    deadline = time.monotonic() + REQUEST_SECONDS
+    while True:
+        asked: Future[Any] = admin.list_offsets(
+            {place: OffsetSpec.latest()},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=REQUEST_SECONDS,
+        )[place]
+        try:
+            return int(asked.result().offset)
+        except KafkaException as error:
+            # Of a topic that has just been made, not every broker knows.
+            if error.args[0].code() not in _MISSING | _MOVING or time.monotonic() > deadline:
+                raise _explained(admin, error, trouble) from error
+            time.sleep(_POLL_SECONDS)
+
+
 def newest_values(
     settings: KafkaSettings, topic: str, partition: int = 0, *, stop: threading.Event | None = None
 ) -> dict[bytes, bytes]:
@@ -345,19 +375,8 @@ def newest_values(
         UserError: the brokers refuse us.
     """
     trouble = Trouble(settings)
-    place = TopicPartition(topic, partition)
-    admin = open_admin(settings, trouble)
-    # To the end as writers see it: what of it is not committed yet may be about what we ask for.
-    asked: Future[Any] = admin.list_offsets(
-        {place: OffsetSpec.latest()},
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        request_timeout=REQUEST_SECONDS,
-    )[place]
-    try:
-        end = int(asked.result().offset)
-    except KafkaException as error:
-        raise _explained(admin, error, trouble) from error
-    consumer = open_consumer(settings, trouble, enable_partition_eof=True)
+    end = _end(open_admin(settings, trouble), TopicPartition(topic, partition), trouble)
+    consumer = open_consumer(settings, trouble, enable_partition_eof=True, fetch_wait_max_ms=50)
     values: dict[bytes, bytes] = {}
     deadline = time.monotonic() + 2 * TRANSACTION_SECONDS
     try:

@@ -69,6 +69,7 @@ class Sender:
         log: where it tells that brokers are away, and back.
         counters: of transactions, retries and bytes.
         patience: seconds after which it gives up; None waits for ever.
+        transaction_seconds: age at which brokers end our transactions.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Sender:
         log: Log,
         counters: Counters,
         patience: float | None = None,
+        transaction_seconds: int = TRANSACTION_SECONDS,
     ) -> None:
         self._settings = settings
         self._relay = relay
@@ -87,6 +89,7 @@ class Sender:
         self._log = log
         self._counters = counters
         self._patience = patience
+        self._transaction_ms = transaction_seconds * 1000
         self._instance = uuid.uuid4().hex
         self._number = 0
         self._topics: Topics | None = None
@@ -107,8 +110,12 @@ class Sender:
             raise RuntimeError("not open")
         return self._topics
 
-    def open(self) -> Any:  # noqa: ANN401 - whatever was committed
+    def open(self, accept: Callable[[Any], None] = lambda _: None) -> Any:  # noqa: ANN401 - whatever was committed
         """Take over from whoever had this id, and return what it committed last; None if nothing.
+
+        Args:
+            accept: raises where what was committed is nothing that we can go on with. Asked before we take over: a
+                relay that was given the wrong id must not end the one that has it.
 
         Raises:
             StoppedError: we were asked to stop.
@@ -116,13 +123,13 @@ class Sender:
             UserError: the brokers refuse us, or a topic is not as it must be.
         """
         self._topics = self._insist(lambda: ensure_topics(self._settings))
+        self._accepted(accept)
         self._insist(self._begin_anew)
-        newest = self._insist(self._newest)
+        # What was open at the first look is committed or ended by now.
+        newest = self._accepted(accept)
         self._is_open = True
-        if newest is None:
-            return None
-        self._number = newest["number"]
-        return newest["notes"]
+        self._number = newest["number"] if newest else 0
+        return newest["notes"] if newest else None
 
     def add(self, messages: Iterable[tuple[int, bytes]]) -> None:
         """Send values of the flows topic to their partitions; waits while librdkafka's own memory is full."""
@@ -151,6 +158,12 @@ class Sender:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
+
+    def _accepted(self, accept: Callable[[Any], None]) -> Any:  # noqa: ANN401 - JSON
+        newest = self._insist(self._newest)
+        if newest is not None:
+            accept(newest["notes"])
+        return newest
 
     # -- one transaction ---------------------------------------------------------------------------
 
@@ -234,8 +247,8 @@ class Sender:
             self._settings,
             self._trouble,
             transactional_id=f"clusterflow-relay-{self._relay}",
-            transaction_timeout_ms=TRANSACTION_SECONDS * 1000,
-            message_timeout_ms=TRANSACTION_SECONDS * 1000,
+            transaction_timeout_ms=self._transaction_ms,
+            message_timeout_ms=self._transaction_ms,
             # Of what lz4 needs on disk and wire it takes little more than half, for a tenth more of our time.
             compression_type="zstd",
             compression_level=1,

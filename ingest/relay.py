@@ -270,15 +270,10 @@ class Relay:
         return self._source.folder.resolve()
 
     def _restore(self) -> None:
-        notes = self._sender.open()
+        notes = self._sender.open(self._accept)
         if notes is None:
             self._log.line("start", relay=self._relay, state="new", topic=self._sender.topics.flows)
             return
-        if notes["spool"] != str(self._spool):
-            raise UserError(
-                f"the relay {self._relay} has relayed {notes['spool']}, not {self._spool}",
-                "give this spool's relay an --id of its own",
-            )
         self._sequence.load(notes["sequence"])
         self._lost = Counter(notes["lost"])
         self._position, self._counters_position = notes["position"], notes["counters_position"]
@@ -288,6 +283,13 @@ class Relay:
             self._counters_source.resume(self._counters_position)
         self._release()
         self._log.line("start", relay=self._relay, state="restored", topic=self._sender.topics.flows)
+
+    def _accept(self, notes: dict[str, Any]) -> None:
+        if notes["spool"] != str(self._spool):
+            raise UserError(
+                f"the relay {self._relay} has relayed {notes['spool']}, not {self._spool}",
+                "give this spool's relay an --id of its own",
+            )
 
     def _report(self) -> None:
         """Bring the counters up to date with what the spools say."""

@@ -1,0 +1,200 @@
+"""Messages between relay and workers: what is encoded is what is decoded, and nothing else is ever believed."""
+
+import json
+import struct
+from io import BytesIO
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from ingest import records
+from ingest.counter_samples import SAMPLE_SCHEMA
+from ingest.kafka_records import (
+    MAX_TEXT_BYTES,
+    MAX_VALUE_BYTES,
+    MESSAGE_BYTES,
+    Kind,
+    MessageError,
+    decode,
+    encode,
+    partition_of,
+)
+from ingest.records import RECORD_SCHEMA
+
+ADDRESSES = st.sampled_from(["10.20.0.1", "fd00:20::1234:5678:9abc:def0", "::ffff:10.20.0.1", "192.0.2.255", ""])
+SMALL = {
+    name: st.integers(0, {pl.Int16(): 1 << 14, pl.Int32(): 1 << 30}.get(dtype, 1 << 49))
+    for name, dtype in RECORD_SCHEMA.items()
+    if dtype != pl.String()
+}
+OPTIONAL = (records.IFACE_IN, records.IFACE_OUT, records.PROTOCOL, records.START, records.END, records.SEQ)
+ROW = st.fixed_dictionaries(
+    {name: ADDRESSES for name, dtype in RECORD_SCHEMA.items() if dtype == pl.String()}
+    | {name: st.none() | values if name in OPTIONAL else values for name, values in SMALL.items()}
+)
+
+
+def frame(count: int) -> pl.DataFrame:
+    """Return records of which no two are equal, with addresses of both families; some columns are not printed."""
+    return pl.DataFrame(
+        {
+            name: [f"fd00::{i % 9}:{i % 77:x}" if i % 2 else f"10.20.{i % 9}.{i % 77}" for i in range(count)]
+            if dtype == pl.String()
+            else [None if name in OPTIONAL else i for i in range(count)]
+            for name, dtype in RECORD_SCHEMA.items()
+        },
+        schema_overrides=RECORD_SCHEMA,
+    ).select(*RECORD_SCHEMA)
+
+
+@settings(deadline=None)
+@given(rows=st.lists(ROW, min_size=1, max_size=20))
+def test_what_is_encoded_is_what_is_decoded(rows: list[dict[str, object]]) -> None:
+    sent = pl.DataFrame(rows, schema=RECORD_SCHEMA)
+    (value,) = encode(sent, relay="leaf-1")
+    message = decode(value)
+    assert_frame_equal(message.frame, sent)
+    assert (message.kind, message.relay, message.lost) == (Kind.RECORDS, "leaf-1", {})
+
+
+def test_many_rows_become_messages_of_bounded_size_in_order() -> None:
+    sent = frame(30_000)
+    values = encode(sent, relay="leaf-1", lost={"10.60.0.1": 7})
+    assert len(values) > 3
+    assert max(map(len, values)) <= MESSAGE_BYTES
+    assert min(map(len, values[:-1])) > MESSAGE_BYTES / 2
+    messages = [decode(value) for value in values]
+    assert_frame_equal(pl.concat([message.frame for message in messages]), sent)
+    assert [message.lost for message in messages] == [{"10.60.0.1": 7}, *[{}] * (len(values) - 1)]
+
+
+def test_rows_of_a_part_take_no_more_than_their_share() -> None:
+    """Strings of a filtered frame still share the memory of the whole."""
+    whole = frame(20_000)
+    part = whole.filter(pl.int_range(pl.len()) % 100 == 0)
+    assert sum(map(len, encode(part, relay="r"))) < sum(map(len, encode(whole, relay="r"))) / 50
+
+
+def test_samples_of_counters() -> None:
+    sent = pl.DataFrame({name: ["10.60.0.1"] if name == "exporter" else [1] for name in SAMPLE_SCHEMA}, SAMPLE_SCHEMA)
+    (value,) = encode(sent, relay="r", kind=Kind.COUNTERS)
+    assert_frame_equal(decode(value).frame, sent)
+    assert decode(value).kind is Kind.COUNTERS
+
+
+def test_no_rows_are_no_message() -> None:
+    assert encode(frame(0), relay="r") == []
+
+
+def test_an_address_has_the_same_partition_for_ever() -> None:
+    """Golden: relays and workers of all versions must agree, or a node's totals are in two places."""
+    addresses = pl.DataFrame({"src": ["10.20.0.1", "10.20.0.2", "fd00::1", "::ffff:10.20.0.1", "10.20.0.1", None]})
+    assert partition_of(addresses, 8).to_list() == [0, 2, 7, 0, 0, 0]
+    assert partition_of(addresses, 1000).to_list() == [312, 210, 695, 312, 312, 0]
+    assert partition_of(addresses, 8).dtype == pl.Int32
+
+
+def test_addresses_spread_over_partitions() -> None:
+    nodes = pl.DataFrame({"src": [f"10.20.{i // 256}.{i % 256}" for i in range(4096)]})
+    counts = partition_of(nodes, 16).value_counts()["count"]
+    assert (len(counts), int(counts.min() or 0) > 200, int(counts.max() or 0) < 320) == (16, True, True)  # type: ignore[call-overload]
+
+
+# -- what is refused -----------------------------------------------------------------------------------
+
+
+def _refused(value: bytes | None) -> str:
+    with pytest.raises(MessageError) as caught:
+        decode(value)
+    return caught.value.message
+
+
+def _with(header: object, body: bytes = b"", magic: bytes = b"cfr\x01") -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<4sI", magic, len(text)) + text + body
+
+
+def _arrow(table: pl.DataFrame, compression: str = "uncompressed") -> bytes:
+    buffer = BytesIO()
+    table.write_ipc_stream(buffer, compression=compression)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+HEADER = {"kind": "records", "relay": "r", "lost": {}}
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "a message without a value"),
+        (b"", "no message of a relay: too short"),
+        (b'{"event_type": "purge"}', "no message of a relay"),
+        (_with(HEADER, magic=b"cfr\x02"), "a message of format version 2, expected 1"),
+        (struct.pack("<4sI", b"cfr\x01", 1 << 31), "a message with a broken header"),
+        (_with(["records"]), "a message with a broken header"),
+        (_with(HEADER | {"kind": "jobs"}), "a message with a broken header"),
+        (_with(HEADER | {"relay": None}), "a message with a broken header"),
+        (_with(HEADER | {"lost": {"10.0.0.1": -1}}), "a message with a broken header"),
+        (_with(HEADER | {"lost": {"x" * 65: 1}}), "a message with a broken header"),
+        (_with(HEADER), "a message with broken records"),
+        (_with(HEADER, b"garbage"), "a message with broken records"),
+        (_with(HEADER, _arrow(frame(5))[:-40]), "a message with broken records"),
+        (_with(HEADER, _arrow(frame(500), "lz4")), "a message with broken records"),
+        (_with(HEADER, _arrow(frame(500), "zstd")), "a message with broken records"),
+        (_with(HEADER, _arrow(frame(5).with_columns(more=1))), "a message with other columns than records have"),
+        (_with(HEADER, _arrow(frame(5).cast({"bytes": pl.Int32}))), "a message with other columns than records have"),
+        (_with(HEADER, _arrow(frame(5).drop("bytes"))), "a message with records that no reader lets through"),
+        (
+            _with(HEADER, _arrow(frame(5).with_columns(bytes=pl.lit(-1, pl.Int64)))),
+            "a message with records that no reader lets through",
+        ),
+        (
+            _with(HEADER, _arrow(frame(5).with_columns(src=pl.lit("x" * (MAX_TEXT_BYTES + 1))))),
+            "a message with records that no reader lets through",
+        ),
+        (_with(HEADER | {"kind": "counters"}, _arrow(frame(5))), "a message with other columns than counters have"),
+        (_with(HEADER, _arrow(pl.DataFrame({"seq": pl.Series([None] * 300_000)}))), "a message with broken records"),
+        (b"cfr\x01" + bytes(MAX_VALUE_BYTES), f"a message of {MAX_VALUE_BYTES + 4} bytes, more than {MAX_VALUE_BYTES}"),
+    ],
+    ids=range(23),
+)
+def test_what_is_no_message_of_ours_is_refused(value: bytes | None, why: str) -> None:
+    assert _refused(value) == why
+
+
+WHOLE = encode(frame(60), relay="r", lost={"10.60.0.1": 3})[0]
+
+
+@settings(deadline=None, max_examples=500)
+@given(data=st.data())
+def test_damage_is_refused_or_harmless(data: st.DataObject) -> None:
+    """Whatever becomes of the bytes: a message, or MessageError; never another error, a crash or gigabytes."""
+    value = bytearray(WHOLE)
+    for _ in range(data.draw(st.integers(1, 6))):
+        # Most of what can mislead a reader stands in front.
+        place = data.draw(st.integers(0, len(value) - 1) | st.integers(0, 2600))
+        value[place] = data.draw(st.sampled_from([0, 1, 127, 128, 255]) | st.integers(0, 255))
+    del value[data.draw(st.just(len(value)) | st.integers(0, len(value))) :]
+    try:
+        message = decode(bytes(value))
+    except MessageError:
+        return
+    assert message.frame.height <= 60
+    assert dict(message.frame.schema) == RECORD_SCHEMA
+    assert len(message.frame.write_json()) < 10 * len(WHOLE)
+
+
+def test_a_buffer_that_claims_an_exabyte_is_refused() -> None:
+    """polars would allocate it, and the process would end."""
+    stream = bytearray(_arrow(frame(60)))
+    length = struct.pack("<q", 60 * 8)
+    places = [i for i in range(len(stream) - 8) if stream[i : i + 8] == length and i % 8 == 0][:40]
+    assert places
+    for place in places:
+        broken = bytearray(stream)
+        broken[place : place + 8] = struct.pack("<q", 1 << 60)
+        with pytest.raises(MessageError, match="a message with broken records"):
+            decode(_with(HEADER, bytes(broken)))
