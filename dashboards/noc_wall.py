@@ -362,7 +362,7 @@ def _pipeline_strip(cluster: Cluster) -> list[Built]:
         shows, cannot, then = sentences
         return Face(name, title, shows, cannot, then, x=4 * place, y=21, w=4, h=4, links=to_pipeline, since=since)
 
-    ages = exporters.take(newest(schema.AGE)).where(is_in(schema.EXPORTER, names)).by(schema.EXPORTER)
+    ages = questions.exporter_ages_now().where(is_in(schema.EXPORTER, names))
     alive = Select(ages).take(count(schema.AGE, "alive")).where(compare(schema.AGE, "<", silent))
     return [
         panels.stat(

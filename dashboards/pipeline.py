@@ -18,6 +18,7 @@ from dashboards.queries import (
     event_rate,
     highest,
     is_in,
+    lowest,
     newest,
     not_in,
     total,
@@ -99,16 +100,16 @@ def _exporter_age(cluster: Cluster) -> Built:
 
 def _exporters(cluster: Cluster) -> Built:
     silent = cluster.thresholds.exporter_silent
-    select = (
-        _exporter()
-        .take(
-            newest(schema.AGE), total(schema.EXPORTER_RECORDS), total(schema.EXPORTER_BYTES), highest(schema.LAG),
-            highest(schema.SKEW), newest(schema.SAMPLING), total(schema.SEQ_LOST), total(schema.UNKNOWN_RATE),
-            total(schema.ZERO_COUNTERS), total(schema.SKEWED), total(schema.LATE_BYTES), total(schema.CLAMPED_BYTES),
-            total(schema.EXPORTER_SUPPRESSED),
-        )
-        .by(schema.EXPORTER)
+    sums = (
+        schema.EXPORTER_RECORDS, schema.EXPORTER_BYTES, schema.SEQ_LOST, schema.UNKNOWN_RATE, schema.ZERO_COUNTERS,
+        schema.SKEWED, schema.LATE_BYTES, schema.CLAMPED_BYTES, schema.EXPORTER_SUPPRESSED,
     )  # fmt: skip
+    largest = (highest(schema.LAG), highest(schema.SKEW))
+    totals = tuple(map(total, sums))
+    # Of several bridges or partitions, the one that heard the exporter last knows its age.
+    each = _exporter().take(newest(schema.AGE), newest(schema.SAMPLING), *largest, *totals)
+    each = each.by(schema.EXPORTER, schema.SHARD)
+    select = Select(each).take(lowest(schema.AGE), highest(schema.SAMPLING), *largest, *totals).by(schema.EXPORTER)
     look = Limit(look=1)
     counted = (
         (schema.SEQ_LOST, "Lost", Unit.COUNT, look),

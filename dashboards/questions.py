@@ -18,6 +18,7 @@ from dashboards.queries import (
     highest,
     is_in,
     lowest,
+    newest,
     not_in,
     scaled,
     total,
@@ -106,6 +107,12 @@ def newest_record() -> Select:
 def exporter_ages() -> Select:
     """Seconds since the newest record of each exporter. Of several bridges, the one that heard it last counts."""
     return Select(schema.EXPORTER_STATUS, schema.RAW).take(lowest(schema.AGE)).by(schema.EXPORTER)
+
+
+def exporter_ages_now() -> Select:
+    """The latest of the same within the range. Of several bridges or partitions, the one that heard it last counts."""
+    each = Select(schema.EXPORTER_STATUS, schema.RAW).take(newest(schema.AGE)).by(schema.EXPORTER, schema.SHARD)
+    return Select(each).take(lowest(schema.AGE)).by(schema.EXPORTER)
 
 
 def counter_growth(*conditions: Condition) -> Select:
