@@ -6,8 +6,10 @@ import click
 
 from cluster.errors import ClusterflowError
 from simulate.bench_boards import boards
+from simulate.bench_kafka import kafka
 from simulate.bench_live import live, soak
 from simulate.bench_memory import memory
+from simulate.bench_peer import peer
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,7 +17,7 @@ def bench() -> None:
     """Measure a part of clusterflow on this machine; JSON lines on standard output."""
 
 
-for one in (memory, live, soak, boards):
+for one in (memory, live, soak, kafka, boards, peer):
     bench.add_command(one)
 
 

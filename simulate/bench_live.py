@@ -1,6 +1,8 @@
 """`scripts/bench live` and `soak`: from UDP to the store at given rates, with everything accounted for."""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,7 @@ def live(  # noqa: PLR0917 - click passes everything by name
     """UDP -> nfacctd -> spool -> bridge -> InfluxDB: what is lost where, how late, at what cost. A line a rate."""
     tell_machine(influxd)
     for one in rate:
-        with _place(folder, f"live-{one}") as place, pipeline(config, nodes, place, influxd=influxd) as running:
+        with work_folder(folder, f"live-{one}") as place, pipeline(config, nodes, place, influxd=influxd) as running:
             series: list[dict[str, Any]] = []
             found = run_load(running, Load(one, seconds, pool), series.append)
             found["refresh_seconds"] = running.cluster.collector.refresh
@@ -104,7 +106,7 @@ def soak(  # noqa: PLR0917 - click passes everything by name
         if log is not None:
             log.write_text("\n".join(rows) + "\n")
 
-    with _place(folder, "soak") as place, pipeline(config, nodes, place, influxd=influxd) as running:
+    with work_folder(folder, "soak") as place, pipeline(config, nodes, place, influxd=influxd) as running:
         found = run_load(running, Load(rate, seconds, pool, every=10.0), tell)
         found["refresh_seconds"] = running.cluster.collector.refresh
         line(step="soak", nodes=nodes, **found)
@@ -116,20 +118,15 @@ def _series(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
     return {name: [row["memory_mib"].get(name, 0) for row in rows] for name in names}
 
 
-class _place:  # noqa: N801 - used like tempfile's functions
-    """A folder: the user's, which must be empty, or a temporary one."""
-
-    def __init__(self, folder: Path | None, name: str) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="clusterflow-bench-") if folder is None else None
-        self._path = Path(self._temporary.name) if self._temporary else folder / name  # type: ignore[operator]
-
-    def __enter__(self) -> Path:
-        if self._temporary is None:
-            if self._path.exists() and any(self._path.iterdir()):
-                raise UserError(f"{self._path}: is not empty", "choose another --folder")
-            self._path.mkdir(parents=True, exist_ok=True)
-        return self._path.resolve()
-
-    def __exit__(self, *_: object) -> None:
-        if self._temporary is not None:
-            self._temporary.cleanup()
+@contextmanager
+def work_folder(folder: Path | None, name: str) -> Iterator[Path]:
+    """Hold a folder: one in the user's, which must be empty, or a temporary one."""
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as made:
+            yield Path(made).resolve()
+        return
+    path = folder / name
+    if path.exists() and any(path.iterdir()):
+        raise UserError(f"{path}: is not empty", "choose another --folder")
+    path.mkdir(parents=True, exist_ok=True)
+    yield path.resolve()

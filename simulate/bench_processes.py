@@ -108,17 +108,18 @@ class Meter:
 
     def sample(self) -> dict[str, Usage]:
         """Read and remember."""
-        self._last = self.read()
+        found = self.read()
+        self._last = self._last | found
         at = time.monotonic() - self._zero
-        for name, one in self._last.items():
+        for name, one in found.items():
             self._series.setdefault(name, []).append((at, one.memory))
-        return self._last
+        return found
 
     def document(self, seconds: float) -> dict[str, Any]:
         """Return CPU seconds since `start`, cores over so many seconds, and memory of each part."""
         found = {}
         for name, series in self._series.items():
-            cpu = self._last[name].cpu - self._begun[name].cpu if name in self._begun else self._last[name].cpu
+            cpu = self._last[name].cpu - self._begun[name].cpu
             memory = [value for _, value in series]
             found[name] = {
                 "cpu_seconds": round(cpu, 2),
@@ -130,7 +131,7 @@ class Meter:
 
     def other_cores(self, seconds: float) -> float:
         """Return how many cores worked for others since `start`, over so many seconds: with many, measure again."""
-        ours = sum(self._last[name].cpu - self._begun[name].cpu for name in self._last if name in self._begun)
+        ours = sum(self._last[name].cpu - begun.cpu for name, begun in self._begun.items())
         return round(max(busy_seconds() - self._busy - ours, 0.0) / seconds, 2)
 
     def thirds(self) -> dict[str, Any]:
