@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from topic_stage import TopicStage, stage
+from topic_stage import TopicStage, Worker, stage
 
 from cluster.model import KafkaFormat, KafkaSettings
 from ingest.local_influxdb import LocalInfluxDB
@@ -187,3 +187,18 @@ def test_a_topic_that_nfacctd_writes_itself_is_read_whole(staged_pmacct: TopicSt
     assert sorted(json.loads(line)["line"] for line in letters.read_text().splitlines()) == [
         "rubbish", '{"bytes": "many"}',
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--once"], "--once is about files, and --kafka reads a topic, which has no end (leave --once out)"),
+        (["--spool", "-"], "--spool is about files"),
+        ([], "kafka.brokers: none: expected the brokers to ask first (list them in cluster.yaml)"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+    worker = Worker(Path("cluster.yaml").resolve(), tmp_path / "log", tuple(arguments))
+    assert worker.process.wait(30) == 2
+    assert said in worker.said()
+    assert len(worker.said().splitlines()) == 1

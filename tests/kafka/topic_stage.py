@@ -116,7 +116,8 @@ class TopicStage:
 
     def start(self, *arguments: str) -> "Worker":
         """Start a worker."""
-        worker = Worker(self.config, len(self.workers), arguments)
+        log = self.config.with_name(f"worker-{len(self.workers)}.log")
+        worker = Worker(self.config, log, arguments)
         self.workers.append(worker)
         return worker
 
@@ -155,15 +156,14 @@ class TopicStage:
 
     def said(self) -> str:
         """Return what all workers logged."""
-        return "\n".join(f"-- worker {worker.number}\n{worker.said()}" for worker in self.workers)
+        return "\n".join(f"-- {worker.log.name}\n{worker.said()}" for worker in self.workers)
 
 
 class Worker:
     """One process of ``clusterflow ingest --kafka``; its log has a file of its own."""
 
-    def __init__(self, config: Path, number: int, arguments: tuple[str, ...]) -> None:
-        self.number = number
-        self.log = config.with_name(f"worker-{number}.log")
+    def __init__(self, config: Path, log: Path, arguments: tuple[str, ...]) -> None:
+        self.log = log
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "clusterflow", "ingest", "--kafka", "--config", str(config), *arguments],
