@@ -13,6 +13,7 @@ import polars as pl
 from cluster import schema
 from cluster.calendar import off_hours_mask, off_window_mask
 from cluster.model import LOCAL, Cluster, Opening, Role
+from ingest import records
 from ingest.classify import NO_RAIL
 from ingest.conversations import Conversations, conversations, folded
 from ingest.links import link_points
@@ -29,6 +30,7 @@ Partials = dict[str, pl.DataFrame]
 """By measurement name: WINDOW, tags without the shard, summed fields (and FIRST, LAST where it has a duration)."""
 
 _MOST_UNFOLDED = 200_000
+_LARGEST_SUM = 1 << 62
 
 _WITH_PORTS = (6, 17, 132)
 """TCP, UDP, SCTP: only of these does a service say what was opened."""
@@ -91,7 +93,7 @@ class Aggregator:
         expected = [name in cluster.management.services for name in normaliser.services.names]
         self._expected_services = pl.Series("expected", expected)
         self._pending: list[Conversations] = []
-        self._taken = 0
+        self._batches = self._taken = 0
 
     @property
     def pending_rows(self) -> int:
@@ -120,7 +122,13 @@ class Aggregator:
         }
         return {name: frame for name, frame in partials.items() if frame.height}
 
+    @property
+    def is_full(self) -> bool:
+        """Whether `conversation_points` must be asked for before the next batch: the sums might leave 64 bits."""
+        return self._batches * records.MAX_BATCH >= _LARGEST_SUM
+
     def _keep(self, rows: Conversations) -> None:
+        self._batches += 1
         self._taken += len(rows)
         self._pending.append(rows)
         # The same conversations come with every batch: memory holds each about once.
@@ -132,7 +140,7 @@ class Aggregator:
         if not self._pending:
             return {}
         rows = self._named(folded(self._pending))
-        self._pending, self._taken = [], 0
+        self._pending, self._batches, self._taken = [], 0, 0
         counted = rows.filter("counts")
         sent, received = self._of_nodes(counted, _SRC), self._of_nodes(counted, _DST)
         partials = {

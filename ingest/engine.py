@@ -131,7 +131,7 @@ class Engine:
             lost: records lost before these, by exporter address, where somebody else follows the sequence numbers;
                 None: they are followed here.
         """
-        if self._normaliser.addresses.is_full:
+        if self._normaliser.addresses.is_full or self._aggregator.is_full:
             self._settle()
         flows, refused = self._normaliser.normalise(frame, int(now * 1000))
         self._counters.add(Stage.NORMALISE, "records", len(flows))

@@ -4,6 +4,8 @@ A rollup of a range can be made again at any time and gives the same points, so 
 it changed: late bytes reach every retention.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 
 import polars as pl
@@ -16,6 +18,7 @@ from ingest.store import Store
 from ingest.writer import Writer
 
 _FIRST_SPAN, _SHORTEST_SPAN, _LONGEST_SPAN = 60, 5, 1440
+_AT_ONCE = 2
 _FEW_ROWS, _MANY_ROWS = 20_000, 80_000
 """Target windows asked for at once follow the size of the answers: every series costs a query something, and every row
 memory."""
@@ -57,16 +60,17 @@ class Rollup:
     def run(self) -> int:
         """Recompute every dirty window of every retention; returns the points written."""
         written = 0
-        for source, target in self._steps:
-            dirty = self._dirty[target.name]
-            starts = sorted(dirty)
-            for measurement in MEASUREMENTS:
-                if measurement.rollup:
-                    written += self._fold_all(measurement, source, target, starts)
-            dirty.clear()
+        rolled = [measurement for measurement in MEASUREMENTS if measurement.rollup]
+        # Two at once: while the store works on one, the other one's answer is read or its points are written.
+        with ThreadPoolExecutor(_AT_ONCE, "rollup") as threads:
+            for source, target in self._steps:
+                dirty = self._dirty[target.name]
+                fold = partial(self._fold_all, source=source, target=target, starts=sorted(dirty))
+                written += sum(threads.map(fold, rolled))
+                dirty.clear()
         return written
 
-    def _fold_all(self, measurement: Measurement, source: Retention, target: Retention, starts: list[int]) -> int:
+    def _fold_all(self, measurement: Measurement, *, source: Retention, target: Retention, starts: list[int]) -> int:
         """Recompute the windows with these starts; returns the points written."""
         span = _FIRST_SPAN
         position = written = 0

@@ -427,3 +427,17 @@ def test_records_that_would_make_sums_run_over_are_refused() -> None:
     assert refused.height == len(forged)
     for _, points in engine.merge():
         assert all(points[name].min() >= 0 for name, dtype in points.schema.items() if dtype == pl.Int64)
+
+
+def test_sums_of_many_batches_between_two_flushes_do_not_run_over() -> None:
+    """Each batch is just possible; what two hundred of them add up to does not fit 64 bits."""
+    engine = Engine(cluster(), Clock.BACKFILL, Counters())
+    large = {**random_records(1, 1)[0], records.BYTES: records.MAX_COUNTER, records.SAMPLING_RATE: 0}
+    large[records.EXPORTER] = "127.0.0.1"
+    batch = frame([large] * 63)
+    for _ in range(200):
+        assert engine.take(batch, T0 / 1000 + 120).is_empty()
+    for measurement, points in engine.merge():
+        assert all(points[name].min() >= 0 for name, dtype in points.schema.items() if dtype == pl.Int64)
+        if measurement is schema.TRAFFIC:
+            assert points[schema.SEEN_BYTES.name].max() == records.MAX_TOTAL
