@@ -55,7 +55,7 @@ class StoppedError(ClusterflowError):
     """We were asked to stop while Kafka was away. What was not committed will be sent again."""
 
 
-class TakenOverError(ClusterflowError):
+class TakenOverError(UserError):
     """Another relay with the same id has begun: brokers take nothing from us any more."""
 
 

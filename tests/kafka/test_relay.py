@@ -209,7 +209,7 @@ def test_a_second_relay_of_the_same_id_ends_the_first(stage: SpoolStage) -> None
         notes = second.open()
         assert notes["spool"] == str(stage.spool)
         stage.write(lines(ROWS, ROWS))
-        assert first.ends() == 1
+        assert first.ends() == 2
         second.commit(notes)
         second.close()
     assert first.said().splitlines()[-1] == (

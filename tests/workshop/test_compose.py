@@ -17,7 +17,15 @@ from dashboards.provision import artefacts
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8"))
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+KAFKA: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.kafka.yml").read_text(encoding="utf-8"))
+CHANGED = ("bridge",)
+"""Services of the first file of which the second says something else."""
+
+SERVICES: dict[str, dict[str, Any]] = {
+    **COMPOSE["services"],
+    **{name: service for name, service in KAFKA["services"].items() if name not in CHANGED},
+}
+VOLUMES = {**COMPOSE["volumes"], **KAFKA["volumes"]}
 DOCKERFILE = (REPOSITORY / "docker/Dockerfile").read_text(encoding="utf-8")
 CLUSTER = load_cluster(REPOSITORY / "docker/cluster.yaml")
 
@@ -68,7 +76,11 @@ def _default(text: str) -> str:
     reason="no docker compose: the file is checked without it",
 )
 def test_compose_accepts_the_file() -> None:
-    subprocess.run(["docker", "compose", "--profile", "demo", "config", "--quiet"], cwd=REPOSITORY, check=True)
+    both = ["-f", "docker-compose.yml", "-f", "docker-compose.kafka.yml"]
+    for files in ([], both):
+        subprocess.run(
+            ["docker", "compose", *files, "--profile", "demo", "config", "--quiet"], cwd=REPOSITORY, check=True
+        )
 
 
 @each_service
@@ -133,12 +145,12 @@ def test_mounts_exist(service: dict[str, Any]) -> None:
         elif path.startswith("."):
             assert (REPOSITORY / path).exists(), f"{path} is not in the repository"
         else:
-            assert source in COMPOSE["volumes"]
+            assert source in VOLUMES
 
 
 def test_every_volume_and_secret_is_used() -> None:
     mounted = {source for service in SERVICES.values() for source, _ in _mounts(service)}
-    assert set(COMPOSE["volumes"]) <= mounted
+    assert set(VOLUMES) <= mounted
     assert set(COMPOSE["secrets"]) == {name for service in SERVICES.values() for name in service.get("secrets", [])}
 
 
@@ -202,6 +214,7 @@ def test_nobody_but_influxdb_has_its_administrators_token() -> None:
         "influxdb": "./secrets/tokens",
         "bridge": "./secrets/tokens/bridge",
         "analysis": "./secrets/tokens/bridge",
+        "worker": "./secrets/tokens/bridge",
         "grafana": "./secrets/tokens/grafana",
     }
 
@@ -285,6 +298,7 @@ def test_our_images_are_built_here() -> None:
 def test_spool_and_state_are_volumes_where_cluster_yaml_has_them() -> None:
     mounts = {name: {target: source for source, target in _mounts(SERVICES[name])} for name in OURS}
     assert mounts["collector"][CLUSTER.collector.spool] == mounts["bridge"][CLUSTER.collector.spool] == "spool"
+    assert mounts["relay"][CLUSTER.collector.spool] == "spool"
     assert mounts["bridge"][CLUSTER.bridge.state] == "bridge"
     assert mounts["analysis"][CLUSTER.bridge.state] == "analysis"
     assert f"{CLUSTER.bridge.state} {CLUSTER.collector.spool}" in DOCKERFILE
@@ -303,7 +317,7 @@ def test_cluster_yaml_reaches_the_other_containers() -> None:
 def test_cluster_yaml_describes_the_demo_cluster() -> None:
     """It differs from the demo's file where containers differ from one machine, and nowhere else."""
     demo = load_cluster(REPOSITORY / "cluster.yaml")
-    own = {"store", "collector", "bridge", "grafana"}
+    own = {"store", "collector", "bridge", "grafana", "kafka"}
     for name in CLUSTER.__dataclass_fields__:
         assert name in own or getattr(CLUSTER, name) == getattr(demo, name), name
     kept = ("window", "lateness", "grace", "named_per_window", "series_budget", "flush", "shard")
@@ -312,6 +326,21 @@ def test_cluster_yaml_describes_the_demo_cluster() -> None:
     assert (CLUSTER.store.keep_raw, CLUSTER.store.keep_1m, CLUSTER.store.keep_1h) == (
         demo.store.keep_raw, demo.store.keep_1m, demo.store.keep_1h,
     )  # fmt: skip
+
+
+def test_with_kafka_the_bridge_is_a_worker_and_the_relay_alone_reads_the_spool() -> None:
+    services = KAFKA["services"]
+    assert services["bridge"] == {
+        "command": ["ingest", "--kafka"],
+        "depends_on": {"kafka": {"condition": "service_healthy"}},
+    }
+    assert [name for name, service in services.items() if service.get("command") == ["ingest", "--kafka"]] == [
+        "bridge",
+        "worker",
+    ]
+    assert services["relay"]["command"][:2] == ["relay", "--id"], "a container's host name does not last"
+    (broker,) = CLUSTER.kafka.brokers
+    assert f"CLIENTS://{broker}" == services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
 
 
 def test_dockerfile_pins_and_steps_down() -> None:

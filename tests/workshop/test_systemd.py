@@ -15,6 +15,17 @@ UNITS = sorted((REPOSITORY / "provisioning/systemd").glob("*.service"))
 MOST_EXPOSED = 2.0
 """systemd's own measure of what a service could reach, from 0 to 10; it calls everything below 2.5 safe."""
 
+COMMANDS = {
+    "clusterflow-analyze": "analyze",
+    "clusterflow-collect": "collect",
+    "clusterflow-ingest": "ingest",
+    "clusterflow-relay": "relay",
+    "clusterflow-worker@": "ingest",
+}
+"""What each unit runs."""
+
+WITH_SPOOL = ("clusterflow-collect", "clusterflow-ingest", "clusterflow-relay")
+
 each_unit = pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 
@@ -29,17 +40,17 @@ def _settings(unit: Path) -> dict[str, list[str]]:
 
 
 def test_there_is_a_unit_for_each_daemon() -> None:
-    assert [unit.stem for unit in UNITS] == ["clusterflow-analyze", "clusterflow-collect", "clusterflow-ingest"]
+    assert [unit.stem for unit in UNITS] == list(COMMANDS)
 
 
 @each_unit
 def test_unit_starts_one_of_our_commands(unit: Path) -> None:
     (start,) = _settings(unit)["ExecStart"]
-    program, command, option, path = start.split()
+    program, command, option, path, *more = start.split()
     assert program == "/opt/clusterflow/bin/clusterflow"
-    assert unit.stem == f"clusterflow-{command}"
+    assert command == COMMANDS[unit.stem]
     options = {option for parameter in main.commands[command].params for option in parameter.opts}
-    assert option in options
+    assert {option, *(word for word in more if word.startswith("-"))} <= options
     assert path == "/etc/clusterflow/cluster.yaml"
 
 
@@ -55,8 +66,7 @@ def test_unit_restarts_unless_the_configuration_is_wrong(unit: Path) -> None:
 def test_unit_can_write_where_the_defaults_point(unit: Path) -> None:
     settings = _settings(unit)
     assert f"/var/lib/{settings['StateDirectory'][0]}" == BridgeSettings().state
-    if unit.stem != "clusterflow-analyze":
-        assert settings["ReadWritePaths"] == [CollectorSettings().spool]
+    assert settings.get("ReadWritePaths", []) == [CollectorSettings().spool] * (unit.stem in WITH_SPOOL)
     tmpfiles = (REPOSITORY / "provisioning/systemd/clusterflow.tmpfiles.conf").read_text(encoding="utf-8")
     assert f"d {CollectorSettings().spool} 0750 clusterflow clusterflow -" in tmpfiles
 
@@ -66,10 +76,23 @@ def test_unit_holds_no_secret(unit: Path) -> None:
     assert not re.search(r"(?i)(password|token|secret)\w*=", unit.read_text(encoding="utf-8"))
 
 
+def test_a_spool_has_one_reader() -> None:
+    (relay,) = [unit for unit in UNITS if unit.stem == "clusterflow-relay"]
+    assert _settings(relay)["Conflicts"] == ["clusterflow-ingest.service"]
+
+
+def test_workers_of_one_host_do_not_get_in_each_others_way() -> None:
+    (worker,) = [unit for unit in UNITS if unit.stem == "clusterflow-worker@"]
+    *_, state, _, listen = _settings(worker)["ExecStart"][0].split()
+    assert "%i" in state
+    assert "%i" in listen
+
+
 @needs_systemd
 @each_unit
 def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
-    installed = tmp_path / unit.name
+    # A template is judged by one of its instances.
+    installed = tmp_path / unit.name.replace("@.", "@1.")
     # `verify` wants the program to be there; on the machine of a test it is not.
     installed.write_text(unit.read_text(encoding="utf-8").replace("/opt/clusterflow/bin/clusterflow", "/bin/true"))
     result = subprocess.run(
