@@ -332,13 +332,16 @@ def _series(cluster: Cluster) -> Built:
 def _readings(cluster: Cluster) -> Built:
     # The heartbeat is a moment, not a measure.
     reading = Select(schema.PIPELINE, schema.RAW).where(not_in(schema.REASON, [schema.HEARTBEAT]))
-    query = reading.take(newest(schema.VALUE), highest(schema.VALUE, "highest")).by(schema.STAGE, schema.REASON)
+    tags = schema.STAGE, schema.REASON
+    each = reading.take(newest(schema.VALUE), highest(schema.VALUE, "highest")).by(*tags, schema.SHARD)
+    query = Select(each).take(highest(schema.VALUE), Value('max("highest")', "highest", Unit.COUNT, ("highest",)))
+    query = query.by(*tags)
     return panels.table(
         cluster,
         Face(
             "readings", "Readings of the bridge",
             "What the parts of the pipeline last said of themselves, and the most they said in this range.",
-            "Units differ: each name ends in its own.",
+            "Units differ: each name ends in its own. Of several bridges or partitions, the largest number is shown.",
             "A growing backlog means that the bridge or the store is too slow for what arrives.",
             x=8, y=41, w=7, h=9, links=(to_board("noc_wall", "NOC wall"),),
         ),

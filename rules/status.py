@@ -289,7 +289,7 @@ def _counters(cluster: Cluster, look: _Look) -> tuple[Counter, ...]:
     return tuple(
         Counter(stage, reason, number)
         for column in (schema.TOTAL, schema.VALUE)
-        for (stage, reason), number in _summed(
+        for (stage, reason), number in _of_all(
             look.numbers(each.take(newest(column)).per_series(), cluster.thresholds.ingest_silent)
         )
     )
@@ -316,9 +316,11 @@ def _job_sources(counters: Iterable[Counter]) -> tuple[JobSourceStatus, ...]:
     )
 
 
-def _summed(numbers: dict[tuple[str, ...], float]) -> Iterable[tuple[tuple[str, str], float]]:
-    """Add up what each bridge counted."""
-    sums: dict[tuple[str, str], float] = {}
+def _of_all(numbers: dict[tuple[str, ...], float]) -> Iterable[tuple[tuple[str, str], float]]:
+    """Add up what each bridge, or each partition of a topic, counted; of moments and times the largest counts."""
+    found: dict[tuple[str, str], float] = {}
     for (stage, reason, _), number in numbers.items():
-        sums[stage, reason] = sums.get((stage, reason), 0.0) + number
-    return sorted(sums.items())
+        before = found.get((stage, reason))
+        is_time = reason == schema.HEARTBEAT or reason.endswith("seconds")
+        found[stage, reason] = number if before is None else max(before, number) if is_time else before + number
+    return sorted(found.items())
