@@ -16,7 +16,7 @@ from cluster.model import LOCAL, Cluster, Opening, Role
 from ingest import records
 from ingest.classify import NO_RAIL
 from ingest.conversations import Conversations, conversations, folded
-from ingest.links import link_points
+from ingest.links import LinkSums, link_points, link_sums
 from ingest.normalise import Flags, Flows, Ints, Normaliser
 from ingest.points import WINDOW
 from ingest.pulse import pulse_points
@@ -93,17 +93,18 @@ class Aggregator:
         expected = [name in cluster.management.services for name in normaliser.services.names]
         self._expected_services = pl.Series("expected", expected)
         self._pending: list[Conversations] = []
+        self._links: list[LinkSums] = []
         self._batches = self._taken = 0
 
     @property
     def pending_rows(self) -> int:
-        """Conversations that wait for `conversation_points`, counted in each batch that has them."""
+        """Conversations that wait for `points`, counted in each batch that has them."""
         return self._taken
 
     def take(self, flows: Flows, watermark: Watermark) -> Partials:
-        """Take a batch; return those of its partial points that do not follow from conversations.
+        """Take a batch; return its partial points of seconds.
 
-        The rest waits for `conversation_points`, which must be asked for before the address book forgets numbers.
+        The rest waits for `points`, which must be asked for before the address book forgets numbers.
         """
         shares = prorate(
             flows.start,
@@ -113,18 +114,14 @@ class Aggregator:
             oldest=watermark.oldest,
         )
         self._keep(conversations(flows, shares))
+        self._links.append(link_sums(flows, shares, closed=watermark.closed, seconds=self._seconds, books=self._books))
         addresses = self._books.addresses
-        partials = {
-            schema.PULSE.name: pulse_points(
-                flows, addresses.group_codes, addresses.listed, self._words, watermark.oldest_second
-            ),
-            **link_points(flows, shares, closed=watermark.closed, seconds=self._seconds, books=self._books),
-        }
-        return {name: frame for name, frame in partials.items() if frame.height}
+        pulses = pulse_points(flows, addresses.group_codes, addresses.listed, self._words, watermark.oldest_second)
+        return {schema.PULSE.name: pulses} if pulses.height else {}
 
     @property
     def is_full(self) -> bool:
-        """Whether `conversation_points` must be asked for before the next batch: the sums might leave 64 bits."""
+        """Whether `points` must be asked for before the next batch: the sums might leave 64 bits."""
         return self._batches * records.MAX_BATCH >= _LARGEST_SUM
 
     def _keep(self, rows: Conversations) -> None:
@@ -135,8 +132,8 @@ class Aggregator:
         if sum(map(len, self._pending[1:])) > max(_MOST_UNFOLDED, len(self._pending[0])):
             self._pending = [folded(self._pending)]
 
-    def conversation_points(self) -> Partials:
-        """Return the partial points of all conversations taken since it was last asked."""
+    def points(self) -> Partials:
+        """Return the partial points of all batches taken since it was last asked, but for those of seconds."""
         if not self._pending:
             return {}
         rows = self._named(folded(self._pending))
@@ -153,7 +150,9 @@ class Aggregator:
             schema.VIOLATION.name: self._violations(counted),
             schema.UNKNOWN_NODE.name: self._unknown_nodes(counted),
             schema.INFERENCE.name: self._requests(counted),
+            **link_points(self._links, self._books),
         }
+        self._links.clear()
         return {name: frame for name, frame in partials.items() if frame.height}
 
     def _named(self, rows: Conversations) -> pl.DataFrame:

@@ -252,7 +252,7 @@ class Engine:
 
     def _settle(self) -> None:
         """Make partial points of all conversations taken."""
-        self._add(self._aggregator.conversation_points())
+        self._add(self._aggregator.points())
 
     def _add(self, partials: Partials) -> None:
         for name, partial in partials.items():

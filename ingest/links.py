@@ -3,11 +3,15 @@
 Flow records of all exporters, duplicates included, need one pass over the pieces.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
 from cluster import schema
 from cluster.model import Plane
+from cluster.schema import Field
 from ingest import counter_samples as samples
 from ingest.classify import PLANES
 from ingest.counter_deltas import START
@@ -16,7 +20,7 @@ from ingest.normalise import Flags, Flows, Ints, Normaliser
 from ingest.points import WINDOW
 from ingest.windows import Shares, prorate
 
-_LINK, _VOLUME, _SPEED = "link", "volume", "said_speed"
+_LINK, _SPEED = "link", "said_speed"
 
 _COUNTERS = (
     (samples.IN_OCTETS, samples.OUT_OCTETS),
@@ -33,10 +37,21 @@ _FIELDS = {
 }
 
 
-def link_points(
-    flows: Flows, shares: Shares, *, closed: int, seconds: int, books: Normaliser
-) -> dict[str, pl.DataFrame]:
-    """Return the partial points of EXPORTER_STATUS and INTERFACE_TRAFFIC, by measurement name.
+@dataclass(frozen=True, slots=True)
+class LinkSums:
+    """What went through interfaces by window and interface number; the numbers hold as long as the books.
+
+    Attributes:
+        entered: by the interface where records say that flows entered; with EXPORTER_STATUS's sums.
+        left: by the one where they left; with EXPORTER_BYTES alone.
+    """
+
+    entered: pl.DataFrame
+    left: pl.DataFrame
+
+
+def link_sums(flows: Flows, shares: Shares, *, closed: int, seconds: int, books: Normaliser) -> LinkSums:
+    """Return the sums of a batch.
 
     Args:
         flows: the batch.
@@ -55,10 +70,11 @@ def link_points(
         keys = np.concatenate([interface, interface[again]]) if len(again) else interface
         return grouped((shares.window - base << shift) | keys, slots << shift)
 
-    def decoded(keys: Ints) -> tuple[pl.Series, Ints]:
-        return pl.Series(WINDOW, ((keys >> shift) + base) * seconds), keys & ((1 << shift) - 1)
-
-    entered, left = by(flows.entered), by(flows.left)
+    def summed(rows: Grouped, columns: dict[Field, Ints | None]) -> pl.DataFrame:
+        nothing = np.zeros(len(rows.keys), np.int64)
+        place = {WINDOW: ((rows.keys >> shift) + base) * seconds, _LINK: rows.keys & ((1 << shift) - 1)}
+        sums = {field.name: nothing if column is None else rows.sum(column) for field, column in columns.items()}
+        return pl.DataFrame({**place, **sums})
 
     def records(marks: Flags | None = None) -> Ints:
         # Counted where the record begins.
@@ -79,34 +95,33 @@ def link_points(
         schema.LATE_BYTES: np.where(is_late, shares.bytes, 0) if is_late.any() else None,
         schema.CLAMPED_BYTES: shares.clamped if shares.clamped.any() else None,
     }
-    nothing = np.zeros(len(entered.keys), np.int64)
-    sums = pl.DataFrame(
-        {field.name: nothing if column is None else entered.sum(column) for field, column in columns.items()}
-    )
-    window, numbers = decoded(entered.keys)
-    window_left, numbers_left = decoded(left.keys)
-    received = pl.DataFrame({WINDOW: window, _LINK: numbers, _VOLUME: sums.get_column(schema.EXPORTER_BYTES.name)})
-    sent = pl.DataFrame({WINDOW: window_left, _LINK: numbers_left, _VOLUME: left.sum(shares.bytes)})
+    left: dict[Field, Ints | None] = {schema.EXPORTER_BYTES: shares.bytes}
+    return LinkSums(summed(by(flows.entered), columns), summed(by(flows.left), left))
+
+
+def link_points(parts: Sequence[LinkSums], books: Normaliser) -> dict[str, pl.DataFrame]:
+    """Return the partial points of EXPORTER_STATUS and INTERFACE_TRAFFIC, by measurement name."""
+    entered, left = pl.concat([part.entered for part in parts]), pl.concat([part.left for part in parts])
     return {
-        schema.EXPORTER_STATUS.name: _exporters(sums, window, numbers, books),
-        schema.INTERFACE_TRAFFIC.name: _interfaces(received, sent, books),
+        schema.EXPORTER_STATUS.name: _exporters(entered, books),
+        schema.INTERFACE_TRAFFIC.name: _interfaces(entered, left, books),
     }
 
 
-def _exporters(sums: pl.DataFrame, window: pl.Series, entered: np.ndarray, books: Normaliser) -> pl.DataFrame:
-    number = pl.Series(schema.EXPORTER, books.interfaces.exporters[entered])
-    whole = sums.with_columns(window, number).group_by(schema.EXPORTER, WINDOW).agg(pl.all().sum())
+def _exporters(entered: pl.DataFrame, books: Normaliser) -> pl.DataFrame:
+    number = pl.Series(schema.EXPORTER, books.interfaces.exporters[entered.get_column(_LINK).to_numpy()])
+    whole = entered.drop(_LINK).with_columns(number).group_by(schema.EXPORTER, WINDOW).agg(pl.all().sum())
     names = pl.Series("names", books.exporters.names, pl.String)
     return whole.with_columns(names.gather(whole.get_column(schema.EXPORTER)).alias(schema.EXPORTER))
 
 
-def _interfaces(received: pl.DataFrame, sent: pl.DataFrame, books: Normaliser) -> pl.DataFrame:
+def _interfaces(entered: pl.DataFrame, left: pl.DataFrame, books: Normaliser) -> pl.DataFrame:
     """Return both sides of every interface, without those that are none."""
     own, other = schema.IN_BYTES.name, schema.OUT_BYTES.name
-    nothing, volume = pl.lit(0, pl.Int64), pl.col(_VOLUME)
+    nothing, volume = pl.lit(0, pl.Int64), pl.col(schema.EXPORTER_BYTES.name)
     sides = [
-        received.select(WINDOW, _LINK, volume.alias(own), nothing.alias(other)),
-        sent.select(WINDOW, _LINK, nothing.alias(own), volume.alias(other)),
+        entered.select(WINDOW, _LINK, volume.alias(own), nothing.alias(other)),
+        left.select(WINDOW, _LINK, nothing.alias(own), volume.alias(other)),
     ]
     return named_links(pl.concat(sides).group_by(WINDOW, _LINK).agg(pl.all().sum()), books)
 

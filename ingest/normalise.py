@@ -113,8 +113,8 @@ class Normaliser:
         """
         src, dst = self.addresses.number(frame.get_column(records.SRC), frame.get_column(records.DST))
         refused = []
-        bad = src.is_null() | dst.is_null()
-        if bad.any():
+        if src.null_count() or dst.null_count():
+            bad = src.is_null() | dst.is_null()
             refused.append(frame.filter(bad).with_columns(reason=pl.lit(records.Reason.BAD_ADDRESS.value)))
             frame, src, dst = frame.filter(~bad), src.filter(~bad), dst.filter(~bad)
 
@@ -166,13 +166,13 @@ class Normaliser:
         src, dst = addresses
         book = self.addresses
         is_sflow = self.exporters.is_sflow[exporter]
-        is_sflow = is_sflow | (frame.get_column(records.VERSION) == records.SFLOW).fill_null(False).to_numpy()
+        is_sflow = is_sflow | (_column(frame, records.VERSION) == records.SFLOW)
         entered = self.interfaces.number(exporter, _column(frame, records.IFACE_IN), is_sflow)
         left = self.interfaces.number(exporter, _column(frame, records.IFACE_OUT), is_sflow)
         src_group, dst_group = book.group_codes[src], book.group_codes[dst]
         counts = self.interfaces.counts[entered] & self.exporters.has_authority(exporter, src_group, dst_group)
 
-        protocol = frame.get_column(records.PROTOCOL).fill_null(_NO_PROTOCOL).to_numpy().astype(np.int64)
+        protocol = _column(frame, records.PROTOCOL, _NO_PROTOCOL)
         protocol = np.where((protocol < 0) | (protocol > _NO_PROTOCOL), _NO_PROTOCOL, protocol)
         src_port, dst_port = (_column(frame, name) & (_PORTS - 1) for name in (records.SRC_PORT, records.DST_PORT))
         handshake = handshakes(protocol, _column(frame, records.TCP_FLAGS), _column(frame, records.PACKETS))
@@ -201,7 +201,7 @@ class Normaliser:
             flows=_column(frame, records.FLOWS),
             unknown_rate=unknown_rate,
             # IOS XR is known to export flows without bytes: packets alone do not make such a record right.
-            zero=frame.get_column(records.BYTES).fill_null(0).to_numpy() == 0,
+            zero=_column(frame, records.BYTES) == 0,
             skewed=skewed,
             lag=lag,
             rate=rate,
@@ -216,7 +216,7 @@ class Normaliser:
 
     def _times(self, frame: pl.DataFrame, now_ms: int) -> tuple[Ints, Ints, Ints, Flags]:
         """Return start, end and lag in epoch ms, and which records' clocks were not believed."""
-        start, end, arrival = (_moment(frame, name) for name in (records.START, records.END, records.ARRIVAL))
+        start, end, arrival = (_column(frame, name, -1) for name in (records.START, records.END, records.ARRIVAL))
         has_arrival = arrival >= 0
         arrival = np.where(has_arrival, arrival, now_ms)
         # A missing end makes a point sample at the start.
@@ -240,13 +240,11 @@ class Normaliser:
         return start, end, lag, skewed
 
 
-def _column(frame: pl.DataFrame, name: str) -> Ints:
-    return frame.get_column(name).fill_null(0).to_numpy().astype(np.int64, copy=False)
-
-
-def _moment(frame: pl.DataFrame, name: str) -> Ints:
-    """Return times in epoch ms, -1 where there is none."""
-    return frame.get_column(name).fill_null(-1).to_numpy()
+def _column(frame: pl.DataFrame, name: str, missing: int = 0) -> Ints:
+    column = frame.get_column(name)
+    # polars makes a query of every operation on a column: many small ones take longer than the work itself.
+    whole = column.fill_null(missing) if column.null_count() else column
+    return whole.to_numpy().astype(np.int64, copy=False)
 
 
 def _marked(frame: pl.DataFrame, is_sflow: Flags) -> Flags:

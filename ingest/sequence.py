@@ -7,7 +7,6 @@ by their rhythm. What stays unseen: a loss as regular and as rare as templates (
 numbers cover counter samples that pmacct does not print: no figure.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
@@ -149,7 +148,7 @@ class _Stream:
     gaps: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
 
-    def anew(self, numbers: list[int], end: int) -> int:
+    def anew(self, numbers: Ints, end: int) -> int:
         """Return how many of a batch's numbers, the lowest ones, are those of an exporter that started anew.
 
         They may be all, or the batch has the end of one process and the start of the next. What comes late is near what
@@ -163,8 +162,8 @@ class _Stream:
         if abs(end - self.end) > _RESTART:
             return len(numbers)
         lately = min(self.starts, default=self.first)
-        behind = bisect_left(numbers, lately)
-        distance = lately - numbers[behind - 1] if behind else 0
+        behind = int(np.searchsorted(numbers, lately))
+        distance = lately - int(numbers[behind - 1]) if behind else 0
         return behind if distance * _SETTLE_BATCHES > self.end - lately else 0
 
     def extend(self, start: int, end: int) -> None:
@@ -201,7 +200,7 @@ class SequenceTracker:
             result[source[0]] = result.get(source[0], 0) + fresh
         return {exporter: amount for exporter, amount in result.items() if amount}
 
-    def _datagrams(self, frame: pl.DataFrame) -> Iterator[tuple[_Source, list[int], list[int]]]:
+    def _datagrams(self, frame: pl.DataFrame) -> Iterator[tuple[_Source, Ints, Ints]]:
         """Yield for every source the different numbers, ascending, and the records that came under each."""
         is_known = frame.get_column(records.VERSION).is_in(_VERSIONS).fill_null(False)
         names = self._numbered(frame.get_column(records.EXPORTER))
@@ -227,7 +226,7 @@ class SequenceTracker:
         for one, begin, end in zip(packed.tolist(), begins, [*begins[1:], len(numbers)], strict=True):
             name = self._exporters[one >> domain_bits + _VERSION_BITS]
             stream = name, one & _mask(domain_bits), one >> domain_bits & _mask(_VERSION_BITS)
-            yield stream, numbers[begin:end].tolist(), sizes[begin:end].tolist()
+            yield stream, numbers[begin:end], sizes[begin:end]
 
     def _numbered(self, exporters: pl.Series) -> pl.Series:
         found = self._exporters.find(exporters)
@@ -236,26 +235,28 @@ class SequenceTracker:
             found = self._exporters.find(exporters)
         return found
 
-    def _advance(self, source: _Source, numbers: list[int], sizes: list[int]) -> int:
+    def _advance(self, source: _Source, numbers: Ints, sizes: Ints) -> int:
         by_datagram = source[2] in _BY_DATAGRAM
-        end = numbers[-1] + (1 if by_datagram else sizes[-1])
+        end = int(numbers[-1]) + (1 if by_datagram else int(sizes[-1]))
         stream = self._streams.get(source)
         anew = len(numbers) if stream is None else stream.anew(numbers, end)
         if stream is None or anew:
             numbers, sizes = numbers[:anew], sizes[:anew]
-            end = numbers[-1] + (1 if by_datagram else sizes[-1])
-            datagrams = _Datagrams(numbers[0]) if by_datagram else None
-            stream = self._streams[source] = _Stream(numbers[0], numbers[0], datagrams)
+            end = int(numbers[-1]) + (1 if by_datagram else int(sizes[-1]))
+            first = int(numbers[0])
+            stream = self._streams[source] = _Stream(first, first, _Datagrams(first) if by_datagram else None)
         before = stream.end
-        stream.extend(numbers[0], end)
+        stream.extend(int(numbers[0]), end)
+        amount = int(sizes.sum())
         if stream.datagrams is not None:
-            stream.received += stream.datagrams.take(numbers, stream.end, sum(sizes))
+            stream.received += stream.datagrams.take(numbers.tolist(), stream.end, amount)
             stream.forgive(stream.datagrams.on_the_beat())
             return round(stream.newly_lost() * stream.datagrams.records_each())
-        stream.received += sum(sizes)
+        stream.received += amount
         if source[2] == _IPFIX:
-            ends = [before, *(number + size for number, size in zip(numbers, sizes, strict=True))]
-            stream.received += sum(number - end == 1 for end, number in zip(ends, numbers, strict=False))
+            ends = numbers[:-1] + sizes[:-1]
+            stream.received += int(numbers[0]) - before == 1
+            stream.received += int(np.count_nonzero(numbers[1:] - ends == 1))
         return stream.newly_lost()
 
     # -- memory ------------------------------------------------------------------------------------
