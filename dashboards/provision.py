@@ -119,7 +119,8 @@ def _datasource(cluster: Cluster) -> str:
         settings["httpHeaderName1"] = "Authorization"
         secure["httpHeaderValue1"] = f"Token {reference(reader.token)}"
     elif reader.username:
-        source["user"] = reader.username
+        # Grafana expands $ in these files, unless it stands twice.
+        source["user"] = reader.username.replace("$", "$$")
         if reader.password is not None:
             secure["password"] = reference(reader.password)
     if secure:

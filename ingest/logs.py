@@ -45,4 +45,5 @@ class Log:
 
 def _plain(value: object) -> str:
     text = f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-    return json.dumps(text) if any(character in text for character in ' "=\n') else text
+    # What a name holds must not end the line, nor be obeyed by the terminal that shows it.
+    return json.dumps(text) if any(character in text for character in ' "=') or not text.isprintable() else text
