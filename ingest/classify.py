@@ -79,14 +79,15 @@ class AddressBook:
             self._reset()
         numbered = [self._texts.find(column) for column in columns]
         missing = [
-            column.filter(numbers.is_null())
+            (numbers, column.filter(numbers.is_null()))
             for column, numbers in zip(columns, numbered, strict=True)
             if numbers.null_count()
         ]
         if missing:
-            fresh = pl.concat([part.alias("text") for part in missing]).unique().drop_nulls()
+            fresh = pl.concat([texts.alias("text") for _, texts in missing]).unique().drop_nulls()
             if self._add(fresh):
-                numbered = [self._texts.find(column) for column in columns]
+                for numbers, texts in missing:
+                    numbers.scatter(numbers.is_null().arg_true(), self._texts.find(texts))
         return numbered
 
     def _add(self, texts: pl.Series) -> bool:

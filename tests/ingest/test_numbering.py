@@ -1,4 +1,4 @@
-"""Texts and interfaces keep the number that they were given, whatever else comes with them."""
+"""Texts, addresses and interfaces keep the number that they were given, whatever else comes with them."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from cluster.load import load_cluster
+from ingest.classify import AddressBook
 from ingest.interfaces import UNKNOWN_LIMIT, InterfaceBook
 from ingest.texts import Texts
 
@@ -20,6 +21,37 @@ def test_texts_are_found_under_the_numbers_that_they_were_given() -> None:
     column = pl.Series(["ünïcode", None, "b", "c", "", "a longer text than fits a view", "b"])
     assert texts.find(column).to_list() == [3, None, 0, None, 2, 1, 0]
     assert len(texts) == 4
+
+
+def test_addresses_keep_their_number_and_what_is_none_has_none() -> None:
+    random = np.random.default_rng(3)
+    node = CLUSTER.nodes[0]
+    listed = str(node.addresses[0].address)
+    # What is printed, and the name that it gets.
+    names: dict[str | None, str | None] = {
+        listed: node.name,
+        f"::ffff:{listed}": node.name,
+        "203.0.113.9": "203.0.113.9",
+        "::ffff:203.0.113.9": "203.0.113.9",
+        "2001:DB8:0::1": "2001:db8::1",
+        "": None,
+        "10.1.2": None,
+        "999.1.1.1": None,
+        None: None,
+        **{f"198.18.{i // 256}.{i % 256}": f"198.18.{i // 256}.{i % 256}" for i in range(500)},
+    }
+    texts = list(names)
+    book = AddressBook(CLUSTER)
+    given: dict[str | None, int | None] = {}
+    for size in (1, 40, 40, 300, 1000):
+        columns = [[texts[i] for i in random.integers(0, len(texts), size)] for _ in range(2)]
+        numbered = book.number(*(pl.Series("address", column, pl.String) for column in columns))
+        for column, numbers in zip(columns, numbered, strict=True):
+            assert numbers.dtype == pl.UInt32
+            for text, number in zip(column, numbers.to_list(), strict=True):
+                assert given.setdefault(text, number) == number
+                assert (None if number is None else book.names[number]) == names[text]
+                assert number is None or bool(book.listed[number]) == (names[text] == node.name)
 
 
 def test_every_interface_has_one_number_of_its_own_exporter() -> None:
