@@ -37,6 +37,9 @@ REQUEST_SECONDS = _CONNECT_SECONDS + _ANSWER_SECONDS
 _DROPPED = re.compile(r"dropped=(\d+)")
 _NOT_EXECUTED = "not executed"
 _UNREADABLE = "unable to parse"
+_FULL = "no space left on device"
+"""InfluxDB 1.x goes on to say so when there is space again: what writes its log keeps its first error."""
+
 _NO_DATABASE = "database not found"
 _NOT_ALLOWED = "not authorized"
 
@@ -424,8 +427,9 @@ class Store:
         words = " ".join(text.split())[:300]
         if status == 429 or status >= 500:
             # 1.x answers 500 for a timeout of its own or a full disk, 503 for an overload: all pass.
+            hint = "make room on its disk, then restart it: it does not recover by itself" if _FULL in words else ""
             return StoreUnavailableError(
-                f"InfluxDB at {self.url} answers {status}: {words}", retry_after=_seconds_until(retry_after)
+                f"InfluxDB at {self.url} answers {status}: {words}", hint, retry_after=_seconds_until(retry_after)
             )
         if status in (400, 422) and ("partial write" in words or _UNREADABLE in words):
             dropped = _DROPPED.search(words)

@@ -136,7 +136,7 @@ class Writer:
             except StoreUnavailableError as error:
                 pause = max(seconds, min(error.retry_after, _LONGEST_WISH))
                 self._counters.add(Stage.WRITE, "retries")
-                self._log.sparse("store_away", why=error.message, retry_seconds=pause)
+                self._log.sparse("store_away", why=" ".join(error.lines()), retry_seconds=pause)
                 # Jitter, so that several bridges do not come back in step; never sooner than the server asked for.
                 spread = random.uniform(1.0, 1.2) if error.retry_after else random.uniform(0.5, 1.5)  # noqa: S311 - no secret
                 if self._stop.wait(pause * spread):
