@@ -155,7 +155,8 @@ class Engine:
         deltas = self._deltas.take(known)
         self._counters.add_all(Stage.NORMALISE, deltas.counts)
         is_live = self._clock is Clock.LIVE and self._newest_counters is not None
-        oldest = self._oldest(self._newest_counters) // self._settings.window if is_live else None
+        kept = max(self._oldest(self._newest_counters), self._tables[_COUNTERS].evicted_before)
+        oldest = kept // self._settings.window if is_live else None
         points = counter_points(deltas.frame, oldest=oldest, seconds=self._settings.window, books=self._normaliser)
         if points.height:
             self._tables[_COUNTERS].add(points)
@@ -176,8 +177,11 @@ class Engine:
         if self._clock is Clock.BACKFILL or self._newest is None:
             return Watermark(0, None, None)
         closed = (self._newest - self._settings.lateness * 1000) // self._window_ms
-        oldest = self._oldest(self._newest) // self._settings.window
-        return Watermark(closed, oldest, self._oldest_second() // pulse.SECONDS)
+        # A window that was let go is not begun anew, also where the grace has been made longer since: its point in the
+        # store would be overwritten with what came late.
+        kept = max(self._oldest(self._newest), self._tables[schema.TRAFFIC.name].evicted_before)
+        oldest_second = max(self._oldest_second(), self._tables[schema.PULSE.name].evicted_before)
+        return Watermark(closed, kept // self._settings.window, oldest_second // pulse.SECONDS)
 
     def _oldest(self, newest: int | None) -> int:
         """Return when the oldest window in grace begins, epoch seconds."""

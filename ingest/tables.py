@@ -266,7 +266,8 @@ class WindowTable:
         has_name = among.filter(pl.col(NAMED) & ~self._is_other())
         for tag in bound.unlisted:
             talkers = has_name.group_by(WINDOW, tag).len("names").filter(pl.col("names") > 1)
-            stays = pl.col(tag).is_in(known) | pl.col("names").is_not_null()
+            # Also of a node that cluster.yaml no longer has: the point is in the store under its name.
+            stays = pl.col(tag).is_in(known) | pl.col("names").is_not_null() | self._is_other()
             rows = (
                 rows.join(talkers, on=[WINDOW, tag], how="left")
                 .with_columns(pl.when(stays).then(pl.col(tag)).otherwise(pl.lit(schema.OTHER)).alias(tag))
