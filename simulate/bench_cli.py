@@ -10,6 +10,7 @@ from simulate.bench_kafka import kafka
 from simulate.bench_live import live, soak
 from simulate.bench_memory import memory
 from simulate.bench_peer import peer
+from simulate.performance import report
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,7 +18,7 @@ def bench() -> None:
     """Measure a part of clusterflow on this machine; JSON lines on standard output."""
 
 
-for one in (memory, live, soak, kafka, boards, peer):
+for one in (memory, live, soak, kafka, boards, peer, report):
     bench.add_command(one)
 
 

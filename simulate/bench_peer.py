@@ -107,18 +107,33 @@ class Goflow2(Contender):
     """goflow2 with its defaults, but for the address, into a file of JSON lines."""
 
     name = _GOFLOW2
+    file_format = "json"
+    separator = "\n"
 
     def command(self) -> list[str] | None:
         """Return it, as the base class says."""
         binary = _found(_GOFLOW2)
-        output = _made(self.folder / "out") / "flows.json"
+        output = _made(self.folder / "out") / "flows"
         listen = f"netflow://127.0.0.1:{self.port}"
-        options = ("-format", "json", "-transport", "file", "-transport.file", str(output), "-addr", "")
-        return [binary, "-listen", listen, *options] if binary else None
+        wanted = ("-format", self.file_format, "-addr", "")
+        written = ("-transport", "file", "-transport.file", str(output), "-transport.file.sep", self.separator)
+        return [binary, "-listen", listen, *wanted, *written] if binary else None
 
     def kept(self) -> int:
         """Return the lines that it wrote."""
         return sum(map(_lines, self.outputs()))
+
+
+class Goflow2Binary(Goflow2):
+    """The same into a file of Protocol Buffers, each after its length: what it would send to Kafka."""
+
+    name = "goflow2 (protobuf)"
+    file_format = "bin"
+    separator = ""
+
+    def kept(self) -> int:
+        """Return the messages that it wrote."""
+        return sum(map(_messages, self.outputs()))
 
 
 class Telegraf(Contender):
@@ -139,7 +154,7 @@ class Telegraf(Contender):
         return sum(map(_lines, self.outputs()))
 
 
-CONTENDERS: tuple[type[Contender], ...] = (Nfacctd, Goflow2, Telegraf)
+CONTENDERS: tuple[type[Contender], ...] = (Nfacctd, Goflow2, Goflow2Binary, Telegraf)
 
 
 @click.command()
@@ -159,18 +174,20 @@ def peer(  # noqa: PLR0917 - click passes everything by name
 ) -> None:
     """Flows kept, CPU and memory of nfacctd, goflow2 and Telegraf at given rates, and of clusterflow as a whole."""
     tell_machine(influxd)
+    line(step="peer_versions", **{name: version(name) for name in (_GOFLOW2, _TELEGRAF)})
     for one in rate:
         load = Load(one, seconds, POOL)
         for kind in CONTENDERS:
             with work_folder(None, "") as folder:
                 cluster = bench_cluster(load_cluster(config), nodes, folder, "http://127.0.0.1:1")
-                line(step="peer", peer=kind.name, nodes=nodes, **_contend(kind(cluster, folder), load))
+                line(step="peer", peer=kind.name, nodes=nodes, **contend(kind(cluster, folder), load))
         if not without_store:
             with work_folder(None, "") as folder, pipeline(config, nodes, folder, influxd=influxd) as running:
                 line(step="peer", peer="clusterflow", nodes=nodes, **_whole(run_load(running, load)))
 
 
-def _contend(contender: Contender, load: Load) -> dict[str, Any]:
+def contend(contender: Contender, load: Load) -> dict[str, Any]:
+    """Send a load to a collector; return what it kept of it, and at what cost."""
     arguments = contender.command()
     if arguments is None:
         return {"rate": load.rate, "skipped": f"{contender.name} is not in {_TOOLS} or on the PATH"}
@@ -204,7 +221,7 @@ def _contend(contender: Contender, load: Load) -> dict[str, Any]:
         "lost_kernel_datagrams": dropped,
         "sent_datagrams": sending.result["datagrams"],
         "cpu_us_a_flow": round(costs["cpu_seconds"] / max(kept, 1) * 1e6, 3),
-        "cores": costs["cores"],
+        "cores_needed": costs["cores"],
         "peak_mib": costs["peak_mib"],
         "bytes_a_record": round(contender.size() / max(kept, 1)),
         "other_cores": others,
@@ -224,7 +241,7 @@ def _whole(found: dict[str, Any]) -> dict[str, Any]:
         "lost_kernel_datagrams": found["lost_kernel_datagrams"],
         "sent_datagrams": found["sent_datagrams"],
         "cpu_us_a_flow": round(sum(one["cpu_seconds"] for one in parts.values()) / max(kept, 1) * 1e6, 3),
-        "cores": round(sum(one["cores"] for one in parts.values()), 3),
+        "cores_needed": round(sum(one["cores"] for one in parts.values()), 3),
         "peak_mib": sum(one["peak_mib"] for one in parts.values()),
         "other_cores": found["other_cores"],
     }
@@ -270,6 +287,23 @@ def _lines(path: Path) -> int:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             count += chunk.count(b"\n")
+    return count
+
+
+def _messages(path: Path) -> int:
+    """Count messages that each follow their length, a varint."""
+    data, position, count = path.read_bytes(), 0, 0
+    while position < len(data):
+        length = shift = 0
+        while True:
+            byte = data[position]
+            position += 1
+            length |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        position += length
+        count += 1
     return count
 
 

@@ -1,0 +1,163 @@
+"""Sizes of larger installations, from measured unit costs: every number of the table can be worked out on the page."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Line = dict[str, Any]
+
+_BUSY = 0.5
+"""Share of a core that is planned for, so that bursts and a restart's backlog find room."""
+_COLLECTOR_RATE = 200_000
+"""Flows a second of one nfacctd: its queue is read by one process. Beyond it stands more than one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An installation: its name, nodes that are watched, exporters, flows a second; and what breaks first there."""
+
+    name: str
+    nodes: int
+    exporters: int
+    flows: int
+    breaks: str
+
+
+STEPS = (
+    Step("a rack or two", 64, 8, 2_000, "nothing: one machine idles"),
+    Step("a cluster", 1_024, 40, 20_000, "nothing: one machine"),
+    Step(
+        "a large cluster",
+        4_096,
+        200,
+        100_000,
+        "panels that ask 10 s windows of every node for a day: choose nodes, or shorter ranges",
+    ),
+    Step(
+        "a campus of clusters",
+        16_384,
+        800,
+        400_000,
+        "one nfacctd: several, each with a part of the exporters, and a relay each; InfluxDB on a machine of its own",
+    ),
+    Step(
+        "a provider",
+        65_536,
+        3_000,
+        1_000_000,
+        "one InfluxDB 1.x: memory and start with its series; a database a site, or 3.x",
+    ),
+    Step(
+        "the internet's edge",
+        65_536,
+        10_000,
+        10_000_000,
+        "exporters' own caches, and 1:1 sampling: sample at the exporter, which `sampling` makes good",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What one flow, one series and one point cost.
+
+    Attributes:
+        collect, bridge, store, relay, worker: CPU seconds a flow.
+        series: series a node; None where not measured.
+        points: points of the raw retention a node and day; None where not measured.
+        point: bytes a point on disk; None where not measured.
+    """
+
+    collect: float
+    bridge: float
+    store: float
+    relay: float | None = None
+    worker: float | None = None
+    series: float | None = None
+    points: float | None = None
+    point: float | None = None
+
+
+def units(lines: Sequence[Line]) -> Units | None:
+    """Return unit costs from the benches' lines; None where the live bench is missing."""
+    whole = [one for one in lines if one["step"] == "live" and one["printed"]]
+    if not whole:
+        return None
+    live = max(whole, key=lambda one: one["exact"] * 1e9 + one["rate"])
+    cpu = {name: one["cpu_seconds"] / live["printed"] for name, one in live["processes"].items()}
+    found: dict[str, float | None] = {}
+    for one in lines:
+        if one["step"] == "relay":
+            found["relay"] = one["cpu_seconds"] / one["flows"]
+        if one["step"] == "kafka":
+            found["worker"] = one["cpu_us_a_flow"] / 1e6
+    fills = [one for one in lines if one["step"] == "boards_fill"]
+    if fills:
+        fill = max(fills, key=lambda one: int(one["nodes"]))
+        hours = float(fill["filled"]["raw"].split(" ", 1)[0])
+        found["series"] = fill["series_cardinality"] / fill["nodes"]
+        found["points"] = fill["points_by_retention"]["raw"] / hours * 24 / fill["nodes"]
+        found["point"] = fill["bytes_a_point"]
+    return Units(cpu["nfacctd"], cpu["bridge"], cpu["influxd"], **found)
+
+
+def sizing(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the section of the page."""
+    yield "## Sizing\n"
+    found = units(lines)
+    if found is None:
+        yield "Not measured yet: `scripts/bench live` gives the unit costs.\n"
+        return
+    yield _arithmetic(found)
+    head = ("", "nodes", "exporters", "flows/s", "cores: collect", "bridge", "store", "collectors", "partitions")
+    rows = ["| " + " | ".join((*head, "series", "raw points on disk a day")) + " |", "|" + "---|" * (len(head) + 2)]
+    rows += [f"| {' | '.join(_row(step, found))} |" for step in STEPS]
+    yield "\n".join(rows) + "\n"
+    yield "What breaks first:\n"
+    yield "".join(f"- **{step.name}**, {step.flows:,} flows/s: {step.breaks}.\n" for step in STEPS)
+
+
+def _arithmetic(found: Units) -> str:
+    us = 1e6
+    text = (
+        f"Of the measured unit costs, CPU a flow: nfacctd {found.collect * us:.2f} µs, bridge "
+        f"{found.bridge * us:.2f} µs, InfluxDB {found.store * us:.2f} µs"
+    )
+    if found.relay is not None and found.worker is not None:
+        text += (
+            f"; with Kafka: relay {found.relay * us:.2f} µs, worker {found.worker * us:.2f} µs instead of the bridge's"
+        )
+    text += (
+        f".\nCores = flows/s x µs / 10^6 / {_BUSY} (a core is planned {_BUSY:.0%} busy). Collectors: one a "
+        f"{_COLLECTOR_RATE:,} flows/s.\nPartitions: one for each core of the bridge, at least one.\n"
+    )
+    if found.series is not None and found.points is not None and found.point is not None:
+        text += (
+            f"Series: {found.series:.1f} a node. Disk: {found.points:,.0f} raw points a node and day x "
+            f"{found.point} bytes;\nrows of groups, exporters and the outside are in these figures of the largest "
+            "store measured.\n"
+        )
+    return text + "Steps larger than what was measured are computed, not measured.\n"
+
+
+def _row(step: Step, found: Units) -> list[str]:
+    def cores(cost: float) -> str:
+        return (
+            f"{step.flows * cost / _BUSY:.2g}" if step.flows * cost / _BUSY < 10 else f"{step.flows * cost / _BUSY:.0f}"
+        )
+
+    # With several collectors records go through Kafka.
+    collectors = math.ceil(step.flows / _COLLECTOR_RATE)
+    has_kafka = collectors > 1 and found.relay is not None and found.worker is not None
+    collect = found.collect + (found.relay or 0.0 if has_kafka else 0.0)
+    bridge = (found.worker or found.bridge) if has_kafka else found.bridge
+    partitions = max(1, math.ceil(step.flows * bridge / _BUSY)) if collectors > 1 else 0
+    series = "" if found.series is None else f"{found.series * step.nodes:,.0f}"
+    disk = ""
+    if found.points is not None and found.point is not None:
+        disk = f"{found.points * step.nodes * found.point / 1e9:.2g} GB"
+    return [
+        step.name, f"{step.nodes:,}", f"{step.exporters:,}", f"{step.flows:,}", cores(collect), cores(bridge),
+        cores(found.store), str(collectors), str(partitions) if partitions else "-", series, disk,
+    ]  # fmt: skip
