@@ -125,7 +125,9 @@ def explain(error: KafkaError, settings: KafkaSettings) -> ClusterflowError:
 
 def _explain_other(code: int, where: str, text: str) -> ClusterflowError:
     if code == KafkaError.INVALID_REPLICATION_FACTOR:
-        return UserError(f"{where}: {text}", "kafka.replication asks for more copies than there are brokers")
+        # Those that are missing may only be starting.
+        hint = "kafka.replication asks for more copies than there are brokers now"
+        return KafkaUnavailableError(f"{where}: {text}", hint)
     if code == KafkaError._INVALID_ARG:  # noqa: SLF001
         return UserError(f"kafka: {text}", "check the section kafka of cluster.yaml")
     return KafkaUnavailableError(f"{where}: {text}", "check kafka.brokers and kafka.tls, and that the brokers run")
@@ -254,7 +256,8 @@ def ensure_topics(settings: KafkaSettings) -> Topics:
             "a partition's state follows it",
             f"name another kafka.state_topic, or give {state} as many",
         )
-    replication = settings.replication or min(_MOST_REPLICAS, brokers)
+    # Of a cluster that is starting, not all brokers are there yet; those that are listed will be.
+    replication = settings.replication or min(_MOST_REPLICAS, max(brokers, len(settings.brokers)))
     wanted = {flows: (partitions, {}), state: (partitions, _STATE_CONFIG), relays: (1, _STATE_CONFIG)}
     missing = [
         NewTopic(name, number, replication, config=config)

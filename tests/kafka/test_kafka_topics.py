@@ -52,9 +52,16 @@ def test_messages_fit_what_a_topic_takes(kafka_settings: KafkaSettings) -> None:
 
 
 def test_more_copies_than_brokers(kafka_settings: KafkaSettings) -> None:
-    with pytest.raises(UserError) as caught:
+    """Whoever follows a stream waits for them: the others may only be starting."""
+    with pytest.raises(KafkaUnavailableError) as caught:
         ensure_topics(replace(kafka_settings, replication=3))
-    assert caught.value.hint == "kafka.replication asks for more copies than there are brokers"
+    assert caught.value.hint == "kafka.replication asks for more copies than there are brokers now"
+
+
+def test_copies_are_those_of_the_brokers_that_are_listed(kafka_settings: KafkaSettings) -> None:
+    """Of three brokers that start, the first must not be given all there will ever be."""
+    with pytest.raises(KafkaUnavailableError, match="The target replication factor of 2 cannot be reached"):
+        ensure_topics(replace(kafka_settings, brokers=(*kafka_settings.brokers, "127.0.0.1:1")))
 
 
 def test_nobody_there() -> None:
