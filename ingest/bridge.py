@@ -42,7 +42,7 @@ from ingest.spool import Chunk, Position, Source
 from ingest.store import Store
 from ingest.writer import StoppedError, Writer
 
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 24 << 20
 _COUNTER_BYTES = 4 << 20
 _MERGE_ROWS = 1_000_000
 _IDLE_SECONDS = 0.2
@@ -306,19 +306,22 @@ class Bridge:
         if ahead is None:
             return False
         chunk, parsing = ahead
+        size, source, position = len(chunk.raw), chunk.source, chunk.position
+        # The text goes as soon as it is parsed: the next one is in memory by then.
+        del ahead, chunk
         if self._source.is_resumable:
             # What is read ahead when we are stopped is read again; a stream cannot be.
             self._ahead = self._read_ahead()
         parsed = parsing.result()
         now = time.time()
-        self._counters.add(Stage.READ, "bytes", len(chunk.raw))
+        self._counters.add(Stage.READ, "bytes", size)
         self._counters.add(Stage.READ, "records", parsed.frame.height)
-        self._bury(parsed.dead, chunk.source)
+        self._bury(parsed.dead, source)
         if parsed.frame.height:
             refused = self._engine.take(parsed.frame, now)
-            self._bury(as_dead_letters(refused), chunk.source)
-        self._position = chunk.position
-        progress(len(chunk.raw))
+            self._bury(as_dead_letters(refused), source)
+        self._position = position
+        progress(size)
         return True
 
     def _step_counters(self) -> bool:
