@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cluster.errors import UserError
+from cluster.errors import UserError, of_disk
 from cluster.model import Cluster
 from ingest.counter_files import CounterFiles
 from ingest.pmacct import SFACCTD, Daemon, collector_files, daemons
@@ -30,6 +30,9 @@ _DRAIN_SECONDS = 4.0
 _QUIET_SECONDS = 0.4
 _SETTLED_SECONDS = 10.0
 """Before it is this old, a daemon may not know yet what to do with a signal."""
+
+_NO_ROOM_BYTES = 1 << 20
+"""A disk with less room than this is as good as full: nfacctd does not say when it cannot write."""
 
 _SOCKET_TABLES = (Path("/proc/net/udp"), Path("/proc/net/udp6"))
 _COMPLAINT = re.compile(r"^(?:\S+Z?\s+)?(WARN|ERROR)[ :]\s*(.*)$")
@@ -121,6 +124,7 @@ class Collector:
         self._cluster = cluster
         self._counter_files = CounterFiles(self.spool)
         self._counters_begun = 0.0
+        self._is_full = False
         self._log: Log = log or (lambda _event, **_values: None)
         self._all = [
             _Running(daemon, daemon.port(cluster), self.run_folder / f"{daemon.name}.log")
@@ -188,9 +192,7 @@ class Collector:
             for name, text in collector_files(self._cluster, self.run_folder, self.spool).items():
                 (self.run_folder / name).write_text(text)
         except OSError as error:
-            raise UserError(
-                f"{error.filename}: {error.strerror}", "choose a folder that this user can write"
-            ) from error
+            raise of_disk(error.filename, error, "choose a folder that this user can write") from error
         try:
             for running in self._all:
                 self._spawn(running)
@@ -205,6 +207,7 @@ class Collector:
     def poll(self) -> None:
         """Look after the daemons: read their logs and drops, start again what died."""
         now = time.monotonic()
+        self._watch_disk()
         for running in self._all:
             self._read_log(running)
             self._read_drops(running)
@@ -232,6 +235,18 @@ class Collector:
             self._await_end(running)
             self._read_log(running)
             running.process = None
+
+    def _watch_disk(self) -> None:
+        """Tell when the spool's disk becomes full, and when it has room again."""
+        try:
+            is_full = shutil.disk_usage(self.spool).free < _NO_ROOM_BYTES
+        except OSError:
+            return
+        if is_full and not self._is_full:
+            self._log("spool_full", folder=self.spool, hint="make room: what arrives meanwhile is lost")
+        elif self._is_full and not is_full:
+            self._log("spool_has_room", folder=self.spool)
+        self._is_full = is_full
 
     def _spawn(self, running: _Running) -> None:
         name = running.daemon.name
