@@ -51,7 +51,7 @@ from ingest.store import Store, read_secret
     "--shard",
     metavar="NAME",
     help="Tag of this bridge's partial totals: one for each source, or they overwrite each other. "
-    "Default: bridge.shard; with --once one of the folder's name, or once-stdin.",
+    "Default: bridge.shard; with --once one of the folder's path, or once-stdin.",
 )
 @click.option(
     "--state",
