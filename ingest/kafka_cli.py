@@ -1,5 +1,7 @@
 """``clusterflow ingest --kafka``: one worker of those that share a topic."""
 
+import signal
+import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -48,6 +50,7 @@ def follow_topic(
         log=log,
         time_zone=time_zone,
     )
+    _keep_configuration(log)
     with ExitStack() as cleanup:
         if cluster.bridge.metrics_listen:
             token = read_secret(cluster.bridge.metrics_token)
@@ -56,3 +59,12 @@ def follow_topic(
             cleanup.callback(server.stop)
         worker.run()
     log.line("done")
+
+
+def _keep_configuration(log: Log) -> None:
+    """Have a SIGHUP answered in the log; where it comes from a terminal that is gone, it ends us as ever."""
+    if not sys.stdin.isatty():
+        hint = "restart this worker: others take over meanwhile"
+        signal.signal(
+            signal.SIGHUP, lambda *_: log.line("configuration_refused", why="read at the start only", hint=hint)
+        )

@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 from topic_stage import TopicStage, Worker, stage
 
 from cluster.model import KafkaFormat, KafkaSettings
+from ingest.kafka_client import Trouble, open_admin
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.local_kafka import LocalKafka
 from simulate.stack import has_socket
@@ -119,6 +121,40 @@ def test_a_store_that_is_away_drives_nobody_out_of_the_group(kafka_settings: Kaf
         away.check(90)
         assert [worker.said().count("event=assigned") for worker in workers] == before, away.said()
         assert "event=lost" not in away.said()
+
+
+def test_records_that_the_topic_lost_before_they_were_read_are_told(staged: TopicStage) -> None:
+    first, *rest = staged.parts(4)
+    staged.send(first)
+    worker = staged.start().until("partition=3")
+    staged.until_shards(4)
+    worker.signal(signal.SIGHUP)
+    worker.until("event=configuration_refused").stop()
+    read = [sum(partition == number for partition, _ in first) for number in range(4)]
+    for part in rest:
+        staged.send(part)
+    kafka = staged.cluster.kafka
+    admin = open_admin(kafka, Trouble(kafka))
+    ends = [TopicPartition(kafka.topic, number, read[number] + 2) for number in range(4)]
+    for future in admin.delete_records(ends).values():
+        future.result(20)
+    second = staged.start().until("partition=3")
+    second.until("event=messages_expired partition=3 count=2")
+    assert all(f"event=assigned partition={number} offset={read[number] + 2}" in second.said() for number in range(4))
+
+
+def test_a_state_of_other_windows_is_refused(staged: TopicStage) -> None:
+    staged.send(staged.messages[:8])
+    worker = staged.start().until("partition=3")
+    staged.until_shards(1)
+    worker.stop()
+    text = staged.config.read_text()
+    assert " window: 10s\n" in text
+    staged.config.write_text(text.replace(" window: 10s\n", " window: 5s\n"))
+    worker = staged.start()
+    assert worker.process.wait(30) == 2, worker.said()
+    assert "bridge.window: 5" in worker.said()
+    assert "kafka.state_topic" in worker.said()
 
 
 PMACCT = """\

@@ -154,6 +154,13 @@ class TopicStage:
         series = Store(self.cluster.store).query(query)
         return {one.tags[schema.SHARD]: int(one.values[0][1] or 0) for one in series}
 
+    def until_shards(self, count: int) -> None:
+        """Wait until so many shards have counted something."""
+        deadline = time.monotonic() + 20
+        while len(self.shards()) < count:
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.1)
+
     def said(self) -> str:
         """Return what all workers logged."""
         return "\n".join(f"-- {worker.log.name}\n{worker.said()}" for worker in self.workers)
@@ -194,7 +201,8 @@ class Worker:
         os.kill(self.process.pid, number)
 
     def stop(self) -> None:
-        """End it in order."""
+        """End it in order, once it is ready for that."""
+        self.until("event=start")
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(40) == 0, self.said()
 
