@@ -323,3 +323,13 @@ def test_rocev2_with_a_congestion_mark_is_a_marked_pulse_of_the_compute_plane(tm
     assert traffic == [("udp", "rocev2", "compute")]
     pulse = points[schema.PULSE.name].select(pl.sum("packets", schema.MARKED_PACKETS.name)).row(0)
     assert pulse == (2 * 1024, 1024)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may put a process first")
+def test_a_daemon_goes_first(tmp_path: Path) -> None:
+    cluster = a_cluster(EXPORTERS[0])
+    with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool") as collector:
+        pid = collector.pids["nfacctd"]
+        assert os.getpriority(os.PRIO_PROCESS, pid) < os.getpriority(os.PRIO_PROCESS, 0)
+        group = Path(f"/proc/{pid}/autogroup")
+        assert not group.exists() or group.read_text().split()[-1] == "-10"
