@@ -353,3 +353,68 @@ def test_every_line_once_however_it_is_written_read_and_restarted(
     spool.close()
     for name, text in wanted.items():
         assert got[name] == text[: text.rfind("\n", 0, written[name]) + 1]
+
+
+RECORDS = "".join(f"10.0.0.{i},10.0.0.1,{1_790_000_000 + i}.5,{i},{i * 100}\n" for i in range(1, 200))
+TIMED = f"SRC_IP,DST_IP,TIMESTAMP_ARRIVAL,PACKETS,BYTES\n{RECORDS}"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("left", [len(TIMED) - 30, 5000, 2000, 300, 97])
+def test_a_file_cut_after_it_was_read_is_not_read_again(tmp_path: Path, left: int, *, restarts: bool) -> None:
+    path = tmp_path / "nfacct-1.csv"
+    path.write_text(TIMED)
+    spool = Spool(tmp_path)
+    drain(spool)
+    position = json.loads(json.dumps(spool.position))
+    if restarts:
+        spool.close()
+    os.truncate(path, left)
+    if restarts:
+        spool = Spool(tmp_path)
+        spool.resume(position)
+    with spool:
+        assert lines(drain(spool)) == []
+        assert spool.counts == {"cut": 1}
+        append(path, "new\n")
+        assert lines(drain(spool)) == ["new"]
+
+
+def test_a_file_emptied_and_written_anew_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "nfacct-1.csv"
+    path.write_text(TIMED)
+    with Spool(tmp_path) as spool:
+        drain(spool)
+        other = TIMED.replace("10.0.0.", "10.9.0.").splitlines(keepends=True)[:20]
+        path.write_text("".join(other))
+        assert lines(drain(spool)) == "".join(other).splitlines()
+        assert spool.counts == {"truncated": 1}
+
+
+def test_what_a_copy_repeats_is_not_given_out_again(tmp_path: Path) -> None:
+    whole = TIMED + "".join(f"10.1.0.{i},10.0.0.1,{1_790_000_900 + i}.5,{i},{i * 100}\n" for i in range(50))
+    (tmp_path / "nfacct-1.csv").write_text(TIMED)
+    with Spool(tmp_path) as spool:
+        drain(spool, 2000)
+        (tmp_path / "a-copy.csv").write_text(TIMED[: len(TIMED) // 2])
+        assert lines(drain(spool)) == []
+        # The copy goes on, and holds more than the file that was read.
+        (tmp_path / "a-copy.csv").write_text(whole)
+        (tmp_path / "packed.csv.gz").write_bytes(gzip.compress(TIMED.encode()))
+        assert lines(drain(spool)) == whole[len(TIMED) :].splitlines()
+        append(tmp_path / "nfacct-1.csv", "10.2.0.1,10.0.0.1,1790001999.5,1,100\n")
+        assert lines(drain(spool)) == ["10.2.0.1,10.0.0.1,1790001999.5,1,100"]
+        assert spool.counts == {"copied": 2}
+
+
+def test_files_that_only_begin_alike_are_no_copies(tmp_path: Path) -> None:
+    """Header and marker say nothing; records without a time may be the same twice."""
+    header = f"--START (1)--\n{TIMED.splitlines()[0]}\n"
+    for number in (1, 2):
+        (tmp_path / f"nfacct-{number}.csv").write_text(f"{header}10.0.0.{number},10.0.0.1,179000000{number}.5,1,100\n")
+        (tmp_path / f"plain-{number}.csv").write_text(f"{HEADER}\n10.0.0.1,10.0.0.2,1,100\n")
+    with Spool(tmp_path) as spool:
+        got = lines(drain(spool))
+        assert sum("179000000" in line for line in got) == 2
+        assert got.count("10.0.0.1,10.0.0.2,1,100") == 2
+        assert spool.counts == {}

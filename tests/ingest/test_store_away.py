@@ -3,6 +3,8 @@
 import threading
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import polars as pl
 import pytest
@@ -14,7 +16,7 @@ from ingest.local_influxdb import free_port
 from ingest.logs import Log
 from ingest.points import WINDOW
 from ingest.rollup import Rollup
-from ingest.store import Store
+from ingest.store import Store, _seconds_until
 from ingest.writer import StoppedError, Writer
 
 
@@ -35,3 +37,21 @@ def test_a_rollup_waits_for_the_store_and_forgets_nothing_when_told_to_stop() ->
         rollup.run()
     assert 0.5 < time.monotonic() - begun < 5
     assert rollup.dump() == {"1m": [600], "1h": [0]}
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, 0),
+        ("30", 30),
+        (" 7 ", 7),
+        ("soon", 0),
+        ("-5", 0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        (format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True), 89),
+        ("\u0663", 0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: int) -> None:
+    assert seconds - 60 < _seconds_until(header) <= seconds + 1
+    assert (_seconds_until(header) > 0) is (seconds > 0)
