@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import requests
 from staged import Staged, finish, move_counters, record_files, stage, start
 
 from ingest.local_influxdb import LocalInfluxDB
@@ -105,73 +103,6 @@ def test_files_out_of_order_and_compressed_give_the_same_totals(
     assert differences(reckon(Store(staged.cluster.store), truth, BACKFILL)) == []
 
 
-def test_killed_at_random_moments_the_totals_stay_exact(
-    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
-) -> None:
-    staged = stage(tmp_path, influxdb_v1.url, fresh_database, bridge={"flush": "0.2s"})
-    truth = staged.fill(tmp_path / "files")
-    lines = b"".join(file.read_bytes() for file in record_files(tmp_path / "files")).splitlines(keepends=True)
-    move_counters(tmp_path / "files", staged.spool)
-    growing = staged.spool / "nfacct-20260101-0000.csv"
-    rng = random.Random(7)
-    written = 0
-    kills = 0
-    process = start("ingest", staged, "--keep-files")
-    while written < len(lines):
-        step = rng.randrange(1, len(lines) // 12)
-        with growing.open("ab") as file:
-            file.writelines(lines[written : written + step])
-        written += step
-        time.sleep(rng.uniform(0.2, 1.2))
-        if kills < 8 and rng.random() < 0.7:
-            process.kill()
-            process.wait()
-            kills += 1
-            process = start("ingest", staged, "--keep-files")
-    assert kills >= 5
-    result = wait_for_equal(staged, truth)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(15) == 0
-    assert differences(result) == []
-
-
-def test_influxdb_away_for_a_while_loses_nothing(tmp_path: Path) -> None:
-    server = LocalInfluxDB(tmp_path / "influxdb")
-    server.start()
-    try:
-        staged = stage(tmp_path, server.url, "away", bridge={"flush": "0.2s"})
-        Store(staged.cluster.store).ensure(staged.cluster.retentions())
-        truth = staged.fill(tmp_path / "files")
-        files = record_files(tmp_path / "files")
-        move_counters(tmp_path / "files", staged.spool)
-        process = start("ingest", staged)
-        for position, file in enumerate(files):
-            file.rename(staged.spool / file.name)
-            time.sleep(0.5)
-            if position == 0:
-                server.stop()
-        time.sleep(2)
-        health = requests.get(f"http://{staged.cluster.bridge.metrics_listen}/metrics", timeout=5).text
-        assert 'reason="retries"' in health
-        server.start()
-        result = wait_for_equal(staged, truth)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 0
-        assert differences(result) == []
-    finally:
-        server.stop()
-
-
-def wait_for_equal(staged: Staged, truth: dict[str, object], seconds: float = 60) -> Reckoning:
-    """Return the reckoning as soon as it is even, or as it stands after a while."""
-    deadline = time.monotonic() + seconds
-    while True:
-        result = reckon(Store(staged.cluster.store), truth, staged.cluster.bridge.shard)
-        if not result.differences or time.monotonic() > deadline:
-            return result
-        time.sleep(0.5)
-
-
 def test_records_older_than_the_retention_are_refused_with_a_hint(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
 ) -> None:
@@ -181,23 +112,6 @@ def test_records_older_than_the_retention_are_refused_with_a_hint(
     assert process.wait(60) == 2
     said = staged.config.with_name("ingest.log").read_text()
     assert "but the raw retention keeps 7 days (raise store.retention.raw" in said
-
-
-def test_two_bridges_on_one_spool_the_second_refuses(
-    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
-) -> None:
-    staged = stage(tmp_path, influxdb_v1.url, fresh_database)
-    first = start("ingest", staged)
-    try:
-        deadline = time.monotonic() + 20
-        while "event=start" not in staged.config.with_name("ingest.log").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        assert start("ingest", staged).wait(30) == 2
-        assert "another bridge reads it" in staged.config.with_name("ingest.log").read_text()
-    finally:
-        first.send_signal(signal.SIGTERM)
-        assert first.wait(15) == 0
 
 
 PLAIN = """\

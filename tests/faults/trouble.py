@@ -98,7 +98,7 @@ class Bridge:
         return answer.status_code, answer.text.strip()
 
 
-def await_that(is_so: Callable[[], bool], what: str, seconds: float = 30) -> None:
+def await_that(is_so: Callable[[], bool], what: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
@@ -127,7 +127,7 @@ def account(staged: Staged, truth: dict[str, Any], shard: str | None = None) -> 
     return reckon(Store(staged.cluster.store), truth, shard or staged.cluster.bridge.shard)
 
 
-def await_account(staged: Staged, truth: dict[str, Any], seconds: float = 45) -> Reckoning:
+def await_account(staged: Staged, truth: dict[str, Any], seconds: float = 60) -> Reckoning:
     """Return the account as soon as it is even, or as it stands after a while."""
     deadline = time.monotonic() + seconds
     while True:
