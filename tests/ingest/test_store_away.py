@@ -5,17 +5,22 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 
 import polars as pl
 import pytest
 from test_engine import cluster
 
 from cluster.model import Cluster
+from ingest.bridge import Bridge
 from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
 from ingest.local_influxdb import free_port
 from ingest.logs import Log
+from ingest.normalise import Clock
 from ingest.points import WINDOW
 from ingest.rollup import Rollup
+from ingest.spool import Spool
 from ingest.store import Store, _seconds_until
 from ingest.writer import StoppedError, Writer
 
@@ -55,3 +60,28 @@ def test_a_rollup_waits_for_the_store_and_forgets_nothing_when_told_to_stop() ->
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: int) -> None:
     assert seconds - 60 < _seconds_until(header) <= seconds + 1
     assert (_seconds_until(header) > 0) is (seconds > 0)
+
+
+def test_a_long_rollup_is_no_standstill_as_long_as_the_store_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.bridge._HEALTHY_SECONDS", 0.3)
+    (tmp_path / "spool").mkdir()
+    known = nobody_there()
+    with Spool(tmp_path / "spool") as spool:
+        bridge = Bridge(
+            known,
+            Store(known.store),
+            spool,
+            clock=Clock.LIVE,
+            state=tmp_path / "state",
+            dead_letter=DeadLetters(tmp_path / "dead.jsonl"),
+            stop=threading.Event(),
+            log=Log(quiet=True),
+            counters=Counters(),
+        )
+        time.sleep(0.4)
+        assert bridge.health().startswith("no progress for 0 s: is InfluxDB there?")
+        # What a rollup does for minutes: it asks, and is answered.
+        bridge._writer.patiently(lambda: None)
+        assert bridge.health() == ""
