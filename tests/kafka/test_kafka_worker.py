@@ -83,20 +83,27 @@ def test_a_broker_that_restarts_costs_nothing(staged: TopicStage, kafka: LocalKa
     staged.check(0)
 
 
-def test_a_worker_that_was_stopped_for_long_writes_nothing_old(staged: TopicStage) -> None:
+def test_a_worker_that_was_stopped_for_long_writes_nothing_old(staged: TopicStage, influxdb_v1: LocalInfluxDB) -> None:
+    assert influxdb_v1.pid
     sleeper = staged.start().until("partition=3")
     parts = list(staged.parts(12))
-    for part in parts[:4]:
-        staged.send(part)
-        time.sleep(0.2)
-    # In the middle of whatever it does.
-    sleeper.signal(signal.SIGSTOP)
+    staged.send(parts[0])
+    staged.until_shards(4)
+    # It falls asleep with points on their way, and most of them still to be sent.
+    os.kill(influxdb_v1.pid, signal.SIGSTOP)
+    try:
+        for part in parts[1:4]:
+            staged.send(part)
+        time.sleep(2)
+        sleeper.signal(signal.SIGSTOP)
+    finally:
+        os.kill(influxdb_v1.pid, signal.SIGCONT)
     successor = staged.start().until("partition=3", 60)
     for part in parts[4:]:
         staged.send(part)
     staged.check()
     sleeper.signal(signal.SIGCONT)
-    sleeper.until("event=lost")
+    sleeper.until("event=lost").until("event=not_written")
     time.sleep(3)
     staged.check(0)
     successor.stop()
