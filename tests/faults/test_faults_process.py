@@ -36,25 +36,24 @@ def test_killed_at_random_moments_nothing_is_lost_or_doubled(
     growing = staged.spool / "nfacct-20260101-0000.csv"
     rng = random.Random(7)
     position = 0
-    bridge = Bridge(staged, "--keep-files")
-    bridge.start()
     begun = 0
-    for kill in range(1, kills + 1):
-        until = len(lines) * kill // (kills + 1)
+    with Bridge(staged, "--keep-files") as bridge:
+        for kill in range(1, kills + 1):
+            until = len(lines) * kill // (kills + 1)
+            with growing.open("ab") as file:
+                file.writelines(lines[position:until])
+            position = until
+            if kill % 2:
+                # Some flushes after it began to read; else at any moment of its start.
+                await_that(lambda known=begun: bridge.said().count("event=start ") > known, "it reads")
+            begun = bridge.said().count("event=start ")
+            time.sleep(rng.uniform(0, 1.5))
+            bridge.kill()
+            bridge.start()
         with growing.open("ab") as file:
-            file.writelines(lines[position:until])
-        position = until
-        if kill % 2:
-            # Some flushes after it began to read; else at any moment of its start.
-            await_that(lambda known=begun: bridge.said().count("event=start ") > known, "it reads")
-        begun = bridge.said().count("event=start ")
-        time.sleep(rng.uniform(0, 1.5))
-        bridge.kill()
-        bridge.start()
-    with growing.open("ab") as file:
-        file.writelines(lines[position:])
-    result = await_account(staged, truth)
-    assert bridge.stop() == 0
+            file.writelines(lines[position:])
+        result = await_account(staged, truth)
+        assert bridge.stop() == 0
     record("bridge-killed", result, trials=kills)
 
 
@@ -119,7 +118,7 @@ def test_asked_to_stop_while_it_restores_it_ends_and_starts_again(
 
 
 def test_what_came_through_a_pipe_outlives_a_stop_without_a_store(
-    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record, request: pytest.FixtureRequest
 ) -> None:
     with Proxy(influxdb_v1.url) as proxy:
         staged = stage(tmp_path, proxy.url, fresh_database, bridge={"flush": "4s"})
@@ -130,7 +129,9 @@ def test_what_came_through_a_pipe_outlives_a_stop_without_a_store(
         def piped() -> subprocess.Popen[bytes]:
             command = [sys.executable, "-m", "clusterflow", "ingest", "--config", str(staged.config), "--spool", "-"]
             with staged.config.with_name("ingest.log").open("ab") as log:
-                return subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=log, stderr=log)
+                process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            request.addfinalizer(process.kill)
+            return process
 
         bridge, process = Bridge(staged), piped()
         assert process.stdin is not None

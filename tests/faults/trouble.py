@@ -30,7 +30,7 @@ from simulate.reckoning import Reckoning, reckon
 
 
 class Bridge:
-    """`clusterflow ingest` on a staged cluster, as a process of its own. Use it as a context manager."""
+    """`clusterflow ingest` on a staged cluster, as a process of its own. As a context manager it is there at once."""
 
     def __init__(self, staged: Staged, *arguments: str, **environment: str) -> None:
         self.staged = staged
@@ -44,7 +44,7 @@ class Bridge:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.process is not None and self.process.poll() is None:
+        if self.is_running:
             self.kill()
 
     def start(self) -> None:
