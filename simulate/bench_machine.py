@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ import polars as pl
 
 from simulate.bench import line
 
+_NUMBER = re.compile(r"\d+(\.\d+)+")
 _RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
 
 
@@ -53,5 +55,5 @@ def _version(program: str, option: str) -> str | None:
     if found is None:
         return None
     said = subprocess.run([found, option], capture_output=True, text=True, check=False, timeout=20)
-    words = (said.stdout or said.stderr).split("\n")[0].split()
-    return " ".join(words[:3])
+    number = _NUMBER.search(said.stdout or said.stderr)
+    return f"{Path(found).name} {number[0]}" if number else None

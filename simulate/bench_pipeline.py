@@ -28,7 +28,7 @@ from simulate.packet_sender import speaking_netflow
 from simulate.stack import Part, command, has_socket
 
 _READY_SECONDS = 60.0
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 """Seconds without a byte more in the store after which nothing more is expected."""
 _POLL_SECONDS = 1.0
 _SHOWN = 5
@@ -290,6 +290,10 @@ def run_load(running: Pipeline, load: Load, tell: Callable[[dict[str, Any]], Non
             probe.silence()
             del meter.parts["sender"]
             stored, drained = settle(running, sending.pairs(), meter.sample)
+            # What was put off while records came is part of their cost.
+            whole = meter.document(seconds)
+            for name, one in costs.items():
+                one["cpu_us_a_flow"] = round(whole[name]["cpu_seconds"] / sending.result["records"] * 1e6, 3)
         finally:
             probe.stop()
     return _account(running, load, sending, stored) | {

@@ -85,7 +85,7 @@ def units(lines: Sequence[Line]) -> Units | None:
     if not whole:
         return None
     live = max(whole, key=lambda one: one["exact"] * 1e9 + one["rate"])
-    cpu = {name: one["cpu_seconds"] / live["printed"] for name, one in live["processes"].items()}
+    cpu = {name: one["cpu_us_a_flow"] / 1e6 for name, one in live["processes"].items()}
     found: dict[str, float | None] = {}
     for one in lines:
         if one["step"] == "relay":
@@ -143,9 +143,7 @@ def _arithmetic(found: Units) -> str:
 
 def _row(step: Step, found: Units) -> list[str]:
     def cores(cost: float) -> str:
-        return (
-            f"{step.flows * cost / _BUSY:.2g}" if step.flows * cost / _BUSY < 10 else f"{step.flows * cost / _BUSY:.0f}"
-        )
+        return _short(step.flows * cost / _BUSY)
 
     # With several collectors records go through Kafka.
     collectors = math.ceil(step.flows / _COLLECTOR_RATE)
@@ -156,8 +154,13 @@ def _row(step: Step, found: Units) -> list[str]:
     series = "" if found.series is None else f"{found.series * step.nodes:,.0f}"
     disk = ""
     if found.points is not None and found.point is not None:
-        disk = f"{found.points * step.nodes * found.point / 1e9:.2g} GB"
+        disk = f"{_short(found.points * step.nodes * found.point / 1e9)} GB"
     return [
         step.name, f"{step.nodes:,}", f"{step.exporters:,}", f"{step.flows:,}", cores(collect), cores(bridge),
         cores(found.store), str(collectors), str(partitions) if partitions else "-", series, disk,
     ]  # fmt: skip
+
+
+def _short(number: float) -> str:
+    """Return a number with two digits that mean something."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"

@@ -15,10 +15,10 @@ MACHINE = {
 }  # fmt: skip
 DELAY = {"p50": 4.0, "p95": 6.0, "max": 9.0}
 COSTS = {
-    "nfacctd": {"cpu_seconds": 20.0, "cores": 0.5, "peak_mib": 600, "last_mib": 600},
-    "bridge": {"cpu_seconds": 30.0, "cores": 0.6, "peak_mib": 300, "last_mib": 300},
-    "influxd": {"cpu_seconds": 5.0, "cores": 0.1, "peak_mib": 200, "last_mib": 200},
-    "sender": {"cpu_seconds": 3.0, "cores": 0.1, "peak_mib": 100, "last_mib": 100},
+    "nfacctd": {"cpu_us_a_flow": 2.0, "cores": 0.5, "peak_mib": 600, "last_mib": 600},
+    "bridge": {"cpu_us_a_flow": 3.0, "cores": 0.6, "peak_mib": 300, "last_mib": 300},
+    "influxd": {"cpu_us_a_flow": 0.5, "cores": 0.1, "peak_mib": 200, "last_mib": 200},
+    "sender": {"cpu_us_a_flow": 0.3, "cores": 0.1, "peak_mib": 100, "last_mib": 100},
 }
 
 
@@ -80,7 +80,7 @@ def test_totals_that_differ_meet_no_target(changes: dict[str, Any], word: str) -
 
 
 def test_sizes_follow_from_unit_costs() -> None:
-    """20 s of CPU for 10 M flows are 2 µs a flow: 100,000 flows/s need 0.2 cores, planned half busy 0.4."""
+    """2 µs a flow: 100,000 flows/s need 0.2 cores, planned half busy 0.4."""
     lines = [live(), live(rate=50_000, exact=True, printed=1)]
     found = units(lines)
     assert found is not None
@@ -101,4 +101,4 @@ def test_disk_follows_from_nodes() -> None:
     assert found.points == pytest.approx(86_400)
     step = STEPS[2]
     (row,) = [row for row in "\n".join(sizing([live(), fill])).splitlines() if row.startswith(f"| {step.name} |")]
-    assert row.strip("| ").split(" | ")[-2:] == [f"{8 * step.nodes:,}", f"{86_400 * step.nodes * 5 / 1e9:.2g} GB"]
+    assert row.strip("| ").split(" | ")[-2:] == [f"{8 * step.nodes:,}", "1.8 GB"]
