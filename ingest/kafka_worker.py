@@ -155,7 +155,7 @@ class KafkaWorker:
         """Return why the worker is not well; empty if it is."""
         now = time.monotonic()
         if now - self._alive > _HEALTHY_SECONDS:
-            return f"no progress for {now - self._alive:.0f} s: is Kafka there?"
+            return f"no member of the group for {now - self._alive:.0f} s: is Kafka there?"
         if self._sending is not None and now - self._writer.answered > _HEALTHY_SECONDS:
             return f"no points stored for {now - self._writer.answered:.0f} s: is InfluxDB there?"
         return ""
@@ -311,7 +311,9 @@ class KafkaWorker:
         now = time.time()
         for work in self._works.values():
             work.take(now)
-        self._alive = time.monotonic()
+        # Without brokers the membership ends with the session, and there is nothing to do but to wait.
+        if self._consumer.memberid():
+            self._alive = time.monotonic()
         if self._is_sending():
             # Looks at the topic go on, or the group would take us for dead; but what comes stays there.
             self._pause(is_wanted=self._pending_rows() >= _MOST_ROWS)

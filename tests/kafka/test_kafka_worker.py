@@ -6,8 +6,9 @@ import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +17,13 @@ from confluent_kafka import TopicPartition
 from topic_stage import TopicStage, Worker, stage
 
 from cluster.model import KafkaFormat, KafkaSettings
+from ingest.dead_letter import DeadLetters
 from ingest.kafka_client import Trouble, open_admin
+from ingest.kafka_worker import KafkaWorker
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.local_kafka import LocalKafka
+from ingest.logs import Log
+from ingest.store import Store
 from simulate.stack import has_socket
 
 
@@ -128,6 +133,37 @@ def test_a_store_that_is_away_drives_nobody_out_of_the_group(kafka_settings: Kaf
         away.check(90)
         assert [worker.said().count("event=assigned") for worker in workers] == before, away.said()
         assert "event=lost" not in away.said()
+
+
+def test_a_worker_without_brokers_is_not_healthy(
+    staged: TopicStage, kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ingest.kafka_worker._HEALTHY_SECONDS", 3.0)
+    stop = threading.Event()
+    letters = DeadLetters(tmp_path / "dead.jsonl")
+    worker = KafkaWorker(
+        staged.cluster, Store(staged.cluster.store), dead_letter=letters, stop=stop, log=Log(quiet=True)
+    )
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        wait_until(lambda: "k3" in worker.counters())
+        assert worker.health() == ""
+        kafka.stop()
+        wait_until(lambda: "is Kafka there?" in worker.health())
+        kafka.start()
+        wait_until(lambda: worker.health() == "")
+    finally:
+        stop.set()
+        thread.join(40)
+    assert not thread.is_alive()
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_records_that_the_topic_lost_before_they_were_read_are_told(staged: TopicStage) -> None:
