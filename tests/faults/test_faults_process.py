@@ -238,10 +238,11 @@ def test_a_clock_that_is_set_confuses_nothing(
             if count == 2:
                 clock.write_text(f"{step}s")
         await_that(lambda: "event=clock_stepped" in bridge.said(), "the step is told")
+        result = await_account(staged, truth)
+        time.sleep(1)
         used = cpu_seconds(bridge)
         time.sleep(2)
-        assert cpu_seconds(bridge) - used < 1.5, "it waits for nothing in a loop"
-        result = await_account(staged, truth)
+        assert cpu_seconds(bridge) - used < 1, "it waits for nothing in a loop"
         assert bridge.health() == (200, "ok")
         ages = Store(staged.cluster.store).query(
             f'SELECT max("{schema.AGE.name}") FROM "{schema.RAW}"."{schema.EXPORTER_STATUS.name}"'
