@@ -32,6 +32,10 @@ _RESTART = 1_000_000
 _SETTLE_BATCHES = 3
 """Records of one datagram may come with two purges, so a gap counts only when it is still there some batches later."""
 
+_BATCH_MS = 2_000
+"""What arrived within this time is one batch, in however many pieces it is read: of 200,000 records a second a purge
+fills several, and the rest of a datagram comes only with the next purge."""
+
 _BEATS = 5
 """Gaps of one length at one distance that make a rhythm. Where a tenth of the datagrams is lost, about one gap in
 twenty has the distance of the one before: a rhythm by chance is one in some hundred thousand."""
@@ -96,16 +100,22 @@ class _Datagrams:
     latest: list[_Batch] = field(default_factory=list)
     rhythm: _Rhythm = field(default_factory=_Rhythm)
 
-    def take(self, numbers: list[int], end: int, amount: int) -> int:
+    def take(self, numbers: list[int], end: int, amount: int, *, goes_on: bool) -> int:
         """Take the numbers of a batch's datagrams; return how many of them are new.
 
         Args:
             numbers: in any order.
             end: of the stream so far.
             amount: records of the batch.
+            goes_on: whether they belong to the batch before.
         """
         fresh = sorted(set(numbers).difference(*(batch.numbers for batch in self.latest)))
-        self.latest = [*self.latest, _Batch(fresh, end, amount)][-_SETTLE_BATCHES:]
+        if goes_on and self.latest:
+            before = self.latest[-1]
+            batch = _Batch(sorted([*before.numbers, *fresh]), end, before.records + amount)
+            self.latest = [*self.latest[:-1], batch]
+        else:
+            self.latest = [*self.latest, _Batch(fresh, end, amount)][-_SETTLE_BATCHES:]
         return len(fresh)
 
     def records_each(self) -> float:
@@ -137,7 +147,7 @@ class _Datagrams:
 class _Stream:
     """One exporter process: numbers seen since it started; those of records, or of datagrams.
 
-    `starts` are the lowest numbers of the latest batches.
+    `starts` are the lowest numbers of the latest batches, `slot` the number of the time in which the last one arrived.
     """
 
     first: int
@@ -147,6 +157,15 @@ class _Stream:
     reported: int = 0
     gaps: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
+    slot: int | None = None
+
+    def goes_on(self, slot: int | None) -> bool:
+        """Whether what arrived in this time belongs to the batch before."""
+        before, self.slot = self.slot, slot
+        if slot is None or before is None:
+            return False
+        self.slot = max(slot, before)
+        return slot <= before
 
     def anew(self, numbers: Ints, end: int) -> int:
         """Return how many of a batch's numbers, the lowest ones, are those of an exporter that started anew.
@@ -166,19 +185,23 @@ class _Stream:
         distance = lately - int(numbers[behind - 1]) if behind else 0
         return behind if distance * _SETTLE_BATCHES > self.end - lately else 0
 
-    def extend(self, start: int, end: int) -> None:
+    def extend(self, start: int, end: int, *, goes_on: bool) -> None:
         """Take note of where a batch starts and ends; it may start before the first one where that was out of order."""
         self.first, self.end = min(self.first, start), max(self.end, end)
-        self.starts = [*self.starts, start][-_SETTLE_BATCHES:]
+        if goes_on and self.starts:
+            self.starts[-1] = min(self.starts[-1], start)
+        else:
+            self.starts = [*self.starts, start][-_SETTLE_BATCHES:]
 
     def forgive(self, amount: int) -> None:
         """Take missing numbers for received ones, also where they were missed before."""
         self.received += amount
         self.gaps = [gap - amount for gap in self.gaps]
 
-    def newly_lost(self) -> int:
+    def newly_lost(self, *, goes_on: bool) -> int:
         """Return how many numbers are newly known to be missing, after a batch."""
-        self.gaps = [*self.gaps, max(self.end - self.first - self.received, 0)][-_SETTLE_BATCHES:]
+        before = self.gaps[:-1] if goes_on else self.gaps
+        self.gaps = [*before, max(self.end - self.first - self.received, 0)][-_SETTLE_BATCHES:]
         settled = min(self.gaps) if len(self.gaps) == _SETTLE_BATCHES else 0
         fresh = max(settled - self.reported, 0)
         self.reported += fresh
@@ -195,8 +218,10 @@ class SequenceTracker:
     def lost(self, frame: pl.DataFrame) -> dict[str, int]:
         """Take a record frame; return how many records are newly known to be lost, by exporter address."""
         result: dict[str, int] = {}
+        arrived = frame.get_column(records.ARRIVAL).max()
+        slot = arrived // _BATCH_MS if isinstance(arrived, int) else None
         for source, numbers, sizes in self._datagrams(frame):
-            fresh = self._advance(source, numbers, sizes)
+            fresh = self._advance(source, numbers, sizes, slot)
             result[source[0]] = result.get(source[0], 0) + fresh
         return {exporter: amount for exporter, amount in result.items() if amount}
 
@@ -235,7 +260,7 @@ class SequenceTracker:
             found = self._exporters.find(exporters)
         return found
 
-    def _advance(self, source: _Source, numbers: Ints, sizes: Ints) -> int:
+    def _advance(self, source: _Source, numbers: Ints, sizes: Ints, slot: int | None) -> int:
         by_datagram = source[2] in _BY_DATAGRAM
         end = int(numbers[-1]) + (1 if by_datagram else int(sizes[-1]))
         stream = self._streams.get(source)
@@ -245,19 +270,20 @@ class SequenceTracker:
             end = int(numbers[-1]) + (1 if by_datagram else int(sizes[-1]))
             first = int(numbers[0])
             stream = self._streams[source] = _Stream(first, first, _Datagrams(first) if by_datagram else None)
+        goes_on = stream.goes_on(slot)
         before = stream.end
-        stream.extend(int(numbers[0]), end)
+        stream.extend(int(numbers[0]), end, goes_on=goes_on)
         amount = int(sizes.sum())
         if stream.datagrams is not None:
-            stream.received += stream.datagrams.take(numbers.tolist(), stream.end, amount)
+            stream.received += stream.datagrams.take(numbers.tolist(), stream.end, amount, goes_on=goes_on)
             stream.forgive(stream.datagrams.on_the_beat())
-            return round(stream.newly_lost() * stream.datagrams.records_each())
+            return round(stream.newly_lost(goes_on=goes_on) * stream.datagrams.records_each())
         stream.received += amount
         if source[2] == _IPFIX:
             ends = numbers[:-1] + sizes[:-1]
             stream.received += int(numbers[0]) - before == 1
             stream.received += int(np.count_nonzero(numbers[1:] - ends == 1))
-        return stream.newly_lost()
+        return stream.newly_lost(goes_on=goes_on)
 
     # -- memory ------------------------------------------------------------------------------------
 

@@ -245,7 +245,11 @@ def test_a_restart_loses_no_count_of_losses() -> None:
 
 def test_the_engine_keeps_what_it_knows_of_numbers() -> None:
     engine, after = (Engine(cluster(), Clock.LIVE, Counters()) for _ in range(2))
-    rows = [one(arrival=T0, version=9, seq=number, domain=0) for number in (1, 2, 4, 5, 6)]
+    numbers, seconds = (1, 2, 4, 5, 6), (0, 0, 0, 2, 4)
+    rows = [
+        one(arrival=T0 + 1000 * after, version=9, seq=number, domain=0)
+        for number, after in zip(numbers, seconds, strict=True)
+    ]
     engine.take(pl.concat(rows[:3]), T0 / 1000)
     engine.take(rows[3], T0 / 1000)
     engine.merge()
@@ -254,6 +258,27 @@ def test_the_engine_keeps_what_it_knows_of_numbers() -> None:
     after.take(rows[4], T0 / 1000)
     (points,) = (points for measurement, points in after.merge() if measurement is schema.EXPORTER_STATUS)
     assert points.get_column(schema.SEQ_LOST.name).sum() == 1
+
+
+@pytest.mark.parametrize("version", [5, 9, 10])
+@pytest.mark.parametrize("pieces", [1, 9])
+def test_a_purge_read_in_pieces_is_one_batch(version: int, pieces: int) -> None:
+    """Many records a second: the rest of a datagram comes with the next purge, however many pieces the purge fills."""
+    tracker, found = SequenceTracker(), 0
+    step = 1 if version == 9 else 20
+    for purge in range(9):
+        numbers = list(range(purge * 900, purge * 900 + 900))
+        gone = range(1_801, 1_811)
+        # Some datagrams of the fifth purge come with the sixth.
+        late = range(4 * 900 + 100, 4 * 900 + 140)
+        numbers = [number for number in numbers if number not in gone and number not in late]
+        numbers += late if purge == 5 else ()
+        for piece in range(pieces):
+            first, last = len(numbers) * piece // pieces, len(numbers) * (piece + 1) // pieces
+            rows = datagrams(version, *((number * step, 20) for number in numbers[first:last]))
+            arrival = pl.lit(T0 + 2000 * purge + piece, pl.Int64).alias(records.ARRIVAL)
+            found += sum(tracker.lost(rows.with_columns(arrival)).values())
+    assert found == 10 * 20
 
 
 # Exporters that start anew --------------------------------------------------------------------------
