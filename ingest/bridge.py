@@ -141,6 +141,7 @@ class Bridge:
         self._sending: Future[None] | None = None
         self._source_counts: dict[str, int] = {}
         self._changed: Record | None = None
+        self._is_restored = False
 
     def announce(self, record: Record) -> None:
         """Have a change of the configuration stored, as soon as the store is there."""
@@ -166,13 +167,15 @@ class Bridge:
             self._writer.prepare()
             self._tell_change()
             self._restore()
+            self._is_restored = True
             if self._clock is Clock.LIVE:
                 self._follow(progress)
             else:
                 self._drain(progress)
         except StoppedError as error:
             is_whole = self._clock is Clock.LIVE
-            if is_whole and not self._source.is_resumable:
+            # Before that nothing was read: what memory holds is less than what the checkpoint has.
+            if self._is_restored and is_whole and not self._source.is_resumable:
                 self._keep_pending()
             self._log.line("stopped", why=error.message)
         except BaseException:

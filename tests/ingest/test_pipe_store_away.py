@@ -1,0 +1,69 @@
+"""Records that came through a pipe, which nobody can read again, while the store is away."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_bridge import HEADER, a_bridge, line, sent_bytes
+from test_engine import cluster
+
+from cluster.model import Cluster
+from ingest.local_influxdb import LocalInfluxDB
+from ingest.normalise import Clock
+from ingest.spool import StreamSource
+
+
+@pytest.fixture
+def server(influxdb_v1: LocalInfluxDB, tmp_path: Path) -> Iterator[LocalInfluxDB]:
+    """A store of our own, since it is to go away."""
+    with LocalInfluxDB(tmp_path / "influxdb", binary=influxdb_v1.binary) as server:
+        yield server
+
+
+@pytest.fixture
+def known(server: LocalInfluxDB) -> Cluster:
+    base = cluster()
+    return replace(
+        base,
+        store=replace(base.store, url=server.url),
+        bridge=replace(base.bridge, flush=0.2, metrics_listen=None),
+    )
+
+
+def follow(
+    known: Cluster,
+    tmp_path: Path,
+    records: bytes,
+    *,
+    stop_after: float | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Follow a pipe to its end; or, where it is not to end, until stopped."""
+    reader, writer = os.pipe()
+    os.write(writer, HEADER + records)
+    stop = threading.Event()
+    if stop_after is None:
+        os.close(writer)
+    else:
+        threading.Timer(stop_after, stop.set).start()
+    with os.fdopen(reader, "rb") as stream:
+        a_bridge(known, StreamSource(stream), tmp_path, stop, Clock.LIVE).run(progress)
+    if stop_after is not None:
+        os.close(writer)
+
+
+def test_a_start_without_a_store_that_is_stopped_leaves_the_checkpoint(
+    known: Cluster, server: LocalInfluxDB, tmp_path: Path
+) -> None:
+    now = time.time()
+    follow(known, tmp_path, line(now, size=1000))
+    server.stop()
+    follow(known, tmp_path, b"", stop_after=0.5)
+    server.start()
+    # More for the same window: its point is the total of both.
+    follow(known, tmp_path, line(now, size=200))
+    assert sent_bytes(known) == 1200
