@@ -13,7 +13,6 @@ import polars as pl
 from cluster import schema
 from cluster.calendar import off_hours_mask, off_window_mask
 from cluster.model import LOCAL, Cluster, Opening, Role
-from ingest import records
 from ingest.classify import NO_RAIL
 from ingest.conversations import Conversations, conversations, folded
 from ingest.links import LinkSums, link_points, link_sums
@@ -31,6 +30,7 @@ Partials = dict[str, pl.DataFrame]
 
 _MOST_UNFOLDED = 200_000
 _LARGEST_SUM = 1 << 62
+_NOTHING = (0, 0, 0)
 
 _WITH_PORTS = (6, 17, 132)
 """TCP, UDP, SCTP: only of these does a service say what was opened."""
@@ -94,7 +94,8 @@ class Aggregator:
         self._expected_services = pl.Series("expected", expected)
         self._pending: list[Conversations] = []
         self._links: list[LinkSums] = []
-        self._batches = self._taken = 0
+        self._taken = 0
+        self._held = _NOTHING
 
     @property
     def pending_rows(self) -> int:
@@ -113,19 +114,23 @@ class Aggregator:
             window_ms=self._seconds * 1000,
             oldest=watermark.oldest,
         )
+        self._held = self._with(flows)
         self._keep(conversations(flows, shares))
         self._links.append(link_sums(flows, shares, closed=watermark.closed, seconds=self._seconds, books=self._books))
         addresses = self._books.addresses
         pulses = pulse_points(flows, addresses.group_codes, addresses.listed, self._words, watermark.oldest_second)
         return {schema.PULSE.name: pulses} if pulses.height else {}
 
-    @property
-    def is_full(self) -> bool:
-        """Whether `points` must be asked for before the next batch: the sums might leave 64 bits."""
-        return self._batches * records.MAX_BATCH >= _LARGEST_SUM
+    def has_room(self, flows: Flows) -> bool:
+        """Whether these may be taken before `points` is asked for: sums stay within 64 bits."""
+        return max(self._with(flows)) < _LARGEST_SUM
+
+    def _with(self, flows: Flows) -> tuple[int, int, int]:
+        """Return bytes, packets and flow records of what waits and of these; the normaliser bounds those of a batch."""
+        volume, packets, count = self._held
+        return volume + int(flows.bytes.sum()), packets + int(flows.packets.sum()), count + int(flows.flows.sum())
 
     def _keep(self, rows: Conversations) -> None:
-        self._batches += 1
         self._taken += len(rows)
         self._pending.append(rows)
         # The same conversations come with every batch: memory holds each about once.
@@ -137,7 +142,7 @@ class Aggregator:
         if not self._pending:
             return {}
         rows = self._named(folded(self._pending))
-        self._pending, self._batches, self._taken = [], 0, 0
+        self._pending, self._held, self._taken = [], _NOTHING, 0
         counted = rows.filter("counts")
         sent, received = self._of_nodes(counted, _SRC), self._of_nodes(counted, _DST)
         partials = {

@@ -5,6 +5,8 @@ that belong to one group each; a look-up is a binary search over the edges.
 """
 
 import socket
+from collections.abc import Callable
+from weakref import WeakMethod
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +30,7 @@ NO_RAIL = -1
 class AddressBook:
     """Numbers addresses and knows for each number the name, the group and the plane.
 
-    The numbers hold until `number` is called while it `is_full`: that forgets all of them.
+    The numbers hold until `number` is called when there are too many: that forgets all of them, and tells so before.
 
     Attributes:
         groups: group ids; codes index it. The users' groups first, then external and local.
@@ -51,7 +53,13 @@ class AddressBook:
                 plane = NO_PLANE if entry.plane is None else PLANES.index(entry.plane)
                 rail = NO_RAIL if entry.rail is None else entry.rail
                 self._inventory[_key(entry.address)] = (node.name, plane, rail)
+        self._users: list[WeakMethod[Callable[[], None]]] = []
         self._reset()
+
+    def before_reset(self, user: Callable[[], None]) -> None:
+        """Have a bound method called before numbers are forgotten, as long as its object lives."""
+        self._users = [one for one in self._users if one() is not None]
+        self._users.append(WeakMethod(user))
 
     def _reset(self) -> None:
         self._texts = Texts()
@@ -65,17 +73,15 @@ class AddressBook:
     def __len__(self) -> int:
         return len(self.names)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the next call of `number` forgets every number given so far."""
-        return len(self) > _CACHE_LIMIT + len(self._inventory)
-
     def number(self, *columns: pl.Series) -> list[pl.Series]:
         """Return each column of addresses (String) as numbers (UInt32); null where the text is no address.
 
         Addresses seen for the first time are resolved and remembered.
         """
-        if self.is_full:
+        if len(self) > _CACHE_LIMIT + len(self._inventory):
+            for user in self._users:
+                if (settle := user()) is not None:
+                    settle()
             self._reset()
         numbered = [self._texts.find(column) for column in columns]
         missing = [

@@ -20,6 +20,8 @@ PROTOCOLS = 257
 _OPENER, _PLANE, _COUNTS, _WRONG, _MARKS = 0, 1, 4, 5, 6
 
 _KEY_BITS = 62
+_SLOT_BITS = 30
+"""Bits beyond which windows are numbered: the rest of a key needs up to 27."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,14 @@ class _Keys:
     """
 
     def __init__(self, src: Ints, dst: Ints, kind: Ints, marks: Ints, *, again: Ints, window: Ints) -> None:
+        self._windows: Ints | None = None
         self._base = int(window.min())
         self._slot_bits = (int(window.max()) - self._base).bit_length()
+        slots = window - self._base
+        if self._slot_bits > _SLOT_BITS:
+            # A clock that is wrong by millennia. Different windows are few.
+            self._windows, slots = np.unique(window, return_inverse=True)
+            self._slot_bits = len(self._windows).bit_length()
         # Different kinds are few, but their numbers are not.
         self._kinds = np.flatnonzero(np.bincount(kind))
         numbers = np.zeros(int(self._kinds[-1]) + 1, np.int64)
@@ -129,32 +137,45 @@ class _Keys:
         self._kind_bits = len(self._kinds).bit_length()
         self._dst_bits = int(dst.max()).bit_length()
         pair = src << self._dst_bits | dst
+        pair_bits = int(src.max()).bit_length() + self._dst_bits
         self._pairs: Ints | None = None
-        rest = self._kind_bits + _MARKS + self._slot_bits
-        if int(src.max()).bit_length() + self._dst_bits + rest > _KEY_BITS:
+        self._rests: Ints | None = None
+        self._rest_bits = self._kind_bits + _MARKS + self._slot_bits
+        if pair_bits + self._rest_bits > _KEY_BITS:
             self._pairs, pair = np.unique(pair, return_inverse=True)
-        keys = pair << self._kind_bits
-        keys |= numbers[kind]
-        keys <<= _MARKS
-        keys |= marks
-        keys <<= self._slot_bits
-        if len(again):
-            keys = np.concatenate([keys, keys[again]])
-        keys |= window - self._base
+            pair_bits = len(self._pairs).bit_length()
+        if pair_bits + self._rest_bits > _KEY_BITS:
+            rest = numbers[kind] << _MARKS | marks
+            rest = np.concatenate([rest, rest[again]]) << self._slot_bits | slots
+            self._rests, rest = np.unique(rest, return_inverse=True)
+            self._rest_bits = len(self._rests).bit_length()
+            keys = np.concatenate([pair, pair[again]]) << self._rest_bits | rest
+        else:
+            keys = pair << self._kind_bits
+            keys |= numbers[kind]
+            keys <<= _MARKS
+            keys |= marks
+            keys <<= self._slot_bits
+            if len(again):
+                keys = np.concatenate([keys, keys[again]])
+            keys |= slots
         self._rows = grouped(keys, int(keys.max()) + 1)
 
     def sums(self, volume: Ints, packets: Ints, flows: Ints, first: Ints, last: Ints) -> Conversations:
         """Return one row for each different key."""
         rows, keys = self._rows, self._rows.keys
-        pair = keys >> self._slot_bits + _MARKS + self._kind_bits
+        pair, rest = keys >> self._rest_bits, keys & _mask(self._rest_bits)
         if self._pairs is not None:
             pair = self._pairs[pair]
+        if self._rests is not None:
+            rest = self._rests[rest]
+        slot = rest & _mask(self._slot_bits)
         return Conversations(
             src=pair >> self._dst_bits,
             dst=pair & _mask(self._dst_bits),
-            kind=self._kinds[keys >> self._slot_bits + _MARKS & _mask(self._kind_bits)],
-            marks=keys >> self._slot_bits & _mask(_MARKS),
-            window=(keys & _mask(self._slot_bits)) + self._base,
+            kind=self._kinds[rest >> self._slot_bits + _MARKS],
+            marks=rest >> self._slot_bits & _mask(_MARKS),
+            window=slot + self._base if self._windows is None else self._windows[slot],
             bytes=rows.sum(volume),
             packets=rows.sum(packets),
             flows=rows.sum(flows),

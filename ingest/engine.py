@@ -92,6 +92,8 @@ class Engine:
         self._counters = counters
         self._normaliser = normaliser or Normaliser(cluster, clock)
         self._aggregator = Aggregator(cluster, self._normaliser)
+        # Of several engines that share the book, each holds numbers of its own.
+        self._normaliser.addresses.before_reset(self._settle)
         self._sequence = SequenceTracker()
         self._newest: int | None = None
         self._newest_sample: int | None = None
@@ -131,11 +133,11 @@ class Engine:
             lost: records lost before these, by exporter address, where somebody else follows the sequence numbers;
                 None: they are followed here.
         """
-        if self._normaliser.addresses.is_full or self._aggregator.is_full:
-            self._settle()
         flows, refused = self._normaliser.normalise(frame, int(now * 1000))
         self._counters.add(Stage.NORMALISE, "records", len(flows))
         if len(flows):
+            if not self._aggregator.has_room(flows):
+                self._settle()
             self._add(self._aggregator.take(flows, self._watermark()))
             self._newest = max(self._newest or 0, int(flows.end.max()))
             if flows.is_sflow.any():

@@ -134,7 +134,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     records.DOMAIN: (0, 2**32 - 1),
     records.BYTES: (0, records.MAX_COUNTER),
     records.PACKETS: (0, records.MAX_COUNTER),
-    records.FLOWS: (0, records.MAX_COUNTER),
+    records.FLOWS: (0, records.MAX_FLOWS),
 }
 TIMES = (records.START, records.END, records.ARRIVAL)
 TEXTS = (records.EXPORTER, records.SRC, records.DST)

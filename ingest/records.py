@@ -59,6 +59,9 @@ SFLOW = 105
 MAX_COUNTER = 1 << 50
 """A record with more bytes or packets than this (1 PiB) is a broken counter, not a flow."""
 
+MAX_FLOWS = (1 << 32) - 1
+"""A record that claims to be more flow records than this is broken."""
+
 MAX_BATCH = 1 << 56
 """Records read together with more bytes than this hold broken counters, though each may be possible by itself: some
 hundred thousand records would have moved 72 PB. Those above SUSPECT_COUNTER are refused then. Whoever can forge an

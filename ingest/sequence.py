@@ -161,11 +161,11 @@ class _Stream:
 
     def goes_on(self, slot: int | None) -> bool:
         """Whether what arrived in this time belongs to the batch before."""
-        before, self.slot = self.slot, slot
-        if slot is None or before is None:
-            return False
-        self.slot = max(slot, before)
-        return slot <= before
+        before = self.slot
+        # A purge may lie astride two times, its pieces now in the one, now in the other.
+        goes_on = slot is not None and before is not None and before - 1 <= slot <= before
+        self.slot = before if goes_on else slot
+        return goes_on
 
     def anew(self, numbers: Ints, end: int) -> int:
         """Return how many of a batch's numbers, the lowest ones, are those of an exporter that started anew.

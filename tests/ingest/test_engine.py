@@ -29,7 +29,7 @@ from cluster.model import (
 from ingest import records
 from ingest.counters import Counters
 from ingest.engine import Engine
-from ingest.normalise import Clock
+from ingest.normalise import Clock, Normaliser
 from ingest.points import WINDOW
 
 T0 = 1_790_000_000_000
@@ -441,3 +441,29 @@ def test_sums_of_many_batches_between_two_flushes_do_not_run_over() -> None:
         assert all(points[name].min() >= 0 for name, dtype in points.schema.items() if dtype == pl.Int64)
         if measurement is schema.TRAFFIC:
             assert points[schema.SEEN_BYTES.name].max() == records.MAX_TOTAL
+
+
+def test_sums_of_many_batches_stay_in_64_bits() -> None:
+    """Each record is possible, and so is each batch of them."""
+    engine = Engine(cluster(), Clock.BACKFILL, Counters())
+    row = {**random_records(1, 1)[0], records.EXPORTER: "127.0.0.1", records.SRC: "10.1.0.1", records.DST: "10.2.0.1"}
+    batch = frame([{**row, records.BYTES: records.MAX_COUNTER, records.SAMPLING_RATE: 0}] * 60)
+    for _ in range(150):
+        assert engine.take(batch, T0 / 1000 + 120).is_empty()
+    for _, points in engine.merge():
+        assert all(points[name].min() >= 0 for name, dtype in points.schema.items() if dtype == pl.Int64)
+
+
+def test_engines_that_share_an_address_book_keep_their_own_when_it_is_begun_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ingest.classify._CACHE_LIMIT", 50)
+    shared = Normaliser(cluster(), Clock.BACKFILL)
+    quiet, scanned = (Engine(cluster(), Clock.BACKFILL, Counters(), shared) for _ in range(2))
+    quiet.take(one(src="10.1.0.1", dst="10.2.0.1", bytes=1000, start=T0, end=T0), T0 / 1000)
+    for offset in (0, 250):
+        addresses = [f"203.0.{(offset + i) // 250}.{i % 250}" for i in range(250)]
+        scan = [one(src="10.1.0.2", dst=address, bytes=1, start=T0, end=T0) for address in addresses]
+        scanned.take(pl.concat(scan), T0 / 1000)
+    (points,) = (points for measurement, points in quiet.merge() if measurement is schema.STORAGE_IO)
+    assert points.select(schema.ENDPOINT, schema.NODE, schema.WRITE_BYTES.name).rows() == [("nas-1", "gpu-1", 1000)]

@@ -281,6 +281,19 @@ def test_a_purge_read_in_pieces_is_one_batch(version: int, pieces: int) -> None:
     assert found == 10 * 20
 
 
+def test_an_arrival_ahead_of_all_others_stops_no_counting() -> None:
+    """The collector's clock was set back, or a single record is wrong."""
+    tracker, found = SequenceTracker(), 0
+    lost = (5_000, 11_111, 17_003, 29_001, 36_002)
+    for batch in range(200):
+        numbers = [number for number in range(batch * 200, batch * 200 + 200) if number not in lost]
+        arrival = T0 + 2_000 * batch + (3_600_000 if batch == 0 else 0)
+        rows = v9(numbers).with_columns(pl.lit(arrival, pl.Int64).alias(records.ARRIVAL))
+        found += sum(tracker.lost(rows).values())
+    assert found == len(lost) * 20
+    assert len(json.dumps(tracker.dump())) < 20_000
+
+
 # Exporters that start anew --------------------------------------------------------------------------
 
 

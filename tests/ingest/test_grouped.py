@@ -59,6 +59,27 @@ def test_conversations_of_batches_fold_into_those_of_a_loop(addresses: int, wind
     assert {row[:5]: list(row[5:]) for row in got} == expected
 
 
+@pytest.mark.parametrize("windows", [1_000, 1 << 25, 1 << 40])
+def test_so_many_kinds_pairs_and_windows_that_no_key_holds_them(windows: int) -> None:
+    """Clocks that are wrong by millennia among many addresses and services."""
+    random = np.random.default_rng(windows % 1_000_003)
+    count, top = 260_000, (1 << 24) - 1
+    part = Conversations(
+        src=np.concatenate([[top], random.integers(0, top, count - 1)]),
+        dst=np.concatenate([[top], random.integers(0, top, count - 1)]),
+        kind=random.integers(0, PROTOCOLS * 4_096, count),
+        marks=random.integers(0, 64, count),
+        window=random.choice([0, windows // 3, windows], count),
+        **{name: random.integers(0, 100, count) for name in ("bytes", "packets", "flows", "first", "last")},
+    )
+    names = ("src", "dst", "kind", "marks", "window")
+    expected = set(zip(*(getattr(part, name).tolist() for name in names), strict=True))
+    whole = folded([part, part])
+    assert set(zip(*(getattr(whole, name).tolist() for name in names), strict=True)) == expected
+    assert len(whole) == len(expected)
+    assert int(whole.bytes.sum()) == 2 * int(part.bytes.sum())
+
+
 def _random(random: np.random.Generator, count: int, addresses: int, windows: int) -> Conversations:
     """Return rows of which some have the same key, in the same batch or in another."""
     few = np.unique([0, addresses // 2, addresses])
