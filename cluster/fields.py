@@ -516,12 +516,12 @@ KAFKA = Section(
         KafkaSettings,
         Key("brokers", ListOf(names.BROKER), "Brokers to ask first; they name the others.", absent="none: not used",
             example="[kafka-1.example.org:9093, kafka-2.example.org:9093]"),
-        Key("topic", names.TOPIC, "The topic of flow records."),
+        Key("topic", names.TOPIC, "The topic of flow records. What relays must not forget is in another one, with "
+            "`-relays` behind this name."),
         Key("format", Choice(tuple(KafkaFormat)), "What it carries: messages of `clusterflow relay`, or JSON of "
             "pmacct's own Kafka plugin."),
         Key("group", names.CONSUMER_GROUP, "Consumer group of the workers: they share the partitions among them."),
-        Key("state_topic", names.TOPIC, "The compacted topic in which workers keep what they must not forget. Relays "
-            "keep theirs in another one, with `-relays` behind this name."),
+        Key("state_topic", names.TOPIC, "The compacted topic in which workers keep what they must not forget."),
         Key("partitions", Whole(1, 10_000), "Partitions of the topics that are made: as many workers can share the "
             "work. Existing topics keep theirs."),
         Key("replication", Whole(1, 100), "Copies of the topics that are made.", absent="3, or as many as there are "

@@ -429,8 +429,8 @@ def _kafka(table: Table | None, faults: Faults) -> KafkaSettings:
         if getattr(kafka, key) is not None and not kafka.tls:
             faults.add("kafka.tls", "false", f"true, as {key} is given")
             break
-    if kafka.state_topic == kafka.topic:
-        faults.add("kafka.state_topic", kafka.state_topic, "another topic than kafka.topic")
+    if kafka.state_topic in (kafka.topic, kafka.relays_topic):
+        faults.add("kafka.state_topic", kafka.state_topic, f"another topic than {kafka.topic} and {kafka.relays_topic}")
     return kafka
 
 

@@ -712,7 +712,7 @@ class KafkaSettings:
         topic: where flow records are.
         format: what that topic carries.
         group: consumer group of the workers.
-        state_topic: where workers keep what they must not forget, compacted; relays add ``-relays`` to its name.
+        state_topic: where workers keep what they must not forget, compacted.
         partitions: of topics that are made.
         replication: copies of topics that are made; None takes 3, or as many as there are brokers.
         session_timeout: seconds without a sign of life after which a worker's partitions go to others.
@@ -739,6 +739,14 @@ class KafkaSettings:
     username: str | None = None
     password: Secret | None = None
     mechanism: SaslMechanism = SaslMechanism.SCRAM_SHA_512
+
+    @property
+    def relays_topic(self) -> str:
+        """Where relays keep what they must not forget.
+
+        It is named after the flows, not after the workers' state: who begins that anew must not have spools sent again.
+        """
+        return f"{self.topic}-relays"
 
 
 @dataclass(frozen=True, slots=True)

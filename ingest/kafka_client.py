@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from cluster.errors import ClusterflowError, UserError
@@ -69,11 +77,16 @@ _MISSING = frozenset(
     }
 )
 
+_SIZE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _MOVING = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
 class KafkaUnavailableError(ClusterflowError):
     """No broker answers now; the same may work later."""
+
+
+class TooLargeError(UserError):
+    """Brokers refuse a message for its size: they will do so for ever."""
 
 
 class Trouble:
@@ -98,7 +111,7 @@ class Trouble:
         """Return what is wrong for a person: a complaint that says why, rather than that nothing came."""
         with self._lock:
             known = [*self._errors.values(), error]
-        for codes in (_IDENTITY, _TLS, _ACCESS):
+        for codes in (_IDENTITY, _TLS, _ACCESS, _SIZE):
             for candidate in known:
                 if candidate.code() in codes:
                     return explain(candidate, self._settings)
@@ -120,6 +133,9 @@ def explain(error: KafkaError, settings: KafkaSettings) -> ClusterflowError:
         return UserError(f"{where}: not allowed: {text}", "docs/scale-out.md lists the rights that each part needs")
     if code in _MISSING:
         return UserError(f"{where}: {text}", "check kafka.topic and kafka.state_topic")
+    if code in _SIZE:
+        hint = f"set max.message.bytes of our topics back to {MESSAGE_BYTES + _ENVELOPE_BYTES} or more, and start again"
+        return TooLargeError(f"{where}: {text}", hint)
     return _explain_other(code, where, text)
 
 
@@ -128,6 +144,9 @@ def _explain_other(code: int, where: str, text: str) -> ClusterflowError:
         # Those that are missing may only be starting.
         hint = "kafka.replication asks for more copies than there are brokers now"
         return KafkaUnavailableError(f"{where}: {text}", hint)
+    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        hint = "set kafka.session_timeout to the brokers' transaction.max.timeout.ms (15 min by default) or less"
+        return UserError(f"{where}: {text}", hint)
     if code == KafkaError._INVALID_ARG:  # noqa: SLF001
         return UserError(f"kafka: {text}", "check the section kafka of cluster.yaml")
     return KafkaUnavailableError(f"{where}: {text}", "check kafka.brokers and kafka.tls, and that the brokers run")
@@ -229,6 +248,7 @@ class Topics:
         relays: what relays must not forget: one partition.
         partitions: of `flows`.
         message_bytes: size of a value that fits `flows`.
+        note_bytes: size of a value that fits `relays`.
     """
 
     flows: str
@@ -236,6 +256,7 @@ class Topics:
     relays: str
     partitions: int
     message_bytes: int
+    note_bytes: int
 
 
 def ensure_topics(settings: KafkaSettings) -> Topics:
@@ -247,7 +268,7 @@ def ensure_topics(settings: KafkaSettings) -> Topics:
     """
     trouble = Trouble(settings)
     admin = open_admin(settings, trouble)
-    flows, state, relays = settings.topic, settings.state_topic, f"{settings.state_topic}-relays"
+    flows, state, relays = settings.topic, settings.state_topic, settings.relays_topic
     found, brokers = _partitions(admin, settings, trouble)
     partitions = found.get(flows) or settings.partitions
     if found.get(state, partitions) != partitions:
@@ -267,15 +288,39 @@ def ensure_topics(settings: KafkaSettings) -> Topics:
     if missing:
         _make(admin, missing, settings, trouble)
         found, _ = _partitions(admin, settings, trouble, {topic.topic for topic in missing})
+    configs = {name: _config_of(admin, name, trouble) for name in wanted}
     for name in (state, relays):
-        policy = _config_of(admin, name, trouble).get("cleanup.policy", "compact")
+        policy = configs[name].get("cleanup.policy", "compact")
         if policy != "compact":
             raise UserError(
                 f"Kafka topic {name} has cleanup.policy={policy}: what must not be forgotten would be deleted with age",
                 f"set it to compact: kafka-configs.sh --alter --topic {name} --add-config cleanup.policy=compact",
             )
-    largest = int(_config_of(admin, flows, trouble).get("max.message.bytes", MESSAGE_BYTES + _ENVELOPE_BYTES))
-    return Topics(flows, state, relays, found[flows], min(MESSAGE_BYTES, max(largest - _ENVELOPE_BYTES, 1024)))
+    return Topics(flows, state, relays, found[flows], _value_bytes(configs[flows]), _value_bytes(configs[relays]))
+
+
+def _value_bytes(config: Mapping[str, str]) -> int:
+    """Return the size of a value that a topic with this configuration takes."""
+    largest = int(config.get("max.message.bytes", MESSAGE_BYTES + _ENVELOPE_BYTES))
+    return min(MESSAGE_BYTES, max(largest - _ENVELOPE_BYTES, 1024))
+
+
+def topic_id(settings: KafkaSettings, topic: str) -> str:
+    """Return what a topic has of its own as long as it lives; empty where brokers do not say it.
+
+    Raises:
+        KafkaUnavailableError: no broker answers.
+        UserError: the brokers refuse us, or there is no such topic.
+    """
+    trouble = Trouble(settings)
+    admin = open_admin(settings, trouble)
+    asked = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)
+    try:
+        number = asked[topic].result().topic_id
+    except KafkaException as error:
+        raise _explained(admin, error, trouble) from error
+    is_known = number.get_most_significant_bits() or number.get_least_significant_bits()
+    return str(number) if is_known else ""
 
 
 def _partitions(

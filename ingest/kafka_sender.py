@@ -5,7 +5,6 @@ brokers thereby end what is left of the old one. What was committed last says wh
 all, so nothing is sent twice.
 """
 
-import json
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -17,10 +16,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from cluster.errors import ClusterflowError, UserError
 from cluster.model import KafkaSettings
 from cluster.schema import Stage
+from ingest import relay_notes
 from ingest.counters import Counters
 from ingest.kafka_client import (
     TRANSACTION_SECONDS,
     KafkaUnavailableError,
+    TooLargeError,
     Topics,
     Trouble,
     ensure_topics,
@@ -43,11 +44,12 @@ _CLAIM_SECONDS = 2.0
 """Time in which another relay that has just fenced us says so."""
 
 _QUEUE_KBYTES = 96 << 10
-_VERSION = 1
+
+_ANOTHER_ID = "move the files that are relayed out of the spool, and take another --id"
 
 T = TypeVar("T")
 
-Addressed = tuple[str, int, bytes | None, bytes]
+Addressed = tuple[str, int, bytes | None, bytes | None]
 """Topic, partition, key, value."""
 
 
@@ -92,6 +94,7 @@ class Sender:
         self._transaction_ms = transaction_seconds * 1000
         self._instance = uuid.uuid4().hex
         self._number = 0
+        self._note_pieces = 0
         self._topics: Topics | None = None
         self._producer: Producer | None = None
         self._trouble = Trouble(settings)
@@ -144,12 +147,16 @@ class Sender:
         Raises:
             StoppedError, KafkaUnavailableError: as `open` does. Nothing is committed then.
             TakenOverError: another relay has this id now.
+            TooLargeError: brokers take no messages of this size any more.
         """
         self._number += 1
-        document = {"version": _VERSION, "instance": self._instance, "number": self._number, "notes": notes}
-        self._produce((self.topics.relays, 0, self._relay.encode(), json.dumps(document).encode()))
+        document = {"instance": self._instance, "number": self._number, "notes": notes}
+        records = relay_notes.pieces(self._relay, document, self.topics.note_bytes, self._note_pieces)
+        for key, value in records:
+            self._produce((self.topics.relays, 0, key, value))
         self._insist(self._commit_or_resend)
         self._pending = []
+        self._note_pieces = sum(value is not None for _, value in records)
         self._is_begun = False
         self._counters.add(Stage.WRITE, "transactions")
 
@@ -184,7 +191,7 @@ class Sender:
         topic, partition, key, value = message
         while True:
             try:
-                producer.produce(topic, value, key, partition=partition)
+                producer.produce(topic, value, key, partition=partition, on_delivery=self._note_refusal)
             except BufferError:
                 producer.poll(_CALL_SECONDS / 4)
                 self._wait(self._trouble.explain(KafkaError(KafkaError._QUEUE_FULL)))  # noqa: SLF001
@@ -246,14 +253,16 @@ class Sender:
         producer = open_producer(
             self._settings,
             self._trouble,
-            transactional_id=f"clusterflow-relay-{self._relay}",
+            # Hosts may share a name and a broker; neither a topic's name nor an id has a slash.
+            transactional_id=f"clusterflow-relay-{self.topics.flows}/{self._relay}",
             transaction_timeout_ms=self._transaction_ms,
             message_timeout_ms=self._transaction_ms,
             # Of what lz4 needs on disk and wire it takes little more than half, for a tenth more of our time.
             compression_type="zstd",
             compression_level=1,
             linger_ms=20,
-            batch_size=1_000_000,
+            # What brokers limit is a batch of messages.
+            batch_size=min(self.topics.message_bytes, self.topics.note_bytes),
             queue_buffering_max_kbytes=_QUEUE_KBYTES,
             delivery_report_only_error=True,
         )
@@ -267,17 +276,24 @@ class Sender:
             raise self._complaint(error) from error
         self._producer = producer
 
+    def _note_refusal(self, error: KafkaError | None, message: object) -> None:
+        """Keep why a message was refused where trying again is in vain: `commit_transaction` says but that one was."""
+        del message
+        if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self._trouble.note(error)
+
     def _newest(self) -> Any:  # noqa: ANN401 - JSON
         """Return what was committed last under our id; None if nothing was."""
-        value = newest_values(self._settings, self.topics.relays, stop=self._stop).get(self._relay.encode())
-        if value is None:
-            return None
-        document = json.loads(value)
-        if document.get("version") != _VERSION:
+        where = f"Kafka topic {self.topics.relays}: relay {self._relay}"
+        values = newest_values(self._settings, self.topics.relays, stop=self._stop)
+        try:
+            document, self._note_pieces = relay_notes.joined(self._relay, values)
+        except ValueError as error:
+            raise UserError(f"{where}: what it must not forget is damaged: {error}", _ANOTHER_ID) from error
+        if document is not None and document.get("version") != relay_notes.VERSION:
             raise UserError(
-                f"Kafka topic {self.topics.relays}: relay {self._relay} was of another version "
-                f"(format {document.get('version')}, expected {_VERSION})",
-                "let that version relay its spool to the end, then take another --id",
+                f"{where} was of another version (format {document.get('version')}, expected {relay_notes.VERSION})",
+                f"let that version relay its spool to the end; then {_ANOTHER_ID}",
             )
         return document
 
@@ -303,7 +319,7 @@ class Sender:
         while True:
             try:
                 result = step()
-            except (StoppedError, TakenOverError):
+            except (StoppedError, TakenOverError, TooLargeError):
                 raise
             except ClusterflowError as error:
                 # What brokers refuse at first is the user's mistake; later it may be a broker that has just started.

@@ -68,6 +68,15 @@ class SpoolStage:
     def config(self) -> Path:
         return self.folder / "cluster.yaml"
 
+    @property
+    def dead_letters(self) -> Path:
+        return self.folder / "dead.jsonl"
+
+    @property
+    def dead(self) -> tuple[str, str]:
+        """The option with which dead letters do not go to the folder that the tests run in."""
+        return "--dead-letters", str(self.dead_letters)
+
     def configure(self, **kafka: Any) -> None:
         """Write cluster.yaml."""
         document = {

@@ -88,7 +88,7 @@ def test_a_relay_sends_through_a_verified_connection(settings: KafkaSettings, tm
     )
     stage.write(lines(0, 100))
     with stage:
-        relay = stage.start("--once", "--dead-letters", str(tmp_path / "dead.jsonl"))
+        relay = stage.start("--once", *stage.dead)
         assert relay.ends() == 0, relay.said()
     assert stage.records().equals(in_order(frame_of(lines(0, 100))))
     assert PASSWORD not in relay.said()

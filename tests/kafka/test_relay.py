@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,9 +55,9 @@ def test_what_a_simulation_spooled_is_on_the_topic_once(stage: SpoolStage) -> No
     )  # fmt: skip
     truth = json.loads(truth_file.read_text())
     with stage:
-        run = stage.start("--spool", str(files), "--once", "--dead-letters", str(stage.folder / "dead.jsonl"))
+        run = stage.start("--spool", str(files), "--once", *stage.dead)
         assert run.ends() == 0, run.said()
-        again = stage.start("--spool", str(files), "--once", "--dead-letters", str(stage.folder / "dead.jsonl"))
+        again = stage.start("--spool", str(files), "--once", *stage.dead)
         assert again.ends() == 0, again.said()
     messages = stage.messages()
     relayed = [(partition, one.frame) for partition, one in messages if one.kind is Kind.RECORDS]
@@ -86,14 +87,13 @@ def test_samples_of_interface_counters_and_bad_lines_go_their_own_ways(stage: Sp
     (counters / "sfacct-counters-1790000000.json").write_text(json.dumps(sample) + "\n" + "{broken\n")
     good, long = lines(0, 10), lines(10, 1)[0].replace("10.20.", "x" * 80 + ".", 1)
     stage.write([*good, "nonsense", long])
-    dead = stage.folder / "dead.jsonl"
     with stage:
-        assert stage.start("--once", "--dead-letters", str(dead)).ends() == 0, stage.said()
+        assert stage.start("--once", *stage.dead).ends() == 0, stage.said()
     messages = [message for _, message in stage.messages()]
     assert_frame_equal(stage.records(), _whole([good]))
     (samples,) = [message.frame for message in messages if message.kind is Kind.COUNTERS]
     assert samples.select("exporter", "index", "in_octets", "out_octets").rows() == [("127.0.0.4", 4, 1000, 2000)]
-    reasons = Counter(json.loads(line)["reason"] for line in dead.read_text().splitlines())
+    reasons = Counter(json.loads(line)["reason"] for line in stage.dead_letters.read_text().splitlines())
     assert reasons == {"wrong_field_count": 1, "bad_address": 1, "not_a_record": 1}
     assert "dead_letters=3" in stage.said()
 
@@ -235,6 +235,31 @@ def test_a_relay_of_another_spool_is_refused_and_disturbs_nobody(stage: SpoolSta
         assert first.process.poll() is None, first.said()
 
 
+def test_new_names_for_the_workers_state_make_no_relay_forget(stage: SpoolStage) -> None:
+    """Or everything that is still in a spool would be counted again."""
+    with stage:
+        stage.write(lines(0, ROWS))
+        assert stage.start("--once", *stage.dead).ends() == 0, stage.said()
+        stage.configure(state_topic=f"{stage.kafka.state_topic}-2", group=f"{stage.kafka.group}-2")
+        stage.write(lines(ROWS, ROWS))
+        assert stage.start("--once", *stage.dead).ends() == 0, stage.said()
+    assert_frame_equal(stage.records(), _whole([lines(0, 2 * ROWS)]))
+
+
+def test_relays_of_one_name_and_other_topics_leave_each_other_alone(kafka_settings: KafkaSettings) -> None:
+    """As where two clusters share brokers, and hosts are called collector-1 in both."""
+    other = replace(kafka_settings, topic=f"{kafka_settings.topic}-2", state_topic=f"{kafka_settings.state_topic}-2")
+    senders = [Sender(settings, "lab", stop=threading.Event(), log=Log(quiet=True), counters=Counters(), patience=30)
+               for settings in (kafka_settings, other)]  # fmt: skip
+    for sender in senders:
+        sender.open()
+    for sender in senders:
+        sender.add([(0, b"flows")])
+        sender.commit({"at": 1})
+        sender.close()
+    assert [sender._counters.total(Stage.WRITE, "transactions_retried") for sender in senders] == [0, 0]
+
+
 def test_losses_on_the_way_to_the_collector_are_told_once(stage: SpoolStage) -> None:
     """A gap of 37 records of one exporter, and a relay that is killed all the time."""
     everything = lines(0, 40 * ROWS)
@@ -259,6 +284,6 @@ def test_losses_on_the_way_to_the_collector_are_told_once(stage: SpoolStage) -> 
 def test_the_topic_has_to_carry_what_relays_write(stage: SpoolStage) -> None:
     stage.configure(format="pmacct")
     with stage:
-        relay = stage.start("--once")
+        relay = stage.start("--once", *stage.dead)
         assert relay.ends() == 2
     assert relay.said().startswith("kafka.format: pmacct: relays write the format clusterflow")
