@@ -81,7 +81,6 @@ def relay(
     Examples:
       clusterflow relay                           follow collector.spool, send to kafka.topic
       clusterflow relay --id leaf-collectors-1    one of several collectors; by default the host's name tells them apart
-      clusterflow relay --spool old/ --once --id old    relay files of any age, once
 
     Every record arrives once, whatever is killed: what is sent and how far it has read are one transaction. While Kafka
     is away the spool grows; afterwards all is sent, in order. Only one relay of an id runs: one that starts takes over.
