@@ -139,6 +139,7 @@ class Bridge:
         self._sender = ThreadPoolExecutor(1, "write")
         self._ahead: tuple[Chunk, Future[Parsed]] | None = None
         self._sending: Future[None] | None = None
+        self._let_go: list[tuple[str, pl.DataFrame]] = []
         self._source_counts: dict[str, int] = {}
         self._changed: Record | None = None
         self._is_restored = False
@@ -364,8 +365,10 @@ class Bridge:
             self._rollup.touch(points.get_column(WINDOW).unique())
         self._save()
         self._sending = self._sender.submit(self._write, changed)
-        # The checkpoint just saved still has what is evicted now; the next one comes after these points are written.
-        for table, rows in self._engine.evict():
+        # The checkpoint just saved still has what is evicted now; the next one comes after these points are written,
+        # or takes it back.
+        self._let_go = self._engine.evict()
+        for table, rows in self._let_go:
             if self._clock is Clock.BACKFILL:
                 self._on_disk(partial(self._checkpoint.keep, table, rows, WINDOW))
         self._alive = time.monotonic()
@@ -375,6 +378,7 @@ class Bridge:
         sending, self._sending = self._sending, None
         if sending is not None:
             sending.result()
+        self._let_go = []
 
     def _save(self) -> None:
         frames, notes = self._engine.dump()
@@ -414,6 +418,9 @@ class Bridge:
 
     def _keep_pending(self) -> None:
         """Save what came through a pipe and was not flushed: nobody can read it again."""
+        # Their last points may not be written.
+        for table, rows in self._let_go:
+            self._engine.tables[table].put_back(rows)
         for _, points in self._engine.merge():
             self._rollup.touch(points.get_column(WINDOW).unique())
         try:

@@ -67,3 +67,16 @@ def test_a_start_without_a_store_that_is_stopped_leaves_the_checkpoint(
     # More for the same window: its point is the total of both.
     follow(known, tmp_path, line(now, size=200))
     assert sent_bytes(known) == 1200
+
+
+def test_windows_let_go_before_their_points_were_written_are_in_the_last_checkpoint(
+    known: Cluster, server: LocalInfluxDB, tmp_path: Path
+) -> None:
+    now = time.time()
+    # The older record's window is beyond the grace as soon as the newer one is read.
+    records = line(now - 600, size=1000) + line(now, size=200)
+    follow(known, tmp_path, records, stop_after=3, progress=lambda _: server.stop())
+    server.start()
+    assert sent_bytes(known) == 0
+    follow(known, tmp_path, b"")
+    assert sent_bytes(known) == 1200
