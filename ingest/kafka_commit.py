@@ -24,6 +24,17 @@ _PATIENCE_SECONDS = 20.0
 _POLL_SECONDS = 0.2
 _TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001 - that is how the library names its own errors
 
+_FINAL = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    }
+)
+"""What no second attempt mends."""
+
 
 class NotAMemberError(ClusterflowError):
     """The group has thrown us out; nobody has told yet."""
@@ -36,16 +47,30 @@ class Committer:
         opened: makes a producer, always with the same ``transactional.id``.
         state_topic: where records go: a partition of it has the state of the same partition of `topic`.
         topic: whose offsets are committed.
+        explain: makes of librdkafka's error one for a person.
         log: where trouble is told.
+
+    Attributes:
+        refused: why the last commit failed; empty if it did not.
     """
 
-    def __init__(self, opened: Callable[[], Producer], *, state_topic: str, topic: str, log: Log) -> None:
+    def __init__(
+        self,
+        opened: Callable[[], Producer],
+        *,
+        state_topic: str,
+        topic: str,
+        explain: Callable[[KafkaError], ClusterflowError],
+        log: Log,
+    ) -> None:
+        self.refused = ""
         self._open = opened
+        self._explain = explain
         self._state_topic = state_topic
         self._topic = topic
         self._log = log
         self._producer: Producer | None = None
-        self._refused: KafkaError | None = None
+        self._undelivered: KafkaError | None = None
 
     def commit(self, records: Mapping[int, Sequence[Record]], positions: Mapping[int, int], consumer: Consumer) -> bool:
         """Commit; return whether it is known to be in the log. If not, it may be there or not: commit anew.
@@ -54,6 +79,9 @@ class Committer:
             records: what the state topic lacks, by partition.
             positions: next offset to read, by partition.
             consumer: the member of the group that has read so far.
+
+        Raises:
+            UserError: brokers refuse it, and would refuse it for ever.
         """
         try:
             producer = self._opened()
@@ -67,10 +95,15 @@ class Committer:
             _within(lambda: producer.send_offsets_to_transaction(offsets, metadata, _CALL_SECONDS), 2 * _CALL_SECONDS)
             _insist(producer.commit_transaction)
         except (KafkaException, NotAMemberError, BufferError) as error:
-            self._log.sparse("commit_failed", why=_words(error))
+            self.refused = _words(error)
+            self._log.sparse("commit_failed", why=self.refused)
             # A new producer ends what this one left open, and has learnt nothing that is not so any more.
             self._producer = None
+            cause = error.args[0] if error.args else None
+            if isinstance(cause, KafkaError) and cause.code() in _FINAL:
+                raise self._explain(cause) from error
             return False
+        self.refused = ""
         return True
 
     def _opened(self) -> Producer:
@@ -91,14 +124,14 @@ class Committer:
                 return
 
     def _delivered(self, error: KafkaError | None, _: object) -> None:
-        self._refused = self._refused or error
+        self._undelivered = self._undelivered or error
 
     def _deliver(self, producer: Producer) -> None:
         """Wait until all records are in the log."""
-        self._refused = None
+        self._undelivered = None
         waiting = producer.flush(_PATIENCE_SECONDS)
-        if self._refused is not None:
-            raise KafkaException(self._refused)
+        if self._undelivered is not None:
+            raise KafkaException(self._undelivered)
         if waiting:
             raise KafkaException(KafkaError(_TIMED_OUT, f"{waiting} records not delivered"))
 

@@ -4,6 +4,7 @@ A partition has an engine, counters and a shard tag of its own. All of them foll
 so whoever holds it writes the same series on.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ from ingest import kafka_records, records
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters, as_dead_letters, bury
 from ingest.engine import Engine
-from ingest.kafka_records import Kind, MessageError
+from ingest.kafka_records import Kind, MessageError, NewerMessageError
 from ingest.kafka_state import Record, Remembered, StateRecords
 from ingest.logs import Log
 from ingest.normalise import Clock, Normaliser
@@ -51,6 +52,7 @@ class Surroundings:
         started: when this worker began to listen, epoch seconds.
         time_zone: of times that pmacct prints without one.
         takeover_seconds: how long requests of a worker that was thrown out may still reach the store.
+        topic_id: of the topic, as long as it lives; empty where brokers do not say it.
     """
 
     cluster: Cluster
@@ -62,6 +64,7 @@ class Surroundings:
     started: float
     time_zone: str
     takeover_seconds: float
+    topic_id: str = ""
 
 
 def shard_of(shard: str, partition: int) -> str:
@@ -77,7 +80,6 @@ class PartitionWork:
         partitions: how many the topic has.
         partition: its number.
         before: what the worker before remembered of it, if there was one.
-        now: wall clock, epoch seconds.
 
     Attributes:
         partition: its number.
@@ -89,9 +91,7 @@ class PartitionWork:
         at_end: whether there was nothing more to read when somebody last looked.
     """
 
-    def __init__(
-        self, around: Surroundings, partitions: int, partition: int, before: Remembered | None, now: float
-    ) -> None:
+    def __init__(self, around: Surroundings, partitions: int, partition: int, before: Remembered | None) -> None:
         settings = around.cluster.bridge
         self._around = around
         self.partition = partition
@@ -112,12 +112,15 @@ class PartitionWork:
         self._waiting: list[tuple[int, bytes | None]] = []
         self._lag = 0.0
         self._message_bytes = 0.0
+        self._listened_since = around.started
+        self._is_understood = False
         if before is not None:
-            self._restore(before, now)
+            self._restore(before)
         self.counters.add(Stage.BRIDGE, "assignments")
 
-    def _restore(self, before: Remembered, now: float) -> None:
+    def _restore(self, before: Remembered) -> None:
         notes = before.notes
+        self._check_topic(notes)
         for setting, value in (("window", self._cluster.bridge.window), ("shard", self.shard)):
             if notes["engine"][setting] != value:
                 raise UserError(
@@ -133,12 +136,27 @@ class PartitionWork:
         self.rollup.load(notes["rollup"])
         self._records.restored(before.keys)
         self.rewrite = True
-        self._again = now + self._around.takeover_seconds
+        self._again = time.monotonic() + self._around.takeover_seconds
+        # Whoever was silent before this worker began, is silent still.
+        self._listened_since = min(notes.get("listened_since", self._listened_since), self._listened_since)
         # What the worker before may still overwrite stays in memory until it was written once more.
         self._held = {
             name: frozenset(table.state.get_column(WINDOW).unique().to_list())
             for name, table in self._engine.tables.items()
         }
+
+    def _check_topic(self, notes: Mapping[str, Any]) -> None:
+        """Refuse a state whose offsets are those of another topic."""
+        topic, number = self._around.cluster.kafka.topic, self._around.topic_id
+        # States of before this was kept name none.
+        of, of_number = notes.get("topic", topic), notes.get("topic_id", "")
+        hint = "set kafka.state_topic and kafka.group to new names"
+        if of != topic:
+            raise UserError(
+                f"kafka.topic: {topic}: the workers' state is that of topic {of}", f"set it back, or {hint}"
+            )
+        if number and of_number and number != of_number:
+            raise UserError(f"Kafka topic {topic} was made anew: the workers' state is that of the one before", hint)
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -149,7 +167,7 @@ class PartitionWork:
         return len(value or b"")
 
     def take(self, now: float) -> None:
-        """Read the messages that were put."""
+        """Read the messages that were put; UserError, and none of them is read, if all are written for others."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -159,7 +177,12 @@ class PartitionWork:
         self.counters.add(Stage.READ, "messages", len(waiting))
         self._message_bytes = size / len(waiting)
         is_ours = self._around.cluster.kafka.format is KafkaFormat.CLUSTERFLOW
-        batch = _read(waiting) if is_ours else _read_pmacct(waiting, self._around.time_zone)
+        batch = _read(waiting, source) if is_ours else _read_pmacct(waiting, self._around.time_zone)
+        if not self._is_understood and not (batch.flows.height or batch.samples):
+            _check_format(waiting, self._around.cluster.kafka.format, source)
+        else:
+            # A setting changes with a start only: what is of no use from here on is somebody else's garbage.
+            self._is_understood = True
         self.counters.add(Stage.READ, "records", batch.flows.height)
         self._bury(batch.dead, source)
         if batch.flows.height:
@@ -180,13 +203,17 @@ class PartitionWork:
 
     # -- out ---------------------------------------------------------------------------------------
 
-    def is_due(self, now: float) -> bool:
+    @property
+    def is_due(self) -> bool:
         """Whether a flush has something to do here."""
-        return self.rewrite or self.position != self._saved_position or (self._again is not None and now >= self._again)
+        return self.rewrite or self.position != self._saved_position or self._is_due_again()
+
+    def _is_due_again(self) -> bool:
+        return self._again is not None and time.monotonic() >= self._again
 
     def gather(self, now: float) -> Points:
         """Fold what is pending into the windows; return the points to write once they are remembered."""
-        if self._again is not None and now >= self._again:
+        if self._is_due_again():
             self.rewrite, self._again, self._held = True, None, {}
         self._records.touch(self._engine)
         changed = self._engine.merge()
@@ -198,22 +225,32 @@ class PartitionWork:
         shard = pl.lit(self.shard).alias(schema.SHARD)
         return [(measurement, points.with_columns(shard)) for measurement, points in changed if points.height]
 
-    def records(self, now: float) -> list[Record]:
+    def records(self) -> list[Record]:
         """Return what the state topic lacks."""
         notes: dict[str, Any] = {
             "position": self.position,
             "counters": self.counters.dump(),
             "rollup": self.rollup.dump(),
+            "topic": self._around.cluster.kafka.topic,
+            "topic_id": self._around.topic_id,
+            "listened_since": self._listened_since,
         }
-        return self._records.records(self._engine, notes, now)
+        return self._records.records(self._engine, notes, time.monotonic())
 
-    def committed(self, now: float) -> None:
+    def committed(self) -> None:
         """Take note that the records are there; let go of windows that nobody will change any more."""
         self._saved_position = self.position
-        self._records.committed(now)
+        self._records.committed(time.monotonic())
         self.rewrite = False
         # The records of what goes now are removed with the next flush, which comes after these points are written.
         self._records.forget(self._engine.evict(self._held))
+
+    def clock_stepped(self, now: float) -> None:
+        """Forget what was measured by a wall clock that somebody has set since; `now` is by the new one."""
+        # Nobody is silent for an hour because the clock jumped, nor heard of in the future because it went back.
+        self._listened_since = now
+        for reading in self._engine.exporters.values():
+            reading.last_seen = min(reading.last_seen, now)
 
     # -- what it says of itself ----------------------------------------------------------------------
 
@@ -223,13 +260,14 @@ class PartitionWork:
         Args:
             now: wall clock, epoch seconds.
             elsewhere: when other partitions heard an exporter, epoch seconds.
-            backlog_messages: messages that wait in the topic.
+            backlog_messages: messages that wait in the topic, those included that only mark its transactions.
         """
         seconds = self._cluster.bridge.window
         window = int(now) // seconds * seconds
         self.counters.read(Stage.BRIDGE, schema.HEARTBEAT, now)
         self.counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
-        self.counters.read(Stage.READ, schema.BACKLOG_BYTES, round(backlog_messages * self._message_bytes))
+        backlog = 0 if self.at_end else round(backlog_messages * self._message_bytes)
+        self.counters.read(Stage.READ, schema.BACKLOG_BYTES, backlog)
         if self._engine.newest is not None:
             # Few addresses share a partition: that none of them says a thing for a while is no lateness. How late it
             # was what came last is.
@@ -239,7 +277,7 @@ class PartitionWork:
             self._cluster,
             self._engine.exporters,
             window=window,
-            started=self._around.started,
+            started=self._listened_since,
             drained=now if self.at_end else 0.0,
             elsewhere=elsewhere,
         )
@@ -266,8 +304,32 @@ class _Batch:
     dead: pl.DataFrame
 
 
-def _read(messages: list[tuple[int, bytes | None]]) -> _Batch:
-    """Return what messages of a relay hold."""
+def _check_format(messages: list[tuple[int, bytes | None]], configured: KafkaFormat, source: str) -> None:
+    """Refuse to bury a topic that makes sense, but not as the settings say."""
+    if configured is KafkaFormat.CLUSTERFLOW:
+        other = KafkaFormat.PMACCT
+        parsed = read_chunk(b"\n".join(value or b"" for _, value in messages), Format(TextKind.JSON))
+        is_other = parsed.frame.height > 0 and parsed.dead.is_empty()
+    else:
+        other = KafkaFormat.CLUSTERFLOW
+        is_other = all(_is_from_relay(value) for _, value in messages)
+    if is_other:
+        raise UserError(
+            f"Kafka topic {source}: messages of format {other}, expected {configured}",
+            f"set kafka.format to {other}, or name another kafka.topic",
+        )
+
+
+def _is_from_relay(value: bytes | None) -> bool:
+    try:
+        kafka_records.decode(value)
+    except MessageError as error:
+        return isinstance(error, NewerMessageError)
+    return True
+
+
+def _read(messages: list[tuple[int, bytes | None]], source: str) -> _Batch:
+    """Return what messages of a relay hold; UserError for those of a relay that is newer than we are."""
     flows: list[pl.DataFrame] = []
     samples: list[pl.DataFrame] = []
     dead: list[tuple[str, str]] = []
@@ -275,6 +337,8 @@ def _read(messages: list[tuple[int, bytes | None]]) -> _Batch:
     for offset, value in messages:
         try:
             message = kafka_records.decode(value)
+        except NewerMessageError as error:
+            raise UserError(f"Kafka topic {source}: offset {offset}: {error.message}", error.hint) from error
         except MessageError as error:
             start = (value or b"")[:_SHOWN_BYTES].decode("utf-8", "backslashreplace")
             dead.append((f"offset {offset}: {error.message}: {start}", Reason.NOT_A_RECORD.value))

@@ -74,6 +74,10 @@ class MessageError(ClusterflowError):
     """A message value is none of ours, or is broken; nothing of it can be used."""
 
 
+class NewerMessageError(MessageError):
+    """A message of a version that comes after ours: sound, and not ours to throw away."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """What a value held.
@@ -168,7 +172,8 @@ def decode(value: bytes | None) -> Message:
     if magic[:3] != _MAGIC[:3]:
         raise MessageError("no message of a relay")
     if magic != _MAGIC:
-        raise MessageError(
+        refusal = NewerMessageError if magic[3] > _MAGIC[3] else MessageError
+        raise refusal(
             f"a message of format version {magic[3]}, expected {_MAGIC[3]}", "run relay and workers of one version"
         )
     body = _PREFIX.size + header_bytes

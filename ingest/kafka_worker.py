@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import polars as pl
@@ -32,6 +32,7 @@ from ingest.kafka_client import (
     newest_values,
     open_consumer,
     open_producer,
+    topic_id,
 )
 from ingest.kafka_commit import Committer
 from ingest.kafka_lease import Lease, LeaseError
@@ -61,7 +62,11 @@ _HANDOVER_SECONDS = 15.0
 """How long the group waits for our last points when a partition goes to somebody else, who writes them anyhow."""
 
 _HEARD_SECONDS = 3600
+_STEP_SECONDS = 5.0
+"""How far the wall clock goes away from the monotonic one before it counts as set."""
+
 _AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - that is how the library names its own errors
+_NOT_THERE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 
 _T = TypeVar("_T")
 
@@ -147,15 +152,19 @@ class KafkaWorker:
         self._sending: tuple[_Errand, Future[bool]] | None = None
         self._unwritten: tuple[PartitionWork, ...] = ()
         self._elsewhere: dict[str, float] = {}
-        self._asked = 0.0
+        self._asked: float | None = None
+        self._clock_ahead = time.time() - time.monotonic()
         self._is_paused = self._is_broken = False
-        self._flushed = self._reported = self._rolled = self._alive = time.monotonic()
+        self._is_refused = False
+        self._flushed = self._reported = self._rolled = self._alive = self._remembered = time.monotonic()
 
     def health(self) -> str:
         """Return why the worker is not well; empty if it is."""
         now = time.monotonic()
         if now - self._alive > _HEALTHY_SECONDS:
             return f"no member of the group for {now - self._alive:.0f} s: is Kafka there?"
+        if self._is_refused and now - self._remembered > _HEALTHY_SECONDS:
+            return f"nothing committed for {now - self._remembered:.0f} s: {self._committer.refused}"
         if self._sending is not None and now - self._writer.answered > _HEALTHY_SECONDS:
             return f"no points stored for {now - self._writer.answered:.0f} s: is InfluxDB there?"
         return ""
@@ -172,6 +181,8 @@ class KafkaWorker:
         """
         with contextlib.suppress(StoppedError):
             self._topics = self._patiently(lambda: ensure_topics(self._kafka))
+            number = self._patiently(lambda: topic_id(self._kafka, self._topics.flows))
+            self._around = replace(self._around, topic_id=number)
             self._writer.prepare()
             self._join()
             try:
@@ -213,6 +224,7 @@ class KafkaWorker:
             ),
             state_topic=self._topics.state,
             topic=self._topics.flows,
+            explain=self._trouble.explain,
             log=self._log,
         )
         self._consumer = open_consumer(
@@ -223,6 +235,8 @@ class KafkaWorker:
             heartbeat_interval_ms=timeout_ms // 15,
             max_poll_interval_ms=max(_LONGEST_ROUND_MS, timeout_ms),
             enable_partition_eof=True,
+            # What is not there any more is counted, in `_pass_over`.
+            auto_offset_reset="error",
             queued_max_messages_kbytes=_QUEUE_KILOBYTES,
         )
         self._consumer.subscribe(
@@ -245,10 +259,13 @@ class KafkaWorker:
 
     def _begin(self, partition: int) -> int:
         """Begin to work on a partition; return the offset to read from."""
+        if partition >= self._topics.partitions:
+            # Somebody has added it: it needs a place for its state as well.
+            self._topics = self._patiently(lambda: ensure_topics(self._kafka))
         state = self._topics.state
         values = self._patiently(lambda: newest_values(self._kafka, state, partition, stop=self._stop))
         before = remembered(values, f"Kafka topic {state}[{partition}]")
-        work = PartitionWork(self._around, self._topics.partitions, partition, before, time.time())
+        work = PartitionWork(self._around, self._topics.partitions, partition, before)
         offset = self._first_offset(work)
         self._works[partition] = work
         self._log.line("assigned", partition=partition, offset=work.position, state_rows=work.state_rows)
@@ -272,6 +289,16 @@ class KafkaWorker:
             work.position = first
         return work.position
 
+    def _pass_over(self, work: PartitionWork) -> None:
+        """Go on with the first message that is still there."""
+        work.take(time.time())
+        place = TopicPartition(self._topics.flows, work.partition, self._first_offset(work))
+        # A seek is refused: it is not read at all any more.
+        self._consumer.incremental_unassign([place])
+        self._consumer.incremental_assign([place])
+        if self._is_paused:
+            self._consumer.pause([place])
+
     def _ends(self, place: TopicPartition) -> tuple[int, int]:
         try:
             return self._consumer.get_watermark_offsets(place, _BROKER_SECONDS)
@@ -279,15 +306,22 @@ class KafkaWorker:
             raise self._trouble.explain(error.args[0]) from error
 
     def _revoked(self, _: Consumer, places: list[TopicPartition]) -> None:
-        """Hand partitions over: remember everything, and write it while somebody still waits for us."""
+        """Hand partitions over: remember everything, and write it while somebody still waits for us.
+
+        What is remembered next forgets the windows that memory has let go of, so the points of the flush before have
+        to be written by then. Otherwise a successor finds them, and the messages since, where that flush has left them.
+        """
+        is_written = self._finishes()
         held = [self._works[place.partition] for place in places if place.partition in self._works]
         works = [work for work in held if work not in self._unwritten]
-        if works and not self._is_broken:
+        if not is_written:
+            self._lease.end()
+        elif works and not self._is_broken:
             now = time.time()
             for work in works:
                 work.take(now)
             points = self._commit(works, now)
-            if points is not None and self._finishes():
+            if points is not None:
                 self._send(works, points)
             if not self._finishes():
                 self._lease.end()
@@ -307,7 +341,7 @@ class KafkaWorker:
 
     def _round(self) -> None:
         self._poll()
-        self._begin_anew()
+        self._mind_clock()
         now = time.time()
         for work in self._works.values():
             work.take(now)
@@ -318,8 +352,25 @@ class KafkaWorker:
             # Looks at the topic go on, or the group would take us for dead; but what comes stays there.
             self._pause(is_wanted=self._pending_rows() >= _MOST_ROWS)
             return
-        self._pause(is_wanted=False)
+        # Before the next flush: it would have the brokers forget what was not written.
+        self._begin_anew()
+        # What cannot be committed stays in memory: the topic keeps the rest meanwhile.
+        self._pause(is_wanted=self._is_refused)
         self._flush_if_due(now)
+
+    def _mind_clock(self) -> None:
+        """Forget what was measured by a wall clock that somebody has set since."""
+        ahead = time.time() - time.monotonic()
+        step, self._clock_ahead = ahead - self._clock_ahead, ahead
+        if abs(step) < _STEP_SECONDS:
+            return
+        self._log.line("clock_stepped", seconds=step)
+        now = time.time()
+        self._around = replace(self._around, started=now)
+        self._elsewhere = {name: min(moment, now) for name, moment in self._elsewhere.items()}
+        for work in self._works.values():
+            work.counters.add(Stage.BRIDGE, "clock_steps")
+            work.clock_stepped(now)
 
     def _begin_anew(self) -> None:
         """Take up again what partitions were whose points were not written to the end.
@@ -350,6 +401,9 @@ class KafkaWorker:
         if error.code() == _AT_END:
             if work is not None:
                 work.at_end = True
+        elif error.code() == _NOT_THERE:
+            if work is not None:
+                self._pass_over(work)
         elif error.fatal():
             raise self._trouble.explain(error)
         else:
@@ -363,6 +417,10 @@ class KafkaWorker:
         if is_wanted == self._is_paused:
             return
         self._is_paused = is_wanted
+        if is_wanted:
+            # From here on nobody looks whether there is more, and silence says nothing.
+            for work in self._works.values():
+                work.at_end = False
         places = [TopicPartition(self._topics.flows, partition) for partition in self._works]
         (self._consumer.pause if is_wanted else self._consumer.resume)(places)
 
@@ -373,14 +431,21 @@ class KafkaWorker:
         flushes = clock - self._flushed >= self._settings.flush or self._pending_rows() >= _MERGE_ROWS
         reports = clock - self._reported >= self._settings.window
         rolls_up = clock - self._rolled >= _ROLLUP_SECONDS
+        if not self._works:
+            self._is_refused, self._remembered = False, clock
         if not self._works or not (flushes or reports or rolls_up):
             return
         works = list(self._works.values())
         points: Points = []
         if flushes:
             self._flushed = clock
-            points = self._commit([work for work in works if work.is_due(now)], now) or []
-        if reports:
+            committed = self._commit([work for work in works if work.is_due], now)
+            self._is_refused = committed is None
+            if committed is None:
+                return
+            self._remembered = time.monotonic()
+            points = committed
+        if reports and not self._is_refused:
             self._reported = clock
             points += self._reports(works, now)
         if rolls_up:
@@ -393,7 +458,7 @@ class KafkaWorker:
         if not works:
             return []
         points = [part for work in works for part in work.gather(now)]
-        records = {work.partition: work.records(now) for work in works}
+        records = {work.partition: work.records() for work in works}
         positions = {work.partition: work.position for work in works if work.position is not None}
         if not self._committer.commit(records, positions, self._consumer):
             # Still in memory, if it is still ours: with the next flush it is remembered and written as a whole.
@@ -401,7 +466,7 @@ class KafkaWorker:
                 work.rewrite = True
             return None
         for work in works:
-            work.committed(now)
+            work.committed()
         return points
 
     def _reports(self, works: list[PartitionWork], now: float) -> Points:
@@ -435,7 +500,7 @@ class KafkaWorker:
         if self._sending is not None and self._sending[1].done():
             (errand, future), self._sending = self._sending, None
             if not future.result():
-                self._unwritten = errand.works
+                self._unwritten += errand.works
         return self._sending is not None
 
     def _finishes(self) -> bool:
@@ -477,8 +542,9 @@ class KafkaWorker:
 
     def _ask_elsewhere(self) -> None:
         """Learn when others heard the exporters: one whose flows all go to another partition is not silent."""
-        now = time.time()
-        since = int(min(now - self._asked, _HEARD_SECONDS)) + 6 * self._settings.window
+        now = time.monotonic()
+        unknown = _HEARD_SECONDS if self._asked is None else min(now - self._asked, _HEARD_SECONDS)
+        since = int(unknown) + 6 * self._settings.window
         name = schema.LAST_SEEN.name
         query = (
             f'SELECT max("{name}") AS "{name}" FROM "{RAW}"."{schema.EXPORTER_STATUS.name}" '  # noqa: S608 - the schema's
