@@ -61,6 +61,7 @@ _ACCESS = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+_GROUP = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 _IDENTITY = frozenset(
     {
         KafkaError._AUTHENTICATION,  # noqa: SLF001 - that is how the library names its own errors
@@ -271,24 +272,15 @@ def ensure_topics(settings: KafkaSettings) -> Topics:
     flows, state, relays = settings.topic, settings.state_topic, settings.relays_topic
     found, brokers = _partitions(admin, settings, trouble)
     partitions = found.get(flows) or settings.partitions
-    if found.get(state, partitions) != partitions:
-        raise UserError(
-            f"Kafka topic {state} has {found[state]} partitions, {flows} has {partitions}: "
-            "a partition's state follows it",
-            f"name another kafka.state_topic, or give {state} as many",
-        )
-    # Of a cluster that is starting, not all brokers are there yet; those that are listed will be.
-    replication = settings.replication or min(_MOST_REPLICAS, max(brokers, len(settings.brokers)))
-    wanted = {flows: (partitions, {}), state: (partitions, _STATE_CONFIG), relays: (1, _STATE_CONFIG)}
-    missing = [
-        NewTopic(name, number, replication, config=config)
-        for name, (number, config) in wanted.items()
-        if name not in found
-    ]
+    _check_partitions(settings, found.get(state, partitions), partitions)
+    wanted = topics_to_make(settings, partitions, brokers)
+    missing = [topic for topic in wanted if topic.topic not in found]
     if missing:
         _make(admin, missing, settings, trouble)
         found, _ = _partitions(admin, settings, trouble, {topic.topic for topic in missing})
-    configs = {name: _config_of(admin, name, trouble) for name in wanted}
+        # Somebody else may have made one of them meanwhile, otherwise than we would have.
+        _check_partitions(settings, found[state], found[flows])
+    configs = {name: _config_of(admin, name, trouble) for name in (flows, state, relays)}
     for name in (state, relays):
         policy = configs[name].get("cleanup.policy", "compact")
         if policy != "compact":
@@ -297,6 +289,34 @@ def ensure_topics(settings: KafkaSettings) -> Topics:
                 f"set it to compact: kafka-configs.sh --alter --topic {name} --add-config cleanup.policy=compact",
             )
     return Topics(flows, state, relays, found[flows], _value_bytes(configs[flows]), _value_bytes(configs[relays]))
+
+
+def _check_partitions(settings: KafkaSettings, state: int, flows: int) -> None:
+    if state != flows:
+        raise UserError(
+            f"Kafka topic {settings.state_topic} has {state} partitions, {settings.topic} has {flows}: "
+            "a partition's state follows it",
+            f"name another kafka.state_topic, or give {settings.state_topic} as many",
+        )
+
+
+def topics_to_make(settings: KafkaSettings, partitions: int, brokers: int) -> list[NewTopic]:
+    """Return our topics as they are made where they are missing.
+
+    Args:
+        settings: their names, and how many copies.
+        partitions: of the flows topic.
+        brokers: how many are there now.
+    """
+    # Of a cluster that is starting, not all brokers are there yet; those that are listed will be.
+    replication = settings.replication or min(_MOST_REPLICAS, max(brokers, len(settings.brokers)))
+    # With two copies, one broker that is away would stop everything.
+    copied = {"min.insync.replicas": "2"} if replication >= _MOST_REPLICAS else {}
+    return [
+        NewTopic(settings.topic, partitions, replication, config=copied),
+        NewTopic(settings.state_topic, partitions, replication, config=copied | _STATE_CONFIG),
+        NewTopic(settings.relays_topic, 1, replication, config=copied | _STATE_CONFIG),
+    ]
 
 
 def _value_bytes(config: Mapping[str, str]) -> int:
@@ -438,8 +458,9 @@ def newest_values(
                 continue
             complaint = message.error()
             if complaint is not None and complaint.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
-                if complaint.fatal() or complaint.code() in _ACCESS | _MISSING:
-                    raise trouble.explain(complaint)
+                # A client has to name a group; who joins none needs no right to it.
+                if complaint.fatal() or complaint.code() in (_ACCESS | _MISSING) - _GROUP:
+                    raise explain(complaint, settings)
                 continue
             offset = message.offset() or 0
             position = offset if complaint is not None else offset + 1

@@ -1,17 +1,30 @@
 """TLS and SASL to a real broker: what is right works, what is wrong is one line, and no secret is in it."""
 
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from relay_stage import SpoolStage, frame_of, in_order, lines
 
 from cluster.errors import UserError
 from cluster.model import KafkaSettings, SaslMechanism, Secret
-from ingest.kafka_client import KafkaUnavailableError, ensure_topics
+from ingest.counters import Counters
+from ingest.kafka_client import KafkaUnavailableError, Trouble, ensure_topics, open_admin
+from ingest.kafka_sender import Sender
 from ingest.local_kafka import LocalKafka
+from ingest.logs import Log
 
 PASSWORD = "open-sesame"
 
@@ -51,13 +64,17 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def guarded(kafka: LocalKafka, certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker that wants TLS and a password."""
     del kafka  # which skips where there is no Java
-    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_clusterflow="{PASSWORD}";'
+    users = " ".join(f'user_{name}="{PASSWORD}"' for name in ("clusterflow", "relay"))
+    login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
     properties = {
         "listener.name.clients.ssl.keystore.type": "PEM",
         "listener.name.clients.ssl.keystore.location": str(certificates / "broker.pem"),
         "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.clients.plain.sasl.jaas.config": login,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        # The broker itself comes through listeners without a password.
+        "super.users": "User:clusterflow;User:ANONYMOUS",
     }
     with LocalKafka(tmp_path_factory.mktemp("guarded"), security="SASL_SSL", properties=properties) as broker:
         yield broker
@@ -92,6 +109,50 @@ def test_a_relay_sends_through_a_verified_connection(settings: KafkaSettings, tm
         assert relay.ends() == 0, relay.said()
     assert stage.records().equals(in_order(frame_of(lines(0, 100))))
     assert PASSWORD not in relay.said()
+
+
+def _grant(settings: KafkaSettings, *rights: tuple[ResourceType, str, ResourcePatternType, AclOperation]) -> None:
+    """Let the user `relay` do this and no more; it returns when the broker knows."""
+    admin = open_admin(settings, Trouble(settings))
+    wanted = {
+        AclBinding(kind, name, pattern, "User:relay", "*", operation, AclPermissionType.ALLOW)
+        for kind, name, pattern, operation in rights
+    }
+    for done in admin.create_acls(list(wanted)).values():
+        done.result()
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, "User:relay", None, AclOperation.ANY, AclPermissionType.ANY
+    )  # fmt: skip
+    deadline = time.monotonic() + 10
+    while len(admin.describe_acls(everything).result()) < len(wanted):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_relay_needs_no_more_rights_than_the_docs_say(settings: KafkaSettings) -> None:
+    """It begins, and it begins again, without a right to any group."""
+    mine = replace(settings, topic="rights", state_topic="rights-state")
+    ensure_topics(mine)
+    topics = (mine.topic, mine.state_topic, mine.relays_topic)
+    _grant(
+        settings,
+        *((ResourceType.TOPIC, name, ResourcePatternType.LITERAL, operation)
+          for name in topics for operation in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)),
+        (ResourceType.TOPIC, mine.topic, ResourcePatternType.LITERAL, AclOperation.WRITE),
+        (ResourceType.TOPIC, mine.relays_topic, ResourcePatternType.LITERAL, AclOperation.WRITE),
+        (ResourceType.TOPIC, mine.relays_topic, ResourcePatternType.LITERAL, AclOperation.READ),
+        *((ResourceType.TRANSACTIONAL_ID, "clusterflow-relay-", ResourcePatternType.PREFIXED, operation)
+          for operation in (AclOperation.WRITE, AclOperation.DESCRIBE)),
+    )  # fmt: skip
+    for number in range(3):
+        sender = Sender(
+            replace(mine, username="relay"), "lab", stop=threading.Event(), log=Log(quiet=True), counters=Counters(),
+            patience=20,
+        )  # fmt: skip
+        assert sender.open() == ({"at": number - 1} if number else None)
+        sender.add([(0, b"flows")])
+        sender.commit({"at": number})
+        sender.close()
 
 
 def test_a_broker_of_another_authority_is_refused(settings: KafkaSettings, certificates: Path, tmp_path: Path) -> None:

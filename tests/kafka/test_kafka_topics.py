@@ -1,5 +1,6 @@
 """Topics: made as workers and relays need them, refused where they are not."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,15 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from cluster.errors import UserError
 from cluster.model import KafkaSettings
-from ingest.kafka_client import KafkaUnavailableError, Trouble, ensure_topics, newest_values, open_admin, open_producer
+from ingest.kafka_client import (
+    KafkaUnavailableError,
+    Trouble,
+    ensure_topics,
+    newest_values,
+    open_admin,
+    open_producer,
+    topics_to_make,
+)
 
 
 def _config(admin: AdminClient, topic: str) -> dict[str, str]:
@@ -19,6 +28,10 @@ def _make(settings: KafkaSettings, name: str, partitions: int, **config: str) ->
     admin = open_admin(settings, Trouble(settings))
     topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
     admin.create_topics([topic])[name].result()
+    deadline = time.monotonic() + 10
+    while name not in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_missing_topics_are_made(kafka_settings: KafkaSettings) -> None:
@@ -49,6 +62,15 @@ def test_state_that_would_be_deleted_with_age_is_refused(kafka_settings: KafkaSe
 def test_messages_fit_what_a_topic_takes(kafka_settings: KafkaSettings) -> None:
     _make(kafka_settings, kafka_settings.topic, 2, max_message_bytes="300000")
     assert ensure_topics(kafka_settings).message_bytes == 300_000 - 65_536
+
+
+@pytest.mark.parametrize(("brokers", "copies", "in_sync"), [(1, 1, None), (2, 2, None), (3, 3, "2"), (9, 3, "2")])
+def test_what_is_acknowledged_has_a_second_copy(brokers: int, copies: int, in_sync: str | None) -> None:
+    """Kafka's default takes one broker's word: of three copies two could be missing when that one dies."""
+    topics = topics_to_make(KafkaSettings(brokers=("127.0.0.1:1",)), 8, brokers)
+    assert len(topics) == 3
+    assert [topic.replication_factor for topic in topics] == [copies] * 3
+    assert [topic.config.get("min.insync.replicas") for topic in topics] == [in_sync] * 3
 
 
 def test_more_copies_than_brokers(kafka_settings: KafkaSettings) -> None:
