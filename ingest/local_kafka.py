@@ -120,7 +120,8 @@ class LocalKafka:
         with log.open("ab") as output:
             if not (self.folder / "data" / "meta.properties").exists():
                 cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-                tool = ["kafka.tools.StorageTool", "format", "--cluster-id", cluster, "--config", self._config]
+                # In one word: an id may begin with a hyphen.
+                tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", self._config]
                 subprocess.run(self._java(*tool), stdout=output, stderr=output, check=False)
             # A session of its own: ^C in the terminal reaches our command, which then stops the broker in order.
             self._process = subprocess.Popen(

@@ -20,6 +20,7 @@ from ingest.kafka_sender import Sender
 from ingest.logs import Log
 from ingest.metrics import MetricsServer
 from ingest.relay import Relay
+from ingest.reload import ignore_hangups
 from ingest.spool import After, Spool
 from ingest.store import read_secret
 
@@ -96,6 +97,7 @@ def relay(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    ignore_hangups(log, stop, "relay", "it goes on where it was")
     with ExitStack() as cleanup:
         # Files elsewhere belong to somebody else's daemon.
         is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once

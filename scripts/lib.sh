@@ -138,12 +138,16 @@ has_kafka() {
     command -v java >/dev/null && compgen -G "${CLUSTERFLOW_KAFKA:-$TOOLS/kafka}/kafka_*.jar" >/dev/null
 }
 
-# ensure_kafka: the jars that tests/kafka/pom.xml names, for the tests of the way through Kafka. Debian has no package.
-ensure_kafka() {
+# need_kafka: note the packages that ensure_kafka needs.
+need_kafka() {
     has_kafka && return
     need java default-jre-headless
     need mvn maven
-    install_missing || return 1
+}
+
+# ensure_kafka: the jars that tests/kafka/pom.xml names, for the tests of the way through Kafka. Debian has no package.
+ensure_kafka() {
+    has_kafka && return
     # Moved into place when all are there: half of them would look like a broker.
     rm -rf "$TOOLS/kafka.new"
     quietly kafka mvn --quiet --batch-mode --file "$REPOSITORY/tests/kafka/pom.xml" \
@@ -169,12 +173,16 @@ has_influxd_v2() {
     return 1
 }
 
-# build_influxd_v2: about two minutes, once; for the tests of the v2 write API. Debian has no package of it.
-build_influxd_v2() {
+# need_influxd_v2: note the packages that build_influxd_v2 needs.
+need_influxd_v2() {
+    has_influxd_v2 && return
     need go golang-go
     # Go trusts the certificates of the system only; a minimal Debian has none.
     [ -d /etc/ssl/certs ] || MISSING_PACKAGES+=(ca-certificates)
-    install_missing || return 1
+}
+
+# build_influxd_v2: about two minutes, once; for the tests of the v2 write API. Debian has no package of it.
+build_influxd_v2() {
     mkdir -p "$TOOLS/bin"
     # Without cgo: a machine without a C compiler builds it too.
     GOBIN="$TOOLS/bin" GOFLAGS='' CGO_ENABLED=0 quietly influxd-v2 go install \

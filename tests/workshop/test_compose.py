@@ -339,6 +339,8 @@ def test_with_kafka_the_bridge_is_a_worker_and_the_relay_alone_reads_the_spool()
         "worker",
     ]
     assert services["relay"]["command"][:2] == ["relay", "--id"], "a container's host name does not last"
+    # Docker mounts a tmpfs noexec unless told otherwise, and the broker loads its libraries for compression from there.
+    assert all(mount.split(",")[-1] == "exec" for mount in services["kafka"]["tmpfs"])
     (broker,) = CLUSTER.kafka.brokers
     assert f"CLIENTS://{broker}" == services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
 
