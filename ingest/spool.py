@@ -579,6 +579,10 @@ class Spool:
             return False
         common, is_end = self._common(file, other)
         known = min(common, other.offset)
+        if known < common and not is_end and self._is_left_behind(other):
+            self._swap(file, other)
+            self._move_to(file, known, other)
+            return False
         if known < common or is_end:
             self._move_to(file, known, other)
             file.is_done = file.is_gzip and known == common
@@ -586,6 +590,23 @@ class Spool:
         file.copy_of = ""
         self._move_to(file, self._line_start(file, known), other)
         return False
+
+    def _is_left_behind(self, other: _File) -> bool:
+        """Whether half a line is all that a file has left, and nobody has written to it for long."""
+        if other.is_gzip or not self._is_quiet(other, other.modified):
+            return False
+        with self._open(other.name) as stream:
+            stream.seek(other.offset)
+            rest = stream.read(MAX_LINE)
+        return len(rest) < MAX_LINE and b"\n" not in rest
+
+    def _swap(self, copy: _File, original: _File) -> None:
+        """Have the copy read instead of its original: what that may yet get is compared with the copy."""
+        copy.copy_of = ""
+        for file in self._files.values():
+            if file is original or (file is not copy and file.copy_of == original.name):
+                file.copy_of, file.is_compared = copy.name, True
+                self._position[file.name] = file.to_json()
 
     def _original_of(self, file: _File) -> str:
         """Return the name of a file that was read, or begun, and that begins with the same records; empty if none."""

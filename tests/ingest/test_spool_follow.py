@@ -407,6 +407,30 @@ def test_what_a_copy_repeats_is_not_given_out_again(tmp_path: Path) -> None:
         assert spool.counts == {"copied": 2}
 
 
+def test_a_copy_goes_on_where_its_original_ends_in_half_a_line(tmp_path: Path) -> None:
+    more = "".join(f"10.1.0.{i},10.0.0.1,{1_790_000_900 + i}.5,{i},{i * 100}\n" for i in range(5))
+    original, copy, third = tmp_path / "a.csv", tmp_path / "b.csv", tmp_path / "c.csv"
+    original.write_text(TIMED + more[:20])
+    with Spool(tmp_path) as spool:
+        drain(spool)
+        copy.write_text(TIMED + more)
+        # Its writer may be about to end the line.
+        assert lines(drain(spool)) == []
+        make_old(original)
+        assert lines(drain(spool)) == more.splitlines()
+        third.write_text(TIMED + more)
+        # The other way round now: whatever the copy gave out is known.
+        append(original, more[20:])
+        assert lines(drain(spool)) == []
+        append(original, "10.2.0.1,10.0.0.1,1790001999.5,1,100\n")
+        assert lines(drain(spool)) == ["10.2.0.1,10.0.0.1,1790001999.5,1,100"]
+        position = spool.position
+    with Spool(tmp_path) as spool:
+        spool.resume(position)
+        append(copy, "10.3.0.1,10.0.0.1,1790002999.5,1,100\n")
+        assert lines(drain(spool)) == ["10.3.0.1,10.0.0.1,1790002999.5,1,100"]
+
+
 def test_files_that_only_begin_alike_are_no_copies(tmp_path: Path) -> None:
     """Header and marker say nothing; records without a time may be the same twice."""
     header = f"--START (1)--\n{TIMED.splitlines()[0]}\n"
