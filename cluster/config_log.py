@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cluster.changes import Change, plain_changes
 from cluster.dump import plain_cluster
@@ -88,9 +88,7 @@ def note_configuration(folder: Path, process: str, cluster: Cluster, file: Path)
             if before == seen:
                 return None
             record = _record(process, file, before, seen)
-            log.write(json.dumps(asdict(record)) + "\n")
-            log.flush()
-            os.fsync(log.fileno())
+            _append(log.fileno(), json.dumps(asdict(record)) + "\n")
             _replace(folder / SEEN.format(process), json.dumps(seen))
     except OSError as error:
         raise ClusterflowError(
@@ -147,9 +145,24 @@ def _read(path: Path) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and data.keys() == {"cluster", "sha256"} else None
 
 
-def _opened(path: Path) -> Any:  # noqa: ANN401 - what os.fdopen returns
+def _opened(path: Path) -> IO[bytes]:
     # For the group too, so that a person of it can read it; nobody else.
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640), "w", encoding="utf-8")
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640), "rb", buffering=0)
+
+
+def _append(log: int, line: str) -> None:
+    """Add a line to a file that is open and locked: all of it, or nothing and the OSError."""
+    size = os.fstat(log).st_size
+    # What a crash cut short must not swallow this line too.
+    is_cut = size and os.pread(log, 1, size - 1) != b"\n"
+    data = (b"\n" if is_cut else b"") + line.encode()
+    try:
+        while data:
+            data = data[os.write(log, data) :]
+        os.fsync(log)
+    except OSError:
+        os.ftruncate(log, size)
+        raise
 
 
 def _replace(path: Path, text: str) -> None:

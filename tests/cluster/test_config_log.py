@@ -1,4 +1,5 @@
 import json
+import resource
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -94,6 +95,29 @@ def test_a_line_that_a_crash_cut_short_is_left_out(state: Path, file: Path) -> N
     with (state / LOG).open("a") as log:
         log.write('{"time": 17')
     assert len(read_log(state)) == 1
+
+
+def test_a_line_that_a_crash_cut_short_does_not_swallow_the_next(state: Path, file: Path) -> None:
+    first = note(state, file)
+    with (state / LOG).open("a") as log:
+        log.write('{"time": 17')
+    file.write_text(f"# why\n{TEXT}")
+    assert [first, note(state, file)] == read_log(state)
+
+
+def test_a_disk_that_is_full_leaves_the_log_as_it_was(state: Path, file: Path) -> None:
+    note(state, file)
+    before = (state / LOG).read_bytes()
+    file.write_text(f"# why\n{TEXT}")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
+    try:
+        with pytest.raises(ClusterflowError, match="cannot be written"):
+            note(state, file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (state / LOG).read_bytes() == before
+    assert note(state, file) is not None
 
 
 def test_what_was_seen_and_is_damaged_makes_a_first_record_again(state: Path, file: Path) -> None:
