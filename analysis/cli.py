@@ -28,7 +28,7 @@ from analysis.state import AUDIT, State, exclusive
 from cluster import config_log, schema
 from cluster.cli import cluster_file, cluster_option
 from cluster.config_log import Record, note_configuration
-from cluster.errors import StoreError, UserError
+from cluster.errors import ClusterflowError, StoreError, UserError
 from cluster.model import Cluster
 from cluster.units import format_moment
 from ingest import schema_version
@@ -39,6 +39,8 @@ from ingest.reload import ignore_hangups
 from ingest.store import Store
 
 __all__ = ["COMMANDS", "Duration", "Moment", "analyze", "contacts"]
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @click.command()
@@ -140,9 +142,17 @@ def _run(
                 result = _round(analyser, sources, store)
             except StoreError as error:
                 log.sparse("store_trouble", why=" ".join(error.lines()))
-            except sqlite3.Error as error:
+            except sqlite3.OperationalError as error:
                 # What was not saved is judged again with the next tick, as after a crash.
                 log.sparse("state_trouble", why=str(error), hint="make room on the disk of bridge.state; tried again")
+            except sqlite3.DatabaseError as error:
+                if error.sqlite_errorcode & 0xFF not in _DAMAGED:
+                    raise
+                # Tried again it would be as damaged; whoever starts us again has it moved aside.
+                raise ClusterflowError(
+                    f"a file in the state folder is damaged: {error}",
+                    "start the analysis again: it moves the file aside and rebuilds it from the store",
+                ) from error
             else:
                 log.sparse("tick", **_numbers(result), seconds=time.monotonic() - began)
             stopping.wait(max(every - (time.monotonic() - began), 0.0))

@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -150,6 +152,37 @@ def test_the_process_ticks_and_ends_on_sigterm(config: Path) -> None:
         assert time.monotonic() - began < 5
     assert "event=started cluster=scene" in seen[0]
     assert "event=stopped" in rest
+
+
+def damage(path: Path) -> None:
+    """Destroy all of an SQLite file but its header, beneath those who have it open."""
+    with closing(sqlite3.connect(path)) as connection:
+        # A commit of somebody else's, so that no page counts as known; and all pages in the file itself.
+        connection.execute("INSERT INTO meta VALUES ('touched', 1)")
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with path.open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(4096)
+            file.write(b"\xa5" * (size - 4096))
+
+
+def test_a_state_that_breaks_ends_the_process_and_the_next_start_moves_it_aside(config: Path) -> None:
+    command = [sys.executable, "-m", "clusterflow", "analyze", "-c", str(config), "--every", "2s"]
+    path = config.parent / "state" / FILE
+    with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            next(line for line in process.stderr if "event=tick" in line)
+            damage(path)
+            said = process.communicate(timeout=30)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 1, said
+    assert "a file in the state folder is damaged: database disk image is malformed" in said
+    assert "Traceback" not in said
+    run(analyze, config, "--once")
+    assert path.with_name(f"{FILE}.broken-1").exists()
 
 
 @pytest.mark.parametrize(
