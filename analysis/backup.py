@@ -43,6 +43,8 @@ SUFFIXES = (".tar.gz", ".tgz")
 _TRIES = 50
 _PAUSE = 0.1
 _BLOCK = 1 << 20
+_LATEST = 253_402_300_800
+"""Epoch seconds at which the years end that a date can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +242,26 @@ def _manifest(source: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | N
                 f"{source}: made by clusterflow {manifest['clusterflow']}: {what} {manifest[what]}, expected {ours}",
                 "restore it with that version, then upgrade",
             )
+    expected = {
+        "config": _is_plain(manifest["config"]) and f"{CONFIG}/{manifest['config']}" in manifest["files"],
+        "state": isinstance(manifest["state"], str),
+        "made": type(manifest["made"]) is int and 0 <= manifest["made"] < _LATEST,
+    }
+    for what, is_so in expected.items():
+        if not is_so:
+            raise UserError(f"{source}: {MANIFEST}: {what}: {manifest[what]!r} makes no sense", "it was tampered with")
     return manifest
+
+
+def _is_plain(name: object) -> bool:
+    """Whether a name is that of a file or folder, and leads nowhere else."""
+    return isinstance(name, str) and name not in {"", ".", ".."} and not set(name) & set("/\\\0")
 
 
 def _is_ours(name: str) -> bool:
     """Whether a member is one that we write: a plain relative path below our two folders."""
     parts = name.split("/")
-    is_plain = all(part not in {"", ".", ".."} and "\\" not in part and "\0" not in part for part in parts)
-    if not is_plain or len(parts) < 2:
+    if not all(_is_plain(part) for part in parts) or len(parts) < 2:
         return False
     if parts[0] == CONFIG:
         return True

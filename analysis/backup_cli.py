@@ -8,7 +8,9 @@ import click
 from analysis.backup import CONFIG, make_backup, unpack
 from analysis.restore import put_in_place
 from cluster.cli import DEFAULT_FILE, VARIABLE, cluster_file, cluster_option
+from cluster.errors import UserError
 from cluster.model import Cluster
+from cluster.sources import state_of
 from cluster.units import format_moment, format_size
 
 _STATE_HELP = "Folder of the state.  [default: bridge.state]"
@@ -47,7 +49,9 @@ def backup(cluster: Cluster, file: Path, state: Path | None) -> None:
     help="Where cluster.yaml goes; what it names goes beside it.",
 )
 @click.option(
-    "--state", type=click.Path(path_type=Path), help="Folder of the state.  [default: the backup's bridge.state]"
+    "--state",
+    type=click.Path(path_type=Path),
+    help="Folder of the state.  [default: where it was, if cluster.yaml agrees]",
 )
 @click.option("--state-only", is_flag=True, help="Leave cluster.yaml and what it names as they are.")
 @click.option("--force", is_flag=True, help="Take the place of what is there; a checkpoint is kept beside it.")
@@ -59,16 +63,24 @@ def restore(file: Path, config: Path, state: Path | None, *, state_only: bool, f
     with tempfile.TemporaryDirectory(prefix="clusterflow-restore-") as name:
         unpacked = Path(name)
         manifest = unpack(file, unpacked)
-        saved = unpacked / CONFIG / str(manifest["config"])
-        if saved.name != config.name and saved.is_file():
+        saved = unpacked / CONFIG / manifest["config"]
+        folder = state or _state_folder(file, config if state_only else saved, manifest["state"])
+        if saved.name != config.name:
             saved.rename(saved.with_name(config.name))
-        folder = state or Path(str(manifest["state"]))
         done = put_in_place(unpacked, folder, None if state_only else config.resolve().parent, force=force)
     for path in done.files:
         click.echo(f"restored {path}")
     if done.aside is not None:
         click.echo(f"kept {done.aside}: the checkpoint that was there")
     click.echo(f"{file}: of {format_moment(manifest['made'])}, by clusterflow {manifest['clusterflow']}")
+
+
+def _state_folder(file: Path, config: Path, was: str) -> Path:
+    """Return the folder that cluster.yaml names, if the state lay there: what a backup says alone is not believed."""
+    named = state_of(config)
+    if named.resolve() != Path(was):
+        raise UserError(f"{file}: its state was in {was!r}, but bridge.state is {named}", "say which: --state FOLDER")
+    return named
 
 
 BACKUP_COMMANDS: list[click.Command] = [backup, restore]

@@ -5,7 +5,8 @@ from pathlib import Path
 from cluster import fields
 from cluster.document import Faults, parse, read_text
 from cluster.errors import ConfigError
-from cluster.kinds import Bad
+from cluster.kinds import Bad, Table
+from cluster.model import BridgeSettings
 
 INVENTORY, RULES = "inventory", "rules"
 """Keys whose values are files, relative to cluster.yaml's folder."""
@@ -17,11 +18,25 @@ def files_of(path: Path) -> list[Path]:
     Raises:
         ConfigError: it cannot be read. Faults are `load_cluster`'s to tell: what they hide is not returned.
     """
+    table = _table(path)
+    named = [table.get(INVENTORY), *(placed.value for placed in table.get(RULES) or [])]
+    return [path, *(path.parent / name for name in named if name)]
+
+
+def state_of(path: Path) -> Path:
+    """Return `bridge.state` of a cluster.yaml whose other files need not be there.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    given = _table(path).get("bridge") or {}
+    return Path(given.get("state", BridgeSettings().state))
+
+
+def _table(path: Path) -> Table:
     faults = Faults(str(path))
     root = parse(read_text(path), faults)
     try:
-        table = {} if root is None else fields.ROOT.read(root, "", faults)
+        return {} if root is None else fields.ROOT.read(root, "", faults)
     except (Bad, ConfigError):
-        table = {}
-    named = [table.get(INVENTORY), *(placed.value for placed in table.get(RULES) or [])]
-    return [path, *(path.parent / name for name in named if name)]
+        return {}

@@ -180,10 +180,11 @@ def test_the_checkpoint_that_was_there_is_kept_aside(site: Site) -> None:
 
 def test_the_configuration_can_be_left_as_it_is(site: Site) -> None:
     site.make()
-    site.config.write_text("mine")
+    mine = f"bridge: {{state: {site.state}}}\nnot: whole yet\n"
+    site.config.write_text(mine)
     site.save(2)
     assert site.bring_back("--state-only", "--force").exception is None
-    assert site.config.read_text() == "mine"
+    assert site.config.read_text() == mine
 
 
 @pytest.mark.parametrize("lock", ["bridge/lock", "analysis.lock"])
@@ -244,6 +245,47 @@ def test_a_name_that_leads_elsewhere_is_refused_even_if_the_manifest_lists_it(si
     done = site.bring_back("--force")
     assert isinstance(done.exception, UserError)
     assert sorted(site.home.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["ABSOLUTE", "../evil.conf", "lists/nodes.csv", "..", ".", "", "a\\b", "a\0b", 7, None]
+)
+def test_a_forged_name_of_the_configuration_renames_nothing(site: Site, name: object) -> None:
+    site.make()
+    victim = site.home / "victim.conf"
+    victim.write_text("theirs")
+
+    def forge(_: dict[str, bytes], manifest: dict[str, object]) -> None:
+        manifest["config"] = str(victim) if name == "ABSOLUTE" else name
+
+    rewritten(site, forge)
+    before = sorted(site.home.rglob("*"))
+    done = site.bring_back("--force")
+    assert isinstance(done.exception, UserError), done.exception
+    assert "config: " in done.exception.message
+    assert sorted(site.home.rglob("*")) == before
+
+
+@pytest.mark.parametrize("made", ["now", True, 1.5, -1, 1 << 60, None])
+def test_a_forged_date_is_refused_before_anything_is_touched(site: Site, made: object) -> None:
+    site.make()
+    rewritten(site, lambda _, manifest: manifest.update(made=made))
+    site.config.write_text("mine")
+    done = site.bring_back("--force")
+    assert isinstance(done.exception, UserError), done.exception
+    assert site.config.read_text() == "mine"
+
+
+@pytest.mark.parametrize("option", ["--force", "--state-only"])
+def test_the_folder_of_the_state_is_not_the_backups_to_say(site: Site, option: str) -> None:
+    site.make()
+    elsewhere = site.home / "elsewhere"
+    rewritten(site, lambda _, manifest: manifest.update(state=str(elsewhere)))
+    done = site.bring_back("--force", option)
+    assert isinstance(done.exception, UserError)
+    (line,) = done.exception.lines()
+    assert "--state FOLDER" in line
+    assert not elsewhere.exists()
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
