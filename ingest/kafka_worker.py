@@ -29,6 +29,7 @@ from ingest.kafka_client import (
     Topics,
     Trouble,
     ensure_topics,
+    explain,
     newest_values,
     open_consumer,
     open_producer,
@@ -224,7 +225,7 @@ class KafkaWorker:
             ),
             state_topic=self._topics.state,
             topic=self._topics.flows,
-            explain=self._trouble.explain,
+            explain=lambda error: explain(error, self._kafka),
             log=self._log,
         )
         self._consumer = open_consumer(
@@ -261,7 +262,7 @@ class KafkaWorker:
         """Begin to work on a partition; return the offset to read from."""
         if partition >= self._topics.partitions:
             # Somebody has added it: it needs a place for its state as well.
-            self._topics = self._patiently(lambda: ensure_topics(self._kafka))
+            self._topics = self._patiently(lambda: self._topics_with(partition))
         state = self._topics.state
         values = self._patiently(lambda: newest_values(self._kafka, state, partition, stop=self._stop))
         before = remembered(values, f"Kafka topic {state}[{partition}]")
@@ -270,6 +271,12 @@ class KafkaWorker:
         self._works[partition] = work
         self._log.line("assigned", partition=partition, offset=work.position, state_rows=work.state_rows)
         return offset
+
+    def _topics_with(self, partition: int) -> Topics:
+        topics = ensure_topics(self._kafka)
+        if partition >= topics.partitions:
+            raise KafkaUnavailableError(f"Kafka topic {topics.flows} has no partition {partition} yet")
+        return topics
 
     def _first_offset(self, work: PartitionWork) -> int:
         """Return the offset to read from, as far as the topic still has it."""

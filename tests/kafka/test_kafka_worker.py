@@ -6,7 +6,6 @@ import random
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,16 +13,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from topic_stage import TopicStage, Worker, stage
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+from topic_stage import Gate, Member, TopicStage, Worker, stage
 
+from cluster.errors import UserError
 from cluster.model import KafkaFormat, KafkaSettings
-from ingest.dead_letter import DeadLetters
 from ingest.kafka_client import Trouble, open_admin
-from ingest.kafka_worker import KafkaWorker
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.local_kafka import LocalKafka
-from ingest.logs import Log
-from ingest.store import Store
 from simulate.stack import has_socket
 
 
@@ -36,33 +33,33 @@ def staged(
 
 
 def test_two_workers_share_the_partitions_and_the_totals_are_the_simulators(staged: TopicStage) -> None:
-    first = staged.start()
-    first.until("partition=3")
-    second = staged.start()
-    second.until("event=assigned")
-    for part in staged.parts(4):
-        staged.send(part)
-    staged.check()
-    first.stop()
-    second.stop()
+    every = {"k0", "k1", "k2", "k3"}
+    with Member(staged) as first:
+        wait_until(lambda: first.shards == every)
+        with Member(staged) as second:
+            wait_until(lambda: bool(second.shards))
+            for part in staged.parts(4):
+                staged.send(part)
+            staged.check()
+            assert first.shards | second.shards == every
+            assert not first.shards & second.shards
     staged.check(0)
-    assert first.assigned() == {0, 1, 2, 3}
     shares = staged.shards()
-    assert set(shares) == {"k0", "k1", "k2", "k3"}
-    assert all(shares[f"k{partition}"] for partition in second.assigned())
+    assert set(shares) == every
+    assert all(shares.values())
 
 
 def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage) -> None:
     rng = random.Random(3)
     workers = [staged.start().until("event=assigned")]
-    for turn, part in enumerate(staged.parts(16)):
+    for turn, part in enumerate(staged.parts(12)):
         staged.send(part)
         time.sleep(rng.uniform(0.1, 0.6))
-        if turn in (1, 6, 11):
+        if turn in (1, 5):
             workers.append(staged.start())
-        elif turn == 8:
+        elif turn == 7:
             workers.pop(0).stop()
-        elif turn in (3, 10, 13):
+        elif turn in (3, 9):
             workers.pop(0).kill()
             workers.append(staged.start())
     staged.check()
@@ -71,15 +68,12 @@ def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage
     staged.check(0)
 
 
-def test_a_broker_that_restarts_costs_nothing(staged: TopicStage, kafka: LocalKafka) -> None:
+def test_a_broker_that_is_killed_costs_nothing(staged: TopicStage, kafka: LocalKafka) -> None:
     workers = [staged.start().until("event=assigned"), staged.start()]
     for turn, part in enumerate(staged.parts(6)):
         staged.send(part)
         time.sleep(0.4)
-        if turn == 2:
-            kafka.stop()
-            kafka.start()
-        elif turn == 4:
+        if turn == 3:
             kafka.kill()
             kafka.start()
     staged.check(90)
@@ -135,28 +129,133 @@ def test_a_store_that_is_away_drives_nobody_out_of_the_group(kafka_settings: Kaf
         assert "event=lost" not in away.said()
 
 
+@pytest.fixture
+def gate(influxdb_v1: LocalInfluxDB) -> Iterator[Gate]:
+    with Gate(influxdb_v1.url) as made:
+        yield made
+
+
+@pytest.fixture
+def short_memory(
+    gate: Gate, fresh_database: str, kafka_settings: KafkaSettings, tmp_path: Path
+) -> Iterator[TopicStage]:
+    """A minute of which most windows leave memory with the very flush that has them."""
+    bridge = {"flush": "3s", "lateness": "0s", "grace": "10s"}
+    with stage(tmp_path, gate.url, fresh_database, kafka_settings, bridge=bridge) as made:
+        yield made
+
+
+@pytest.mark.parametrize("turn", ["another-joins", "it-leaves"])
+def test_what_the_store_did_not_take_yet_is_not_forgotten(
+    turn: str, gate: Gate, short_memory: TopicStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.kafka_worker._HANDOVER_SECONDS", 1.0)
+    *most, last = short_memory.parts(4)
+    for part in most:
+        short_memory.send(part)
+    gate.is_shut.set()
+    with Member(short_memory) as one:
+        wait_until(lambda: "retries" in str(one.worker.counters()[""].totals()))
+        short_memory.send(last)
+        if turn == "it-leaves":
+            one.stop()
+        with Member(short_memory) as other:
+            wait_until(lambda: len(other.shards) == (4 if turn == "it-leaves" else 2))
+            gate.is_shut.clear()
+            short_memory.check()
+
+
 def test_a_worker_without_brokers_is_not_healthy(
-    staged: TopicStage, kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    staged: TopicStage, kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.kafka_worker._HEALTHY_SECONDS", 3.0)
-    stop = threading.Event()
-    letters = DeadLetters(tmp_path / "dead.jsonl")
-    worker = KafkaWorker(
-        staged.cluster, Store(staged.cluster.store), dead_letter=letters, stop=stop, log=Log(quiet=True)
-    )
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        wait_until(lambda: "k3" in worker.counters())
-        assert worker.health() == ""
+    first, second = staged.parts(2)
+    with Member(staged) as member:
+        wait_until(lambda: len(member.shards) == 4)
+        assert member.worker.health() == ""
+        staged.send(first)
         kafka.stop()
-        wait_until(lambda: "is Kafka there?" in worker.health())
+        wait_until(lambda: "is Kafka there?" in member.worker.health())
         kafka.start()
-        wait_until(lambda: worker.health() == "")
-    finally:
-        stop.set()
-        thread.join(40)
-    assert not thread.is_alive()
+        staged.send(second)
+        staged.check()
+        assert member.worker.health() == ""
+
+
+def messages_read(member: Member) -> int:
+    return int(counted(member, "messages"))
+
+
+def counted(member: Member, reason: str) -> float:
+    totals = [total for counters in member.worker.counters().values() for total in counters.totals()]
+    return sum(amount for (_, name), amount in totals if name == reason)
+
+
+def set_in_sync_replicas(settings: KafkaSettings, number: int) -> None:
+    entry = ConfigEntry("min.insync.replicas", str(number), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, settings.state_topic, incremental_configs=[entry])
+    admin = open_admin(settings, Trouble(settings))
+    (answer,) = admin.incremental_alter_configs([resource]).values()
+    answer.result(20)
+
+
+def test_what_cannot_be_committed_is_left_in_the_topic(staged: TopicStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.kafka_worker._HEALTHY_SECONDS", 2.0)
+    monkeypatch.setattr("ingest.kafka_commit._PATIENCE_SECONDS", 0.5)
+    first, second, third = staged.parts(3)
+    with Member(staged) as member:
+        staged.send(first)
+        wait_until(lambda: messages_read(member) == len(first))
+        set_in_sync_replicas(staged.cluster.kafka, 2)
+        staged.send(second)
+        wait_until(lambda: "nothing committed for" in member.worker.health())
+        read = messages_read(member)
+        staged.send(third)
+        time.sleep(2)
+        assert messages_read(member) == read
+        set_in_sync_replicas(staged.cluster.kafka, 1)
+        staged.check()
+        assert member.worker.health() == ""
+
+
+def test_a_session_that_brokers_do_not_grant_is_refused_in_one_line(staged: TopicStage) -> None:
+    kafka = replace(staged.cluster.kafka, session_timeout=1000)
+    staged.cluster = replace(staged.cluster, kafka=kafka)
+    staged.send(staged.messages[:4])
+    with Member(staged) as member:
+        wait_until(lambda: member.error is not None)
+    assert isinstance(member.error, UserError)
+    assert "transaction.max.timeout.ms" in member.error.hint
+
+
+def test_a_partition_that_was_added_without_a_place_for_its_state_is_refused(staged: TopicStage) -> None:
+    kafka = staged.cluster.kafka
+    admin = open_admin(kafka, Trouble(kafka))
+    with Member(staged) as member:
+        wait_until(lambda: len(member.shards) == 4)
+        admin.create_partitions([NewPartitions(kafka.topic, 5)])[kafka.topic].result(20)
+        with pytest.raises(UserError, match=f"{kafka.state_topic} has 4 partitions, {kafka.topic} has 5"):
+            member.worker._begin(4)
+
+
+def test_records_that_expire_while_a_worker_waits_are_counted(
+    gate: Gate, fresh_database: str, kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ingest.kafka_worker._MOST_ROWS", 0)
+    with stage(tmp_path, gate.url, fresh_database, kafka_settings) as staged, Member(staged) as member:
+        wait_until(lambda: len(member.shards) == 4)
+        gate.is_shut.set()
+        staged.send([(0, staged.messages[0][1])])
+        wait_until(lambda: counted(member, "retries") > 0)
+        # Nobody looks, so nobody knows whether exporters are silent.
+        wait_until(lambda: not any(work.at_end for work in member.worker._works.values()))
+        staged.send([(0, staged.messages[1][1])] * 5)
+        admin = open_admin(staged.cluster.kafka, Trouble(staged.cluster.kafka))
+        for future in admin.delete_records([TopicPartition(staged.cluster.kafka.topic, 0, 4)]).values():
+            future.result(20)
+        gate.is_shut.clear()
+        wait_until(lambda: counted(member, "messages_expired") == 3)
+        wait_until(lambda: messages_read(member) == 3)
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 40) -> None:

@@ -7,13 +7,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import polars as pl
 import yaml
@@ -25,9 +28,12 @@ from cluster.model import Cluster, KafkaSettings
 from ingest import counter_samples
 from ingest.counter_files import FOLDER
 from ingest.counter_samples import read_counter_samples
+from ingest.dead_letter import DeadLetters
 from ingest.kafka_client import Trouble, ensure_topics, open_consumer, open_producer
 from ingest.kafka_records import Kind, encode, partition_of
+from ingest.kafka_worker import KafkaWorker
 from ingest.local_influxdb import free_port
+from ingest.logs import Log
 from ingest.readers import read_chunk
 from ingest.readers_format import OWN
 from ingest.store import Store
@@ -212,6 +218,97 @@ class Worker:
             self.process.wait()
 
 
+class Member:
+    """A worker in a thread of this process: some things a test can only bring about from within."""
+
+    def __init__(self, staged: TopicStage) -> None:
+        self._stop = threading.Event()
+        self.worker = KafkaWorker(
+            staged.cluster,
+            Store(staged.cluster.store),
+            dead_letter=DeadLetters(staged.config.with_name("dead-letters.jsonl")),
+            stop=self._stop,
+            log=Log(),
+        )
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.worker.run()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+    @property
+    def shards(self) -> set[str]:
+        """Shards of the partitions that it has."""
+        return set(self.worker.counters()) - {""}
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class _Line(BaseHTTPRequestHandler):
+    server: "Gate"
+    protocol_version = "HTTP/1.1"
+
+    def _pass_on(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.server.is_shut.is_set() and self.path.startswith("/write?") and f"rp={schema.RAW}" in self.path:
+            status, headers, answer = 503, [], b""
+        else:
+            there = HTTPConnection(self.server.target, timeout=20)
+            there.request(self.command, self.path, body, dict(self.headers))
+            response = there.getresponse()
+            status, headers, answer = response.status, response.getheaders(), response.read()
+            there.close()
+        self.send_response(status)
+        for name, value in headers:
+            if name.lower() not in {"content-length", "transfer-encoding", "connection"}:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_POST = do_HEAD = _pass_on  # noqa: N815 - http.server looks for these names
+
+    def log_message(self, *_: object) -> None:
+        """Stay silent."""
+
+
+class Gate(ThreadingHTTPServer):
+    """InfluxDB behind a door: it answers questions, but takes no windows while `is_shut` is set."""
+
+    daemon_threads = True
+
+    def __init__(self, url: str) -> None:
+        self.target = urlsplit(url).netloc
+        self.is_shut = threading.Event()
+        super().__init__(("127.0.0.1", 0), _Line)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, *_: object) -> None:
+        """Stay silent: whoever is stopped leaves in the middle of a request."""
+
+
 def stage(
     tmp_path: Path,
     store_url: str,
@@ -220,6 +317,7 @@ def stage(
     *,
     rows: int = 60,
     begins_in: int = -300,
+    bridge: Mapping[str, str] | None = None,
 ) -> TopicStage:
     """Return a staged minute, nothing of it sent yet; its topics are made.
 
@@ -229,13 +327,14 @@ def stage(
         kafka: brokers and names.
         rows: flow records of a message.
         begins_in: when the minute begins, seconds from now.
+        bridge: more of section ``bridge``.
     """
     places = Places(store_url, free_port(), free_port(), free_port(), tmp_path / "spool", tmp_path / "state")
     start = live_start(datetime.fromtimestamp(time.time() + begins_in, UTC), 10)
     text = demo_cluster(load_cluster(REPOSITORY / "cluster.yaml"), start=start, places=places, history_days=0)
     document = yaml.safe_load(text)
     document["store"] |= {"database": database}
-    document["bridge"] |= {"metrics_listen": "off", "flush": "0.3s"}
+    document["bridge"] |= {"metrics_listen": "off", "flush": "0.3s"} | dict(bridge or {})
     document["kafka"] = {
         "brokers": list(kafka.brokers), "topic": kafka.topic, "state_topic": kafka.state_topic, "group": kafka.group,
         "partitions": kafka.partitions, "format": kafka.format.value, "session_timeout": SESSION,
