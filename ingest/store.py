@@ -467,7 +467,7 @@ def _distrust(error: BaseException) -> tuple[str, str] | None:
         if "expired" in why or "not yet valid" in why:
             return f"its certificate is not trusted: {why}", "renew it, and see that both clocks are right"
         return f"its certificate is not trusted: {why}", "set store.ca_file to the certificate of its authority"
-    if re.search(r"WRONG_VERSION_NUMBER|wrong version number|RECORD_LAYER|HTTP_REQUEST", text):
+    if re.search(r"WRONG_VERSION_NUMBER|wrong version number|HTTP_REQUEST", text):
         return "it does not speak TLS", "set store.url to http://, or enable https there"
     return None
 

@@ -1,5 +1,6 @@
 """The store is away: nothing ends but what is asked to."""
 
+import ssl
 import threading
 import time
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import requests
 from test_engine import cluster
 
 from cluster.model import Cluster
@@ -21,7 +23,7 @@ from ingest.normalise import Clock
 from ingest.points import WINDOW
 from ingest.rollup import Rollup
 from ingest.spool import Spool
-from ingest.store import Store, _seconds_until
+from ingest.store import Store, StoreUnavailableError, _seconds_until
 from ingest.writer import StoppedError, Writer
 
 
@@ -60,6 +62,13 @@ def test_a_rollup_waits_for_the_store_and_forgets_nothing_when_told_to_stop() ->
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: int) -> None:
     assert seconds - 60 < _seconds_until(header) <= seconds + 1
     assert (_seconds_until(header) > 0) is (seconds > 0)
+
+
+def test_a_connection_that_breaks_within_tls_is_tried_again() -> None:
+    """How newer OpenSSL tells of it: a server that speaks TLS may do so too, as when it restarts."""
+    store = Store(nobody_there().store)
+    broken = requests.exceptions.SSLError(ssl.SSLError(1, "[SSL: RECORD_LAYER_FAILURE] record layer failure"))
+    assert isinstance(store._away(broken), StoreUnavailableError)
 
 
 def test_a_long_rollup_is_no_standstill_as_long_as_the_store_answers(
