@@ -40,6 +40,9 @@ _UNREADABLE = "unable to parse"
 _FULL = "no space left on device"
 """InfluxDB 1.x goes on to say so when there is space again: what writes its log keeps its first error."""
 
+_MOST_TRIES = 500
+"""Requests that finding the lines which 2.x cannot read may take; some thousand points are worth no more."""
+
 _NO_DATABASE = "database not found"
 _NOT_ALLOWED = "not authorized"
 
@@ -256,6 +259,30 @@ class Store:
         self._request("POST", "/write", params=params, data=gzip.compress(lines, 1), headers=headers)
 
     def _write_v2(self, lines: bytes, retention: str) -> None:
+        """Write through influxdb-client; where 2.x refuses all for a line that it cannot read, all but such lines."""
+        waiting, dropped, tries = [lines.split(b"\n")], 0, 0
+        why: PartialWriteError | None = None
+        while waiting:
+            part = waiting.pop()
+            if tries == _MOST_TRIES:
+                dropped += len(part)
+                continue
+            tries += 1
+            try:
+                self._send_v2(b"\n".join(part), retention)
+            except PartialWriteError as error:
+                why = why or error
+                if not _is_all_refused(error):
+                    dropped += error.dropped
+                elif len(part) == 1:
+                    dropped += 1
+                else:
+                    half = len(part) // 2
+                    waiting += [part[half:], part[:half]]
+        if why is not None:
+            raise PartialWriteError(why.message, dropped=dropped, too_old=why.too_old)
+
+    def _send_v2(self, lines: bytes, retention: str) -> None:
         if self._writer is None:
             self._writer = self._influx_client().write_api(write_options=SYNCHRONOUS)
         try:
@@ -470,6 +497,11 @@ def _distrust(error: BaseException) -> tuple[str, str] | None:
     if re.search(r"WRONG_VERSION_NUMBER|wrong version number|HTTP_REQUEST", text):
         return "it does not speak TLS", "set store.url to http://, or enable https there"
     return None
+
+
+def _is_all_refused(error: PartialWriteError) -> bool:
+    """Whether nothing of the request was written: only then is "partial write" not among the server's words."""
+    return "partial write" not in error.message
 
 
 def _seconds_until(retry_after: str | None) -> float:
