@@ -1,14 +1,11 @@
 """The faults of the suite and what came of them, for the table in docs/reliability.md."""
 
-from collections.abc import Callable
-
 import pytest
+from trouble import Record
 
 from cluster import schema
 from simulate.faults import RESULTS, Result, note
 from simulate.reckoning import Reckoning
-
-Record = Callable[..., None]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

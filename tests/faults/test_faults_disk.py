@@ -4,9 +4,8 @@ import signal
 import time
 from pathlib import Path
 
-from conftest import Record
 from staged import finish, stage, start
-from trouble import Bridge, account, await_account, await_that, feed, fill_up, filled, small_disk
+from trouble import Bridge, Record, account, await_account, await_that, feed, fill_up, filled, small_disk
 
 from ingest.local_influxdb import LocalInfluxDB
 

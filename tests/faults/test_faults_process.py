@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Record
 from staged import REPOSITORY, Staged, record_files, stage, start
-from trouble import PASS, Answer, Bridge, Proxy, account, await_account, await_that, feed, filled
+from trouble import PASS, Answer, Bridge, Proxy, Record, account, await_account, await_that, feed, filled
 
 from cluster import schema
 from ingest.local_influxdb import LocalInfluxDB
@@ -29,7 +28,7 @@ QUICK = {"flush": "0.2s"}
 def test_killed_at_random_moments_nothing_is_lost_or_doubled(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record, *, is_long: bool
 ) -> None:
-    kills = 50 if is_long else 12
+    kills = 50 if is_long else 8
     staged = stage(tmp_path, influxdb_v1.url, fresh_database, bridge=QUICK)
     truth, files = filled(staged, tmp_path / "files")
     lines = b"".join(file.read_bytes() for file in files).splitlines(keepends=True)
@@ -47,7 +46,7 @@ def test_killed_at_random_moments_nothing_is_lost_or_doubled(
                 # Some flushes after it began to read; else at any moment of its start.
                 await_that(lambda known=begun: bridge.said().count("event=start ") > known, "it reads")
             begun = bridge.said().count("event=start ")
-            time.sleep(rng.uniform(0, 1.5))
+            time.sleep(rng.uniform(0, 1.2))
             bridge.kill()
             bridge.start()
         with growing.open("ab") as file:
@@ -57,40 +56,36 @@ def test_killed_at_random_moments_nothing_is_lost_or_doubled(
     record("bridge-killed", result, trials=kills)
 
 
-@pytest.mark.parametrize(
-    ("store", "number"),
-    [
-        ("there", signal.SIGTERM),
-        ("away", signal.SIGTERM),
-        ("away", signal.SIGINT),
-        ("hanging", signal.SIGTERM),
-    ],
-)
-def test_asked_to_stop_it_ends_within_seconds(  # noqa: PLR0917 - fixtures
-    influxdb_v1: LocalInfluxDB,
-    fresh_database: str,
-    tmp_path: Path,
-    record: Record,
-    store: str,
-    number: signal.Signals,
+STOPS = [
+    (PASS, signal.SIGTERM),
+    (Answer(status=503), signal.SIGTERM),
+    (Answer(status=503), signal.SIGINT),
+    (Answer(delay=30), signal.SIGTERM),
+]
+"""What the store does, and how the bridge is told to stop."""
+
+
+def test_asked_to_stop_it_ends_within_seconds(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
 ) -> None:
     with Proxy(influxdb_v1.url) as proxy:
         staged = stage(tmp_path, proxy.url, fresh_database, bridge=QUICK)
         truth, files = filled(staged, tmp_path / "files")
         with Bridge(staged, "--keep-files") as bridge:
-            for count in feed(staged, files):
-                if count == 3 and store != "there":
-                    trouble = Answer(status=503) if store == "away" else Answer(delay=30)
-                    proxy.plan = lambda _path, _number, trouble=trouble: trouble
-                    time.sleep(0.5)
-            begun = time.monotonic()
-            assert bridge.stop(number, within=20) == 0
-            assert time.monotonic() - begun < 15
-            proxy.plan = lambda _path, _number: PASS
-            bridge.await_start()
+            for file, (answer, number) in zip(files, STOPS, strict=True):
+                proxy.plan = lambda _path, _number, answer=answer: answer
+                asked = sum(map(len, proxy.seen.values()))
+                file.rename(staged.spool / file.name)
+                await_that(lambda known=asked: sum(map(len, proxy.seen.values())) > known, "it writes")
+                time.sleep(0.3)
+                begun = time.monotonic()
+                assert bridge.stop(number, within=20) == 0
+                assert time.monotonic() - begun < 15
+                proxy.plan = lambda _path, _number: PASS
+                bridge.await_start()
             result = await_account(staged, truth)
             assert bridge.stop() == 0
-    record("bridge-stopped", result, trials=4)
+    record("bridge-stopped", result, trials=len(STOPS))
 
 
 def test_asked_to_stop_while_it_restores_it_ends_and_starts_again(
@@ -214,9 +209,8 @@ def test_another_spool_with_the_old_state_is_told(
 # -- the clock --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", ["+3600", "-3600"])
 def test_a_clock_that_is_set_confuses_nothing(
-    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record, step: str
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
 ) -> None:
     library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
     if library is None:
@@ -234,15 +228,16 @@ def test_a_clock_that_is_set_confuses_nothing(
         "NO_FAKE_STAT": "1",
     }
     with Bridge(staged, **faked) as bridge:
-        for count in feed(staged, files, 0.3):
-            if count == 2:
-                clock.write_text(f"{step}s")
-        await_that(lambda: "event=clock_stepped" in bridge.said(), "the step is told")
+        for count in feed(staged, files):
+            if step := {1: "+3600s", 3: "-3600s"}.get(count):
+                told = bridge.said().count("event=clock_stepped")
+                clock.write_text(step)
+                await_that(lambda known=told: bridge.said().count("event=clock_stepped") > known, "the step is told")
         result = await_account(staged, truth)
-        time.sleep(1)
+        time.sleep(0.5)
         used = cpu_seconds(bridge)
-        time.sleep(2)
-        assert cpu_seconds(bridge) - used < 1, "it waits for nothing in a loop"
+        time.sleep(1)
+        assert cpu_seconds(bridge) - used < 0.5, "it waits for nothing in a loop"
         assert bridge.health() == (200, "ok")
         ages = Store(staged.cluster.store).query(
             f'SELECT max("{schema.AGE.name}") FROM "{schema.RAW}"."{schema.EXPORTER_STATUS.name}"'

@@ -65,7 +65,7 @@ class Bridge:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, within: float = 15) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, within: float = 60) -> int:
         """End it in order; return its exit code."""
         assert self.process is not None
         self.send(number)
@@ -98,7 +98,7 @@ class Bridge:
         return answer.status_code, answer.text.strip()
 
 
-def await_that(is_so: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def await_that(is_so: Callable[[], bool], what: str, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
@@ -106,6 +106,10 @@ def await_that(is_so: Callable[[], bool], what: str, seconds: float = 60) -> Non
 
 
 # -- the account ------------------------------------------------------------------------------------
+
+
+Record = Callable[..., None]
+"""Notes what a fault did, for docs/reliability.md: the fixture `record`."""
 
 
 def filled(staged: Staged, folder: Path) -> tuple[dict[str, Any], list[Path]]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 import requests
@@ -25,7 +26,8 @@ MARK = "Zq7-marked-secret-Zq7"
 class Site:
     """The demo cluster in a folder, with a secret wherever one may be; InfluxDB is somewhere or nowhere."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, *, refuses: bool = False, answers: bool = False) -> None:
+        self.refuses, self.answers = refuses, answers
         self.folder, self.config = folder, folder / "cluster.yaml"
         document = yaml.safe_load((ROOT / "docker/cluster.yaml").read_text())
         (folder / "secret").write_text(f"{MARK}\n")
@@ -44,37 +46,46 @@ class Site:
         (folder / "spool").mkdir()
         self.config.write_text(yaml.safe_dump(document))
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, output: int | IO[bytes], *arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", "clusterflow", *arguments, "--config", str(self.config)],
             cwd=ROOT,
             env=os.environ | {"MARKED": MARK, "TMPDIR": str(self.folder)},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
-            text=True,
         )
 
-    def run(self, *arguments: str, seconds: float = 120) -> str:
-        process = self.start(*arguments)
-        return process.communicate(timeout=seconds)[0]
+    def run(self, *arguments: str) -> str:
+        process = self.start(subprocess.PIPE, *arguments)
+        return process.communicate(timeout=120)[0].decode()
 
-    def run_for_a_while(self, command: str, *arguments: str) -> str:
-        """Run a daemon until it is under way and three seconds more; look at its arguments and metrics meanwhile."""
-        process = self.start(command, *arguments)
-        begun = self.folder / "state" / f"config-seen-{command}.json"
+    def run_for_a_while(self, *commands: str) -> dict[str, str]:
+        """Run daemons at once until all have said something, and a second more; look at arguments and metrics too."""
+        logs = {command: self.folder / f"{command}.log" for command in commands}
+        processes = {}
+        for command, log in logs.items():
+            with log.open("wb") as output:
+                processes[command] = self.start(output, *command.split())
+        seen = dict.fromkeys(commands, "")
         ends = time.monotonic() + 60
-        seen = ""
-        while time.monotonic() < ends and process.poll() is None:
-            if begun.exists():
-                ends = min(ends, time.monotonic() + 3)
-            seen += Path(f"/proc/{process.pid}/cmdline").read_text()
+        while time.monotonic() < ends:
+            if all(log.stat().st_size for log in logs.values()) and ("metrics" in seen or not self.answers):
+                ends = min(ends, time.monotonic() + 1)
+            for command, process in processes.items():
+                seen[command] += Path(f"/proc/{process.pid}/cmdline").read_text()
             with suppress(requests.RequestException):
                 address = f"http://127.0.0.1:{self.metrics}/metrics"
-                seen += requests.get(address, headers={"Authorization": f"Bearer {MARK}"}, timeout=1).text
-            time.sleep(0.3)
-        process.send_signal(signal.SIGTERM)
-        return seen + process.communicate(timeout=60)[0]
+                seen["metrics"] = requests.get(address, headers={"Authorization": f"Bearer {MARK}"}, timeout=1).text
+            time.sleep(0.2)
+        for process in processes.values():
+            process.send_signal(signal.SIGTERM)
+        for command, process in processes.items():
+            process.wait(60)
+            said = logs[command].read_text()
+            assert said, command
+            seen[command] += said
+        return seen
 
     def leaked(self) -> list[str]:
         """Return the files with the secret in them, but for the one that holds it."""
@@ -97,26 +108,28 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, influxdb_v2: LocalInflu
         password = MARK if request.param == "answers" else "another"
         query = f"CREATE USER admin WITH PASSWORD '{password}' WITH ALL PRIVILEGES"
         assert requests.post(f"http://127.0.0.1:{port}/query", data={"q": query}, timeout=5).ok
-        yield Site(folder, f"http://127.0.0.1:{port}")
+        answers = request.param == "answers"
+        yield Site(folder, f"http://127.0.0.1:{port}", refuses=not answers, answers=answers)
+
+
+ASKING = ["status", "explore", "contacts list", "jobs"]
+"""Commands that ask the store."""
 
 
 def test_nothing_that_commands_leave_behind_holds_a_secret(site: Site) -> None:
-    said = {
-        "check": site.run("check"),
-        "dump": site.run("dump"),
-        "build": site.run("build", "--out", str(site.folder / "provisioning")),
-        "status": site.run("status"),
-        "explore": site.run("explore"),
-        "contacts": site.run("contacts", "list"),
-        "jobs": site.run("jobs"),
-        "ingest": site.run_for_a_while("ingest"),
-        "ingest --json-log": site.run_for_a_while("ingest", "--json-log"),
-        "analyze": site.run_for_a_while("analyze", "--json-log"),
-        "config-log": site.run("config-log", "--json"),
-        "backup": site.run("backup", str(site.folder / "backup.tar.gz")),
-    }
+    said = {command: site.run(*command.split()) for command in ASKING}
+    # Both logs, in one case or the other.
+    said |= site.run_for_a_while("ingest" if site.refuses else "ingest --json-log", "analyze --json-log")
+    if site.answers:
+        said["check"] = site.run("check")
+        said["dump"] = site.run("dump")
+        said["build"] = site.run("build", "--out", str(site.folder / "provisioning"))
+        said["config-log"] = site.run("config-log", "--json")
+        said["backup"] = site.run("backup", str(site.folder / "backup.tar.gz"))
+        assert "password" in said["dump"]
+        assert "clusterflow_pipeline_total" in said["metrics"]
+        assert (site.folder / "provisioning").exists(), said["build"]
+        told = [json.loads(line)["process"] for line in said["config-log"].splitlines()]
+        assert sorted(told) == ["analyze", "ingest"], said
     assert {name for name, text in said.items() if MARK in text} == set()
     assert site.leaked() == []
-    assert "password" in said["dump"]
-    assert (site.folder / "provisioning").exists(), said["build"]
-    assert [json.loads(line)["process"] for line in said["config-log"].splitlines()] == ["ingest", "analyze"], said
