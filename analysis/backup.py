@@ -90,13 +90,18 @@ def make_backup(target: Path, state: Path, config: Path, scratch: Path) -> Summa
 
 def _config_files(config: Path, opened: ExitStack) -> dict[str, IO[bytes]]:
     members: dict[str, IO[bytes]] = {}
-    home = config.resolve().parent
+    home = _named(config).parent
     for number, path in enumerate(files_of_cluster(config)):
-        place = path.resolve()
+        place = _named(path)
         inside = place.is_relative_to(home)
         name = place.relative_to(home).as_posix() if inside else f"{ELSEWHERE}/{number}-{place.name}"
         members[f"{CONFIG}/{name}"] = opened.enter_context(path.open("rb"))
     return members
+
+
+def _named(path: Path) -> Path:
+    """Return a whole path by the names that it has: a file that is a link comes back where the link was."""
+    return Path(os.path.normpath(path.absolute()))
 
 
 def _checkpoint(folder: Path, opened: ExitStack) -> dict[str, IO[bytes]]:

@@ -67,7 +67,7 @@ def restore(file: Path, config: Path, state: Path | None, *, state_only: bool, f
         folder = state or _state_folder(file, config if state_only else saved, manifest["state"])
         if saved.name != config.name:
             saved.rename(saved.with_name(config.name))
-        done = put_in_place(unpacked, folder, None if state_only else config.resolve().parent, force=force)
+        done = put_in_place(unpacked, folder, None if state_only else config.absolute().parent, force=force)
     for path in done.files:
         click.echo(f"restored {path}")
     if done.aside is not None:

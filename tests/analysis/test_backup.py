@@ -3,6 +3,8 @@
 import fcntl
 import io
 import json
+import os
+import shutil
 import sqlite3
 import stat
 import tarfile
@@ -286,6 +288,76 @@ def test_the_folder_of_the_state_is_not_the_backups_to_say(site: Site, option: s
     (line,) = done.exception.lines()
     assert "--state FOLDER" in line
     assert not elsewhere.exists()
+
+
+def test_a_configuration_that_is_a_link_comes_back_under_its_name(site: Site) -> None:
+    kept = site.home / "git" / "lab.yaml"
+    kept.parent.mkdir()
+    site.config.rename(kept)
+    site.config.symlink_to(kept)
+    nodes = load_cluster(site.config).nodes
+    site.make()
+    site.config.unlink()
+    done = site.bring_back("--force")
+    assert done.exception is None, done.output
+    assert load_cluster(site.config).nodes == nodes
+
+
+def test_services_can_read_the_configuration_and_nobody_else_the_state(site: Site) -> None:
+    site.make()
+    own = site.config.with_name("own.py")
+    own.write_text("broken")
+    own.chmod(0o604)
+    site.config.unlink()
+    (site.state / "analysis.sqlite").unlink()
+    assert site.bring_back("--force").exception is None
+    files = (site.config, own, site.state / "analysis.sqlite")
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o644, 0o604, 0o640]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_all_that_root_restores_belongs_to_the_service(site: Site) -> None:
+    site.make()
+    shutil.rmtree(site.state)
+    site.state.mkdir()
+    os.chown(site.state, 10001, 10002)
+    assert site.bring_back("--force").exception is None
+    owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in site.state.rglob("*")}
+    assert {"analysis.lock", "analysis.sqlite", "manifest.json", "lock"} <= owners.keys()
+    assert {name for name, owner in owners.items() if owner != (10001, 10002)} == set()
+
+
+def test_a_folder_that_cannot_be_written_leaves_everything_as_it_was(site: Site) -> None:
+    site.make()
+    site.save(2)
+    (site.state / "contacts-audit.jsonl").write_text("mine")
+    shutil.rmtree(site.config.parent / "lists")
+    (site.config.parent / "lists").write_text("a file where a folder belongs")
+    before = {path: path.read_bytes() for path in site.home.rglob("*") if path.is_file() and path.suffix != ".lock"}
+    done = site.bring_back("--force")
+    assert isinstance(done.exception, ClusterflowError), done.exception
+    after = {path: path.read_bytes() for path in site.home.rglob("*") if path.is_file() and path.suffix != ".lock"}
+    assert after == before
+
+
+def test_what_is_there_already_is_not_written_again(site: Site) -> None:
+    site.make()
+    before = site.config.stat().st_ino
+    done = site.bring_back("--force")
+    assert done.exception is None
+    assert site.config.stat().st_ino == before
+    assert str(site.config) not in done.output
+
+
+def test_an_sqlite_file_with_a_log_beside_it_is_not_what_was_saved(site: Site) -> None:
+    site.make()
+    site.bring_back("--force")
+    (site.state / "analysis.sqlite-wal").write_bytes(b"newer")
+    done = site.bring_back()
+    assert isinstance(done.exception, UserError)
+    assert "analysis.sqlite" in done.exception.message
+    assert site.bring_back("--force").exception is None
+    assert not (site.state / "analysis.sqlite-wal").exists()
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
