@@ -28,12 +28,12 @@ from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
 from ingest.kafka_cli import follow_topic
 from ingest.logs import Log
-from ingest.metrics import MetricsServer
+from ingest.metrics import MetricsServer, metrics_token
 from ingest.normalise import Clock
 from ingest.relay_cli import RELAY_COMMANDS
 from ingest.reload import Reload
 from ingest.spool import PATTERNS, After, Source, Spool, StreamSource
-from ingest.store import Store, read_secret
+from ingest.store import Store
 
 
 @click.command()
@@ -241,7 +241,7 @@ def _note_changes(bridge: Bridge, cluster: Cluster, state: Path, log: Log) -> No
 def _serve_metrics(cleanup: ExitStack, cluster: Cluster, counters: Counters, bridge: Bridge) -> None:
     """Answer /metrics and /healthz until `cleanup`, if that is wanted."""
     if cluster.bridge.metrics_listen:
-        shard, token = cluster.bridge.shard, read_secret(cluster.bridge.metrics_token)
+        shard, token = cluster.bridge.shard, metrics_token(cluster.bridge)
         server = MetricsServer(cluster.bridge.metrics_listen, lambda: {shard: counters}, bridge.health, token)
         server.start()
         cleanup.callback(server.stop)

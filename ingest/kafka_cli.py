@@ -11,8 +11,8 @@ from cluster.model import Cluster
 from ingest.dead_letter import DeadLetters
 from ingest.kafka_worker import KafkaWorker
 from ingest.logs import Log
-from ingest.metrics import MetricsServer
-from ingest.store import Store, read_secret
+from ingest.metrics import MetricsServer, metrics_token
+from ingest.store import Store
 
 
 def follow_topic(
@@ -53,7 +53,7 @@ def follow_topic(
     _keep_configuration(log)
     with ExitStack() as cleanup:
         if cluster.bridge.metrics_listen:
-            token = read_secret(cluster.bridge.metrics_token)
+            token = metrics_token(cluster.bridge)
             server = MetricsServer(cluster.bridge.metrics_listen, worker.counters, worker.health, token)
             server.start()
             cleanup.callback(server.stop)

@@ -8,8 +8,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from cluster.errors import UserError
+from cluster.model import BridgeSettings
 from ingest.counters import Counters
 from ingest.http_server import GuardedHandler, GuardedServer, bears_token
+from ingest.store import read_secret
 
 _MOST_CONNECTIONS = 32
 
@@ -19,6 +21,14 @@ Health = Callable[[], str]
 
 Sources = Callable[[], Mapping[str, Counters]]
 """Returns the counters of each shard; those of none have an empty name."""
+
+
+def metrics_token(settings: BridgeSettings) -> str:
+    """Return what /metrics asks for; empty if nothing is set; UserError if what is set is empty, or not there."""
+    token = read_secret(settings.metrics_token).strip()
+    if settings.metrics_token is not None and not token:
+        raise UserError("bridge.metrics_token: the token is empty", "put one there, or leave the key out")
+    return token
 
 
 class _CountersCollector(Collector):

@@ -18,11 +18,10 @@ from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
 from ingest.kafka_sender import Sender
 from ingest.logs import Log
-from ingest.metrics import MetricsServer
+from ingest.metrics import MetricsServer, metrics_token
 from ingest.relay import Relay
 from ingest.reload import ignore_hangups
 from ingest.spool import After, Spool
-from ingest.store import read_secret
 
 _ONCE_SECONDS = 60.0
 """How long a run that has an end waits for brokers."""
@@ -121,7 +120,7 @@ def relay(
         )
         listen = metrics_listen or cluster.bridge.metrics_listen
         if listen and listen != names.OFF and not once:
-            token = read_secret(cluster.bridge.metrics_token)
+            token = metrics_token(cluster.bridge)
             server = MetricsServer(listen, lambda: {"": counters}, worker.health, token)
             server.start()
             cleanup.callback(server.stop)

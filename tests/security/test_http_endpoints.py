@@ -21,7 +21,7 @@ from ingest import http_server
 from ingest.counters import Counters
 from ingest.http_server import GuardedHandler, bears_token
 from ingest.logs import Log
-from ingest.metrics import MetricsServer
+from ingest.metrics import MetricsServer, metrics_token
 
 TOKEN = "s3cret-of-the-endpoint"
 
@@ -50,6 +50,29 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         jobs.start()
         yield Place(jobs.port, "/jobs", 512)
         jobs.stop()
+
+
+@pytest.mark.parametrize("kept", ["", " ", "\n\t\n"])
+@pytest.mark.parametrize("by", ["env", "file"])
+def test_an_empty_token_does_not_open_the_metrics(
+    by: str, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=r"bridge\.metrics_token: the token is empty"):
+        metrics_token(BridgeSettings(metrics_token=kept_secret(by, kept, tmp_path, monkeypatch)))
+
+
+@pytest.mark.parametrize("by", ["env", "file"])
+def test_a_token_is_taken_without_the_end_of_its_line(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert metrics_token(BridgeSettings(metrics_token=kept_secret(by, f"{TOKEN}\r\n", tmp_path, monkeypatch))) == TOKEN
+    assert metrics_token(BridgeSettings()) == ""
+
+
+def kept_secret(by: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Secret:
+    if by == "env":
+        monkeypatch.setenv("METRICS", text)
+        return Secret(env="METRICS")
+    (folder / "metrics").write_text(text)
+    return Secret(file=str(folder / "metrics"))
 
 
 def converse(place: Place, *parts: bytes, pause: float = 0.0, seconds: float = 10.0) -> bytes:
