@@ -1,5 +1,7 @@
 """The log of configuration changes: a line for each start or reload that saw another configuration than the last one.
 
+The bridge and the analysis keep it; collector, relay and workers of a Kafka group do not.
+
 Beside the log lies what each process saw last; neither holds a secret, since a `Cluster` holds none.
 """
 
@@ -36,7 +38,7 @@ class Record:
     Attributes:
         time: epoch seconds.
         user: who runs the process; and, after a slash, who asked for it by sudo.
-        process: ``ingest``, ``analyze`` or ``collect``.
+        process: ``ingest``, the bridge, or ``analyze``.
         version: of clusterflow.
         file: path of cluster.yaml.
         sha256: of cluster.yaml and of each file that it names, by path relative to its folder.
@@ -142,7 +144,9 @@ def _read(path: Path) -> dict[str, Any] | None:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
-    return data if isinstance(data, dict) and data.keys() == {"cluster", "sha256"} else None
+    if not isinstance(data, dict) or data.keys() != {"cluster", "sha256"}:
+        return None
+    return data if all(isinstance(part, dict) for part in data.values()) else None
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -167,7 +171,12 @@ def _append(log: int, line: str) -> None:
 
 def _replace(path: Path, text: str) -> None:
     scratch = path.with_suffix(".new")
-    scratch.write_text(text, encoding="utf-8")
+    scratch.unlink(missing_ok=True)
+    # Readable for whom the log is.
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640), "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
     scratch.replace(path)
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 import resource
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -120,12 +121,25 @@ def test_a_disk_that_is_full_leaves_the_log_as_it_was(state: Path, file: Path) -
     assert note(state, file) is not None
 
 
-def test_what_was_seen_and_is_damaged_makes_a_first_record_again(state: Path, file: Path) -> None:
+@pytest.mark.parametrize("kept", ["{}", "[]", '{"cluster": [], "sha256": {}}', '{"cluster": {}, "sha256": "x"}'])
+def test_what_was_seen_and_is_damaged_makes_a_first_record_again(state: Path, file: Path, kept: str) -> None:
     note(state, file)
-    (state / "config-seen-ingest.json").write_text("{}")
+    (state / "config-seen-ingest.json").write_text(kept)
     record = note(state, file)
     assert record is not None
     assert record.note == FIRST
+
+
+def test_others_may_read_neither_the_log_nor_what_was_seen(state: Path, file: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        note(state, file)
+    finally:
+        os.umask(before)
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in state.iterdir()} == {
+        LOG: 0o640,
+        "config-seen-ingest.json": 0o640,
+    }
 
 
 def test_processes_that_start_at_once_write_whole_lines(state: Path, file: Path) -> None:
