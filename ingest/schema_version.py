@@ -52,20 +52,18 @@ class Mark:
 
 
 def read_mark(store: Store) -> Mark | None:
-    """Return the newest mark; None where there is none, or no database yet."""
+    """Return the highest mark, whatever its writers' clocks said; None where there is none, or no database yet."""
     number, writer = schema.SCHEMA_NUMBER.name, schema.SCHEMA_WRITER.name
     source = f'"{schema.META}"."{schema.SCHEMA_VERSION.name}"'
-    asked = f'SELECT "{number}", "{writer}" FROM {source} ORDER BY time DESC LIMIT 1'  # noqa: S608 - names of ours
+    asked = f'SELECT "{number}", "{writer}" FROM {source}'  # noqa: S608 - names of ours
     try:
         found = store.query(asked)
     except StoreError as error:
         if "not found" in error.message:
             return None
         raise
-    for series in found:
-        for _, mark, written_by in series.values:
-            return Mark(int(mark), str(written_by))
-    return None
+    marks = [Mark(int(mark), str(written_by)) for series in found for _, mark, written_by in series.values]
+    return max(marks, key=lambda mark: mark.number, default=None)
 
 
 def prepare(

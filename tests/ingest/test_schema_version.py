@@ -62,6 +62,15 @@ def test_a_mark_is_written_once(place: tuple[Store, Cluster]) -> None:
     assert len(series.values) == 1
 
 
+def test_the_highest_mark_counts_even_if_a_clock_was_wrong(place: tuple[Store, Cluster]) -> None:
+    prepare(place)
+    fields = f'{schema.SCHEMA_NUMBER.name}=7i,{schema.SCHEMA_WRITER.name}="0.7.0"'
+    place[0].write(f"{schema.SCHEMA_VERSION.name} {fields} {int(time.time()) - 86_400}".encode(), schema.META)
+    assert schema_version.read_mark(place[0]) == Mark(7, "0.7.0")
+    with pytest.raises(UserError, match=r"its schema has version 7, by clusterflow 0\.7\.0"):
+        prepare(place)
+
+
 def test_the_mark_never_expires(place: tuple[Store, Cluster]) -> None:
     prepare(place)
     policies = kept(place[0])
