@@ -116,6 +116,9 @@ class Trouble:
             for candidate in known:
                 if candidate.code() in codes:
                     return explain(candidate, self._settings)
+        if error.code() > 0:
+            # A broker has answered: that others are away is not what is wrong.
+            return explain(error, self._settings)
         # "All brokers down" comes last, and says least.
         telling = [e for e in known if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         return explain(telling[0] if telling else error, self._settings)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+from confluent_kafka.admin import NewPartitions
 from topic_stage import Gate, Member, TopicStage, Worker, stage
 
 from cluster.errors import UserError
@@ -189,33 +189,6 @@ def messages_read(member: Member) -> int:
 def counted(member: Member, reason: str) -> float:
     totals = [total for counters in member.worker.counters().values() for total in counters.totals()]
     return sum(amount for (_, name), amount in totals if name == reason)
-
-
-def set_in_sync_replicas(settings: KafkaSettings, number: int) -> None:
-    entry = ConfigEntry("min.insync.replicas", str(number), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, settings.state_topic, incremental_configs=[entry])
-    admin = open_admin(settings, Trouble(settings))
-    (answer,) = admin.incremental_alter_configs([resource]).values()
-    answer.result(20)
-
-
-def test_what_cannot_be_committed_is_left_in_the_topic(staged: TopicStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.kafka_worker._HEALTHY_SECONDS", 2.0)
-    monkeypatch.setattr("ingest.kafka_commit._PATIENCE_SECONDS", 0.5)
-    first, second, third = staged.parts(3)
-    with Member(staged) as member:
-        staged.send(first)
-        wait_until(lambda: messages_read(member) == len(first))
-        set_in_sync_replicas(staged.cluster.kafka, 2)
-        staged.send(second)
-        wait_until(lambda: "nothing committed for" in member.worker.health())
-        read = messages_read(member)
-        staged.send(third)
-        time.sleep(2)
-        assert messages_read(member) == read
-        set_in_sync_replicas(staged.cluster.kafka, 1)
-        staged.check()
-        assert member.worker.health() == ""
 
 
 def test_a_session_that_brokers_do_not_grant_is_refused_in_one_line(staged: TopicStage) -> None:
