@@ -55,11 +55,14 @@ def test_a_rollup_waits_for_the_store_and_forgets_nothing_when_told_to_stop() ->
         ("soon", 0),
         ("-5", 0),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
-        (format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True), 89),
+        ("{in 90 s}", 89),
         ("\u0663", 0),
     ],
 )
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: int) -> None:
+    if header == "{in 90 s}":
+        # Test processes must agree on the names of tests: the date is not one of them.
+        header = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
     assert seconds - 60 < _seconds_until(header) <= seconds + 1
     assert (_seconds_until(header) > 0) is (seconds > 0)
 
