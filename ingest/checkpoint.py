@@ -84,15 +84,18 @@ class Checkpoint:
             return None
         except (OSError, ValueError) as error:
             raise self._damaged(str(error)) from error
-        check_version(path, manifest.get("version"))
-        self._generation, self._files = manifest["generation"], manifest["files"]
-        self._kept = {name: (hour, table) for name, (hour, table) in manifest["kept"].items()}
         try:
+            check_version(path, manifest.get("version"))
+            notes = manifest["notes"]
+            self._generation, self._files = manifest["generation"], manifest["files"]
+            self._kept = {name: (hour, table) for name, (hour, table) in manifest["kept"].items()}
             self._saved = {name: pl.read_ipc(self.folder / file) for name, file in self._files.items()}
         except (OSError, pl.exceptions.PolarsError) as error:
             raise self._damaged(str(error)) from error
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise self._damaged("the manifest is not one of ours") from error
         self._sweep()
-        return dict(self._saved), manifest["notes"]
+        return dict(self._saved), notes
 
     def save(self, frames: dict[str, pl.DataFrame], notes: dict[str, Any]) -> None:
         """Make this the newest checkpoint. A frame that is the same object as last time is not written again.

@@ -88,6 +88,7 @@ def test_asked_to_stop_it_ends_within_seconds(
     record("bridge-stopped", result, trials=len(STOPS))
 
 
+@pytest.mark.long_form
 def test_asked_to_stop_while_it_restores_it_ends_and_starts_again(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
 ) -> None:

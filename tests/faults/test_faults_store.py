@@ -51,6 +51,7 @@ def test_a_store_that_stops_for_a_while_gets_everything(tmp_path: Path, record: 
     record("store-stopped", result, trials=2 + is_long)
 
 
+@pytest.mark.long_form
 def test_a_slow_store_gets_everything_and_holds_up_nobody(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record, *, is_long: bool
 ) -> None:

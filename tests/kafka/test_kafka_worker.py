@@ -110,6 +110,7 @@ def test_a_worker_that_was_stopped_for_long_writes_nothing_old(staged: TopicStag
     staged.check(0)
 
 
+@pytest.mark.long_form
 def test_a_store_that_is_away_drives_nobody_out_of_the_group(kafka_settings: KafkaSettings, tmp_path: Path) -> None:
     folder = tmp_path / "away"
     folder.mkdir()
@@ -165,6 +166,7 @@ def test_what_the_store_did_not_take_yet_is_not_forgotten(
             short_memory.check()
 
 
+@pytest.mark.long_form
 def test_a_worker_without_brokers_is_not_healthy(
     staged: TopicStage, kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

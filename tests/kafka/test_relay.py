@@ -121,6 +121,7 @@ def test_a_relay_that_is_killed_at_any_moment_loses_and_doubles_nothing(stage: S
     assert left == [f"nfacct-{1_790_000_000 + 160}.csv"], "relayed files are deleted, all but the newest"
 
 
+@pytest.mark.long_form
 def test_while_brokers_are_away_the_spool_waits(stage: SpoolStage, kafka: LocalKafka) -> None:
     """Nothing is deleted, lost or doubled; a relay ends in seconds all the same; one line says what is the matter."""
     parts = _parts(120)

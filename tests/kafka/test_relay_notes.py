@@ -102,6 +102,8 @@ def _limit_of(settings: KafkaSettings, size: int) -> None:
     admin = open_admin(settings, Trouble(settings))
     (changed,) = admin.incremental_alter_configs([resource]).values()
     changed.result()
+    # The broker says yes before it does so.
+    time.sleep(2)
 
 
 def test_notes_of_any_length_are_there_after_a_restart(kafka_settings: KafkaSettings, tmp_path: Path) -> None:
