@@ -5,18 +5,15 @@ It has its own folder and its own port and knows nothing of an InfluxDB that the
 
 import json
 import shutil
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import requests
 
 from cluster.errors import StoreError
+from ingest.local_process import LocalProcess, end_of
 
 _CONFIG = """\
 reporting-disabled = true
@@ -58,7 +55,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class LocalInfluxDB:
+class LocalInfluxDB(LocalProcess):
     """An influxd process; use it as a context manager, or `start` and `stop` it.
 
     Args:
@@ -71,21 +68,16 @@ class LocalInfluxDB:
     def __init__(
         self, folder: Path, port: int = 0, binary: str | None = None, *, data: Mapping[str, str | int] | None = None
     ) -> None:
+        super().__init__()
         self._data = _DATA | dict(data or {})
         self.folder = folder.resolve()
         self.port = port or free_port()
         self.binary = binary or shutil.which("influxd") or ""
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """Base address of its HTTP API."""
         return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        """Process id while it runs."""
-        return self._process.pid if self._process else None
 
     def start(self) -> None:
         """Start influxd and wait until it answers; StoreError with the end of its log if it does not."""
@@ -96,18 +88,10 @@ class LocalInfluxDB:
         data = "\n".join(f"  {key} = {json.dumps(value)}" for key, value in self._data.items())
         config.write_text(_CONFIG.format(folder=self.folder, port=self.port, rpc_port=free_port(), data=data))
         log = self.folder / "influxd.log"
-        with log.open("ab") as output:
-            # A session of its own: ^C in the terminal reaches our command, which then stops influxd in order.
-            self._process = subprocess.Popen(
-                [self.binary, "-config", str(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        process = self._launch([self.binary, "-config", str(config)], log)
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
-            if self._process.poll() is not None:
+            if process.poll() is not None:
                 break
             try:
                 if requests.get(f"{self.url}/ping", timeout=1).status_code == 204:
@@ -115,26 +99,4 @@ class LocalInfluxDB:
             except requests.RequestException:
                 time.sleep(0.05)
         self.stop()
-        tail = log.read_text(errors="replace").splitlines()[-3:]
-        raise StoreError(f"influxd did not start on port {self.port}: {' | '.join(tail)}", f"see {log}")
-
-    def stop(self) -> None:
-        """Stop influxd, first in order, then by force."""
-        process, self._process = self._process, None
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        raise StoreError(f"influxd did not start on port {self.port}: {end_of(log)}", f"see {log}")

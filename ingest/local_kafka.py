@@ -6,21 +6,19 @@ package: scripts/lib.sh puts them in var/tools/kafka.
 
 import os
 import shutil
-import signal
 import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from cluster.errors import ClusterflowError
 from ingest.local_influxdb import free_port
+from ingest.local_process import LocalProcess, end_of
 
 _PROPERTIES = {
     "process.roles": "broker,controller",
@@ -71,7 +69,7 @@ def has_kafka() -> bool:
     return kafka_jars() is not None and shutil.which("java") is not None
 
 
-class LocalKafka:
+class LocalKafka(LocalProcess):
     """A Kafka broker; use it as a context manager, or `start` and `stop` it. It keeps its ports for life.
 
     Args:
@@ -82,6 +80,8 @@ class LocalKafka:
         heap: memory of the Java process.
     """
 
+    stop_seconds = 20.0
+
     def __init__(
         self,
         folder: Path,
@@ -91,23 +91,18 @@ class LocalKafka:
         properties: Mapping[str, str] | None = None,
         heap: str = "384m",
     ) -> None:
+        super().__init__()
         self.folder = folder.resolve()
         self.port = port or free_port()
         self._internal_port, self._controller_port = free_port(), free_port()
         self._security = security
         self._more = dict(properties or {})
         self._heap = heap
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         """Where clients find it, as host:port."""
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        """Process id while it runs."""
-        return self._process.pid if self._process else None
 
     def start(self) -> None:
         """Start the broker and wait until it answers; ClusterflowError with the end of its log if it does not."""
@@ -117,52 +112,16 @@ class LocalKafka:
             raise ClusterflowError("Java is not installed", "apt-get install default-jre-headless")
         self._configure()
         log = self.folder / "kafka.log"
-        with log.open("ab") as output:
-            if not (self.folder / "data" / "meta.properties").exists():
-                cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-                # In one word: an id may begin with a hyphen.
-                tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", self._config]
+        if not (self.folder / "data" / "meta.properties").exists():
+            cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            # In one word: an id may begin with a hyphen.
+            tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", self._config]
+            with log.open("ab") as output:
                 subprocess.run(self._java(*tool), stdout=output, stderr=output, check=False)
-            # A session of its own: ^C in the terminal reaches our command, which then stops the broker in order.
-            self._process = subprocess.Popen(
-                self._java("kafka.Kafka", self._config),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        self._launch(self._java("kafka.Kafka", self._config), log)
         if not self._answers():
             self.kill()
-            tail = log.read_text(errors="replace").splitlines()[-3:]
-            raise ClusterflowError(f"Kafka did not start on port {self.port}: {' | '.join(tail)}", f"see {log}")
-
-    def stop(self) -> None:
-        """Stop the broker, first in order, then by force."""
-        process, self._process = self._process, None
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def kill(self) -> None:
-        """End the broker at once, as a power cut would."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+            raise ClusterflowError(f"Kafka did not start on port {self.port}: {end_of(log)}", f"see {log}")
 
     @property
     def _config(self) -> str:

@@ -33,8 +33,7 @@ from ingest.sequence import SequenceTracker
 from ingest.spool import Chunk, Position, Spool
 
 _CHUNK_BYTES = 24 << 20
-"""As much as the bridge reads at once: sequence numbers are judged by chunks. With smaller ones, records that nfacctd
-prints out of order at 200,000 flows/s passed for lost ones."""
+"""As much as the bridge reads at once."""
 
 _COUNTER_BYTES = 4 << 20
 _TRANSACTION_BYTES = 64 << 20
