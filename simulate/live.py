@@ -383,10 +383,15 @@ class Demo:
                 time.sleep(0.2)
 
     def _evaluate(self, watch: Watch, now: int, store: Store) -> list[Firing]:
-        """Evaluate once the bridge has said that it lives; before, there is nothing to judge."""
+        """Evaluate once the bridge has said that it lives; before, there is nothing to judge.
+
+        It must have said so before `now`: the rules look back from there, and a heartbeat of the seconds since would
+        not save the bridge from being called dead.
+        """
         heartbeat = store.query(
             f'SELECT last("{schema.VALUE.name}") FROM "{schema.RAW}"."{schema.PIPELINE.name}" '  # noqa: S608 - schema's names
-            f"WHERE \"{schema.REASON}\" = '{schema.HEARTBEAT}' AND \"{schema.SHARD}\" = '0' AND time > now() - 1m"
+            f"WHERE \"{schema.REASON}\" = '{schema.HEARTBEAT}' AND \"{schema.SHARD}\" = '0' "
+            f"AND time >= {now - 60}s AND time < {now}s"
         )
         return watch.tick(now) if heartbeat else []
 
