@@ -1,0 +1,1 @@
+"""Events to the systems people already have, and reports."""
