@@ -40,10 +40,11 @@ EGRESS_COLUMNS: dict[str, pl.DataType] = {
     schema.DST_GROUP: pl.String(),
     schema.PROTO: pl.String(),
     schema.SERVICE: pl.String(),
+    **dict.fromkeys(schema.LABELS, pl.String()),
     schema.BYTES.name: pl.Int64(),
     schema.DURATION.name: pl.Float64(),
 }
-"""Conversations that the source opened: a row a window and conversation, bytes above 0."""
+"""Conversations that the source opened: a row a window and conversation, bytes above 0; labels empty where unknown."""
 
 CONTACT_COLUMNS: dict[str, pl.DataType] = {
     schema.SRC: pl.String(),
@@ -211,7 +212,10 @@ def _points(
         .filter((age >= 0) & (age < policy.episode))
         .join(decisions.select(*_PAIR, ACKED_AT), on=_PAIR, how="left")
         .with_columns(
-            pl.when(pl.col(DIGEST) == 1).then(pl.lit(schema.OTHER)).otherwise(schema.DST).alias(schema.DST),
+            *(
+                pl.when(pl.col(DIGEST) == 1).then(pl.lit(schema.OTHER)).otherwise(tag).alias(tag)
+                for tag in (schema.DST, *schema.LABELS)
+            ),
             pl.when(is_acked).then(0).otherwise(NEW).alias(NEW),
         )
     )

@@ -51,7 +51,9 @@ class Reader:
 
         Parts of one conversation (of several bridges) run at the same time: of their durations the longest counts.
         """
-        tags = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+        tags = (
+            schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE, *schema.LABELS,
+        )  # fmt: skip
         text = (
             f'SELECT {_sum(schema.BYTES)}, max("{schema.DURATION.name}") FROM {_raw(schema.EGRESS)} '  # noqa: S608
             f"WHERE \"{schema.INITIATOR}\" = '{schema.BY_SOURCE}' AND {_within(start, stop)} "

@@ -97,10 +97,13 @@ def _as_points(measurement: Measurement, stored: pl.DataFrame) -> pl.DataFrame:
     kinds = {field.name: _KINDS[field.kind] for field in measurement.fields} | dict.fromkeys(
         measurement.tags, pl.String
     )
+    labels = [tag for tag in measurement.tags if tag in schema.LABELS]
+    # A label that is not known is not stored: its column is empty, or not there at all.
+    stored = stored.with_columns(pl.lit("").alias(tag) for tag in labels if tag not in stored.columns)
     return stored.select(
         (pl.col("time") // 1000).cast(pl.Int64).alias(WINDOW),
         *(pl.col(name).cast(kind) for name, kind in kinds.items() if name in stored.columns),
-    )
+    ).with_columns(pl.col(labels).fill_null(""))
 
 
 _KINDS = {Kind.INT: pl.Int64, Kind.FLOAT: pl.Float64, Kind.STRING: pl.String}

@@ -48,7 +48,7 @@ class Bound:
     """How a measurement's series stay bounded: beyond the K largest per `per` and window, rows fold together.
 
     Attributes:
-        tags: tags that become OTHER when a row is folded.
+        tags: tags that become OTHER when a row is folded; the first of them tells whether it was.
         per: tag whose values each have K of their own.
         unlisted: tags that become OTHER when a row is folded, unless they name a node of the inventory.
     """
@@ -119,6 +119,15 @@ CAUSE = "cause"
 SUBJECT = "subject"
 WORST = "worst"
 PROCESS = "process"
+NAME = "name"
+COUNTRY = "country"
+CITY = "city"
+NETWORK = "network"
+APPLICATION = "application"
+FEED = "feed"
+
+LABELS = (COUNTRY, CITY, NETWORK, APPLICATION, FEED)
+"""What files of the user say about an outside address: functions of it, so they add no series. Empty where unknown."""
 
 OTHER = "other"
 """Tag value that stands for everything beyond the largest K."""
@@ -145,7 +154,7 @@ TAG_TEXT = {
     DST: "destination: node name, address, or other",
     OFF_HOURS: "yes where the window lies in the site's off-hours, else no",
     INITIATOR: "src where the source opened the conversation, dst where it answers",
-    ADDRESS: "address in a group's prefix that no inventory knows, or other",
+    ADDRESS: "an address; where rows are folded, other",
     EXPORTER: "name of the exporter, or its address where cluster.yaml does not name it",
     STAGE: "part of the pipeline",
     REASON: "what was counted",
@@ -161,6 +170,12 @@ TAG_TEXT = {
     WORST: "the nodes that were worst when the storm began, the worst first",
     SUBJECT: "what the capacity is of: a group pair, an interface, a storage endpoint",
     PROCESS: "ingest, analyze or collect",
+    NAME: "what cluster.yaml calls the list",
+    COUNTRY: "country of the outside address, ISO 3166 code; absent where unknown",
+    CITY: "city of the outside address; absent where unknown",
+    NETWORK: "network of the outside address, as AS64500 ExampleHost; absent where unknown",
+    APPLICATION: "what the outside address is, by lists of cluster.yaml; absent where unknown",
+    FEED: "threat feeds that list the outside address, with commas between them; absent where none does",
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
@@ -202,11 +217,11 @@ PAIR = Measurement(
 EGRESS = Measurement(
     "egress",
     "Conversations from the cluster to the outside, approved or not.",
-    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_HOURS, INITIATOR, SHARD),
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_HOURS, INITIATOR, *LABELS, SHARD),
     (BYTES, PACKETS, FLOWS, DURATION),
     "ingest",
     "the largest K per source group and window, under a series budget; the rest is `other`",
-    bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
+    bound=Bound((DST, *LABELS), SRC_GROUP, unlisted=(SRC,)),
 )
 
 
@@ -271,11 +286,11 @@ PULSE = Measurement(
 INFERENCE = Measurement(
     "inference",
     "Conversations that clients opened to inference nodes.",
-    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_WINDOW, SHARD),
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_WINDOW, *LABELS, SHARD),
     (BYTES, PACKETS, FLOWS, DURATION),
     "ingest",
     "the largest K clients per inference group and window; the rest is `other`",
-    bound=Bound((SRC,), DST_GROUP, unlisted=(DST,)),
+    bound=Bound((SRC, *LABELS), DST_GROUP, unlisted=(DST,)),
 )
 IN_BYTES = Field("in_bytes", "bytes", "bytes that entered here, by flow records, scaled")
 OUT_BYTES = Field("out_bytes", "bytes", "bytes that left here, by flow records, scaled")
@@ -387,7 +402,7 @@ CONTACT_FIRST = Field("first_seen", "epoch seconds", "start of the window of the
 CONTACT = Measurement(
     "contact",
     "First contacts of a source with an outside destination.",
-    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE),
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, *LABELS),
     (BYTES, DURATION, CONTACT_NEW, CONTACT_FIRST),
     "analysis",
     "rare by nature; a storm becomes one row with destination `other`",
@@ -1028,10 +1043,41 @@ CONFIG_CHANGE = Measurement(
     kept=META,
 )
 
+
+
+class ListState:
+    """Values of LIST_STATE."""
+
+    OK = 0
+    STALE = 1
+    BROKEN = 2
+
+
+LIST_STATE_WORDS = {ListState.OK: "ok", ListState.STALE: "stale", ListState.BROKEN: "broken"}
+LIST_STATE = Field("state", "state", "0 ok, 1 older than it may be, 2 what is there is not in use", merge=Merge.LAST)
+LIST_ENTRIES = Field("entries", "entries", "what the version in use lists", merge=Merge.LAST)
+LIST_AGE = Field("age", "seconds", "age of the version in use; 0 without one", Kind.FLOAT, Merge.LAST)
+LIST_SKIPPED = Field("skipped", "entries", "entries passed over in the version in use", merge=Merge.LAST)
+LIST_ERROR = Field(
+    "error", "text", "why what stands there is not in use, or the first entry passed over", Kind.STRING, Merge.LAST
+)
+LIST_IN_USE = Field("in_use", "0 or 1", "1 where any version is in use", merge=Merge.LAST)
+LIST_ORIGIN = Field("origin", "text", "where it comes from, by its own words", Kind.STRING, Merge.LAST)
+ENRICHMENT = Measurement(
+    "enrichment",
+    "Lists and other files that say something about addresses: how it is with each, every half minute.",
+    (NAME, KIND, SHARD),
+    (LIST_STATE, LIST_ENTRIES, LIST_AGE, LIST_SKIPPED, LIST_ERROR, LIST_IN_USE, LIST_ORIGIN),
+    "ingest",
+    "files of cluster.yaml",
+    rollup=False,
+)
+
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
     INTERFACE_TRAFFIC, EXPORTER_STATUS, PIPELINE, CONTACT, JOB_STATUS, BASELINE, DROPOUT_DIGEST,
     JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE, BREACH,
     BURST, PATTERN, STEP, INFERENCE_LOAD, COVERAGE, CAPACITY, SCHEMA_VERSION, CONFIG_CHANGE,
+    ENRICHMENT,
 )  # fmt: skip
 """Everything that is stored."""

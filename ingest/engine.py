@@ -323,7 +323,7 @@ class Engine:
         for name, table in self._tables.items():
             table.evicted_before = notes["evicted_before"].get(name, 0)
             if name in frames:
-                table.state = frames[name].select(table.state.columns)
+                table.restore(frames[name])
             if f"{_SERIES}{name}" in frames:
                 table.series = frames[f"{_SERIES}{name}"]
         self._deltas.newest = frames[SAMPLES]

@@ -58,6 +58,7 @@ class WindowTable:
         self.measurement = measurement
         self.tags = [tag for tag in measurement.tags if tag != schema.SHARD]
         self.keys = [WINDOW, *self.tags]
+        self._labels = [tag for tag in self.tags if tag in schema.LABELS]
         self.over_budget = 0
         self.capped = 0
         self.evicted_before = 0
@@ -90,11 +91,14 @@ class WindowTable:
         return sum(frame.height for frame in self._pending)
 
     def add(self, partial: pl.DataFrame) -> None:
-        """Take the partial points of a batch: key columns and fields; sums not present count as 0, or not at all."""
+        """Take the partial points of a batch: key columns and fields.
+
+        Sums not present count as 0, or not at all; labels not present are unknown.
+        """
         nothing = None if self._optional else 0
         missing = [pl.lit(nothing, pl.Int64).alias(name) for name in self._sums if name not in partial.columns]
         missing += [pl.lit(None, pl.Int64).alias(name) for name in self._largest if name not in partial.columns]
-        self._pending.append(partial.with_columns(missing))
+        self._pending.append(self._labelled(partial).with_columns(missing))
 
     def pending_windows(self) -> pl.Series:
         """Return the distinct windows that wait for `merge`."""
@@ -103,7 +107,19 @@ class WindowTable:
 
     def put_back(self, rows: pl.DataFrame) -> None:
         """Take rows of windows that had been evicted."""
-        self.state = pl.concat([self.state, rows.select(self.state.columns)])
+        self.state = pl.concat([self.state, self._as_state(rows)])
+
+    def restore(self, rows: pl.DataFrame) -> None:
+        """Take the state that this table had before a restart, for what it has now."""
+        self.state = self._as_state(rows)
+
+    def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return self._labelled(rows).select(self.state.columns)
+
+    def _labelled(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows with all labels: rows of before they were kept have none."""
+        missing = [tag for tag in self._labels if tag not in rows.columns]
+        return rows.with_columns(pl.lit("").alias(tag) for tag in missing) if missing else rows
 
     def merge(self) -> pl.DataFrame:
         """Fold what is pending into the state; return the points that changed, as whole totals (without the shard)."""
@@ -145,7 +161,7 @@ class WindowTable:
 
     def recount_names(self) -> None:
         """Take the names that the state's windows bear into `series`, where that was saved some time before them."""
-        used = self.state.filter(NAMED).select(pl.struct(*self.tags).hash().alias(_HASH), WINDOW)
+        used = self.state.filter(NAMED).select(self._series_hash(), WINDOW)
         self.series = pl.concat([self.series, used]).group_by(_HASH).agg(pl.max(WINDOW))
 
     # -- sums --------------------------------------------------------------------------------------
@@ -189,6 +205,14 @@ class WindowTable:
         bound = self.measurement.bound
         return pl.col(bound.tags[0] if bound else "") == schema.OTHER
 
+    def _series_hash(self) -> pl.Expr:
+        """Return the number of a row's series, without labels that of before labels were kept."""
+        plain = pl.struct(*(tag for tag in self.tags if tag not in self._labels)).hash()
+        if not self._labels:
+            return plain.alias(_HASH)
+        has_none = pl.all_horizontal(pl.col(tag) == "" for tag in self._labels)
+        return pl.when(has_none).then(plain).otherwise(pl.struct(*self.tags).hash()).alias(_HASH)
+
     def _name(self, merged: pl.DataFrame, bound: Bound) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Give names to the largest unnamed rows while there is room; return the rows, and the points that changed."""
         size = self._sums[0]
@@ -199,7 +223,7 @@ class WindowTable:
         merged = merged.with_columns(
             has_name.sum().over(place).alias("names"),
             pl.col(size).filter(has_name).min().over(place).alias("smallest"),
-            pl.struct(*self.tags).hash().alias(_HASH),
+            self._series_hash(),
         )
         # Ties are broken by the tags, so that the same rows get the same names whatever the order they came in.
         order = merged.select(pl.struct(-pl.col(size), *self.tags).rank("ordinal")).to_series()
@@ -273,7 +297,13 @@ class WindowTable:
                 .with_columns(pl.when(stays).then(pl.col(tag)).otherwise(pl.lit(schema.OTHER)).alias(tag))
                 .drop("names")
             )
-        return self._sum(rows.with_columns(pl.lit(schema.OTHER).alias(tag) for tag in bound.tags))
+        # An `other` point of before labels were kept has none of them.
+        is_other = self._is_other()
+        return self._sum(
+            rows.with_columns(
+                pl.when(is_other).then(pl.col(tag)).otherwise(pl.lit(schema.OTHER)).alias(tag) for tag in bound.tags
+            )
+        )
 
     def _others(self, rows: pl.DataFrame, bound: Bound) -> pl.DataFrame:
         """Return the ``other`` points: what was folded for good plus what has no name now."""

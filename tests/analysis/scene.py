@@ -145,7 +145,20 @@ def write_egress(
             (at, src, "training", dst, "external", "tcp", "https", "no", initiator, shard, sent, 4.0)
             for at, src, dst, sent in rows
         ],
-        schema=[WINDOW, *schema.EGRESS.tags, schema.BYTES.name, schema.DURATION.name],
+        schema=[
+            WINDOW,
+            schema.SRC,
+            schema.SRC_GROUP,
+            schema.DST,
+            schema.DST_GROUP,
+            schema.PROTO,
+            schema.SERVICE,
+            schema.OFF_HOURS,
+            schema.INITIATOR,
+            schema.SHARD,
+            schema.BYTES.name,
+            schema.DURATION.name,
+        ],  # fmt: skip
         orient="row",
     )
     write(store, schema.EGRESS, frame, retention)

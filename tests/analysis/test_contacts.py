@@ -24,7 +24,10 @@ NOTHING_DECIDED = pl.DataFrame(schema=DECISION_COLUMNS)
 
 def egress(*rows: tuple[int, str, str, int]) -> pl.DataFrame:
     """Rows of (seconds after T0, source, destination, bytes); tcp/https, 4 s each."""
-    full = [(T0 + at, src, "training", dst, "external", "tcp", "https", sent, 4.0) for at, src, dst, sent in rows]
+    nowhere = [""] * len(schema.LABELS)
+    full = [
+        (T0 + at, src, "training", dst, "external", "tcp", "https", *nowhere, sent, 4.0) for at, src, dst, sent in rows
+    ]
     return pl.DataFrame(full, schema=EGRESS_COLUMNS, orient="row")
 
 

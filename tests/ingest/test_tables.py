@@ -190,3 +190,62 @@ def test_no_total_runs_over(largest: int) -> None:
         lowest, highest = points.select(pl.min("bytes"), pl.max("bytes").alias("highest")).row(0)
         assert 0 < lowest <= highest <= MAX_TOTAL
     assert (table.capped > 0) == (largest > 1 << 30)
+
+
+# -- labels ----------------------------------------------------------------------------------------------
+
+
+def labelled(rows: Sequence[Row], country: str) -> pl.DataFrame:
+    known = dict.fromkeys(schema.LABELS, "") | {schema.COUNTRY: country}
+    return partial(rows).with_columns(pl.lit(value).alias(name) for name, value in known.items())
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(ROWS, st.sampled_from(["", "NL", "DE"])), max_size=5), st.integers(1, 4))
+def test_labels_that_change_while_a_window_is_open_split_rows_and_keep_sums(
+    batches: list[tuple[list[Row], str]], named: int
+) -> None:
+    table, store = egress_table(named), {}
+    for rows, country in batches:
+        table.add(labelled(rows, country))
+        upsert(store, table, table.merge())
+    found, total = dict.fromkeys((0, 10, 20), 0), dict.fromkeys((0, 10, 20), 0)
+    for key, size in store.items():
+        found[int(str(key[0]))] += size
+    for window, _, _, size in (row for rows, _ in batches for row in rows):
+        total[window] += size
+    assert found == total
+
+
+def test_a_folded_row_says_other_in_every_label() -> None:
+    table = egress_table(named=1)
+    table.add(labelled([(0, "gpu-1", "203.0.113.1", 9), (0, "gpu-1", "203.0.113.2", 5)], "NL"))
+    rows = table.merge().select(schema.DST, *schema.LABELS, "bytes").sort("bytes").rows()
+    assert rows == [("other", *["other"] * 5, 5), ("203.0.113.1", "NL", "", "", "", "", 9)]
+
+
+@pytest.mark.parametrize("country", ["", "NL"])
+def test_a_state_of_before_labels_were_kept_goes_on_without_counting_twice(country: str) -> None:
+    rows: list[Row] = [(0, "gpu-1", f"203.0.113.{n}", 10 + n) for n in range(6)]
+    before, store = egress_table(), {}
+    before.add(partial(rows))
+    upsert(store, before, before.merge())
+    # As that version wrote them: `other` without labels, the names under the hash of the other tags.
+    plain = [tag for tag in before.tags if tag not in schema.LABELS]
+    store = {
+        tuple("" if name in schema.LABELS else value for name, value in zip(before.keys, key, strict=True)): size
+        for key, size in store.items()
+    }
+    state = before.state.select(pl.exclude(schema.LABELS))
+    names = before.state.filter(NAMED, pl.col(schema.DST) != schema.OTHER)
+    after = egress_table(budget=2)
+    after.restore(state)
+    after.series = names.select(pl.struct(*plain).hash().alias("hash"), WINDOW)
+    upsert(store, after, after.all_points())
+    after.add(labelled(rows, country))
+    upsert(store, after, after.merge())
+    assert sum(store.values()) == 2 * sum(size for *_, size in rows)
+    if not country:
+        after.add(partial([(10, "gpu-1", "203.0.113.5", 7)]))
+        assert after.merge().get_column(schema.DST).to_list() == ["203.0.113.5"]
+        assert after.over_budget == 0

