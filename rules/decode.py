@@ -29,6 +29,8 @@ _ALIAS = re.compile(r'^SELECT .*? AS "([a-z_]+)" FROM ')
 _LETTER = re.compile(r"\$values\.([A-Z])\b")
 _TAGS = re.compile(r'GROUP BY ((?:"[^"]+"(?:, )?)+)')
 _OURS = {"__dashboardUid__", "__panelId__", "runbook_url"}
+_LONGEST = 200
+"""Characters of an error's own words that are shown."""
 _RETENTION = re.compile(r'FROM \(*(?:SELECT .*? FROM )*"([^"]+)"\.')
 
 
@@ -47,7 +49,9 @@ def rules_from_text(text: str, source: str) -> tuple[Rule, ...]:
         groups = content["groups"]
         return tuple(_rule(entry, group, source) for group in groups for entry in group["rules"])
     except (yaml.YAMLError, LookupError, AttributeError, TypeError, ValueError, StopIteration) as error:
+        # An error may repeat a whole value, which may be of any length.
         what = " ".join(f"{type(error).__name__} {error}".split())
+        what = f"{what[:_LONGEST]} ..." if len(what) > _LONGEST else what
         raise UserError(
             f"{source}: not rules as `clusterflow build` writes them: {what}", "alerting/rules.yaml is meant"
         ) from error
