@@ -8,14 +8,18 @@ import yaml
 
 from cluster import fields, names
 from cluster.kinds import Placed, Table
+    AccessEntry,
 from cluster.model import (
     Cluster,
+    IdentitySettings,
+    InferenceHours,
     Exporter,
     Group,
     Inference,
     Job,
     JobClass,
     JobSourceSettings,
+    SignInSource,
     Node,
     NotificationTarget,
     Outcome,
@@ -55,6 +59,7 @@ def plain_cluster(cluster: Cluster) -> object:
         "transport": _list(
             {"between": _list((declared.pair.src, declared.pair.dst)), "is": declared.transport}
             for declared in cluster.transport
+        "identity": _identity(cluster.identity),
         ),
         "capacity": _list(
             {"from": limit.pair.src, "to": limit.pair.dst, "limit": limit.limit} for limit in cluster.capacity
@@ -102,11 +107,37 @@ def _node(node: Node) -> Table:
 
 
 def _inference(inference: Inference) -> Table:
-    hours = inference.hours
-    table: Table = {"sources": _list(inference.sources)}
-    if hours is not None:
-        table["hours"] = {"from": hours.start, "to": hours.end, "weekends": hours.weekends}
-    return table
+    return {
+        "sources": _list(inference.sources),
+        "hours": _hours(inference.hours),
+        "access": _list(_access(entry) for entry in inference.access),
+    }
+
+
+def _hours(hours: InferenceHours | None) -> Table | None:
+    return None if hours is None else {"from": hours.start, "to": hours.end, "weekends": hours.weekends}
+
+
+def _access(entry: AccessEntry) -> Table:
+    lists = {
+        "from": entry.sources,
+        "users": entry.users,
+        "countries": entry.countries,
+        "to": entry.destinations,
+        "services": entry.services,
+    }
+    return {key: _list(values) for key, values in lists.items()} | {"hours": _hours(entry.hours)}
+
+
+def _identity(identity: IdentitySettings) -> Table:
+    lists = {"domains": _list(identity.domains), "shared": _list(identity.shared)}
+    return _settings(identity) | lists | {"sources": _list(_sign_ins(source) for source in identity.sources)}
+
+
+def _sign_ins(source: SignInSource) -> Table:
+    columns = None if source.columns is None else _settings(source.columns)
+    lists = {"starts": _list(source.starts), "stops": _list(source.stops)}
+    return _settings(source) | lists | {"columns": columns}
 
 
 def _exporter(exporter: Exporter) -> Table:

@@ -37,6 +37,7 @@ from cluster.model import (
     FileJobs,
     GrafanaSettings,
     Group,
+    IdentitySettings,
     HttpJobs,
     InferenceHours,
     InferredJobs,
@@ -51,6 +52,7 @@ from cluster.model import (
     Plane,
     Role,
     Sampling,
+    SignInFormat,
     SamplingMode,
     SaslMechanism,
     SlurmJobs,
@@ -258,6 +260,65 @@ INFERENCE_HOURS = Section(
         Key("to", names.TIME_OF_DAY, "When they end to be; earlier than `from` wraps around midnight.", REQUIRED,
             example='"22:00"'),
         Key("weekends", FLAG, "Whether clients are expected on Saturday and Sunday, local time, at these hours.",
+ACCESS = Section(
+    "access entry",
+    (
+        Key("from", ListOf(names.GROUP_REFERENCE), "Groups of the clients.", [],
+            absent="all that may ask at all", example="[users]"),
+        Key("users", ListOf(names.LINE), "Users, as `identity` names them, in clear or as pseudonyms.", [],
+            absent="everybody, known or not", example="[alice, bob]"),
+        Key("access", ListOf(ACCESS), "Who of these in particular, by user, country, service and hour.", [],
+            absent="all of them", example="[{from: [users], users: [alice, bob]}]"),
+            "addresses inside have none.", [], absent="all", example="[NL, DE]"),
+SIGN_IN_COLUMNS = Section(
+    "columns",
+    (
+        Key("address", names.LINE, "The address.", REQUIRED, example="client_ip"),
+        Key("user", names.LINE, "The user.", REQUIRED, example="login"),
+        Key("time", names.LINE, "When: ISO 8601, or seconds or milliseconds since 1970.", REQUIRED, example="at"),
+        Key("event", names.LINE, "What happened, for `starts` and `stops`.", absent="none: every line is a sign-in"),
+    ),
+)
+SIGN_IN_SOURCE = Section(
+    "source of sign-ins",
+    (
+        Key("format", Choice(tuple(SignInFormat)), "What it is (docs/identity.md has a sample of each).", REQUIRED),
+        Key("path", names.PATH, "The file, beside this one; it may grow, be rotated or be replaced. With `*` in its "
+            "name: all files that match.", REQUIRED, example="/var/log/radius/detail-*"),
+        Key("name", names.NAME, "Its name in logs.", absent="its format"),
+        Key("hold", names.seconds(60, 30 * DAY), "How long a sign holds without another one.",
+            absent="`identity.hold`"),
+        Key("time_zone", names.TIME_ZONE, "Time zone of times without an offset.", absent="the site's"),
+        Key("columns", SIGN_IN_COLUMNS, "Formats `csv` and `json`: where they keep what. In JSON, `a.b` is b within a.",
+            absent="needed there, nowhere else", example="{address: client_ip, user: login, time: at}"),
+        Key("starts", ListOf(names.LINE), "Values of `event` that are sign-ins.", [], absent="all but `stops`",
+            example="[login]"),
+        Key("stops", ListOf(names.LINE), "Values of `event` that are sign-outs.", [], example="[logout]"),
+    ),
+)
+IDENTITY = Section(
+    "identity",
+    (
+        Key("sources", ListOf(SIGN_IN_SOURCE), "Exports of sign-ins.", []),
+        Key("hold", names.seconds(60, 30 * DAY), "How long a sign of a user at an address holds without another one.",
+            _default(IdentitySettings, "hold")),
+        Key("domains", ListOf(names.LINE), "Domains that are left out of users' names, so that all sources name a "
+            "person alike.", [], example="[EXAMPLE, example.org]"),
+        Key("shared", ListOf(names.PREFIX), "Addresses that many users have at the same time, such as a NAT's or a "
+            "terminal server's: they are nobody's.", [], example="[203.0.113.8/32]"),
+        Key("pseudonymise", SECRET, "Key, of 16 bytes or more, of the pseudonyms that leave in place of users' names.",
+            absent="names leave in clear", example="{file: /run/secrets/pseudonyms}"),
+    ),
+    "Who has which address when, from exports of sign-ins (docs/identity.md).",
+)
+        Key("to", ListOf(names.GROUP_REFERENCE), "Inference groups that they may ask.", [], absent="all",
+            example="[inference]"),
+        Key("services", ListOf(names.SERVICE_NAME), "Services that they may call.", [], absent="all",
+            example="[https]"),
+        Key("hours", INFERENCE_HOURS, "When they may, in place of `inference.hours`.", absent="`inference.hours`"),
+    ),
+    "Clients that may ask inference nodes: those whom every key of an entry names.",
+)
             _default(InferenceHours, "weekends")),
     ),
 )
@@ -354,6 +415,8 @@ THRESHOLDS = Section(
         Key("exfil_window", WINDOW_LENGTH, "The window of `exfil_volume`."),
         Key("first_contact_bytes", names.SIZE_OR_ZERO,
             "First contact: least bytes of a first-ever external connection that alert; 0 alerts for each."),
+        Key("inference_access_bytes", names.SIZE_OR_ZERO,
+            "Client that `inference.access` does not list: bytes that it may send to an inference node."),
         Key("contact_learning", names.seconds(0, 365 * DAY),
             "First contact: history it takes before any contact is called new."),
         Key("off_hours_bytes", names.SIZE,
@@ -412,7 +475,8 @@ THRESHOLDS = Section(
             "Silence of an exporter that alerts. Its nodes are then blind, not down."),
         Key("ingest_silent", names.seconds(10, DAY), "Silence of the whole pipeline that alerts."),
         Key("inference_window", WINDOW_LENGTH,
-            "The window of `inference_unauthorised_bytes` and `inference_off_window_bytes`."),
+            "The window of `inference_unauthorised_bytes`, `inference_access_bytes` and "
+            "`inference_off_window_bytes`."),
         Key("inference_unauthorised_bytes", names.SIZE_OR_ZERO,
             "Unauthorised client: bytes that a client may send to an inference node it may not reach; refused attempts "
             "to connect stay below it. 0 alerts for each."),
@@ -657,6 +721,7 @@ JOB_SOURCE_SECTIONS = {
         Key("longest", names.seconds(60, 365 * DAY), "A job that nobody stopped is over after so long."),
     ),
     JobSourceKind.SLURM: _job_source(
+        Key("identity", IDENTITY, "Who has which address when."),
         SlurmJobs,
         Key("sacct", names.COMMAND_OR_OFF, "How to run sacct, which knows how jobs ended.",
             example="/opt/slurm/bin/sacct"),

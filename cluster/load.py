@@ -6,6 +6,7 @@ from typing import Any
 from cluster import fields
 from cluster.document import Faults, Mapping, Value, parse, read_text
 from cluster.errors import ConfigError, Problem
+from cluster.identity import build_access, build_hours, build_identity
 from cluster.groups import build_groups, check_reference
 from cluster.inventory import Inventory
 from cluster.job_classes import build_job_classes
@@ -22,11 +23,11 @@ from cluster.model import (
     Cost,
     DeclaredTransport,
     Exporter,
+    Group,
     ExportProtocol,
     GrafanaSettings,
     GroupPair,
     Inference,
-    InferenceHours,
     Interface,
     KafkaSettings,
     Management,
@@ -105,7 +106,8 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         authority=_authority(table.get("authority", []), group_ids, exporter_names, faults),
         transport=_transport(table.get("transport", []), group_ids, faults),
         capacity=_capacity(table.get("capacity", []), group_ids, faults),
-        inference=_inference(table.get("inference"), group_ids, faults),
+        inference=_inference(table, groups, group_ids, services, faults),
+        identity=build_identity(table.get("identity"), folder, faults),
         management=_management(table.get("management"), group_ids, services, faults),
         artefacts=_artefacts(table.get("artefacts", {}), faults),
         services=services,
@@ -287,22 +289,18 @@ def _capacity(tables: list[Placed[Table]], groups: list[str], faults: Faults) ->
     return tuple(limit for _, limit in found.values())
 
 
-def _inference(table: Table | None, groups: list[str], faults: Faults) -> Inference:
-    given = table or {}
+def _inference(
+    root: Table, groups: tuple[Group, ...], group_ids: list[str], services: tuple[Service, ...], faults: Faults
+) -> Inference:
+    given = root.get("inference") or {}
     sources: list[Placed[str]] = given.get("sources") or []
     for source in sources:
         check_reference(source.value, source.path, groups, faults)
         if source.value == ANY:
             faults.add(source.path, ANY, "a group", "leave out sources: then `allowed` decides")
     ids = tuple(dict.fromkeys(source.value for source in sources))
-    hours = given.get("hours") or {}
-    if hours.get("from") is None or hours.get("to") is None:
-        return Inference(sources=ids)
-    if hours["from"] == hours["to"]:
-        hint = "leave out hours where clients come at any time"
-        faults.add("inference.hours.to", f"{hours['to']:%H:%M}", "another time than from", hint)
-    weekends = hours.get("weekends")
-    return Inference(InferenceHours(hours["from"], hours["to"], True if weekends is None else weekends), ids)
+    access = build_access(root, groups, group_ids, services, faults)
+    return Inference(build_hours(given.get("hours"), "inference.hours", faults), ids, access)
 
 
 def _management(table: Table | None, groups: list[str], services: tuple[Service, ...], faults: Faults) -> Management:
