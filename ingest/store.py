@@ -23,6 +23,7 @@ from influxdb_client import BucketRetentionRules, InfluxDBClient
 from influxdb_client.client.write_api import SYNCHRONOUS, WriteApi
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
+from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from cluster.errors import StoreError, UserError
@@ -33,6 +34,9 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
 
 REQUEST_SECONDS = _CONNECT_SECONDS + _ANSWER_SECONDS
 """When a request has come to its end, one way or the other."""
+
+_CA_BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""Where an administrator names the authorities that this machine trusts, by the custom of requests and curl."""
 
 _DROPPED = re.compile(r"dropped=(\d+)")
 _NOT_EXECUTED = "not executed"
@@ -132,8 +136,12 @@ class Store:
         self.settings = settings
         self.url = settings.url.rstrip("/")
         self._session = requests.Session()
-        # Handed over with every request: the session's own would give way to the environment's.
-        self._verify: bool | str = settings.verify_tls and (_authorities(settings.ca_file) or True)
+        # The environment is asked once: requests would go through all of it with every request, which takes longer than
+        # the rest of a small one.
+        self._session.proxies.update(get_environ_proxies(self.url))
+        self._session.trust_env = False
+        authorities = _authorities(settings.ca_file) or next(filter(None, map(os.environ.get, _CA_BUNDLES)), True)
+        self._session.verify = settings.verify_tls and authorities
         # Packing answers costs the server more than sending them on a network of our own.
         self._session.headers["Accept-Encoding"] = "identity"
         self._token = read_secret(settings.token)
@@ -417,9 +425,7 @@ class Store:
     def _request(self, method: str, path: str, **arguments: Any) -> requests.Response:  # noqa: ANN401 - passed through
         try:
             timeout = _CONNECT_SECONDS, _ANSWER_SECONDS
-            response = self._session.request(
-                method, f"{self.url}{path}", timeout=timeout, verify=self._verify, **arguments
-            )
+            response = self._session.request(method, f"{self.url}{path}", timeout=timeout, **arguments)
         except requests.RequestException as error:
             raise self._away(error) from error
         if response.status_code >= 400:
@@ -456,7 +462,7 @@ class Store:
             # 1.x answers 500 for a timeout of its own or a full disk, 503 for an overload: all pass.
             hint = "make room on its disk, then restart it: it does not recover by itself" if _FULL in words else ""
             return StoreUnavailableError(
-                f"InfluxDB at {self.url} answers {status}: {words}", hint, retry_after=_seconds_until(retry_after)
+                f"InfluxDB at {self.url} answers {status}: {words}", hint, retry_after=seconds_until(retry_after)
             )
         if status in (400, 422) and ("partial write" in words or _UNREADABLE in words):
             dropped = _DROPPED.search(words)
@@ -504,7 +510,7 @@ def _is_all_refused(error: PartialWriteError) -> bool:
     return "partial write" not in error.message
 
 
-def _seconds_until(retry_after: str | None) -> float:
+def seconds_until(retry_after: str | None) -> float:
     """Read a Retry-After header: seconds, or a date; 0 where there is none that makes sense."""
     text = (retry_after or "").strip()
     if text.isdecimal() and text.isascii():
