@@ -37,7 +37,6 @@ from cluster.model import (
     FileJobs,
     GrafanaSettings,
     Group,
-    IdentitySettings,
     HttpJobs,
     InferenceHours,
     InferredJobs,
@@ -48,11 +47,11 @@ from cluster.model import (
     KafkaSettings,
     KubernetesJobs,
     OffHours,
+    IdentitySettings,
     Outcome,
     Plane,
     Role,
     Sampling,
-    SignInFormat,
     SamplingMode,
     SaslMechanism,
     SlurmJobs,
@@ -66,6 +65,7 @@ from cluster.model import (
 SECRET = SecretPlace()
 FLAG = Flag()
 PORT = Whole(1, 65_535, "port")
+    SignInFormat,
 PLANE = Choice(tuple(plane for plane in Plane if plane is not Plane.UNKNOWN))
 MAIL_SEPARATOR = ";"
 """What Grafana puts between e-mail addresses."""
@@ -260,6 +260,26 @@ INFERENCE_HOURS = Section(
         Key("to", names.TIME_OF_DAY, "When they end to be; earlier than `from` wraps around midnight.", REQUIRED,
             example='"22:00"'),
         Key("weekends", FLAG, "Whether clients are expected on Saturday and Sunday, local time, at these hours.",
+            _default(InferenceHours, "weekends")),
+    ),
+)
+INFERENCE = Section(
+    "inference",
+    (
+        Key("hours", INFERENCE_HOURS, "When clients are expected; requests at other times are off-window.",
+            absent="at any time"),
+        Key("sources", ListOf(names.GROUP_REFERENCE), "Groups whose clients may reach inference nodes, out of those "
+            "that `allowed` lists.", [], absent="all that `allowed` lists", example="[users]"),
+    ),
+    "What is expected of the clients of inference nodes.",
+)
+MANAGEMENT = Section(
+    "management",
+    (
+        Key("services", ListOf(names.SERVICE_NAME),
+            "Services that other groups may open on management nodes, and that management may open outside. Everything "
+            "else there is unexpected, whatever `allowed` says; what management opens inside is always expected.",
+            absent=one_of(f"`{name}`" for name in MANAGEMENT_SERVICES), example="[dns, ntp, syslog]"),
 ACCESS = Section(
     "access entry",
     (
@@ -267,9 +287,28 @@ ACCESS = Section(
             absent="all that may ask at all", example="[users]"),
         Key("users", ListOf(names.LINE), "Users, as `identity` names them, in clear or as pseudonyms.", [],
             absent="everybody, known or not", example="[alice, bob]"),
+        Key("countries", ListOf(names.COUNTRY), "Countries of the clients' addresses, as `geography` tells them: "
+            "addresses inside have none.", [], absent="all", example="[NL, DE]"),
+        Key("to", ListOf(names.GROUP_REFERENCE), "Inference groups that they may ask.", [], absent="all",
+            example="[inference]"),
+        Key("services", ListOf(names.SERVICE_NAME), "Services that they may call.", [], absent="all",
+            example="[https]"),
+        Key("hours", INFERENCE_HOURS, "When they may, in place of `inference.hours`.", absent="`inference.hours`"),
+    ),
+    "Clients that may ask inference nodes: those whom every key of an entry names.",
+)
+        Key("sources", ListOf(names.GROUP_REFERENCE),
+            "Groups that may open anything on management nodes: the administrators' networks.", [],
+            example="[admins]"),
+    ),
+    "What is expected at groups of role management.",
+)
+SERVICE = Section(
         Key("access", ListOf(ACCESS), "Who of these in particular, by user, country, service and hour.", [],
             absent="all of them", example="[{from: [users], users: [alice, bob]}]"),
-            "addresses inside have none.", [], absent="all", example="[NL, DE]"),
+    "service",
+    (
+        Key("ports", ListOf(names.PORTS, at_least=1), "The ports its servers listen on.", REQUIRED,
 SIGN_IN_COLUMNS = Section(
     "columns",
     (
@@ -311,44 +350,6 @@ IDENTITY = Section(
     ),
     "Who has which address when, from exports of sign-ins (docs/identity.md).",
 )
-        Key("to", ListOf(names.GROUP_REFERENCE), "Inference groups that they may ask.", [], absent="all",
-            example="[inference]"),
-        Key("services", ListOf(names.SERVICE_NAME), "Services that they may call.", [], absent="all",
-            example="[https]"),
-        Key("hours", INFERENCE_HOURS, "When they may, in place of `inference.hours`.", absent="`inference.hours`"),
-    ),
-    "Clients that may ask inference nodes: those whom every key of an entry names.",
-)
-            _default(InferenceHours, "weekends")),
-    ),
-)
-INFERENCE = Section(
-    "inference",
-    (
-        Key("hours", INFERENCE_HOURS, "When clients are expected; requests at other times are off-window.",
-            absent="at any time"),
-        Key("sources", ListOf(names.GROUP_REFERENCE), "Groups whose clients may reach inference nodes, out of those "
-            "that `allowed` lists.", [], absent="all that `allowed` lists", example="[users]"),
-    ),
-    "What is expected of the clients of inference nodes.",
-)
-MANAGEMENT = Section(
-    "management",
-    (
-        Key("services", ListOf(names.SERVICE_NAME),
-            "Services that other groups may open on management nodes, and that management may open outside. Everything "
-            "else there is unexpected, whatever `allowed` says; what management opens inside is always expected.",
-            absent=one_of(f"`{name}`" for name in MANAGEMENT_SERVICES), example="[dns, ntp, syslog]"),
-        Key("sources", ListOf(names.GROUP_REFERENCE),
-            "Groups that may open anything on management nodes: the administrators' networks.", [],
-            example="[admins]"),
-    ),
-    "What is expected at groups of role management.",
-)
-SERVICE = Section(
-    "service",
-    (
-        Key("ports", ListOf(names.PORTS, at_least=1), "The ports its servers listen on.", REQUIRED,
             example="[3300, 6800-7300]"),
         Key("protocols", ListOf(names.PROTOCOL, at_least=1), "Their protocols.", absent="`[tcp, udp]`"),
     ),
@@ -415,8 +416,6 @@ THRESHOLDS = Section(
         Key("exfil_window", WINDOW_LENGTH, "The window of `exfil_volume`."),
         Key("first_contact_bytes", names.SIZE_OR_ZERO,
             "First contact: least bytes of a first-ever external connection that alert; 0 alerts for each."),
-        Key("inference_access_bytes", names.SIZE_OR_ZERO,
-            "Client that `inference.access` does not list: bytes that it may send to an inference node."),
         Key("contact_learning", names.seconds(0, 365 * DAY),
             "First contact: history it takes before any contact is called new."),
         Key("off_hours_bytes", names.SIZE,
@@ -497,6 +496,8 @@ THRESHOLDS = Section(
         Key("flow_loss_records", Whole(1, 1_000_000_000),
             "Records of an exporter in that window below which its share says nothing."),
         Key("ingest_lag", names.seconds(10, DAY), "How far the newest flow may lie behind the clock."),
+        Key("inference_access_bytes", names.SIZE_OR_ZERO,
+            "Client that `inference.access` does not list: bytes that it may send to an inference node."),
         Key("ingest_lag_for", names.seconds(0, DAY), "How long it must lie so far behind before it alerts."),
     ),
     "Every number that an alert compares with.",
@@ -721,7 +722,6 @@ JOB_SOURCE_SECTIONS = {
         Key("longest", names.seconds(60, 365 * DAY), "A job that nobody stopped is over after so long."),
     ),
     JobSourceKind.SLURM: _job_source(
-        Key("identity", IDENTITY, "Who has which address when."),
         SlurmJobs,
         Key("sacct", names.COMMAND_OR_OFF, "How to run sacct, which knows how jobs ended.",
             example="/opt/slurm/bin/sacct"),
@@ -810,3 +810,4 @@ ROOT = Section(
     ),
 )
 # fmt: on
+        Key("identity", IDENTITY, "Who has which address when."),

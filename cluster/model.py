@@ -276,6 +276,7 @@ class InferenceHours:
     end: time
     weekends: bool = True
 
+
 @dataclass(frozen=True, slots=True)
 class AccessEntry:
     """Clients that may ask inference nodes. A client is meant where every list that is not empty names it.
@@ -283,10 +284,32 @@ class AccessEntry:
     Attributes:
         sources: ids of the clients' groups, or ``*``.
         users: as sign-ins name them, in clear or as pseudonyms.
-        access: of these, who in particular; empty: all of them.
         countries: ISO codes; only addresses outside have one.
         destinations: ids of inference groups.
         services: names of services, or ``other``.
+        hours: when they may; None: at any time that `inference.hours` allows.
+    """
+
+    sources: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    countries: tuple[str, ...] = ()
+    destinations: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+    hours: InferenceHours | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What is expected of the clients of inference nodes.
+
+    Attributes:
+        hours: None: at any time.
+        sources: ids of the groups whose clients may reach inference nodes; empty: whoever `allowed` lists.
+        access: of these, who in particular; empty: all of them.
+    """
+
+    hours: InferenceHours | None = None
+    sources: tuple[str, ...] = ()
     access: tuple[AccessEntry, ...] = ()
 
 
@@ -356,29 +379,6 @@ class IdentitySettings:
     domains: tuple[str, ...] = ()
     shared: tuple[Network, ...] = ()
     pseudonymise: "Secret | None" = None
-        hours: when they may; None: at any time that `inference.hours` allows.
-    """
-
-    sources: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-    countries: tuple[str, ...] = ()
-    destinations: tuple[str, ...] = ()
-    services: tuple[str, ...] = ()
-    hours: InferenceHours | None = None
-
-
-
-@dataclass(frozen=True, slots=True)
-class Inference:
-    """What is expected of the clients of inference nodes.
-
-    Attributes:
-        hours: None: at any time.
-        sources: ids of the groups whose clients may reach inference nodes; empty: whoever `allowed` lists.
-    """
-
-    hours: InferenceHours | None = None
-    sources: tuple[str, ...] = ()
 
 
 MANAGEMENT_SERVICES = (
@@ -592,7 +592,6 @@ class InferredJobs:
         idle: seconds without activity after which it is over.
     """
 
-    inference_access_bytes: int = 10_000
     name: str = JobSourceKind.INFERRED.value
     least_nodes: int = 3
     least_rate: int = 100_000_000
@@ -685,6 +684,7 @@ class Thresholds:
     ingest_silent: int = 120
     inference_window: int = 900
     inference_unauthorised_bytes: int = 10_000
+    inference_access_bytes: int = 10_000
     inference_off_window_bytes: int = 1_000_000
     inference_min_weeks: int = 2
     inference_spike_spreads: float = 6.0
@@ -748,250 +748,6 @@ class StoreSettings:
     ca_file: str | None = None
     keep_raw: int = 7 * 86_400
     keep_1m: int = 90 * 86_400
-@dataclass(frozen=True, slots=True)
-    """When files that say something about addresses are too old.
-
-    Attributes:
-        stale_after: age in seconds from which a list is stale.
-        by_list: the same for single lists, by name.
-    """
-
-    stale_after: int = 35 * 86_400
-    by_list: tuple[tuple[str, int], ...] = ()
-
-
-
-    LIST = "list"
-    CSV = "csv"
-    STIX = "stix"
-    MISP = "misp"
-
-
-@dataclass(frozen=True, slots=True)
-    """Names of a CSV feed's columns; empty where it has none."""
-
-    address: str = ""
-    confidence: str = ""
-    start: str = ""
-    end: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-    """A list of addresses that are known to be bad.
-
-    Attributes:
-        file: its path.
-class EventKind(StrEnum):
-    """What an event that is delivered tells of."""
-
-    ALERT = "alert"
-    CONTACT = "contact"
-    VIOLATION = "violation"
-    JOB = "job"
-    CONVERSATION = "conversation"
-
-
-class EventSeverity(StrEnum):
-    """How much an event matters; alerts have that of their rule."""
-
-    CRITICAL = "critical"
-    identity: IdentitySettings = field(default_factory=IdentitySettings)
-    WARNING = "warning"
-    INFO = "info"
-
-
-class AlertsFrom(StrEnum):
-    """Who evaluates the rules whose alerts are delivered."""
-
-    EVALUATE = "evaluate"
-    GRAFANA = "grafana"
-    OFF = "off"
-
-
-class DestinationKind(StrEnum):
-    """What events are delivered to."""
-
-    SYSLOG = "syslog"
-    SPLUNK = "splunk"
-    ELASTIC = "elastic"
-    KAFKA = "kafka"
-    WEBHOOK = "webhook"
-    FILE = "file"
-
-
-class SyslogTransport(StrEnum):
-    """How syslog messages travel."""
-
-    UDP = "udp"
-    TCP = "tcp"
-    TLS = "tls"
-
-
-class SyslogFormat(StrEnum):
-    """What a syslog message holds."""
-
-    RFC5424 = "rfc5424"
-    CEF = "cef"
-
-
-DELIVERED = tuple(kind for kind in EventKind if kind is not EventKind.CONVERSATION)
-"""Events that a destination gets where it does not say: conversations are many."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
-    """What every destination of events has.
-
-    Attributes:
-        name: in logs, counters and files of the spool.
-        kind: what it is.
-        events: which kinds of events it gets.
-        severities: which severities; empty means all.
-        rate: events a second that it gets at most.
-    """
-
-    name: str
-    kind: DestinationKind
-    events: tuple[EventKind, ...] = DELIVERED
-    severities: tuple[EventSeverity, ...] = ()
-    rate: int = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyslogDestination(Destination):
-    """A syslog receiver, `address` as host:port. `sd_id` names our structured data, after the number of its owner."""
-
-    address: str
-    kind: DestinationKind = DestinationKind.SYSLOG
-    transport: SyslogTransport = SyslogTransport.TLS
-    format: SyslogFormat = SyslogFormat.RFC5424
-    facility: int = 16
-    sd_id: str = "clusterflow@32473"
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    verify_tls: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplunkDestination(Destination):
-    """A Splunk HTTP Event Collector."""
-
-    url: str
-    token: Secret
-    kind: DestinationKind = DestinationKind.SPLUNK
-    index: str | None = None
-    sourcetype: str = "clusterflow:event"
-    ca_file: str | None = None
-    verify_tls: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElasticDestination(Destination):
-    """Elasticsearch or OpenSearch; `index` may be a data stream."""
-
-    url: str
-    kind: DestinationKind = DestinationKind.ELASTIC
-    index: str = "logs-clusterflow-default"
-    api_key: Secret | None = None
-    username: str | None = None
-    password: Secret | None = None
-    ca_file: str | None = None
-    verify_tls: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaDestination(Destination):
-    """A topic of Kafka. Without brokers of its own it is on those of the section `kafka`."""
-
-    kind: DestinationKind = DestinationKind.KAFKA
-    topic: str = "clusterflow-events"
-    brokers: tuple[str, ...] = ()
-    tls: bool = False
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    verify_tls: bool = True
-    username: str | None = None
-    password: Secret | None = None
-    mechanism: SaslMechanism = SaslMechanism.SCRAM_SHA_512
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookDestination(Destination):
-    """A URL that takes JSON. `token` is borne as `Authorization: Bearer`; `signing_key` signs the body by HMAC."""
-
-    url: Secret
-    kind: DestinationKind = DestinationKind.WEBHOOK
-    token: Secret | None = None
-    signing_key: Secret | None = None
-    ca_file: str | None = None
-    verify_tls: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileDestination(Destination):
-    """A file with an event a line; at `rotate` bytes it becomes ``NAME.1``, of which `keep` are kept."""
-
-    path: str
-    kind: DestinationKind = DestinationKind.FILE
-    rotate: int = 100_000_000
-    keep: int = 5
-
-
-    SyslogDestination | SplunkDestination | ElasticDestination | KafkaDestination | WebhookDestination | FileDestination
-)
-
-
-@dataclass(frozen=True, slots=True)
-    """How events get to where a security team lives.
-
-    Attributes:
-        destinations: who gets them.
-        alerts: who evaluates the rules.
-        listen: host:port at which Grafana's webhook is taken, where `alerts` says so.
-        token: what that webhook must bear.
-        metrics_listen: host:port of /metrics and /healthz, or None.
-        state: folder of the spool.
-        spool: bytes that it holds at most.
-        every: seconds between two looks at the store.
-        settle: age in seconds at which what is stored is told of: what it counts has come in by then.
-        overlap: how far back, in seconds, points are looked for that were stored late.
-    """
-
-    alerts: AlertsFrom = AlertsFrom.EVALUATE
-    listen: str = "127.0.0.1:9107"
-    token: Secret | None = None
-    metrics_listen: str | None = "127.0.0.1:9108"
-    spool: int = 1_000_000_000
-    every: int = 10
-    settle: int = 60
-    overlap: int = 900
-
-    def kinds(self) -> tuple[EventKind, ...]:
-        """Return the kinds of events that any destination gets."""
-        wanted = {kind for destination in self.destinations for kind in destination.events}
-        return tuple(kind for kind in EventKind if kind in wanted)
-
-
-@dataclass(frozen=True, slots=True)
-    """Files (MMDB) that know country, city and network of outside addresses: name and path, in the order of asking."""
-
-    files: tuple[tuple[str, str], ...] = ()
-
-
-        columns: of a CSV file.
-        confidence: of entries that tell none, 0 to 100.
-        least_confidence: entries below it are left out.
-    """
-
-    name: str
-    file: str
-    format: FeedFormat = FeedFormat.LIST
-    confidence: int = 50
-    least_confidence: int = 0
-
-
     keep_1h: int = 2 * 365 * 86_400
 
 
@@ -1232,3 +988,4 @@ class Cluster:
             Retention("1m", 60, store.keep_1m),
             Retention("1h", 3600, store.keep_1h),
         )
+    identity: IdentitySettings = field(default_factory=IdentitySettings)
