@@ -85,6 +85,8 @@ def plain_cluster(cluster: Cluster) -> object:
 
 
 def _list(values: Iterable[T]) -> list[Placed[T]]:
+        "threat_feeds": _map({feed.name: _threat_feed(feed) for feed in cluster.threat_feeds}),
+        "enrichment": _settings(cluster.enrichment) | {"lists": _map(dict(cluster.enrichment.by_list))},
     return [Placed("", value) for value in values]
 
 

@@ -57,6 +57,7 @@ from cluster.model import (
     SlurmJobs,
     StoreApi,
     StoreSettings,
+    ListSettings,
     Thresholds,
     Transport,
     Workload,
@@ -515,6 +516,8 @@ KEEP = names.seconds(3_600, 100 * 365 * DAY)
 RETENTION = Section(
     "retention",
     (
+        Key("list_stale_for", names.seconds(0, DAY),
+            "How long a list must be broken, or older than `enrichment.stale_after`, before it alerts."),
         Key("raw", KEEP, "Base windows, of 10 s.", _default(StoreSettings, "keep_raw")),
         Key("1m", KEEP, "Minutes.", _default(StoreSettings, "keep_1m")),
         Key("1h", KEEP, "Hours.", _default(StoreSettings, "keep_1h")),
@@ -620,6 +623,58 @@ GRAFANA = Section(
     "What links need.",
 )
 # fmt: on
+AGE_LIMIT = names.seconds(60, 20 * 365 * DAY)
+ENRICHMENT = Section(
+    "enrichment",
+    (
+        Key("stale_after", AGE_LIMIT,
+            "Age at which a list is stale: `clusterflow status` shows it, and the rule `enrichment_stale` alerts. "
+            "Files in the format of /etc/hosts are never stale, unless `lists` names them.",
+            _default(ListSettings, "stale_after")),
+        Key("lists", MapOf(names.NAME, AGE_LIMIT), "Limits of single lists, by the names that their sections give.", {},
+            example="{blocklist: 2d, city: 60d}"),
+    ),
+    "Files that say something about addresses (docs/enrichment.md): when they are too old.",
+)
+FEED_COLUMNS = Section(
+    "columns",
+    (
+        Key("address", names.LINE, "Column with the address or prefix.", REQUIRED, example="ip"),
+        Key("confidence", names.LINE, "Column with a number from 0 to 100.", absent="`confidence` of the feed",
+            example="score"),
+        Key("valid_from", names.LINE, "Column with the time from which an entry holds.", absent="it always has",
+            example="first_seen"),
+        Key("valid_until", names.LINE, "Column with the time from which it holds no more.", absent="it does not end",
+            example="expires"),
+    ),
+    "Columns of a CSV feed, by its header. The header may be a comment; commas, semicolons, tabs or | part the cells.",
+)
+THREAT_FEED = Section(
+    "threat feed",
+    (
+        Key("file", names.PATH, "The file; it is read again when it changes.", REQUIRED, example="feeds/botnets.txt"),
+        Key("format", Choice(tuple(FeedFormat)),
+            "`list`: an address or prefix a line; `csv`; `stix`: a STIX 2.1 bundle, JSON; `misp`: an export of events "
+            "or attributes, JSON.", _default(ThreatFeed, "format")),
+        Key("columns", FEED_COLUMNS, "Where a CSV file has what.", absent="none; `csv` needs them"),
+        Key("confidence", Whole(0, 100), "Confidence in entries that tell none themselves.",
+            _default(ThreatFeed, "confidence")),
+        Key("least_confidence", Whole(0, 100), "Entries below it are left out.",
+            _default(ThreatFeed, "least_confidence")),
+    ),
+    "A list of addresses that are known to be bad (docs/threats.md); a file alone stands for its `file`.",
+    short="file",
+)
+GEOGRAPHY = Section(
+    "geography",
+    (
+        Key("files", MapOf(names.NAME, names.PATH),
+            "MMDB files, beside this one: GeoLite2 City, Country and ASN, DB-IP, IPinfo. They are asked in this order, "
+            "and of each thing the first counts that knows it.", {},
+            example="{city: GeoLite2-City.mmdb, asn: GeoLite2-ASN.mmdb}"),
+    ),
+    "Files that know country, city and network of outside addresses (docs/enrichment.md).",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -811,3 +866,5 @@ ROOT = Section(
 )
 # fmt: on
         Key("identity", IDENTITY, "Who has which address when."),
+        Key("threat_feeds", MapOf(names.NAME, THREAT_FEED), "Lists of addresses that are known to be bad.", {}),
+        Key("enrichment", ENRICHMENT, "When lists are too old."),

@@ -2,11 +2,11 @@
 
 from cluster import schema
 from cluster.model import Cluster
-from cluster.schema import Stage
+from cluster.schema import ListState, Stage
 from dashboards import panels, questions
 from dashboards.board import Page
 from dashboards.links import to_board
-from dashboards.palette import ACT
+from dashboards.palette import ACT, LOOK, QUIET
 from dashboards.panels import Built, Cell, Column, Face, Limit, TableOrder
 from dashboards.queries import Column as Value
 from dashboards.queries import (
@@ -28,6 +28,7 @@ BOARD = "pipeline"
 
 _BY_EXPORTER = f"$tag_{schema.EXPORTER}"
 _BY_REASON = f"$tag_{schema.REASON}"
+_LIST_COLOURS = {ListState.OK: QUIET, ListState.STALE: LOOK, ListState.BROKEN: ACT}
 
 
 def page(cluster: Cluster) -> Page:
@@ -49,6 +50,7 @@ def page(cluster: Cluster) -> Page:
             _series(cluster),
             _readings(cluster),
             _counters(cluster),
+            _lists(cluster),
         ),
         since="3h",
         tags=("pipeline",),
@@ -373,5 +375,34 @@ def _counters(cluster: Cluster) -> Built:
             Column("growth", "In this range", Unit.COUNT, Cell.BAR),
         ],
         order=TableOrder("growth"),
+        limit_rows=0,
+    )  # fmt: skip
+
+
+def _lists(cluster: Cluster) -> Built:
+    fields = schema.LIST_STATE, schema.LIST_ENTRIES, schema.LIST_AGE, schema.LIST_SKIPPED, schema.LIST_ERROR
+    # Bridges that read the same file agree on it, or will in a moment.
+    select = Select(schema.ENRICHMENT, schema.RAW).take(*map(newest, fields)).by(schema.NAME, schema.KIND)
+    states = panels.words({state: (word, _LIST_COLOURS[state]) for state, word in schema.LIST_STATE_WORDS.items()})
+    return panels.table(
+        cluster,
+        Face(
+            "lists", "Lists about addresses",
+            "Files that name, place or judge outside addresses: what is in use, how old it is, what is wrong with it.",
+            "A list that is in use and young may still be wrong: nobody checks what it says.",
+            "A broken file is not in use; the last good version is, until the bridge is restarted.",
+            x=0, y=50, w=24, h=7, links=(to_board("egress", "Egress & security"),),
+        ),
+        [select.per_series("A list.").as_table()],
+        [
+            Column(schema.NAME, "List", width=170),
+            Column(schema.KIND, "Kind", width=130),
+            Column(schema.LIST_STATE.name, "State", cell=Cell.COLOUR, mappings=(states,), width=90),
+            Column(schema.LIST_ENTRIES.name, "Entries", Unit.COUNT, width=100),
+            Column(schema.LIST_AGE.name, "Age", Unit.SECONDS, width=110),
+            Column(schema.LIST_SKIPPED.name, "Passed over", Unit.COUNT, width=100),
+            Column(schema.LIST_ERROR.name, "What is wrong"),
+        ],
+        order=TableOrder(schema.LIST_STATE.name),
         limit_rows=0,
     )  # fmt: skip

@@ -139,7 +139,7 @@ BOARDS = {
         "Can the numbers be trusted: who exports, what is lost, late or refused?",
         (
             "data_age", "exporter_age", "exporters", "lag", "flow_rate", "lost", "sampling", "late", "suppressed",
-            "dead_letters", "store_writes", "series", "counters", "readings",
+            "dead_letters", "store_writes", "series", "counters", "readings", "lists",
         ),
     ),
 }  # fmt: skip

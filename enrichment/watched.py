@@ -50,6 +50,7 @@ class FileReading:
         error: why what stands there now is not in use, or the first entry passed over, as one line; empty if all is
             well.
         in_use: whether any version is in use.
+        broken: whether what stands there now is not in use, for the reason that `error` gives.
     """
 
     name: str
@@ -61,6 +62,7 @@ class FileReading:
     skipped: int
     error: str
     in_use: bool
+    broken: bool = False
 
     def age(self, now: float) -> float | None:
         """Return how old the version in use is, seconds; None if there is none. A date in the future counts as now."""
@@ -123,11 +125,22 @@ class WatchedFile(Generic[T]):
         """Return how it is with the file."""
         loaded = self._loaded
         if loaded is None:
-            return FileReading(self.name, self.kind, self.path, 0, None, "", 0, self._error, in_use=False)
+            return FileReading(
+                self.name, self.kind, self.path, 0, None, "", 0, self._error, in_use=False, broken=bool(self._error)
+            )
         dated = self._changed if loaded.dated is None else loaded.dated
         error = self._error or loaded.note
         return FileReading(
-            self.name, self.kind, self.path, loaded.entries, dated, loaded.origin, loaded.skipped, error, in_use=True
+            self.name,
+            self.kind,
+            self.path,
+            loaded.entries,
+            dated,
+            loaded.origin,
+            loaded.skipped,
+            error,
+            in_use=True,
+            broken=bool(self._error),
         )
 
     def _mark(self) -> Mark:

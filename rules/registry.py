@@ -6,6 +6,7 @@ from rules import (
     checkpoint_missed,
     cohort_slowdown,
     dropout_digest,
+    enrichment_stale,
     exfil_volume,
     exporter_silent,
     first_external_contact,
@@ -55,6 +56,7 @@ MODULES = (
     ingest_lag,
     ingest_deadman,
     analysis_stalled,
+    enrichment_stale,
 )
 """Every rule's module; its ID is the rule's id."""
 

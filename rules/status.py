@@ -13,6 +13,7 @@ from dashboards.queries import Query, Select, newest, total, window_seconds
 from ingest.store import Series, Store
 from rules.evaluate import Alert, Evaluator, expand
 from rules.freshness import fresh_node_seconds, fresh_seconds
+from rules.lists import ListStatus, stored_lists
 from rules.model import INTERVAL_SECONDS
 from rules.registry import rules_of
 
@@ -87,6 +88,7 @@ class Status:
         exporters: in order of their names.
         analysis_lag: seconds from the newest window that was judged to when it was; None if the analysis is silent.
         job_sources: in the order of their names.
+        lists: files about addresses, in the order of their kinds and names.
         nodes: in order of states, worst first.
         alerts: all that are not Normal.
         counters: in order of stages and reasons.
@@ -101,6 +103,7 @@ class Status:
     exporters: tuple[ExporterStatus, ...] = ()
     analysis_lag: float | None = None
     job_sources: tuple[JobSourceStatus, ...] = ()
+    lists: tuple[ListStatus, ...] = ()
     nodes: tuple[NodeStatus, ...] = ()
     alerts: tuple[Alert, ...] = ()
     counters: tuple[Counter, ...] = field(default=(), repr=False)
@@ -151,6 +154,7 @@ class Status:
                 }
                 for one in self.job_sources
             ],
+            "lists": [one.json() for one in self.lists],
             "nodes": {
                 "counts": self.node_counts(),
                 "low": [{"node": one.node, "job": one.job, "state": one.state} for one in self.nodes if _is_bad(one)],
@@ -205,6 +209,7 @@ def _asked(cluster: Cluster, store: Store, now: int, version: str) -> Status:
         exporters=_exporters(cluster, look),
         analysis_lag=_analysis_lag(counters),
         job_sources=_job_sources(counters),
+        lists=stored_lists(store, now),
         nodes=_nodes(cluster, look),
         alerts=_alerts(cluster, store, now),
         counters=counters,

@@ -29,6 +29,7 @@ def show(status: Status, console: Console, when: Callable[[int], str]) -> None:
         return
     _show_alerts(status, console, when)
     _show_analysis(status, console)
+    _show_lists(status, console)
     _show_nodes(status, console)
     _show_exporters(status, console)
     _show_pipeline(status, console, when)
@@ -73,6 +74,18 @@ def _show_analysis(status: Status, console: Console) -> None:
             _line(console, Text.assemble(f"{text}{strangers}; ", (away, "bold red"), ": `clusterflow jobs` says why"))
         else:
             _line(console, f"{text}{strangers}")
+
+
+def _show_lists(status: Status, console: Console) -> None:
+    if not status.lists:
+        return
+    troubled = [one for one in status.lists if one.state != schema.ListState.OK]
+    well = len(status.lists) - len(troubled)
+    _line(console, f"lists: {well:,} ok" + (f", {len(troubled):,} not" if troubled else ""))
+    for one in troubled:
+        word = schema.LIST_STATE_WORDS[one.state]
+        age = f", {written(one.age)} old" if one.in_use else ", none in use"
+        _line(console, Text.assemble(f"  {one.name} ({one.kind}): ", (word, "bold red"), age, f"  {one.error}"))
 
 
 def _show_nodes(status: Status, console: Console) -> None:

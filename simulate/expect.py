@@ -45,6 +45,7 @@ FLOW_LOSS = "flow_loss"
 INGEST_LAG = "ingest_lag"
 ANALYSIS_STALLED = "analysis_stalled"
 INGEST_DEADMAN = "ingest_deadman"
+ENRICHMENT_STALE = "enrichment_stale"
 
 RESTS_ON_HISTORY = frozenset(
     {

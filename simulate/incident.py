@@ -41,6 +41,7 @@ class IncidentKind(StrEnum):
     INGEST_STOPPED = "ingest_stopped"
     INGEST_BEHIND = "ingest_behind"
     ANALYSIS_STOPPED = "analysis_stopped"
+    LIST_BROKEN = "list_broken"
 
 
 EGRESS = frozenset(

@@ -142,6 +142,7 @@ KINDS: dict[IncidentKind, Play] = {
         staging_pipeline.ingest_behind,
         (Key("seconds", names.seconds(1, names.DAY), "By how much it lags.", 600, example="10m"),), "seconds"),
     IncidentKind.ANALYSIS_STOPPED: Play(staging_pipeline.analysis_stopped),
+    IncidentKind.LIST_BROKEN: Play(staging_pipeline.list_broken),
 }
 # fmt: on
 """Every kind."""

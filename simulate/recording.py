@@ -16,7 +16,7 @@ import polars as pl
 
 from cluster import schema
 from cluster.model import Cluster
-from cluster.schema import RAW, Measurement, Stage
+from cluster.schema import RAW, ListState, Measurement, Stage
 from ingest import records
 from ingest.counter_samples import read_counter_samples
 from ingest.counters import Counters
@@ -31,6 +31,7 @@ from simulate.flows import FLOW_SCHEMA, FlowBatch, Ints, column
 from simulate.incident import LOSSES, Incident, IncidentKind
 from simulate.netflow import FlowFormat
 from simulate.polls import Poll, as_printed
+from simulate.staging_pipeline import STAGED_LIST
 from simulate.truth import GroundTruth
 from simulate.wire import SequenceNumbers, lost, plan, source_id
 from simulate.workload import Workload
@@ -246,6 +247,7 @@ class Signs:
         self._waiting = pl.DataFrame(schema={name: FLOW_SCHEMA[name] for name in ("exporter", "export", "end", "rate")})
         self._stops = [(i.start, i.end) for i in incidents if i.kind is IncidentKind.INGEST_STOPPED]
         self._delays = [(i.start, i.end, i.seconds) for i in incidents if i.kind is IncidentKind.INGEST_BEHIND]
+        self._broken = [(i.start, i.end) for i in incidents if i.kind is IncidentKind.LIST_BROKEN]
 
     def upto(self, end: int, frame: pl.DataFrame) -> list[tuple[Measurement, pl.DataFrame]]:
         """Return the readings from the last call until `end` (epoch seconds), of the records that arrived meanwhile."""
@@ -267,6 +269,7 @@ class Signs:
         return [
             (schema.EXPORTER_STATUS, pl.DataFrame(rows, schema=columns, orient="row")),
             (schema.PIPELINE, self._heartbeats(beats.tolist())),
+            *([(schema.ENRICHMENT, self._lists(beats.tolist()))] if self._broken else []),
         ]
 
     def _readings(self, moment: int) -> list[tuple[int, str, float, float, float, float, int]]:
@@ -300,6 +303,16 @@ class Signs:
                 (moment, Stage.READ.value, schema.BACKLOG_BYTES, 0.0),
             ]
         return pipeline_rows(rows)
+
+    def _lists(self, moments: list[int]) -> pl.DataFrame:
+        name, kind = STAGED_LIST
+        states = [
+            ListState.BROKEN if any(start <= moment < end for start, end in self._broken) else ListState.OK
+            for moment in moments
+        ]
+        age = [3600.0] * len(moments)
+        columns = {WINDOW: moments, schema.LIST_STATE.name: states, schema.LIST_AGE.name: age}
+        return pl.DataFrame(columns).with_columns(pl.lit(name).alias(schema.NAME), pl.lit(kind).alias(schema.KIND))
 
     def _is_stopped(self, moment: int) -> bool:
         return any(start <= moment < end for start, end in self._stops)

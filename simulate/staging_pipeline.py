@@ -87,6 +87,19 @@ def analysis_stopped(stage: Stage, start: int, end: int) -> Incident:
     return _of_part(IncidentKind.ANALYSIS_STOPPED, start, end, alerts)
 
 
+STAGED_LIST = "blocklist", "feed"
+"""Name and kind of the list that is broken where one is."""
+
+
+def list_broken(stage: Stage, start: int, end: int) -> Incident:
+    """What stands in place of a list about addresses cannot be read; its last good version stays in use."""
+    limit = stage.cluster.thresholds.list_stale_for
+    alerts: tuple[Expected, ...] = ()
+    if end - start > limit + 120:
+        alerts = _unwell(stage, expect.ENRICHMENT_STALE, start + limit, end)
+    return _of_part(IncidentKind.LIST_BROKEN, start, end, alerts)
+
+
 def _exporter(stage: Stage, name: str) -> str:
     names = [one.name for one in stage.cluster.exporters]
     idle = [one.name for one in stage.cluster.exporters if not one.counts]

@@ -1,0 +1,55 @@
+"""How it is with the files that say something about addresses: rows for the store and for people."""
+
+from collections.abc import Iterable
+
+from cluster import schema
+from cluster.model import ListSettings
+from cluster.schema import ListState
+from enrichment.watched import FileReading
+
+HOSTS = "hosts"
+"""Kind of files in the format of /etc/hosts: they change when a machine does, and do not age by themselves."""
+
+_LONGEST = 300
+"""Characters of an error that are stored."""
+
+
+def list_state(reading: FileReading, settings: ListSettings, now: float) -> int:
+    """Return a value of `ListState`: broken before stale.
+
+    Args:
+        reading: of the file.
+        settings: limits of ages.
+        now: epoch seconds.
+    """
+    if reading.broken:
+        return ListState.BROKEN
+    no_limit = float("inf") if reading.kind == HOSTS else settings.stale_after
+    limit = dict(settings.by_list).get(reading.name, no_limit)
+    age = reading.age(now)
+    return ListState.STALE if age is not None and age > limit else ListState.OK
+
+
+def reading_rows(readings: Iterable[FileReading], settings: ListSettings, now: float) -> list[dict[str, object]]:
+    """Return the tags and fields of `schema.ENRICHMENT`, a row a file, without time and shard."""
+    return [
+        {
+            schema.NAME: one.name,
+            schema.KIND: one.kind,
+            schema.LIST_STATE.name: list_state(one, settings, now),
+            schema.LIST_ENTRIES.name: one.entries,
+            # Rules join it to the state, and a list that never was good is to be told as well.
+            schema.LIST_AGE.name: one.age(now) or 0.0,
+            schema.LIST_SKIPPED.name: one.skipped,
+            schema.LIST_ERROR.name: one_line(one.error),
+            schema.LIST_IN_USE.name: int(one.in_use),
+            schema.LIST_ORIGIN.name: one_line(one.origin),
+        }
+        for one in readings
+    ]
+
+
+def one_line(text: str) -> str:
+    """Return a text of somebody else's as one printable line, bounded: it goes to terminals and boards."""
+    line = " ".join(text.split())
+    return "".join(letter if letter.isprintable() else "?" for letter in line)[:_LONGEST]
