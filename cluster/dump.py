@@ -8,22 +8,22 @@ import yaml
 
 from cluster import fields, names
 from cluster.kinds import Placed, Table
-    AccessEntry,
 from cluster.model import (
+    AccessEntry,
     Cluster,
-    IdentitySettings,
-    InferenceHours,
     Exporter,
     Group,
+    IdentitySettings,
     Inference,
+    InferenceHours,
     Job,
     JobClass,
     JobSourceSettings,
-    SignInSource,
     Node,
     NotificationTarget,
     Outcome,
     Service,
+    SignInSource,
     StoreSettings,
 )
 from cluster.services import port_runs
@@ -59,12 +59,12 @@ def plain_cluster(cluster: Cluster) -> object:
         "transport": _list(
             {"between": _list((declared.pair.src, declared.pair.dst)), "is": declared.transport}
             for declared in cluster.transport
-        "identity": _identity(cluster.identity),
         ),
         "capacity": _list(
             {"from": limit.pair.src, "to": limit.pair.dst, "limit": limit.limit} for limit in cluster.capacity
         ),
         "inference": _inference(cluster.inference),
+        "identity": _identity(cluster.identity),
         "management": {name: _list(value) for name, value in _settings(cluster.management).items()},
         "artefacts": _map({artefact.name: artefact.size for artefact in cluster.artefacts}),
         "services": _map(_services(cluster.services)),
@@ -85,8 +85,6 @@ def plain_cluster(cluster: Cluster) -> object:
 
 
 def _list(values: Iterable[T]) -> list[Placed[T]]:
-        "threat_feeds": _map({feed.name: _threat_feed(feed) for feed in cluster.threat_feeds}),
-        "enrichment": _settings(cluster.enrichment) | {"lists": _map(dict(cluster.enrichment.by_list))},
     return [Placed("", value) for value in values]
 
 

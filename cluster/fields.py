@@ -38,6 +38,7 @@ from cluster.model import (
     GrafanaSettings,
     Group,
     HttpJobs,
+    IdentitySettings,
     InferenceHours,
     InferredJobs,
     Interface,
@@ -47,17 +48,16 @@ from cluster.model import (
     KafkaSettings,
     KubernetesJobs,
     OffHours,
-    IdentitySettings,
     Outcome,
     Plane,
     Role,
     Sampling,
     SamplingMode,
     SaslMechanism,
+    SignInFormat,
     SlurmJobs,
     StoreApi,
     StoreSettings,
-    ListSettings,
     Thresholds,
     Transport,
     Workload,
@@ -66,7 +66,6 @@ from cluster.model import (
 SECRET = SecretPlace()
 FLAG = Flag()
 PORT = Whole(1, 65_535, "port")
-    SignInFormat,
 PLANE = Choice(tuple(plane for plane in Plane if plane is not Plane.UNKNOWN))
 MAIL_SEPARATOR = ";"
 """What Grafana puts between e-mail addresses."""
@@ -264,23 +263,6 @@ INFERENCE_HOURS = Section(
             _default(InferenceHours, "weekends")),
     ),
 )
-INFERENCE = Section(
-    "inference",
-    (
-        Key("hours", INFERENCE_HOURS, "When clients are expected; requests at other times are off-window.",
-            absent="at any time"),
-        Key("sources", ListOf(names.GROUP_REFERENCE), "Groups whose clients may reach inference nodes, out of those "
-            "that `allowed` lists.", [], absent="all that `allowed` lists", example="[users]"),
-    ),
-    "What is expected of the clients of inference nodes.",
-)
-MANAGEMENT = Section(
-    "management",
-    (
-        Key("services", ListOf(names.SERVICE_NAME),
-            "Services that other groups may open on management nodes, and that management may open outside. Everything "
-            "else there is unexpected, whatever `allowed` says; what management opens inside is always expected.",
-            absent=one_of(f"`{name}`" for name in MANAGEMENT_SERVICES), example="[dns, ntp, syslog]"),
 ACCESS = Section(
     "access entry",
     (
@@ -298,18 +280,18 @@ ACCESS = Section(
     ),
     "Clients that may ask inference nodes: those whom every key of an entry names.",
 )
-        Key("sources", ListOf(names.GROUP_REFERENCE),
-            "Groups that may open anything on management nodes: the administrators' networks.", [],
-            example="[admins]"),
-    ),
-    "What is expected at groups of role management.",
-)
-SERVICE = Section(
+INFERENCE = Section(
+    "inference",
+    (
+        Key("hours", INFERENCE_HOURS, "When clients are expected; requests at other times are off-window.",
+            absent="at any time"),
+        Key("sources", ListOf(names.GROUP_REFERENCE), "Groups whose clients may reach inference nodes, out of those "
+            "that `allowed` lists.", [], absent="all that `allowed` lists", example="[users]"),
         Key("access", ListOf(ACCESS), "Who of these in particular, by user, country, service and hour.", [],
             absent="all of them", example="[{from: [users], users: [alice, bob]}]"),
-    "service",
-    (
-        Key("ports", ListOf(names.PORTS, at_least=1), "The ports its servers listen on.", REQUIRED,
+    ),
+    "What is expected of the clients of inference nodes.",
+)
 SIGN_IN_COLUMNS = Section(
     "columns",
     (
@@ -351,6 +333,23 @@ IDENTITY = Section(
     ),
     "Who has which address when, from exports of sign-ins (docs/identity.md).",
 )
+MANAGEMENT = Section(
+    "management",
+    (
+        Key("services", ListOf(names.SERVICE_NAME),
+            "Services that other groups may open on management nodes, and that management may open outside. Everything "
+            "else there is unexpected, whatever `allowed` says; what management opens inside is always expected.",
+            absent=one_of(f"`{name}`" for name in MANAGEMENT_SERVICES), example="[dns, ntp, syslog]"),
+        Key("sources", ListOf(names.GROUP_REFERENCE),
+            "Groups that may open anything on management nodes: the administrators' networks.", [],
+            example="[admins]"),
+    ),
+    "What is expected at groups of role management.",
+)
+SERVICE = Section(
+    "service",
+    (
+        Key("ports", ListOf(names.PORTS, at_least=1), "The ports its servers listen on.", REQUIRED,
             example="[3300, 6800-7300]"),
         Key("protocols", ListOf(names.PROTOCOL, at_least=1), "Their protocols.", absent="`[tcp, udp]`"),
     ),
@@ -480,6 +479,8 @@ THRESHOLDS = Section(
         Key("inference_unauthorised_bytes", names.SIZE_OR_ZERO,
             "Unauthorised client: bytes that a client may send to an inference node it may not reach; refused attempts "
             "to connect stay below it. 0 alerts for each."),
+        Key("inference_access_bytes", names.SIZE_OR_ZERO,
+            "Client that `inference.access` does not list: bytes that it may send to an inference node."),
         Key("inference_off_window_bytes", names.SIZE_OR_ZERO,
             "Off-window client: bytes that a client may send to an inference node outside `inference.hours`; health "
             "checks stay below it."),
@@ -497,8 +498,6 @@ THRESHOLDS = Section(
         Key("flow_loss_records", Whole(1, 1_000_000_000),
             "Records of an exporter in that window below which its share says nothing."),
         Key("ingest_lag", names.seconds(10, DAY), "How far the newest flow may lie behind the clock."),
-        Key("inference_access_bytes", names.SIZE_OR_ZERO,
-            "Client that `inference.access` does not list: bytes that it may send to an inference node."),
         Key("ingest_lag_for", names.seconds(0, DAY), "How long it must lie so far behind before it alerts."),
     ),
     "Every number that an alert compares with.",
@@ -516,8 +515,6 @@ KEEP = names.seconds(3_600, 100 * 365 * DAY)
 RETENTION = Section(
     "retention",
     (
-        Key("list_stale_for", names.seconds(0, DAY),
-            "How long a list must be broken, or older than `enrichment.stale_after`, before it alerts."),
         Key("raw", KEEP, "Base windows, of 10 s.", _default(StoreSettings, "keep_raw")),
         Key("1m", KEEP, "Minutes.", _default(StoreSettings, "keep_1m")),
         Key("1h", KEEP, "Hours.", _default(StoreSettings, "keep_1h")),
@@ -623,58 +620,6 @@ GRAFANA = Section(
     "What links need.",
 )
 # fmt: on
-AGE_LIMIT = names.seconds(60, 20 * 365 * DAY)
-ENRICHMENT = Section(
-    "enrichment",
-    (
-        Key("stale_after", AGE_LIMIT,
-            "Age at which a list is stale: `clusterflow status` shows it, and the rule `enrichment_stale` alerts. "
-            "Files in the format of /etc/hosts are never stale, unless `lists` names them.",
-            _default(ListSettings, "stale_after")),
-        Key("lists", MapOf(names.NAME, AGE_LIMIT), "Limits of single lists, by the names that their sections give.", {},
-            example="{blocklist: 2d, city: 60d}"),
-    ),
-    "Files that say something about addresses (docs/enrichment.md): when they are too old.",
-)
-FEED_COLUMNS = Section(
-    "columns",
-    (
-        Key("address", names.LINE, "Column with the address or prefix.", REQUIRED, example="ip"),
-        Key("confidence", names.LINE, "Column with a number from 0 to 100.", absent="`confidence` of the feed",
-            example="score"),
-        Key("valid_from", names.LINE, "Column with the time from which an entry holds.", absent="it always has",
-            example="first_seen"),
-        Key("valid_until", names.LINE, "Column with the time from which it holds no more.", absent="it does not end",
-            example="expires"),
-    ),
-    "Columns of a CSV feed, by its header. The header may be a comment; commas, semicolons, tabs or | part the cells.",
-)
-THREAT_FEED = Section(
-    "threat feed",
-    (
-        Key("file", names.PATH, "The file; it is read again when it changes.", REQUIRED, example="feeds/botnets.txt"),
-        Key("format", Choice(tuple(FeedFormat)),
-            "`list`: an address or prefix a line; `csv`; `stix`: a STIX 2.1 bundle, JSON; `misp`: an export of events "
-            "or attributes, JSON.", _default(ThreatFeed, "format")),
-        Key("columns", FEED_COLUMNS, "Where a CSV file has what.", absent="none; `csv` needs them"),
-        Key("confidence", Whole(0, 100), "Confidence in entries that tell none themselves.",
-            _default(ThreatFeed, "confidence")),
-        Key("least_confidence", Whole(0, 100), "Entries below it are left out.",
-            _default(ThreatFeed, "least_confidence")),
-    ),
-    "A list of addresses that are known to be bad (docs/threats.md); a file alone stands for its `file`.",
-    short="file",
-)
-GEOGRAPHY = Section(
-    "geography",
-    (
-        Key("files", MapOf(names.NAME, names.PATH),
-            "MMDB files, beside this one: GeoLite2 City, Country and ASN, DB-IP, IPinfo. They are asked in this order, "
-            "and of each thing the first counts that knows it.", {},
-            example="{city: GeoLite2-City.mmdb, asn: GeoLite2-ASN.mmdb}"),
-    ),
-    "Files that know country, city and network of outside addresses (docs/enrichment.md).",
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -842,6 +787,7 @@ ROOT = Section(
         Key("transport", ListOf(TRANSPORT), "How pairs talk.", []),
         Key("capacity", ListOf(CAPACITY), "What group pairs can carry.", []),
         Key("inference", INFERENCE, "What is expected of the clients of inference nodes."),
+        Key("identity", IDENTITY, "Who has which address when."),
         Key("management", MANAGEMENT, "What is expected at groups of role management."),
         Key("artefacts", MapOf(names.NAME, names.SIZE),
             "Sizes of things worth stealing, such as model weights: volumes are compared with them.", {},
@@ -865,6 +811,3 @@ ROOT = Section(
     ),
 )
 # fmt: on
-        Key("identity", IDENTITY, "Who has which address when."),
-        Key("threat_feeds", MapOf(names.NAME, THREAT_FEED), "Lists of addresses that are known to be bad.", {}),
-        Key("enrichment", ENRICHMENT, "When lists are too old."),

@@ -6,9 +6,8 @@ from typing import Any
 from cluster import fields
 from cluster.document import Faults, Mapping, Value, parse, read_text
 from cluster.errors import ConfigError, Problem
-from cluster.enrichment import build_list_settings
-from cluster.identity import build_access, build_hours, build_identity
 from cluster.groups import build_groups, check_reference
+from cluster.identity import build_access, build_hours, build_identity
 from cluster.inventory import Inventory
 from cluster.job_classes import build_job_classes
 from cluster.job_sources import build_job_sources
@@ -24,9 +23,9 @@ from cluster.model import (
     Cost,
     DeclaredTransport,
     Exporter,
-    Group,
     ExportProtocol,
     GrafanaSettings,
+    Group,
     GroupPair,
     Inference,
     Interface,
@@ -129,8 +128,6 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
     return cluster
 
 
-        threat_feeds=build_threat_feeds(table.get("threat_feeds", {}), folder, faults),
-        enrichment=build_list_settings(table.get("enrichment")),
 def _rules(paths: list[Placed[str]], folder: Path, faults: Faults) -> tuple[str, ...]:
     """Return the files with rules of the site's own; they are run by ``rules.registry``, not here."""
     found: list[str] = []

@@ -711,7 +711,6 @@ class Thresholds:
     shadow_node_bytes: int = 10_000
     storage_on_compute_bytes: int = 1_000_000_000
     management_bytes: int = 2_000
-    list_stale_for: int = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -843,57 +842,6 @@ class KafkaSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class ListSettings:
-    """When files that say something about addresses are too old.
-
-    Attributes:
-        stale_after: age in seconds from which a list is stale.
-        by_list: the same for single lists, by name.
-    """
-
-    stale_after: int = 35 * 86_400
-    by_list: tuple[tuple[str, int], ...] = ()
-
-
-class FeedFormat(StrEnum):
-    """What a threat feed's file is: a prefix a line, CSV, a STIX 2.1 bundle or a MISP export."""
-
-    LIST = "list"
-    CSV = "csv"
-    STIX = "stix"
-    MISP = "misp"
-
-
-@dataclass(frozen=True, slots=True)
-class FeedColumns:
-    """Names of a CSV feed's columns; empty where it has none."""
-
-    address: str = ""
-    confidence: str = ""
-    start: str = ""
-    end: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ThreatFeed:
-    """A list of addresses that are known to be bad.
-
-    Attributes:
-        file: its path.
-        columns: of a CSV file.
-        confidence: of entries that tell none, 0 to 100.
-        least_confidence: entries below it are left out.
-    """
-
-    name: str
-    file: str
-    format: FeedFormat = FeedFormat.LIST
-    columns: FeedColumns = field(default_factory=FeedColumns)
-    confidence: int = 50
-    least_confidence: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class NotificationTarget:
     """Where alerts go.
 
@@ -940,6 +888,7 @@ class Cluster:
     transport: tuple[DeclaredTransport, ...] = ()
     capacity: tuple[PairLimit, ...] = ()
     inference: Inference = field(default_factory=Inference)
+    identity: IdentitySettings = field(default_factory=IdentitySettings)
     management: Management = field(default_factory=Management)
     artefacts: tuple[Artefact, ...] = ()
     services: tuple[Service, ...] = ()
@@ -1040,6 +989,3 @@ class Cluster:
             Retention("1m", 60, store.keep_1m),
             Retention("1h", 3600, store.keep_1h),
         )
-    identity: IdentitySettings = field(default_factory=IdentitySettings)
-    threat_feeds: tuple[ThreatFeed, ...] = ()
-    enrichment: ListSettings = field(default_factory=ListSettings)

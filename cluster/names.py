@@ -44,8 +44,8 @@ GROUP_ID = _name("group id", r"[a-z][a-z0-9_]{0,31}", "lower case letters, digit
 NAME = _name("name", r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{0,62}", "letters, digits, dots, - and _, at most 63")
 NODE_NAME = _name(
     "node name", r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{0,62}", "letters, digits, dots, - and _, at most 63"
-COUNTRY = _name("country", r"[A-Z]{2}", "two upper case letters, such as NL")
 )
+COUNTRY = _name("country", r"[A-Z]{2}", "two upper case letters, such as NL")
 SERVICE_NAME = _name("service name", r"[a-z][a-z0-9_-]{0,31}", "lower case letters, digits, - and _, at most 32")
 JOB_ID = _name("job id", r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}", "letters, digits, dots, :, - and _, at most 63")
 DATABASE = _name("database name", r"[A-Za-z][A-Za-z0-9_-]{0,62}", "letters, digits, - and _")
