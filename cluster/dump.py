@@ -25,6 +25,7 @@ from cluster.model import (
     Service,
     SignInSource,
     StoreSettings,
+    ThreatFeed,
 )
 from cluster.services import port_runs
 
@@ -80,6 +81,7 @@ def plain_cluster(cluster: Cluster) -> object:
         "notify": _map({target.name: _target(target) for target in cluster.notify}),
         "grafana": _settings(cluster.grafana),
         "rules": _list(cluster.rules),
+        "threat_feeds": _map({feed.name: _threat_feed(feed) for feed in cluster.threat_feeds}),
     }
     return fields.ROOT.write(table)
 
@@ -192,3 +194,15 @@ def _target(target: NotificationTarget) -> Table:
     if "addresses" in table:
         table["addresses"] = _list(table["addresses"].split(fields.MAIL_SEPARATOR))
     return {"type": target.kind, **table, "severities": _list(target.severities)}
+
+
+def _threat_feed(feed: ThreatFeed) -> Table:
+    columns = feed.columns
+    named = {
+        "address": columns.address,
+        "confidence": columns.confidence,
+        "valid_from": columns.start,
+        "valid_until": columns.end,
+    }
+    given: Table = {key: name for key, name in named.items() if name}
+    return _settings(feed) | {"columns": given or None}

@@ -34,6 +34,7 @@ from cluster.model import (
     Cost,
     Exporter,
     ExportProtocol,
+    FeedFormat,
     FileJobs,
     GrafanaSettings,
     Group,
@@ -58,6 +59,7 @@ from cluster.model import (
     SlurmJobs,
     StoreApi,
     StoreSettings,
+    ThreatFeed,
     Thresholds,
     Transport,
     Workload,
@@ -604,6 +606,35 @@ KAFKA = Section(
     ),
     "Kafka between collectors and workers, for more flows than one bridge can take (docs/scale-out.md).",
 )
+FEED_COLUMNS = Section(
+    "columns",
+    (
+        Key("address", names.LINE, "Column with the address or prefix.", REQUIRED, example="ip"),
+        Key("confidence", names.LINE, "Column with a number from 0 to 100.", absent="`confidence` of the feed",
+            example="score"),
+        Key("valid_from", names.LINE, "Column with the time from which an entry holds.", absent="it always has",
+            example="first_seen"),
+        Key("valid_until", names.LINE, "Column with the time from which it holds no more.", absent="it does not end",
+            example="expires"),
+    ),
+    "Columns of a CSV feed, by its header. The header may be a comment; commas, semicolons, tabs or | part the cells.",
+)
+THREAT_FEED = Section(
+    "threat feed",
+    (
+        Key("file", names.PATH, "The file; it is read again when it changes.", REQUIRED, example="feeds/botnets.txt"),
+        Key("format", Choice(tuple(FeedFormat)),
+            "`list`: an address or prefix a line; `csv`; `stix`: a STIX 2.1 bundle, JSON; `misp`: an export of events "
+            "or attributes, JSON.", _default(ThreatFeed, "format")),
+        Key("columns", FEED_COLUMNS, "Where a CSV file has what.", absent="none; `csv` needs them"),
+        Key("confidence", Whole(0, 100), "Confidence in entries that tell none themselves.",
+            _default(ThreatFeed, "confidence")),
+        Key("least_confidence", Whole(0, 100), "Entries below it are left out.",
+            _default(ThreatFeed, "least_confidence")),
+    ),
+    "A list of addresses that are known to be bad (docs/threats.md); a file alone stands for its `file`.",
+    short="file",
+)
 GRAFANA = Section(
     "grafana",
     _settings(
@@ -808,6 +839,7 @@ ROOT = Section(
         Key("rules", ListOf(names.PATH),
             "Alert rules of your own (docs/own-rules.md): Python files beside this one, which are run as code.", [],
             example="[my_rules/backup_size.py]"),
+        Key("threat_feeds", MapOf(names.NAME, THREAT_FEED), "Lists of addresses that are known to be bad.", {}),
     ),
 )
 # fmt: on

@@ -42,6 +42,7 @@ from cluster.model import (
     Thresholds,
 )  # fmt: skip
 from cluster.services import with_well_known
+from cluster.threat_feeds import build_threat_feeds
 from cluster.units import format_duration, format_size
 
 
@@ -123,6 +124,7 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         notify=_notify(table.get("notify", {}), faults),
         grafana=_grafana(table.get("grafana"), faults),
         rules=_rules(table.get("rules", []), folder, faults),
+        threat_feeds=build_threat_feeds(table.get("threat_feeds", {}), folder, faults),
     )
     faults.raise_if_any()
     return cluster

@@ -841,6 +841,44 @@ class KafkaSettings:
         return f"{self.topic}-relays"
 
 
+class FeedFormat(StrEnum):
+    """What a threat feed's file is: a prefix a line, CSV, a STIX 2.1 bundle or a MISP export."""
+
+    LIST = "list"
+    CSV = "csv"
+    STIX = "stix"
+    MISP = "misp"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedColumns:
+    """Names of a CSV feed's columns; empty where it has none."""
+
+    address: str = ""
+    confidence: str = ""
+    start: str = ""
+    end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreatFeed:
+    """A list of addresses that are known to be bad.
+
+    Attributes:
+        file: its path.
+        columns: of a CSV file.
+        confidence: of entries that tell none, 0 to 100.
+        least_confidence: entries below it are left out.
+    """
+
+    name: str
+    file: str
+    format: FeedFormat = FeedFormat.LIST
+    columns: FeedColumns = field(default_factory=FeedColumns)
+    confidence: int = 50
+    least_confidence: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class NotificationTarget:
     """Where alerts go.
@@ -904,6 +942,7 @@ class Cluster:
     notify: tuple[NotificationTarget, ...] = ()
     grafana: GrafanaSettings = field(default_factory=GrafanaSettings)
     rules: tuple[str, ...] = ()
+    threat_feeds: tuple[ThreatFeed, ...] = ()
 
     def group(self, group_id: str) -> Group:
         """Return the group with this id; KeyError if there is none."""
