@@ -48,6 +48,7 @@ from cluster.model import (
     KafkaFormat,
     KafkaSettings,
     KubernetesJobs,
+    ListSettings,
     OffHours,
     Outcome,
     Plane,
@@ -501,6 +502,8 @@ THRESHOLDS = Section(
             "Records of an exporter in that window below which its share says nothing."),
         Key("ingest_lag", names.seconds(10, DAY), "How far the newest flow may lie behind the clock."),
         Key("ingest_lag_for", names.seconds(0, DAY), "How long it must lie so far behind before it alerts."),
+        Key("list_stale_for", names.seconds(0, DAY),
+            "How long a list must be broken, or older than `enrichment.stale_after`, before it alerts."),
     ),
     "Every number that an alert compares with.",
 )
@@ -606,6 +609,19 @@ KAFKA = Section(
     ),
     "Kafka between collectors and workers, for more flows than one bridge can take (docs/scale-out.md).",
 )
+AGE_LIMIT = names.seconds(60, 20 * 365 * DAY)
+ENRICHMENT = Section(
+    "enrichment",
+    (
+        Key("stale_after", AGE_LIMIT,
+            "Age at which a list is stale: `clusterflow status` shows it, and the rule `enrichment_stale` alerts. "
+            "Files in the format of /etc/hosts are never stale, unless `lists` names them.",
+            _default(ListSettings, "stale_after")),
+        Key("lists", MapOf(names.NAME, AGE_LIMIT), "Limits of single lists, by the names that their sections give.", {},
+            example="{blocklist: 2d, city: 60d}"),
+    ),
+    "Files that say something about addresses (docs/enrichment.md): when they are too old.",
+)
 FEED_COLUMNS = Section(
     "columns",
     (
@@ -634,16 +650,6 @@ THREAT_FEED = Section(
     ),
     "A list of addresses that are known to be bad (docs/threats.md); a file alone stands for its `file`.",
     short="file",
-)
-GEOGRAPHY = Section(
-    "geography",
-    (
-        Key("files", MapOf(names.NAME, names.PATH),
-            "MMDB files, beside this one: GeoLite2 City, Country and ASN, DB-IP, IPinfo. They are asked in this order, "
-            "and of each thing the first counts that knows it.", {},
-            example="{city: GeoLite2-City.mmdb, asn: GeoLite2-ASN.mmdb}"),
-    ),
-    "Files that know country, city and network of outside addresses (docs/enrichment.md).",
 )
 GRAFANA = Section(
     "grafana",
@@ -846,11 +852,11 @@ ROOT = Section(
         Key("kafka", KAFKA, "Kafka between collectors and workers."),
         Key("notify", MapOf(names.NAME, NOTIFY), "Where alerts go.", {}),
         Key("grafana", GRAFANA, "What links need."),
-        Key("geography", GEOGRAPHY, "Country, city and network of outside addresses."),
         Key("rules", ListOf(names.PATH),
             "Alert rules of your own (docs/own-rules.md): Python files beside this one, which are run as code.", [],
             example="[my_rules/backup_size.py]"),
         Key("threat_feeds", MapOf(names.NAME, THREAT_FEED), "Lists of addresses that are known to be bad.", {}),
+        Key("enrichment", ENRICHMENT, "When lists are too old."),
     ),
 )
 # fmt: on

@@ -5,8 +5,8 @@ from typing import Any
 
 from cluster import fields
 from cluster.document import Faults, Mapping, Value, parse, read_text
+from cluster.enrichment import build_list_settings
 from cluster.errors import ConfigError, Problem
-from cluster.geography import build_geography
 from cluster.groups import build_groups, check_reference
 from cluster.identity import build_access, build_hours, build_identity
 from cluster.inventory import Inventory
@@ -124,9 +124,9 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         kafka=_kafka(table.get("kafka"), faults),
         notify=_notify(table.get("notify", {}), faults),
         grafana=_grafana(table.get("grafana"), faults),
-        geography=build_geography(table.get("geography"), folder),
         rules=_rules(table.get("rules", []), folder, faults),
         threat_feeds=build_threat_feeds(table.get("threat_feeds", {}), folder, faults),
+        enrichment=build_list_settings(table.get("enrichment")),
     )
     faults.raise_if_any()
     return cluster
@@ -299,7 +299,7 @@ def _inference(
     given = root.get("inference") or {}
     sources: list[Placed[str]] = given.get("sources") or []
     for source in sources:
-        check_reference(source.value, source.path, groups, faults)
+        check_reference(source.value, source.path, group_ids, faults)
         if source.value == ANY:
             faults.add(source.path, ANY, "a group", "leave out sources: then `allowed` decides")
     ids = tuple(dict.fromkeys(source.value for source in sources))

@@ -711,6 +711,7 @@ class Thresholds:
     shadow_node_bytes: int = 10_000
     storage_on_compute_bytes: int = 1_000_000_000
     management_bytes: int = 2_000
+    list_stale_for: int = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -841,6 +842,19 @@ class KafkaSettings:
         return f"{self.topic}-relays"
 
 
+@dataclass(frozen=True, slots=True)
+class ListSettings:
+    """When files that say something about addresses are too old.
+
+    Attributes:
+        stale_after: age in seconds from which a list is stale.
+        by_list: the same for single lists, by name.
+    """
+
+    stale_after: int = 35 * 86_400
+    by_list: tuple[tuple[str, int], ...] = ()
+
+
 class FeedFormat(StrEnum):
     """What a threat feed's file is: a prefix a line, CSV, a STIX 2.1 bundle or a MISP export."""
 
@@ -913,13 +927,6 @@ class GrafanaSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Geography:
-    """Files (MMDB) that know country, city and network of outside addresses: name and path, in the order of asking."""
-
-    files: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Cluster:
     """One cluster, as cluster.yaml describes it. `rules` are files with alert rules of the site's own."""
 
@@ -948,9 +955,9 @@ class Cluster:
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     notify: tuple[NotificationTarget, ...] = ()
     grafana: GrafanaSettings = field(default_factory=GrafanaSettings)
-    geography: Geography = field(default_factory=Geography)
     rules: tuple[str, ...] = ()
     threat_feeds: tuple[ThreatFeed, ...] = ()
+    enrichment: ListSettings = field(default_factory=ListSettings)
 
     def group(self, group_id: str) -> Group:
         """Return the group with this id; KeyError if there is none."""
