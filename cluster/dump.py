@@ -80,6 +80,7 @@ def plain_cluster(cluster: Cluster) -> object:
         "kafka": _settings(cluster.kafka) | {"brokers": _list(cluster.kafka.brokers)},
         "notify": _map({target.name: _target(target) for target in cluster.notify}),
         "grafana": _settings(cluster.grafana),
+        "geography": {"files": _map(dict(cluster.geography.files))},
         "rules": _list(cluster.rules),
         "threat_feeds": _map({feed.name: _threat_feed(feed) for feed in cluster.threat_feeds}),
         "enrichment": _settings(cluster.enrichment) | {"lists": _map(dict(cluster.enrichment.by_list))},

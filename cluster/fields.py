@@ -651,6 +651,16 @@ THREAT_FEED = Section(
     "A list of addresses that are known to be bad (docs/threats.md); a file alone stands for its `file`.",
     short="file",
 )
+GEOGRAPHY = Section(
+    "geography",
+    (
+        Key("files", MapOf(names.NAME, names.PATH),
+            "MMDB files, beside this one: GeoLite2 City, Country and ASN, DB-IP, IPinfo. They are asked in this order, "
+            "and of each thing the first counts that knows it.", {},
+            example="{city: GeoLite2-City.mmdb, asn: GeoLite2-ASN.mmdb}"),
+    ),
+    "Files that know country, city and network of outside addresses (docs/enrichment.md).",
+)
 GRAFANA = Section(
     "grafana",
     _settings(
@@ -852,6 +862,7 @@ ROOT = Section(
         Key("kafka", KAFKA, "Kafka between collectors and workers."),
         Key("notify", MapOf(names.NAME, NOTIFY), "Where alerts go.", {}),
         Key("grafana", GRAFANA, "What links need."),
+        Key("geography", GEOGRAPHY, "Country, city and network of outside addresses."),
         Key("rules", ListOf(names.PATH),
             "Alert rules of your own (docs/own-rules.md): Python files beside this one, which are run as code.", [],
             example="[my_rules/backup_size.py]"),

@@ -7,6 +7,7 @@ from cluster import fields
 from cluster.document import Faults, Mapping, Value, parse, read_text
 from cluster.enrichment import build_list_settings
 from cluster.errors import ConfigError, Problem
+from cluster.geography import build_geography
 from cluster.groups import build_groups, check_reference
 from cluster.identity import build_access, build_hours, build_identity
 from cluster.inventory import Inventory
@@ -124,6 +125,7 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         kafka=_kafka(table.get("kafka"), faults),
         notify=_notify(table.get("notify", {}), faults),
         grafana=_grafana(table.get("grafana"), faults),
+        geography=build_geography(table.get("geography"), folder),
         rules=_rules(table.get("rules", []), folder, faults),
         threat_feeds=build_threat_feeds(table.get("threat_feeds", {}), folder, faults),
         enrichment=build_list_settings(table.get("enrichment")),

@@ -927,6 +927,13 @@ class GrafanaSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Geography:
+    """Files (MMDB) that know country, city and network of outside addresses: name and path, in the order of asking."""
+
+    files: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """One cluster, as cluster.yaml describes it. `rules` are files with alert rules of the site's own."""
 
@@ -955,6 +962,7 @@ class Cluster:
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     notify: tuple[NotificationTarget, ...] = ()
     grafana: GrafanaSettings = field(default_factory=GrafanaSettings)
+    geography: Geography = field(default_factory=Geography)
     rules: tuple[str, ...] = ()
     threat_feeds: tuple[ThreatFeed, ...] = ()
     enrichment: ListSettings = field(default_factory=ListSettings)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from cluster.model import Cluster
+from enrichment.geography import GeographyFiles
 from enrichment.labels import Labels, Provider
 
 
@@ -19,5 +20,5 @@ def labels_of(cluster: Cluster) -> Labels:
 
 
 def _configured(cluster: Cluster) -> Iterator[Provider]:
-    del cluster
-    yield from ()
+    if cluster.geography.files:
+        yield GeographyFiles(cluster.geography)
