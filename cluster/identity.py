@@ -1,6 +1,7 @@
 """Sections `identity` and `inference.access` of cluster.yaml: who has which address, and who may ask inference."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from cluster.document import Faults
@@ -25,8 +26,8 @@ _MAPPED = (SignInFormat.CSV, SignInFormat.JSON)
 
 def build_identity(table: Table | None, folder: Path, faults: Faults) -> IdentitySettings:
     """Return the section, paths relative to `folder`."""
-    given = dict(table or {})
-    sources: list[Placed[Table]] = given.pop("sources", [])
+    given = table or {}
+    sources: list[Placed[Table]] = given.get("sources", [])
     owners: dict[str, str] = {}
     found = []
     for placed in sources:
@@ -39,8 +40,8 @@ def build_identity(table: Table | None, folder: Path, faults: Faults) -> Identit
             faults.add(placed.path, name, "another name", f"{owners[name]} has it; give each a name of its own")
         owners.setdefault(name, placed.path)
         _check_columns(kind, placed, faults)
-        columns = source.get("columns")
-        complete = columns is not None and {"address", "user", "time"} <= columns.keys()
+        columns: Table = source.get("columns") or {}
+        complete = {"address", "user", "time"} <= columns.keys()
         found.append(
             SignInSource(
                 name,
@@ -53,8 +54,13 @@ def build_identity(table: Table | None, folder: Path, faults: Faults) -> Identit
                 _texts(source.get("stops")),
             )
         )
-    lists = {key: tuple(item.value for item in given.pop(key, [])) for key in ("domains", "shared")}
-    return IdentitySettings(tuple(found), **given, **lists)
+    settings = IdentitySettings(
+        tuple(found),
+        domains=_texts(given.get("domains")),
+        shared=tuple(item.value for item in given.get("shared", [])),
+        pseudonymise=given.get("pseudonymise"),
+    )
+    return replace(settings, hold=given["hold"]) if "hold" in given else settings
 
 
 def build_hours(table: Table | None, path: str, faults: Faults) -> InferenceHours | None:
@@ -83,7 +89,7 @@ def build_access(
     """
     inference = {group.id for group in groups if group.role is Role.INFERENCE}
     broken = set(group_ids) - {group.id for group in groups}
-    known = {service.name for service in services} | {"other"}
+    known = {service.name for service in services}
     entries: list[Placed[Table]] = (root.get("inference") or {}).get("access") or []
     found = []
     for placed in entries:

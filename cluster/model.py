@@ -282,11 +282,11 @@ class AccessEntry:
     """Clients that may ask inference nodes. A client is meant where every list that is not empty names it.
 
     Attributes:
-        sources: ids of the clients' groups, or ``*``.
+        sources: ids of the clients' groups.
         users: as sign-ins name them, in clear or as pseudonyms.
         countries: ISO codes; only addresses outside have one.
         destinations: ids of inference groups.
-        services: names of services, or ``other``.
+        services: names of services.
         hours: when they may; None: at any time that `inference.hours` allows.
     """
 
