@@ -10,7 +10,9 @@ from cluster import fields, names
 from cluster.kinds import Placed, Table
 from cluster.model import (
     AccessEntry,
+    AnyDestination,
     Cluster,
+    DeliverySettings,
     Exporter,
     Group,
     IdentitySettings,
@@ -81,6 +83,7 @@ def plain_cluster(cluster: Cluster) -> object:
         "notify": _map({target.name: _target(target) for target in cluster.notify}),
         "grafana": _settings(cluster.grafana),
         "geography": {"files": _map(dict(cluster.geography.files))},
+        "delivery": _delivery(cluster.delivery),
         "rules": _list(cluster.rules),
         "threat_feeds": _map({feed.name: _threat_feed(feed) for feed in cluster.threat_feeds}),
         "enrichment": _settings(cluster.enrichment) | {"lists": _map(dict(cluster.enrichment.by_list))},
@@ -196,6 +199,20 @@ def _target(target: NotificationTarget) -> Table:
     if "addresses" in table:
         table["addresses"] = _list(table["addresses"].split(fields.MAIL_SEPARATOR))
     return {"type": target.kind, **table, "severities": _list(target.severities)}
+
+
+def _delivery(delivery: DeliverySettings) -> Table:
+    destinations = _map({one.name: _destination(one) for one in delivery.destinations})
+    return _settings(delivery) | {
+        "metrics_listen": delivery.metrics_listen or names.OFF,
+        "destinations": destinations,
+    }
+
+
+def _destination(destination: AnyDestination) -> Table:
+    table = _settings(destination)
+    kind = table.pop("kind")
+    return {"type": kind.value} | {key: _list(v) if isinstance(v, tuple) else v for key, v in table.items()}
 
 
 def _threat_feed(feed: ThreatFeed) -> Table:

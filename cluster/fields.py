@@ -25,16 +25,24 @@ from cluster.kinds import (
     one_of,
 )
 from cluster.model import (
+    DELIVERED,
     MANAGEMENT_SERVICES,
+    AlertsFrom,
     BridgeSettings,
     CheckpointMode,
     CheckpointPlan,
     ClassFrom,
     CollectorSettings,
     Cost,
+    DeliverySettings,
+    DestinationKind,
+    ElasticDestination,
+    EventKind,
+    EventSeverity,
     Exporter,
     ExportProtocol,
     FeedFormat,
+    FileDestination,
     FileJobs,
     GrafanaSettings,
     Group,
@@ -45,6 +53,7 @@ from cluster.model import (
     Interface,
     JobClass,
     JobSourceKind,
+    KafkaDestination,
     KafkaFormat,
     KafkaSettings,
     KubernetesJobs,
@@ -58,11 +67,16 @@ from cluster.model import (
     SaslMechanism,
     SignInFormat,
     SlurmJobs,
+    SplunkDestination,
     StoreApi,
     StoreSettings,
+    SyslogDestination,
+    SyslogFormat,
+    SyslogTransport,
     ThreatFeed,
     Thresholds,
     Transport,
+    WebhookDestination,
     Workload,
 )
 
@@ -825,6 +839,112 @@ JOB_SOURCE = OneOf(
 )
 # fmt: on
 
+# fmt: off
+_CA_FILE = Key("ca_file", names.PATH, "Certificates (PEM) of the authorities that its certificate is checked against.",
+               absent="the system's", example="/etc/clusterflow/soc-ca.pem")
+_VERIFY = Key("verify_tls", FLAG, "Whether its certificate and name are checked.")
+_CERTIFICATE = Key("certificate_file", names.PATH, "Our own certificate, PEM, where it asks for one.", absent="none")
+_CERTIFICATE_KEY = Key("key_file", names.PATH, "Its private key, PEM.", absent="none")
+
+
+def _destination(owner: type, *keys: Key) -> Section:
+    """Return the section of one type of destination."""
+    flat = {item.name: item.default for item in dataclasses.fields(owner)}
+    kinds = Key("events", ListOf(Choice(tuple(EventKind)), at_least=1), "Which events it gets.",
+                [Placed("", kind) for kind in DELIVERED])
+    severities = Key("severities", ListOf(Choice(tuple(EventSeverity))), "Which severities.", [], absent="all",
+                     example="[critical, warning]")
+    rate = Key("rate", Whole(1, 1_000_000), "Events a second that it gets at most.", flat["rate"])
+    listed = [
+        key if key.default is REQUIRED else dataclasses.replace(key, default=_written_default(key, flat[key.name]))
+        for key in keys
+    ]
+    return Section("destination", (*listed, kinds, severities, rate))
+
+
+DESTINATION_SECTIONS = {
+    DestinationKind.SYSLOG: _destination(
+        SyslogDestination,
+        Key("address", names.RECEIVER, "Where it listens.", REQUIRED, example="siem.example.org:6514"),
+        Key("transport", Choice(tuple(SyslogTransport)), "TCP and TLS count octets (RFC 6587, RFC 5425). UDP loses "
+            "messages without a word."),
+        Key("format", Choice(tuple(SyslogFormat)), "RFC 5424 with structured data, or CEF in such a message."),
+        Key("facility", Whole(0, 23), "Facility; 16 is local0."),
+        Key("sd_id", names.SD_ID, "Name of the structured data; 32473 is the number that examples have."),
+        _CA_FILE, _CERTIFICATE, _CERTIFICATE_KEY, _VERIFY,
+    ),
+    DestinationKind.SPLUNK: _destination(
+        SplunkDestination,
+        Key("url", names.URL, "Address of the HTTP Event Collector.", REQUIRED,
+            example="https://splunk.example.org:8088"),
+        Key("token", SECRET, "Its token.", REQUIRED, example="{file: /run/secrets/hec}"),
+        Key("index", names.LINE, "Index.", absent="that of the token"),
+        Key("sourcetype", names.LINE, "Source type."),
+        _CA_FILE, _VERIFY,
+    ),
+    DestinationKind.ELASTIC: _destination(
+        ElasticDestination,
+        Key("url", names.URL, "Address of Elasticsearch or OpenSearch.", REQUIRED,
+            example="https://elastic.example.org:9200"),
+        Key("index", names.INDEX, "Index or data stream."),
+        Key("api_key", SECRET, "API key, as Kibana shows it (base64).", absent="none"),
+        Key("username", names.LINE, "User, in place of `api_key`.", absent="none"),
+        Key("password", SECRET, "Its password.", absent="none"),
+        _CA_FILE, _VERIFY,
+    ),
+    DestinationKind.KAFKA: _destination(
+        KafkaDestination,
+        Key("topic", names.TOPIC, "The topic; it must be there."),
+        Key("brokers", ListOf(names.BROKER), "Brokers to ask first.", absent="those of `kafka`, with all it says"),
+        Key("tls", FLAG, "Whether connections are encrypted."),
+        _CA_FILE, _CERTIFICATE, _CERTIFICATE_KEY, _VERIFY,
+        Key("username", names.LINE, "User, where brokers ask for one (SASL).", absent="none"),
+        Key("password", SECRET, "Its password.", absent="none"),
+        Key("mechanism", Choice(tuple(SaslMechanism)), "How the password is proven."),
+    ),
+    DestinationKind.WEBHOOK: _destination(
+        WebhookDestination,
+        Key("url", SECRET, "Where to POST.", REQUIRED, example="{env: SOAR_WEBHOOK}"),
+        Key("token", SECRET, "Token to bear.", absent="none"),
+        Key("signing_key", SECRET, "Key of the HMAC-SHA256 over each body.", absent="not signed"),
+        _CA_FILE, _VERIFY,
+    ),
+    DestinationKind.FILE: _destination(
+        FileDestination,
+        Key("path", names.PATH, "The file, beside this one.", REQUIRED, example="/var/log/clusterflow/events.ndjson"),
+        Key("rotate", names.SIZE, "Size at which it becomes `NAME.1`."),
+        Key("keep", Whole(1, 1_000), "How many of those are kept."),
+    ),
+}
+"""Destinations of events by type."""
+
+DELIVERY = Section(
+    "delivery",
+    (
+        *_settings(
+            DeliverySettings,
+            Key("alerts", Choice(tuple(AlertsFrom)), "`evaluate`: `clusterflow deliver` evaluates the rules itself. "
+                "`grafana`: Grafana does, and posts to `listen`. `off`: no alerts."),
+            Key("listen", names.LISTEN, "Where Grafana's webhook is taken, at /grafana."),
+            Key("token", SECRET, "What that webhook must bear.", absent="none: needed with `alerts: grafana`",
+                example="{file: /run/secrets/deliver}"),
+            Key("metrics_listen", names.LISTEN_OR_OFF, "Where /metrics and /healthz answer, or `off`; "
+                "`bridge.metrics_token` holds here too."),
+            Key("state", names.PATH, "The folder of the spool."),
+            Key("spool", names.SIZE, "Size of the spool. When it is full, its oldest events are dropped and counted."),
+            Key("every", names.seconds(1, 3_600), "Time between two looks at the store."),
+            Key("settle", names.seconds(0, DAY), "Age at which what is stored is told of: what it counts has come in "
+                "by then. Alerts do not wait."),
+            Key("overlap", names.seconds(0, DAY), "How far back points are looked for that were stored late."),
+        ),
+        Key("destinations", MapOf(names.NAME, OneOf(
+            "type", {kind.value: section for kind, section in DESTINATION_SECTIONS.items()}, "destination")),
+            "Who gets events.", {}),
+    ),
+    "Events for a SIEM, and others who are not at Grafana (docs/delivery.md).",
+)
+# fmt: on
+
 NOTIFY = OneOf("type", {name: channel.section for name, channel in CHANNELS.items()}, "notification target")
 
 # fmt: off
@@ -863,6 +983,7 @@ ROOT = Section(
         Key("notify", MapOf(names.NAME, NOTIFY), "Where alerts go.", {}),
         Key("grafana", GRAFANA, "What links need."),
         Key("geography", GEOGRAPHY, "Country, city and network of outside addresses."),
+        Key("delivery", DELIVERY, "Events for a SIEM."),
         Key("rules", ListOf(names.PATH),
             "Alert rules of your own (docs/own-rules.md): Python files beside this one, which are run as code.", [],
             example="[my_rules/backup_size.py]"),

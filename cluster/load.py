@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import fields
+from cluster.delivery import build_delivery
 from cluster.document import Faults, Mapping, Value, parse, read_text
 from cluster.enrichment import build_list_settings
 from cluster.errors import ConfigError, Problem
@@ -126,6 +127,7 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         notify=_notify(table.get("notify", {}), faults),
         grafana=_grafana(table.get("grafana"), faults),
         geography=build_geography(table.get("geography"), folder),
+        delivery=build_delivery(table.get("delivery"), folder, faults),
         rules=_rules(table.get("rules", []), folder, faults),
         threat_feeds=build_threat_feeds(table.get("threat_feeds", {}), folder, faults),
         enrichment=build_list_settings(table.get("enrichment")),

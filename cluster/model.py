@@ -926,6 +926,203 @@ class GrafanaSettings:
     password: Secret | None = None
 
 
+class EventKind(StrEnum):
+    """What an event that is delivered tells of."""
+
+    ALERT = "alert"
+    CONTACT = "contact"
+    VIOLATION = "violation"
+    THREAT = "threat"
+    JOB = "job"
+    CONVERSATION = "conversation"
+
+
+class EventSeverity(StrEnum):
+    """How much an event matters; alerts have that of their rule."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class AlertsFrom(StrEnum):
+    """Who evaluates the rules whose alerts are delivered."""
+
+    EVALUATE = "evaluate"
+    GRAFANA = "grafana"
+    OFF = "off"
+
+
+class DestinationKind(StrEnum):
+    """What events are delivered to."""
+
+    SYSLOG = "syslog"
+    SPLUNK = "splunk"
+    ELASTIC = "elastic"
+    KAFKA = "kafka"
+    WEBHOOK = "webhook"
+    FILE = "file"
+
+
+class SyslogTransport(StrEnum):
+    """How syslog messages travel."""
+
+    UDP = "udp"
+    TCP = "tcp"
+    TLS = "tls"
+
+
+class SyslogFormat(StrEnum):
+    """What a syslog message holds."""
+
+    RFC5424 = "rfc5424"
+    CEF = "cef"
+
+
+DELIVERED = tuple(kind for kind in EventKind if kind is not EventKind.CONVERSATION)
+"""Events that a destination gets where it does not say: conversations are many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """What every destination of events has.
+
+    Attributes:
+        name: in logs, counters and files of the spool.
+        kind: what it is.
+        events: which kinds of events it gets.
+        severities: which severities; empty means all.
+        rate: events a second that it gets at most.
+    """
+
+    name: str
+    kind: DestinationKind
+    events: tuple[EventKind, ...] = DELIVERED
+    severities: tuple[EventSeverity, ...] = ()
+    rate: int = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyslogDestination(Destination):
+    """A syslog receiver, `address` as host:port. `sd_id` names our structured data, after the number of its owner."""
+
+    address: str
+    kind: DestinationKind = DestinationKind.SYSLOG
+    transport: SyslogTransport = SyslogTransport.TLS
+    format: SyslogFormat = SyslogFormat.RFC5424
+    facility: int = 16
+    sd_id: str = "clusterflow@32473"
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    verify_tls: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplunkDestination(Destination):
+    """A Splunk HTTP Event Collector."""
+
+    url: str
+    token: Secret
+    kind: DestinationKind = DestinationKind.SPLUNK
+    index: str | None = None
+    sourcetype: str = "clusterflow:event"
+    ca_file: str | None = None
+    verify_tls: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElasticDestination(Destination):
+    """Elasticsearch or OpenSearch; `index` may be a data stream."""
+
+    url: str
+    kind: DestinationKind = DestinationKind.ELASTIC
+    index: str = "logs-clusterflow-default"
+    api_key: Secret | None = None
+    username: str | None = None
+    password: Secret | None = None
+    ca_file: str | None = None
+    verify_tls: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaDestination(Destination):
+    """A topic of Kafka. Without brokers of its own it is on those of the section `kafka`."""
+
+    kind: DestinationKind = DestinationKind.KAFKA
+    topic: str = "clusterflow-events"
+    brokers: tuple[str, ...] = ()
+    tls: bool = False
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    verify_tls: bool = True
+    username: str | None = None
+    password: Secret | None = None
+    mechanism: SaslMechanism = SaslMechanism.SCRAM_SHA_512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookDestination(Destination):
+    """A URL that takes JSON. `token` is borne as `Authorization: Bearer`; `signing_key` signs the body by HMAC."""
+
+    url: Secret
+    kind: DestinationKind = DestinationKind.WEBHOOK
+    token: Secret | None = None
+    signing_key: Secret | None = None
+    ca_file: str | None = None
+    verify_tls: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDestination(Destination):
+    """A file with an event a line; at `rotate` bytes it becomes ``NAME.1``, of which `keep` are kept."""
+
+    path: str
+    kind: DestinationKind = DestinationKind.FILE
+    rotate: int = 100_000_000
+    keep: int = 5
+
+
+AnyDestination = (
+    SyslogDestination | SplunkDestination | ElasticDestination | KafkaDestination | WebhookDestination | FileDestination
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """How events get to where a security team lives.
+
+    Attributes:
+        destinations: who gets them.
+        alerts: who evaluates the rules.
+        listen: host:port at which Grafana's webhook is taken, where `alerts` says so.
+        token: what that webhook must bear.
+        metrics_listen: host:port of /metrics and /healthz, or None.
+        state: folder of the spool.
+        spool: bytes that it holds at most.
+        every: seconds between two looks at the store.
+        settle: age in seconds at which what is stored is told of: what it counts has come in by then.
+        overlap: how far back, in seconds, points are looked for that were stored late.
+    """
+
+    destinations: tuple[AnyDestination, ...] = ()
+    alerts: AlertsFrom = AlertsFrom.EVALUATE
+    listen: str = "127.0.0.1:9107"
+    token: Secret | None = None
+    metrics_listen: str | None = "127.0.0.1:9108"
+    state: str = "/var/lib/clusterflow/delivery"
+    spool: int = 1_000_000_000
+    every: int = 10
+    settle: int = 60
+    overlap: int = 900
+
+    def kinds(self) -> tuple[EventKind, ...]:
+        """Return the kinds of events that any destination gets."""
+        wanted = {kind for destination in self.destinations for kind in destination.events}
+        return tuple(kind for kind in EventKind if kind in wanted)
+
+
 @dataclass(frozen=True, slots=True)
 class Geography:
     """Files (MMDB) that know country, city and network of outside addresses: name and path, in the order of asking."""
@@ -963,6 +1160,7 @@ class Cluster:
     notify: tuple[NotificationTarget, ...] = ()
     grafana: GrafanaSettings = field(default_factory=GrafanaSettings)
     geography: Geography = field(default_factory=Geography)
+    delivery: DeliverySettings = field(default_factory=DeliverySettings)
     rules: tuple[str, ...] = ()
     threat_feeds: tuple[ThreatFeed, ...] = ()
     enrichment: ListSettings = field(default_factory=ListSettings)

@@ -52,6 +52,8 @@ DATABASE = _name("database name", r"[A-Za-z][A-Za-z0-9_-]{0,62}", "letters, digi
 UID = _name("uid", r"[A-Za-z0-9_-]{1,40}", "letters, digits, - and _, at most 40")
 TOPIC = _name("topic", r"(?=.*[A-Za-z0-9])[A-Za-z0-9._-]{1,200}", "letters, digits, dots, - and _, at most 200")
 CONSUMER_GROUP = _name("consumer group", r"[A-Za-z0-9._-]{1,200}", "letters, digits, dots, - and _, at most 200")
+SD_ID = _name("SD-ID", r"[A-Za-z0-9._-]{1,22}@[0-9]{1,9}", "a name, @ and an enterprise number, at most 32")
+INDEX = _name("index", r"[a-z0-9][a-z0-9._-]{0,199}", "lower case letters, digits, dots, - and _, at most 200")
 SHARD = _name("shard", r"[A-Za-z0-9_-]{1,16}", "letters, digits, - and _, at most 16")
 
 
@@ -368,6 +370,7 @@ def _broker(text: str) -> str:
 
 
 BROKER = Text("host:port", "a broker and its port such as kafka-1.example.org:9092", _broker)
+RECEIVER = Text("host and port", "a host and its port such as siem.example.org:6514", _broker)
 LISTEN = Text("host:port", "an address and port such as 127.0.0.1:9105", _listen)
 OFF = "off"
 

@@ -386,6 +386,7 @@ class Stage(StrEnum):
     BRIDGE = "bridge"
     ANALYSIS = "analysis"
     JOBS = "jobs"
+    DELIVER = "deliver"
 
 
 class JobReading(StrEnum):

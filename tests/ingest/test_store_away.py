@@ -23,7 +23,7 @@ from ingest.normalise import Clock
 from ingest.points import WINDOW
 from ingest.rollup import Rollup
 from ingest.spool import Spool
-from ingest.store import Store, StoreUnavailableError, _seconds_until
+from ingest.store import Store, StoreUnavailableError, seconds_until
 from ingest.writer import StoppedError, Writer
 
 
@@ -63,8 +63,8 @@ def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: int) -> N
     if header == "{in 90 s}":
         # Test processes must agree on the names of tests: the date is not one of them.
         header = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
-    assert seconds - 60 < _seconds_until(header) <= seconds + 1
-    assert (_seconds_until(header) > 0) is (seconds > 0)
+    assert seconds - 60 < seconds_until(header) <= seconds + 1
+    assert (seconds_until(header) > 0) is (seconds > 0)
 
 
 def test_a_connection_that_breaks_within_tls_is_tried_again() -> None:

@@ -1,0 +1,193 @@
+"""One destination's thread: from the spool to the receiver, in order, at least once, however long it takes."""
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+
+import polars as pl
+
+from cluster.errors import ClusterflowError
+from cluster.model import AnyDestination, EventKind, EventSeverity
+from cluster.schema import Stage
+from delivery.event import Document, at, line
+from delivery.spool import Batch, Spool
+from delivery.transport import AwayError, Refusal, RefusedBatchError, Transport
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
+from ingest.logs import Log
+
+SENT, REFUSED, RETRIES, LOST, WAITING, FAILING = "sent", "refused", "retries", "lost", "waiting", "failing_seconds"
+"""What follows a destination's name, after a dot, in the names of its counters and readings."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_MOST_PATIENCE = 3600.0
+"""What a receiver asks for with Retry-After is heeded up to here."""
+
+_IDLE_SECONDS = 1.0
+
+
+class Sender(threading.Thread):
+    """Delivers what the spool has for one destination until it is stopped.
+
+    Args:
+        destination: its events, severities and rate.
+        transport: how they get there.
+        spool: where they are.
+        counters: told of everything that becomes of them.
+        dead: keeps what the receiver refuses for good.
+        log: told of trouble, and of its end.
+        pauses: the first and the longest pause between two tries, in seconds.
+    """
+
+    def __init__(
+        self,
+        destination: AnyDestination,
+        transport: Transport,
+        spool: Spool,
+        *,
+        counters: Counters,
+        dead: DeadLetters,
+        log: Log,
+        pauses: tuple[float, float] = (_FIRST_PAUSE, _LONGEST_PAUSE),
+    ) -> None:
+        super().__init__(name=f"deliver-{destination.name}", daemon=True)
+        self.destination = destination
+        self._transport, self._spool = transport, spool
+        self._counters, self._dead, self._log = counters, dead, log
+        self._pauses = pauses
+        self._stopping = threading.Event()
+        self._failing_since: float | None = None
+        self._failures = 0
+        self._pace = _Pace(destination.rate)
+        for reason in (SENT, REFUSED, RETRIES, LOST):
+            self._count(reason, 0)
+
+    def run(self) -> None:
+        """Deliver until stopped."""
+        try:
+            while not self._stopping.is_set():
+                batch = self._spool.read(self.destination.name, self._transport.most, _IDLE_SECONDS)
+                if batch is not None and not self._deliver(batch):
+                    break
+        finally:
+            self._transport.close()
+
+    def stop(self, seconds: float) -> None:
+        """End it: what is under way may take so long."""
+        self._stopping.set()
+        self._spool.wake()
+        self.join(seconds)
+
+    def failing_seconds(self) -> float:
+        """Return for how long nothing has got through; 0 while it does."""
+        since = self._failing_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    # -- one batch ---------------------------------------------------------------------------------------
+
+    def _deliver(self, batch: Batch) -> bool:
+        """Deliver a batch and note it; False if we were stopped before."""
+        wanted = [event for event in batch.events if self._wants(event)]
+        if wanted:
+            if not self._pace.wait(len(wanted), self._stopping):
+                return False
+            refused = self._insist(wanted)
+            if refused is None:
+                return False
+            self._bury(refused)
+            self._count(SENT, len(wanted) - len(refused))
+        try:
+            self._spool.delivered(self.destination.name, batch.next)
+        except ClusterflowError as error:
+            # It goes on all the same: at worst a restart sends this batch once more.
+            self._log.sparse("position_not_saved", destination=self.destination.name, why=error.message)
+        return True
+
+    def _wants(self, event: Document) -> bool:
+        severities = self.destination.severities
+        return EventKind(at(event, "kind")) in self.destination.events and (
+            not severities or EventSeverity(at(event, "severity")) in severities
+        )
+
+    def _insist(self, events: Sequence[Document]) -> list[Refusal] | None:
+        """Try until the receiver has them; return what it refused for good, None if we were stopped."""
+        while True:
+            try:
+                refused = self._send(events)
+            except AwayError as error:
+                pause = self._note_failure(error)
+                if self._stopping.wait(pause):
+                    return None
+            else:
+                self._note_success()
+                return refused
+
+    def _send(self, events: Sequence[Document]) -> list[Refusal]:
+        """Send a batch, in ever smaller parts where the receiver does not say which event it dislikes."""
+        try:
+            return self._transport.send(events)
+        except RefusedBatchError as error:
+            if len(events) == 1:
+                return [Refusal(events[0], error.message)]
+            half = len(events) // 2
+            return [*self._send(events[:half]), *self._send(events[half:])]
+
+    def _note_failure(self, error: AwayError) -> float:
+        """Tell of a failure; return for how long to wait: ever longer, never all at once."""
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+            self._log.line("delivery_failing", destination=self.destination.name, why=" ".join(error.lines()))
+        else:
+            self._log.sparse(
+                f"delivery_fails.{self.destination.name}",
+                why=" ".join(error.lines()),
+                waiting=self._spool.waiting(self.destination.name),
+            )
+        self._count(RETRIES, 1)
+        first, longest = self._pauses
+        pause = min(first * 2**self._failures, longest)
+        self._failures = min(self._failures + 1, 16)
+        jittered = pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        return max(float(jittered), min(error.retry_after, _MOST_PATIENCE))
+
+    def _note_success(self) -> None:
+        if self._failing_since is not None:
+            self._log.line("delivery_works", destination=self.destination.name, after=self.failing_seconds())
+        self._failing_since, self._failures = None, 0
+
+    def _bury(self, refused: Sequence[Refusal]) -> None:
+        """Keep what the receiver will never take, and tell of it."""
+        if not refused:
+            return
+        # A receiver's words are many; what is counted by its reason has one.
+        letters = pl.DataFrame(
+            [(line({"reason": one.reason, "event": one.event}), REFUSED) for one in refused],
+            schema=["line", "reason"],
+            orient="row",
+        )
+        self._dead.add(self.destination.name, letters)
+        self._count(REFUSED, len(refused))
+        self._log.sparse(
+            f"events_refused.{self.destination.name}", count=len(refused), why=refused[0].reason, see=self._dead.path
+        )
+
+    def _count(self, reason: str, number: int) -> None:
+        self._counters.add(Stage.DELIVER, f"{self.destination.name}.{reason}", number)
+
+
+class _Pace:
+    """So many events a second, over a few seconds."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._free_at = 0.0
+
+    def wait(self, count: int, stopping: threading.Event) -> bool:
+        """Wait until so many more may go; False if we are stopped meanwhile."""
+        now = time.monotonic()
+        pause = self._free_at - now
+        if pause > 0 and stopping.wait(pause):
+            return False
+        self._free_at = max(self._free_at, now) + count / self._rate
+        return True
