@@ -20,6 +20,9 @@ _EPOCH = re.compile(r"\d{9,11}(?:\.\d+)?|\d{12,14}")
 _DOTNET = re.compile(r"/Date\((\d+)\)/")
 """How Windows PowerShell's ConvertTo-Json writes a time: milliseconds."""
 
+_ABBREVIATION = re.compile(r" (?!UTC|GMT)[A-Z]{3,5}$")
+"""The name of a time zone behind a time, of which there are several for each: the source's own zone counts."""
+
 _MILLI = 1000
 
 
@@ -67,6 +70,7 @@ class Clock:
         try:
             found = datetime.fromisoformat(text.replace(",", "."))
         except ValueError:
+            text = _ABBREVIATION.sub("", text)
             match = _HEAD.fullmatch(text)
             if match is None or not match["month"]:
                 raise ValueError("a time that cannot be read") from None

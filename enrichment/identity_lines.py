@@ -1,0 +1,190 @@
+"""Sign-ins from logs of lines: OpenVPN's log, Cisco ASA's syslog, FreeRADIUS' detail files. What each line means.
+
+A reader is given lines and gives marks: who was seen where, by the text of the export. It raises ValueError, without
+repeating what the line says, where a line that matters cannot be read.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from enrichment.identity_times import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A user at an address, as an export writes both; `user` is empty where a sign-out does not tell whose it is."""
+
+    address: str
+    user: str
+    moment: int
+    ends: bool = False
+
+
+class LineReader(Protocol):
+    """Reads one kind of log."""
+
+    def begin(self) -> None:
+        """Forget what only the lines of one file have in common: the file is read from its beginning."""
+
+    def read(self, line: str, clock: Clock) -> Iterator[Mark]:
+        """Yield what a line says."""
+
+
+class Sessions:
+    """Which addresses a session was given: the lines that end one do not say it.
+
+    Args:
+        most: sessions that are remembered, the newest.
+    """
+
+    def __init__(self, most: int = 100_000) -> None:
+        self._most = most
+        self._addresses: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+
+    def give(self, session: str, address: str) -> None:
+        """Remember an address of a session."""
+        known = self._addresses.pop(session, ())
+        self._addresses[session] = known if address in known else (*known, address)[-4:]
+        if len(self._addresses) > self._most:
+            self._addresses.popitem(last=False)
+
+    def end(self, session: str) -> tuple[str, ...]:
+        """Return the addresses of a session, and forget it."""
+        return self._addresses.pop(session, ())
+
+
+_OVPN_CLIENT = r"(?P<session>(?P<user>[^\s/]+)/(?P<peer>[0-9a-fA-F.:\[\]]+))"
+_OVPN_GIVEN = re.compile(
+    _OVPN_CLIENT + r" (?:MULTI: primary virtual IPv?6? for \S+: (?P<primary>[0-9a-fA-F.:]+)"
+    r"|MULTI_sva: pool returned IPv4=(?P<pool>[0-9.]+))"
+)
+_OVPN_LEARNT = re.compile(r"MULTI: Learn: (?P<address>[0-9a-fA-F.:]+) -> " + _OVPN_CLIENT)
+_OVPN_ENDED = re.compile(_OVPN_CLIENT + r" SIG(?:TERM|USR1)\[[^\]]*\] received, client-instance (?:exiting|restarting)")
+
+
+class OpenvpnLog:
+    """OpenVPN's server log, its own file or syslog: the virtual address is the client's."""
+
+    def __init__(self) -> None:
+        self._sessions = Sessions()
+
+    def begin(self) -> None:
+        """A session may outlive the file in which it began."""
+
+    def read(self, line: str, clock: Clock) -> Iterator[Mark]:
+        """Yield an address given, or that of a session that ends."""
+        ended = _OVPN_ENDED.search(line)
+        given = None if ended else _OVPN_GIVEN.search(line) or _OVPN_LEARNT.search(line)
+        if given:
+            moment, _ = clock.head(line)
+            parts = given.groupdict()
+            address = parts.get("primary") or parts.get("pool") or parts.get("address") or ""
+            self._sessions.give(given["session"], address)
+            yield Mark(address, given["user"], moment)
+        elif ended:
+            moment, _ = clock.head(line)
+            for address in self._sessions.end(ended["session"]):
+                yield Mark(address, ended["user"], moment, ends=True)
+
+
+_ASA = re.compile(r"%(?:ASA|FTD)-(?:\w+-)?\d-(?P<number>\d{6}): (?P<text>.*)")
+_ASA_GIVEN = re.compile(
+    r"Group <[^>]*> User <(?P<user>[^>]*)> IP <(?P<peer>[^>]*)> IPv4 Address <(?P<four>[^>]*)> "
+    r"IPv6 address <(?P<six>[^>]*)> assigned to session"
+)
+_ASA_ENDED = re.compile(r"Username = (?P<user>.*?), IP = (?P<peer>[^,\s]+), Session disconnected")
+_ASA_MAPPED = re.compile(
+    r"user-identity: (?P<what>Add|Delete) IP-User mapping (?P<address>\S+) - (?P<user>.+?) Succeeded"
+)
+_ASA_FREED = re.compile(r"IPAA: .*[Ff]reeing (?:local pool|DHCP|AAA)\b.*\baddress (?P<address>[0-9a-fA-F.:]+)")
+
+
+class CiscoAsa:
+    """Syslog of a Cisco ASA or FTD: AnyConnect's assignments, disconnects, identity mappings, addresses set free."""
+
+    def __init__(self) -> None:
+        self._sessions = Sessions()
+
+    def begin(self) -> None:
+        """A session may outlive the file in which it began."""
+
+    def read(self, line: str, clock: Clock) -> Iterator[Mark]:
+        """Yield what 722051, 113019, 746012, 746013, 737016 and their like say."""
+        message = _ASA.search(line)
+        if message is None:
+            return
+        number, text = message["number"], message["text"]
+        if number == "722051" and (given := _ASA_GIVEN.match(text)):
+            moment, _ = clock.head(line)
+            for address in (given["four"], given["six"]):
+                if address not in {"", "::", "0.0.0.0"}:  # noqa: S104 - an address of a log, none to bind to
+                    self._sessions.give(f"{given['user']}\n{given['peer']}", address)
+                    yield Mark(address, given["user"], moment)
+        elif number == "113019" and (ended := _ASA_ENDED.search(text)):
+            moment, _ = clock.head(line)
+            addresses = self._sessions.end(f"{ended['user']}\n{ended['peer']}")
+            # Of two sessions of a user from one place it does not tell which: their addresses are set free by others.
+            if len({":" in address for address in addresses}) == len(addresses):
+                for address in addresses:
+                    yield Mark(address, ended["user"], moment, ends=True)
+        elif number in {"746012", "746013"} and (mapped := _ASA_MAPPED.match(text)):
+            moment, _ = clock.head(line)
+            yield Mark(mapped["address"], mapped["user"], moment, ends=mapped["what"] == "Delete")
+        elif freed := _ASA_FREED.match(text):
+            moment, _ = clock.head(line)
+            yield Mark(freed["address"], "", moment, ends=True)
+
+
+_ATTRIBUTE = re.compile(r"\s+(?P<name>[A-Za-z0-9-]+)\s*(?::=|\+=|=)\s*(?P<value>.*)")
+_MOST_ATTRIBUTES = 500
+RADIUS_ADDRESSES = ("Framed-IP-Address", "Framed-IPv6-Address")
+RADIUS_STARTS = frozenset({"start", "interim-update", "alive"})
+
+
+class RadiusDetail:
+    """FreeRADIUS' detail file: a record a block, its attributes indented."""
+
+    def __init__(self) -> None:
+        self._time = ""
+        self._attributes: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """Forget the block that was under way."""
+        self._time, self._attributes = "", {}
+
+    def read(self, line: str, clock: Clock) -> Iterator[Mark]:
+        """Yield what a block says, at the empty line that ends it."""
+        attribute = _ATTRIBUTE.match(line)
+        if attribute:
+            if len(self._attributes) < _MOST_ATTRIBUTES:
+                self._attributes.setdefault(attribute["name"], attribute["value"].strip().strip('"'))
+            return
+        time, attributes = self._time, self._attributes
+        self._time, self._attributes = line.strip(), {}
+        if attributes:
+            yield from radius_marks(attributes, time, clock)
+
+
+def radius_marks(attributes: dict[str, str], time: str, clock: Clock) -> Iterator[Mark]:
+    """Yield what an accounting record says.
+
+    Args:
+        attributes: by their names.
+        time: when the server wrote it, where no attribute tells.
+        clock: reads times.
+    """
+    status = attributes.get("Acct-Status-Type", "").casefold()
+    if status not in RADIUS_STARTS and status != "stop":
+        return
+    addresses = [attributes[name] for name in RADIUS_ADDRESSES if attributes.get(name)]
+    if not addresses:
+        return
+    delay = attributes.get("Acct-Delay-Time", "0")
+    # The client tried for so long to tell of it.
+    late = int(delay) if delay.isdecimal() else 0
+    moment = clock.moment(attributes.get("Timestamp") or attributes.get("Event-Timestamp") or time) - late
+    for address in addresses:
+        yield Mark(address, attributes.get("User-Name", ""), moment, ends=status == "stop")

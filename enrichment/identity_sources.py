@@ -1,0 +1,119 @@
+"""All sign-ins of a cluster: every source read into one table, names spelled or made pseudonyms on the way in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+
+from cluster.model import IdentitySettings, SignInSource, Site
+from enrichment.identity import IdentityTable, Sign, canonical
+from enrichment.identity_files import SourceFiles, Tally
+from enrichment.identity_lines import Mark
+from enrichment.identity_names import Names
+from enrichment.identity_times import Clock
+from enrichment.watched import FileReading
+
+AHEAD = 300
+"""Seconds by which a sign may lie in the future: clocks differ. What lies further ahead is refused."""
+
+KIND = "identity"
+
+
+@dataclass
+class _Source:
+    settings: SignInSource
+    hold: int
+    files: SourceFiles
+    tally: Tally = field(default_factory=Tally)
+    error: str = ""
+
+
+class Identity:
+    """Who has which address when.
+
+    Args:
+        settings: `identity` of cluster.yaml.
+        site: its time zone holds for times without an offset.
+        keep: seconds for which answers are wanted.
+        key: of pseudonyms, where names must not leave in clear.
+
+    Attributes:
+        names: spells users.
+        table: answers.
+
+    Raises:
+        ValueError: the key is too short.
+    """
+
+    def __init__(self, settings: IdentitySettings, site: Site, keep: int, key: bytes | None = None) -> None:
+        self.names = Names(settings.domains, key)
+        self.table = IdentityTable()
+        self._keep, self._shared = keep, settings.shared
+        self._zone = site.time_zone
+        holds = [settings.hold, *(source.hold for source in settings.sources if source.hold is not None)]
+        self._reach = keep + max(holds)
+        self._sources = [
+            _Source(one, settings.hold if one.hold is None else one.hold, SourceFiles(one, self._reach))
+            for one in settings.sources
+        ]
+
+    def refresh(self, now: float) -> None:
+        """Read what is new. What is wrong stands in `readings`."""
+        for source in self._sources:
+            signs: list[Sign] = []
+            clock = Clock(source.settings.time_zone or self._zone, now)
+            source.error = source.files.refresh(clock, self._taker(source, now, signs), source.tally)
+            self.table.add(signs)
+        self.table.forget(int(now) - self._keep)
+
+    def readings(self) -> list[FileReading]:
+        """Return how it is with each source."""
+        return [
+            FileReading(
+                source.settings.name,
+                KIND,
+                Path(source.settings.path),
+                source.tally.entries,
+                None if source.tally.newest is None else float(source.tally.newest),
+                source.settings.format.value,
+                source.tally.skipped,
+                source.error or source.tally.note,
+                in_use=source.tally.entries > 0,
+            )
+            for source in self._sources
+        ]
+
+    def _taker(self, source: _Source, now: float, signs: list[Sign]) -> Callable[[Mark, str], None]:
+        tally = source.tally
+
+        def take(mark: Mark, place: str) -> None:
+            del place
+            try:
+                address = canonical(mark.address)
+            except ValueError:
+                raise ValueError("no address where one is expected") from None
+            ahead = mark.moment - now
+            if ahead > AHEAD:
+                raise ValueError(f"a time {_length(ahead)} in the future (is a clock wrong, or time_zone?)")
+            user = self.names.of(mark.user)
+            if not address or not (user or mark.ends) or self._is_shared(address):
+                return
+            tally.entries += 1
+            tally.newest = max(mark.moment, tally.newest or mark.moment)
+            if mark.moment > now - self._reach:
+                signs.append(Sign(address, user, mark.moment, mark.ends, 0 if mark.ends else source.hold))
+
+        return take
+
+    def _is_shared(self, text: str) -> bool:
+        if not self._shared:
+            return False
+        address = ip_address(text)
+        return any(address in prefix for prefix in self._shared if prefix.version == address.version)
+
+
+def _length(seconds: float) -> str:
+    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,302 @@
+"""Exports of sign-ins: a sample of each product, files that grow and turn over, and what nobody should believe."""
+
+import json
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from ipaddress import ip_network
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.model import IdentitySettings, SignInColumns, SignInFormat, SignInSource, Site
+from enrichment.identity_files import Tally, reader_of
+from enrichment.identity_sources import Identity
+from enrichment.identity_times import Clock
+
+SAMPLES = Path(__file__).parent / "signins"
+SITE = Site(ZoneInfo("Europe/Amsterdam"))
+NOW = datetime(2026, 7, 7, 9, tzinfo=UTC).timestamp()
+"""11:00 in Amsterdam; sign-ins of the samples begin at 10:00."""
+
+BADGE = SignInColumns("client_ip", "login", "at", "what")
+GATEWAY = SignInColumns("client.ip", "who.name", "ts")
+
+
+def moment(text: str) -> float:
+    """Return a time of the day of the samples, by Amsterdam's clock."""
+    return datetime.fromisoformat(f"2026-07-07T{text}+02:00").timestamp()
+
+
+def identity_of(*sources: SignInSource, key: bytes | None = None, hold: int = 900) -> Identity:
+    settings = IdentitySettings(sources, hold, ("EXAMPLE", "EXAMPLE.ORG", "LOCAL"))
+    return Identity(settings, SITE, 7 * 86_400, key)
+
+
+def user(identity: Identity, address: str, at: str) -> str:
+    return str(identity.table.user_at([address], [int(moment(at))])[0])
+
+
+def users(identity: Identity, told: str) -> dict[str, str]:
+    """Return who is told for ``address at HH:MM``, several of which are parted by commas."""
+    return {one: user(identity, *one.split(" at ")) for one in told.split(", ")}
+
+
+SAMPLE_USERS = [
+    ("openvpn_status", "openvpn-status-2.log", {}, {
+        "10.8.0.6 at 09:59": "", "10.8.0.6 at 10:00": "alice", "10.8.0.6 at 10:29": "alice", "10.8.0.6 at 10:30": "",
+        "fd00:8::6 at 10:15": "alice", "10.8.0.7 at 10:16": "bob",
+    }),
+    ("openvpn_status", "openvpn-status-1.log", {}, {
+        "10.8.0.6 at 10:15": "alice", "10.8.0.9 at 10:16": "site-b", "192.168.2.0 at 10:16": "",
+    }),
+    ("openvpn_log", "openvpn.log", {}, {
+        "10.8.0.6 at 09:59": "", "10.8.0.6 at 10:00": "alice", "10.8.0.6 at 10:14": "alice", "10.8.0.6 at 10:20": "",
+        "10.8.0.6 at 10:30": "bob", "10.8.0.6 at 10:50": "",
+    }),
+    ("cisco_asa", "cisco-asa.log", {}, {
+        "10.9.0.6 at 10:00": "alice", "10.9.0.6 at 10:09": "alice", "10.9.0.6 at 10:10": "", "10.9.0.6 at 10:30": "bob",
+        "10.9.0.6 at 10:40": "", "10.9.0.8 at 10:54": "carol", "10.9.0.8 at 10:55": "",
+        "2001:db8:9::8 at 10:56": "carol",
+    }),
+    ("radius_detail", "radius-detail", {}, {
+        "10.7.0.6 at 10:00": "alice", "10.7.0.6 at 10:19": "alice", "10.7.0.6 at 10:20": "",
+        "2001:db8:7::6 at 10:09": "", "2001:db8:7::6 at 10:10": "alice",
+    }),
+    ("radius_json", "radius.jsonl", {}, {
+        "10.7.0.6 at 10:00": "alice", "10.7.0.7 at 10:00": "bob", "10.7.0.7 at 10:20": "",
+    }),
+    ("windows_json", "windows.jsonl", {}, {
+        "10.70.0.21 at 10:01": "alice", "10.70.0.21 at 10:13": "alice", "10.70.0.22 at 10:12": "bob",
+        "10.70.0.23 at 10:20": "carol", "10.70.0.23 at 10:23": "carol",
+    }),
+    ("windows_csv", "windows.csv", {}, {"10.70.0.21 at 10:01": "alice", "10.70.0.22 at 10:12": "bob"}),
+    ("entra_json", "entra-graph.json", {}, {"203.0.113.21 at 10:00": "alice", "203.0.113.21 at 10:14": "alice"}),
+    ("entra_json", "entra-diagnostic.jsonl", {}, {"203.0.113.21 at 10:00": "alice", "2001:db8:21::1 at 10:10": "bob"}),
+    ("entra_csv", "entra-portal.csv", {}, {
+        "203.0.113.21 at 10:00": "alice", "203.0.113.21 at 10:12": "alice", "2001:db8:21::1 at 10:10": "bob",
+    }),
+    ("okta_json", "okta.jsonl", {}, {
+        "203.0.113.21 at 10:01": "alice", "203.0.113.21 at 10:06": "alice", "203.0.113.22 at 10:10": "bob",
+        "203.0.113.21 at 10:20": "",
+    }),
+    ("csv", "badge.csv", {"columns": BADGE, "starts": ("login",), "stops": ("logout",)}, {
+        "10.70.0.31 at 10:00": "alice", "10.70.0.31 at 10:06": "alice", "10.70.0.31 at 10:20": "",
+    }),
+    ("json", "gateway.jsonl", {"columns": GATEWAY}, {
+        "10.70.0.31 at 10:01": "alice", "10.70.0.31 at 10:11": "alice", "10.70.0.31 at 10:20": "bob",
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "file", "more", "expected"), SAMPLE_USERS, ids=[one[1] for one in SAMPLE_USERS])
+def test_a_sample_of_each_product(
+    kind: str, file: str, more: dict[str, object], expected: dict[str, str], tmp_path: Path
+) -> None:
+    """Those who are told, those who failed, computers that sign in, and who left."""
+    path = tmp_path / file
+    path.write_bytes((SAMPLES / file).read_bytes())
+    identity = identity_of(SignInSource("it", SignInFormat(kind), str(path), **more))  # type: ignore[arg-type]
+    identity.refresh(NOW)
+    (reading,) = identity.readings()
+    assert (reading.error, reading.skipped) == ("", 0)
+    assert users(identity, ", ".join(expected)) == expected
+
+
+# -- files that grow and turn over ---------------------------------------------------------------------------
+
+
+def okta_line(who: str, address: str, at: str) -> str:
+    event = {
+        "published": datetime.fromtimestamp(moment(at), UTC).isoformat(), "eventType": "user.session.start",
+        "actor": {"type": "User", "alternateId": who}, "client": {"ipAddress": address},
+        "outcome": {"result": "SUCCESS"},
+    }  # fmt: skip
+    return json.dumps(event) + "\n"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "okta.jsonl"
+    path.write_text(okta_line("alice", "10.70.0.1", "10:00") * 2)
+    return path
+
+
+@pytest.fixture
+def followed(log: Path) -> Identity:
+    found = identity_of(SignInSource("okta", SignInFormat.OKTA_JSON, str(log)), hold=7200)
+    found.refresh(NOW)
+    return found
+
+
+def entries(identity: Identity) -> int:
+    return identity.readings()[0].entries
+
+
+def test_a_file_is_read_from_where_it_stopped(log: Path, followed: Identity) -> None:
+    line = okta_line("bob", "10.70.0.2", "10:30")
+    with log.open("a") as file:
+        file.write(line[:40])
+        file.flush()
+        followed.refresh(NOW)
+        assert entries(followed) == 2, "half a line waits for its end"
+        file.write(line[40:])
+    followed.refresh(NOW)
+    followed.refresh(NOW)
+    assert entries(followed) == 3
+    assert (user(followed, "10.70.0.1", "10:10"), user(followed, "10.70.0.2", "10:31")) == ("alice", "bob")
+
+
+def test_a_file_that_is_renamed_and_begun_anew_loses_no_line(log: Path, followed: Identity) -> None:
+    with log.open("a") as file:
+        file.write(okta_line("bob", "10.70.0.2", "10:30"))
+        file.write(okta_line("carol", "10.70.0.3", "10:30").rstrip())
+    log.rename(log.with_suffix(".1"))
+    log.write_text(okta_line("dave", "10.70.0.4", "10:40"))
+    followed.refresh(NOW)
+    assert [user(followed, f"10.70.0.{n}", "10:45") for n in (1, 2, 3, 4)] == ["alice", "bob", "carol", "dave"]
+    assert entries(followed) == 5
+
+
+def test_a_file_that_is_truncated_or_written_over_is_read_anew(log: Path, followed: Identity) -> None:
+    log.write_text(okta_line("bob", "10.70.0.2", "10:30"))
+    followed.refresh(NOW)
+    log.write_text(okta_line("eve", "10.70.0.5", "10:31") + okta_line("dave", "10.70.0.4", "10:40"))
+    followed.refresh(NOW)
+    assert [user(followed, f"10.70.0.{n}", "10:45") for n in (1, 2, 4, 5)] == ["alice", "bob", "dave", "eve"]
+
+
+def test_a_file_that_is_not_there_is_one_line_and_found_when_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "okta.jsonl"
+    identity = identity_of(SignInSource("okta", SignInFormat.OKTA_JSON, str(path)))
+    identity.refresh(NOW)
+    assert identity.readings()[0].error == f"{path}: No such file or directory"
+    assert not identity.readings()[0].in_use
+    path.write_text(okta_line("bob", "10.70.0.2", "10:30"))
+    identity.refresh(NOW)
+    assert (identity.readings()[0].error, user(identity, "10.70.0.2", "10:31")) == ("", "bob")
+
+
+def test_files_of_a_pattern_are_read_each_and_the_new_one_too(tmp_path: Path) -> None:
+    identity = identity_of(SignInSource("okta", SignInFormat.OKTA_JSON, str(tmp_path / "okta-*.jsonl")), hold=7200)
+    identity.refresh(NOW)
+    assert identity.readings()[0].error == f"{tmp_path}/okta-*.jsonl: no such file"
+    for number in (1, 2, 3):
+        path = tmp_path / f"okta-{number}.jsonl"
+        path.write_text(okta_line(f"user{number}", f"10.70.0.{number}", "10:30"))
+        os.utime(path, (NOW, NOW))
+        identity.refresh(NOW)
+    assert [user(identity, f"10.70.0.{n}", "10:31") for n in (1, 2, 3)] == ["user1", "user2", "user3"]
+    assert entries(identity) == 3
+
+
+def test_who_is_in_a_status_file_no_more_has_left(tmp_path: Path) -> None:
+    path = tmp_path / "status.log"
+    text = (SAMPLES / "openvpn-status-2.log").read_text()
+    path.write_text(text)
+    identity = identity_of(SignInSource("vpn", SignInFormat.OPENVPN_STATUS, str(path)), hold=7200)
+    identity.refresh(NOW)
+    later = [line for line in text.splitlines() if "alice" not in line]
+    path.write_text("\n".join(later).replace("10:15:00,1783412100", "10:16:00,1783412160"))
+    identity.refresh(NOW)
+    assert [user(identity, "10.8.0.6", at) for at in ("10:15", "10:16")] == ["alice", ""]
+    assert user(identity, "10.8.0.7", "10:20") == "bob"
+    path.write_text("half a fi")
+    identity.refresh(NOW)
+    assert identity.readings()[0].error == f"{path}: no time: expected a status file of OpenVPN"
+    assert user(identity, "10.8.0.7", "10:20") == "bob", "what was known stays"
+
+
+# -- what nobody should believe ------------------------------------------------------------------------------
+
+
+def test_a_time_in_the_future_is_refused_with_one_line(log: Path) -> None:
+    """A clock that is five minutes ahead is a clock; one that is two hours ahead is a wrong time zone."""
+    log.write_text(
+        okta_line("alice", "10.70.0.1", "11:04") + okta_line("bob", "10.70.0.2", "13:00") * 3
+        + okta_line("carol", "10.70.0.3", "10:30")
+    )  # fmt: skip
+    identity = identity_of(SignInSource("okta", SignInFormat.OKTA_JSON, str(log)))
+    identity.refresh(NOW)
+    (reading,) = identity.readings()
+    assert (reading.entries, reading.skipped) == (2, 3)
+    assert reading.error == f"{log}:2: a time 2 h in the future (is a clock wrong, or time_zone?)"
+
+
+def test_lines_that_cannot_be_read_are_counted_and_their_text_is_not_repeated(log: Path) -> None:
+    log.write_bytes(
+        b'{"published": "yesterday", "eventType": "user.session.start", "actor": {"alternateId": "secret"}, '
+        b'"client": {"ipAddress": "10.70.0.1"}, "outcome": {"result": "SUCCESS"}}\n'
+        b'secret\n"secret"\n\xff\xfe\x00\n' + okta_line("secret", "10.70.0.999", "10:30").encode()
+    )
+    identity = identity_of(SignInSource("okta", SignInFormat.OKTA_JSON, str(log)))
+    identity.refresh(NOW)
+    (reading,) = identity.readings()
+    assert (reading.entries, reading.skipped) == (0, 5)
+    assert reading.error == f"{log}:1: a time that cannot be read"
+
+
+def test_a_csv_of_another_kind_is_told_by_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "portal.csv"
+    path.write_text("when,who\n2026-07-07,alice\n")
+    identity = identity_of(SignInSource("entra", SignInFormat.ENTRA_CSV, str(path)))
+    identity.refresh(NOW)
+    assert identity.readings()[0].error == f"{path}:1: its header has no Username"
+
+
+def test_with_a_key_no_name_is_kept_in_clear(log: Path) -> None:
+    source = SignInSource("okta", SignInFormat.OKTA_JSON, str(log))
+    identity, other = (identity_of(source, key=key) for key in (b"a key of sixteen", b"another one of 16+"))
+    for one in (identity, other):
+        one.refresh(NOW)
+    pseudonym = user(identity, "10.70.0.1", "10:01")
+    assert pseudonym == identity.names.listed("alice") == "u-" + pseudonym[2:]
+    assert pseudonym != user(other, "10.70.0.1", "10:01")
+    assert "alice" not in repr(vars(identity.table)) + repr(identity.readings())
+
+
+def test_shared_addresses_and_those_of_no_machine_are_nobodys(log: Path) -> None:
+    log.write_text("".join(okta_line("alice", address, "10:30") for address in ("10.70.0.1", "127.0.0.1", "10.71.0.1")))
+    source = SignInSource("okta", SignInFormat.OKTA_JSON, str(log))
+    settings = IdentitySettings((source,), 3600, shared=(ip_network("10.70.0.0/24"), ip_network("2001:db8::/32")))
+    identity = Identity(settings, SITE, 86_400)
+    identity.refresh(NOW)
+    assert users(identity, "10.70.0.1 at 10:31, 127.0.0.1 at 10:31, 10.71.0.1 at 10:31") == {
+        "10.70.0.1 at 10:31": "", "127.0.0.1 at 10:31": "", "10.71.0.1 at 10:31": "alice",
+    }  # fmt: skip
+
+
+def test_a_source_has_its_own_hold_and_time_zone(tmp_path: Path) -> None:
+    path = tmp_path / "badge.csv"
+    path.write_text("client_ip,login,at,what\n10.70.0.1,alice,2026-07-07 17:00:00,in\n")
+    source = SignInSource("badge", SignInFormat.CSV, str(path), 600, ZoneInfo("Asia/Tokyo"), BADGE)
+    identity = identity_of(source, replace(source, name="again", hold=60), hold=7200)
+    identity.refresh(NOW)
+    assert [user(identity, "10.70.0.1", at) for at in ("10:00", "10:09", "10:10")] == ["alice", "alice", ""]
+
+
+KINDS = [kind for kind in SignInFormat if kind is not SignInFormat.OPENVPN_STATUS]
+LINES = sorted({line for one in SAMPLE_USERS for line in (SAMPLES / one[1]).read_text().splitlines()})
+
+
+@given(
+    st.sampled_from(KINDS),
+    st.lists(st.sampled_from(LINES) | st.text(max_size=80), max_size=8),
+    st.integers(0, 200),
+    st.text(max_size=5),
+)
+def test_any_lines_are_marks_or_value_errors(kind: SignInFormat, lines: list[str], cut: int, more: str) -> None:
+    """Whatever stands there, whole or torn: a mark has a moment, and nothing else is raised."""
+    reader = reader_of(SignInSource("it", kind, "it", columns=BADGE))
+    assert reader is not None
+    clock, tally = Clock(SITE.time_zone, NOW), Tally()
+    for line in lines:
+        try:
+            for mark in reader.read((line[:cut] + more + line[cut:]).replace("\n", " "), clock):
+                assert isinstance(mark.moment, int)
+        except (ValueError, OverflowError) as error:
+            tally.skip("it:1", str(error))
+    assert len(tally.note) < 200
