@@ -125,6 +125,9 @@ CITY = "city"
 NETWORK = "network"
 APPLICATION = "application"
 FEED = "feed"
+INDICATOR = "indicator"
+DIRECTION = "direction"
+LATE = "late"
 
 LABELS = (COUNTRY, CITY, NETWORK, APPLICATION, FEED)
 """What files of the user say about an outside address: functions of it, so they add no series. Empty where unknown."""
@@ -134,7 +137,11 @@ OTHER = "other"
 
 YES = "yes"
 NO = "no"
-"""Values of OFF_HOURS and OFF_WINDOW."""
+"""Values of OFF_HOURS, OFF_WINDOW and LATE."""
+
+OUTWARD = "out"
+INWARD = "in"
+"""Values of DIRECTION: from the cluster to an outside address, or from there."""
 
 BY_SOURCE = "src"
 BY_DESTINATION = "dst"
@@ -176,6 +183,9 @@ TAG_TEXT = {
     NETWORK: "network of the outside address, as AS64500 ExampleHost; absent where unknown",
     APPLICATION: "what the outside address is, by lists of cluster.yaml; absent where unknown",
     FEED: "threat feeds that list the outside address, with commas between them; absent where none does",
+    INDICATOR: "the longest listed prefix that holds the outside address, or other",
+    DIRECTION: "out: from the cluster to the listed address; in: from there",
+    LATE: "yes where the traffic was before the feed listed the address, else no",
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
@@ -222,6 +232,29 @@ EGRESS = Measurement(
     "ingest",
     "the largest K per source group and window, under a series budget; the rest is `other`",
     bound=Bound((DST, *LABELS), SRC_GROUP, unlisted=(SRC,)),
+)
+
+
+CONFIDENCE = Field("confidence", "percent", "how sure the feed is, 0 to 100", merge=Merge.MAX)
+LISTED_SINCE = Field(
+    "listed_since",
+    "epoch seconds",
+    "since when the feed lists it, as far as it says or as it was read",
+    merge=Merge.MAX,
+)
+SEEN_AT = Field(
+    "seen_at", "epoch seconds", "start of the newest window with such traffic; of late rows before their own time",
+    merge=Merge.MAX,
+)  # fmt: skip
+THREAT = Measurement(
+    "threat",
+    "Conversations with outside addresses that a threat feed lists, whichever side opened them. What is late was found "
+    "in the store when a feed changed: one row, at the time when it was found.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, DIRECTION, LATE, FEED, INDICATOR, COUNTRY, NETWORK, SHARD),
+    (BYTES, PACKETS, FLOWS, DURATION, CONFIDENCE, LISTED_SINCE, SEEN_AT),
+    "ingest and analysis",
+    "the largest K per direction and window, under a series budget; the rest is `other`",
+    bound=Bound((INDICATOR, COUNTRY, NETWORK), DIRECTION, unlisted=(SRC, DST)),
 )
 
 
@@ -1045,7 +1078,6 @@ CONFIG_CHANGE = Measurement(
 )
 
 
-
 class ListState:
     """Values of LIST_STATE."""
 
@@ -1075,7 +1107,7 @@ ENRICHMENT = Measurement(
 )
 
 MEASUREMENTS = (
-    TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
+    TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
     INTERFACE_TRAFFIC, EXPORTER_STATUS, PIPELINE, CONTACT, JOB_STATUS, BASELINE, DROPOUT_DIGEST,
     JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE, BREACH,
     BURST, PATTERN, STEP, INFERENCE_LOAD, COVERAGE, CAPACITY, SCHEMA_VERSION, CONFIG_CHANGE,

@@ -68,6 +68,11 @@ class Labels:
         return bool(self._providers)
 
     @property
+    def providers(self) -> tuple[Provider, ...]:
+        """Who is asked, in this order."""
+        return self._providers
+
+    @property
     def files(self) -> tuple[WatchedFile[Any], ...]:
         """The files of all providers."""
         return tuple(file for provider in self._providers for file in provider.files)

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import polars as pl
 
 from cluster.model import EXTERNAL, LOCAL, LOCAL_PREFIXES, Address, Cluster, Network, Plane
+from enrichment.prefixes import KEY, address_key, as_keys
 from ingest.texts import Texts
 
 _MAPPED = b"\x00" * 10 + b"\xff\xff"
-_KEY = "S16"
 
 _CACHE_LIMIT = 200_000
 """Addresses beyond the inventory that are remembered between batches: about 20 MB."""
@@ -33,6 +33,8 @@ class AddressBook:
     The numbers hold until `number` is called when there are too many: that forgets all of them, and tells so before.
 
     Attributes:
+        keys: number -> the address as a key of ``enrichment.prefixes`` (S16).
+        generation: another one since numbers were forgotten.
         groups: group ids; codes index it. The users' groups first, then external and local.
         names: number -> node name, or the address itself (String).
         group_codes: number -> code (uint8).
@@ -54,6 +56,7 @@ class AddressBook:
                 rail = NO_RAIL if entry.rail is None else entry.rail
                 self._inventory[_key(entry.address)] = (node.name, plane, rail)
         self._users: list[WeakMethod[Callable[[], None]]] = []
+        self.generation = 0
         self._reset()
 
     def before_reset(self, user: Callable[[], None]) -> None:
@@ -63,6 +66,7 @@ class AddressBook:
 
     def _reset(self) -> None:
         self._texts = Texts()
+        self.keys: npt.NDArray[np.bytes_] = np.empty(0, KEY)
         self.names = pl.Series("name", [], pl.String)
         self.group_codes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
         self.node_planes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -83,6 +87,7 @@ class AddressBook:
                 if (settle := user()) is not None:
                     settle()
             self._reset()
+            self.generation += 1
         numbered = [self._texts.find(column) for column in columns]
         missing = [
             (numbers, column.filter(numbers.is_null()))
@@ -100,13 +105,13 @@ class AddressBook:
         """Resolve new texts; False if none of them is an address."""
         keys, good = [], []
         for text in texts.sort().to_list():
-            key = parse_address(text)
+            key = address_key(text)
             if key is not None:
                 keys.append(key)
                 good.append(text)
         if not keys:
             return False
-        packed = np.array(keys, _KEY)
+        packed = as_keys(keys)
         codes = self._owners[np.searchsorted(self._edges, packed, side="right") - 1]
         names = []
         planes = np.full(len(keys), NO_PLANE, np.uint8)
@@ -120,6 +125,7 @@ class AddressBook:
             name, planes[position], rails[position] = entry
             names.append(name)
             listed[position] = True
+        self.keys = np.concatenate([self.keys, packed])
         self.names = self.names.append(pl.Series("name", names, pl.String)).rechunk()
         self.group_codes = np.concatenate([self.group_codes, codes])
         self.node_planes = np.concatenate([self.node_planes, planes])
@@ -128,16 +134,6 @@ class AddressBook:
         self.listed = np.concatenate([self.listed, listed])
         self._texts.add(pl.Series("text", good, pl.String))
         return True
-
-
-def parse_address(text: str) -> bytes | None:
-    """Return an address as 16 bytes, IPv4 as IPv4-mapped IPv6; None if the text is no address."""
-    try:
-        if ":" in text:
-            return socket.inet_pton(socket.AF_INET6, text)
-        return _MAPPED + socket.inet_pton(socket.AF_INET, text)
-    except (OSError, ValueError):
-        return None
 
 
 def _text(key: bytes, text: str) -> str:
@@ -171,4 +167,4 @@ def _intervals(cluster: Cluster) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np
     position = {edge: index for index, edge in enumerate(edges)}
     for _, low, high, code in sorted(spans, key=lambda span: span[0]):  # longest last, so that it stays
         owners[position[low] : position.get(high, len(edges))] = code
-    return np.array([edge.to_bytes(16, "big") for edge in edges], _KEY), owners
+    return np.array([edge.to_bytes(16, "big") for edge in edges], KEY), owners
