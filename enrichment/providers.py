@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from cluster.model import Cluster
 from enrichment.geography import GeographyFiles
 from enrichment.labels import Labels, Provider
+from enrichment.threats import Threats
 
 
 def providers_of(cluster: Cluster) -> tuple[Provider, ...]:
@@ -22,3 +23,5 @@ def labels_of(cluster: Cluster) -> Labels:
 def _configured(cluster: Cluster) -> Iterator[Provider]:
     if cluster.geography.files:
         yield GeographyFiles(cluster.geography)
+    if cluster.threat_feeds:
+        yield Threats(cluster)
