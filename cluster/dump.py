@@ -11,10 +11,12 @@ from cluster.kinds import Placed, Table
 from cluster.model import (
     AccessEntry,
     AnyDestination,
+    Applications,
     Cluster,
     DeliverySettings,
     Exporter,
     Group,
+    HostNaming,
     IdentitySettings,
     Inference,
     InferenceHours,
@@ -86,6 +88,8 @@ def plain_cluster(cluster: Cluster) -> object:
         "delivery": _delivery(cluster.delivery),
         "rules": _list(cluster.rules),
         "threat_feeds": _map({feed.name: _threat_feed(feed) for feed in cluster.threat_feeds}),
+        "names": _names(cluster.names),
+        "applications": _applications(cluster.applications),
         "enrichment": _settings(cluster.enrichment) | {"lists": _map(dict(cluster.enrichment.by_list))},
     }
     return fields.ROOT.write(table)
@@ -225,3 +229,16 @@ def _threat_feed(feed: ThreatFeed) -> Table:
     }
     given: Table = {key: name for key, name in named.items() if name}
     return _settings(feed) | {"columns": given or None}
+
+
+def _names(naming: HostNaming) -> Table:
+    table: Table = {"files": _map({file.name: _settings(file) for file in naming.files})}
+    if naming.reverse_dns is not None:
+        dns = naming.reverse_dns
+        table["reverse_dns"] = _settings(dns) | {"resolvers": _list(dns.resolvers)}
+    return table
+
+
+def _applications(applications: Applications) -> Table:
+    files = {file.name: _settings(file) | {"application": file.application or None} for file in applications.files}
+    return {"builtin": applications.builtin, "files": _map(files)}

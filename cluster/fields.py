@@ -28,6 +28,9 @@ from cluster.model import (
     DELIVERED,
     MANAGEMENT_SERVICES,
     AlertsFrom,
+    ApplicationFile,
+    ApplicationFormat,
+    Applications,
     BridgeSettings,
     CheckpointMode,
     CheckpointPlan,
@@ -58,9 +61,12 @@ from cluster.model import (
     KafkaSettings,
     KubernetesJobs,
     ListSettings,
+    NamesFile,
+    NamesFormat,
     OffHours,
     Outcome,
     Plane,
+    ReverseDns,
     Role,
     Sampling,
     SamplingMode,
@@ -623,6 +629,69 @@ KAFKA = Section(
     ),
     "Kafka between collectors and workers, for more flows than one bridge can take (docs/scale-out.md).",
 )
+NAMES_FILE = Section(
+    "file with names",
+    (
+        Key("file", names.PATH, "The file; it is read again when it changes.", REQUIRED, example="exports/hosts.csv"),
+        Key("format", Choice(tuple(NamesFormat)),
+            "`hosts`: as /etc/hosts; `csv`, `json`: an export, such as NetBox's of IP addresses.",
+            absent="by the file's name: `.csv`, `.json`, else `hosts`"),
+        Key("address_column", names.LINE, "Column or key with the address; a prefix length behind it is passed over.",
+            _default(NamesFile, "address_column")),
+        Key("name_column", names.LINE, "Column or key with the name.", _default(NamesFile, "name_column"),
+            example="hostname"),
+    ),
+    "A file that names addresses; a file alone stands for its `file`.",
+    short="file",
+)
+REVERSE_DNS = Section(
+    "reverse DNS",
+    (
+        Key("resolvers", ListOf(names.ADDRESS, at_least=1), "The name servers to ask; no others are.", REQUIRED,
+            example="[10.60.0.53]"),
+        *_settings(
+            ReverseDns,
+            Key("port", PORT, "Their UDP port."),
+            Key("timeout", names.fractions(0.1, 10), "How long an answer may take."),
+            Key("confirm", FLAG, "Whether a name is looked up again, to see whether it leads back to the address."),
+            Key("rate", Whole(1, 10_000), "Questions a second at most."),
+        ),
+    ),
+    "Names by PTR records. Whoever owns an address writes its name: it proves nothing. The name servers, and those of "
+    "the addresses, learn which addresses the cluster talks to.",
+)
+NAMES = Section(
+    "names",
+    (
+        Key("files", MapOf(names.NAME, NAMES_FILE), "Files that name addresses; the first that knows one counts.", {},
+            example="{hosts: /etc/hosts}"),
+        Key("reverse_dns", REVERSE_DNS, "Name servers to ask where no file knows a name.", absent="nobody is asked"),
+    ),
+    "Names of outside addresses (docs/enrichment.md).",
+)
+APPLICATION_FILE = Section(
+    "file with applications",
+    (
+        Key("file", names.PATH, "The file; it is read again when it changes.", REQUIRED, example="lists/aws.json"),
+        Key("format", Choice(tuple(ApplicationFormat)),
+            "`list`: YAML as docs/enrichment.md shows it; `prefixes`: one a line; `aws` (ip-ranges.json), `google` "
+            "(cloud.json, goog.json), `azure` (ServiceTags), `fastly` (public-ip-list): as they publish them.",
+            _default(ApplicationFile, "format")),
+        Key("application", names.TITLE, "What addresses in it are; a `list` says that itself.",
+            absent="what the format is of", example="model hub"),
+    ),
+    "A file that says what outside addresses are; a file alone stands for its `file`.",
+    short="file",
+)
+APPLICATIONS = Section(
+    "applications",
+    (
+        Key("builtin", FLAG, "Whether the list that comes with clusterflow is used, behind all files: model hubs, "
+            "package indexes, container registries, by names.", _default(Applications, "builtin")),
+        Key("files", MapOf(names.NAME, APPLICATION_FILE), "Files; the first that knows an address counts.", {}),
+    ),
+    "What outside addresses are: model hub, package index, cloud (docs/enrichment.md).",
+)
 AGE_LIMIT = names.seconds(60, 20 * 365 * DAY)
 ENRICHMENT = Section(
     "enrichment",
@@ -988,6 +1057,8 @@ ROOT = Section(
             "Alert rules of your own (docs/own-rules.md): Python files beside this one, which are run as code.", [],
             example="[my_rules/backup_size.py]"),
         Key("threat_feeds", MapOf(names.NAME, THREAT_FEED), "Lists of addresses that are known to be bad.", {}),
+        Key("names", NAMES, "Names of outside addresses."),
+        Key("applications", APPLICATIONS, "What outside addresses are."),
         Key("enrichment", ENRICHMENT, "When lists are too old."),
     ),
 )

@@ -6,7 +6,7 @@ from typing import Any
 from cluster import fields
 from cluster.delivery import build_delivery
 from cluster.document import Faults, Mapping, Value, parse, read_text
-from cluster.enrichment import build_list_settings
+from cluster.enrichment import build_applications, build_list_settings, build_names
 from cluster.errors import ConfigError, Problem
 from cluster.geography import build_geography
 from cluster.groups import build_groups, check_reference
@@ -130,6 +130,8 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         delivery=build_delivery(table.get("delivery"), folder, faults),
         rules=_rules(table.get("rules", []), folder, faults),
         threat_feeds=build_threat_feeds(table.get("threat_feeds", {}), folder, faults),
+        names=build_names(table.get("names"), folder),
+        applications=build_applications(table.get("applications"), folder, faults),
         enrichment=build_list_settings(table.get("enrichment")),
     )
     faults.raise_if_any()

@@ -842,6 +842,95 @@ class KafkaSettings:
         return f"{self.topic}-relays"
 
 
+class NamesFormat(StrEnum):
+    """What a file with names of addresses is."""
+
+    HOSTS = "hosts"
+    CSV = "csv"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class NamesFile:
+    """A file that names addresses.
+
+    Attributes:
+        name: what it is called.
+        file: its path.
+        format: hosts: address and names on a line, as /etc/hosts; csv; json: a list of objects, or one in `results`.
+        address_column, name_column: where a CSV or JSON file has what.
+    """
+
+    name: str
+    file: str
+    format: NamesFormat = NamesFormat.HOSTS
+    address_column: str = "address"
+    name_column: str = "dns_name"
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseDns:
+    """Names of outside addresses by their PTR records.
+
+    Attributes:
+        resolvers: addresses of the name servers that are asked; no others ever are.
+        port: theirs.
+        timeout: seconds that an answer may take.
+        confirm: whether a name is looked up again, to see whether it leads back to the address.
+        rate: questions a second at most.
+    """
+
+    resolvers: tuple[Address, ...]
+    port: int = 53
+    timeout: float = 1.0
+    confirm: bool = True
+    rate: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class HostNaming:
+    """Where names of outside addresses come from; the first file that names an address counts, DNS last."""
+
+    files: tuple[NamesFile, ...] = ()
+    reverse_dns: ReverseDns | None = None
+
+
+class ApplicationFormat(StrEnum):
+    """What a file with an application's addresses is."""
+
+    LIST = "list"
+    PREFIXES = "prefixes"
+    AWS = "aws"
+    GOOGLE = "google"
+    AZURE = "azure"
+    FASTLY = "fastly"
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationFile:
+    """A file that says what outside addresses are.
+
+    Attributes:
+        name: what it is called.
+        file: its path.
+        format: list: YAML of our own; prefixes: one a line; the others as their providers publish them.
+        application: what addresses in it are; of a list, which says so itself, empty.
+    """
+
+    name: str
+    file: str
+    format: ApplicationFormat = ApplicationFormat.LIST
+    application: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applications:
+    """Who tells what outside addresses are. `builtin`: the list that comes with clusterflow, after all files."""
+
+    builtin: bool = False
+    files: tuple[ApplicationFile, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ListSettings:
     """When files that say something about addresses are too old.
@@ -1163,6 +1252,8 @@ class Cluster:
     delivery: DeliverySettings = field(default_factory=DeliverySettings)
     rules: tuple[str, ...] = ()
     threat_feeds: tuple[ThreatFeed, ...] = ()
+    names: HostNaming = field(default_factory=HostNaming)
+    applications: Applications = field(default_factory=Applications)
     enrichment: ListSettings = field(default_factory=ListSettings)
 
     def group(self, group_id: str) -> Group:

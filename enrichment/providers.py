@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from cluster.model import Cluster
+from cluster.model import Cluster, HostNaming
 from enrichment.geography import GeographyFiles
+from enrichment.host_names import HostNames
 from enrichment.labels import Labels, Provider
 from enrichment.threats import Threats
 
@@ -23,5 +24,7 @@ def labels_of(cluster: Cluster) -> Labels:
 def _configured(cluster: Cluster) -> Iterator[Provider]:
     if cluster.geography.files:
         yield GeographyFiles(cluster.geography)
+    if cluster.names != HostNaming():
+        yield HostNames(cluster.names)
     if cluster.threat_feeds:
         yield Threats(cluster)
