@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.access_study import access_studies
 from analysis.breach_study import BreachStudy
 from analysis.burst_study import BurstStudy
 from analysis.capacity_study import CapacityStudy
@@ -62,6 +63,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             RecurrenceStudy(cluster, history),
             BreachStudy(cluster, reader.store),
             InferenceStudy(cluster, reader.store),
+            *access_studies(cluster, reader.store, log),
             CoverageStudy(cluster, reader.store),
             CapacityStudy(cluster, reader.store),
             BurstStudy(cluster, reader.store),

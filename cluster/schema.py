@@ -120,6 +120,7 @@ SUBJECT = "subject"
 WORST = "worst"
 PROCESS = "process"
 NAME = "name"
+USER = "user"
 COUNTRY = "country"
 CITY = "city"
 NETWORK = "network"
@@ -134,6 +135,9 @@ LABELS = (COUNTRY, CITY, NETWORK, APPLICATION, FEED)
 
 OTHER = "other"
 """Tag value that stands for everything beyond the largest K."""
+
+UNKNOWN_USER = "-"
+"""USER where no sign-in tells who had the address; an alert's label needs a value."""
 
 YES = "yes"
 NO = "no"
@@ -178,6 +182,7 @@ TAG_TEXT = {
     SUBJECT: "what the capacity is of: a group pair, an interface, a storage endpoint",
     PROCESS: "ingest, analyze or collect",
     NAME: "what cluster.yaml calls the list",
+    USER: "who had the source's address by sign-ins, or their pseudonym; - where nobody knows",
     COUNTRY: "country of the outside address, ISO 3166 code; absent where unknown",
     CITY: "city of the outside address; absent where unknown",
     NETWORK: "network of the outside address, as AS64500 ExampleHost; absent where unknown",
@@ -963,6 +968,38 @@ INFERENCE_LOAD = Measurement(
 )
 
 
+class AccessBreach(StrEnum):
+    """Values of KIND in ACCESS_BREACH: by what a conversation is not on the list `inference.access`."""
+
+    GROUP = "group"
+    USER = "user"
+    COUNTRY = "country"
+    SERVICE = "service"
+    HOURS = "hours"
+
+
+ACCESS = Measurement(
+    "access",
+    "Who asked inference groups, and who opened unexpected connections with management: a row every 5 min for the 5 "
+    "min before, each window under the user who had the address then.",
+    (SRC, SRC_GROUP, DST_GROUP, SERVICE, USER, COUNTRY, NETWORK),
+    (BYTES, FLOWS),
+    "analysis",
+    "clients of inference groups x services x their users",
+    rollup=False,
+    kept=HOUR,
+)
+ACCESS_BREACH = Measurement(
+    "access_breach",
+    "Conversations with inference nodes that `inference.access` does not list, of clients that may ask otherwise.",
+    (KIND, SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, USER, COUNTRY, NETWORK),
+    (BYTES, FLOWS, DURATION),
+    "analysis",
+    "clients that are not listed, as far as `inference` names them",
+    rollup=False,
+)
+
+
 class CoverageState:
     """Values of COVERAGE_STATE."""
 
@@ -1106,11 +1143,33 @@ ENRICHMENT = Measurement(
     rollup=False,
 )
 
+KNOWN_NAME = Field("name", "text", "host name; empty where none is known", Kind.STRING, Merge.LAST)
+NAME_SOURCE = Field(
+    "name_source",
+    "text",
+    "the file that says so, or reverse DNS, or reverse DNS that leads back to the address (confirmed)",
+    Kind.STRING,
+    Merge.LAST,
+)
+KNOWN_LABELS = tuple(Field(tag, "text", TAG_TEXT[tag], Kind.STRING, Merge.LAST) for tag in LABELS)
+ADDRESS_NAME = Measurement(
+    "address",
+    "Directory of outside addresses: what was known of each when it was first seen, and again when that changed. An "
+    "address of which nothing is known has no row.",
+    (ADDRESS,),
+    (KNOWN_NAME, NAME_SOURCE, *KNOWN_LABELS),
+    "ingest",
+    "outside addresses that were told apart (`egress`, `inference`) and of which something is known, 20,000 new ones a "
+    "day and bridge at most",
+    rollup=False,
+    kept=HOUR,
+)
+
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
     INTERFACE_TRAFFIC, EXPORTER_STATUS, PIPELINE, CONTACT, JOB_STATUS, BASELINE, DROPOUT_DIGEST,
     JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE, BREACH,
-    BURST, PATTERN, STEP, INFERENCE_LOAD, COVERAGE, CAPACITY, SCHEMA_VERSION, CONFIG_CHANGE,
-    ENRICHMENT,
+    BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, COVERAGE, CAPACITY, SCHEMA_VERSION, CONFIG_CHANGE,
+    ENRICHMENT, ADDRESS_NAME,
 )  # fmt: skip
 """Everything that is stored."""
