@@ -13,12 +13,16 @@ import polars as pl
 from cluster import schema
 from cluster.calendar import off_hours_mask, off_window_mask
 from cluster.model import LOCAL, Cluster, Opening, Role
+from enrichment.labels import Labels
+from enrichment.threats import threats_in
 from ingest.classify import NO_RAIL
 from ingest.conversations import Conversations, conversations, folded
+from ingest.labelled import LabelledAddresses
 from ingest.links import LinkSums, link_points, link_sums
 from ingest.normalise import Flags, Flows, Ints, Normaliser
 from ingest.points import WINDOW
 from ingest.pulse import pulse_points
+from ingest.threats import KnownBad
 from ingest.windows import prorate
 from ingest.words import Words, is_set
 
@@ -60,9 +64,15 @@ class Aggregator:
     Args:
         cluster: groups, allowed pairs, calendar.
         normaliser: its books give names to the codes in the flows.
+        labels: what is known of outside addresses, where anybody says.
     """
 
-    def __init__(self, cluster: Cluster, normaliser: Normaliser) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        normaliser: Normaliser,
+        labels: Labels | None = None,
+    ) -> None:
         self._site = cluster.site
         self._inference_hours = cluster.inference.hours
         self._books = normaliser
@@ -79,6 +89,9 @@ class Aggregator:
         self._inside = pl.Series("inside", inside)
         outside = [not is_in and name != LOCAL for is_in, name in zip(inside, groups, strict=True)]
         self._outside = pl.Series("outside", outside)
+        self._labels = LabelledAddresses(labels, normaliser.addresses, self._outside.to_numpy()) if labels else None
+        threats = threats_in(labels) if labels else None
+        self._threats = KnownBad(threats, normaliser.addresses, self._outside.to_numpy()) if threats else None
         self._training = having(Role.TRAINING)
         self._storage = having(Role.STORAGE, Role.MODEL_STORAGE)
         self._inference = having(Role.INFERENCE)
@@ -152,6 +165,7 @@ class Aggregator:
             schema.RAIL_TRAFFIC.name: pl.concat([self._rails(sent, sends=True), self._rails(received, sends=False)]),
             schema.STORAGE_IO.name: self._storage_io(counted),
             schema.EGRESS.name: self._egress(counted),
+            schema.THREAT.name: self._known_bad(counted),
             schema.VIOLATION.name: self._violations(counted),
             schema.UNKNOWN_NODE.name: self._unknown_nodes(counted),
             schema.INFERENCE.name: self._requests(counted),
@@ -313,6 +327,7 @@ class Aggregator:
             self._by_window(
                 requests, lambda windows: off_window_mask(self._site, self._inference_hours, windows)
             ).alias(schema.OFF_WINDOW),
+            *self._labels_of(requests, _SRC),
             *_counts(),
         )
 
@@ -328,7 +343,41 @@ class Aggregator:
             *self._kind_of_traffic(),
             self._by_window(leaving, lambda windows: off_hours_mask(self._site, windows)).alias(schema.OFF_HOURS),
             _initiator(),
+            *self._labels_of(leaving, _DST),
             *_counts(),
+        )
+
+    def _known_bad(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Conversations with listed addresses, in either direction."""
+        if self._threats is None:
+            return pl.DataFrame()
+        flags = pl.Series("listed", self._threats.flags())
+        found = []
+        for direction, own, peer, end in (
+            (schema.OUTWARD, _SG, _DG, _DST),
+            (schema.INWARD, _DG, _SG, _SRC),
+        ):
+            crossing = rows.filter(is_set(flags, end) & is_set(self._inside, own) & is_set(self._outside, peer))
+            if crossing.height:
+                listed = self._threats.listed(crossing, end, self._seconds)
+                known = [one for one in self._labels_of(listed, end) if one.name != schema.FEED]
+                found.append(listed.with_columns(pl.lit(direction).alias(schema.DIRECTION), *known))
+        if not found:
+            return pl.DataFrame()
+        return pl.concat(found).select(
+            WINDOW,
+            *self._parties(),
+            *self._kind_of_traffic(),
+            schema.DIRECTION,
+            pl.lit(schema.NO).alias(schema.LATE),
+            schema.FEED,
+            schema.INDICATOR,
+            schema.COUNTRY,
+            schema.NETWORK,
+            *_counts(),
+            schema.CONFIDENCE.name,
+            schema.LISTED_SINCE.name,
+            pl.col(WINDOW).alias(schema.SEEN_AT.name),
         )
 
     def _violations(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -395,6 +444,10 @@ class Aggregator:
 
     def _kind_of_traffic(self) -> tuple[pl.Expr, ...]:
         return self._words.protocol(_PROTOCOL), self._words.service(_SERVICE_CODE)
+
+    def _labels_of(self, rows: pl.DataFrame, end: str) -> list[pl.Series]:
+        """Return what is known of the addresses at one end (_SRC or _DST); no column where nobody is asked."""
+        return self._labels.columns(rows.get_column(end)) if self._labels else []
 
     def _by_window(self, rows: pl.DataFrame, mask: Callable[[Ints], Flags]) -> pl.Expr:
         """Return YES where the calendar's mask holds for a row's window, else NO."""

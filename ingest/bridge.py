@@ -29,6 +29,7 @@ from ingest.counter_samples import read_counter_samples
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters, as_dead_letters, bury
 from ingest.engine import Engine
+from ingest.enriching import Enrichment
 from ingest.exporters import UNLISTED
 from ingest.logs import Log
 from ingest.normalise import Clock
@@ -111,7 +112,8 @@ class Bridge:
         self._stop = stop
         self._log = log
         self._counters = counters
-        self._engine = Engine(cluster, clock, counters)
+        self._enrichment = Enrichment(cluster, log)
+        self._engine = Engine(cluster, clock, counters, labels=self._enrichment.labels)
         self._checkpoint = Checkpoint(state)
         self._writer = Writer(
             store,
@@ -186,6 +188,7 @@ class Bridge:
         finally:
             self._parser.shutdown()
             self._sender.shutdown()
+            self._enrichment.close()
             self._checkpoint.close()
         records, points, dead_letters = (
             int(now - before) for now, before in zip(self._done(), self._before, strict=True)
@@ -222,6 +225,7 @@ class Bridge:
         while not self._stop.is_set():
             self._mind_clock()
             self._renew()
+            self._enrichment.look()
             looked = time.time()
             got = self._step(progress)
             self._step_counters()
@@ -274,13 +278,17 @@ class Bridge:
             return
         self._flush()
         self._finish_writing()
+        enrichment = Enrichment(cluster, self._log)
         try:
-            engine = Engine(cluster, self._clock, self._counters)
+            engine = Engine(cluster, self._clock, self._counters, labels=enrichment.labels)
             engine.load(*self._engine.dump())
             record = self._reload.note(cluster)
         except ClusterflowError as error:
+            enrichment.close()
             self._reload.refuse("; ".join(error.lines()))
             return
+        self._enrichment.close()
+        self._enrichment = enrichment
         self._cluster, self._settings, self._engine = cluster, cluster.bridge, engine
         self._forget_removed()
         self._counters.add(Stage.BRIDGE, "reloads")
@@ -515,6 +523,7 @@ class Bridge:
                 self._cluster, self._engine.exporters, window=window, started=self._started, drained=self._drained
             )
             self._writer.write(schema.EXPORTER_STATUS, readings, RAW)
+            self._writer.write(schema.ENRICHMENT, self._enrichment.points(now, window), RAW)
         self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
 
 

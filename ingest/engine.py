@@ -11,6 +11,7 @@ import polars as pl
 from cluster import schema
 from cluster.model import Cluster
 from cluster.schema import Measurement, Stage
+from enrichment.labels import Labels
 from ingest import pulse, records
 from ingest.aggregate import Aggregator, Partials, Watermark
 from ingest.counter_deltas import CounterDeltas
@@ -29,6 +30,7 @@ _TABLES = (
     schema.RAIL_TRAFFIC,
     schema.STORAGE_IO,
     schema.EGRESS,
+    schema.THREAT,
     schema.VIOLATION,
     schema.UNKNOWN_NODE,
     schema.INFERENCE,
@@ -81,17 +83,24 @@ class Engine:
         counters: what was refused, late, skewed.
         normaliser: of the same cluster and clock, where several engines of a thread share one; by default one of its
             own.
+        labels: what is known of outside addresses, where anybody says; somebody else has files read anew.
     """
 
     def __init__(
-        self, cluster: Cluster, clock: Clock, counters: Counters, normaliser: Normaliser | None = None
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        counters: Counters,
+        normaliser: Normaliser | None = None,
+        *,
+        labels: Labels | None = None,
     ) -> None:
         self._settings = cluster.bridge
         self._window_ms = cluster.bridge.window * 1000
         self._clock = clock
         self._counters = counters
         self._normaliser = normaliser or Normaliser(cluster, clock)
-        self._aggregator = Aggregator(cluster, self._normaliser)
+        self._aggregator = Aggregator(cluster, self._normaliser, labels)
         # Of several engines that share the book, each holds numbers of its own.
         self._normaliser.addresses.before_reset(self._settle)
         self._sequence = SequenceTracker()

@@ -19,6 +19,7 @@ from ingest import kafka_records, records
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters, as_dead_letters, bury
 from ingest.engine import Engine
+from ingest.enriching import Enrichment
 from ingest.kafka_records import Kind, MessageError, NewerMessageError
 from ingest.kafka_state import Record, Remembered, StateRecords
 from ingest.logs import Log
@@ -47,6 +48,7 @@ class Surroundings:
         cluster: the cluster.
         store, writer: where rollups are read from and written to.
         normaliser: its books.
+        enrichment: what the user's files say.
         dead_letter: where bad records go.
         log: where trouble is told.
         started: when this worker began to listen, epoch seconds.
@@ -59,6 +61,7 @@ class Surroundings:
     store: Store
     writer: Writer
     normaliser: Normaliser
+    enrichment: Enrichment
     dead_letter: DeadLetters
     log: Log
     started: float
@@ -99,7 +102,9 @@ class PartitionWork:
         budget = max(settings.series_budget // partitions, 1)
         self._cluster = replace(around.cluster, bridge=replace(settings, shard=self.shard, series_budget=budget))
         self.counters = Counters()
-        self._engine = Engine(self._cluster, Clock.LIVE, self.counters, around.normaliser)
+        self._engine = Engine(
+            self._cluster, Clock.LIVE, self.counters, around.normaliser, labels=around.enrichment.labels
+        )
         # Shorter than the grace: a name is written before its windows leave memory.
         self._records = StateRecords(names_each=settings.grace / 2)
         self.rollup = Rollup(around.store, around.writer, around.cluster.retentions(), self.shard)

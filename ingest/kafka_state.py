@@ -158,7 +158,9 @@ def remembered(values: Mapping[bytes, bytes], where: str) -> Remembered | None:
             name = _parts(key)[0]
             if name != _NOTES:
                 frames.setdefault(name, []).append(pl.read_ipc_stream(BytesIO(values[key])))
-        return Remembered({name: pl.concat(parts) for name, parts in frames.items()}, notes, tuple(values))
+        # A topic may hold records of before a column was kept.
+        whole = {name: pl.concat(parts, how="diagonal") for name, parts in frames.items()}
+        return Remembered(whole, notes, tuple(values))
     except (ValueError, KeyError, OSError, pl.exceptions.PolarsError) as error:
         raise UserError(
             f"{where}: the workers' state is damaged: {error}", "set kafka.state_topic and kafka.group to new names"

@@ -24,6 +24,7 @@ from cluster.model import Cluster
 from cluster.schema import RAW, Measurement, Stage
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
+from ingest.enriching import Enrichment
 from ingest.kafka_client import (
     KafkaUnavailableError,
     Topics,
@@ -136,6 +137,7 @@ class KafkaWorker:
             store=store,
             writer=self._writer,
             normaliser=Normaliser(cluster, Clock.LIVE),
+            enrichment=Enrichment(cluster, log),
             dead_letter=dead_letter,
             log=log,
             started=time.time(),
@@ -249,6 +251,7 @@ class KafkaWorker:
         # Hands over what it has, in `_revoked`.
         self._consumer.close()
         self._sender.shutdown()
+        self._around.enrichment.close()
 
     def _assigned(self, _: Consumer, places: list[TopicPartition]) -> None:
         """Begin with what the worker before remembered, and from where it had read."""
@@ -349,6 +352,7 @@ class KafkaWorker:
     def _round(self) -> None:
         self._poll()
         self._mind_clock()
+        self._around.enrichment.look()
         now = time.time()
         for work in self._works.values():
             work.take(now)
@@ -485,7 +489,9 @@ class KafkaWorker:
         found: Points = []
         for work in works:
             found += work.report(now, self._elsewhere, self._backlog(work))
-        return found
+        window = int(now) // self._settings.window * self._settings.window
+        lists = self._around.enrichment.points(now, window)
+        return [*found, (schema.ENRICHMENT, lists.with_columns(pl.lit(first.shard).alias(schema.SHARD)))]
 
     def _backlog(self, work: PartitionWork) -> int:
         """Return how many messages wait in the topic, as far as is known without asking."""

@@ -114,7 +114,7 @@ class WindowTable:
         self.state = self._as_state(rows)
 
     def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return self._labelled(rows).select(self.state.columns)
+        return self._labelled(rows).select(self.state.columns).with_columns(pl.col(self._labels).fill_null(""))
 
     def _labelled(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return rows with all labels: rows of before they were kept have none."""

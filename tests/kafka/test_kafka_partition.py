@@ -18,6 +18,7 @@ from cluster.errors import UserError
 from cluster.model import KafkaFormat
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
+from ingest.enriching import Enrichment
 from ingest.kafka_partition import PartitionWork, Surroundings
 from ingest.kafka_records import encode
 from ingest.kafka_state import Remembered, remembered
@@ -47,6 +48,7 @@ def surroundings(folder: Path, *, form: KafkaFormat = KafkaFormat.CLUSTERFLOW, *
         store=store,
         writer=writer,
         normaliser=Normaliser(cluster, Clock.LIVE),
+        enrichment=Enrichment(cluster, log),
         dead_letter=DeadLetters(folder / "dead.jsonl"),
         log=log,
         started=time.time(),

@@ -1,0 +1,78 @@
+"""What the user's files say of addresses, for one process: read at its start, and again beside the flows."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import polars as pl
+
+from cluster.model import Cluster
+from enrichment.labels import Labels
+from enrichment.providers import providers_of
+from ingest.list_readings import list_points
+from ingest.logs import Log
+
+_LOOK_SECONDS = 5.0
+
+
+class Enrichment:
+    """The files of one cluster.
+
+    Args:
+        cluster: says which there are.
+        log: where it is told when one is read, or is not as it should be.
+
+    Attributes:
+        labels: what they say of addresses.
+    """
+
+    def __init__(self, cluster: Cluster, log: Log) -> None:
+        self._settings = cluster.enrichment
+        self._log = log
+        self.labels = Labels(providers_of(cluster))
+        self._thread = ThreadPoolExecutor(1, "files")
+        self._looking: Future[bool] | None = None
+        self._told: dict[str, tuple[float | None, str]] = {}
+        self.labels.refresh()
+        self._looked = time.monotonic()
+        self._tell()
+
+    def look(self) -> None:
+        """Have files read again that have changed, beside what the caller does; call it often."""
+        if not self.labels or (self._looking is not None and not self._looking.done()):
+            return
+        if self._looking is not None:
+            self._looking.result()
+            self._looking = None
+            self._tell()
+        if time.monotonic() - self._looked >= _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._looking = self._thread.submit(self.labels.refresh)
+
+    def points(self, now: float, window: int) -> pl.DataFrame:
+        """Return how it is with each file: rows of ENRICHMENT, without the shard.
+
+        Args:
+            now: epoch seconds.
+            window: of the rows, epoch seconds.
+        """
+        return list_points((file.reading() for file in self.labels.files), self._settings, now, window)
+
+    def close(self) -> None:
+        """End; a file that is being read is read to its end."""
+        self._thread.shutdown()
+
+    def _tell(self) -> None:
+        for name, entries, dated, error in self._readings():
+            if self._told.get(name) == (dated, error):
+                continue
+            self._told[name] = dated, error
+            if error:
+                self._log.line("list_not_as_it_should_be", name=name, why=error)
+            else:
+                self._log.line("list_read", name=name, entries=entries)
+
+    def _readings(self) -> Iterator[tuple[str, int, float | None, str]]:
+        for file in self.labels.files:
+            reading = file.reading()
+            yield f"{reading.kind}/{reading.name}", reading.entries, reading.dated, reading.error
