@@ -13,21 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import requests
-from influxdb_client import BucketRetentionRules, InfluxDBClient
-from influxdb_client.client.write_api import SYNCHRONOUS, WriteApi
-from influxdb_client.domain.write_precision import WritePrecision
-from influxdb_client.rest import ApiException
 from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from cluster.errors import StoreError, UserError
 from cluster.model import Retention, Secret, StoreApi, StoreSettings
+
+if TYPE_CHECKING:
+    from ingest.influx_client import ApiRefusal, InfluxClient
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
 """A host that swallows packets must not hold up a process that is asked to stop."""
@@ -150,8 +149,7 @@ class Store:
         elif self._token:
             self._session.headers["Authorization"] = f"Token {self._token}"
         self._api: StoreApi | None = None if settings.api is StoreApi.AUTO else settings.api
-        self._client: InfluxDBClient | None = None
-        self._writer: WriteApi | None = None
+        self._client: InfluxClient | None = None
 
     def __repr__(self) -> str:
         return f"Store({self.url}, {self.settings.database})"
@@ -218,26 +216,21 @@ class Store:
 
     def _ensure_buckets(self, retentions: tuple[Retention, ...]) -> bool:
         """Create the buckets of InfluxDB 2; False where the server has no bucket API (1.8's v2 endpoints)."""
-        buckets = self._influx_client().buckets_api()
+        from ingest.influx_client import ApiRefusal  # noqa: PLC0415 - see there
+
         for retention in retentions:
             name = self._bucket(retention.name)
-            rules = BucketRetentionRules(type="expire", every_seconds=retention.keep)
             try:
-                found = buckets.find_bucket_by_name(name)
-                if found is None:
-                    buckets.create_bucket(bucket_name=name, retention_rules=rules, org=self.settings.org)
-                elif sum(rule.every_seconds for rule in found.retention_rules or []) != retention.keep:
-                    found.retention_rules = [rules]
-                    buckets.update_bucket(found)
-            except ApiException as error:
-                if error.status == 404:
+                self._influx_client().ensure_bucket(name, retention.keep)
+            except ApiRefusal as refusal:
+                if refusal.status == 404:
                     return False
-                if error.status in (401, 403):
+                if refusal.status in (401, 403):
                     raise StoreError(
                         f"InfluxDB at {self.url}: this token may not make or see the bucket {name}",
                         "docs/security.md says how an administrator makes the buckets and their tokens",
-                    ) from error
-                raise self._refused(error) from error
+                    ) from refusal
+                raise self._refused(refusal) from refusal
             except HTTPError as error:
                 raise self._away(error) from error
         return True
@@ -291,30 +284,26 @@ class Store:
             raise PartialWriteError(why.message, dropped=dropped, too_old=why.too_old)
 
     def _send_v2(self, lines: bytes, retention: str) -> None:
-        if self._writer is None:
-            self._writer = self._influx_client().write_api(write_options=SYNCHRONOUS)
+        from ingest.influx_client import ApiRefusal  # noqa: PLC0415 - see there
+
         try:
-            self._writer.write(
-                bucket=self._bucket(retention),
-                org=self.settings.org,
-                record=lines,
-                write_precision=WritePrecision.S,
-            )
-        except ApiException as error:
-            raise self._refused(error) from error
+            self._influx_client().write(self._bucket(retention), lines)
+        except ApiRefusal as refusal:
+            raise self._refused(refusal) from refusal
         except (HTTPError, OSError) as error:
             raise self._away(error) from error
 
-    def _influx_client(self) -> InfluxDBClient:
+    def _influx_client(self) -> "InfluxClient":
+        from ingest.influx_client import InfluxClient  # noqa: PLC0415 - see there
+
         if self._client is None:
-            self._client = InfluxDBClient(
-                url=self.url,
+            self._client = InfluxClient(
+                self.url,
                 token=self._token,
                 org=self.settings.org,
-                timeout=(int(_CONNECT_SECONDS * 1000), int(_ANSWER_SECONDS * 1000)),
-                enable_gzip=True,
-                verify_ssl=self.settings.verify_tls,
-                ssl_ca_cert=self.settings.ca_file,
+                timeout=(_CONNECT_SECONDS, _ANSWER_SECONDS),
+                verify_tls=self.settings.verify_tls,
+                ca_file=self.settings.ca_file,
             )
         return self._client
 
@@ -449,12 +438,11 @@ class Store:
             f"{self.url} answers what InfluxDB does not say: {text}", "set store.url to InfluxDB's own address"
         )
 
-    def _refused(self, error: ApiException) -> StoreError:
-        if not error.status:
-            # How influxdb-client tells of TLS that failed.
-            return self._away(error)
-        after = (error.headers or {}).get("Retry-After")
-        return self._refusal(int(error.status), str(error.body or error.reason), after)
+    def _refused(self, refusal: "ApiRefusal") -> StoreError:
+        # Without a status is how influxdb-client tells of TLS that failed.
+        return (
+            self._refusal(refusal.status, refusal.text, refusal.retry_after) if refusal.status else self._away(refusal)
+        )
 
     def _refusal(self, status: int, text: str, retry_after: str | None = None) -> StoreError:
         words = " ".join(text.split())[:300]
