@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from cluster.model import Cluster, HostNaming
+from cluster.model import Applications, Cluster, HostNaming
+from enrichment.applications import ApplicationLists
 from enrichment.geography import GeographyFiles
 from enrichment.host_names import HostNames
 from enrichment.labels import Labels, Provider
@@ -24,7 +25,10 @@ def labels_of(cluster: Cluster) -> Labels:
 def _configured(cluster: Cluster) -> Iterator[Provider]:
     if cluster.geography.files:
         yield GeographyFiles(cluster.geography)
-    if cluster.names != HostNaming():
-        yield HostNames(cluster.names)
+    names = HostNames(cluster.names) if cluster.names != HostNaming() else None
+    if names is not None:
+        yield names
+    if cluster.applications != Applications():
+        yield ApplicationLists(cluster.applications, names)
     if cluster.threat_feeds:
         yield Threats(cluster)

@@ -10,6 +10,11 @@ from enrichment.watched import FileReading
 HOSTS = "hosts"
 """Kind of files in the format of /etc/hosts: they change when a machine does, and do not age by themselves."""
 
+BUILTIN = "built-in"
+"""Kind of what comes with clusterflow: an update of it brings a newer one."""
+
+_LASTING = frozenset({HOSTS, BUILTIN})
+
 _LONGEST = 300
 """Characters of an error that are stored."""
 
@@ -24,7 +29,7 @@ def list_state(reading: FileReading, settings: ListSettings, now: float) -> int:
     """
     if reading.broken:
         return ListState.BROKEN
-    no_limit = float("inf") if reading.kind == HOSTS else settings.stale_after
+    no_limit = float("inf") if reading.kind in _LASTING else settings.stale_after
     limit = dict(settings.by_list).get(reading.name, no_limit)
     age = reading.age(now)
     return ListState.STALE if age is not None and age > limit else ListState.OK

@@ -369,6 +369,7 @@ class Bridge:
             self._refuse_too_old()
             self._take_back()
         changed = self._engine.merge()
+        self._enrichment.see(changed)
         for _, points in changed:
             self._rollup.touch(points.get_column(WINDOW).unique())
         self._save()
@@ -524,6 +525,8 @@ class Bridge:
             )
             self._writer.write(schema.EXPORTER_STATUS, readings, RAW)
             self._writer.write(schema.ENRICHMENT, self._enrichment.points(now, window), RAW)
+        addresses = self._enrichment.addresses(now, window)
+        self._writer.write(schema.ADDRESS_NAME, addresses, schema.ADDRESS_NAME.kept)
         self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
 
 

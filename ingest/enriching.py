@@ -1,14 +1,17 @@
 """What the user's files say of addresses, for one process: read at its start, and again beside the flows."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import polars as pl
 
 from cluster.model import Cluster
+from cluster.schema import Measurement
+from enrichment.host_names import HostNames
 from enrichment.labels import Labels
 from enrichment.providers import providers_of
+from ingest.directory import AddressDirectory
 from ingest.list_readings import list_points
 from ingest.logs import Log
 
@@ -29,7 +32,10 @@ class Enrichment:
     def __init__(self, cluster: Cluster, log: Log) -> None:
         self._settings = cluster.enrichment
         self._log = log
-        self.labels = Labels(providers_of(cluster))
+        providers = providers_of(cluster)
+        self.labels = Labels(providers)
+        names = next((one for one in providers if isinstance(one, HostNames)), None)
+        self._directory = AddressDirectory(cluster, names)
         self._thread = ThreadPoolExecutor(1, "files")
         self._looking: Future[bool] | None = None
         self._told: dict[str, tuple[float | None, str]] = {}
@@ -57,6 +63,20 @@ class Enrichment:
             window: of the rows, epoch seconds.
         """
         return list_points((file.reading() for file in self.labels.files), self._settings, now, window)
+
+    def see(self, points: Iterable[tuple[Measurement, pl.DataFrame]]) -> None:
+        """Take note of the outside addresses in points that are about to be written."""
+        if self.labels:
+            self._directory.see(points)
+
+    def addresses(self, now: float, window: int) -> pl.DataFrame:
+        """Return what is new of addresses that were seen: rows of ADDRESS_NAME.
+
+        Args:
+            now: epoch seconds.
+            window: of the rows, epoch seconds.
+        """
+        return self._directory.points(now, window)
 
     def close(self) -> None:
         """End; a file that is being read is read to its end."""

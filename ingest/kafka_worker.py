@@ -469,6 +469,7 @@ class KafkaWorker:
         if not works:
             return []
         points = [part for work in works for part in work.gather(now)]
+        self._around.enrichment.see(points)
         records = {work.partition: work.records() for work in works}
         positions = {work.partition: work.position for work in works if work.position is not None}
         if not self._committer.commit(records, positions, self._consumer):
@@ -491,7 +492,8 @@ class KafkaWorker:
             found += work.report(now, self._elsewhere, self._backlog(work))
         window = int(now) // self._settings.window * self._settings.window
         lists = self._around.enrichment.points(now, window)
-        return [*found, (schema.ENRICHMENT, lists.with_columns(pl.lit(first.shard).alias(schema.SHARD)))]
+        found.append((schema.ENRICHMENT, lists.with_columns(pl.lit(first.shard).alias(schema.SHARD))))
+        return [*found, (schema.ADDRESS_NAME, self._around.enrichment.addresses(now, window))]
 
     def _backlog(self, work: PartitionWork) -> int:
         """Return how many messages wait in the topic, as far as is known without asking."""
@@ -532,7 +534,7 @@ class KafkaWorker:
         self._term = errand.term
         try:
             for measurement, points in errand.points:
-                self._writer.write(measurement, points, RAW)
+                self._writer.write(measurement, points, measurement.kept)
             if errand.asks:
                 self._ask_elsewhere()
             if errand.rolls_up:
