@@ -95,7 +95,7 @@ def audit(
     printed = False
     for path, text in ((csv_path, _csv), (json_path, _json)):
         if path is not None:
-            _write(path, text(cluster, found))
+            write(path, text(cluster, found))
             printed |= path == _STDOUT
     if not printed:
         _show(cluster, found, Console(width=None if sys.stdout.isatty() else 200, highlight=False))
@@ -104,7 +104,8 @@ def audit(
         sys.exit(1)
 
 
-def _write(path: str, text: str) -> None:
+def write(path: str, text: str) -> None:
+    """Write an export; ``-`` prints it. UserError if the file cannot be written."""
     if path == _STDOUT:
         click.echo(text, nl=False)
         return

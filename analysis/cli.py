@@ -17,6 +17,7 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from analysis.access_cli import access
 from analysis.analyser import Analyser, AnalysisStoppedError, Round
 from analysis.audit_cli import audit
 from analysis.contacts import DIGEST, FIRST_SEEN, NEW
@@ -291,4 +292,4 @@ def _decide(
     click.echo(f"{src} -> {dst}: {'acknowledged' if action == 'ack' else 'forgotten'}")
 
 
-COMMANDS: list[click.Command] = [analyze, jobs, contacts, audit]
+COMMANDS: list[click.Command] = [analyze, jobs, contacts, audit, access]

@@ -8,13 +8,15 @@ from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
 from dashboards.breaches import breach_table, breach_tile, links, of_kind
-from dashboards.links import Link, clicked, to_board
+from dashboards.links import Link, clicked, row, to_board
 from dashboards.palette import group_titles
-from dashboards.panels import Built, Face
-from dashboards.queries import Condition, Select, any_of, bit_rate, chosen, is_in
+from dashboards.panels import Built, Cell, Face, TableOrder
+from dashboards.queries import Condition, Select, Unit, any_of, bit_rate, chosen, is_in, top_rows, total
 from dashboards.spread import node_spread, spread_overrides
 
 BOARD = "management"
+
+_ROWS = 50
 
 
 def page(cluster: Cluster) -> Page:
@@ -39,6 +41,7 @@ def page(cluster: Cluster) -> Page:
                 kinds=False,
             ),
             _nodes(cluster),
+            _users(cluster),
         ),
         since="24h",
         variables=(
@@ -159,4 +162,39 @@ def _nodes(cluster: Cluster) -> Built:
         [node_spread(cluster, nodes)],
         overrides=spread_overrides(),
         links=(to_board("explore", "Nodes by bytes", plane=Plane.MANAGEMENT.value),),
+    )  # fmt: skip
+
+
+def _users(cluster: Cluster) -> Built:
+    opened = (
+        Select(schema.ACCESS, schema.ACCESS.kept)
+        .take(total(schema.BYTES), total(schema.FLOWS))
+        .where(
+            _with_management(cluster), chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
+        )
+        .by(schema.USER, schema.SRC, schema.SRC_GROUP, schema.DST_GROUP, schema.SERVICE)
+    )
+    words = (panels.group_words(cluster),)
+    return panels.table(
+        cluster,
+        Face(
+            "users", "Who opened them, by sign-ins",
+            "Unexpected connections with management groups under the user who had the source's address then.",
+            "Without `identity` in cluster.yaml nobody reads sign-ins and this stays empty; a dash is an unknown user.",
+            "Ask the user; the table of connections above has the destinations.",
+            x=0, y=34, w=24, h=8, links=_home(),
+        ),
+        [top_rows(opened, _ROWS)],
+        [
+            panels.Column(schema.USER, "User"),
+            panels.Column(
+                schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),)
+            ),
+            panels.Column(schema.SRC_GROUP, "Source group", mappings=words),
+            panels.Column(schema.DST_GROUP, "Destination group", mappings=words),
+            panels.Column(schema.SERVICE, "Service", width=120),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
+        ],
+        order=TableOrder(schema.BYTES.name),
     )  # fmt: skip

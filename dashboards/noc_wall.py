@@ -248,7 +248,8 @@ def _traffic(cluster: Cluster) -> Built:
             x=0, y=4, w=10, h=9,
             links=(
                 to_board("explore", "Explore"), to_board("group_matrix", "Group matrix"),
-                to_board("inference", "Inference"), to_board("capacity", "Capacity & cost"),
+                to_board("inference", "Inference"), to_board("inference_access", "Inference access"),
+                to_board("capacity", "Capacity & cost"),
                 to_board("coverage", "Coverage"),
             ),
         ),

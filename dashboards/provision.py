@@ -14,6 +14,7 @@ from dashboards import (
     explore,
     group_matrix,
     inference,
+    inference_access,
     ledger,
     management,
     noc_wall,
@@ -41,7 +42,7 @@ def boards(cluster: Cluster, skipped: Sequence[str] | None = None) -> dict[str, 
     """Return every board's JSON by its name in the registry; `skipped`: see `artefacts`."""
     modules = (
         noc_wall, explore, egress, ledger, segmentation, management, group_matrix, training, stragglers, checkpoints,
-        inference, capacity, pipeline,
+        inference, inference_access, capacity, pipeline,
     )  # fmt: skip
     pages = pages_sorted([*(module.page(cluster) for module in modules), coverage.page(cluster, skipped)])
     return {page.board: to_json(dashboard(cluster, page)) for page in pages}

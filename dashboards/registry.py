@@ -76,7 +76,7 @@ BOARDS = {
         "cf-management",
         "Management plane",
         "Who talks to the management plane, and is that expected?",
-        ("unexpected", "policy", "by_group", "by_service", "breaches", "nodes"),
+        ("unexpected", "policy", "by_group", "by_service", "breaches", "nodes", "users"),
     ),
     "group_matrix": Board(
         "cf-group-matrix",
@@ -117,6 +117,12 @@ BOARDS = {
             "load_state", "unauthorised_volume", "off_window_volume", "clients_now", "load", "requests", "clients",
             "unauthorised", "off_window", "balance", "answers",
         ),
+    ),
+    "inference_access": Board(
+        "cf-inference-access",
+        "Inference access",
+        "Which user asked which service, from where, when, how much, and who is not on the list?",
+        ("denied_volume", "unknown_volume", "users_now", "policy", "over_time", "by_country", "denied", "accesses"),
     ),
     "capacity": Board(
         "cf-capacity",

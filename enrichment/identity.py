@@ -19,7 +19,7 @@ NOBODY = ""
 """The user where none is known."""
 
 MOST_SIGNS = 1_000_000
-"""Signs that a table keeps: 40 MB. Beyond them the oldest go."""
+"""Signs that a table keeps, 40 bytes each and its names. Beyond them the oldest go."""
 
 _MOMENT_BITS = 36
 """Bits for a moment in a sort key: epoch seconds until the year 4147."""
@@ -94,7 +94,7 @@ class IdentityTable:
     def add(self, signs: Iterable[Sign]) -> None:
         """Take signs in, in any order."""
         self._pending.extend(signs)
-        if len(self._pending) > self._most // 4:
+        if len(self._pending) > self._most // 8:
             self._settle()
 
     def forget(self, before: int) -> None:

@@ -18,6 +18,9 @@ AHEAD = 300
 
 KIND = "identity"
 
+_PORTION = 10_000
+"""Signs that are handed over at once, so that a large file is never held as a whole."""
+
 
 @dataclass
 class _Source:
@@ -102,6 +105,9 @@ class Identity:
             tally.newest = max(mark.moment, tally.newest or mark.moment)
             if mark.moment > now - self._reach:
                 signs.append(Sign(address, user, mark.moment, mark.ends, 0 if mark.ends else source.hold))
+            if len(signs) >= _PORTION:
+                self.table.add(signs)
+                signs.clear()
 
         return take
 

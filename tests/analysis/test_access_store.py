@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import service_scene as scenes
+from click.testing import CliRunner
 from service_scene import Scene
 
 from analysis.access_study import AccessStudy, access_studies, identity_of
 from cluster import schema
+from cluster.dump import dump_cluster
 from cluster.errors import UserError
 from cluster.model import (
     AccessEntry,
@@ -26,6 +28,7 @@ from cluster.model import (
     SignInSource,
 )
 from cluster.schema import AccessBreach, Violation
+from clusterflow import main
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.logs import Log
 
@@ -243,3 +246,42 @@ def test_a_key_that_is_missing_or_short_is_one_line(scene: Scene, tmp_path: Path
 def test_without_sign_ins_or_a_list_nothing_is_judged(scene: Scene) -> None:
     assert scene.cluster.inference == Inference()
     assert access_studies(scene.cluster, scene.store, Log()) == ()
+
+
+# -- the export ------------------------------------------------------------------------------------------
+
+
+def export(folder: Path, cluster: Cluster, *options: str) -> str:
+    config = folder / "cluster.yaml"
+    config.write_text(dump_cluster(cluster))
+    arguments = ["access", "--config", str(config), "--from", str(NOW), "--to", str(NOW + 900), *options]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_export_says_who_asked_what_from_where_when_and_how_much(scene: Scene, tmp_path: Path) -> None:
+    path = tmp_path / "gateway.jsonl"
+    sign_in(path, "alice", 0)
+    sign_in(path, '=cmd|"/c calc"!A1', 0, address="10.70.0.66")
+    sign_in(path, "[bold]bob[/]", 0, address="10.70.0.67")
+    ask(scene, 0, 600)
+    ask(scene, 300, 330, src="10.70.0.66")
+    ask(scene, 300, 320, src="10.70.0.67")
+    ask(scene, 300, 310, src="203.0.113.9", src_group="external", country="NL", network="AS64500 ExampleHost")
+    cluster = with_access(scene, path)
+    scenes.run(scene, study_of(scene, cluster), NOW, NOW + 900, 900)
+    at = [datetime.fromtimestamp(NOW + second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for second in (0, 300, 600)]
+    assert export(tmp_path, cluster, "--csv", "-").splitlines() == [
+        "src,src_group,dst_group,service,user,country,network,bytes,flows,first,last",
+        f"10.70.0.9,users,inference,https,alice,,,60000,120,{at[0]},{at[2]}",
+        f'10.70.0.66,users,inference,https,"\'=cmd|""/c calc""!a1",,,3000,6,{at[1]},{at[2]}',
+        f"10.70.0.67,users,inference,https,[bold]bob[/],,,2000,4,{at[1]},{at[2]}",
+        f"203.0.113.9,external,inference,https,,NL,AS64500 ExampleHost,1000,2,{at[1]},{at[2]}",
+    ]
+    (only,) = json.loads(export(tmp_path, cluster, "--user", "Alice", "--json", "-"))
+    assert (only["src"], only["bytes"]) == ("10.70.0.9", 60_000)
+    assert json.loads(export(tmp_path, cluster, "--src", "10.70.0.1", "--json", "-")) == []
+    shown = export(tmp_path, cluster)
+    assert "[bold]bob[/]" in shown
+    assert "60 kB" in shown

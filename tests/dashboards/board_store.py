@@ -83,6 +83,19 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         ],
         schema.INFERENCE: asking,
         schema.INFERENCE_LOAD: [{schema.GROUP: "inference"}],
+        schema.ACCESS: [
+            {schema.USER: user, schema.SRC: "10.70.0.9", schema.SRC_GROUP: "users", schema.DST_GROUP: group}
+            | {schema.SERVICE: "https", schema.COUNTRY: "NL", schema.NETWORK: "AS64500 ExampleHost"}
+            for user in ("alice", schema.UNKNOWN_USER)
+            for group in ("inference", "management")
+        ],
+        schema.ACCESS_BREACH: [
+            {schema.KIND: kind.value, schema.USER: "alice", schema.SRC: "203.0.113.9", schema.SRC_GROUP: "users"}
+            | {schema.DST: "infer-1", schema.DST_GROUP: "inference"}
+            | {schema.COUNTRY: "NL", schema.NETWORK: "AS64500 ExampleHost"}
+            | talk
+            for kind in schema.AccessBreach
+        ],
         schema.COVERAGE: [{schema.SRC_GROUP: a, schema.DST_GROUP: b} for a, b in pairs],
         schema.CAPACITY: [{schema.KIND: kind.value, schema.SUBJECT: subject} for kind, subject in full],
         schema.PHASE: [job],

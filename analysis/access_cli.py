@@ -1,0 +1,174 @@
+"""``clusterflow access``."""
+
+import csv
+import io
+import json
+import sys
+import time
+from datetime import UTC, datetime
+
+import click
+import polars as pl
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from analysis.access import EVERY
+from analysis.access_study import identity_of
+from analysis.audit_cli import size, write
+from analysis.options import Moment
+from analysis.sums import any_of, binned
+from cluster import schema
+from cluster.cli import cluster_option
+from cluster.errors import UserError
+from cluster.model import Cluster
+from ingest.points import WINDOW
+from ingest.store import Store
+
+_SHOWN = 50
+"""Rows that are printed; exports have all."""
+
+_FIRST, _LAST = "first", "last"
+_BYTES, _FLOWS = schema.BYTES.name, schema.FLOWS.name
+_COLUMNS = (*schema.ACCESS.tags, _BYTES, _FLOWS, _FIRST, _LAST)
+
+
+@click.command()
+@cluster_option
+@click.option("--from", "start", type=Moment(), default="7d", show_default=True, help="Begin of the period ...")
+@click.option("--to", "stop", type=Moment(), default="now", show_default=True, help="... and its end.")
+@click.option("--user", help="Only this user: a name, or a pseudonym.")
+@click.option("--src", help="Only this address or node.")
+@click.option(
+    "--csv", "csv_path", type=click.Path(dir_okay=False, allow_dash=True), help="Write all rows as CSV (- prints them)."
+)
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False, allow_dash=True), help="Write all as JSON (- prints it)."
+)
+def access(
+    cluster: Cluster,
+    start: float,
+    stop: float,
+    user: str | None,
+    src: str | None,
+    csv_path: str | None,
+    json_path: str | None,
+) -> None:
+    """Report who called which service of inference and management: from where, when, how much.
+
+    \b
+    Examples:
+      clusterflow access                                       the last week
+      clusterflow access --user alice --from 30d
+      clusterflow access --from 2026-03-01 --to 2026-04-01 --csv march.csv
+
+    A row is a user, an address and a service, with all that was sent. Management has its unexpected connections only.
+    Times are those of five minutes each. Where names are pseudonyms, --user takes either. Nothing is changed.
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
+    if stop <= start:
+        raise UserError("the period is empty", "--from must be before --to")
+    where = [] if src is None else [any_of(schema.SRC, [src])]
+    if user is not None:
+        where.append(any_of(schema.USER, [identity_of(cluster).names.listed(user) or schema.UNKNOWN_USER]))
+    store = Store(cluster.store)
+    try:
+        rows = accessed(store, int(start), min(int(stop), int(time.time())), where)
+    finally:
+        store.close()
+    printed = False
+    for path, text in ((csv_path, _csv), (json_path, _json)):
+        if path is not None:
+            write(path, text(rows))
+            printed |= path == "-"
+    if not printed:
+        _show(cluster, rows, Console(width=None if sys.stdout.isatty() else 200, highlight=False))
+
+
+def accessed(store: Store, start: int, stop: int, where: list[str]) -> pl.DataFrame:
+    """Return what was asked in a period, the largest first: the tags of ACCESS, bytes, flows, first and last.
+
+    Args:
+        store: asked.
+        start: epoch seconds; a part of five minutes at the begin counts as a whole.
+        stop: epoch seconds, as well.
+        where: further conditions, in InfluxQL.
+    """
+    first, last = start // EVERY * EVERY, -(-stop // EVERY) * EVERY
+    fields = schema.BYTES, schema.FLOWS
+    # A row stands at the end of its five minutes.
+    found = binned(
+        store, schema.ACCESS, schema.ACCESS.kept, fields, schema.ACCESS.tags,
+        start=first + EVERY, stop=last + EVERY, seconds=EVERY, where=where,
+    )  # fmt: skip
+    return (
+        found.filter(pl.col(_BYTES).fill_null(0) + pl.col(_FLOWS).fill_null(0) > 0)
+        .group_by(schema.ACCESS.tags)
+        .agg(
+            pl.sum(_BYTES, _FLOWS),
+            (pl.min(WINDOW) - EVERY).alias(_FIRST),
+            pl.max(WINDOW).alias(_LAST),
+        )
+        .sort(_BYTES, *schema.ACCESS.tags, descending=[True, *[False] * len(schema.ACCESS.tags)])
+    )
+
+
+def _plain(rows: pl.DataFrame) -> list[dict[str, object]]:
+    """Return rows for exports: times in UTC, nothing where no user is known."""
+    return [
+        {name: row[name] for name in _COLUMNS}
+        | {name: _iso(row[name]) for name in (_FIRST, _LAST)}
+        | {schema.USER: "" if row[schema.USER] == schema.UNKNOWN_USER else row[schema.USER]}
+        for row in rows.iter_rows(named=True)
+    ]
+
+
+def _csv(rows: pl.DataFrame) -> str:
+    output = io.StringIO()
+    writer = csv.DictWriter(output, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _harmless(value) for name, value in row.items()} for row in _plain(rows))
+    return output.getvalue()
+
+
+def _harmless(value: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula: who signs in chooses the name."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+
+
+def _json(rows: pl.DataFrame) -> str:
+    return json.dumps(_plain(rows), indent=2) + "\n"
+
+
+def _show(cluster: Cluster, rows: pl.DataFrame, console: Console) -> None:
+    if rows.is_empty():
+        hint = "" if cluster.identity.sources or cluster.inference.access else ": cluster.yaml has no identity"
+        console.print(f"nothing is stored of that period{hint}", markup=False)
+        return
+    table = Table("user", "from", "group", "country", "network", "asked", "service", "sent", "records", "first", "last",
+                  box=None)  # fmt: skip
+    for row in rows.head(_SHOWN).iter_rows(named=True):
+        table.add_row(
+            escape(row[schema.USER]),
+            row[schema.SRC],
+            _title(cluster, row[schema.SRC_GROUP]),
+            row[schema.COUNTRY],
+            escape(row[schema.NETWORK]),
+            _title(cluster, row[schema.DST_GROUP]),
+            row[schema.SERVICE],
+            size(row[_BYTES]),
+            f"{row[_FLOWS]:,}",
+            _iso(row[_FIRST]),
+            _iso(row[_LAST]),
+        )
+    console.print(table)
+    if rows.height > _SHOWN:
+        console.print(f"{rows.height - _SHOWN:,} more: --csv or --json write all of them")
+
+
+def _title(cluster: Cluster, group: str) -> str:
+    known = {one.id for one in cluster.groups}
+    return cluster.title(group) if group in known or group == "external" else group
+
+
+def _iso(moment: int) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
