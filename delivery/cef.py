@@ -1,5 +1,6 @@
 """Events as ArcSight's Common Event Format, version 0: a header with pipes, then keys and values."""
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from cluster.model import EventSeverity
@@ -88,6 +89,7 @@ def _value(text: str) -> str:
     return one_line(text, _MOST_CHARACTERS).replace("\\", "\\\\").replace("=", "\\=")
 
 
+@cache
 def _version() -> str:
     try:
         return version("clusterflow")

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from cluster import schema
 from cluster.model import EventKind, EventSeverity
 
 SCHEMA = "clusterflow.event/1"
@@ -60,7 +61,9 @@ class Party:
     def __str__(self) -> str:
         """Return it for people: ``203.0.113.9 (AS64500 ExampleHost, NL)``."""
         number = f"AS{self.asn}" if self.asn is not None else ""
-        about = [self.group_title, f"{number} {self.organisation}".strip(), self.country, self.application]
+        network = f"{number} {self.organisation}".strip()
+        # Of an outside address, whose it is says more than that it is outside.
+        about = [network or self.group_title, self.country, self.application]
         known = ", ".join(text for text in about if text)
         name = self.name or self.address or "unknown"
         return f"{name} ({known})" if known else name
@@ -167,7 +170,7 @@ class Event:
         return {"schema": SCHEMA, **_plain(self)}
 
 
-_TIMES = frozenset({"time", "end", "listed_since"})
+_TIMES = frozenset({"time", "end", schema.LISTED_SINCE.name})
 
 
 def _plain(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the dataclasses above

@@ -54,7 +54,8 @@ class Sender(threading.Thread):
         super().__init__(name=f"deliver-{destination.name}", daemon=True)
         self.destination = destination
         self._transport, self._spool = transport, spool
-        self._counters, self._dead, self._log = counters, dead, log
+        self.counters = counters
+        self._dead, self._log = dead, log
         self._pauses = pauses
         self._stopping = threading.Event()
         self._failing_since: float | None = None
@@ -173,7 +174,7 @@ class Sender(threading.Thread):
         )
 
     def _count(self, reason: str, number: int) -> None:
-        self._counters.add(Stage.DELIVER, f"{self.destination.name}.{reason}", number)
+        self.counters.add(Stage.DELIVER, f"{self.destination.name}.{reason}", number)
 
 
 class _Pace:

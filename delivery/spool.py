@@ -64,6 +64,7 @@ class Spool:
         # A full spool must still have several segments, or dropping the oldest would drop everything.
         self._segment_bytes = min(segment_bytes, max(most_bytes // 4, 1))
         self._condition = threading.Condition()
+        self._calls = 0
         self._notes: dict[str, Any] = {}
         self._positions: dict[str, int] = {}
         self._lost: dict[str, int] = {}
@@ -129,11 +130,12 @@ class Spool:
         A batch without events stands for records that cannot be read.
         """
         with self._condition:
-            deadline = time.monotonic() + seconds
+            deadline, calls = time.monotonic() + seconds, self._calls
             while self._positions[name] >= self._end:
                 left = deadline - time.monotonic()
-                if left <= 0 or not self._condition.wait(left):
+                if left <= 0 or self._calls != calls:
                     return None
+                self._condition.wait(left)
             start = self._positions[name]
             segments = [(one.path, one.size) for one in self._segments]
             firsts = [one.first for one in self._segments]
@@ -172,6 +174,7 @@ class Spool:
     def wake(self) -> None:
         """Have those that wait for events look whether they shall stop."""
         with self._condition:
+            self._calls += 1
             self._condition.notify_all()
 
     # -- what is told of it ------------------------------------------------------------------------------

@@ -214,6 +214,7 @@ def test_nobody_but_influxdb_has_its_administrators_token() -> None:
         "influxdb": "./secrets/tokens",
         "bridge": "./secrets/tokens/bridge",
         "analysis": "./secrets/tokens/bridge",
+        "deliver": "./secrets/tokens/bridge",
         "worker": "./secrets/tokens/bridge",
         "grafana": "./secrets/tokens/grafana",
     }

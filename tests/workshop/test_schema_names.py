@@ -26,6 +26,8 @@ COMMON_WORDS = frozenset(
         "name", "error", "entries", "skipped", "enrichment", "application", "in_use",
         # Rules name the measures that their texts show, and themselves.
         "low_for", "state_for", "dropout_digest",
+        # Words of the Elastic Common Schema.
+        "threat", "indicator", "process",
         # Of a backtest: an alert is due, a rule is changed, a firing has a cause.
         "due", "changed", "cause",
     }

@@ -18,6 +18,7 @@ MOST_EXPOSED = 2.0
 COMMANDS = {
     "clusterflow-analyze": "analyze",
     "clusterflow-collect": "collect",
+    "clusterflow-deliver": "deliver",
     "clusterflow-ingest": "ingest",
     "clusterflow-relay": "relay",
     "clusterflow-worker@": "ingest",

@@ -1,0 +1,221 @@
+"""Alerts become events when they begin and when they end, whoever evaluates the rules.
+
+What is open is remembered by rule and labels, so that a restart, or a notification that comes again, tells nothing
+twice. Alerts about missing data and errors are one, not one a rule: when InfluxDB is away all rules fail together.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from cluster import schema
+from cluster.model import Cluster, EventKind, EventSeverity
+from delivery.event import Document, Event, JobFacts, Party, State, Traffic, at, event_id, iso
+from delivery.parties import Parties
+from rules import texts
+from rules.encode import runbook_url
+from rules.evaluate import ERROR_ALERT, NO_DATA_ALERT, Alert
+from rules.model import Rule, RuleSet
+
+_INTERNAL = frozenset(
+    {"alertname", "grafana_folder", "rule", "severity", "datasource_uid", "ref_id", "rulename", "__alert_rule_uid__"}
+)
+"""Labels that say nothing of the thing itself."""
+
+_FACTS = (*texts.FACTS, texts.NODE, texts.JOB, texts.COST, texts.WHAT_TO_DO)
+_MOST_CLOSED = 1000
+"""Alerts that have ended and are remembered, so that their end is not told again."""
+
+SOURCE = "alerts"
+"""Name of what is noted of alerts in the spool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One alert as whoever evaluates tells of it.
+
+    Attributes:
+        rule: its id; empty for an alert about missing data or an error.
+        title: the alert's name.
+        began: epoch second.
+        ended: epoch second; None while it fires.
+        labels: all that it has.
+        annotations: rendered texts, by name.
+        values: numbers, by the measures' names.
+        fault: what went wrong, for missing data and errors.
+    """
+
+    rule: str
+    title: str
+    began: float
+    severity: EventSeverity
+    ended: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+    fault: str = ""
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it is about missing data or an error."""
+        return self.title in (NO_DATA_ALERT, ERROR_ALERT)
+
+    def own_labels(self) -> dict[str, str]:
+        """Return the labels that tell this alert from others of its rule."""
+        if self.is_fault:
+            return {}
+        return {name: text for name, text in self.labels.items() if name not in _INTERNAL and text}
+
+    def key(self) -> str:
+        """Return what an alert of this rule and these labels is remembered by."""
+        return event_id("alert", self.title if self.is_fault else self.rule or self.title, self.own_labels())
+
+
+def report_of(alert: Alert) -> Report:
+    """Return an alert of our own evaluator as a report."""
+    began = alert.fired_at if alert.fired_at is not None else alert.active_at
+    return Report(
+        rule=alert.rule,
+        title=alert.title,
+        began=float(began or 0),
+        severity=EventSeverity(alert.severity),
+        labels=alert.labels,
+        annotations=alert.annotations,
+        values=alert.values,
+        fault=alert.error,
+    )
+
+
+Open: TypeAlias = "dict[str, Document]"
+"""Alerts that fire, by key: the event that told of their begin."""
+
+
+class AlertBook:
+    """What fires, and what was told of it.
+
+    Args:
+        cluster: named in events; addresses of runbook and boards.
+        rule_set: its rules.
+        parties: who the ends are.
+        noted: what `notes` returned when it was last saved; None: nothing.
+    """
+
+    def __init__(self, cluster: Cluster, rule_set: RuleSet, parties: Parties, noted: Mapping[str, Any] | None) -> None:
+        self._cluster, self._parties = cluster, parties
+        self._rules: dict[str, Rule] = {rule.id: rule for rule in rule_set.rules}
+        self._open: Open = dict((noted or {}).get("open", {}))
+        self._closed: list[str] = list((noted or {}).get("closed", []))
+        self._before = self._open, self._closed
+
+    def take(self, reports: Iterable[Report]) -> list[Document]:
+        """Return the events of reports: of alerts that are not known to fire, and of known ones that have ended."""
+        self._before = dict(self._open), list(self._closed)
+        events: list[Document] = []
+        for report in reports:
+            key = report.key()
+            if key not in self._open:
+                incident = self._incident(report)
+                if incident in self._closed:
+                    continue
+                self._open[key] = self._begin(report, incident)
+                events.append(self._open[key])
+            if report.ended is not None:
+                events.append(self._end(key, report.ended))
+        return events
+
+    def take_all(self, reports: Iterable[Report], now: float) -> list[Document]:
+        """Do the same where the reports are all that fires: what is not among them has ended."""
+        told = list(reports)
+        firing = {report.key() for report in told}
+        gone = [key for key in self._open if key not in firing]
+        events = self.take(told)
+        return [*(self._end(key, now) for key in gone), *events]
+
+    def undo(self) -> None:
+        """Forget the last take: its events could not be kept."""
+        self._open, self._closed = self._before
+
+    def notes(self) -> dict[str, Any]:
+        """Return what must be saved together with the events."""
+        return {"open": dict(self._open), "closed": list(self._closed)}
+
+    @property
+    def open(self) -> int:
+        """How many fire."""
+        return len(self._open)
+
+    def _incident(self, report: Report) -> str:
+        return event_id(self._cluster.name, report.key(), report.began)
+
+    def _begin(self, report: Report, incident: str) -> Document:
+        rule = self._rules.get(report.rule)
+        labels = report.own_labels()
+        values = report.values
+        source = self._party(report, (schema.SRC, schema.NODE), (schema.SRC_GROUP, schema.GROUP))
+        destination = self._party(report, (schema.DST,), (schema.DST_GROUP,))
+        event = Event(
+            id=event_id("alert", incident, State.FIRING.value),
+            incident=incident,
+            kind=EventKind.ALERT,
+            action=report.title if report.is_fault else report.rule or report.title,
+            title=report.title,
+            cluster=self._cluster.name,
+            time=report.began,
+            state=State.FIRING,
+            severity=report.severity,
+            summary=self._summary(report),
+            source=source,
+            destination=destination,
+            traffic=Traffic(
+                protocol=labels.get(schema.PROTO, ""),
+                service=labels.get(schema.SERVICE, ""),
+                direction=self._parties.direction(source.group, destination.group),
+                bytes=_whole(values.get(schema.BYTES.name)),
+                duration=values.get(schema.DURATION.name),
+            ),
+            job=JobFacts(
+                id=labels.get(schema.JOB, ""),
+                job_class=labels.get(schema.JOB_CLASS, ""),
+                node=labels.get(schema.NODE, ""),
+            ),
+            labels=labels,
+            facts={name: report.annotations[name] for name in _FACTS if report.annotations.get(name)},
+            values=values,
+            fault=report.fault,
+            runbook=runbook_url(self._cluster, rule) if rule else "",
+            board=board_url(self._cluster, rule) if rule else "",
+        )
+        return event.document()
+
+    def _summary(self, report: Report) -> str:
+        if report.is_fault:
+            return f"{report.title}: alerts that depend on it are blind. {report.fault}".strip()
+        return report.annotations.get(texts.SUMMARY, report.title)
+
+    def _party(self, report: Report, names: Sequence[str], groups: Sequence[str]) -> Party:
+        """Return the end that the first of these labels names."""
+        labels = report.own_labels()
+        name, group = (next((labels[one] for one in some if labels.get(one)), "") for some in (names, groups))
+        return self._parties.party(name, group, report.began)
+
+    def _end(self, key: str, ended: float) -> Document:
+        """Return the event that ends an alert: what its begin said, and when it was over."""
+        begin = self._open.pop(key)
+        incident = str(at(begin, "incident"))
+        self._closed = [*self._closed, incident][-_MOST_CLOSED:]
+        return {
+            **begin,
+            "id": event_id("alert", incident, State.RESOLVED.value),
+            "state": State.RESOLVED.value,
+            "end": iso(ended),
+            "summary": f"Resolved: {at(begin, 'summary')}",
+        }
+
+
+def board_url(cluster: Cluster, rule: Rule) -> str:
+    """Return the address of the panel that a rule links to."""
+    return f"{cluster.grafana.url}/d/{rule.panel.dashboard_uid}?viewPanel={rule.panel.panel_id}"
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else round(number)

@@ -1,0 +1,77 @@
+"""``clusterflow deliver``."""
+
+import signal
+import threading
+import time
+from contextlib import ExitStack
+
+import click
+
+from cluster.cli import cluster_option
+from cluster.errors import ClusterflowError
+from cluster.model import Cluster
+from delivery.deliver import SHARD, Delivery
+from ingest.logs import Log
+from ingest.metrics import MetricsServer, metrics_token
+from ingest.reload import ignore_hangups
+from ingest.store import Store
+
+_DRAIN_SECONDS = 60.0
+_STEP_SECONDS = 1.0
+
+
+@click.command()
+@cluster_option
+@click.option("--once", is_flag=True, help="Deliver what there is until now, and end.")
+@click.option("--json-log", is_flag=True, help="Log lines as JSON.")
+def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
+    """Deliver alerts and what is stored to syslog, Splunk, Elasticsearch, Kafka, webhooks and files.
+
+    Events go to a spool first and from there to each of `delivery.destinations`, in order, at least once, whatever is
+    away meanwhile. An event that comes twice has the same id.
+    """
+    log = Log(as_json=json_log)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    ignore_hangups(log, stopping, "deliver", "it goes on where it was")
+    store = Store(cluster.store)
+    with ExitStack() as cleanup:
+        cleanup.callback(store.close)
+        delivery = Delivery(cluster, store, log=log)
+        if once:
+            _once(delivery)
+            return
+        listen = cluster.delivery.metrics_listen
+        if listen:
+            server = MetricsServer(
+                listen, lambda: {SHARD: delivery.counters}, delivery.health, metrics_token(cluster.bridge)
+            )
+            server.start()
+            cleanup.callback(server.stop)
+        delivery.start()
+        names = ", ".join(sender.destination.name for sender in delivery.senders)
+        log.line("started", cluster=cluster.name, destinations=names, alerts=cluster.delivery.alerts.value)
+        while not stopping.is_set():
+            now = time.time()
+            delivery.tick(now)
+            delivery.refresh(now)
+            stopping.wait(_STEP_SECONDS)
+        delivery.stop(time.time())
+        log.line("stopped")
+
+
+def _once(delivery: Delivery) -> None:
+    delivery.start()
+    delivery.tick(time.time())
+    behind = delivery.drain(_DRAIN_SECONDS)
+    delivery.stop(time.time())
+    if behind:
+        raise ClusterflowError(
+            f"{', '.join(behind)}: not everything was taken within {_DRAIN_SECONDS:.0f} s",
+            "it waits in the spool: run it again",
+        )
+
+
+COMMANDS: list[click.Command] = [deliver]
+"""The commands of this package."""

@@ -1,0 +1,291 @@
+"""The process that delivers: sources to the spool, the spool to destinations; this module only wires and ticks."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cluster import schema
+from cluster.errors import ClusterflowError, StoreError, UserError
+from cluster.model import (
+    AlertsFrom,
+    AnyDestination,
+    Cluster,
+    ElasticDestination,
+    EventKind,
+    FileDestination,
+    KafkaDestination,
+    SplunkDestination,
+    SyslogDestination,
+    WebhookDestination,
+)
+from cluster.schema import Stage
+from delivery.alerts import SOURCE, AlertBook, Report, report_of
+from delivery.directory import Directory, SignedIn
+from delivery.event import Document
+from delivery.file_transport import NdjsonFile
+from delivery.grafana_hook import GrafanaHook
+from delivery.http_transport import Elastic, Splunk, Webhook
+from delivery.kafka_transport import Kafka
+from delivery.parties import Nobody, Parties
+from delivery.readings import Reader, wanted
+from delivery.sender import FAILING, LOST, WAITING, Sender
+from delivery.spool import Spool
+from delivery.stored import readings_of
+from delivery.syslog_transport import Syslog
+from delivery.transport import Transport
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
+from ingest.logs import Log
+from ingest.points import batches
+from ingest.store import Store, read_secret
+from rules.evaluate import Evaluator
+from rules.model import INTERVAL_SECONDS
+from rules.registry import rules_of
+
+SHARD = "deliver"
+"""Of our rows in the measurement `pipeline`."""
+
+_TOLD_SECONDS = 10
+_SAVED_SECONDS = 60
+_CATCH_UP_SECONDS = 900
+"""How far back rules are evaluated after a pause, for alerts that began and ended meanwhile."""
+
+_STOP_SECONDS = 10.0
+_DRAIN_SECONDS = 0.1
+_COUNTERS = "counters.json"
+_REFUSED = "refused.jsonl"
+_EVENTS = "events"
+
+
+def transport_of(destination: AnyDestination, cluster: Cluster) -> Transport:
+    """Return what brings events to a destination; UserError where its files or secrets cannot be used."""
+    match destination:
+        case SyslogDestination():
+            return Syslog(destination)
+        case SplunkDestination():
+            return Splunk(destination)
+        case ElasticDestination():
+            return Elastic(destination)
+        case KafkaDestination():
+            return Kafka(destination, cluster.kafka)
+        case WebhookDestination():
+            return Webhook(destination)
+        case FileDestination():
+            return NdjsonFile(destination)
+
+
+class Delivery:
+    """All of it. `start`, then `tick` about every second, then `stop`.
+
+    Args:
+        cluster: what to deliver where.
+        store: read from, and told how we are.
+        log: told of trouble.
+        pauses: the first and the longest pause between two tries of a destination, in seconds.
+
+    Raises:
+        UserError: a setting cannot be used.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        *,
+        log: Log,
+        pauses: tuple[float, float] | None = None,
+    ) -> None:
+        settings = cluster.delivery
+        if not settings.destinations:
+            raise UserError("delivery.destinations: none: expected at least one", "docs/delivery.md has examples")
+        self.counters = Counters()
+        self._cluster, self._store, self._log = cluster, store, log
+        self._folder = Path(settings.state)
+        self._spool = Spool(self._folder / "spool", settings.spool)
+        self._load_counters()
+        users = SignedIn(cluster) if cluster.identity.sources else Nobody()
+        parties = Parties(cluster, Directory(store), users)
+        self._rule_set = rules_of(cluster)
+        noted: Mapping[str, Any] = self._spool.note(SOURCE) or {}
+        self._book = AlertBook(cluster, self._rule_set, parties, noted)
+        self._book_lock = threading.Lock()
+        wants_alerts = EventKind.ALERT in settings.kinds()
+        self._evaluator = None
+        if wants_alerts and settings.alerts is AlertsFrom.EVALUATE:
+            self._evaluator = Evaluator(store, self._rule_set.rules, datasource=cluster.grafana.datasource_uid)
+        self._ticked_at: int | None = noted.get("ticked_at")
+        self._is_warm = False
+        self._readers = [
+            Reader(reading, cluster, store, self._spool.note(f"reading.{reading.measurement.name}"))
+            for reading in wanted(readings_of(cluster, parties), settings.kinds())
+        ]
+        dead = DeadLetters(self._folder / _REFUSED)
+        more: dict[str, Any] = {} if pauses is None else {"pauses": pauses}
+        self.senders = [
+            Sender(
+                destination,
+                transport_of(destination, cluster),
+                self._spool,
+                counters=self.counters,
+                dead=dead,
+                log=log,
+                **more,
+            )
+            for destination in settings.destinations
+        ]
+        self._spool.register([destination.name for destination in settings.destinations])
+        self._lost_before: dict[str, int] = {}
+        self.hook: GrafanaHook | None = None
+        if wants_alerts and settings.alerts is AlertsFrom.GRAFANA:
+            rules = {rule.id: rule for rule in self._rule_set.rules}
+            self.hook = GrafanaHook(settings.listen, read_secret(settings.token), rules, self._take, log)
+        self._due: dict[Callable[[float], None], float] = {}
+        self._store_trouble = ""
+
+    def start(self) -> None:
+        """Begin to deliver, and to take what Grafana posts."""
+        for sender in self.senders:
+            sender.start()
+        if self.hook is not None:
+            self.hook.start()
+
+    def tick(self, now: float) -> None:
+        """Do what is due at an epoch second; trouble with store or disk is told, and tried again."""
+        periods: dict[Callable[[float], None], float] = {
+            self._evaluate: INTERVAL_SECONDS,
+            self._read: self._cluster.delivery.every,
+            self._tell: _TOLD_SECONDS,
+            self._save: _SAVED_SECONDS,
+        }
+        for step, period in periods.items():
+            due = self._due.get(step, 0.0)
+            # A clock that was set back must not keep us waiting for where it was.
+            if now >= due or now < due - 2 * period:
+                self._due[step] = now - now % period + period
+                self._try(step, now)
+
+    def drain(self, seconds: float) -> list[str]:
+        """Wait until every destination has everything; return those that have not within so many seconds."""
+        ends = time.monotonic() + seconds
+        while behind := [one.destination.name for one in self.senders if self._spool.waiting(one.destination.name)]:
+            if time.monotonic() > ends:
+                break
+            time.sleep(_DRAIN_SECONDS)
+        return behind
+
+    def stop(self, now: float) -> None:
+        """End in order; what is not delivered stays in the spool."""
+        if self.hook is not None:
+            self.hook.stop()
+        for sender in self.senders:
+            sender.stop(_STOP_SECONDS)
+        self._try(self._save, now)
+        self._try(self._tell, now)
+        self._spool.close()
+
+    def health(self) -> str:
+        """Return why we are not well; empty if we are."""
+        failing = [one.destination.name for one in self.senders if one.failing_seconds() > _SAVED_SECONDS]
+        troubles = [self._store_trouble] if self._store_trouble else []
+        troubles += [f"nothing gets through to {', '.join(failing)}"] if failing else []
+        return "; ".join(troubles)
+
+    # -- steps -------------------------------------------------------------------------------------------
+
+    def _try(self, step: Callable[[float], None], now: float) -> None:
+        try:
+            step(now)
+        except StoreError as error:
+            self._store_trouble = error.message
+            self._log.sparse("store_trouble", why=" ".join(error.lines()))
+        except ClusterflowError as error:
+            self._log.sparse("spool_trouble", why=" ".join(error.lines()))
+        except OSError as error:
+            self._log.sparse("disk_trouble", why=str(error))
+
+    def _evaluate(self, now: float) -> None:
+        """Evaluate the rules at the present tick, and after a pause at those that were missed."""
+        if self._evaluator is None:
+            return
+        end = int(now) - int(now) % INTERVAL_SECONDS
+        before = self._ticked_at
+        start = end if before is None else min(max(before + INTERVAL_SECONDS, end - _CATCH_UP_SECONDS), end)
+        if not self._is_warm:
+            # What is pending, or keeps firing, is told by ticks of before.
+            remembered = max((rule.remembered() for rule in self._evaluator.rules), default=0)
+            for _ in self._evaluator.run(start - remembered, start - INTERVAL_SECONDS):
+                pass
+            self._is_warm = True
+        for moment, _ in self._evaluator.run(start, end):
+            firing = [report_of(alert) for alert in self._evaluator.alerts() if alert.is_firing]
+            with self._book_lock:
+                self._keep_alerts(self._book.take_all(firing, moment), moment)
+            self._ticked_at = moment
+
+    def _take(self, reports: Sequence[Report]) -> None:
+        """Keep alerts that Grafana posted."""
+        with self._book_lock:
+            self._keep_alerts(self._book.take(reports), None)
+
+    def _keep_alerts(self, events: Sequence[Document], ticked_at: int | None) -> None:
+        if not events:
+            return
+        notes = {**self._book.notes(), "ticked_at": ticked_at}
+        try:
+            self._append(events, {SOURCE: notes})
+        except ClusterflowError:
+            self._book.undo()
+            raise
+
+    def _read(self, now: float) -> None:
+        """Look for what is new in the store."""
+        for reader in self._readers:
+            for events, cursor in reader.poll(now):
+                if events:
+                    self._append(events, {reader.name: cursor.notes()})
+                reader.adopt(cursor)
+        self._store_trouble = ""
+
+    def _append(self, events: Sequence[Document], notes: Mapping[str, object]) -> None:
+        self._spool.append(events, notes)
+        self.counters.add(Stage.DELIVER, _EVENTS, len(events))
+
+    def _tell(self, now: float) -> None:
+        """Write counters and readings to the store."""
+        self.refresh(now)
+        points = self.counters.points(int(now), SHARD)
+        for lines, _ in batches(schema.PIPELINE, points):
+            self._store.write(lines, schema.PIPELINE.kept)
+
+    def refresh(self, now: float) -> None:
+        """Bring the readings up to date."""
+        read = self.counters.read
+        for sender in self.senders:
+            name = sender.destination.name
+            read(Stage.DELIVER, f"{name}.{WAITING}", self._spool.waiting(name))
+            read(Stage.DELIVER, f"{name}.{FAILING}", sender.failing_seconds())
+        for name, lost in self._spool.lost().items():
+            self.counters.add(Stage.DELIVER, f"{name}.{LOST}", lost - self._lost_before.get(name, 0))
+            self._lost_before[name] = lost
+        read(Stage.DELIVER, "spool_bytes", self._spool.size())
+        read(Stage.DELIVER, "damaged", self._spool.damaged())
+        read(Stage.DELIVER, "alerts_open", self._book.open)
+        read(Stage.DELIVER, schema.HEARTBEAT, max((one.behind(now) for one in self._readers), default=0.0))
+
+    def _save(self, now: float) -> None:
+        """Save what has no event to be saved with: how far everything was read, and counters."""
+        del now
+        notes = {reader.name: notes for reader in self._readers if (notes := reader.notes()) is not None}
+        with self._book_lock:
+            self._spool.append([], {**notes, SOURCE: {**self._book.notes(), "ticked_at": self._ticked_at}})
+        fresh = self._folder / f"{_COUNTERS}.new"
+        fresh.write_text(json.dumps(self.counters.dump()), encoding="utf-8")
+        fresh.replace(self._folder / _COUNTERS)
+
+    def _load_counters(self) -> None:
+        with suppress(OSError, ValueError, TypeError):
+            self.counters.load(json.loads((self._folder / _COUNTERS).read_text(encoding="utf-8")))

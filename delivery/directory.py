@@ -1,0 +1,80 @@
+"""What the store's directory says of outside addresses, and who was signed in at inside ones."""
+
+import threading
+import time
+from collections.abc import Mapping
+
+from analysis.access_study import identity_of
+from cluster import schema
+from cluster.errors import StoreError
+from cluster.model import Cluster
+from dashboards.queries import identifier, literal
+from ingest.store import Store
+
+_KEPT_SECONDS = 300.0
+_MOST_KEPT = 20_000
+_REFRESH_SECONDS = 10.0
+
+
+class Directory:
+    """Asks the measurement `address`, and remembers the answers for some minutes.
+
+    Args:
+        store: asked once for each address in that time.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: dict[str, tuple[float, Mapping[str, str]]] = {}
+
+    def about(self, address: str) -> Mapping[str, str]:
+        """Return what is known; nothing while the store does not answer: an event without names is better than none."""
+        now = time.monotonic()
+        asked_at, known = self._kept.get(address, (-_KEPT_SECONDS, {}))
+        if now - asked_at < _KEPT_SECONDS:
+            return known
+        try:
+            found = self._ask(address)
+        except StoreError:
+            return known
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[address] = now, found
+        return found
+
+    def _ask(self, address: str) -> dict[str, str]:
+        measurement = schema.ADDRESS_NAME
+        columns = ", ".join(f"last({identifier(one.name)}) AS {identifier(one.name)}" for one in measurement.fields)
+        table = f"{identifier(measurement.kept)}.{identifier(measurement.name)}"
+        where = f"{identifier(schema.ADDRESS)} = {literal(address)}"
+        answer = self._store.query(f"SELECT {columns} FROM {table} WHERE {where}")  # noqa: S608 - quoted
+        return {
+            column: str(value)
+            for series in answer
+            for row in series.values
+            for column, value in zip(series.columns[1:], row[1:], strict=True)
+            if value
+        }
+
+
+class SignedIn:
+    """Who was at an address when, by the exports of sign-ins that cluster.yaml names.
+
+    Args:
+        cluster: whose `identity` is read, again now and then.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._identity = identity_of(cluster)
+        self._refreshed_at = -_REFRESH_SECONDS
+        # Grafana's alerts come in threads of their own.
+        self._lock = threading.Lock()
+
+    def user(self, address: str, moment: float) -> str:
+        """Return the user, as spelled or under its pseudonym; empty where nobody knows."""
+        with self._lock:
+            if time.monotonic() - self._refreshed_at >= _REFRESH_SECONDS:
+                self._refreshed_at = time.monotonic()
+                self._identity.refresh(time.time())
+            (found,) = self._identity.table.user_at([address], [int(moment)])
+        return str(found)

@@ -1,0 +1,219 @@
+"""Alerts from Grafana: an endpoint for its webhook contact point.
+
+POST /grafana with the body that Grafana sends (one notification, several alerts), bearing the token, as `Authorization:
+Bearer` or as the password of basic authentication. An answer of 200 means that its events are on disk; of 503, that
+Grafana should send it again.
+"""
+
+import base64
+import binascii
+import hmac
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from threading import Thread
+
+from cluster.errors import ClusterflowError, UserError
+from cluster.model import EventSeverity
+from delivery.alerts import Report
+from ingest.http_server import GuardedHandler, GuardedServer, bears_token
+from ingest.logs import Log
+from rules.evaluate import ERROR_ALERT, NO_DATA_ALERT
+from rules.model import Rule
+
+PATH = "/grafana"
+MOST_BYTES = 2 << 20
+"""Longest body: Grafana sends all alerts of a group in one."""
+
+_MOST_ALERTS = 5_000
+_MOST_TEXT = 10_000
+_MOST_CONNECTIONS = 16
+_SHORTEST_TOKEN = 8
+
+Take = Callable[[Sequence[Report]], None]
+"""Keeps reports for good; ClusterflowError if it cannot."""
+
+
+def reports_of(body: object, rules: Mapping[str, Rule]) -> list[Report]:
+    """Return the alerts of a notification.
+
+    Args:
+        body: what Grafana posted.
+        rules: ours, for the names of their values.
+
+    Raises:
+        ValueError: it is no notification of Grafana's.
+    """
+    alerts = body.get("alerts") if isinstance(body, dict) else None
+    if not isinstance(alerts, list) or len(alerts) > _MOST_ALERTS:
+        raise ValueError(f"alerts: expected a list of at most {_MOST_ALERTS:,}")
+    return [_report(alert, rules, f"alerts[{index}]") for index, alert in enumerate(alerts)]
+
+
+def _report(alert: object, rules: Mapping[str, Rule], where: str) -> Report:
+    if not isinstance(alert, dict) or alert.get("status") not in ("firing", "resolved"):
+        raise ValueError(f"{where}.status: expected firing or resolved")
+    labels = _texts(alert.get("labels"), f"{where}.labels")
+    annotations = _texts(alert.get("annotations"), f"{where}.annotations")
+    rule = labels.get("rule", "")
+    title = labels.get("alertname", "")
+    is_fault = title in (NO_DATA_ALERT, ERROR_ALERT)
+    return Report(
+        rule="" if is_fault else rule,
+        title=title,
+        began=_moment(alert.get("startsAt"), f"{where}.startsAt"),
+        ended=_moment(alert.get("endsAt"), f"{where}.endsAt") if alert["status"] == "resolved" else None,
+        severity=_severity(labels),
+        labels=labels,
+        annotations=annotations,
+        values=_values(alert.get("values"), rules.get(rule)),
+        fault=annotations.get("Error", ""),
+    )
+
+
+def _texts(value: object, where: str) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or any(not isinstance(text, str) for text in value.values()):
+        raise ValueError(f"{where}: expected a mapping of texts")
+    return {str(name): text[:_MOST_TEXT].encode("utf-8", "replace").decode() for name, text in value.items()}
+
+
+def _severity(labels: Mapping[str, str]) -> EventSeverity:
+    given = labels.get("severity", "")
+    return EventSeverity(given) if given in set(EventSeverity) else EventSeverity.WARNING
+
+
+def _moment(value: object, where: str) -> float:
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(f"{where}: expected a time") from None
+    if moment.tzinfo is None or not 1971 <= moment.year <= 2199:
+        raise ValueError(f"{where}: expected a time with its zone")
+    # Whole seconds, as our own evaluator has them.
+    return float(int(moment.timestamp()))
+
+
+def _values(value: object, rule: Rule | None) -> dict[str, float]:
+    """Return the measures' numbers by their names in place of Grafana's letters."""
+    if not isinstance(value, dict) or rule is None:
+        return {}
+    names = {rule.reduced(position): measure.name for position, measure in enumerate(rule.measures)}
+    return {
+        names[letter]: float(number)
+        for letter, number in value.items()
+        if letter in names and isinstance(number, int | float) and not isinstance(number, bool)
+    }
+
+
+class _Handler(GuardedHandler):
+    """Answers Grafana; the three are set for each endpoint."""
+
+    most_bytes = MOST_BYTES + 64 * 1024
+    token: bytes
+    keep: Callable[[object], int]
+    log: Log
+
+    def do_POST(self) -> None:  # noqa: N802 - http.server's name
+        """Take a notification."""
+        if self.path.partition("?")[0] != PATH:
+            self._answer(404, f"try {PATH}")
+        elif not _may_post(self.headers.get("Authorization", ""), self.token):
+            self.log.sparse("alerts_refused", why="a request without the token", peer=self.client_address[0])
+            self._answer(401, "expected the token of delivery.token")
+        else:
+            self._take()
+
+    def _take(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or len(length) > 9 or int(length) > MOST_BYTES:
+            self._answer(413, f"expected a body of at most {MOST_BYTES:,} bytes, with its length")
+            return
+        try:
+            count = self.keep(json.loads(self.rfile.read(int(length))))
+        except (ValueError, RecursionError) as error:
+            self.log.sparse("alerts_refused", why=str(error)[:200])
+            self._answer(400, str(error)[:200])
+        except ClusterflowError as error:
+            self.log.sparse("alerts_not_kept", why=error.message)
+            self._answer(503, "not kept: send it again")
+        else:
+            self._answer(200, f"{count} taken")
+
+    def _answer(self, status: int, text: str) -> None:
+        body = f"{text}\n".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        if status != 200:
+            # What is left of a body that was not read must not be taken for a request.
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class GrafanaHook:
+    """The endpoint, in threads of its own.
+
+    Args:
+        listen: ``host:port``.
+        token: what every request must bear.
+        rules: ours, by id.
+        take: what keeps the alerts.
+        log: told of what is refused.
+
+    Raises:
+        UserError: nobody can listen there, or the token is too short to be one.
+    """
+
+    def __init__(self, listen: str, token: str, rules: Mapping[str, Rule], take: Take, log: Log) -> None:
+        if len(token) < _SHORTEST_TOKEN:
+            raise UserError(
+                f"delivery.token: {len(token)} characters: expected at least {_SHORTEST_TOKEN}",
+                "for example: openssl rand -hex 32",
+            )
+
+        def keep(body: object) -> int:
+            reports = reports_of(body, rules)
+            take(reports)
+            return len(reports)
+
+        given = {"token": token.encode(), "keep": staticmethod(keep), "log": log}
+        handler = type("Handler", (_Handler,), given)
+        try:
+            self._server = GuardedServer(
+                listen, handler, most=_MOST_CONNECTIONS, tell=lambda error: log.sparse("hook_trouble", why=repr(error))
+            )
+        except (OSError, ValueError, OverflowError) as error:
+            raise UserError(
+                f"delivery.listen: {listen}: cannot listen there: {error}", "choose another host:port"
+            ) from error
+        self._thread = Thread(target=self._server.serve_forever, name="grafana-hook", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port in use."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _may_post(authorization: str, token: bytes) -> bool:
+    """Whether a header bears the token, as a bearer or as the password of basic authentication; in constant time."""
+    scheme, _, rest = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return bears_token(authorization, token)
+    try:
+        _, _, password = base64.b64decode(rest, validate=True).partition(b":")
+    except (binascii.Error, ValueError):
+        return False
+    return hmac.compare_digest(password, token)

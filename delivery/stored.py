@@ -1,0 +1,307 @@
+"""The measurements that become events, and what each says."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cluster import schema
+from cluster.model import Cluster, EventKind, EventSeverity
+from cluster.schema import Cause, CheckpointState, NodeState, Violation
+from dashboards.registry import BOARDS
+from delivery.event import Event, JobFacts, Party, Threat, Traffic
+from delivery.parties import INBOUND, OUTBOUND, Parties
+from delivery.readings import Reading, Row
+from rules.status_view import written
+
+_MINUTE, _FIVE_MINUTES = 60, 300
+
+_VIOLATIONS = {
+    Violation.NOT_ALLOWED: ("Conversation that is not allowed", "segmentation_violation", "violation_list"),
+    Violation.WRONG_PLANE: ("Storage traffic on the compute plane", "storage_on_compute_plane", "violation_list"),
+    Violation.MANAGEMENT: ("Unexpected connection of management", "unexpected_management_connection", "violation_list"),
+}
+_STALLS = {
+    Cause.DROPOUT: ("Job lost time to a node that dropped out", "node_dropout"),
+    Cause.SLOW: ("Job lost time: its cohort is slow", "cohort_slowdown"),
+    Cause.STALLED: ("Job lost time: it stalled", "job_stalled"),
+}
+_FINE = frozenset({CheckpointState.ON_TIME, CheckpointState.UNJUDGED})
+
+
+def readings_of(cluster: Cluster, parties: Parties) -> list[Reading]:
+    """Return all readings, in a fixed order."""
+    make = _Makers(cluster, parties)
+    low = f'"{schema.STATE.name}" >= {NodeState.LOW} AND "{schema.STATE.name}" <= {NodeState.DOWN}'
+    return [
+        Reading(EventKind.THREAT, schema.THREAT, _MINUTE, make.threat, identity=(schema.FEED,)),
+        Reading(EventKind.CONTACT, schema.CONTACT, 0, make.contact, f'"{schema.CONTACT_NEW.name}" = 1'),
+        Reading(EventKind.VIOLATION, schema.VIOLATION, _MINUTE, make.violation),
+        Reading(EventKind.JOB, schema.JOB_STATUS, 0, make.job, f"\"{schema.JOB_EVENT.name}\" != ''"),
+        Reading(EventKind.JOB, schema.CHECKPOINT, 0, make.checkpoint),
+        Reading(EventKind.JOB, schema.STALL, _FIVE_MINUTES, make.stall),
+        Reading(EventKind.JOB, schema.BASELINE, _FIVE_MINUTES, make.dropout, low),
+        Reading(EventKind.CONVERSATION, schema.EGRESS, _FIVE_MINUTES, make.conversation),
+    ]
+
+
+class _Makers:
+    """Make events of rows."""
+
+    def __init__(self, cluster: Cluster, parties: Parties) -> None:
+        self._cluster, self._parties = cluster, parties
+
+    def threat(self, row: Row) -> Event:
+        """A conversation with an address that a threat feed lists."""
+        late = row.tags.get(schema.LATE) == schema.YES
+        threat = Threat(
+            feeds=tuple(feed for feed in row.tags.get(schema.FEED, "").split(",") if feed),
+            indicator=row.tags.get(schema.INDICATOR, ""),
+            confidence=_number(row, schema.CONFIDENCE),
+            listed_since=_number(row, schema.LISTED_SINCE),
+            late=late,
+        )
+        outward = row.tags.get(schema.DIRECTION) == schema.OUTWARD
+        words = f"listed by {', '.join(threat.feeds)}"
+        return self._conversation(
+            row,
+            EventKind.THREAT,
+            "threat_match_late" if late else "threat_match",
+            "Conversation with an address that a threat feed lists",
+            EventSeverity.CRITICAL,
+            # The labels are those of the outside end.
+            labelled=schema.DST if outward else schema.SRC,
+            threat=threat,
+            direction=OUTBOUND if outward else INBOUND,
+            words=f"{words} only afterwards" if late else words,
+        )
+
+    def contact(self, row: Row) -> Event:
+        """A first contact with an outside destination."""
+        return self._conversation(
+            row,
+            EventKind.CONTACT,
+            "first_contact",
+            "First contact with an outside address",
+            EventSeverity.WARNING,
+            runbook="first_external_contact",
+            board=("egress", "contacts"),
+        )
+
+    def violation(self, row: Row) -> Event | None:
+        """A conversation that breaks the cluster's segmentation; None for kinds that we do not know yet."""
+        kind = row.tags.get(schema.KIND, "")
+        if kind not in _VIOLATIONS:
+            return None
+        title, rule, panel = _VIOLATIONS[Violation(kind)]
+        return self._conversation(
+            row, EventKind.VIOLATION, kind, title, EventSeverity.WARNING, runbook=rule, board=("egress", panel)
+        )
+
+    def conversation(self, row: Row) -> Event:
+        """Five minutes of a conversation with the outside."""
+        return self._conversation(
+            row,
+            EventKind.CONVERSATION,
+            "egress",
+            "Conversation with the outside",
+            EventSeverity.INFO,
+            board=("egress", "egress_over_time"),
+        )
+
+    def job(self, row: Row) -> Event:
+        """A job started or stopped."""
+        event = str(row.values[schema.JOB_EVENT.name])
+        outcome = str(row.values.get(schema.JOB_OUTCOME.name) or "")
+        verdict = outcome or event
+        title = f"Job {event}"
+        return self._of_job(
+            row, f"job_{event}", title, EventSeverity.INFO, verdict=verdict, board=("training", "jobs"), end=None
+        )
+
+    def checkpoint(self, row: Row) -> Event:
+        """A checkpoint, or one that never came."""
+        state = int(row.values.get(schema.CHECKPOINT_STATE.name, CheckpointState.UNJUDGED))
+        word = schema.CHECKPOINT_WORDS.get(state, str(state))
+        seconds = _number(row, schema.EVENT_SECONDS) or 0.0
+        return self._of_job(
+            row,
+            schema.CHECKPOINT.name,
+            f"Checkpoint {word}",
+            EventSeverity.INFO if state in _FINE else EventSeverity.WARNING,
+            verdict=word,
+            runbook="checkpoint_missed",
+            board=("checkpoints", "events"),
+            end=row.time + seconds,
+            size=_number(row, schema.EVENT_BYTES),
+        )
+
+    def stall(self, row: Row) -> Event | None:
+        """Time that a job lost within five minutes; None for a cause that we do not know, or a verdict taken back."""
+        cause = row.tags.get(schema.CAUSE, "")
+        if cause not in _STALLS or not row.values.get(schema.LOST_SECONDS.name):
+            return None
+        title, rule = _STALLS[Cause(cause)]
+        return self._of_job(
+            row,
+            schema.STALL.name,
+            title,
+            EventSeverity.WARNING,
+            verdict=cause,
+            runbook=rule,
+            board=("training", "stalls"),
+        )
+
+    def dropout(self, row: Row) -> Event:
+        """A node that was low or down within five minutes."""
+        word = schema.NODE_STATE_WORDS[int(row.values[schema.STATE.name])]
+        return self._of_job(
+            row,
+            "dropout",
+            f"Node {word} in a running job",
+            EventSeverity.WARNING,
+            verdict=word,
+            runbook="node_dropout",
+            board=("training", "verdicts"),
+        )
+
+    # -- what they share ---------------------------------------------------------------------------------
+
+    def _conversation(
+        self,
+        row: Row,
+        kind: EventKind,
+        action: str,
+        title: str,
+        severity: EventSeverity,
+        *,
+        labelled: str = schema.DST,
+        threat: Threat | None = None,
+        direction: str = "",
+        words: str = "",
+        runbook: str = "",
+        board: tuple[str, str] | None = None,
+    ) -> Event:
+        labels = {tag: row.tags[tag] for tag in schema.LABELS if tag in row.tags}
+        source, destination = (
+            self._parties.party(row.tags.get(name, ""), row.tags.get(group, ""), row.time, labels)
+            if name == labelled
+            else self._parties.party(row.tags.get(name, ""), row.tags.get(group, ""), row.time)
+            for name, group in ((schema.SRC, schema.SRC_GROUP), (schema.DST, schema.DST_GROUP))
+        )
+        feeds = tuple(feed for feed in row.tags.get(schema.FEED, "").split(",") if feed and feed != schema.OTHER)
+        traffic = Traffic(
+            protocol=row.tags.get(schema.PROTO, ""),
+            service=row.tags.get(schema.SERVICE, ""),
+            direction=direction or self._parties.direction(source.group, destination.group),
+            bytes=_whole(row, schema.BYTES),
+            packets=_whole(row, schema.PACKETS),
+            flows=_whole(row, schema.FLOWS),
+            duration=_number(row, schema.DURATION),
+        )
+        return Event(
+            id=row.id,
+            kind=kind,
+            action=action,
+            title=title,
+            cluster=self._cluster.name,
+            time=row.time,
+            end=row.end,
+            severity=severity,
+            summary=_sentence(source, destination, traffic, words),
+            source=source,
+            destination=destination,
+            traffic=traffic,
+            threat=threat or Threat(feeds=feeds),
+            labels=row.tags,
+            runbook=self._runbook(runbook),
+            board=self._board(board),
+        )
+
+    def _of_job(
+        self,
+        row: Row,
+        action: str,
+        title: str,
+        severity: EventSeverity,
+        *,
+        verdict: str,
+        runbook: str = "",
+        board: tuple[str, str] | None = None,
+        end: float | None = -1.0,
+        size: float | None = None,
+    ) -> Event:
+        node = row.tags.get(schema.NODE, "")
+        job = JobFacts(
+            id=row.tags.get(schema.JOB, ""),
+            job_class=row.tags.get(schema.JOB_CLASS, ""),
+            node=node,
+            cause=row.tags.get(schema.CAUSE, ""),
+            verdict=verdict,
+            lost_seconds=_number(row, schema.LOST_SECONDS),
+            gpus=_whole(row, schema.JOB_GPUS),
+            usd=_number(row, schema.USD),
+        )
+        where = f"{node}, job {job.id}" if node else f"job {job.id}"
+        lost = f", {written(job.lost_seconds)} lost" if job.lost_seconds else ""
+        return Event(
+            id=row.id,
+            kind=EventKind.JOB,
+            action=action,
+            title=title,
+            cluster=self._cluster.name,
+            time=row.time,
+            end=row.end if end == -1.0 else end,
+            severity=severity,
+            summary=f"{title}: {where}{lost}",
+            source=self._parties.party(node, row.tags.get(schema.GROUP, ""), row.time) if node else Party(),
+            traffic=Traffic(bytes=None if size is None else round(size)),
+            job=job,
+            labels=row.tags,
+            values={name: float(value) for name, value in row.values.items() if isinstance(value, int | float)},
+            runbook=self._runbook(runbook),
+            board=self._board(board),
+        )
+
+    def _runbook(self, section: str) -> str:
+        return f"{self._cluster.grafana.runbook_url}#{section}" if section else ""
+
+    def _board(self, place: tuple[str, str] | None) -> str:
+        if place is None:
+            return ""
+        board = BOARDS[place[0]]
+        return f"{self._cluster.grafana.url}/d/{board.uid}?viewPanel={board.panel_id(place[1])}"
+
+
+def _sentence(source: Party, destination: Party, traffic: Traffic, words: str) -> str:
+    """Return who sent what to whom: ``a (Model Storage) → 203.0.113.9 (AS64500 ExampleHost, NL), 41 GB, TCP/https``."""
+    protocol = f"{traffic.protocol.upper()}/{traffic.service}" if traffic.service else traffic.protocol.upper()
+    parts = [
+        f"{source} → {destination}",
+        "" if traffic.bytes is None else volume(traffic.bytes),
+        protocol,
+        written(traffic.duration) if traffic.duration else "",
+        words,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def volume(size: float) -> str:
+    """Return bytes as people say them, with three digits: ``41.2 GB``."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(size) < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} PB"
+
+
+def _number(row: Row, field: schema.Field) -> float | None:
+    value: Any = _of(row.values, field)
+    return None if value is None else float(value)
+
+
+def _whole(row: Row, field: schema.Field) -> int | None:
+    value: Any = _of(row.values, field)
+    return None if value is None else round(value)
+
+
+def _of(values: Mapping[str, Any], field: schema.Field) -> Any:  # noqa: ANN401 - a number or nothing
+    return values.get(field.name)

@@ -1,0 +1,54 @@
+"""A spool and senders with pauses short enough for a test."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.load import parse_cluster
+from cluster.model import AnyDestination
+from delivery.deliver import transport_of
+from delivery.sender import Sender
+from delivery.spool import Spool
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
+from ingest.logs import Log
+
+
+@pytest.fixture
+def counters() -> Counters:
+    return Counters()
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    """An empty spool."""
+    found = Spool(tmp_path / "spool", 100_000_000)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def deliver(spool: Spool, counters: Counters, tmp_path: Path) -> Iterator[Callable[[AnyDestination], Sender]]:
+    """Start the sender of a destination; stopped at the end of the test."""
+    cluster = parse_cluster("cluster: lab\ngroups: {a: {role: custom}}\n")
+    senders: list[Sender] = []
+
+    def start(destination: AnyDestination) -> Sender:
+        sender = Sender(
+            destination,
+            transport_of(destination, cluster),
+            spool,
+            counters=counters,
+            dead=DeadLetters(tmp_path / "refused.jsonl"),
+            log=Log(quiet=True),
+            pauses=(0.05, 0.2),
+        )
+        spool.register([one.destination.name for one in [*senders, sender]])
+        senders.append(sender)
+        sender.start()
+        return sender
+
+    yield start
+    for sender in senders:
+        sender.stop(10)

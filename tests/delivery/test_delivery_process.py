@@ -1,0 +1,80 @@
+"""`clusterflow deliver`, killed again and again: everything arrives, in order, repeats with equal ids only."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import yaml
+from receivers import RESET_AFTER, Hec, listening, until
+
+from cluster import schema
+from cluster.model import StoreSettings
+from delivery.event import at
+from ingest.local_influxdb import LocalInfluxDB
+from ingest.points import WINDOW, encode
+from ingest.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_nothing_is_lost_by_kills(tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    store = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
+    hec = Hec("s3cret")
+    with listening(hec) as receiver:
+        document = {
+            "cluster": "lab",
+            "groups": {"a": {"role": "training", "prefixes": ["10.20.0.0/16"]}},
+            "store": {"url": influxdb_v1.url, "database": fresh_database},
+            "delivery": {
+                "alerts": "off", "metrics_listen": "off", "state": str(tmp_path / "state"), "every": "1s",
+                "settle": "0s", "destinations": {
+                    "siem": {"type": "splunk", "url": receiver.url, "token": {"env": "HEC"}, "events": ["contact"]},
+                },
+            },
+        }  # fmt: skip
+        config = tmp_path / "cluster.yaml"
+        config.write_text(yaml.safe_dump(document))
+        from cluster.load import load_cluster  # noqa: PLC0415 - after the file is there
+
+        store.ensure(load_cluster(config).retentions())
+        command = [sys.executable, "-m", "clusterflow", "deliver", "--config", str(config)]
+        written, log = 0, tmp_path / "log"
+
+        def start() -> subprocess.Popen[bytes]:
+            with log.open("ab") as output:
+                return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"HEC": "s3cret"}, stderr=output)
+
+        def write() -> None:
+            nonlocal written
+            now = int(time.time()) // 10 * 10
+            rows = [
+                {WINDOW: now, schema.SRC: f"gpu-{written + one:04d}", schema.DST: "203.0.113.9",
+                 schema.CONTACT_NEW.name: 1, schema.BYTES.name: 1}
+                for one in range(20)
+            ]  # fmt: skip
+            store.write(encode(schema.CONTACT, pl.DataFrame(rows)), schema.CONTACT.kept)
+            written += 20
+
+        process = start()
+        until(lambda: (tmp_path / "state/spool").exists() and list((tmp_path / "state/spool").glob("*.events")))
+        for _ in range(3):
+            write()
+            before = len(hec.events)
+            receiver.faults = [RESET_AFTER]
+            until(lambda before=before: len(hec.events) > before)  # type: ignore[misc]
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process = start()
+        write()
+        until(lambda: len({one["id"] for one in hec.events}) == written)
+        process.terminate()
+        assert process.wait(30) == 0
+    names = [at(one, "source.name") for one in hec.events]
+    assert sorted(set(names)) == [f"gpu-{number:04d}" for number in range(written)]
+    by_id = {one["id"]: at(one, "source.name") for one in hec.events}
+    assert len(by_id) == written
+    assert "unexpected" not in log.read_text()

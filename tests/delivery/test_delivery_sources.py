@@ -1,0 +1,242 @@
+"""Sources: rows of a real store, each told of once, late ones too; alerts of our evaluator and of Grafana."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+import requests
+
+from cluster import schema
+from cluster.load import parse_cluster
+from cluster.model import AlertsFrom, Cluster, DeliverySettings, EventKind, FileDestination, Secret, StoreSettings
+from cluster.schema import Measurement
+from delivery.deliver import Delivery
+from delivery.event import Document, at
+from ingest.local_influxdb import LocalInfluxDB, free_port
+from ingest.logs import Log
+from ingest.points import WINDOW, encode
+from ingest.store import Store
+
+SITE = """
+cluster: lab
+groups:
+  models: {role: model_storage, prefixes: [10.30.0.0/16], title: Model Storage}
+  training: {role: training, prefixes: [10.20.0.0/16]}
+nodes:
+  db-export-3: {group: models, addresses: [10.30.0.3]}
+thresholds: {exfil_volume: 1 GB}
+"""
+TALK = {
+    schema.SRC: "db-export-3", schema.SRC_GROUP: "models", schema.DST: "203.0.113.9", schema.DST_GROUP: "external",
+    schema.PROTO: "tcp", schema.SERVICE: "https",
+}  # fmt: skip
+ALL = (EventKind.ALERT, EventKind.CONTACT, EventKind.VIOLATION, EventKind.THREAT, EventKind.JOB)
+
+
+class Scene:
+    """A store, and a delivery to a file; its clock is the test's."""
+
+    def __init__(self, folder: Path, store: Store, cluster: Cluster) -> None:
+        self.out = folder / "events.ndjson"
+        self.store, self.cluster = store, cluster
+        self.start()
+
+    def start(self) -> None:
+        """Start a delivery, as after a restart."""
+        self.delivery = Delivery(self.cluster, self.store, log=Log(quiet=True), pauses=(0.05, 0.1))
+        self.delivery.start()
+
+    def write(self, measurement: Measurement, moment: int, tags: dict[str, str], **fields: object) -> None:
+        """Store a row; its time is that of its window."""
+        frame = pl.DataFrame([{WINDOW: moment - moment % 10, **tags, **fields}])
+        self.store.write(encode(measurement, frame), measurement.kept)
+
+    def tick(self, now: float) -> list[Document]:
+        """Let the delivery look, and return all that has come out so far."""
+        self.delivery.tick(now)
+        assert self.delivery.drain(60) == []
+        return self.events()
+
+    def events(self) -> list[Document]:
+        if not self.out.exists():
+            return []
+        return [json.loads(line) for line in self.out.read_text().splitlines()]
+
+
+def _scene(folder: Path, server: LocalInfluxDB, database: str, kinds: tuple[EventKind, ...], **more: object) -> Scene:
+    out = FileDestination(name="out", path=str(folder / "events.ndjson"), events=kinds)
+    settings = DeliverySettings(destinations=(out,), state=str(folder / "state"), metrics_listen=None)
+    small = parse_cluster(SITE)
+    cluster = replace(
+        small,
+        store=StoreSettings(url=server.url, database=database),
+        delivery=replace(settings, **more),  # type: ignore[arg-type]
+    )
+    store = Store(cluster.store)
+    store.ensure(cluster.retentions())
+    return Scene(folder, store, cluster)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str) -> Iterator[Scene]:
+    kinds = (*ALL, EventKind.CONVERSATION)
+    found = _scene(tmp_path, influxdb_v1, fresh_database, kinds, alerts=AlertsFrom.OFF)
+    yield found
+    found.delivery.stop(time.time())
+
+
+def test_rows_are_told_of_once_with_all_that_is_known(scene: Scene) -> None:
+    now = int(time.time()) // 300 * 300
+    scene.tick(now - 600)
+    labels = {schema.COUNTRY: "NL", schema.NETWORK: "AS64500 ExampleHost", schema.FEED: "blocklist"}
+    contact = {schema.BYTES.name: 5000, schema.DURATION.name: 12.0, schema.CONTACT_FIRST.name: now - 300.0}
+    scene.write(schema.CONTACT, now - 300, TALK | labels, **contact, **{schema.CONTACT_NEW.name: 1})
+    scene.write(schema.CONTACT, now - 300, TALK | {schema.DST: "10.99.0.1"}, **contact, **{schema.CONTACT_NEW.name: 0})
+    for shard, window, size in (("0", 0, 100), ("0", 10, 200), ("1", 0, 1000)):
+        tags = {schema.KIND: "not_allowed", schema.SHARD: shard, schema.INITIATOR: "src"}
+        scene.write(
+            schema.VIOLATION, now - 300 + window, TALK | tags, **{schema.BYTES.name: size, schema.FLOWS.name: 1}
+        )
+    threat = {schema.DIRECTION: schema.OUTWARD, schema.LATE: schema.NO, schema.INDICATOR: "203.0.113.0/24"}
+    values = {schema.BYTES.name: 41_000_000_000, schema.CONFIDENCE.name: 90, schema.LISTED_SINCE.name: now - 86_400}
+    scene.write(schema.THREAT, now - 300, TALK | labels | threat, **values)
+    known = {schema.KNOWN_NAME.name: "drop.example.net", schema.COUNTRY: "NL", schema.NETWORK: "AS64500 ExampleHost"}
+    scene.write(schema.ADDRESS_NAME, now - 300, {schema.ADDRESS: "203.0.113.9"}, **known)
+    events = {at(one, "kind"): one for one in scene.tick(now)}
+    assert sorted(events) == ["contact", "threat", "violation"]
+    assert at(events["violation"], "traffic.bytes") == 1300
+    assert at(events["violation"], "traffic.flows") == 3
+    # Its row has no labels: the directory does.
+    assert at(events["violation"], "destination.country") == "NL"
+    listed = events["threat"]
+    assert at(listed, "destination.name") == "drop.example.net"
+    assert at(listed, "destination.organisation") == "ExampleHost"
+    assert at(listed, "destination.asn") == 64500
+    assert at(listed, "source.address") == "10.30.0.3"
+    assert at(listed, "threat.feeds") == ["blocklist"]
+    assert at(listed, "summary") == (
+        "db-export-3 (Model Storage) → drop.example.net (AS64500 ExampleHost, NL), 41 GB, TCP/https, "
+        "listed by blocklist"
+    )
+    before = len(scene.events())
+    # Nothing new: nothing told again, not after a restart either.
+    assert len(scene.tick(now + 60)) == before
+    scene.delivery.stop(now + 61)
+    scene.start()
+    assert len(scene.tick(now + 120)) == before
+
+
+def test_what_is_stored_late_is_found(scene: Scene) -> None:
+    now = int(time.time()) // 60 * 60
+    scene.tick(now - 1200)
+    tags = {schema.KIND: "not_allowed", schema.SHARD: "0"}
+    scene.write(schema.VIOLATION, now - 600, TALK | tags, **{schema.BYTES.name: 1, schema.FLOWS.name: 1})
+    assert len(scene.tick(now)) == 1
+    # Another conversation of the same minute, and one of before; and one that is older than we look back.
+    for moment, name in ((now - 600, "gpu-1"), (now - 660, "gpu-2"), (now - 1190, "gpu-3")):
+        row = TALK | tags | {schema.SRC: name}
+        scene.write(schema.VIOLATION, moment, row, **{schema.BYTES.name: 1, schema.FLOWS.name: 1})
+    told = scene.tick(now + 120)
+    assert [at(one, "source.name") for one in told] == ["db-export-3", "gpu-2", "gpu-1"]
+    assert len({one["id"] for one in told}) == 3
+
+
+def test_an_alert_is_told_of_when_it_begins_and_when_it_ends(
+    tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    scene = _scene(tmp_path, influxdb_v1, fresh_database, (EventKind.ALERT,))
+    now = int(time.time()) // 10 * 10
+    tags = {schema.OFF_HOURS: schema.NO, schema.INITIATOR: "src", schema.SHARD: "0"}
+    row = {schema.BYTES.name: 2_000_000_000, schema.PACKETS.name: 1, schema.FLOWS.name: 1, schema.DURATION.name: 10.0}
+    scene.write(schema.EGRESS, now - 20, TALK | tags, **row)
+    told = [one for one in scene.tick(now) if one["action"] == "exfil_volume"]
+    assert [one["state"] for one in told] == ["firing"]
+    (begin,) = told
+    assert at(begin, "severity") == "critical"
+    assert at(begin, "traffic.bytes") == 2_000_000_000
+    assert at(begin, "source.group_title") == "Model Storage"
+    assert at(begin, "traffic.direction") == "outbound"
+    assert at(begin, "runbook").endswith("#exfil_volume")
+    assert "viewPanel=" in at(begin, "board")
+    # A restart does not tell it again: it knows what fires.
+    scene.delivery.stop(now + 1)
+    scene.start()
+    assert [one for one in scene.tick(now + 10) if one["action"] == "exfil_volume"] == told
+    later = now + 1200
+    scene.delivery._ticked_at = later - 10
+    scene.delivery._is_warm = False
+    end = [one for one in scene.tick(later) if one["action"] == "exfil_volume"][-1]
+    assert end["state"] == "resolved"
+    assert end["incident"] == begin["incident"]
+    assert end["id"] != begin["id"]
+    scene.delivery.stop(later)
+
+
+def _notification(status: str, began: int, ended: int | None = None) -> dict[str, object]:
+    zero = "0001-01-01T00:00:00Z"
+    return {
+        "receiver": "clusterflow",
+        "status": status,
+        "alerts": [
+            {
+                "status": status,
+                "labels": {"alertname": "Model storage sends much", "grafana_folder": "clusterflow", **TALK}
+                | {"rule": "exfil_volume", "severity": "critical"},
+                "annotations": {"summary": "much", "bytes": "41 GB", "what_to_do": "look"},
+                "startsAt": datetime.fromtimestamp(began, UTC).isoformat(),
+                "endsAt": zero if ended is None else datetime.fromtimestamp(ended, UTC).isoformat(),
+                "values": {"B": 41e9, "E": 720.0, "C": 1},
+                "fingerprint": "x",
+            }
+        ],
+    }
+
+
+def test_grafana_posts_alerts(
+    tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_TOKEN", "a-token-of-ours")
+    settings = {"alerts": AlertsFrom.GRAFANA, "token": Secret(env="TEST_TOKEN"), "listen": f"127.0.0.1:{free_port()}"}
+    scene = _scene(tmp_path, influxdb_v1, fresh_database, (EventKind.ALERT,), **settings)
+    assert scene.delivery.hook is not None
+    url = f"http://127.0.0.1:{scene.delivery.hook.port}/grafana"
+    bearer = {"Authorization": "Bearer a-token-of-ours"}
+    began = int(time.time())
+
+    def post(body: object, **more: object) -> int:
+        given = {"headers": bearer, "timeout": 30, "json": body} | more
+        return requests.post(url, **given).status_code  # type: ignore[arg-type]  # noqa: S113 - it is among them
+
+    firing = _notification("firing", began)
+    assert post(firing) == 200
+    # Grafana repeats itself, with other alerts of the group, and every four hours.
+    assert post(firing, headers={}, auth=("grafana", "a-token-of-ours")) == 200
+    assert post(firing, headers={"Authorization": "Bearer another"}) == 401
+    assert post(firing, headers={}) == 401
+    assert post(firing, headers={}, auth=("grafana", "another")) == 401
+    assert post({"alerts": [{"status": "burning"}]}) == 400
+    assert post(None, json=None, data=b"{") == 400
+    assert post(None, json=None, data=b"x" * (3 << 20)) == 413
+    assert post(_notification("resolved", began, began + 60)) == 200
+    assert post(_notification("resolved", began, began + 60)) == 200
+    assert scene.delivery.drain(60) == []
+    told = scene.events()
+    assert [one["state"] for one in told] == ["firing", "resolved"]
+    assert at(told[0], "traffic.bytes") == 41_000_000_000
+    assert at(told[0], "traffic.duration") == 720
+    assert at(told[0], "facts.what_to_do") == "look"
+    assert at(told[0], "labels").keys() == TALK.keys()
+    scene.delivery.stop(time.time())
+
+
+def test_status_knows_the_destinations(scene: Scene) -> None:
+    now = time.time()
+    scene.tick(now)
+    rows = scene.store.frame(f'SELECT * FROM "raw"."{schema.PIPELINE.name}" WHERE "{schema.STAGE}" = \'deliver\'')
+    reasons = set(rows.get_column(schema.REASON))
+    assert {"out.sent", "out.refused", "out.lost", "out.waiting", "out.failing_seconds", schema.HEARTBEAT} <= reasons

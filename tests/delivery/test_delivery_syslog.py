@@ -1,0 +1,132 @@
+"""A real rsyslog: what is sent arrives as RFC 5424 says, over UDP, TCP and TLS, whatever becomes of the receiver."""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from receivers import RSYSLOGD, Rsyslog, certificates, event, until
+
+from cluster.model import AnyDestination, SyslogDestination, SyslogFormat, SyslogTransport
+from delivery.sender import Sender
+from delivery.spool import Spool
+
+Deliver = Callable[[AnyDestination], Sender]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_rsyslog() -> None:
+    if RSYSLOGD is None or shutil.which("openssl") is None:
+        if os.environ.get("CI"):
+            pytest.fail("no rsyslog: CI tests syslog against a real receiver (apt-get install rsyslog rsyslog-gnutls)")
+        pytest.skip("no rsyslog or openssl: apt-get install rsyslog rsyslog-gnutls openssl")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """An authority, a certificate of localhost, and its key."""
+    return certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def rsyslog(tmp_path: Path, files: tuple[Path, Path, Path]) -> Iterator[Rsyslog]:
+    with Rsyslog(tmp_path / "rsyslog", files) as running:
+        yield running
+
+
+def _destination(rsyslog: Rsyslog, transport: SyslogTransport, ca: Path, **more: object) -> SyslogDestination:
+    port = {SyslogTransport.UDP: rsyslog.udp, SyslogTransport.TCP: rsyslog.tcp, SyslogTransport.TLS: rsyslog.tls}
+    tls = {"ca_file": str(ca)} if transport is SyslogTransport.TLS else {}
+    host = "localhost" if transport is SyslogTransport.TLS else "127.0.0.1"
+    return SyslogDestination(
+        name="siem", address=f"{host}:{port[transport]}", transport=transport, **(tls | more)  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _fill(spool: Spool, start: int, stop: int) -> None:
+    for number in range(start, stop, 10):
+        spool.append([event(one) for one in range(number, min(number + 10, stop))], {})
+
+
+def _numbers(rsyslog: Rsyslog) -> list[int]:
+    """Return the numbers of what came, each at its first arrival."""
+    found = [re.search(r"number (\d+)", one["msg"]) for one in rsyslog.received()]
+    return list(dict.fromkeys(int(one[1]) for one in found if one))
+
+
+@pytest.mark.parametrize("transport", list(SyslogTransport), ids=lambda one: one.value)
+def test_messages_arrive_whole_and_in_order(
+    transport: SyslogTransport, rsyslog: Rsyslog, files: tuple[Path, Path, Path], spool: Spool, deliver: Deliver
+) -> None:
+    deliver(_destination(rsyslog, transport, files[0]))
+    strange = 'a "quoted" ] \\ back\nslash = | ünï ' + "x" * 600
+    spool.append([{**event(0), "cluster": strange}], {})
+    _fill(spool, 1, 100)
+    until(lambda: len(_numbers(rsyslog)) == 100)
+    assert _numbers(rsyslog) == list(range(100))
+    first, second = rsyslog.received()[:2]
+    assert (second["pri"], second["app-name"], second["msgid"]) == ("132", "clusterflow", "violation")
+    assert second["timereported"].startswith("2026-03-01T08:00:01")
+    data = second["structured-data"]
+    assert data.startswith(f'[clusterflow@32473 id="{event(1)["id"]}" ')
+    assert 'dstAsn="64500" dstOrg="ExampleHost"' in data
+    assert 'bytes="41000000000"' in data
+    assert second["msg"] == "number 1"
+    # What was escaped comes out as it was, and ended neither the value nor the message.
+    parameter = re.search(r' cluster="((?:[^"\\\]]|\\.)*)" start=', first["structured-data"])
+    assert parameter is not None
+    assert re.sub(r"\\(.)", r"\1", parameter[1]).startswith('a "quoted" ] \\ back slash = | ünï xxx')
+
+
+@pytest.mark.parametrize("transport", [SyslogTransport.TCP, SyslogTransport.TLS], ids=lambda one: one.value)
+def test_a_receiver_that_is_killed_gets_everything(
+    transport: SyslogTransport, rsyslog: Rsyslog, files: tuple[Path, Path, Path], spool: Spool, deliver: Deliver
+) -> None:
+    sender = deliver(_destination(rsyslog, transport, files[0]))
+    _fill(spool, 0, 100)
+    until(lambda: spool.waiting("siem") == 0)
+    for turn in (1, 2):
+        rsyslog.kill()
+        _fill(spool, 100 * turn, 100 * turn + 100)
+        until(lambda: sender.failing_seconds() > 0)
+        rsyslog.start()
+        until(lambda: spool.waiting("siem") == 0)
+    until(lambda: len(_numbers(rsyslog)) == 300)
+    assert _numbers(rsyslog) == list(range(300))
+
+
+def test_datagrams_wait_while_nobody_listens(
+    rsyslog: Rsyslog, files: tuple[Path, Path, Path], spool: Spool, deliver: Deliver
+) -> None:
+    rsyslog.stop()
+    sender = deliver(_destination(rsyslog, SyslogTransport.UDP, files[0]))
+    _fill(spool, 0, 20)
+    until(lambda: sender.failing_seconds() > 0.2)
+    assert spool.waiting("siem") == 20
+    rsyslog.start()
+    until(lambda: len(_numbers(rsyslog)) == 20)
+
+
+def test_cef_in_syslog(rsyslog: Rsyslog, files: tuple[Path, Path, Path], spool: Spool, deliver: Deliver) -> None:
+    deliver(_destination(rsyslog, SyslogTransport.TLS, files[0], format=SyslogFormat.CEF))
+    _fill(spool, 0, 1)
+    until(rsyslog.received)
+    (one,) = rsyslog.received()
+    assert one["msg"].startswith("CEF:0|clusterflow|clusterflow|")
+    assert " src=10.30.0.3 dst=203.0.113.9 " in one["msg"]
+    assert one["structured-data"] == "-"
+
+
+def test_a_certificate_of_another_authority_or_name_is_not_trusted(
+    rsyslog: Rsyslog, spool: Spool, deliver: Deliver, tmp_path: Path
+) -> None:
+    ca, _, _ = certificates(tmp_path / "another")
+    sender = deliver(_destination(rsyslog, SyslogTransport.TLS, ca))
+    _fill(spool, 0, 1)
+    until(lambda: sender.failing_seconds() > 0.3)
+    time.sleep(0.3)
+    assert rsyslog.received() == []
+    assert spool.waiting("siem") == 1
