@@ -57,7 +57,7 @@ def page(cluster: Cluster) -> Page:
 def largest_and_all(conversations: Select) -> list[Query]:
     """Return the most bytes of one conversation, which an alert compares, and the sum of all, which none does."""
     return [
-        Select(conversations.by(*questions.CONVERSATION))
+        Select(conversations.by(*questions.LOCATED))
         .take(highest(schema.BYTES))
         .per_series("Bytes of the largest conversation.", alias="largest"),
         conversations.per_series("Bytes of all conversations.", alias=_ALL),
@@ -222,7 +222,7 @@ def _destinations(cluster: Cluster) -> Built:
     inner = (
         _egress(schema.MINUTE)
         .take(total(schema.BYTES), total(schema.FLOWS), total(schema.DURATION))
-        .by(*questions.CONVERSATION)
+        .by(*questions.LOCATED)
     )
     return panels.table(
         cluster,
@@ -236,6 +236,7 @@ def _destinations(cluster: Cluster) -> Built:
         [top_rows(inner, _ROWS)],
         [
             *_conversation_columns(cluster),
+            *panels.place_columns(),
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
             panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
             panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=110),
@@ -255,7 +256,7 @@ def _contacts(cluster: Cluster) -> Built:
             chosen(schema.DST_GROUP, var.DESTINATION),
             compare(schema.CONTACT_NEW, "=", 1),
         )
-        .by(*questions.CONVERSATION)
+        .by(*questions.LOCATED)
     )
     return panels.table(
         cluster,
@@ -270,6 +271,7 @@ def _contacts(cluster: Cluster) -> Built:
         [
             panels.Column(schema.CONTACT_FIRST.name, "First seen", Unit.MOMENT, width=170),
             *_conversation_columns(cluster),
+            *panels.place_columns(),
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
             panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=100),
         ],

@@ -226,6 +226,7 @@ def _columns(cluster: Cluster) -> list[panels.Column]:
         ),
         panels.Column(schema.PROTO, "Protocol", width=90),
         panels.Column(schema.SERVICE, "Service", width=120),
+        *panels.place_columns(),
         panels.Column(schema.BYTES.name, "Bytes sent", Unit.BYTES, Cell.BAR),
         panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
         panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=110),
@@ -235,8 +236,9 @@ def _columns(cluster: Cluster) -> list[panels.Column]:
 def _largest(select: Select) -> Query:
     """Return the conversations with the most bytes."""
     inner = select.take(total(schema.BYTES), total(schema.FLOWS), total(schema.DURATION)).by(
-        schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE
-    )
+        schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE, schema.COUNTRY,
+        schema.NETWORK,
+    )  # fmt: skip
     return top_rows(inner, _ROWS)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from grafanalib import core
 from grafanalib.influxdb import InfluxDBTarget
 
+from cluster import schema
 from cluster.model import Cluster
 from dashboards.links import Link
 from dashboards.palette import ACT, DIM, LOOK, QUIET, group_colours, group_titles
@@ -182,6 +183,11 @@ def word_if_missing(text: str, colour: str) -> Json:
 def group_words(cluster: Cluster) -> Json:
     """Return the mapping of group ids to titles, for table columns."""
     return words({group_id: (title, "") for group_id, title in group_titles(cluster).items()})
+
+
+def place_columns() -> list[Column]:
+    """Return the columns that say where an outside address is; empty where nobody knows."""
+    return [Column(schema.NETWORK, "Network"), Column(schema.COUNTRY, "Country", width=90)]
 
 
 # -- panels --------------------------------------------------------------------------------------------

@@ -61,7 +61,10 @@ def sent_to_unknown(cluster: Cluster, retention: str) -> Select:
 
 
 CONVERSATION = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
-"""What makes a conversation with the outside one: the rules about them alert for each."""
+"""What makes a conversation with the outside one."""
+
+LOCATED = (*CONVERSATION, schema.COUNTRY, schema.NETWORK)
+"""The same where rows say where the outside address is, as far as it is known: the rules about them alert for each."""
 
 
 def sent_off_hours(cluster: Cluster, retention: str) -> Select:

@@ -2,6 +2,7 @@
 
 from cluster import schema
 from cluster.model import Cluster
+from dashboards import questions
 from dashboards.queries import Select, highest, total, window_seconds
 from rules import texts
 from rules.model import Measure
@@ -10,17 +11,22 @@ from rules.visibility import VisiblePairs
 LABELS = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
 """Every conversation is an alert of its own, whichever side opened it."""
 
+LOCATED = questions.LOCATED
+"""The same where rows say where the outside address is, as far as anybody knows."""
 
-def measures(cluster: Cluster, conversations: Select, since: int) -> tuple[Measure, ...]:
+
+def measures(
+    cluster: Cluster, conversations: Select, since: int, *, labels: tuple[str, ...] = LOCATED
+) -> tuple[Measure, ...]:
     """Return bytes and duration of conversations (a `Select` without columns) over the last `since` seconds.
 
     The range ends now: windows that are not stored yet are missing from the sums, so these never exceed what was sent.
     Within a window, parts of a conversation (of several bridges, or opened by either side) run at the same time: the
     longest counts.
     """
-    each = conversations.by(*LABELS)
+    each = conversations.by(*labels)
     in_windows = each.take(highest(schema.DURATION)).each(window_seconds(cluster, schema.RAW))
-    active = Select(in_windows).take(total(schema.DURATION)).by(*LABELS)
+    active = Select(in_windows).take(total(schema.DURATION)).by(*labels)
     return (
         Measure("bytes", each.take(total(schema.BYTES)).per_series("Bytes of the conversation."), since),
         Measure("duration", active.per_series("Seconds in which they were sent."), since),
@@ -33,12 +39,13 @@ def source(cluster: Cluster, seen: VisiblePairs) -> str:
 
 
 def destination(cluster: Cluster, seen: VisiblePairs) -> str:
-    """Return the destination with its group's name, or words where it stands for many."""
+    """Return the destination with its place and its group's name, or words where it stands for many."""
     address = (
         f'{{{{ if eq $labels.{schema.DST} "{schema.OTHER}" }}}}many smaller destinations'
         f"{{{{ else }}}}{{{{ $labels.{schema.DST} }}}}{{{{ end }}}}"
     )
-    return f"{address} ({texts.group_title(cluster, schema.DST_GROUP, seen.destinations())})"
+    where = f'{{{{ if ne $labels.{schema.DST} "{schema.OTHER}" }}}}{texts.PLACE}{{{{ end }}}}'
+    return f"{address} ({where}{texts.group_title(cluster, schema.DST_GROUP, seen.destinations())})"
 
 
 PROTOCOL = (

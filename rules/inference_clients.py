@@ -32,12 +32,13 @@ def measures(cluster: Cluster, seen: VisiblePairs, *conditions: Condition) -> tu
 
 
 def client(cluster: Cluster, seen: VisiblePairs) -> str:
-    """Return the client with its group's name, or words where it stands for many."""
+    """Return the client with its place and its group's name, or words where it stands for many."""
     address = (
         f'{{{{ if eq $labels.{schema.SRC} "{schema.OTHER}" }}}}many smaller clients'
         f"{{{{ else }}}}{{{{ $labels.{schema.SRC} }}}}{{{{ end }}}}"
     )
-    return f"{address} ({texts.group_title(cluster, schema.SRC_GROUP, seen.sources())})"
+    where = f'{{{{ if ne $labels.{schema.SRC} "{schema.OTHER}" }}}}{texts.PLACE}{{{{ end }}}}'
+    return f"{address} ({where}{texts.group_title(cluster, schema.SRC_GROUP, seen.sources())})"
 
 
 def server(cluster: Cluster, seen: VisiblePairs) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from cluster import schema
 from cluster.model import Cluster
 
 SUMMARY = "summary"
@@ -21,6 +22,12 @@ FACTS = (SOURCE, DESTINATION, PROTOCOL, BYTES, DURATION)
 
 REQUIRED = (SUMMARY, *FACTS, WHAT_TO_DO)
 """Annotations that every rule has."""
+
+PLACE = "".join(
+    f"{{{{ if $labels.{label} }}}}{{{{ $labels.{label} }}}}, {{{{ end }}}}"
+    for label in (schema.NETWORK, schema.COUNTRY)
+)
+"""Network and country of an outside address as far as they are known: ``AS64500 ExampleHost, NL, ``."""
 
 Annotations = tuple[tuple[str, str], ...]
 
@@ -54,6 +61,11 @@ def bytes_of(name: str) -> str:
 def duration_of(name: str) -> str:
     """Return a measure of seconds in words: ``2m 5s``."""
     return f"{{{{ humanizeDuration {value(name)} }}}}"
+
+
+def moment_of(name: str) -> str:
+    """Return a measure of epoch seconds as a time: ``2026-05-01 12:00:00 +0000 UTC``."""
+    return f"{{{{ humanizeTimestamp {value(name)} }}}}"
 
 
 def share_of(name: str) -> str:

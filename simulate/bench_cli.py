@@ -6,6 +6,7 @@ import click
 
 from cluster.errors import ClusterflowError
 from simulate.bench_boards import boards
+from simulate.bench_enrichment import enrichment
 from simulate.bench_kafka import kafka
 from simulate.bench_live import live, soak
 from simulate.bench_memory import memory
@@ -18,7 +19,7 @@ def bench() -> None:
     """Measure a part of clusterflow on this machine; JSON lines on standard output."""
 
 
-for one in (memory, live, soak, kafka, boards, peer, report):
+for one in (memory, enrichment, live, soak, kafka, boards, peer, report):
     bench.add_command(one)
 
 

@@ -204,3 +204,17 @@ def test_passes_find_the_same_as_one(cut: int) -> None:
     second = look(egress(*rows), first.contacts, start=cut, policy=policy)
     assert summary(first.points) + summary(second.points) == summary(whole.points)
     assert pl.concat([first.contacts, second.contacts]).equals(whole.contacts)
+
+
+def test_a_contact_says_where_its_destination_is_and_a_digest_does_not() -> None:
+    """A label that changes meanwhile begins another row; the bytes stay what they are."""
+    frame = egress((0, "a", "x", 5), (10, "a", "x", 7), (20, "a", "x", 9)).with_columns(
+        pl.Series(schema.COUNTRY, ["NL", "NL", "BE"]), pl.Series(schema.NETWORK, ["AS1 One", "AS1 One", ""])
+    )
+    points = look(frame).points
+    assert points.select(schema.COUNTRY, schema.NETWORK, "bytes", NEW).rows() == [
+        ("NL", "AS1 One", 5, 1), ("NL", "AS1 One", 7, 1), ("BE", "", 9, 1)
+    ]  # fmt: skip
+    scan = egress(*((0, "a", f"x{number}", 40) for number in range(30)))
+    digest = look(scan.with_columns(pl.Series(schema.COUNTRY, ["NL", "BE", ""] * 10))).points
+    assert digest.select(schema.DST, *schema.LABELS, "bytes").rows() == [("other", *["other"] * 5, 1200)]
