@@ -26,6 +26,8 @@ from enrichment.host_files import host_name
 _MOST_REMEMBERED = 100_000
 _MOST_WAITING = 10_000
 _THREADS = 4
+_IDLE = 60.0
+"""Seconds without a question after which a thread ends."""
 _SHORTEST, _LONGEST = 60.0, 86_400.0
 """Limits of how long an answer holds, seconds: others set its TTL."""
 _LONGEST_NOTHING = 3_600.0
@@ -104,14 +106,24 @@ class ReverseNames:
 
     def _work(self) -> None:
         resolver = _resolver(self._settings)
-        while True:
-            address = self._waiting.get()
+        while (address := self._next_address()) is not None:
             self._wait_for_turn()
             try:
                 answer = _look_up(resolver, address, confirm=self._settings.confirm)
             except Exception:  # noqa: BLE001 - whatever a stranger's answer does to the parser, the thread goes on
                 answer = None
             self._note(address, answer)
+
+    def _next_address(self) -> str | None:
+        """Return what to ask next; None where nobody has asked for a while, or for good after a reload."""
+        while True:
+            try:
+                return self._waiting.get(timeout=_IDLE)
+            except queue.Empty:
+                with self._lock:
+                    if self._waiting.empty():
+                        self._threads.remove(threading.current_thread())
+                        return None
 
     def _wait_for_turn(self) -> None:
         with self._lock:

@@ -155,3 +155,16 @@ def test_questions_keep_to_their_rate_and_memory_to_its_bound(
     assert 8 <= sum(server.asked.values()) <= 12
     assert time.monotonic() - began > 7 / 20
     assert len(names._known) == 5
+
+
+def test_threads_end_when_nobody_asks_and_begin_again(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that is taken up anew leaves none of the old one's behind."""
+    monkeypatch.setattr(module, "_IDLE", 0.05)
+    server.records[PTR, "PTR"] = 3600, ("a.example.",)
+    names = names_of(server, confirm=False)
+    for address in (ADDRESS, "203.0.113.10", "203.0.113.11"):
+        learnt(names, address)
+        deadline = time.monotonic() + 10
+        while names._threads and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert names._threads == []
