@@ -245,7 +245,11 @@ def show(site: Site, now: int, story: scene.Change, silent: dict[str, tuple[int,
         scene.write_egress(site.store, *((now, "gpu-2", f"198.18.0.{number}", number) for number in range(1, 60)))
 
 
-@pytest.mark.parametrize(("site", "interrupted"), [(0, False), (30, True)], indirect=["site"])
+@pytest.mark.parametrize(
+    ("site", "interrupted"),
+    [pytest.param(0, False, marks=pytest.mark.long_form), (30, True)],
+    indirect=["site"],
+)
 def test_live_ticks_and_a_later_run_agree(site: Site, *, interrupted: bool, tmp_path: Path) -> None:
     scene.write_training(site.store, site.start - 20, site.start)
     play(site, interrupted=interrupted)

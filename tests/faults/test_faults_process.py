@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from staged import REPOSITORY, Staged, record_files, stage, start
-from trouble import PASS, Answer, Bridge, Proxy, Record, account, await_account, await_that, feed, filled
+from trouble import PASS, Answer, Bridge, Proxy, Record, account, await_account, await_read, await_that, feed, filled
 
 from cluster import schema
 from ingest.local_influxdb import LocalInfluxDB
@@ -196,7 +196,7 @@ def test_another_spool_with_the_old_state_is_told(
     with Bridge(staged, "--keep-files") as bridge:
         for _ in feed(staged, files[:3]):
             pass
-        time.sleep(1)
+        await_read(bridge, [staged.spool / file.name for file in files[:3]])
         assert bridge.stop() == 0
     for file in files[3:]:
         shutil.move(file, other / file.name)
@@ -279,6 +279,7 @@ def test_another_cluster_yaml_is_taken_up_and_history_stays(
     with Bridge(staged, "--keep-files") as bridge:
         for _ in feed(staged, files[:half]):
             pass
+        await_read(bridge, [staged.spool / file.name for file in files[:half]])
         time.sleep(1)
         before = totals(staged)
         # An address of the outside becomes a group of its own; windows that are open have both.

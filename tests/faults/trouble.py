@@ -127,6 +127,13 @@ def feed(staged: Staged, files: list[Path], pause: float = 0.1) -> Iterator[int]
         time.sleep(pause)
 
 
+def await_read(bridge: Bridge, files: list[Path]) -> None:
+    """Wait until the bridge has counted every record of these files, which must be all that it was given."""
+    # Beside records a file has a mark at each end and the names of its columns.
+    wanted = sum(file.read_text(encoding="ascii").count("\n") - 3 for file in files)
+    await_that(lambda: bridge.metrics().get(("normalise", "records"), 0) >= wanted, f"{wanted} records are read")
+
+
 def account(staged: Staged, truth: dict[str, Any], shard: str | None = None) -> Reckoning:
     return reckon(Store(staged.cluster.store), truth, shard or staged.cluster.bridge.shard)
 
