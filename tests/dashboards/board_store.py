@@ -135,6 +135,7 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             for one in cluster.exporters
             for link in one.interfaces
         ],
+        schema.ENRICHMENT: [{schema.NAME: "blocklist", schema.KIND: "feed", schema.SHARD: "0"}],
         schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name, schema.SHARD: "0"} for one in cluster.exporters],
         schema.PIPELINE: [
             {schema.STAGE: stage.value, schema.REASON: reason, schema.SHARD: shard}
