@@ -1,16 +1,23 @@
-"""What the two rules about clients of inference share: who is watched, their words, and that one flow is one alert.
+"""What the rules about clients of inference share: who is watched, their words, and that one flow is one alert.
 
-A client that may not ask at all is `inference_unauthorised_source`, at whatever time; `inference_off_window` looks at
-the others only. Conversations with inference nodes that break the segmentation belong to these rules and to no other.
+A client that may not ask at all is `inference_unauthorised_source`, at whatever time; `inference_access_denied` looks
+at the others that `inference.access` does not list, `inference_off_window` at the rest only. Conversations with
+inference nodes that break the segmentation belong to these rules and to no other.
 """
+
+from collections.abc import Iterable
 
 from cluster import schema
 from cluster.model import Cluster, Role
+from cluster.schema import AccessBreach
 from dashboards import questions
-from dashboards.queries import Condition, Select
+from dashboards.queries import Condition, Select, is_in
 from rules import conversations, texts
 from rules.model import Measure, Skipped
 from rules.visibility import VisiblePairs, visible_of
+
+KNOWN_LABELS = (*conversations.LOCATED, schema.USER, schema.KIND)
+"""Labels of alerts that know the user, and by what the list does not name the client."""
 
 
 def watched(cluster: Cluster, rule_id: str, *, may: bool) -> VisiblePairs | Skipped:
@@ -31,6 +38,20 @@ def measures(cluster: Cluster, seen: VisiblePairs, *conditions: Condition) -> tu
     return conversations.measures(cluster, asked, cluster.thresholds.inference_window)
 
 
+def unlisted(cluster: Cluster, seen: VisiblePairs, kinds: Iterable[AccessBreach]) -> tuple[Measure, ...]:
+    """Return bytes and duration of the conversations of these pairs that the list does not name, by these kinds."""
+    of_kinds = is_in(schema.KIND, [kind.value for kind in kinds])
+    asked = Select(schema.ACCESS_BREACH, schema.ACCESS_BREACH.kept).where(seen.condition(), of_kinds)
+    return conversations.measures(cluster, asked, cluster.thresholds.inference_window, labels=KNOWN_LABELS)
+
+
+def known_client(cluster: Cluster, seen: VisiblePairs) -> str:
+    """Return the client as `client` does, behind its user where one is known."""
+    user = f"{{{{ $labels.{schema.USER} }}}}"
+    unknown = f'eq $labels.{schema.USER} "{schema.UNKNOWN_USER}"'
+    return f"{{{{ if {unknown} }}}}an unknown user{{{{ else }}}}{user}{{{{ end }}}} at {client(cluster, seen)}"
+
+
 def client(cluster: Cluster, seen: VisiblePairs) -> str:
     """Return the client with its place and its group's name, or words where it stands for many."""
     address = (
@@ -44,3 +65,9 @@ def client(cluster: Cluster, seen: VisiblePairs) -> str:
 def server(cluster: Cluster, seen: VisiblePairs) -> str:
     """Return the inference node with its group's name."""
     return f"{{{{ $labels.{schema.DST} }}}} ({texts.group_title(cluster, schema.DST_GROUP, seen.destinations())})"
+
+
+def has_hours(cluster: Cluster) -> bool:
+    """Return whether anybody is expected at certain hours only."""
+    inference = cluster.inference
+    return inference.hours is not None or any(entry.hours is not None for entry in inference.access)

@@ -2,6 +2,7 @@
 
 from cluster import schema
 from cluster.model import Cluster
+from cluster.schema import AccessBreach
 from cluster.units import format_duration, format_size
 from dashboards.queries import is_in
 from dashboards.registry import panel_ref
@@ -12,19 +13,24 @@ ID = "inference_off_window"
 
 
 def build(cluster: Cluster) -> RuleSet:
-    """Return the rule for the groups that may ask, where cluster.yaml says at what hours."""
+    """Return the rule for the groups that may ask, where cluster.yaml says at what hours, for all or for some."""
     seen = inference_clients.watched(cluster, ID, may=True)
     if isinstance(seen, Skipped):
         return RuleSet((), (seen,))
-    expected = cluster.inference.hours
-    if expected is None:
+    if not inference_clients.has_hours(cluster):
         return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml has no inference.hours"),))
     if not seen.pairs:
         return RuleSet((), seen.skipped)
     limits = cluster.thresholds
-    client, server = inference_clients.client(cluster, seen), inference_clients.server(cluster, seen)
-    weekends = "" if expected.weekends else ", not on weekends"
-    hours = f"{expected.start:%H:%M}-{expected.end:%H:%M} {cluster.site.time_zone.key}{weekends}"
+    server = inference_clients.server(cluster, seen)
+    if cluster.inference.access:
+        # Hours may differ from entry to entry: the analysis has judged each conversation by those of its own.
+        client, hours = inference_clients.known_client(cluster, seen), "those of its entries in `inference.access`"
+        measures = inference_clients.unlisted(cluster, seen, [AccessBreach.HOURS])
+    else:
+        client, hours = inference_clients.client(cluster, seen), _hours(cluster)
+        # Decided for each window in the site's time zone, and stored; Grafana's mute timings know no windows.
+        measures = inference_clients.measures(cluster, seen, is_in(schema.OFF_WINDOW, [schema.YES]))
     summary = (
         f"{client} sent {texts.bytes_of('bytes')} to {server} within {format_duration(limits.inference_window)} "
         f"outside the hours of inference ({hours}): more than {format_size(limits.inference_off_window_bytes)}."
@@ -38,11 +44,18 @@ def build(cluster: Cluster) -> RuleSet:
         title="Inference is asked outside its hours",
         family="security",
         severity=Severity.WARNING,
-        # Decided for each window in the site's time zone, and stored; Grafana's mute timings know no windows.
-        measures=inference_clients.measures(cluster, seen, is_in(schema.OFF_WINDOW, [schema.YES])),
+        measures=measures,
         threshold=Threshold("inference_off_window_bytes", Comparison.ABOVE, limits.inference_off_window_bytes),
         annotations=conversations.annotations(client, server, summary=summary, what_to_do=what_to_do),
         panel=panel_ref("inference", "off_window"),
         group_by=("rule", schema.SRC_GROUP, schema.DST_GROUP),
     )
     return RuleSet((rule,), seen.skipped)
+
+
+def _hours(cluster: Cluster) -> str:
+    expected = cluster.inference.hours
+    if expected is None:
+        return ""
+    weekends = "" if expected.weekends else ", not on weekends"
+    return f"{expected.start:%H:%M}-{expected.end:%H:%M} {cluster.site.time_zone.key}{weekends}"

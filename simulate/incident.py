@@ -23,6 +23,7 @@ class IncidentKind(StrEnum):
     INFERENCE_SPIKE = "inference_spike"
     INFERENCE_INTRUDER = "inference_intruder"
     INFERENCE_OFF_WINDOW = "inference_off_window"
+    INFERENCE_UNLISTED = "inference_unlisted"
 
     NODE_DROPOUT = "node_dropout"
     RACK_DOWN = "rack_down"

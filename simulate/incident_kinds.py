@@ -101,6 +101,9 @@ KINDS: dict[IncidentKind, Play] = {
         staging_inside.inference_intruder, (_factor("inference_unauthorised_bytes", 20.0), NODE, TO_NODE), "factor"),
     IncidentKind.INFERENCE_OFF_WINDOW: Play(
         staging_inside.inference_off_window, (_factor("inference_off_window_bytes", 5.0), TO_NODE), "factor"),
+    IncidentKind.INFERENCE_UNLISTED: Play(
+        staging_inside.inference_unlisted,
+        (_factor("inference_access_bytes", 20.0), TO_NODE, Key("port", Whole(1, 65_535), "The port.", 22)), "factor"),
 
     IncidentKind.NODE_DROPOUT: Play(
         staging_jobs.node_dropout,

@@ -229,6 +229,45 @@ def inference_off_window(stage: Stage, start: int, end: int, *, factor: float = 
     return _between(IncidentKind.INFERENCE_OFF_WINDOW, source, target.name, (talk,), alerts)
 
 
+def inference_unlisted(
+    stage: Stage, start: int, end: int, *, factor: float = 20.0, to: str = "", port: int = _SSH
+) -> Incident:
+    """A client that may ask inference calls a service there that `inference.access` does not list for it."""
+    target = stage.chosen(to, 0, Role.INFERENCE)
+    users = stage.cast.users
+    if not len(users):
+        raise UserError("inference_unlisted: no clients", "add a group of role custom that may talk to inference")
+    source = str(stage.cast.addresses.text[int(users[0])])
+    limits = stage.cluster.thresholds
+    volume = int(limits.inference_access_bytes * factor)
+    talk = Transfer(source, stage.address(target), start, end, volume, port=port, reply=10 * volume)
+    alerts: tuple[Expected, ...] = ()
+    if not _is_listed(stage, stage.group_of(source), target.group, port):
+        alerts = expect.volume_alert(
+            stage,
+            expect.INFERENCE_ACCESS_DENIED,
+            expect.labels(**{schema.SRC: source, schema.DST: target.name}),
+            [Piece(start, end, volume)],
+            window=limits.inference_window,
+            limit=limits.inference_access_bytes,
+        )
+    return _between(IncidentKind.INFERENCE_UNLISTED, source, target.name, (talk,), alerts)
+
+
+def _is_listed(stage: Stage, source: str, target: str, port: int) -> bool:
+    """Return whether the list names a conversation of which nobody knows user and country, or there is no list."""
+    services = {service.name for service in stage.cluster.services if port in service.ports}
+    entries = stage.cluster.inference.access
+    return not entries or any(
+        not entry.users
+        and not entry.countries
+        and source in (entry.sources or (source,))
+        and target in (entry.destinations or (target,))
+        and (not entry.services or services & set(entry.services))
+        for entry in entries
+    )
+
+
 def _between(
     kind: IncidentKind, src: str, dst: str, transfers: tuple[Transfer, ...], alerts: tuple[Expected, ...]
 ) -> Incident:

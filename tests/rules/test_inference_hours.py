@@ -1,0 +1,51 @@
+"""Hours of inference: judged by ingest where they hold for all, by the analysis where a list may say otherwise."""
+
+from dataclasses import replace
+from datetime import time
+from pathlib import Path
+
+import pytest
+
+from cluster.load import load_cluster
+from cluster.model import AccessEntry, Cluster, Inference, InferenceHours
+from rules import inference_access_denied, inference_off_window
+from rules.model import RuleSet
+
+CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
+HOURS = CLUSTER.inference.hours
+NIGHT = InferenceHours(time(22), time(6))
+
+
+def built(inference: Inference) -> RuleSet:
+    cluster: Cluster = replace(CLUSTER, inference=inference)
+    return inference_off_window.build(cluster)
+
+
+def test_without_a_list_ingest_says_what_lies_outside() -> None:
+    (rule,) = built(Inference(HOURS)).rules
+    assert '"raw"."inference"' in rule.measures[0].query.influxql
+    assert "\"off_window\" = 'yes'" in rule.measures[0].query.influxql
+    summary = dict(rule.annotations)["summary"]
+    assert "outside the hours of inference (07:00-20:00 Europe/Amsterdam, not on weekends): more than 1 MB." in summary
+
+
+@pytest.mark.parametrize(
+    "inference", [Inference(HOURS, (), (AccessEntry(),)), Inference(None, (), (AccessEntry(hours=NIGHT),))]
+)
+def test_with_a_list_the_analysis_does(inference: Inference) -> None:
+    (rule,) = built(inference).rules
+    assert '"raw"."access_breach"' in rule.measures[0].query.influxql
+    assert "\"kind\" = 'hours'" in rule.measures[0].query.influxql
+
+
+@pytest.mark.parametrize("inference", [Inference(), Inference(None, (), (AccessEntry(users=("alice",)),))])
+def test_where_nobody_has_hours_there_is_no_such_rule(inference: Inference) -> None:
+    found = built(inference)
+    assert found.rules == ()
+    assert [skipped.reason for skipped in found.skipped] == ["cluster.yaml has no inference.hours"]
+
+
+def test_without_a_list_nobody_is_denied() -> None:
+    found = inference_access_denied.build(replace(CLUSTER, inference=Inference(HOURS)))
+    assert found.rules == ()
+    assert [skipped.reason for skipped in found.skipped] == ["cluster.yaml has no inference.access"]
