@@ -439,6 +439,10 @@ THRESHOLDS = Section(
         Key("exfil_window", WINDOW_LENGTH, "The window of `exfil_volume`."),
         Key("first_contact_bytes", names.SIZE_OR_ZERO,
             "First contact: least bytes of a first-ever external connection that alert; 0 alerts for each."),
+        Key("threat_bytes", names.SIZE_OR_ZERO,
+            "Known bad: bytes that a conversation with an address on a threat feed may have, in one direction, within "
+            "`threat_window`; refused attempts to connect stay below it. 0 alerts for each."),
+        Key("threat_window", WINDOW_LENGTH, "The window of `threat_bytes`."),
         Key("contact_learning", names.seconds(0, 365 * DAY),
             "First contact: history it takes before any contact is called new."),
         Key("off_hours_bytes", names.SIZE,

@@ -373,7 +373,8 @@ def _thresholds(table: Table | None, window: int, faults: Faults) -> Thresholds:
     if thresholds.dropout_max_runs < thresholds.dropout_min_runs:
         expected = f"at least dropout_min_runs, {thresholds.dropout_min_runs}"
         faults.add("thresholds.dropout_max_runs", str(thresholds.dropout_max_runs), expected)
-    for name in ("exfil_window", "off_hours_window", "inference_window", "flow_loss_window", "violation_window"):
+    windows = ("exfil_window", "threat_window", "off_hours_window", "inference_window", "flow_loss_window")
+    for name in (*windows, "violation_window"):
         length = getattr(thresholds, name)
         if length % window:
             expected = f"a multiple of bridge.window, {format_duration(window)}"

@@ -712,6 +712,8 @@ class Thresholds:
     storage_on_compute_bytes: int = 1_000_000_000
     management_bytes: int = 2_000
     list_stale_for: int = 120
+    threat_bytes: int = 1_000
+    threat_window: int = 900
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ TAG_TEXT = {
     FEED: "threat feeds that list the outside address, with commas between them; absent where none does",
     INDICATOR: "the longest listed prefix that holds the outside address, or other",
     DIRECTION: "out: from the cluster to the listed address; in: from there",
-    LATE: "yes where the traffic was before the feed listed the address, else no",
+    LATE: "no: the feed listed the address at the time of the traffic",
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
@@ -248,16 +248,15 @@ LISTED_SINCE = Field(
     merge=Merge.MAX,
 )
 SEEN_AT = Field(
-    "seen_at", "epoch seconds", "start of the newest window with such traffic; of late rows before their own time",
+    "seen_at", "epoch seconds", "start of the newest window with such traffic",
     merge=Merge.MAX,
 )  # fmt: skip
 THREAT = Measurement(
     "threat",
-    "Conversations with outside addresses that a threat feed lists, whichever side opened them. What is late was found "
-    "in the store when a feed changed: one row, at the time when it was found.",
+    "Conversations with outside addresses that a threat feed lists, whichever side opened them.",
     (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, DIRECTION, LATE, FEED, INDICATOR, COUNTRY, NETWORK, SHARD),
     (BYTES, PACKETS, FLOWS, DURATION, CONFIDENCE, LISTED_SINCE, SEEN_AT),
-    "ingest and analysis",
+    "ingest",
     "the largest K per direction and window, under a series budget; the rest is `other`",
     bound=Bound((INDICATOR, COUNTRY, NETWORK), DIRECTION, unlisted=(SRC, DST)),
 )

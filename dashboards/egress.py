@@ -44,6 +44,7 @@ def page(cluster: Cluster) -> Page:
             _off_hours_over_time(cluster),
             _violations(cluster),
             _unknown_nodes(cluster),
+            _known_bad(cluster),
         ),
         since=_DAY,
         variables=(
@@ -360,4 +361,39 @@ def _unknown_nodes(cluster: Cluster) -> Built:
             panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
         ],
         order=TableOrder(schema.BYTES.name),
+    )  # fmt: skip
+
+
+def _known_bad(cluster: Cluster) -> Built:
+    listed = Column(
+        f'min("{schema.LISTED_SINCE.name}") * 1000', schema.LISTED_SINCE.name, Unit.MOMENT, (schema.LISTED_SINCE.name,)
+    )
+    seen = Column(f'max("{schema.SEEN_AT.name}") * 1000', schema.SEEN_AT.name, Unit.MOMENT, (schema.SEEN_AT.name,))
+    select = (
+        Select(schema.THREAT, schema.RAW)
+        .take(seen, total(schema.BYTES), highest(schema.CONFIDENCE), listed)
+        .by(*questions.CONVERSATION, schema.FEED, schema.INDICATOR, schema.NETWORK, schema.COUNTRY)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "known_bad", "Known bad",
+            "Conversations with addresses that a threat feed lists, in either direction, newest first.",
+            "A feed may be wrong or old, and an address may be shared by many.",
+            "Ask who the address is, then what its other end did; the runbook goes on from there.",
+            x=0, y=45, w=24, h=10, links=(_explore(),),
+        ),
+        [select.per_series("A conversation with a listed address.").as_table()],
+        [
+            panels.Column(schema.SEEN_AT.name, "Last seen", Unit.MOMENT, width=170),
+            *_conversation_columns(cluster, groups=False),
+            panels.Column(schema.FEED, "Feed"),
+            panels.Column(schema.INDICATOR, "Listed as"),
+            panels.Column(schema.NETWORK, "Network"),
+            panels.Column(schema.COUNTRY, "Country", width=90),
+            panels.Column(schema.LISTED_SINCE.name, "Listed since", Unit.MOMENT, width=170),
+            panels.Column(schema.CONFIDENCE.name, "Confidence", Unit.COUNT, width=100),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+        ],
+        order=TableOrder(schema.SEEN_AT.name),
     )  # fmt: skip

@@ -54,7 +54,7 @@ BOARDS = {
         "What leaves the cluster, and who sends it?",
         (
             "unknown_volume", "off_hours", "first_contacts", "violations", "egress_over_time", "sensitive_over_time",
-            "destinations", "contacts", "off_hours_over_time", "violation_list", "unknown_nodes",
+            "destinations", "contacts", "off_hours_over_time", "violation_list", "unknown_nodes", "known_bad",
         ),
     ),
     "ledger": Board(

@@ -1,6 +1,7 @@
 """Numbers as Go prints them, and the humanize functions that Grafana's templates have from prometheus/template."""
 
 import math
+from datetime import UTC, datetime
 from decimal import Decimal
 
 _SMALLEST_PLAIN = -4
@@ -91,3 +92,13 @@ def humanize_duration(value: float) -> str:
 def humanize_percentage(value: float) -> str:
     """Print a ratio: ``12.35%``."""
     return f"{go_general(value * 100, 4)}%"
+
+
+def humanize_timestamp(value: float) -> str:
+    """Print epoch seconds as Go prints a time in UTC: ``2026-05-01 12:00:00 +0000 UTC``."""
+    if not math.isfinite(value):
+        return go_general(value, 4)
+    # Whole milliseconds, by way of nanoseconds.
+    seconds, thousandths = divmod(int(value * 1e9) // 1_000_000, 1000)
+    fraction = f".{thousandths:03}".rstrip("0") if thousandths else ""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"

@@ -27,6 +27,7 @@ from rules import (
     segmentation_violation,
     shadow_node,
     storage_on_compute_plane,
+    threat_match,
     unexpected_management_connection,
 )
 from rules.model import RuleSet
@@ -35,6 +36,7 @@ from rules.own import own_rules
 MODULES = (
     exfil_volume,
     first_external_contact,
+    threat_match,
     off_hours_transfer,
     inference_unauthorised_source,
     inference_access_denied,

@@ -13,6 +13,7 @@ from rules.go_numbers import (
     humanize1024,
     humanize_duration,
     humanize_percentage,
+    humanize_timestamp,
 )
 
 NO_VALUE = "[no value]"
@@ -203,6 +204,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "humanize": lambda value: humanize(_number(value)),
     "humanize1024": lambda value: humanize1024(_number(value)),
     "humanizeDuration": lambda value: humanize_duration(_number(value)),
+    "humanizeTimestamp": lambda value: humanize_timestamp(_number(value)),
     "humanizePercentage": lambda value: humanize_percentage(_number(value)),
     "printf": _printf,
     "print": printed,

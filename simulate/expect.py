@@ -23,6 +23,7 @@ from simulate.stage import Stage
 
 EXFIL_VOLUME = "exfil_volume"
 FIRST_EXTERNAL_CONTACT = "first_external_contact"
+THREAT_MATCH = "threat_match"
 OFF_HOURS_TRANSFER = "off_hours_transfer"
 LOW_AND_SLOW_24H = "low_and_slow_24h"
 LOW_AND_SLOW_7D = "low_and_slow_7d"
@@ -81,6 +82,9 @@ _EVALUATION = 10
 _CLOSE = 0.98
 """Share of a limit from which stored bytes may be beyond it: sampling 1 in 1,000 estimates 50 GB to 0.6 %."""
 
+_ACKNOWLEDGED = 200
+"""Bytes for which at least one byte of acknowledgements comes back."""
+
 _CONTACT_SHOWN = 900
 """Seconds after a first contact within which its alert may begin: an episode, and the time it is shown."""
 
@@ -117,6 +121,23 @@ def egress_alerts(stage: Stage, node: str, transfers: Iterable[Transfer]) -> tup
     for address, talks in by_destination.items():
         found += _egress_pair(stage, node, address, sorted(talks, key=lambda talk: talk.start))
     return tuple(found)
+
+
+def threat_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:
+    """Return what is owed for what a node sends to one address that a threat feed lists.
+
+    What the address sends back is told too: bare acknowledgements are about a fiftieth.
+    """
+    limits = stage.cluster.thresholds
+    address = transfers[0].dst
+    pieces = [Piece(talk.start, talk.end, talk.volume) for talk in transfers]
+    forth = labels(**{schema.SRC: node, schema.DST: address})
+    told = volume_alert(
+        stage, THREAT_MATCH, forth, pieces, window=limits.threat_window, limit=max(limits.threat_bytes, 1)
+    )
+    back = labels(**{schema.SRC: address, schema.DST: node})
+    is_certain = sum(piece.volume for piece in pieces) > _ACKNOWLEDGED * limits.threat_bytes
+    return (*told, *(replace(alert, labels=back, must=is_certain) for alert in told))
 
 
 def scan_alerts(stage: Stage, node: str, transfers: Sequence[Transfer], start: int, end: int) -> tuple[Expected, ...]:

@@ -14,6 +14,7 @@ class IncidentKind(StrEnum):
     APPROVED_TRANSFER = "approved_transfer"
     PORT_SCAN = "port_scan"
     MODEL_HUB = "model_hub"
+    KNOWN_BAD = "known_bad"
 
     FORBIDDEN_TRANSFER = "forbidden_transfer"
     STORAGE_BLEED = "storage_bleed"
@@ -53,6 +54,7 @@ EGRESS = frozenset(
         IncidentKind.OFF_HOURS_TRANSFER,
         IncidentKind.APPROVED_TRANSFER,
         IncidentKind.MODEL_HUB,
+        IncidentKind.KNOWN_BAD,
     }
 )
 """Transfers from one node to one address outside: the store has the pair's bytes under both names."""
@@ -61,6 +63,23 @@ LOSSES = frozenset({IncidentKind.FLOW_LOSS, IncidentKind.TEMPLATE_LOSS})
 """What an exporter sends in the meantime reaches nobody, though it is counted in its sequence numbers."""
 
 CHECKPOINTS = frozenset({IncidentKind.CHECKPOINT_MISSED, IncidentKind.CHECKPOINT_LATE, IncidentKind.CHECKPOINT_SHORT})
+
+
+class Listed(StrEnum):
+    """What a threat feed lists where traffic with a known bad address is staged."""
+
+    ADDRESS = "address"
+    EXPIRED = "expired"
+    NEIGHBOUR = "neighbour"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """An entry of the threat feed: it holds `indicator` from `start` to `end`, epoch seconds."""
+
+    indicator: str
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +149,7 @@ class Incident:
         exporter: whose records it concerns; `onto`: which exporter repeats them.
         seconds: by how much a clock is off, or a checkpoint late.
         transfers: the traffic that it adds.
+        listings: what a threat feed lists because of it.
         alerts: what must or may fire.
     """
 
@@ -150,6 +170,7 @@ class Incident:
     onto: str = ""
     seconds: int = 0
     transfers: tuple[Transfer, ...] = field(default=(), repr=False)
+    listings: tuple[Listing, ...] = ()
     alerts: tuple[Expected, ...] = ()
 
     @property

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster import names
-from cluster.kinds import Key, Number, Whole
+from cluster.kinds import Choice, Key, Number, Whole
 from simulate import staging_egress, staging_inside, staging_jobs, staging_pipeline
-from simulate.incident import Incident, IncidentKind
+from simulate.incident import Incident, IncidentKind, Listed
 from simulate.stage import Stage
 
 _MONTH = 31 * names.DAY
@@ -67,6 +67,11 @@ KINDS: dict[IncidentKind, Play] = {
     IncidentKind.FIRST_CONTACT: Play(
         staging_egress.first_contact,
         (Key("volume", names.SIZE, "Bytes sent.", 4_000_000, example="4 MB"), NODE, TO), "volume"),
+    IncidentKind.KNOWN_BAD: Play(
+        staging_egress.known_bad,
+        (Key("listed", Choice(tuple(Listed)), "What the feed lists: the address; the address until the day before; "
+            "the prefix beside its /24 (IPv6: /64).", Listed.ADDRESS),
+         Key("volume", names.SIZE, "Bytes sent.", 4_000_000, example="4 MB"), NODE, TO), "volume"),
     IncidentKind.OFF_HOURS_TRANSFER: Play(
         staging_egress.off_hours_transfer, (_factor("off_hours_bytes", 2.0), NODE, TO_PARTNER), "factor"),
     IncidentKind.APPROVED_TRANSFER: Play(

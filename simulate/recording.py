@@ -31,6 +31,7 @@ from simulate.flows import FLOW_SCHEMA, FlowBatch, Ints, column
 from simulate.incident import LOSSES, Incident, IncidentKind
 from simulate.netflow import FlowFormat
 from simulate.polls import Poll, as_printed
+from simulate.staged_feed import staged_labels
 from simulate.staging_pipeline import STAGED_LIST
 from simulate.truth import GroundTruth
 from simulate.wire import SequenceNumbers, lost, plan, source_id
@@ -151,7 +152,8 @@ class _Recorder:
         self._phase = workload.scenario.live
         cluster = workload.cluster
         counters, stop = Counters(), threading.Event()
-        self._engine = Engine(cluster, Clock.LIVE, counters)
+        labels = staged_labels(cluster, workload.scenario.incidents)
+        self._engine = Engine(cluster, Clock.LIVE, counters, labels=labels)
         self._frames = RecordFrames(workload)
         self._signs = Signs(cluster, workload.scenario.incidents, self._phase.start)
         self._writer = Writer(

@@ -1,11 +1,13 @@
 """Staging what leaves the cluster: bulk and drip exfiltration, first contacts, nights, scans, model hubs."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address, ip_network
 
 from cluster.errors import UserError
 from cluster.model import Role
-from simulate.expect import egress_alerts, scan_alerts
-from simulate.incident import Incident, IncidentKind, Transfer
+from simulate.expect import egress_alerts, scan_alerts, threat_alerts
+from simulate.incident import Incident, IncidentKind, Listed, Listing, Transfer
 from simulate.stage import Stage
 
 _HTTPS = 443
@@ -15,6 +17,9 @@ _PROBE = 60
 _HUB_REQUEST = 200_000
 
 DAY = 86_400
+
+_LISTED_BEFORE = 7 * DAY
+"""How long before it is talked to a feed lists an address."""
 
 
 def bulk_exfil(stage: Stage, start: int, end: int, *, factor: float = 1.3, node: str = "", to: str = "") -> Incident:
@@ -34,6 +39,34 @@ def first_contact(
     return _transfer(
         stage, IncidentKind.FIRST_CONTACT, (start, end), node=source.name, target=to or stage.stranger(), volume=volume
     )
+
+
+def known_bad(
+    stage: Stage,
+    start: int,
+    end: int,
+    *,
+    listed: Listed = Listed.ADDRESS,
+    volume: int = 4_000_000,
+    node: str = "",
+    to: str = "",
+) -> Incident:
+    """Model storage sends to an address on a threat feed, or to one that was on it, or to the neighbour of one."""
+    source = stage.chosen(node, 0, Role.MODEL_STORAGE)
+    incident = _transfer(
+        stage, IncidentKind.KNOWN_BAD, (start, end), node=source.name, target=to or stage.stranger(), volume=volume
+    )
+    address = ip_address(incident.dst)
+    if listed is Listed.NEIGHBOUR:
+        # The other half of the prefix of twice the length.
+        bits = 24 if address.version == 4 else 64
+        beside = type(address)(int(address) ^ 1 << address.max_prefixlen - bits)
+        prefix = str(ip_network((beside, bits), strict=False))
+        return replace(incident, listings=(Listing(prefix, start - _LISTED_BEFORE, end + DAY),))
+    until = start - DAY if listed is Listed.EXPIRED else end + DAY
+    listing = Listing(incident.dst, start - _LISTED_BEFORE, until)
+    told = threat_alerts(stage, source.name, incident.transfers) if listed is Listed.ADDRESS else ()
+    return replace(incident, listings=(listing,), alerts=(*incident.alerts, *told))
 
 
 def off_hours_transfer(

@@ -175,7 +175,8 @@ def test_an_invisible_pair_leaves_the_rest_of_a_rule() -> None:
     assert "(\"src_group\" = 'training') AND ((\"dst_group\" = 'external' OR \"dst_group\" = 'partner'))" in contacts
     fewer = set(rule_set.skipped) - set(rules_of(CLUSTER).skipped)
     assert {skipped.id for skipped in fewer} == {
-        "off_hours_transfer", "first_external_contact", "low_and_slow_24h", "low_and_slow_7d", "segmentation_violation"
+        "off_hours_transfer", "first_external_contact", "low_and_slow_24h", "low_and_slow_7d", "segmentation_violation",
+        "threat_match",
     }  # fmt: skip
     assert rule_set.missing_ids() == ()
 
@@ -183,7 +184,7 @@ def test_an_invisible_pair_leaves_the_rest_of_a_rule() -> None:
 def test_a_cluster_without_the_groups_says_so() -> None:
     bare = replace(CLUSTER, groups=(CLUSTER.group("storage"),), nodes=(), exporters=())
     rule_set = rules_of(bare)
-    assert {rule.family for rule in rule_set.rules} == {"pipeline", "slow", "segmentation"}
+    assert {rule.family for rule in rule_set.rules} == {"pipeline", "slow", "segmentation", "security"}
     assert set(rule_set.missing_ids()) == set(IDS) - {rule.id for rule in rule_set.rules}
     assert [entry["uid"] for entry in _loaded(bare, RULES)["deleteRules"]] == list(tombstone_uids(rule_set))
 

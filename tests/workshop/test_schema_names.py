@@ -23,7 +23,7 @@ COMMON_WORDS = frozenset(
         "gpus", "kind", "limit", "origin", "outcome", "phase", "rank", "rate", "seconds", "sources", "subject", "usd",
         "cohort", "period", "share", "upper",
         "user", "access", "country", "network",
-        "name", "error", "entries", "skipped", "enrichment", "application", "in_use",
+        "feed", "confidence", "pattern", "name", "error", "entries", "skipped", "enrichment", "application", "in_use",
         # Rules name the measures that their texts show, and themselves.
         "low_for", "state_for", "dropout_digest",
         # Words of the Elastic Common Schema.
