@@ -30,8 +30,8 @@ class GeographyFiles:
 
     def label(self, addresses: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return for each of `columns` one text an address, empty where no file knows it."""
-        in_use = [file.value for file in self.files]
-        places = [_place(address, [one for one in in_use if one is not None]) for address in addresses]
+        in_use = [file.value for file in self.files if file.value is not None]
+        places = [_place(address, in_use) for address in addresses]
         return {name: [place[position] for place in places] for position, name in enumerate(self.columns)}
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from cluster import schema
@@ -126,7 +127,11 @@ def one_line(text: str) -> str:
     Control characters, also those that turn the direction of writing, become spaces.
     """
     # Cut first: a name of 10 MB costs no more than any other.
-    short = text[: 2 * MOST_CHARACTERS]
+    return _tamed(text[: 2 * MOST_CHARACTERS])
+
+
+@lru_cache(maxsize=65_536)  # many addresses share a name
+def _tamed(short: str) -> str:
     if not short.isprintable():
         short = "".join(one if one.isprintable() else " " for one in short)
     return " ".join(short.split())[:MOST_CHARACTERS].rstrip()

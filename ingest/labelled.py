@@ -51,7 +51,10 @@ class LabelledAddresses:
         is_outside = self._outside[self._book.group_codes[numbers]]
         self._codes[numbers[~is_outside]] = 0
         outside = numbers[is_outside]
-        texts = [prefix_text(key, _BITS) for key in self._book.keys[outside].tolist()]
+        texts = self._book.names.gather(outside).to_list()
+        # A node of the inventory has another name than its address.
+        for place in np.flatnonzero(self._book.listed[outside]).tolist():
+            texts[place] = prefix_text(self._book.keys[outside[place]], _BITS)
         found = self._labels.of(texts)
         before = len(self._rows)
         self._codes[outside] = [self._rows.setdefault(row, len(self._rows)) for row in found]

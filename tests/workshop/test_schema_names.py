@@ -21,7 +21,7 @@ COMMON_WORDS = frozenset(
         "records", "runs", "sampling", "score", "service", "shard", "skew", "src", "dst", "stage", "state", "total",
         "traffic", "value", "baseline", "contact", "egress", "violation", "skewed", "first_seen", "last_seen",
         "gpus", "kind", "limit", "origin", "outcome", "phase", "rank", "rate", "seconds", "sources", "subject", "usd",
-        "cohort", "period", "share", "upper",
+        "cohort", "period", "share", "upper", "city",
         "user", "access", "country", "network",
         "feed", "confidence", "pattern", "name", "error", "entries", "skipped", "enrichment", "application", "in_use",
         # Rules name the measures that their texts show, and themselves.
