@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from cluster.errors import ClusterflowError
-from cluster.model import AnyDestination, EventKind, EventSeverity
+from cluster.model import AnyDestination
 from cluster.schema import Stage
 from delivery.event import Document, at, line
 from delivery.spool import Batch, Spool
@@ -68,9 +68,13 @@ class Sender(threading.Thread):
         """Deliver until stopped."""
         try:
             while not self._stopping.is_set():
-                batch = self._spool.read(self.destination.name, self._transport.most, _IDLE_SECONDS)
-                if batch is not None and not self._deliver(batch):
-                    break
+                try:
+                    batch = self._spool.read(self.destination.name, self._transport.most, _IDLE_SECONDS)
+                    if batch is not None and not self._deliver(batch):
+                        break
+                except Exception as error:  # noqa: BLE001 - a thread that ends would deliver nothing, and say nothing
+                    why = f"{type(error).__name__}: {error}"
+                    self._stopping.wait(self._note_failure(AwayError(f"a defect: {why}", "please report it")))
         finally:
             self._transport.close()
 
@@ -107,9 +111,8 @@ class Sender(threading.Thread):
 
     def _wants(self, event: Document) -> bool:
         severities = self.destination.severities
-        return EventKind(at(event, "kind")) in self.destination.events and (
-            not severities or EventSeverity(at(event, "severity")) in severities
-        )
+        is_wanted = at(event, "kind") in self.destination.events
+        return is_wanted and (not severities or at(event, "severity") in severities)
 
     def _insist(self, events: Sequence[Document]) -> list[Refusal] | None:
         """Try until the receiver has them; return what it refused for good, None if we were stopped."""
@@ -128,9 +131,10 @@ class Sender(threading.Thread):
         """Send a batch, in ever smaller parts where the receiver does not say which event it dislikes."""
         try:
             return self._transport.send(events)
-        except RefusedBatchError as error:
+        except (RefusedBatchError, KeyError, TypeError, ValueError) as error:
+            # The latter: an event of a later version, in a spool that went back to this one.
             if len(events) == 1:
-                return [Refusal(events[0], error.message)]
+                return [Refusal(events[0], f"{type(error).__name__}: {error}")]
             half = len(events) // 2
             return [*self._send(events[:half]), *self._send(events[half:])]
 

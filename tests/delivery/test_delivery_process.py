@@ -12,6 +12,7 @@ import yaml
 from receivers import RESET_AFTER, Hec, listening, until
 
 from cluster import schema
+from cluster.load import load_cluster
 from cluster.model import StoreSettings
 from delivery.event import at
 from ingest.local_influxdb import LocalInfluxDB
@@ -28,6 +29,7 @@ def test_nothing_is_lost_by_kills(tmp_path: Path, influxdb_v1: LocalInfluxDB, fr
         document = {
             "cluster": "lab",
             "groups": {"a": {"role": "training", "prefixes": ["10.20.0.0/16"]}},
+            "bridge": {"window": "1s", "grace": "10s"},
             "store": {"url": influxdb_v1.url, "database": fresh_database},
             "delivery": {
                 "alerts": "off", "metrics_listen": "off", "state": str(tmp_path / "state"), "every": "1s",
@@ -38,8 +40,6 @@ def test_nothing_is_lost_by_kills(tmp_path: Path, influxdb_v1: LocalInfluxDB, fr
         }  # fmt: skip
         config = tmp_path / "cluster.yaml"
         config.write_text(yaml.safe_dump(document))
-        from cluster.load import load_cluster  # noqa: PLC0415 - after the file is there
-
         store.ensure(load_cluster(config).retentions())
         command = [sys.executable, "-m", "clusterflow", "deliver", "--config", str(config)]
         written, log = 0, tmp_path / "log"
@@ -50,7 +50,8 @@ def test_nothing_is_lost_by_kills(tmp_path: Path, influxdb_v1: LocalInfluxDB, fr
 
         def write() -> None:
             nonlocal written
-            now = int(time.time()) // 10 * 10
+            # A moment ahead, so that it is not late.
+            now = int(time.time()) + 1
             rows = [
                 {WINDOW: now, schema.SRC: f"gpu-{written + one:04d}", schema.DST: "203.0.113.9",
                  schema.CONTACT_NEW.name: 1, schema.BYTES.name: 1}
@@ -78,3 +79,6 @@ def test_nothing_is_lost_by_kills(tmp_path: Path, influxdb_v1: LocalInfluxDB, fr
     by_id = {one["id"]: at(one, "source.name") for one in hec.events}
     assert len(by_id) == written
     assert "unexpected" not in log.read_text()
+    left = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert len(left) > 2
+    assert not [path for path in [log, *left] if "s3cret" in path.read_text()]

@@ -14,13 +14,14 @@ import requests
 from cluster import schema
 from cluster.load import parse_cluster
 from cluster.model import AlertsFrom, Cluster, DeliverySettings, EventKind, FileDestination, Secret, StoreSettings
-from cluster.schema import Measurement
+from cluster.schema import Measurement, Stage
 from delivery.deliver import Delivery
 from delivery.event import Document, at
 from ingest.local_influxdb import LocalInfluxDB, free_port
 from ingest.logs import Log
 from ingest.points import WINDOW, encode
 from ingest.store import Store
+from rules.status import status_of
 
 SITE = """
 cluster: lab
@@ -237,6 +238,8 @@ def test_grafana_posts_alerts(
 def test_status_knows_the_destinations(scene: Scene) -> None:
     now = time.time()
     scene.tick(now)
-    rows = scene.store.frame(f'SELECT * FROM "raw"."{schema.PIPELINE.name}" WHERE "{schema.STAGE}" = \'deliver\'')
-    reasons = set(rows.get_column(schema.REASON))
-    assert {"out.sent", "out.refused", "out.lost", "out.waiting", "out.failing_seconds", schema.HEARTBEAT} <= reasons
+    status = status_of(scene.cluster, scene.store, int(now) + 1)
+    assert status.error == ""
+    told = {one.reason: one.number for one in status.counters if one.stage == Stage.DELIVER}
+    assert {"out.sent", "out.refused", "out.lost", "out.retries", schema.HEARTBEAT} <= set(told)
+    assert (told["out.waiting"], told["out.failing_seconds"]) == (0, 0)

@@ -89,6 +89,8 @@ def test_a_receiver_that_is_killed_gets_everything(
     _fill(spool, 0, 100)
     until(lambda: spool.waiting("siem") == 0)
     for turn in (1, 2):
+        # What it has read and not yet written is its own to lose.
+        until(lambda turn=turn: len(_numbers(rsyslog)) == 100 * turn)  # type: ignore[misc]
         rsyslog.kill()
         _fill(spool, 100 * turn, 100 * turn + 100)
         until(lambda: sender.failing_seconds() > 0)
@@ -108,6 +110,16 @@ def test_datagrams_wait_while_nobody_listens(
     assert spool.waiting("siem") == 20
     rsyslog.start()
     until(lambda: len(_numbers(rsyslog)) == 20)
+
+
+def test_an_event_that_cannot_be_written_does_not_stop_the_others(
+    rsyslog: Rsyslog, files: tuple[Path, Path, Path], spool: Spool, deliver: Deliver, tmp_path: Path
+) -> None:
+    deliver(_destination(rsyslog, SyslogTransport.TCP, files[0]))
+    spool.append([event(0), {**event(1), "severity": "of a later version"}, event(2)], {})
+    until(lambda: spool.waiting("siem") == 0)
+    until(lambda: _numbers(rsyslog) == [0, 2])
+    assert "of a later version" in (tmp_path / "refused.jsonl").read_text()
 
 
 def test_cef_in_syslog(rsyslog: Rsyslog, files: tuple[Path, Path, Path], spool: Spool, deliver: Deliver) -> None:
