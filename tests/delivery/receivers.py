@@ -284,6 +284,7 @@ class Rsyslog(LocalProcess):
         ends = time.monotonic() + 60
         while not (self._listens(self.tcp) and (not secure or self._listens(self.tls))):
             if process.poll() is not None or time.monotonic() > ends:
+                self.kill()
                 pytest.fail(f"rsyslog did not start: {end_of(log)}")
             time.sleep(0.05)
 
