@@ -20,7 +20,7 @@ def write_places(path: Path, networks: int, seed: int = 7) -> list[int]:
     """
     try:
         from mmdb_writer import MMDBWriter  # noqa: PLC0415 - a package for development
-        from netaddr import IPSet  # noqa: PLC0415
+        from netaddr import IPSet  # type: ignore[import-untyped]  # noqa: PLC0415
     except ImportError as error:
         raise UserError("mmdb-writer is not installed", "pip install -r requirements-dev.lock") from error
     draw = random.Random(seed)  # noqa: S311 - made-up data
