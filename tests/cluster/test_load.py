@@ -8,6 +8,7 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import (
+    AccessEntry,
     Authority,
     BridgeSettings,
     Cluster,
@@ -133,7 +134,15 @@ def test_capacity_and_inference(rich: Cluster) -> None:
         PairLimit(GroupPair("model_storage", "external"), 10_000_000_000),
     )
     assert {node.name: node.speed for node in rich.nodes if node.speed} == {"store": 200_000_000_000}
-    assert rich.inference == Inference(InferenceHours(time(7), time(19, 30), weekends=False), ("training", "external"))
+    assert rich.inference == Inference(
+        InferenceHours(time(7), time(19, 30), weekends=False),
+        ("training", "external"),
+        (
+            AccessEntry(("training",), ("Alice", "u-0123456789abcdef"), services=("https", "dns")),
+            AccessEntry(("external",), hours=InferenceHours(time(22), time(2))),
+            AccessEntry(services=("checkpoint",)),
+        ),
+    )
 
 
 def test_clients_of_inference_must_be_allowed_and_listed(rich: Cluster) -> None:

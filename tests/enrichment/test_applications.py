@@ -209,7 +209,7 @@ def test_what_is_no_such_file_is_told_in_one_line_and_not_used(tmp_path: Path, f
 
 def test_the_list_that_comes_with_clusterflow_is_whole_and_never_stale(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text(
-        "192.0.2.1 cdn-lfs.huggingface.co\n192.0.2.2 files.pythonhosted.org\n", encoding="ascii"
+        "192.0.2.1 cdn-lfs.huggingface.co\n192.0.2.2 conda.anaconda.org\n", encoding="ascii"
     )
     text = f"{HEAD}names: {{files: {{hosts: hosts}}}}\napplications: {{builtin: true}}\n"
     found = labels_of(parse_cluster(text, folder=tmp_path))

@@ -13,8 +13,10 @@ from clusterflow import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LISTS = [
-    (f"{package}.cli", "COMMANDS") for package in ("cluster", "ingest", "analysis", "dashboards", "rules", "simulate")
+    (f"{package}.cli", "COMMANDS")
+    for package in ("cluster", "ingest", "analysis", "dashboards", "rules", "delivery", "simulate")
 ] + [
+    ("rules.lists_cli", "LISTS_COMMANDS"),
     ("simulate.alerts_cli", "ALERT_COMMANDS"),
     ("cluster.config_log_cli", "CONFIG_LOG_COMMANDS"),
     ("analysis.backup_cli", "BACKUP_COMMANDS"),

