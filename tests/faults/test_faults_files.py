@@ -18,7 +18,10 @@ QUICK = {"flush": "0.2s"}
 
 
 def read_once(staged: Staged, folder: Path, shard: str) -> None:
-    finish(start("ingest", staged, "--spool", str(folder), "--once", "--shard", shard), staged, "ingest")
+    # What makes no sense goes beside the files, not to where the tests run.
+    dead = str(folder.with_name(f"{folder.name}-dead-letters.jsonl"))
+    arguments = ("--spool", str(folder), "--once", "--shard", shard, "--dead-letters", dead)
+    finish(start("ingest", staged, *arguments), staged, "ingest")
 
 
 def said(staged: Staged) -> str:
