@@ -158,7 +158,7 @@ def write_egress(
             schema.SHARD,
             schema.BYTES.name,
             schema.DURATION.name,
-        ],  # fmt: skip
+        ],
         orient="row",
     )
     write(store, schema.EGRESS, frame, retention)
