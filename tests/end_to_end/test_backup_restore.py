@@ -67,7 +67,10 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.skipif(BINARY is None, reason="no InfluxDB 1.x: apt-get install influxdb")
-@pytest.mark.parametrize("running", [True, False], ids=["running, spool kept", "stopped"])
+@pytest.mark.parametrize(
+    "running",
+    [pytest.param(True, id="running, spool kept"), pytest.param(False, id="stopped", marks=pytest.mark.long_form)],
+)
 def test_a_wrecked_site_comes_back_and_goes_on_to_the_byte(tmp_path: Path, *, running: bool) -> None:
     server = LocalInfluxDB(tmp_path / "influxdb", binary=BINARY)
     server.start()

@@ -129,7 +129,7 @@ plugin_pipe_size: 40960000
 """What somebody might have written by hand: local times without a zone, protocol names, no arrival, no sampling."""
 
 
-@pytest.mark.parametrize("output", ["json", "csv"])
+@pytest.mark.parametrize("output", ["json", pytest.param("csv", marks=pytest.mark.long_form)])
 def test_files_of_a_plain_nfacctd_hold_what_the_store_holds(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, output: str
 ) -> None:

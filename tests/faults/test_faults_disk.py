@@ -4,6 +4,7 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 from staged import finish, stage, start
 from trouble import Bridge, Record, account, await_account, await_that, feed, fill_up, filled, small_disk
 
@@ -30,6 +31,7 @@ def test_a_full_disk_under_the_state_is_told_and_waited_for(
     record("state-disk-full", result)
 
 
+@pytest.mark.long_form
 def test_a_full_disk_under_the_analysis_is_told_and_tried_again(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
 ) -> None:

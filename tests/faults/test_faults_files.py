@@ -150,6 +150,7 @@ def test_garbled_bytes_cost_their_lines_only(
     )
 
 
+@pytest.mark.long_form
 def test_a_copy_counts_once(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record) -> None:
     """A whole copy, an older one of a file that grew since, a compressed one, and one that is being made."""
     staged = stage(tmp_path, influxdb_v1.url, fresh_database, bridge=QUICK)
@@ -198,6 +199,7 @@ def await_read_once(bridge: Bridge, size: int) -> None:
     time.sleep(0.6)
 
 
+@pytest.mark.long_form
 def test_files_renamed_while_they_are_read_count_once(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
 ) -> None:

@@ -113,6 +113,7 @@ def test_asked_to_stop_while_it_restores_it_ends_and_starts_again(
     record("bridge-stopped-restoring", result)
 
 
+@pytest.mark.long_form
 def test_what_came_through_a_pipe_outlives_a_stop_without_a_store(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record, request: pytest.FixtureRequest
 ) -> None:
@@ -186,6 +187,7 @@ def test_a_second_bridge_refuses(
     record("second-bridge", result, trials=2)
 
 
+@pytest.mark.long_form
 def test_another_spool_with_the_old_state_is_told(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
 ) -> None:
@@ -210,6 +212,7 @@ def test_another_spool_with_the_old_state_is_told(
 # -- the clock --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_form
 def test_a_clock_that_is_set_confuses_nothing(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
 ) -> None:

@@ -190,6 +190,7 @@ def test_a_field_of_another_type_costs_its_own_points_only(
     record("store-field-conflict", result, counted="points refused: `pipeline` write/points_refused, and a line")
 
 
+@pytest.mark.long_form
 def test_a_series_limit_costs_new_series_until_it_is_raised(tmp_path: Path, record: Record) -> None:
     data: dict[str, str | int] = {"index-version": "inmem"}
     server = LocalInfluxDB(tmp_path / "influxdb", data=data | {"max-series-per-database": 300})
@@ -224,6 +225,7 @@ def here(staged: Staged) -> list[Path]:
     return record_files(staged.spool)
 
 
+@pytest.mark.long_form
 def test_a_full_disk_under_influxdb_is_waited_for(tmp_path: Path, record: Record) -> None:
     with small_disk(tmp_path / "influxdb", 24_000) as disk:
         server = LocalInfluxDB(disk)

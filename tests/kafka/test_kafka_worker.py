@@ -82,6 +82,7 @@ def test_a_broker_that_is_killed_costs_nothing(staged: TopicStage, kafka: LocalK
     staged.check(0)
 
 
+@pytest.mark.long_form
 def test_a_worker_that_was_stopped_for_long_writes_nothing_old(staged: TopicStage, influxdb_v1: LocalInfluxDB) -> None:
     assert influxdb_v1.pid
     sleeper = staged.start().until("partition=3")
@@ -146,6 +147,7 @@ def short_memory(
         yield made
 
 
+@pytest.mark.long_form
 @pytest.mark.parametrize("turn", ["another-joins", "it-leaves"])
 def test_what_the_store_did_not_take_yet_is_not_forgotten(
     turn: str, gate: Gate, short_memory: TopicStage, monkeypatch: pytest.MonkeyPatch
@@ -213,6 +215,7 @@ def test_a_partition_that_was_added_without_a_place_for_its_state_is_refused(sta
             member.worker._begin(4)
 
 
+@pytest.mark.long_form
 def test_records_that_expire_while_a_worker_waits_are_counted(
     gate: Gate, fresh_database: str, kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -240,6 +243,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 40) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long_form
 def test_records_that_the_topic_lost_before_they_were_read_are_told(staged: TopicStage) -> None:
     first, *rest = staged.parts(4)
     staged.send(first)
@@ -260,6 +264,7 @@ def test_records_that_the_topic_lost_before_they_were_read_are_told(staged: Topi
     assert all(f"event=assigned partition={number} offset={read[number] + 2}" in second.said() for number in range(4))
 
 
+@pytest.mark.long_form
 def test_a_state_of_other_windows_is_refused(staged: TopicStage) -> None:
     staged.send(staged.messages[:8])
     worker = staged.start().until("partition=3")
@@ -302,7 +307,13 @@ def staged_pmacct(
         yield made
 
 
-@pytest.mark.parametrize("more", ["", "kafka_multi_values: 100000"], ids=["one-a-message", "many-a-message"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param("", id="one-a-message", marks=pytest.mark.long_form),
+        pytest.param("kafka_multi_values: 100000", id="many-a-message"),
+    ],
+)
 def test_a_topic_that_nfacctd_writes_itself_is_read_whole(staged_pmacct: TopicStage, more: str) -> None:
     nfacctd = shutil.which("nfacctd", path=f"{os.environ['PATH']}:/usr/sbin")
     if nfacctd is None:

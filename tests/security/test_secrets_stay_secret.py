@@ -96,7 +96,13 @@ class Site:
         ]
 
 
-@pytest.fixture(params=["nobody answers", "refuses us", "answers"])
+@pytest.fixture(
+    params=[
+        pytest.param("nobody answers", marks=pytest.mark.long_form),
+        pytest.param("refuses us", marks=pytest.mark.long_form),
+        "answers",
+    ]
+)
 def site(request: pytest.FixtureRequest, tmp_path: Path, influxdb_v2: LocalInfluxDB) -> Iterator[Site]:
     folder = tmp_path / "site"
     folder.mkdir()
