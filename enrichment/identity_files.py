@@ -320,14 +320,27 @@ class SourceFiles:
         marks = watched.value or ()
         reading = watched.reading()
         tally.skipped += reading.skipped
+        known = self._present.get(path, {})
+        present = {}
         for place, mark in marks:
-            try:
-                take(mark, place)
-            except (ValueError, OverflowError) as error:
-                tally.skip(place, str(error))
+            if _is_taken(mark, place, take, tally):
+                present[mark.address] = mark
+            elif mark.address in known:
+                present.setdefault(mark.address, known[mark.address])
         if self._source.format is SignInFormat.OPENVPN_STATUS and reading.dated is not None:
-            present = {mark.address: mark for _, mark in marks}
-            for address, mark in self._present.get(path, {}).items():
-                if address not in present:
-                    take(Mark(address, mark.user, int(reading.dated), ends=True), str(path))
+            for address, mark in known.items():
+                gone = Mark(address, mark.user, int(reading.dated), ends=True)
+                if address not in present and not _is_taken(gone, str(path), take, tally):
+                    # The next file may have a time that can be believed.
+                    present[address] = mark
             self._present[path] = present
+
+
+def _is_taken(mark: Mark, place: str, take: Take, tally: Tally) -> bool:
+    """Hand over a mark; return whether it could be used."""
+    try:
+        take(mark, place)
+    except (ValueError, OverflowError) as error:
+        tally.skip(place, str(error))
+        return False
+    return True

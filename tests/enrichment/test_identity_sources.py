@@ -210,6 +210,36 @@ def test_who_is_in_a_status_file_no_more_has_left(tmp_path: Path) -> None:
     assert user(identity, "10.8.0.7", "10:20") == "bob", "what was known stays"
 
 
+STATUS = (
+    "OpenVPN CLIENT LIST\nUpdated,2026-07-07 {at}\nROUTING TABLE\nVirtual Address,Common Name,Real Address,Last Ref\n"
+    "{routes}GLOBAL STATS\nEND\n"
+)
+
+
+def test_a_status_file_from_the_future_ends_nothing_until_one_can_be_believed(tmp_path: Path) -> None:
+    path = tmp_path / "status.log"
+    identity = identity_of(SignInSource("vpn", SignInFormat.OPENVPN_STATUS, str(path)), hold=7200)
+    routes = [f"10.8.0.{n},user{n},198.51.100.4:{n},2026-07-07 10:00:00\n" for n in (1, 2)]
+    for at, those in (("10:00:00", routes), ("14:00:00", routes[1:]), ("10:20:00", routes[1:])):
+        path.write_text(STATUS.format(at=at, routes="".join(those)))
+        identity.refresh(NOW)
+        assert user(identity, "10.8.0.1", "10:10") == "user1"
+    assert identity.readings()[0].error == f"{path}:5: a time 3 h in the future (is a clock wrong, or time_zone?)"
+    assert [user(identity, f"10.8.0.{n}", "10:30") for n in (1, 2)] == ["", "user2"]
+    assert identity.readings()[0].skipped == 2, "one who is there, one who left"
+
+
+def test_an_address_that_cannot_be_read_may_leave_a_status_file(tmp_path: Path) -> None:
+    path = tmp_path / "status.log"
+    identity = identity_of(SignInSource("vpn", SignInFormat.OPENVPN_STATUS, str(path)))
+    path.write_text(STATUS.format(at="10:00:00", routes="10.8.0.999,alice,198.51.100.4:1,2026-07-07 10:00:00\n"))
+    identity.refresh(NOW)
+    path.write_text(STATUS.format(at="10:20:00", routes=""))
+    identity.refresh(NOW)
+    (reading,) = identity.readings()
+    assert (reading.skipped, reading.error) == (1, f"{path}:5: no address where one is expected")
+
+
 # -- what nobody should believe ------------------------------------------------------------------------------
 
 
