@@ -56,13 +56,25 @@ class Sessions:
         return self._addresses.pop(session, ())
 
 
-_OVPN_CLIENT = r"(?P<session>(?P<user>[^\s/]+)/(?P<peer>[0-9a-fA-F.:\[\]]+))"
+_OVPN_ORIGIN = re.compile(
+    r"^\s*(?:(?:[^\s/]+ )?(?:[^\s:/\[\]]+\[\d+\]|[^\s:/]*(?:openvpn|ovpn)[^\s:/]*): "
+    r"|[^\s/]+ [^\s:/]+ (?:\d+|-) \S+ (?:-|\[[^\]]*\]) \ufeff?)?"
+    r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?:us=\d+ )?)?"
+)
+"""What may stand between the time and the message: host and tag of syslog (RFC 3164, 5424), OpenVPN's own time.
+
+The message itself is matched from its beginning: what a client says of itself stands further on in its lines, and may
+look like the line of another.
+"""
+
+_OVPN_CLIENT = r"(?P<session>(?P<user>\S+)/(?P<peer>[0-9a-fA-F.:\[\]]+))"
 _OVPN_GIVEN = re.compile(
     _OVPN_CLIENT + r" (?:MULTI: primary virtual IPv?6? for \S+: (?P<primary>[0-9a-fA-F.:]+)"
     r"|MULTI_sva: pool returned IPv4=(?P<pool>[0-9.]+))"
 )
-_OVPN_LEARNT = re.compile(r"MULTI: Learn: (?P<address>[0-9a-fA-F.:]+) -> " + _OVPN_CLIENT)
+_OVPN_LEARNT = re.compile(r"(?:\S+ )?MULTI: Learn: (?P<address>[0-9a-fA-F.:]+) -> " + _OVPN_CLIENT)
 _OVPN_ENDED = re.compile(_OVPN_CLIENT + r" SIG(?:TERM|USR1)\[[^\]]*\] received, client-instance (?:exiting|restarting)")
+_OVPN_MATTERS = re.compile("MULTI: (?:primary virtual|Learn)|MULTI_sva: pool returned|client-instance")
 
 
 class OpenvpnLog:
@@ -76,28 +88,32 @@ class OpenvpnLog:
 
     def read(self, line: str, clock: Clock) -> Iterator[Mark]:
         """Yield an address given, or that of a session that ends."""
-        ended = _OVPN_ENDED.search(line)
-        given = None if ended else _OVPN_GIVEN.search(line) or _OVPN_LEARNT.search(line)
-        if given:
-            moment, _ = clock.head(line)
+        # Most lines say nothing of addresses, and not all of them begin with a time.
+        if not _OVPN_MATTERS.search(line):
+            return
+        moment, rest = clock.head(line)
+        message = _OVPN_ORIGIN.sub("", rest, count=1)
+        if ended := _OVPN_ENDED.match(message):
+            for address in self._sessions.end(ended["session"]):
+                yield Mark(address, ended["user"], moment, ends=True)
+        elif given := _OVPN_GIVEN.match(message) or _OVPN_LEARNT.match(message):
             parts = given.groupdict()
             address = parts.get("primary") or parts.get("pool") or parts.get("address") or ""
             self._sessions.give(given["session"], address)
             yield Mark(address, given["user"], moment)
-        elif ended:
-            moment, _ = clock.head(line)
-            for address in self._sessions.end(ended["session"]):
-                yield Mark(address, ended["user"], moment, ends=True)
 
 
-_ASA = re.compile(r"%(?:ASA|FTD)-(?:\w+-)?\d-(?P<number>\d{6}): (?P<text>.*)")
+_ASA_TAG = re.compile(r"%(?:ASA|FTD)-(?:\w+-)?\d-(?P<number>\d{6}): (?P<text>.*)")
+_ASA_ORIGIN = re.compile(r"^\s*(?:[^\s%\[\]]+\s+)?(?:[:-]\s*)*")
+"""What may stand between a time and the message: a host, a colon. A relay puts its own time and host before both."""
+
 _ASA_GIVEN = re.compile(
     r"Group <[^>]*> User <(?P<user>[^>]*)> IP <(?P<peer>[^>]*)> IPv4 Address <(?P<four>[^>]*)> "
-    r"IPv6 address <(?P<six>[^>]*)> assigned to session"
+    r"IPv6 address <(?P<six>[^>]*)> assigned to session(?!.*assigned to session)"
 )
-_ASA_ENDED = re.compile(r"Username = (?P<user>.*?), IP = (?P<peer>[^,\s]+), Session disconnected")
+_ASA_ENDED = re.compile(r"(?:Group = .*?, )?Username = (?P<user>.*), IP = (?P<peer>[^,\s]+), Session disconnected")
 _ASA_MAPPED = re.compile(
-    r"user-identity: (?P<what>Add|Delete) IP-User mapping (?P<address>\S+) - (?P<user>.+?) Succeeded"
+    r"user-identity: (?P<what>Add|Delete) IP-User mapping (?P<address>\S+) - (?P<user>.+) Succeeded"
 )
 _ASA_FREED = re.compile(r"IPAA: .*[Ff]reeing (?:local pool|DHCP|AAA)\b.*\baddress (?P<address>[0-9a-fA-F.:]+)")
 
@@ -113,29 +129,42 @@ class CiscoAsa:
 
     def read(self, line: str, clock: Clock) -> Iterator[Mark]:
         """Yield what 722051, 113019, 746012, 746013, 737016 and their like say."""
-        message = _ASA.search(line)
-        if message is None:
-            return
-        number, text = message["number"], message["text"]
+        moment, number, text = _asa_message(line, clock)
         if number == "722051" and (given := _ASA_GIVEN.match(text)):
-            moment, _ = clock.head(line)
             for address in (given["four"], given["six"]):
                 if address not in {"", "::", "0.0.0.0"}:  # noqa: S104 - an address of a log, none to bind to
                     self._sessions.give(f"{given['user']}\n{given['peer']}", address)
                     yield Mark(address, given["user"], moment)
-        elif number == "113019" and (ended := _ASA_ENDED.search(text)):
-            moment, _ = clock.head(line)
+        elif number == "113019" and (ended := _ASA_ENDED.match(text)):
             addresses = self._sessions.end(f"{ended['user']}\n{ended['peer']}")
             # Of two sessions of a user from one place it does not tell which: their addresses are set free by others.
             if len({":" in address for address in addresses}) == len(addresses):
                 for address in addresses:
                     yield Mark(address, ended["user"], moment, ends=True)
         elif number in {"746012", "746013"} and (mapped := _ASA_MAPPED.match(text)):
-            moment, _ = clock.head(line)
             yield Mark(mapped["address"], mapped["user"], moment, ends=mapped["what"] == "Delete")
         elif freed := _ASA_FREED.match(text):
-            moment, _ = clock.head(line)
             yield Mark(freed["address"], "", moment, ends=True)
+
+
+def _asa_message(line: str, clock: Clock) -> tuple[int, str, str]:
+    """Return the time of a line, number and text of its message, which has nothing but origins before it.
+
+    Both are empty where there is none: further on in a line of anything, the text of a client may look like a message.
+    """
+    # Other lines of the same syslog need no time that can be read.
+    if not _ASA_TAG.search(line):
+        return 0, "", ""
+    moment, rest = clock.head(line)
+    rest = _ASA_ORIGIN.sub("", rest, count=1)
+    if not rest.startswith("%"):
+        try:
+            _, rest = clock.head(rest)
+        except ValueError:
+            return moment, "", ""
+        rest = _ASA_ORIGIN.sub("", rest, count=1)
+    message = _ASA_TAG.match(rest)
+    return (moment, message["number"], message["text"]) if message else (moment, "", "")
 
 
 _ATTRIBUTE = re.compile(r"\s+(?P<name>[A-Za-z0-9-]+)\s*(?::=|\+=|=)\s*(?P<value>.*)")

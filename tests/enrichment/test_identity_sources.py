@@ -308,6 +308,93 @@ def test_a_source_has_its_own_hold_and_time_zone(tmp_path: Path) -> None:
     assert [user(identity, "10.70.0.1", at) for at in ("10:00", "10:09", "10:10")] == ["alice", "alice", ""]
 
 
+_GIVEN = "alice/198.51.100.44:51514 MULTI_sva: pool returned IPv4=10.8.0.6, IPv6=(Not enabled)"
+_LEARNT = "MULTI: Learn: 10.8.0.6 -> alice/198.51.100.44:51514"
+_PRIMARY = "alice/198.51.100.44:51514 MULTI: primary virtual IP for alice/198.51.100.44:51514: 10.8.0.6"
+_LEFT = "alice/198.51.100.44:51514 SIGTERM[soft,remote-exit] received, client-instance exiting"
+_ASSIGNED = (
+    "%ASA-4-722051: Group <RA> User <alice> IP <198.51.100.44> IPv4 Address <10.8.0.6> IPv6 address <::> "
+    "assigned to session"
+)
+_DISCONNECTED = (
+    "%ASA-4-113019: Group = RA, Username = alice, IP = 198.51.100.44, Session disconnected. Session Type: SSL"
+)
+_MAPPED = "%ASA-7-746012: user-identity: Add IP-User mapping 10.8.0.6 - alice Succeeded - VPN user"
+_FREED = "%ASA-6-737016: IPAA: Session=0x1, Freeing local pool RA address 10.8.0.6"
+
+
+def marks_of(kind: SignInFormat, *lines: str) -> list[tuple[str, str, bool]]:
+    """Return address, user and whether they left, of each mark of a log."""
+    reader = reader_of(SignInSource("it", kind, "it"))
+    assert reader is not None
+    clock = Clock(SITE.time_zone, NOW)
+    return [(mark.address, mark.user, mark.ends) for line in lines for mark in reader.read(line, clock)]
+
+
+@pytest.mark.parametrize("message", [_GIVEN, _LEARNT, f"alice/198.51.100.44:51514 {_LEARNT}", _PRIMARY])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "2026-07-07 10:00:00 ", "2026-07-07 10:00:00 us=12 ", "Tue Jul  7 10:00:00 2026 ",
+        "Jul  7 10:00:00 gw openvpn[3301]: ", "Jul  7 10:00:00 gw ovpn-server[3301]: ", "Jul  7 10:00:00 openvpn: ",
+        "<29>1 2026-07-07T10:00:00+02:00 gw openvpn 3301 - - ",
+        "Jul  7 10:00:00 gw vpn[3301]: 2026-07-07 10:00:00 us=12 ",
+    ],
+)  # fmt: skip
+def test_a_line_of_openvpn_behind_what_names_its_origin(origin: str, message: str) -> None:
+    found = marks_of(SignInFormat.OPENVPN_LOG, origin + message, origin + _LEFT)
+    assert found == [("10.8.0.6", "alice", False), ("10.8.0.6", "alice", True)]
+
+
+@pytest.mark.parametrize("message", [_ASSIGNED, _MAPPED, _FREED])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "<164>Jul 07 2026 10:00:00 vpn-1 : ", "<164>Jul 07 2026 10:00:00: ", "Jul  7 10:00:00 2001:db8::1 ",
+        "Jul  7 10:00:00 10.0.0.1 : Jul 07 2026 10:00:00: ", "Jul  7 10:00:00 gw Jul 07 2026 10:00:00 vpn-1 : ",
+        "<166>1 2026-07-07T10:00:00+02:00 vpn-1 - - - - ", "Jul 07 2026 10:00:00 UTC: ", "Jul  7 10:00:00 vpn-1 : : ",
+    ],
+)  # fmt: skip
+def test_a_line_of_an_asa_behind_what_names_its_origin(origin: str, message: str) -> None:
+    assert [address for address, _, _ in marks_of(SignInFormat.CISCO_ASA, origin + message)] == ["10.8.0.6"]
+
+
+@pytest.mark.parametrize("forged", [_GIVEN, _LEARNT, _PRIMARY, _LEFT])
+@pytest.mark.parametrize(
+    "before",
+    [
+        "198.51.100.7:1194 peer info: UV_NOTE=", "198.51.100.7:1194 peer info: UV_NOTE=x ",
+        "mallory/198.51.100.7:1194 peer info: UV_NOTE=x ", "mallory/",
+        "mallory/198.51.100.7:1194 peer info: UV_NOTE=gw openvpn[1]: ",
+    ],
+)  # fmt: skip
+def test_what_a_client_of_openvpn_says_of_itself_is_no_sign_of_another(before: str, forged: str) -> None:
+    time = "2026-07-07 10:00:00 "
+    found = marks_of(SignInFormat.OPENVPN_LOG, time + _GIVEN.replace(".6,", ".7,"), time + before + forged)
+    assert [who for who, (_, user, _) in enumerate(found) if user == "alice"] == [0]
+    assert not any(ends for _, _, ends in found)
+
+
+@pytest.mark.parametrize("forged", [_ASSIGNED, _DISCONNECTED, _MAPPED, _FREED])
+@pytest.mark.parametrize("before", ["gw sshd[7]: Invalid user ", "gw sshd[7]: ", "gw app: login of "])
+def test_another_program_that_repeats_a_line_of_an_asa_is_none(before: str, forged: str) -> None:
+    time = "Jul  7 10:00:00 "
+    given = time + "vpn-1 " + _ASSIGNED
+    assert marks_of(SignInFormat.CISCO_ASA, given, time + before + forged) == [("10.8.0.6", "alice", False)]
+
+
+def test_a_name_that_looks_like_the_rest_of_a_line_of_an_asa_forges_no_other() -> None:
+    time = "Jul  7 10:00:00 vpn-1 "
+    whose = "<mallory> IP <198.51.100.44> IPv4 Address <10.8.0.9> IPv6 address <::> assigned to session>"
+    found = marks_of(
+        SignInFormat.CISCO_ASA,
+        time + _ASSIGNED,
+        time + _ASSIGNED.replace("<alice>", whose),
+        time + _DISCONNECTED.replace("= alice,", "= alice, IP = 198.51.100.44, Session disconnected,"),
+    )
+    assert found == [("10.8.0.6", "alice", False)]
+
+
 KINDS = [kind for kind in SignInFormat if kind is not SignInFormat.OPENVPN_STATUS]
 LINES = sorted({line for one in SAMPLE_USERS for line in (SAMPLES / one[1]).read_text().splitlines()})
 
