@@ -88,6 +88,10 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             | {schema.SERVICE: "https", schema.COUNTRY: "NL", schema.NETWORK: "AS64500 ExampleHost"}
             for user in ("alice", schema.UNKNOWN_USER)
             for group in ("inference", "management")
+        ]
+        + [
+            {schema.USER: "alice", schema.SRC: "mgmt-1", schema.SRC_GROUP: "management", schema.DST_GROUP: "training"}
+            | {schema.SERVICE: "ssh", schema.COUNTRY: "", schema.NETWORK: ""}
         ],
         schema.ACCESS_BREACH: [
             {schema.KIND: kind.value, schema.USER: "alice", schema.SRC: "203.0.113.9", schema.SRC_GROUP: "users"}
@@ -111,6 +115,12 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             | {schema.KIND: kind.value}
             | talk
             for kind in schema.Violation
+        ],
+        schema.THREAT: [
+            model_store
+            | {schema.DST: "203.0.113.9", schema.DST_GROUP: EXTERNAL, schema.DIRECTION: schema.OUTWARD}
+            | {schema.FEED: "botnets", schema.INDICATOR: "203.0.113.0/24", schema.LATE: schema.NO}
+            | {schema.COUNTRY: "NL", schema.NETWORK: "AS64500 ExampleHost"}
         ],
         schema.LEDGER: sent,
         schema.RECURRENCE: [one for one in sent if one[schema.DST_GROUP] == EXTERNAL],

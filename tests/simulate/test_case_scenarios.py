@@ -26,7 +26,8 @@ incidents:
   - {kind: bulk_exfil, on: 1, at: "01:15", lasting: 2m, factor: 0.9}
 """
 LABELS = (
-    "{src: model-store-1, src_group: model_storage, dst: 203.0.113.41, dst_group: external, proto: tcp, service: https}"
+    "{src: model-store-1, src_group: model_storage, dst: 203.0.113.41, dst_group: external, proto: tcp, "
+    "service: https, country: '', network: ''}"
 )
 CASES = f"""
 rule: exfil_volume
