@@ -4,7 +4,7 @@ What is open is remembered by rule and labels, so that a restart, or a notificat
 twice. Alerts about missing data and errors are one, not one a rule: when InfluxDB is away all rules fail together.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -25,6 +25,9 @@ _INTERNAL = frozenset(
 _FACTS = (*texts.FACTS, texts.NODE, texts.JOB, texts.COST, texts.WHAT_TO_DO)
 _MOST_CLOSED = 1000
 """Alerts that have ended and are remembered, so that their end is not told again."""
+
+FAULTS = frozenset({NO_DATA_ALERT, ERROR_ALERT})
+"""Names of alerts about missing data and errors."""
 
 SOURCE = "alerts"
 """Name of what is noted of alerts in the spool."""
@@ -58,7 +61,7 @@ class Report:
     @property
     def is_fault(self) -> bool:
         """Whether it is about missing data or an error."""
-        return self.title in (NO_DATA_ALERT, ERROR_ALERT)
+        return self.title in FAULTS
 
     def own_labels(self) -> dict[str, str]:
         """Return the labels that tell this alert from others of its rule."""
@@ -74,9 +77,11 @@ class Report:
 def report_of(alert: Alert) -> Report:
     """Return an alert of our own evaluator as a report."""
     began = alert.fired_at if alert.fired_at is not None else alert.active_at
+    # Its title is always the rule's: whether it is about missing data or an error, only this label says, as Grafana's.
+    name = alert.labels["alertname"]
     return Report(
-        rule=alert.rule,
-        title=alert.title,
+        rule="" if name in FAULTS else alert.rule,
+        title=name,
         began=float(began or 0),
         severity=EventSeverity(alert.severity),
         labels=alert.labels,
@@ -123,11 +128,26 @@ class AlertBook:
                 events.append(self._end(key, report.ended))
         return events
 
-    def take_all(self, reports: Iterable[Report], now: float) -> list[Document]:
-        """Do the same where the reports are all that fires: what is not among them has ended."""
+    def take_all(
+        self,
+        reports: Iterable[Report],
+        now: float,
+        *,
+        pending: Iterable[Report] = (),
+        blind: Collection[str] = frozenset(),
+    ) -> list[Document]:
+        """Do the same where the reports are all that fires: what is not among them has ended.
+
+        Args:
+            reports: all that fires.
+            now: epoch second at which the others ended.
+            pending: what may be about to fire; of these, what was told to fire has not ended: after an error an
+                evaluator must wait again before it says so.
+            blind: rules, and names of faults, of which nobody can say now whether they fire.
+        """
         told = list(reports)
-        firing = {report.key() for report in told}
-        gone = [key for key in self._open if key not in firing]
+        going_on = {report.key() for report in (*told, *pending)}
+        gone = [key for key, begin in self._open.items() if key not in going_on and at(begin, "action") not in blind]
         events = self.take(told)
         return [*(self._end(key, now) for key in gone), *events]
 
@@ -179,7 +199,7 @@ class AlertBook:
                 node=labels.get(schema.NODE, ""),
             ),
             labels=labels,
-            facts={name: report.annotations[name] for name in _FACTS if report.annotations.get(name)},
+            facts=self._facts(report),
             values=values,
             fault=report.fault,
             runbook=runbook_url(self._cluster, rule) if rule else "",
@@ -191,6 +211,12 @@ class AlertBook:
         if report.is_fault:
             return f"{report.title}: alerts that depend on it are blind. {report.fault}".strip()
         return report.annotations.get(texts.SUMMARY, report.title)
+
+    def _facts(self, report: Report) -> dict[str, str]:
+        if report.is_fault:
+            # Those of whichever rule failed first, and without a number to fill in.
+            return {}
+        return {name: report.annotations[name] for name in _FACTS if report.annotations.get(name)}
 
     def _party(self, report: Report, names: Sequence[str], groups: Sequence[str]) -> Party:
         """Return the end that the first of these labels names."""

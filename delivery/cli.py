@@ -38,7 +38,7 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
     store = Store(cluster.store)
     with ExitStack() as cleanup:
         cleanup.callback(store.close)
-        delivery = Delivery(cluster, store, log=log)
+        delivery = Delivery(cluster, store, log=log, stopping=stopping)
         if once:
             _once(delivery)
             return

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,10 @@ from ingest.dead_letter import DeadLetters
 from ingest.logs import Log
 from ingest.points import batches
 from ingest.store import Store, read_secret
-from rules.evaluate import Evaluator
-from rules.model import INTERVAL_SECONDS
+from rules.evaluate import ERROR_ALERT, Evaluator
+from rules.model import INTERVAL_SECONDS, ErrorPolicy, Rule
 from rules.registry import rules_of
+from rules.states import Outcome, State, Transition
 
 SHARD = "deliver"
 """Of our rows in the measurement `pipeline`."""
@@ -86,6 +87,7 @@ class Delivery:
         store: read from, and told how we are.
         log: told of trouble.
         pauses: the first and the longest pause between two tries of a destination, in seconds.
+        stopping: once it is set, a `tick` ends after the question that it waits for.
 
     Raises:
         UserError: a setting cannot be used.
@@ -98,12 +100,14 @@ class Delivery:
         *,
         log: Log,
         pauses: tuple[float, float] | None = None,
+        stopping: threading.Event | None = None,
     ) -> None:
         settings = cluster.delivery
         if not settings.destinations:
             raise UserError("delivery.destinations: none: expected at least one", "docs/delivery.md has examples")
         self.counters = Counters()
         self._cluster, self._store, self._log = cluster, store, log
+        self._stopping = stopping or threading.Event()
         self._folder = Path(settings.state)
         self._spool = Spool(self._folder / "spool", settings.spool)
         self._load_counters()
@@ -114,11 +118,12 @@ class Delivery:
         self._book = AlertBook(cluster, self._rule_set, parties, noted)
         self._book_lock = threading.Lock()
         wants_alerts = EventKind.ALERT in settings.kinds()
-        self._evaluator = None
-        if wants_alerts and settings.alerts is AlertsFrom.EVALUATE:
-            self._evaluator = Evaluator(store, self._rule_set.rules, datasource=cluster.grafana.datasource_uid)
+        self._evaluates = wants_alerts and settings.alerts is AlertsFrom.EVALUATE
+        by_errors = (rule.id for rule in self._rule_set.rules if rule.on_error is ErrorPolicy.ALERTING)
+        self._by_errors = {ERROR_ALERT, *by_errors}
+        # None until it knows what ticks of before say.
+        self._evaluator: Evaluator | None = None
         self._ticked_at: int | None = noted.get("ticked_at")
-        self._is_warm = False
         self._readers = [
             Reader(reading, cluster, store, self._spool.note(f"reading.{reading.measurement.name}"))
             for reading in wanted(readings_of(cluster, parties), settings.kinds())
@@ -208,23 +213,55 @@ class Delivery:
             self._log.sparse("disk_trouble", why=str(error))
 
     def _evaluate(self, now: float) -> None:
-        """Evaluate the rules at the present tick, and after a pause at those that were missed."""
-        if self._evaluator is None:
+        """Evaluate the rules at the present tick, and after a pause at those that were missed.
+
+        While the store answers nothing but errors, that alone is told: what fires is as it was, and the ticks are made
+        up for when it is back.
+        """
+        if not self._evaluates:
             return
         end = int(now) - int(now) % INTERVAL_SECONDS
         before = self._ticked_at
-        start = end if before is None else min(max(before + INTERVAL_SECONDS, end - _CATCH_UP_SECONDS), end)
-        if not self._is_warm:
+        start = first = end if before is None else min(max(before + INTERVAL_SECONDS, end - _CATCH_UP_SECONDS), end)
+        evaluator = self._evaluator
+        if evaluator is None:
+            evaluator = self._new_evaluator()
+            if _all_failed(evaluator.tick(end), end):
+                self._tell_of_errors(evaluator)
+                return
             # What is pending, or keeps firing, is told by ticks of before.
-            remembered = max((rule.remembered() for rule in self._evaluator.rules), default=0)
-            for _ in self._evaluator.run(start - remembered, start - INTERVAL_SECONDS):
-                pass
-            self._is_warm = True
-        for moment, _ in self._evaluator.run(start, end):
-            firing = [report_of(alert) for alert in self._evaluator.alerts() if alert.is_firing]
-            with self._book_lock:
-                self._keep_alerts(self._book.take_all(firing, moment), moment)
-            self._ticked_at = moment
+            evaluator = self._new_evaluator()
+            first -= max((rule.remembered() for rule in evaluator.rules), default=0)
+        for moment, told in evaluator.run(first, end):
+            if _all_failed(told, moment):
+                # It has missed a tick now: when the store is back, another one begins with what that knows.
+                self._evaluator = None
+                if moment == end:
+                    self._tell_of_errors(evaluator)
+                return
+            if moment >= start:
+                self._evaluator = evaluator
+                failed = _failed(told, moment)
+                # What the errors themselves made fire ends at the present, not at a tick from before they began.
+                self._tell_of_alerts(evaluator, moment, failed if moment == end else failed | self._by_errors)
+                self._ticked_at = moment
+            if self._stopping.is_set():
+                return
+
+    def _new_evaluator(self) -> Evaluator:
+        return Evaluator(self._store, self._rule_set.rules, datasource=self._cluster.grafana.datasource_uid)
+
+    def _tell_of_alerts(self, evaluator: Evaluator, moment: int, blind: Collection[str]) -> None:
+        alerts = evaluator.alerts()
+        firing = [report_of(alert) for alert in alerts if alert.is_firing]
+        pending = [report_of(alert) for alert in alerts if not alert.is_firing]
+        with self._book_lock:
+            self._keep_alerts(self._book.take_all(firing, moment, pending=pending, blind=blind), moment)
+
+    def _tell_of_errors(self, evaluator: Evaluator) -> None:
+        firing = [report_of(alert) for alert in evaluator.alerts() if alert.is_firing]
+        with self._book_lock:
+            self._keep_alerts(self._book.take(firing), self._ticked_at)
 
     def _take(self, reports: Sequence[Report]) -> None:
         """Keep alerts that Grafana posted."""
@@ -248,6 +285,8 @@ class Delivery:
                 if events:
                     self._append(events, {reader.name: cursor.notes()})
                 reader.adopt(cursor)
+                if self._stopping.is_set():
+                    return
         self._store_trouble = ""
 
     def _append(self, events: Sequence[Document], notes: Mapping[str, object]) -> None:
@@ -289,3 +328,18 @@ class Delivery:
     def _load_counters(self) -> None:
         with suppress(OSError, ValueError, TypeError):
             self.counters.load(json.loads((self._folder / _COUNTERS).read_text(encoding="utf-8")))
+
+
+def _failed(told: Sequence[tuple[Rule, Transition]], moment: int) -> set[str]:
+    """Return the rules whose questions were answered with an error at a tick, whatever they make of it."""
+    return {
+        rule.id
+        for rule, transition in told
+        if transition.after.evaluated_at == moment
+        and (transition.after.state is State.ERROR or transition.after.reason.startswith(Outcome.ERROR.value))
+    }
+
+
+def _all_failed(told: Sequence[tuple[Rule, Transition]], moment: int) -> bool:
+    """Whether no question of a tick was answered."""
+    return bool(told) and _failed(told, moment) == {rule.id for rule, _ in told}

@@ -13,6 +13,9 @@ from ingest.store import Store
 
 _KEPT_SECONDS = 300.0
 _MOST_KEPT = 20_000
+_AWAY_SECONDS = 10.0
+"""For how long a store that did not answer is not asked again: each try may take a minute."""
+
 _REFRESH_SECONDS = 10.0
 
 
@@ -20,22 +23,24 @@ class Directory:
     """Asks the measurement `address`, and remembers the answers for some minutes.
 
     Args:
-        store: asked once for each address in that time.
+        store: asked once for each address in that time; left alone for some seconds when it does not answer.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._kept: dict[str, tuple[float, Mapping[str, str]]] = {}
+        self._failed_at = -_AWAY_SECONDS
 
     def about(self, address: str) -> Mapping[str, str]:
         """Return what is known; nothing while the store does not answer: an event without names is better than none."""
         now = time.monotonic()
         asked_at, known = self._kept.get(address, (-_KEPT_SECONDS, {}))
-        if now - asked_at < _KEPT_SECONDS:
+        if now - asked_at < _KEPT_SECONDS or now - self._failed_at < _AWAY_SECONDS:
             return known
         try:
             found = self._ask(address)
         except StoreError:
+            self._failed_at = time.monotonic()
             return known
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()

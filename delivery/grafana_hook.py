@@ -15,10 +15,9 @@ from threading import Thread
 
 from cluster.errors import ClusterflowError, UserError
 from cluster.model import EventSeverity
-from delivery.alerts import Report
+from delivery.alerts import FAULTS, Report
 from ingest.http_server import GuardedHandler, GuardedServer, bears_token
 from ingest.logs import Log
-from rules.evaluate import ERROR_ALERT, NO_DATA_ALERT
 from rules.model import Rule
 
 PATH = "/grafana"
@@ -57,9 +56,8 @@ def _report(alert: object, rules: Mapping[str, Rule], where: str) -> Report:
     annotations = _texts(alert.get("annotations"), f"{where}.annotations")
     rule = labels.get("rule", "")
     title = labels.get("alertname", "")
-    is_fault = title in (NO_DATA_ALERT, ERROR_ALERT)
     return Report(
-        rule="" if is_fault else rule,
+        rule="" if title in FAULTS else rule,
         title=title,
         began=_moment(alert.get("startsAt"), f"{where}.startsAt"),
         ended=_moment(alert.get("endsAt"), f"{where}.endsAt") if alert["status"] == "resolved" else None,

@@ -3,9 +3,11 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -13,14 +15,27 @@ import requests
 
 from cluster import schema
 from cluster.load import parse_cluster
-from cluster.model import AlertsFrom, Cluster, DeliverySettings, EventKind, FileDestination, Secret, StoreSettings
+from cluster.model import (
+    AlertsFrom,
+    Cluster,
+    DeliverySettings,
+    EventKind,
+    EventSeverity,
+    FileDestination,
+    Secret,
+    StoreSettings,
+)
 from cluster.schema import Measurement, Stage
+from delivery.alerts import AlertBook, Report
 from delivery.deliver import Delivery
-from delivery.event import Document, at
+from delivery.directory import Directory
+from delivery.event import Document, at, iso
+from delivery.parties import Parties
 from ingest.local_influxdb import LocalInfluxDB, free_port
 from ingest.logs import Log
 from ingest.points import WINDOW, encode
 from ingest.store import Store
+from rules.registry import rules_of
 from rules.status import status_of
 
 SITE = """
@@ -37,6 +52,21 @@ TALK = {
     schema.PROTO: "tcp", schema.SERVICE: "https",
 }  # fmt: skip
 ALL = (EventKind.ALERT, EventKind.CONTACT, EventKind.VIOLATION, EventKind.THREAT, EventKind.JOB)
+
+
+class Interrupted(Store):
+    """A store whose machine can be away: then its connections are refused."""
+
+    is_away = False
+    asked = 0
+
+    def _request(self, method: str, path: str, **arguments: Any) -> requests.Response:
+        self.asked += 1
+        if self.is_away:
+            # Nobody listens on port 1.
+            with closing(Store(replace(self.settings, url="http://127.0.0.1:1"))) as nowhere:
+                return nowhere._request(method, path, **arguments)
+        return super()._request(method, path, **arguments)
 
 
 class Scene:
@@ -170,12 +200,95 @@ def test_an_alert_is_told_of_when_it_begins_and_when_it_ends(
     assert [one for one in scene.tick(now + 10) if one["action"] == "exfil_volume"] == told
     later = now + 1200
     scene.delivery._ticked_at = later - 10
-    scene.delivery._is_warm = False
+    scene.delivery._evaluator = None
     end = [one for one in scene.tick(later) if one["action"] == "exfil_volume"][-1]
     assert end["state"] == "resolved"
     assert end["incident"] == begin["incident"]
     assert end["id"] != begin["id"]
     scene.delivery.stop(later)
+
+
+def _told(scene: Scene, now: int) -> list[tuple[str, str, str]]:
+    """Let the delivery look; return rule, state and time of the events so far, of what the scene makes fire."""
+    made = ("exfil_volume", "DatasourceError")
+    return [
+        (one["action"], one["state"], one.get("end", one["time"])) for one in scene.tick(now) if one["action"] in made
+    ]
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+def test_while_the_store_is_away_what_fires_is_left_alone(
+    tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str, *, restarts: bool
+) -> None:
+    scene = _scene(tmp_path, influxdb_v1, fresh_database, (EventKind.ALERT,))
+    scene.delivery.stop(time.time())
+    scene.store = store = Interrupted(scene.cluster.store)
+    scene.start()
+    now = int(time.time()) // 10 * 10
+    tags = {schema.OFF_HOURS: schema.NO, schema.INITIATOR: "src", schema.SHARD: "0"}
+    row = {schema.BYTES.name: 2_000_000_000, schema.PACKETS.name: 1, schema.FLOWS.name: 1, schema.DURATION.name: 10.0}
+    scene.write(schema.EGRESS, now - 20, TALK | tags, **row)
+    begun = [("exfil_volume", "firing", iso(now - 20))]
+    assert _told(scene, now) == begun
+    store.is_away = True
+    if restarts:
+        scene.delivery.stop(now + 1)
+        scene.start()
+    # All rules fail together: one event for all of them, of none of the rules.
+    begun += [("DatasourceError", "firing", iso(now + 10))]
+    assert _told(scene, now + 10) == begun
+    (fault,) = (one for one in scene.events() if one["action"] == "DatasourceError")
+    assert "{{" not in json.dumps(fault)
+    assert "runbook" not in fault
+    before = store.asked
+    assert _told(scene, now + 120) == begun
+    # It is asked about one tick, not about those that were missed too.
+    assert store.asked - before < 20
+    store.is_away = False
+    begun += [("DatasourceError", "resolved", iso(now + 130))]
+    assert _told(scene, now + 130) == begun
+    # The ticks that were missed are made up for.
+    action, state, ended = _told(scene, now + 1200)[-1]
+    assert (action, state) == ("exfil_volume", "resolved")
+    assert ended < iso(now + 1200)
+    scene.delivery.stop(time.time())
+
+
+def test_a_stop_does_not_wait_for_ticks_that_were_missed(
+    tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    scene = _scene(tmp_path, influxdb_v1, fresh_database, (EventKind.ALERT,))
+    now = int(time.time()) // 10 * 10
+    scene.tick(now)
+    scene.delivery._stopping.set()
+    scene.delivery.tick(now + 600)
+    assert scene.delivery._ticked_at == now + 10
+    scene.delivery.stop(time.time())
+
+
+def test_a_rule_that_cannot_be_evaluated_ends_none_of_its_alerts() -> None:
+    cluster = parse_cluster(SITE)
+    book = AlertBook(cluster, rules_of(cluster), Parties(cluster), None)
+    one, other = (
+        Report(rule=rule, title=rule, began=1000, severity=EventSeverity.WARNING, labels=TALK)
+        for rule in ("exfil_volume", "first_external_contact")
+    )
+    assert len(book.take_all([one, other], 1000)) == 2
+    assert [event["action"] for event in book.take_all([], 1010, blind={"exfil_volume"})] == ["first_external_contact"]
+    # It waits again, as if it were new.
+    assert book.take_all([], 1020, pending=[one]) == []
+    assert book.take_all([one], 1030) == []
+    (end,) = book.take_all([], 1040)
+    assert end["end"] == iso(1040)
+
+
+def test_the_directory_leaves_a_store_alone_that_does_not_answer() -> None:
+    store = Interrupted(StoreSettings())
+    store.is_away = True
+    directory = Directory(store)
+    for last in range(20):
+        assert directory.about(f"203.0.113.{last}") == {}
+    assert store.asked == 1
 
 
 def _notification(status: str, began: int, ended: int | None = None) -> dict[str, object]:
