@@ -9,7 +9,7 @@ from typing import IO
 
 from cluster.model import SignInColumns, SignInFormat, SignInSource
 from enrichment import identity_records as records
-from enrichment.identity_lines import CiscoAsa, LineReader, Mark, OpenvpnLog, RadiusDetail
+from enrichment.identity_lines import CiscoAsa, LineReader, Mark, OpenvpnLog, RadiusDetail, Sessions
 from enrichment.identity_records import CsvLines, JsonLines
 from enrichment.identity_status import connected
 from enrichment.identity_times import Clock
@@ -85,17 +85,26 @@ class GrowingFile:
             there, ours = self.path.stat(), os.fstat(descriptor)
             if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
                 return
-            # The old one was written to until it was replaced: its last line needs no end.
-            self._finish(clock, take, tally)
+            self.finish(clock, take, tally)
         self._file = self.path.open("rb")
         self._begin()
         self._follow(self._file.fileno(), clock, take, tally)
 
-    def close(self) -> None:
-        """Let go of the file; the next look reads it from its beginning."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    def finish(self, clock: Clock, take: Take, tally: Tally) -> None:
+        """Read the open file, wherever it is by now, to its end, and let go of it; the next look begins anew.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if self._file is None:
+            return
+        with self._file:
+            self._follow(self._file.fileno(), clock, take, tally)
+            # It was written to until it was put away: its last line needs no end.
+            if self._rest:
+                self._read(self._rest, clock, take, tally)
+            self._read(b"", clock, take, tally)
+        self._file = None
 
     def _begin(self) -> None:
         self._offset, self._line, self._head, self._tail, self._rest = 0, 0, b"", b"", b""
@@ -121,12 +130,6 @@ class GrowingFile:
         head = os.pread(descriptor, len(self._head), 0)
         tail = os.pread(descriptor, len(self._tail), self._offset - len(self._tail))
         return head == self._head and tail == self._tail
-
-    def _finish(self, clock: Clock, take: Take, tally: Tally) -> None:
-        if self._rest:
-            self._read(self._rest, clock, take, tally)
-        self._read(b"", clock, take, tally)
-        self.close()
 
     def _read(self, raw: bytes, clock: Clock, take: Take, tally: Tally) -> None:
         self._line += 1
@@ -227,15 +230,20 @@ _HEADERS = {
 }
 
 
-def reader_of(source: SignInSource) -> LineReader | None:
-    """Return what reads the lines of a source; None for files that are read as a whole."""
+def reader_of(source: SignInSource, sessions: Sessions) -> LineReader | None:
+    """Return what reads the lines of one file of a source; None for files that are read as a whole.
+
+    Args:
+        source: what cluster.yaml says of it.
+        sessions: of all files of the source: one that begins in a file may end in the next.
+    """
     match source.format:
         case SignInFormat.OPENVPN_STATUS:
             return None
         case SignInFormat.OPENVPN_LOG:
-            return OpenvpnLog()
+            return OpenvpnLog(sessions)
         case SignInFormat.CISCO_ASA:
-            return CiscoAsa()
+            return CiscoAsa(sessions)
         case SignInFormat.RADIUS_DETAIL:
             return RadiusDetail()
     columns = source.columns or SignInColumns("address", "user", "time")
@@ -259,25 +267,37 @@ class SourceFiles:
         self._growing: dict[Path, GrowingFile] = {}
         self._whole: dict[Path, WatchedFile[Marks]] = {}
         self._present: dict[Path, dict[str, Mark]] = {}
+        self._sessions = Sessions()
         self._clocks: list[Clock] = []
 
     def refresh(self, clock: Clock, take: Take, tally: Tally) -> str:
         """Read what is new in all files; return what is wrong with them as one line, empty if nothing is."""
         self._clocks = [clock]
-        errors = []
         paths = list(self._paths(clock.now))
-        for gone in self._growing.keys() - set(paths):
-            self._growing.pop(gone).close()
+        errors = self._leave(set(paths), clock, take, tally)
         for path in paths:
             try:
                 error = self._refresh(path, clock, take, tally)
             except OSError as wrong:
-                error = f"{path}: {os.strerror(wrong.errno) if wrong.errno else wrong}"
+                error = _told(path, wrong)
             if error:
                 errors.append(error)
         if not paths:
             errors.append(f"{self._source.path}: no such file")
         return f"{errors[0]} (and {len(errors) - 1} more)" if len(errors) > 1 else "".join(errors)
+
+    def _leave(self, present: set[Path], clock: Clock, take: Take, tally: Tally) -> list[str]:
+        """Let go of files that were renamed, removed, or not touched for long; return what is wrong with them."""
+        errors = []
+        for path in sorted(self._growing.keys() - present):
+            try:
+                self._growing.pop(path).finish(clock, take, tally)
+            except OSError as wrong:
+                errors.append(_told(path, wrong))
+        for path in self._whole.keys() - present:
+            del self._whole[path]
+            self._present.pop(path, None)
+        return errors
 
     def _paths(self, now: float) -> Iterator[Path]:
         path = Path(self._source.path)
@@ -292,12 +312,13 @@ class SourceFiles:
                 continue
             if changed >= now - self._keep:
                 found.append((changed, one))
-        yield from sorted(one for _, one in sorted(found)[-MOST_FILES:])
+        # The oldest first: sessions begin in one file and end in the next.
+        yield from (one for _, one in sorted(found)[-MOST_FILES:])
 
     def _refresh(self, path: Path, clock: Clock, take: Take, tally: Tally) -> str:
         growing = self._growing.get(path)
         if growing is None and path not in self._whole:
-            reader = reader_of(self._source)
+            reader = reader_of(self._source, self._sessions)
             if reader is not None and not (isinstance(reader, JsonLines) and is_document(path)):
                 growing = self._growing[path] = GrowingFile(path, reader)
             else:
@@ -334,6 +355,10 @@ class SourceFiles:
                     # The next file may have a time that can be believed.
                     present[address] = mark
             self._present[path] = present
+
+
+def _told(path: Path, wrong: OSError) -> str:
+    return f"{path}: {os.strerror(wrong.errno) if wrong.errno else wrong}"
 
 
 def _is_taken(mark: Mark, place: str, take: Take, tally: Tally) -> bool:

@@ -78,10 +78,14 @@ _OVPN_MATTERS = re.compile("MULTI: (?:primary virtual|Learn)|MULTI_sva: pool ret
 
 
 class OpenvpnLog:
-    """OpenVPN's server log, its own file or syslog: the virtual address is the client's."""
+    """OpenVPN's server log, its own file or syslog: the virtual address is the client's.
 
-    def __init__(self) -> None:
-        self._sessions = Sessions()
+    Args:
+        sessions: those under way.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
 
     def begin(self) -> None:
         """A session may outlive the file in which it began."""
@@ -119,10 +123,14 @@ _ASA_FREED = re.compile(r"IPAA: .*[Ff]reeing (?:local pool|DHCP|AAA)\b.*\baddres
 
 
 class CiscoAsa:
-    """Syslog of a Cisco ASA or FTD: AnyConnect's assignments, disconnects, identity mappings, addresses set free."""
+    """Syslog of a Cisco ASA or FTD: AnyConnect's assignments, disconnects, identity mappings, addresses set free.
 
-    def __init__(self) -> None:
-        self._sessions = Sessions()
+    Args:
+        sessions: those under way.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
 
     def begin(self) -> None:
         """A session may outlive the file in which it began."""

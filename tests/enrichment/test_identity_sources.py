@@ -1,5 +1,6 @@
 """Exports of sign-ins: a sample of each product, files that grow and turn over, and what nobody should believe."""
 
+import gc
 import json
 import os
 from dataclasses import replace
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.model import IdentitySettings, SignInColumns, SignInFormat, SignInSource, Site
-from enrichment.identity_files import Tally, reader_of
+from enrichment.identity_files import SourceFiles, Tally, reader_of
+from enrichment.identity_lines import Mark, Sessions
 from enrichment.identity_sources import Identity
 from enrichment.identity_times import Clock
 
@@ -193,6 +195,86 @@ def test_files_of_a_pattern_are_read_each_and_the_new_one_too(tmp_path: Path) ->
     assert entries(identity) == 3
 
 
+def test_a_file_that_leaves_the_pattern_is_read_to_its_end(tmp_path: Path) -> None:
+    """As logrotate does with `dateext`, or before it compresses: the last line has no end yet."""
+    identity = identity_of(SignInSource("okta", SignInFormat.OKTA_JSON, str(tmp_path / "okta-*.jsonl")), hold=7200)
+    paths = [tmp_path / f"okta-{number}.jsonl" for number in (1, 2)]
+    for path, who in zip(paths, ("alice", "bob"), strict=True):
+        path.write_text(okta_line(who, "10.70.0.1", "10:00"))
+        os.utime(path, (NOW, NOW))
+    identity.refresh(NOW)
+    for number, path in enumerate(paths, 2):
+        with path.open("a") as file:
+            file.write(okta_line("carol", f"10.70.0.{number}", "10:30").rstrip())
+    paths[0].rename(tmp_path / "okta-1.jsonl.old")
+    paths[1].unlink()
+    identity.refresh(NOW)
+    assert [user(identity, f"10.70.0.{n}", "10:31") for n in (2, 3)] == ["carol", "carol"]
+    identity.refresh(NOW)
+    assert entries(identity) == 4
+
+
+SESSIONS = {
+    "openvpn_log": (
+        "{} alice/198.51.100.44:1 MULTI_sva: pool returned IPv4=10.8.0.6, IPv6=(Not enabled)\n",
+        "{} alice/198.51.100.44:1 SIGTERM[soft,remote-exit] received, client-instance exiting\n",
+    ),
+    "cisco_asa": (
+        "{} %ASA-4-722051: Group <> User <alice> IP <::1> IPv4 Address <10.8.0.6> IPv6 address <> assigned to session\n",
+        "{} vpn %ASA-4-113019: Group = RA, Username = alice, IP = ::1, Session disconnected.\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+@pytest.mark.parametrize("names", [("vpn-1.log", "vpn-2.log"), ("vpn-b.log", "vpn-a.log")])
+@pytest.mark.parametrize("looks", [0, 1])
+def test_a_session_of_one_file_ends_in_the_next(kind: str, names: tuple[str, str], looks: int, tmp_path: Path) -> None:
+    """Whether the second file comes after a look, or both are there at the first, whatever they are called."""
+    source = SignInSource("vpn", SignInFormat(kind), str(tmp_path / "vpn-*.log"))
+    identity = identity_of(source, hold=7200)
+    for name, text, at in zip(names, SESSIONS[kind], ("10:00:00", "10:20:00"), strict=True):
+        (tmp_path / name).write_text(text.format(f"2026-07-07 {at}"))
+        os.utime(tmp_path / name, (moment(at), moment(at)))
+        for _ in range(looks):
+            identity.refresh(NOW)
+    identity.refresh(NOW)
+    assert [user(identity, "10.8.0.6", at) for at in ("10:19", "10:20")] == ["alice", ""]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("okta_json", json.dumps([json.loads(okta_line("alice", "10.70.0.1", "10:00"))] * 50, indent=1)),
+        ("openvpn_status", (SAMPLES / "openvpn-status-2.log").read_text()),
+    ],
+)
+def test_of_documents_that_are_gone_nothing_is_held(kind: str, text: str, tmp_path: Path) -> None:
+    source = SignInSource("it", SignInFormat(kind), str(tmp_path / "it-*"))
+    files = SourceFiles(source, 86_400)
+    path = tmp_path / "it-1"
+    path.write_text(text)
+    os.utime(path, (NOW, NOW))
+    before = marks_held()
+    assert not look_at(files)
+    assert marks_held() > before
+    path.unlink()
+    assert look_at(files) == f"{tmp_path}/it-*: no such file"
+    assert marks_held() == before
+
+
+def look_at(files: SourceFiles) -> str:
+    def take(mark: Mark, place: str) -> None:
+        del mark, place
+
+    return files.refresh(Clock(SITE.time_zone, NOW), take, Tally())
+
+
+def marks_held() -> int:
+    gc.collect()
+    return sum(isinstance(one, Mark) for one in gc.get_objects())
+
+
 def test_who_is_in_a_status_file_no_more_has_left(tmp_path: Path) -> None:
     path = tmp_path / "status.log"
     text = (SAMPLES / "openvpn-status-2.log").read_text()
@@ -325,7 +407,7 @@ _FREED = "%ASA-6-737016: IPAA: Session=0x1, Freeing local pool RA address 10.8.0
 
 def marks_of(kind: SignInFormat, *lines: str) -> list[tuple[str, str, bool]]:
     """Return address, user and whether they left, of each mark of a log."""
-    reader = reader_of(SignInSource("it", kind, "it"))
+    reader = reader_of(SignInSource("it", kind, "it"), Sessions())
     assert reader is not None
     clock = Clock(SITE.time_zone, NOW)
     return [(mark.address, mark.user, mark.ends) for line in lines for mark in reader.read(line, clock)]
@@ -407,7 +489,7 @@ LINES = sorted({line for one in SAMPLE_USERS for line in (SAMPLES / one[1]).read
 )
 def test_any_lines_are_marks_or_value_errors(kind: SignInFormat, lines: list[str], cut: int, more: str) -> None:
     """Whatever stands there, whole or torn: a mark has a moment, and nothing else is raised."""
-    reader = reader_of(SignInSource("it", kind, "it", columns=BADGE))
+    reader = reader_of(SignInSource("it", kind, "it", columns=BADGE), Sessions())
     assert reader is not None
     clock, tally = Clock(SITE.time_zone, NOW), Tally()
     for line in lines:
