@@ -117,8 +117,11 @@ class _Makers:
             row, f"job_{event}", title, EventSeverity.INFO, verdict=verdict, board=("training", "jobs"), end=None
         )
 
-    def checkpoint(self, row: Row) -> Event:
-        """A checkpoint, or one that never came."""
+    def checkpoint(self, row: Row) -> Event | None:
+        """A checkpoint, or one that never came; None for one that was taken back."""
+        if not any(row.values.values()):
+            # A row that is taken back keeps its place, with every number 0.
+            return None
         state = int(row.values.get(schema.CHECKPOINT_STATE.name, CheckpointState.UNJUDGED))
         word = schema.CHECKPOINT_WORDS.get(state, str(state))
         seconds = _number(row, schema.EVENT_SECONDS) or 0.0

@@ -25,7 +25,7 @@ from cluster.model import (
     Secret,
     StoreSettings,
 )
-from cluster.schema import Measurement, Stage
+from cluster.schema import Kind, Measurement, Stage
 from delivery.alerts import AlertBook, Report
 from delivery.deliver import Delivery
 from delivery.directory import Directory
@@ -160,6 +160,17 @@ def test_rows_are_told_of_once_with_all_that_is_known(scene: Scene) -> None:
     scene.delivery.stop(now + 61)
     scene.start()
     assert len(scene.tick(now + 120)) == before
+
+
+def test_what_was_taken_back_is_not_told_of(scene: Scene) -> None:
+    now = int(time.time()) // 60 * 60
+    scene.tick(now - 1200)
+    nothing: dict[str, object] = {one.name: 0.0 if one.kind is Kind.FLOAT else 0 for one in schema.CHECKPOINT.fields}
+    whole = {schema.EVENT_SECONDS.name: 30.0, schema.EVENT_BYTES.name: 1_000_000}
+    for job, values in (("kept", whole), ("back", {})):
+        tags = {schema.JOB: job, schema.JOB_CLASS: "llm"}
+        scene.write(schema.CHECKPOINT, now - 600, tags, **nothing | values)
+    assert [at(one, "job.id") for one in scene.tick(now)] == ["kept"]
 
 
 def test_what_is_stored_late_is_found(scene: Scene) -> None:
