@@ -127,9 +127,11 @@ class Splunk:
                 self._await_index(told.get("ackId"))
                 break
             number = told.get("invalid-event-number")
-            if isinstance(number, int) and 0 <= number < len(left):
+            is_unreadable = told.get("code") in _HEC_UNREADABLE
+            # It names an event for a wrong index too, which is no fault of the event's.
+            if is_unreadable and isinstance(number, int) and 0 <= number < len(left):
                 refused.append(Refusal(left.pop(number), _words(answer)))
-            elif answer.status_code == 413 or told.get("code") in _HEC_UNREADABLE:
+            elif answer.status_code == 413 or is_unreadable:
                 raise RefusedBatchError(f"{self._shown} answers {answer.status_code}: {_words(answer)}")
             else:
                 hint = "check token and index"

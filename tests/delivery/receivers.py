@@ -144,6 +144,7 @@ class Hec:
         self.events: list[Document] = []
         self.envelopes: list[dict[str, Any]] = []
         self.poison = ""
+        self.indexes: set[str] | None = None
         self._asked = 0
 
     def __call__(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
@@ -160,6 +161,8 @@ class Hec:
             envelope, end = decoder.raw_decode(rest)
             if not self._takes(envelope):
                 return 400, {"text": "Invalid data format", "code": 6, "invalid-event-number": len(envelopes)}, {}
+            if self.indexes is not None and envelope.get("index") not in self.indexes:
+                return 400, {"text": "Incorrect index", "code": 7, "invalid-event-number": len(envelopes)}, {}
             envelopes.append(envelope)
             rest = rest[end:].strip()
         self.envelopes += envelopes

@@ -82,6 +82,20 @@ def test_splunk_acknowledges_by_its_index(spool: Spool, deliver: Deliver) -> Non
     assert numbers(hec.events) == [0]
 
 
+def test_a_wrong_index_of_splunk_costs_no_event(spool: Spool, deliver: Deliver, counters: Counters) -> None:
+    hec = Hec("s3cret")
+    hec.indexes = set()
+    with listening(hec) as receiver:
+        sender = deliver(SplunkDestination(name="siem", url=receiver.url, token=TOKEN, index="net"))
+        _fill(spool, 20)
+        until(lambda: counters.total(Stage.DELIVER, "siem.retries") > 1)
+        assert sender.failing_seconds() > 0
+        hec.indexes = {"net"}
+        until(lambda: spool.waiting("siem") == 0)
+    assert numbers(hec.events) == list(range(20))
+    assert counters.total(Stage.DELIVER, "siem.refused") == 0
+
+
 @pytest.mark.parametrize("kind", ["splunk", "elastic", "webhook"])
 def test_one_event_that_is_refused_does_not_stop_the_others(
     kind: str, spool: Spool, deliver: Deliver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
