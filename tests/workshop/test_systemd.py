@@ -72,6 +72,16 @@ def test_unit_can_write_where_the_defaults_point(unit: Path) -> None:
     assert f"d {CollectorSettings().spool} 0750 clusterflow clusterflow -" in tmpfiles
 
 
+def test_deliver_can_write_the_file_that_its_documentation_names() -> None:
+    (unit,) = [unit for unit in UNITS if unit.stem == "clusterflow-deliver"]
+    settings = _settings(unit)
+    folders = [f"/var/log/{name}" for name in settings.get("LogsDirectory", [])]
+    guide = (REPOSITORY / "docs/delivery.md").read_text(encoding="utf-8")
+    written = re.findall(r"type: file, path: (\S+)/[^/\s]+}", guide)
+    assert settings["ProtectSystem"] == ["strict"]
+    assert written == folders
+
+
 @each_unit
 def test_unit_holds_no_secret(unit: Path) -> None:
     assert not re.search(r"(?i)(password|token|secret)\w*=", unit.read_text(encoding="utf-8"))
