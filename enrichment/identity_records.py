@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from cluster.model import SignInColumns
@@ -191,7 +192,9 @@ class JsonLines:
 
 
 _MOST_JOINED = 200
-"""Lines that one quoted cell may span."""
+"""Lines that one row may span."""
+
+_QUOTED = re.compile(r'"[^"]*+(?:""[^"]*+)*+"')
 
 
 class CsvLines:
@@ -218,7 +221,9 @@ class CsvLines:
             return
         self._open.append(line)
         whole = "\n".join(self._open)
-        if whole.count('"') % 2 and len(self._open) < _MOST_JOINED:
+        if _ends_in_quotes(whole, self._delimiter):
+            if len(self._open) >= _MOST_JOINED:
+                yield from self._without_first(clock)
             return
         self._open = []
         if self._header is None:
@@ -229,6 +234,16 @@ class CsvLines:
             raise ValueError(f"{len(cells)} cells: expected {len(self._header)}")
         yield from self._meaning(dict(zip(self._header, cells, strict=False)), clock)
 
+    def _without_first(self, clock: Clock) -> Iterator[Mark]:
+        """Yield what the rows say that a quote without an end has joined to the one it stands in."""
+        _, *others = self._open
+        self._open = []
+        for line in others:
+            # A line is told of once, and this one for its quote.
+            with suppress(ValueError, OverflowError):
+                yield from self.read(line, clock)
+        raise ValueError(f"a cell that a quote begins {_MOST_JOINED - 1} lines before does not end")
+
     def _begin_with(self, line: str) -> None:
         bare = line.lstrip("\ufeff")
         self._delimiter = max(",;\t", key=bare.count)
@@ -236,6 +251,20 @@ class CsvLines:
         missing = [name for name in self._needed if name not in self._header]
         if missing:
             raise ValueError(f"its header has no {missing[0]}")
+
+
+def _ends_in_quotes(text: str, delimiter: str) -> bool:
+    """Whether a row goes on in the next line. Only a quote that begins a cell has to have another that ends it."""
+    at = 0
+    while True:
+        if text.startswith('"', at):
+            quoted = _QUOTED.match(text, at)
+            if quoted is None:
+                return True
+            at = quoted.end()
+        at = text.find(delimiter, at) + 1
+        if not at:
+            return False
 
 
 def _cells(text: str, delimiter: str) -> list[str]:

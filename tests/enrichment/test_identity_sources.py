@@ -220,8 +220,8 @@ SESSIONS = {
         "{} alice/198.51.100.44:1 SIGTERM[soft,remote-exit] received, client-instance exiting\n",
     ),
     "cisco_asa": (
-        "{} %ASA-4-722051: Group <> User <alice> IP <::1> IPv4 Address <10.8.0.6> IPv6 address <> assigned to session\n",
-        "{} vpn %ASA-4-113019: Group = RA, Username = alice, IP = ::1, Session disconnected.\n",
+        "{} %ASA-4-722051: Group <> User <alice> IP <::> IPv4 Address <10.8.0.6> IPv6 address <> assigned to session\n",
+        "{} vpn %ASA-4-113019: Group = RA, Username = alice, IP = ::, Session disconnected.\n",
     ),
 }
 
@@ -357,6 +357,36 @@ def test_a_csv_of_another_kind_is_told_by_its_header(tmp_path: Path) -> None:
     identity = identity_of(SignInSource("entra", SignInFormat.ENTRA_CSV, str(path)))
     identity.refresh(NOW)
     assert identity.readings()[0].error == f"{path}:1: its header has no Username"
+
+
+def badges_of(path: Path, *agents: str) -> Identity:
+    """Return an identity that has read rows of user1 at 10.70.0.1, user2 at 10.70.0.2, ..., each with a last cell."""
+    rows = [f"10.70.0.{n},user{n},2026-07-07 10:00:00,{agent}\n" for n, agent in enumerate(agents, 1)]
+    path.write_text("client_ip,login,at,agent\n" + "".join(rows))
+    columns = SignInColumns("client_ip", "login", "at")
+    identity = identity_of(SignInSource("badge", SignInFormat.CSV, str(path), columns=columns), hold=7200)
+    identity.refresh(NOW)
+    return identity
+
+
+@pytest.mark.parametrize(
+    "agent", ['14" laptop', 'x"', '"a"" b"', '"a" 14" b', '"of\ntwo ""lines"" , 14"""', '""', '"" "a']
+)
+def test_a_quote_within_a_cell_swallows_no_row(agent: str, tmp_path: Path) -> None:
+    """Only one that begins a cell has another that ends it."""
+    identity = badges_of(tmp_path / "badge.csv", "x", agent, "x")
+    assert [user(identity, f"10.70.0.{n}", "10:10") for n in (1, 2, 3)] == ["user1", "user2", "user3"]
+    assert (entries(identity), identity.readings()[0].skipped) == (3, 0)
+
+
+def test_a_quote_that_nothing_ends_costs_its_own_row_and_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "badge.csv"
+    identity = badges_of(path, "x", '"14 laptop', *["x"] * 220)
+    told = [user(identity, f"10.70.0.{n}", "10:10") for n in (1, 2, 3, 201, 202, 222)]
+    assert told == ["user1", "", "user3", "user201", "user202", "user222"]
+    (reading,) = identity.readings()
+    assert (reading.skipped, reading.entries) == (1, 221)
+    assert reading.error == f"{path}:202: a cell that a quote begins 199 lines before does not end"
 
 
 def test_with_a_key_no_name_is_kept_in_clear(log: Path) -> None:
