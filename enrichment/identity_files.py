@@ -98,13 +98,13 @@ class GrowingFile:
         """
         if self._file is None:
             return
-        with self._file:
-            self._follow(self._file.fileno(), clock, take, tally)
+        file, self._file = self._file, None
+        with file:
+            self._follow(file.fileno(), clock, take, tally)
             # It was written to until it was put away: its last line needs no end.
             if self._rest:
                 self._read(self._rest, clock, take, tally)
             self._read(b"", clock, take, tally)
-        self._file = None
 
     def _begin(self) -> None:
         self._offset, self._line, self._head, self._tail, self._rest = 0, 0, b"", b"", b""
