@@ -5,7 +5,7 @@ twice. Alerts about missing data and errors are one, not one a rule: when Influx
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from cluster import schema
@@ -172,6 +172,10 @@ class AlertBook:
         labels = report.own_labels()
         values = report.values
         source = self._party(report, (schema.SRC, schema.NODE), (schema.SRC_GROUP, schema.GROUP))
+        if labels.get(schema.USER):
+            # Who it was when they asked; by the time that it fires somebody else may have the address.
+            user = labels[schema.USER]
+            source = replace(source, user="" if user == schema.UNKNOWN_USER else user)
         destination = self._party(report, (schema.DST,), (schema.DST_GROUP,))
         event = Event(
             id=event_id("alert", incident, State.FIRING.value),

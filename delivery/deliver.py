@@ -125,7 +125,7 @@ class Delivery:
         self._evaluator: Evaluator | None = None
         self._ticked_at: int | None = noted.get("ticked_at")
         self._readers = [
-            Reader(reading, cluster, store, self._spool.note(f"reading.{reading.measurement.name}"))
+            Reader(reading, cluster, store, self._spool.note(f"reading.{reading.measurement.name}"), log)
             for reading in wanted(readings_of(cluster, parties), settings.kinds())
         ]
         dead = DeadLetters(self._folder / _REFUSED)
@@ -142,7 +142,8 @@ class Delivery:
             )
             for destination in settings.destinations
         ]
-        self._spool.register([destination.name for destination in settings.destinations])
+        for name in self._spool.register([destination.name for destination in settings.destinations]):
+            log.line("position_unreadable", destination=name, goes_on="with the oldest event that is kept")
         self._lost_before: dict[str, int] = {}
         self.hook: GrafanaHook | None = None
         if wants_alerts and settings.alerts is AlertsFrom.GRAFANA:

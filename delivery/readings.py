@@ -13,6 +13,7 @@ from cluster.model import Cluster, DeliverySettings, EventKind
 from cluster.schema import Kind, Measurement, Merge
 from dashboards.queries import identifier
 from delivery.event import Document, Event, event_id
+from ingest.logs import Log
 from ingest.store import Store
 
 _STEP_SECONDS = 3600
@@ -118,10 +119,13 @@ class Reader:
         cluster: named in ids, so that two clusters may deliver to one place.
         store: asked.
         noted: what `Cursor.notes` returned when it was last saved; None: begin now.
+        log: told of a clock that ran ahead.
     """
 
-    def __init__(self, reading: Reading, cluster: Cluster, store: Store, noted: Mapping[str, Any] | None) -> None:
-        self.reading, self._cluster, self._store = reading, cluster, store
+    def __init__(
+        self, reading: Reading, cluster: Cluster, store: Store, noted: Mapping[str, Any] | None, log: Log
+    ) -> None:
+        self.reading, self._cluster, self._store, self._log = reading, cluster, store, log
         self._settings: DeliverySettings = cluster.delivery
         self._cursor: Cursor | None = None
         if noted is not None:
@@ -143,6 +147,10 @@ class Reader:
         if self._cursor is None:
             self._cursor = Cursor(end, end)
         cursor = self._cursor
+        if cursor.until > end + step:
+            # The clock was ahead once: nothing would be told until the present gets there.
+            self._log.line("clock_was_ahead", reading=self.reading.measurement.name, seconds=cursor.until - end)
+            cursor = self._cursor = Cursor(min(cursor.since, end), end, cursor.seen)
         while cursor.until < end:
             stop = min(cursor.until + max(_STEP_SECONDS // step * step, step), end)
             sweeps = now - cursor.swept_at >= max(_SWEEP_SECONDS, step) and stop == end

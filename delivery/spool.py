@@ -112,17 +112,27 @@ class Spool:
 
     # -- what destinations use ---------------------------------------------------------------------------
 
-    def register(self, destinations: Sequence[str]) -> None:
-        """Take note of who gets events: new ones from now on; what is kept for others that are gone is dropped."""
+    def register(self, destinations: Sequence[str]) -> list[str]:
+        """Take note of who gets events: new ones from now on; what is kept for others that are gone is dropped.
+
+        Returns:
+            Those of whom it cannot be read any more what they have: they get all that is kept once more.
+        """
+        unreadable: list[str] = []
         with self._condition:
             for path in self._folder.glob("*.position"):
                 if path.stem not in destinations:
                     path.unlink()
             for name in destinations:
-                found = self._read_position(name)
+                try:
+                    found = self._read_position(name)
+                except (OSError, ValueError):
+                    unreadable.append(name)
+                    found = self._segments[0].first if self._segments else self._end
                 self._positions[name] = self._end if found is None else min(found, self._end)
                 self._save_position(name, self._positions[name])
             self._clear()
+        return unreadable
 
     def read(self, name: str, most: int, seconds: float) -> Batch | None:
         """Return the next events for a destination; None if there are none within so many seconds.
@@ -270,9 +280,10 @@ class Spool:
     # -- reading -----------------------------------------------------------------------------------------
 
     def _read_position(self, name: str) -> int | None:
+        """Return what a destination has; None if it is new."""
         try:
             return int((self._folder / f"{name}.position").read_text(encoding="ascii"))
-        except (OSError, ValueError):
+        except FileNotFoundError:
             return None
 
     def _recover(self) -> int:

@@ -173,6 +173,16 @@ def test_what_was_taken_back_is_not_told_of(scene: Scene) -> None:
     assert [at(one, "job.id") for one in scene.tick(now)] == ["kept"]
 
 
+def test_a_clock_that_was_ahead_once_does_not_silence_what_comes(scene: Scene) -> None:
+    now = int(time.time()) // 60 * 60
+    scene.tick(now - 1200)
+    scene.tick(now + 86_400)
+    scene.tick(now)
+    tags = {schema.KIND: "not_allowed", schema.SHARD: "0"}
+    scene.write(schema.VIOLATION, now, TALK | tags, **{schema.BYTES.name: 1, schema.FLOWS.name: 1})
+    assert len(scene.tick(now + 600)) == 1
+
+
 def test_what_is_stored_late_is_found(scene: Scene) -> None:
     now = int(time.time()) // 60 * 60
     scene.tick(now - 1200)
@@ -291,6 +301,20 @@ def test_a_rule_that_cannot_be_evaluated_ends_none_of_its_alerts() -> None:
     assert book.take_all([one], 1030) == []
     (end,) = book.take_all([], 1040)
     assert end["end"] == iso(1040)
+
+
+@pytest.mark.parametrize(("label", "user"), [("alice", "alice"), ("-", None)])
+def test_an_alert_names_the_user_of_its_label(label: str, user: str | None) -> None:
+    cluster = parse_cluster(SITE)
+
+    class Later:
+        def user(self, address: str, moment: float) -> str:
+            return f"who had {address} at {moment}"
+
+    book = AlertBook(cluster, rules_of(cluster), Parties(cluster, None, Later()), None)
+    labels = TALK | {schema.SRC: "10.20.0.5", schema.USER: label}
+    (told,) = book.take([Report(rule="x", title="x", began=1000, severity=EventSeverity.WARNING, labels=labels)])
+    assert at(told, "source.user") == user
 
 
 def test_the_directory_leaves_a_store_alone_that_does_not_answer() -> None:

@@ -156,3 +156,17 @@ def test_what_was_acknowledged_is_there_after_kills(tmp_path: Path) -> None:
     # Notes and events are of one mind, and nothing of what was not taken is missing.
     assert left == list(range(noted - len(left), noted))
     spool.close()
+
+
+@pytest.mark.parametrize("content", ["", "half", "\x00\x00"], ids=["empty", "text", "zeros"])
+def test_who_has_a_position_that_cannot_be_read_is_not_new(tmp_path: Path, content: str) -> None:
+    first = Spool(tmp_path, 10_000_000)
+    first.register(["a"])
+    first.append([event(0), event(1)], {})
+    first.close()
+    (tmp_path / "a.position").write_text(content)
+    second = Spool(tmp_path, 10_000_000)
+    assert second.register(["a", "new"]) == ["a"]
+    assert second.waiting("new") == 0
+    assert numbers(_all(second, "a")) == [0, 1]
+    second.close()
