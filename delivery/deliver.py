@@ -32,7 +32,7 @@ from delivery.http_transport import Elastic, Splunk, Webhook
 from delivery.kafka_transport import Kafka
 from delivery.parties import Nobody, Parties
 from delivery.readings import Reader, wanted
-from delivery.sender import FAILING, LOST, WAITING, Sender
+from delivery.sender import FAILING, LOST, MOST_REFUSED, WAITING, Sender
 from delivery.spool import Spool
 from delivery.stored import readings_of
 from delivery.syslog_transport import Syslog
@@ -128,7 +128,7 @@ class Delivery:
             Reader(reading, cluster, store, self._spool.note(f"reading.{reading.measurement.name}"), log)
             for reading in wanted(readings_of(cluster, parties), settings.kinds())
         ]
-        dead = DeadLetters(self._folder / _REFUSED)
+        dead = DeadLetters(self._folder / _REFUSED, max_line=MOST_REFUSED)
         more: dict[str, Any] = {} if pauses is None else {"pauses": pauses}
         self.senders = [
             Sender(

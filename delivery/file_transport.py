@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cluster.model import FileDestination
 from delivery.event import Document, line
-from delivery.transport import AwayError, Refusal
+from delivery.transport import AwayError, Refusal, building
 
 
 class NdjsonFile:
@@ -20,7 +20,8 @@ class NdjsonFile:
 
     def send(self, events: Sequence[Document]) -> list[Refusal]:
         """Append a batch."""
-        data = "".join(f"{line(event)}\n" for event in events).encode()
+        with building():
+            data = "".join(f"{line(event)}\n" for event in events).encode()
         try:
             self._append(data)
         except OSError as error:

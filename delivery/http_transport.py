@@ -14,7 +14,7 @@ import requests
 from cluster.model import ElasticDestination, SplunkDestination, WebhookDestination
 from delivery.ecs import ecs
 from delivery.event import SCHEMA, Document, epoch, line
-from delivery.transport import AwayError, Refusal, RefusedBatchError
+from delivery.transport import AwayError, Refusal, RefusedBatchError, building
 from ingest.store import read_secret, seconds_until
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
@@ -120,7 +120,8 @@ class Splunk:
         """Deliver a batch; an event that Splunk calls unreadable is refused, the others go out again."""
         left, refused = list(events), list[Refusal]()
         while left:
-            body = "".join(line(self._envelope(event)) for event in left).encode()
+            with building():
+                body = "".join(line(self._envelope(event)) for event in left).encode()
             answer = self._http.post(f"{self._url}/event", body, {}, shown=self._shown)
             told = _json_of(answer)
             if answer.ok:
@@ -191,10 +192,13 @@ class Elastic:
     def send(self, events: Sequence[Document]) -> list[Refusal]:
         """Deliver a batch; of each document Elasticsearch says by itself what became of it."""
         action = {"_index": self._settings.index}
-        lines = [
-            part for event in events for part in (line({"create": {**action, "_id": event["id"]}}), line(ecs(event)))
-        ]
-        body = ("\n".join(lines) + "\n").encode()
+        with building():
+            lines = [
+                part
+                for event in events
+                for part in (line({"create": {**action, "_id": event["id"]}}), line(ecs(event)))
+            ]
+            body = ("\n".join(lines) + "\n").encode()
         answer = self._http.post(f"{self._settings.url}/_bulk", body, {}, shown=self._shown)
         if not answer.ok:
             raise RefusedBatchError(f"{self._shown} answers {answer.status_code}: {_words(answer)}")
@@ -243,7 +247,8 @@ class Webhook:
 
     def send(self, events: Sequence[Document]) -> list[Refusal]:
         """Deliver a batch."""
-        body = line({"schema": SCHEMA, "events": [dict(event) for event in events]}).encode()
+        with building():
+            body = line({"schema": SCHEMA, "events": [dict(event) for event in events]}).encode()
         answer = self._http.post(self._url, body, self._signed(body), shown=self._shown)
         if not answer.ok:
             raise RefusedBatchError(f"{self._shown} answers {answer.status_code}: {_words(answer)}")

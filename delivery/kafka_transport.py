@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from cluster.errors import ClusterflowError
 from cluster.model import KafkaDestination, KafkaSettings
 from delivery.event import SCHEMA, Document, line
-from delivery.transport import AwayError, Refusal
+from delivery.transport import AwayError, Refusal, building
 from ingest.kafka_client import Trouble, open_producer
 
 _MOST_EVENTS = 500
@@ -70,16 +70,15 @@ class Kafka:
                 self._producer = self._open()
             except ClusterflowError as error:
                 raise AwayError(error.message, error.hint) from error
+        with building():
+            written = [
+                (event, line(event).encode(), str(event["kind"]).encode(), {"id": event["id"], "schema": SCHEMA})
+                for event in events
+            ]
         producer, answers = self._producer, _Answers()
-        for event in events:
+        for event, value, key, headers in written:
             try:
-                producer.produce(
-                    self._topic,
-                    line(event).encode(),
-                    key=str(event["kind"]).encode(),
-                    headers={"id": event["id"], "schema": SCHEMA},
-                    on_delivery=partial(answers.take, event),
-                )
+                producer.produce(self._topic, value, key=key, headers=headers, on_delivery=partial(answers.take, event))
             except KafkaException as error:
                 answers.take(event, error.args[0])
             except BufferError:

@@ -25,6 +25,8 @@ _MOST_PATIENCE = 3600.0
 """What a receiver asks for with Retry-After is heeded up to here."""
 
 _IDLE_SECONDS = 1.0
+MOST_REFUSED = 1 << 20
+"""Characters of a refused event that are kept: so many that it stays JSON, to be sent again by hand."""
 
 
 class Sender(threading.Thread):
@@ -131,10 +133,9 @@ class Sender(threading.Thread):
         """Send a batch, in ever smaller parts where the receiver does not say which event it dislikes."""
         try:
             return self._transport.send(events)
-        except (RefusedBatchError, KeyError, TypeError, ValueError) as error:
-            # The latter: an event of a later version, in a spool that went back to this one.
+        except RefusedBatchError as error:
             if len(events) == 1:
-                return [Refusal(events[0], f"{type(error).__name__}: {error}")]
+                return [Refusal(events[0], error.message)]
             half = len(events) // 2
             return [*self._send(events[:half]), *self._send(events[half:])]
 

@@ -14,7 +14,7 @@ from cluster.errors import UserError
 from cluster.model import SyslogDestination, SyslogTransport
 from delivery.event import Document
 from delivery.rfc5424 import message, own_name
-from delivery.transport import AwayError, Refusal
+from delivery.transport import AwayError, Refusal, building
 
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 20.0
@@ -47,7 +47,8 @@ class Syslog:
 
     def send(self, events: Sequence[Document]) -> list[Refusal]:
         """Deliver a batch."""
-        messages = [message(event, self._settings, self._host) for event in events]
+        with building():
+            messages = [message(event, self._settings, self._host) for event in events]
         try:
             if self._settings.transport is SyslogTransport.UDP:
                 self._send_datagrams(messages)
@@ -56,6 +57,8 @@ class Syslog:
         except ssl.SSLCertVerificationError as error:
             why = f"its certificate is not trusted: {error.verify_message}"
             raise AwayError(f"{self._shown}: {why}", "set ca_file to the certificate of its authority") from error
+        except UnicodeError as error:
+            raise AwayError(f"{self._shown}: no name of a host", "check its address") from error
         except OSError as error:
             why = error.strerror or str(error) or type(error).__name__
             raise AwayError(f"{self._shown}: {why}") from error

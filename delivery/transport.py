@@ -1,6 +1,7 @@
 """What a destination does with a batch, and how it says that it could not."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +25,22 @@ class AwayError(ClusterflowError):
 
 class RefusedBatchError(ClusterflowError):
     """The receiver will never take this batch as it is, and does not say for which event."""
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """Have what cannot be written as the receiver wants it count as refused.
+
+    That is an event of a later version, in a spool that went back to this one. Around the building of a body only:
+    whatever else fails may work later.
+
+    Raises:
+        RefusedBatchError: the events cannot be written.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise RefusedBatchError(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

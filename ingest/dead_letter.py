@@ -22,11 +22,13 @@ class DeadLetters:
     Args:
         path: the file; made when the first letter comes.
         max_bytes: size that the file does not pass.
+        max_line: characters of a line that are kept.
     """
 
-    def __init__(self, path: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
+    def __init__(self, path: Path, max_bytes: int = MAX_FILE_BYTES, *, max_line: int = MAX_LINE_CHARACTERS) -> None:
         self.path = path
         self.max_bytes = max_bytes
+        self._max_line = max_line
         self.counts: dict[str, int] = {}
         self.unwritten = 0
         self._size = path.stat().st_size if path.exists() else 0
@@ -48,7 +50,7 @@ class DeadLetters:
                 # A name of bytes that are no UTF-8 has stand-ins that no column takes.
                 pl.lit(source.encode("utf-8", "backslashreplace").decode()).alias("source"),
                 "reason",
-                pl.col("line").str.slice(0, MAX_LINE_CHARACTERS),
+                pl.col("line").str.slice(0, self._max_line),
             ).struct.json_encode()
         ).to_series()
         self._write("".join(f"{letter}\n" for letter in letters).encode(), dead.height)

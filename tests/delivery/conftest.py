@@ -8,7 +8,7 @@ import pytest
 from cluster.load import parse_cluster
 from cluster.model import AnyDestination
 from delivery.deliver import transport_of
-from delivery.sender import Sender
+from delivery.sender import MOST_REFUSED, Sender
 from delivery.spool import Spool
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
@@ -40,7 +40,7 @@ def deliver(spool: Spool, counters: Counters, tmp_path: Path) -> Iterator[Callab
             transport_of(destination, cluster),
             spool,
             counters=counters,
-            dead=DeadLetters(tmp_path / "refused.jsonl"),
+            dead=DeadLetters(tmp_path / "refused.jsonl", max_line=MOST_REFUSED),
             log=Log(quiet=True),
             pauses=(0.05, 0.2),
         )

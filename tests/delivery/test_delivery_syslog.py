@@ -1,5 +1,6 @@
 """A real rsyslog: what is sent arrives as RFC 5424 says, over UDP, TCP and TLS, whatever becomes of the receiver."""
 
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import pytest
 from receivers import RSYSLOGD, Rsyslog, certificates, event, until
 
 from cluster.model import AnyDestination, SyslogDestination, SyslogFormat, SyslogTransport
+from cluster.schema import Stage
 from delivery.sender import Sender
 from delivery.spool import Spool
 
@@ -120,6 +122,23 @@ def test_an_event_that_cannot_be_written_does_not_stop_the_others(
     until(lambda: spool.waiting("siem") == 0)
     until(lambda: _numbers(rsyslog) == [0, 2])
     assert "of a later version" in (tmp_path / "refused.jsonl").read_text()
+
+
+def test_an_address_that_is_none_refuses_no_event(spool: Spool, deliver: Deliver) -> None:
+    sender = deliver(SyslogDestination(name="x", address="a..b:514", transport=SyslogTransport.TCP))
+    spool.append([event(0)], {})
+    until(lambda: sender.counters.total(Stage.DELIVER, "x.retries") > 1)
+    assert spool.waiting("x") == 1
+    assert sender.counters.total(Stage.DELIVER, "x.refused") == 0
+
+
+def test_a_refused_event_is_kept_whole(spool: Spool, deliver: Deliver, tmp_path: Path) -> None:
+    sender = deliver(SyslogDestination(name="x", address="127.0.0.1:1", transport=SyslogTransport.TCP))
+    refused = {**event(0, summary="long " * 2000), "severity": "of a later version"}
+    spool.append([refused], {})
+    until(lambda: sender.counters.total(Stage.DELIVER, "x.refused") == 1)
+    (letter,) = (tmp_path / "refused.jsonl").read_text().splitlines()
+    assert json.loads(json.loads(letter)["line"])["event"] == refused
 
 
 def test_cef_in_syslog(rsyslog: Rsyslog, files: tuple[Path, Path, Path], spool: Spool, deliver: Deliver) -> None:
