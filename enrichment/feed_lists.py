@@ -11,6 +11,8 @@ from enrichment.feeds import Entries, moment
 _COMMENTS = ("#", ";")
 _SEPARATORS = (",", ";", "\t", "|")
 
+_UNREADABLE = "is it a web page, or something else that is no CSV? Fetch it again"
+
 
 def place(number: int) -> str:
     """Return where a line stands."""
@@ -31,16 +33,16 @@ def read_csv(text: str, entries: Entries, columns: FeedColumns, path: Path) -> N
     """Read rows below a header, which may itself be a comment, as some feeds have it.
 
     Raises:
-        UserError: no line has the columns that cluster.yaml names.
+        UserError: no line has the columns that cluster.yaml names, or one is none of CSV.
     """
     lines = text.splitlines()
     wanted = [name for name in (columns.address, columns.confidence, columns.start, columns.end) if name]
-    found = _header(lines, wanted)
+    found = _header(lines, wanted, path)
     if found is None:
         raise UserError(f"{path}: no header with the columns {', '.join(wanted)}", "`columns` of the feed names them")
     after, separator, header = found
     places = {name: header.index(name) for name in wanted}
-    for number, cells in _rows(lines, after, separator):
+    for number, cells in _rows(lines, after, separator, path):
 
         def cell(name: str, cells: Sequence[str] = cells) -> str:
             return cells[places[name]].strip() if name and places[name] < len(cells) else ""
@@ -57,27 +59,30 @@ def read_csv(text: str, entries: Entries, columns: FeedColumns, path: Path) -> N
         entries.add(number, address, confidence=confidence, **times)
 
 
-def _header(lines: Sequence[str], wanted: Sequence[str]) -> tuple[int, str, list[str]] | None:
+def _header(lines: Sequence[str], wanted: Sequence[str], path: Path) -> tuple[int, str, list[str]] | None:
     """Return the number of the header's line, what separates its cells, and the cells."""
     for number, line in enumerate(lines, start=1):
         for separator in _SEPARATORS:
             # A comment's sign and quotes stand before the first name: # "first_seen","ip"
-            cells = next(_split(line.lstrip("#; \ufeff"), separator), [])
+            cells = _split(line.lstrip("#; \ufeff"), separator, path, number)
             if set(wanted) <= set(cells):
                 return number, separator, cells
     return None
 
 
-def _rows(lines: Sequence[str], after: int, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(lines: Sequence[str], after: int, separator: str, path: Path) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(lines[after:], start=after + 1):
         if line.strip() and not line.startswith("#"):
-            yield number, next(_split(line, separator), [])
+            yield number, _split(line, separator, path, number)
 
 
-def _split(line: str, separator: str) -> Iterator[list[str]]:
+def _split(line: str, separator: str, path: Path, number: int) -> list[str]:
     """Return the cells of one line. A quote that nobody closes ends with it, so that it costs no other line."""
-    for cells in csv.reader([line], delimiter=separator, skipinitialspace=True):
-        yield [cell.strip() for cell in cells]
+    try:
+        cells = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+    except csv.Error as error:
+        raise UserError(f"{path}:{number}: no line of CSV: {error}", _UNREADABLE) from None
+    return [cell.strip() for cell in cells]
 
 
 def _confidence(text: str) -> int:

@@ -71,7 +71,7 @@ def _mappings(holder: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 def _read(number: int, attribute: Mapping[str, Any], entries: Entries, *, is_deleted: bool, level: int | None) -> None:
     kind = attribute.get("type")
-    if kind not in _TYPES:
+    if not isinstance(kind, str) or kind not in _TYPES:
         return
     if is_deleted or attribute.get("to_ids") is not True:
         entries.leave_out()

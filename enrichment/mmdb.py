@@ -7,17 +7,16 @@ Layouts that are understood, told apart by what a record holds and not by the fi
 - IPinfo, whose records are flat: ``country_code`` or ``country``, ``city``, ``asn`` and ``as_name`` or ``name``.
 """
 
-import itertools
 import os
 import re
 import shutil
-import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
 import maxminddb
-from maxminddb.const import MODE_MMAP_EXT
+from maxminddb.const import MODE_MMAP
 
 from cluster.errors import ClusterflowError
 from enrichment.labels import one_line
@@ -33,14 +32,15 @@ _END_MARK = b"\xab\xcd\xefMaxMind.com"
 """What begins the metadata, within that many bytes of the end of the file."""
 
 _GZIP_MARK = b"\x1f\x8b"
-_LOOKED_AT = 2_000
-"""Records that are looked at to learn whether the file is of a kind that we know."""
+_LOOKED_AT = 10_000
+"""Prefixes that are looked at, in their order, to learn whether the file is of a kind that we know."""
 
 _PROBES = 4_096
 """Addresses that are looked up before a file comes in use."""
 
 _AS_NUMBER = re.compile(r"[Aa][Ss]([0-9]{1,10})")
 _MOST_NUMBER = (1 << 32) - 1
+_IPV4 = 4
 
 
 class Mmdb:
@@ -48,19 +48,27 @@ class Mmdb:
 
     Args:
         reader: of the copy.
+        path: of the file, for errors.
     """
 
-    def __init__(self, reader: maxminddb.Reader) -> None:
-        self._reader = reader
+    def __init__(self, reader: maxminddb.Reader, path: Path) -> None:
+        self._reader, self._path = reader, path
+        self._only_ipv4 = reader.metadata().ip_version == _IPV4
+        self._doubt = ""
 
     def place(self, address: str) -> Place:
-        """Return what the file says of an address."""
-        try:
-            record = self._reader.get(address)
-        # IPv6 in a file of IPv4 addresses; a damage that nobody has met before.
-        except (ValueError, maxminddb.InvalidDatabaseError):
+        """Return what the file says of an address; nothing where it is damaged, which `doubt` tells from then on."""
+        if self._only_ipv4 and ":" in address:
             return NOWHERE
-        return place_of(record)
+        try:
+            return place_of(self._reader.get(address))
+        except Exception:  # noqa: BLE001 - a damage that nobody has met before may raise anything
+            self._doubt = self._doubt or f"{_damaged(self._path).lines()[0]}: nothing is known of {address}"
+            return NOWHERE
+
+    def doubt(self) -> str:
+        """Return the first damage that a look-up met, as one line; empty if none has."""
+        return self._doubt
 
 
 def load_mmdb(path: Path) -> Loaded[Mmdb]:
@@ -77,15 +85,15 @@ def load_mmdb(path: Path) -> Loaded[Mmdb]:
         _look_around(reader)
         told = metadata.description.get("en") or metadata.database_type
         dated = float(metadata.build_epoch) if metadata.build_epoch else None
-        return Loaded(Mmdb(reader), metadata.node_count, dated, one_line(str(told)))
-    except (maxminddb.InvalidDatabaseError, AttributeError, TypeError, UnicodeDecodeError) as error:
+        known = Mmdb(reader, path)
+        return Loaded(known, metadata.node_count, dated, one_line(str(told)), doubt=known.doubt)
+    except ClusterflowError:
+        raise
+    except Exception as error:
         raise _damaged(path) from error
 
 
 def _opened(path: Path) -> maxminddb.Reader:
-    # To open a pipe is to wait for somebody who writes to it.
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ClusterflowError(f"{path}: expected a file")
     with path.open("rb") as source:
         if source.read(len(_GZIP_MARK)) == _GZIP_MARK:
             raise ClusterflowError(f"{path}: compressed: expected the MMDB file itself", "gunzip it")
@@ -101,20 +109,35 @@ def _opened(path: Path) -> maxminddb.Reader:
         try:
             with open(copy, "wb", closefd=False) as target:
                 shutil.copyfileobj(source, target, 1 << 20)
-            return maxminddb.open_database(f"/proc/self/fd/{copy}", MODE_MMAP_EXT)
-        except (maxminddb.InvalidDatabaseError, ValueError) as error:
+            # In Python: the library's extension in C ends the process by a single wrong byte in the search tree.
+            return maxminddb.open_database(f"/proc/self/fd/{copy}", MODE_MMAP)
+        except OSError:
+            raise
+        except Exception as error:
             raise _damaged(path) from error
         finally:
             os.close(copy)
 
 
 def _check_kind(path: Path, reader: maxminddb.Reader, kind: str) -> None:
-    if any(place_of(record) != NOWHERE for _, record in itertools.islice(reader, _LOOKED_AT)):
+    if any(place_of(record) != NOWHERE for record in _records(reader)):
         return
     raise ClusterflowError(
         f"{path}: an MMDB file of type {one_line(kind) or 'unknown'}: expected country, city or network of addresses",
         "GeoLite2 City, Country or ASN, those of DB-IP or IPinfo have them",
     )
+
+
+def _records(reader: maxminddb.Reader) -> Iterator[object]:
+    """Yield the records of the first prefixes; each is one look-up, so that no damage leads in circles."""
+    spell, bits = (IPv4Address, 32) if reader.metadata().ip_version == _IPV4 else (IPv6Address, 128)
+    number = 0
+    for _ in range(_LOOKED_AT):
+        if number >> bits:
+            return
+        record, length = reader.get_with_prefix_len(spell(number))
+        yield record
+        number += 1 << (bits - length)
 
 
 def _look_around(reader: maxminddb.Reader) -> None:

@@ -20,14 +20,14 @@ _LONGEST = 300
 
 
 def list_state(reading: FileReading, settings: ListSettings, now: float) -> int:
-    """Return a value of `ListState`: broken before stale.
+    """Return a value of `ListState`: broken before stale. A list of which no version is in use counts as broken.
 
     Args:
         reading: of the file.
         settings: limits of ages.
         now: epoch seconds.
     """
-    if reading.broken:
+    if reading.broken or not reading.in_use:
         return ListState.BROKEN
     no_limit = float("inf") if reading.kind in _LASTING else settings.stale_after
     limit = dict(settings.by_list).get(reading.name, no_limit)

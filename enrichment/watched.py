@@ -1,6 +1,7 @@
 """A file that the user replaces while we run: read again when it changes, the last good version stays in use."""
 
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,12 @@ from typing import Generic, TypeVar
 from cluster.errors import ClusterflowError
 
 T = TypeVar("T")
+
+_TOLERATED = 1
+"""Reads in a row during which a file may change before anybody is told."""
+
+_MOST_WORDS = 200
+"""Characters that are told of what a parser says."""
 
 Mark = tuple[int, int, int, int]
 """What tells a version of a file from another: device, inode, size, time of the last change (ns)."""
@@ -25,6 +32,7 @@ class Loaded(Generic[T]):
         origin: what it says of where it comes from; may be empty.
         skipped: entries that were passed over.
         note: the first of these as one line; empty if there is none.
+        doubt: says what look-ups have met since then that is not as it should be, as one line; empty if nothing.
     """
 
     value: T
@@ -33,6 +41,7 @@ class Loaded(Generic[T]):
     origin: str = ""
     skipped: int = 0
     note: str = ""
+    doubt: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,8 @@ class WatchedFile(Generic[T]):
 
     Args:
         path: the file.
-        load: makes something of it; raises ClusterflowError, OSError or ValueError where it cannot.
+        load: makes something of it; raises ClusterflowError, OSError or ValueError where it cannot. Whatever else it
+            raises makes the file a broken one as well.
         name: what the configuration calls it.
         kind: what it is for.
     """
@@ -89,6 +99,7 @@ class WatchedFile(Generic[T]):
         self._changed = 0.0
         self._seen: Mark | None = None
         self._error = ""
+        self._changing = 0
 
     @property
     def value(self) -> T | None:
@@ -97,29 +108,35 @@ class WatchedFile(Generic[T]):
 
     def refresh(self) -> bool:
         """Read the file if it has changed since the last look; return whether `value` is another one now."""
+        before: Mark | None = None
         try:
             before = self._mark()
             if before == self._seen:
                 return False
             loaded = self._load(self.path)
-            # Somebody still writes it: what was read may be half of it, and the next look sees it whole.
-            if self._mark() != before:
-                return False
+            after = self._mark()
         except OSError as error:
             self._seen = None
             self._error = f"{self.path}: {os.strerror(error.errno) if error.errno else error}"
-            return False
         except ClusterflowError as error:
             self._seen = before
             self._error = "; ".join(error.lines())
-            return False
         except ValueError as error:
             self._seen = before
             self._error = f"{self.path}: {error}"
-            return False
-        self._seen, self._error, self._loaded = before, "", loaded
-        self._changed = before[3] / 1e9
-        return True
+        except Exception as error:  # noqa: BLE001 - whatever a file does to a parser, who works with it goes on
+            self._seen = before
+            words = " ".join(str(error).split())[:_MOST_WORDS]
+            self._error = f"{self.path}: cannot be read: {type(error).__name__}: {words}"
+        else:
+            if after == before:
+                self._seen, self._error, self._loaded = before, "", loaded
+                self._changed = before[3] / 1e9
+                self._changing = 0
+                return True
+            # Somebody still writes it: what was read may be half of it, and the next look sees it whole.
+            self._note_change()
+        return False
 
     def reading(self) -> FileReading:
         """Return how it is with the file."""
@@ -129,7 +146,7 @@ class WatchedFile(Generic[T]):
                 self.name, self.kind, self.path, 0, None, "", 0, self._error, in_use=False, broken=bool(self._error)
             )
         dated = self._changed if loaded.dated is None else loaded.dated
-        error = self._error or loaded.note
+        error = self._error or loaded.note or loaded.doubt()
         return FileReading(
             self.name,
             self.kind,
@@ -143,6 +160,16 @@ class WatchedFile(Generic[T]):
             broken=bool(self._error),
         )
 
+    def _note_change(self) -> None:
+        self._changing += 1
+        if self._changing > _TOLERATED:
+            self._seen = None
+            hint = "write it beside under another name, then rename it"
+            self._error = f"{self.path}: changes each time while it is read ({hint})"
+
     def _mark(self) -> Mark:
         status = self.path.stat()
+        # To open a pipe is to wait for somebody who writes to it.
+        if not stat.S_ISREG(status.st_mode):
+            raise ClusterflowError(f"{self.path}: expected a file")
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

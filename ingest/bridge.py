@@ -278,13 +278,15 @@ class Bridge:
             return
         self._flush()
         self._finish_writing()
-        enrichment = Enrichment(cluster, self._log)
+        enrichment = None
         try:
+            enrichment = Enrichment(cluster, self._log)
             engine = Engine(cluster, self._clock, self._counters, labels=enrichment.labels)
             engine.load(*self._engine.dump())
             record = self._reload.note(cluster)
         except ClusterflowError as error:
-            enrichment.close()
+            if enrichment is not None:
+                enrichment.close()
             self._reload.refuse("; ".join(error.lines()))
             return
         self._enrichment.close()

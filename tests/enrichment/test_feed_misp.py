@@ -80,3 +80,10 @@ def test_an_attribute_with_a_fault_is_skipped_and_told(attribute: dict[str, obje
 def test_what_is_no_export_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a MISP export"):
         read(tmp_path / "event.json", text, FeedFormat.MISP)
+
+
+@pytest.mark.parametrize("kind", [["ip-dst"], {"ip-dst": 1}, None, 7])
+def test_an_attribute_whose_type_is_no_text_is_passed_over(kind: object, tmp_path: Path) -> None:
+    good = {"type": "ip-dst", "value": "203.0.113.1", "to_ids": True}
+    text = json.dumps({"Event": {"Attribute": [good | {"type": kind, "value": "203.0.113.2"}, good]}})
+    assert list(listed(read(tmp_path / "e.json", text, FeedFormat.MISP).value)) == ["203.0.113.1"]

@@ -241,6 +241,54 @@ def test_a_name_of_a_million_characters_is_cut_and_one_of_ten_million_makes_the_
     assert files.label(["203.0.113.9"])[schema.NETWORK] == [cut]
 
 
+def test_any_wrong_byte_gives_an_answer_or_one_line(tmp_path: Path) -> None:
+    """Also in the search tree, and in this process: nothing of it may end."""
+    path = samples.write(tmp_path / "c.mmdb", "GeoLite2-City", CITIES)
+    whole = path.read_bytes()
+    draw = random.Random(11)
+    asked = ["203.0.113.9", "198.51.100.7", "2001:db8:1::1", "192.0.2.1"]
+    refused = answered = 0
+    for _ in range(60):
+        content = bytearray(whole)
+        content[draw.randrange(len(content))] ^= draw.randint(1, 255)
+        path.write_bytes(content)
+        files = provider(city=path)
+        (reading,) = [file.reading() for file in files.files]
+        assert len(where(files, *asked)) == len(asked)
+        assert "\n" not in reading.error
+        assert reading.in_use != reading.broken
+        refused, answered = refused + reading.broken, answered + reading.in_use
+    assert refused
+    assert answered
+
+
+@pytest.mark.parametrize("byte", [0x00, 0xFF])
+def test_a_search_tree_of_one_byte_is_a_damaged_one(tmp_path: Path, byte: int) -> None:
+    """Its nodes lead to themselves, or out of the file."""
+    path = samples.write(tmp_path / "c.mmdb", "GeoLite2-City", CITIES)
+    with maxminddb.open_database(path) as database:
+        size = database.metadata().node_count * database.metadata().record_size // 4
+    path.write_bytes(bytes([byte]) * size + path.read_bytes()[size:])
+    (reading,) = [file.reading() for file in provider(city=path).files]
+    assert reading.error == f"{path}: a damaged MMDB file (fetch it again)"
+
+
+def test_a_damage_that_a_look_up_meets_is_told_and_the_rest_stays_in_use(tmp_path: Path) -> None:
+    path = samples.write(
+        tmp_path / "c.mmdb", "GeoLite2-City", [*CITIES, ("203.0.114.9/32", geolite_city("IT", "Hurt"))]
+    )
+    content = path.read_bytes()
+    assert content.count(b"DHurt") == 1
+    path.write_bytes(content.replace(b"DHurt", b"D\xff\xff\xff\xff"))
+    files = provider(city=path)
+    (file,) = files.files
+    assert file.reading().error == ""
+    assert where(files, "203.0.114.9", "203.0.113.9") == [("", "", ""), ("NL", "Amsterdam", "")]
+    reading = file.reading()
+    assert reading.error == f"{path}: a damaged MMDB file (fetch it again): nothing is known of 203.0.114.9"
+    assert (reading.in_use, reading.broken) == (True, False)
+
+
 # -- cluster.yaml ------------------------------------------------------------------------------------------
 
 

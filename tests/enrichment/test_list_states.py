@@ -48,7 +48,7 @@ def reading(
         (reading(broken=True), ListState.BROKEN),
         (reading(99 * DAY, broken=True), ListState.BROKEN),
         (reading(None, broken=True), ListState.BROKEN),
-        (reading(None), ListState.OK),  # nobody has looked yet
+        (reading(None), ListState.BROKEN),  # somebody writes it ever since: no version is in use
         (reading(-3600), ListState.OK),
     ],
 )
