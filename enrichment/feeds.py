@@ -26,6 +26,9 @@ _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "f
 
 _SHOWN = 60
 
+_LAST_SECOND = 1e11
+"""Epoch seconds in the year 5138: a larger number counts something else."""
+
 Floats = npt.NDArray[np.float64]
 
 KEY_HIGH, KEY_LOW, BITS = "key_high", "key_low", "bits"
@@ -63,8 +66,7 @@ class Feed:
 
     def identity(self) -> pl.DataFrame:
         """Return KEY_HIGH, KEY_LOW (UInt64) and BITS (UInt8): what tells an entry from another in any version."""
-        halves = np.ascontiguousarray(self.keys).view(">u8").reshape(-1, 2).astype(np.uint64)
-        return pl.DataFrame({KEY_HIGH: halves[:, 0], KEY_LOW: halves[:, 1], BITS: self.bits})
+        return _identity(self.keys, self.bits)
 
 
 class Refused:
@@ -177,16 +179,17 @@ class Entries:
         note = f"{self._place(number)}: {fault}" if fault else ""
         if not kept.any() and self._skipped and not self._passed:
             raise UserError(f"{self._path}: {note}", f"none of its {self._skipped:,} entries can be used")
-        starts = np.array(self._starts)[kept]
-        listed = np.where(np.isfinite(starts), starts, dated)
+        starts, ends = np.array(self._starts, np.float64), np.array(self._ends, np.float64)
+        chosen, confidence = _folded(keys, bits, starts, ends, np.array(self._confidences, np.uint8), kept=kept)
+        starts = starts[chosen]
         feed = Feed(
-            keys=keys[kept],
-            bits=bits[kept],
-            confidence=np.array(self._confidences, np.uint8)[kept],
+            keys=keys[chosen],
+            bits=bits[chosen],
+            confidence=confidence,
             start=starts,
-            end=np.array(self._ends)[kept],
-            listed=listed,
-            table=PrefixTable(keys[kept], bits[kept]),
+            end=ends[chosen],
+            listed=np.where(np.isfinite(starts), starts, dated),
+            table=PrefixTable(keys[chosen], bits[chosen]),
         )
         if before is not None:
             _keep_dates(feed, before)
@@ -201,6 +204,27 @@ class Entries:
             if length < _WIDEST[version]:
                 found[entry] = f"expected a prefix of /{_WIDEST[version]} or longer"
         return found
+
+
+def _identity(keys: Keys, bits: Bits) -> pl.DataFrame:
+    halves = np.ascontiguousarray(keys).view(">u8").reshape(-1, 2).astype(np.uint64)
+    return pl.DataFrame({KEY_HIGH: halves[:, 0], KEY_LOW: halves[:, 1], BITS: bits})
+
+
+def _folded(
+    keys: Keys,
+    bits: Bits,
+    starts: Floats,
+    ends: Floats,
+    confidence: npt.NDArray[np.uint8],
+    *,
+    kept: npt.NDArray[np.bool_],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Return which of the kept entries stay, the first of those that are equal, and their highest confidence."""
+    every = _identity(keys, bits).with_columns(start=starts, end=ends, confidence=confidence).with_row_index("entry")
+    alike = every.filter(kept).group_by(KEY_HIGH, KEY_LOW, BITS, "start", "end", maintain_order=True)
+    found = alike.agg(pl.first("entry"), pl.max("confidence"))
+    return found.get_column("entry").cast(pl.Int64).to_numpy(), found.get_column("confidence").to_numpy()
 
 
 def _keep_dates(feed: Feed, before: Feed) -> None:
@@ -225,12 +249,14 @@ def moment(text: str) -> float:
     """Return a time as epoch seconds: ISO 8601, in UTC where it names no zone, or epoch seconds.
 
     Raises:
-        ValueError: it is neither; the message says what was expected.
+        ValueError: it is neither, such as milliseconds; the message says what was expected.
     """
     plain = text.strip().removesuffix("UTC").rstrip()
+    if plain.isascii() and plain.isdecimal() and len(plain) != 8:
+        if (seconds := float(plain)) > _LAST_SECOND:
+            raise ValueError("expected a time in seconds since 1970, or such as 2026-05-01T12:00:00Z")
+        return seconds
     try:
-        if plain.isascii() and plain.isdecimal() and len(plain) != 8:
-            return float(plain)
         found = datetime.fromisoformat(plain)
     except ValueError:
         raise ValueError("expected a time such as 2026-05-01T12:00:00Z") from None

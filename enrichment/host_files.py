@@ -53,6 +53,8 @@ def load_names(file: NamesFile, path: Path) -> Loaded[Names]:
     if path.stat().st_size > _MOST_BYTES:
         raise UserError(f"{path}: larger than {_MOST_BYTES >> 20} MiB", "name the addresses that you want names of")
     text = path.read_text(encoding="utf-8-sig")
+    if not text.strip():
+        raise UserError(f"{path}: an empty file", "a file without names has at least a comment or a header")
     match file.format:
         case NamesFormat.HOSTS:
             pairs = _of_hosts(text)

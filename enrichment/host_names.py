@@ -81,3 +81,8 @@ class HostNames:
     def fresh(self) -> list[str]:
         """Return confirmed names that DNS gave since the last call."""
         return self._dns.fresh() if self._dns is not None else []
+
+    def close(self) -> None:
+        """Ask name servers no more."""
+        if self._dns is not None:
+            self._dns.close()

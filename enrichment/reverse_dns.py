@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import dns.exception
@@ -71,6 +72,7 @@ class ReverseNames:
         self._next = 0.0
         self._failures = 0
         self._fresh: list[str] = []
+        self._closed = threading.Event()
 
     def of(self, addresses: Sequence[str]) -> list[Answer | None]:
         """Return what is known now; None of addresses of which nothing is known yet. They are asked for meanwhile."""
@@ -92,7 +94,19 @@ class ReverseNames:
             fresh, self._fresh = self._fresh, []
         return fresh
 
+    def close(self) -> None:
+        """Ask nobody any more. A question on its way is not waited for; what is known may still be asked for."""
+        with self._lock:
+            self._closed.set()
+            with suppress(queue.Empty):
+                while True:
+                    self._waiting.get_nowait()
+            for _ in self._threads:
+                self._waiting.put_nowait("")
+
     def _ask_later(self, address: str) -> None:
+        if self._closed.is_set():
+            return
         try:
             self._waiting.put_nowait(address)
         except queue.Full:
@@ -108,6 +122,8 @@ class ReverseNames:
         resolver = _resolver(self._settings)
         while (address := self._next_address()) is not None:
             self._wait_for_turn()
+            if self._closed.is_set():
+                return
             try:
                 answer = _look_up(resolver, address, confirm=self._settings.confirm)
             except Exception:  # noqa: BLE001 - whatever a stranger's answer does to the parser, the thread goes on
@@ -115,10 +131,10 @@ class ReverseNames:
             self._note(address, answer)
 
     def _next_address(self) -> str | None:
-        """Return what to ask next; None where nobody has asked for a while, or for good after a reload."""
+        """Return what to ask next; None where nobody has asked for a while, or it is closed."""
         while True:
             try:
-                return self._waiting.get(timeout=_IDLE)
+                return self._waiting.get(timeout=_IDLE) or None
             except queue.Empty:
                 with self._lock:
                     if self._waiting.empty():
@@ -130,7 +146,7 @@ class ReverseNames:
             now = time.monotonic()
             turn = max(self._next, now)
             self._next = turn + 1 / self._settings.rate
-        time.sleep(turn - now)
+        self._closed.wait(turn - now)
 
     def _note(self, address: str, answer: Answer | None) -> None:
         now = time.monotonic()

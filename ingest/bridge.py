@@ -278,18 +278,20 @@ class Bridge:
             return
         self._flush()
         self._finish_writing()
-        enrichment = None
+        before = enrichment = self._enrichment
         try:
-            enrichment = Enrichment(cluster, self._log)
+            # The same files stay as they are: one that is broken just now keeps its last good version.
+            enrichment = before if before.serves(cluster) else Enrichment(cluster, self._log)
             engine = Engine(cluster, self._clock, self._counters, labels=enrichment.labels)
             engine.load(*self._engine.dump())
             record = self._reload.note(cluster)
         except ClusterflowError as error:
-            if enrichment is not None:
+            if enrichment is not before:
                 enrichment.close()
             self._reload.refuse("; ".join(error.lines()))
             return
-        self._enrichment.close()
+        if enrichment is not before:
+            before.close()
         self._enrichment = enrichment
         self._cluster, self._settings, self._engine = cluster, cluster.bridge, engine
         self._forget_removed()

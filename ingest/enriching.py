@@ -1,12 +1,13 @@
 """What the user's files say of addresses, for one process: read at its start, and again beside the flows."""
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import polars as pl
 
-from cluster.model import Cluster
+from cluster.model import Cluster, Role
 from cluster.schema import Measurement
 from enrichment.host_names import HostNames
 from enrichment.labels import Labels
@@ -30,13 +31,13 @@ class Enrichment:
     """
 
     def __init__(self, cluster: Cluster, log: Log) -> None:
+        self._made_of = _made_of(cluster)
         self._settings = cluster.enrichment
         self._log = log
         providers = providers_of(cluster)
         self.labels = Labels(providers)
-        names = next((one for one in providers if isinstance(one, HostNames)), None)
-        self._directory = AddressDirectory(cluster, names)
-        self._thread = ThreadPoolExecutor(1, "files")
+        self._names = next((one for one in providers if isinstance(one, HostNames)), None)
+        self._directory = AddressDirectory(cluster, self._names)
         self._looking: Future[bool] | None = None
         self._told: dict[str, tuple[float | None, str]] = {}
         self.labels.refresh()
@@ -53,7 +54,13 @@ class Enrichment:
             self._tell()
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._looking = self._thread.submit(self.labels.refresh)
+            self._looking = Future()
+            # A daemon: nobody waits for a file on a disk that does not answer.
+            threading.Thread(target=self._refresh, args=(self._looking,), name="files", daemon=True).start()
+
+    def serves(self, cluster: Cluster) -> bool:
+        """Return whether another cluster has the same files, and means the same by them."""
+        return _made_of(cluster) == self._made_of
 
     def points(self, now: float, window: int) -> pl.DataFrame:
         """Return how it is with each file: rows of ENRICHMENT, without the shard.
@@ -79,8 +86,15 @@ class Enrichment:
         return self._directory.points(now, window)
 
     def close(self) -> None:
-        """End; a file that is being read is read to its end."""
-        self._thread.shutdown()
+        """End: name servers are asked no more. A file that is being read is not waited for."""
+        if self._names is not None:
+            self._names.close()
+
+    def _refresh(self, looking: Future[bool]) -> None:
+        try:
+            looking.set_result(self.labels.refresh())
+        except BaseException as error:  # noqa: BLE001 - `look` raises it, where somebody handles it
+            looking.set_exception(error)
 
     def _tell(self) -> None:
         for name, entries, dated, error in self._readings():
@@ -96,3 +110,17 @@ class Enrichment:
         for file in self.labels.files:
             reading = file.reading()
             yield f"{reading.kind}/{reading.name}", reading.entries, reading.dated, reading.error
+
+
+def _made_of(cluster: Cluster) -> tuple[object, ...]:
+    """Return all that an Enrichment takes from a cluster."""
+    return (
+        cluster.geography,
+        cluster.names,
+        cluster.applications,
+        cluster.threat_feeds,
+        cluster.enrichment,
+        # What no feed may list, and whose addresses are outside.
+        tuple(group.prefixes for group in cluster.inside_groups()),
+        tuple(group.id for group in cluster.groups_with(Role.APPROVED_EXTERNAL)),
+    )

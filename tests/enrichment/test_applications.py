@@ -11,7 +11,7 @@ from name_server import NameServer
 
 from cluster import schema
 from cluster.dump import dump_cluster
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, UserError
 from cluster.load import parse_cluster
 from cluster.model import (
     ApplicationFile,
@@ -22,6 +22,7 @@ from cluster.model import (
     NamesFile,
     ReverseDns,
 )
+from enrichment.application_files import load_applications
 from enrichment.applications import ApplicationLists
 from enrichment.host_names import HostNames
 from enrichment.providers import labels_of
@@ -248,3 +249,25 @@ applications:
         "applications.files.a.application",
         "applications.files.b.application",
     ]
+
+
+def test_lists_that_hold_themselves_a_million_times_are_told_in_no_time(tmp_path: Path) -> None:
+    tens = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    lists = "\n".join(["a0: &a0 [x, x, x, x, x, x, x, x, x, x]", *tens, "source: *a8", ""])
+    merged = [f"m{n}: &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 10)}]}}" for n in range(1, 9)]
+    mappings = "\n".join(["m0: &m0 {k: v}", *merged, ""])
+    for number, (text, told) in enumerate(
+        [
+            (f"{lists}applications: [{{application: x, prefixes: [*a8]}}]", "'<list>': expected an address"),
+            (f"{lists}applications: [{{application: x, hosts: [*a8]}}]", "'<list>': expected a host name"),
+            (f"{lists}applications: [{{application: *a8}}]", "entry 1: expected a text as application"),
+            (f"{mappings}applications: []", "could not determine a constructor"),
+        ]
+    ):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(text)
+        begun = time.monotonic()
+        with pytest.raises(UserError) as refused:
+            load_applications(ApplicationFile("own", str(path), ApplicationFormat.LIST), path)
+        assert told in refused.value.message
+        assert time.monotonic() - begun < 2

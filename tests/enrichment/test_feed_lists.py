@@ -113,6 +113,7 @@ def test_csv_cells_may_be_parted_otherwise(separator: str, tmp_path: Path) -> No
         ("203.0.113.9,101,,", "'203.0.113.9,101,,': expected a confidence from 0 to 100"),
         ("203.0.113.9,high,,", "'203.0.113.9,high,,': expected a confidence from 0 to 100"),
         ("203.0.113.9,,soon,", "'203.0.113.9,,soon,': expected a time such as 2026-05-01T12:00:00Z"),
+        ("203.0.113.9,,1777629600000,", "'203.0.113.9,,1777629600000,': expected a time in seconds since 1970"),
         ("203.0.113.9,,2026-05-02,2026-05-01", "'203.0.113.9': expected an end of its validity after its beginning"),
         ("203.0.113.9,,2026-05-02,2026-05-02", "'203.0.113.9': expected an end of its validity after its beginning"),
         (",,,", "'': expected an address or a prefix"),
@@ -127,7 +128,22 @@ def test_a_row_with_a_fault_is_skipped_and_told(row: str, fault: str, tmp_path: 
         text = text.replace(row, '"203.0.113.9""')
     loaded = read(path, text, FeedFormat.CSV, columns=COLUMNS)
     assert list(listed(loaded.value)) == ["203.0.113.1", "203.0.113.2"]
-    assert (loaded.skipped, loaded.note) == (1, f"{path}: line 3: {fault}")
+    assert loaded.skipped == 1
+    assert loaded.note.startswith(f"{path}: line 3: {fault}")
+
+
+def test_equal_entries_are_one_with_the_highest_confidence(tmp_path: Path) -> None:
+    """Another length or another time makes another entry."""
+    text = (
+        "ip,score,first,until\n203.0.113.9,40,,\n203.0.113.8,50,,\n203.0.113.9,90,,\n203.0.113.9/32,60,,\n"
+        "203.0.113.9,70,2026-05-01,\n203.0.113.8/31,10,,\n203.0.113.9,80,2026-05-01,\n"
+    )
+    loaded = read(tmp_path / "bad.csv", text, FeedFormat.CSV, columns=COLUMNS)
+    feed = loaded.value
+    found = [(feed.indicator(one), int(feed.confidence[one])) for one in range(len(feed))]
+    assert found == [("203.0.113.9", 90), ("203.0.113.8", 50), ("203.0.113.9", 80), ("203.0.113.8/31", 10)]
+    assert feed.start.tolist() == [-math.inf, -math.inf, 1_777_593_600.0, -math.inf]
+    assert (loaded.entries, loaded.skipped) == (4, 0)
 
 
 def test_csv_without_the_named_columns_is_refused(tmp_path: Path) -> None:
@@ -137,6 +153,15 @@ def test_csv_without_the_named_columns_is_refused(tmp_path: Path) -> None:
     assert refused.value.lines() == [
         f"{path}: no header with the columns ip, score, first, until (`columns` of the feed names them)"
     ]
+
+
+@pytest.mark.parametrize("head", ["", "ip,score,first,until\n"], ids=["in place of the header", "below it"])
+def test_a_page_in_one_line_in_place_of_csv_is_refused(head: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    with pytest.raises(UserError) as refused:
+        read(path, f"{head}<html>{'x' * 140_000}</html>\n", FeedFormat.CSV, columns=COLUMNS)
+    assert refused.value.message == f"{path}:{2 if head else 1}: no line of CSV: field larger than field limit (131072)"
+    assert "web page" in refused.value.hint
 
 
 def test_entries_of_little_confidence_are_left_out(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_columns_are_those_that_cluster_yaml_names(tmp_path: Path) -> None:
         ("json", "[" * 100_000, "recursion"),
         ("json", "{", "Expecting property name"),
         ("hosts", "mirror.example.org 203.0.113.9\n", "line 1: 'mirror.example.org' '203.0.113.9'"),
+        *((kind, "\n", "an empty file") for kind in ("hosts", "csv", "json")),
         ("hosts", "\x00\x01\n", "expected an address and a host name"),
     ],
 )

@@ -1,5 +1,6 @@
 """Names by PTR records, from a real server: what is believed, what is remembered, and whom it holds up."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
@@ -168,3 +169,21 @@ def test_threads_end_when_nobody_asks_and_begin_again(server: NameServer, monkey
         while names._threads and time.monotonic() < deadline:
             time.sleep(0.01)
         assert names._threads == []
+
+
+def test_what_is_closed_asks_nobody_any_more(server: NameServer) -> None:
+    """Neither what waits for its turn nor what comes later; its threads end."""
+    others = set(threading.enumerate())
+    names = names_of(server, rate=1)
+    names.of([f"203.0.113.{number}" for number in range(100)])
+    mine = [one for one in threading.enumerate() if one not in others and one.name == "reverse-dns"]
+    assert mine
+    deadline = time.monotonic() + 10
+    while not server.asked and time.monotonic() < deadline:
+        time.sleep(0.01)
+    names.close()
+    assert names.of(["203.0.113.200"]) == [None]
+    for thread in mine:
+        thread.join(timeout=5)
+    assert not any(thread.is_alive() for thread in mine)
+    assert sum(server.asked.values()) == 1
