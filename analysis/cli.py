@@ -31,6 +31,7 @@ from cluster.cli import cluster_file, cluster_option
 from cluster.config_log import Record, note_configuration
 from cluster.errors import ClusterflowError, StoreError, UserError
 from cluster.model import Cluster
+from cluster.signals import SignalEvent
 from cluster.units import format_moment
 from ingest import schema_version
 from ingest.config_point import config_point
@@ -61,7 +62,7 @@ def analyze(
     analysis.
     """
     log = Log(as_json=json_log)
-    stopping = threading.Event()
+    stopping = SignalEvent()
     _stop_on_signals(stopping)
     ignore_hangups(log, stopping, "analyze", "it goes on where it was")
     if every <= 0:

@@ -1,7 +1,6 @@
 """``clusterflow deliver``."""
 
 import signal
-import threading
 import time
 from contextlib import ExitStack
 
@@ -10,6 +9,7 @@ import click
 from cluster.cli import cluster_option
 from cluster.errors import ClusterflowError
 from cluster.model import Cluster
+from cluster.signals import SignalEvent
 from delivery.deliver import SHARD, Delivery
 from ingest.logs import Log
 from ingest.metrics import MetricsServer, metrics_token
@@ -31,7 +31,7 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
     away meanwhile. An event that comes twice has the same id.
     """
     log = Log(as_json=json_log)
-    stopping = threading.Event()
+    stopping = SignalEvent()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     ignore_hangups(log, stopping, "deliver", "it goes on where it was")

@@ -21,6 +21,7 @@ from cluster.config_log import note_configuration
 from cluster.errors import ClusterflowError
 from cluster.model import Cluster
 from cluster.schema import Stage
+from cluster.signals import SignalEvent
 from ingest.bridge import Bridge, Summary
 from ingest.collect_cli import COLLECT_COMMANDS
 from ingest.counter_spool import counters_spool
@@ -104,7 +105,7 @@ def ingest(
     the same folder write the same points. SIGHUP has it read cluster.yaml again.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     log = Log(as_json=json_log)
-    stop = threading.Event()
+    stop = SignalEvent()
     if kafka:
         _obey_signals(stop, None)
         follow_topic(

@@ -1,7 +1,6 @@
 """The command that receives what exporters send."""
 
 import signal
-import threading
 from pathlib import Path
 from types import FrameType
 
@@ -9,6 +8,7 @@ import click
 
 from cluster.cli import cluster_option
 from cluster.model import Cluster
+from cluster.signals import SignalEvent
 from ingest.logs import Log
 from ingest.pmacct import collector_files, receive_buffer_advice
 from ingest.reload import ignore_hangups
@@ -46,7 +46,7 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, json_
     advice = receive_buffer_advice()
     if advice:
         log.line("small_socket_buffer", advice=advice)
-    stopped = threading.Event()
+    stopped = SignalEvent()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         stopped.set()

@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from cluster.cli import cluster_option
 from cluster.errors import ClusterflowError, UserError
 from cluster.kinds import Bad
 from cluster.model import Cluster, KafkaFormat
+from cluster.signals import SignalEvent
 from ingest.counter_spool import counters_spool
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
@@ -93,7 +93,7 @@ def relay(
     folder = spool or Path(cluster.collector.spool)
     log = Log(as_json=json_log)
     counters = Counters()
-    stop = threading.Event()
+    stop = SignalEvent()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     ignore_hangups(log, stop, "relay", "it goes on where it was")

@@ -12,6 +12,7 @@ from cluster.config_log import Record, note_configuration
 from cluster.errors import ClusterflowError
 from cluster.load import load_cluster
 from cluster.model import Cluster
+from cluster.signals import SignalEvent
 from ingest.logs import Log
 
 
@@ -27,7 +28,7 @@ class Reload:
 
     def __init__(self, path: Path, override: Callable[[Cluster], Cluster], state: Path, log: Log) -> None:
         self._path, self._override, self._state, self._log = path, override, state, log
-        self._asked = threading.Event()
+        self._asked = SignalEvent()
 
     def on_signal(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         """Have the file read at the next occasion: a signal handler."""

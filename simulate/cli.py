@@ -19,6 +19,7 @@ from cluster.cli import cluster_option
 from cluster.dump import dump_cluster
 from cluster.errors import UserError
 from cluster.model import Cluster
+from cluster.signals import SignalEvent
 from cluster.units import parse_duration
 from simulate import load, scenario_cli
 from simulate.cast import Cast
@@ -201,7 +202,7 @@ def simulate(
     if write_cluster is not None:
         write_cluster.write_text(dump_cluster(workload.cluster), encoding="utf-8")
     truth = GroundTruth(workload)
-    stop = threading.Event()
+    stop = SignalEvent()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with _bar(console, phase, flows) as advance:

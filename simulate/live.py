@@ -24,6 +24,7 @@ from cluster import schema
 from cluster.errors import ClusterflowError, StoreError
 from cluster.load import load_cluster
 from cluster.model import Cluster
+from cluster.signals import SignalEvent
 from ingest import counter_files
 from ingest.bridge import Bridge
 from ingest.counters import Counters
@@ -110,7 +111,7 @@ class Demo:
         self._seed = seed
         self._grafana = grafana
         self._console = console
-        self._stop = threading.Event()
+        self._stop = SignalEvent()
         self._grafana_url = ""
 
     def run(self) -> Outcome | None:
