@@ -28,13 +28,13 @@ from analysis.options import Duration, Moment
 from analysis.state import AUDIT, State, exclusive
 from cluster import config_log, schema
 from cluster.cli import cluster_file, cluster_option
-from cluster.config_log import Record, note_configuration
+from cluster.config_log import Record, newest, note_configuration
 from cluster.errors import ClusterflowError, StoreError, UserError
 from cluster.model import Cluster
 from cluster.signals import SignalEvent
 from cluster.units import format_moment
 from ingest import schema_version
-from ingest.config_point import config_point
+from ingest.config_point import config_points
 from ingest.logs import Log
 from ingest.points import batches, encode
 from ingest.reload import ignore_hangups
@@ -105,19 +105,19 @@ def analyze(
         store.close()
 
 
-def _note_changes(cluster: Cluster, folder: Path, path: Path, log: Log) -> Record | None:
-    """Tell of a configuration that is another one than at the last start."""
+def _note_changes(cluster: Cluster, folder: Path, path: Path, log: Log) -> list[Record]:
+    """Tell of a configuration that is another one than at the last start; return what the store has to know."""
     changed = note_configuration(folder, "analyze", cluster, path)
     if changed is not None and not changed.note:
         log.line("configuration", what=changed.summary(), see=folder / config_log.LOG)
-    return changed
+    return newest(folder, "analyze")
 
 
-def _prepare(store: Store, cluster: Cluster, changed: Record | None) -> None:
+def _prepare(store: Store, cluster: Cluster, changed: list[Record]) -> None:
     """Make the database, or see that it is ours, and tell it of a changed configuration."""
     schema_version.prepare(store, cluster.retentions(), may_migrate=False)
     if changed:
-        store.write(encode(schema.CONFIG_CHANGE, config_point(changed)), schema.CONFIG_CHANGE.kept)
+        store.write(encode(schema.CONFIG_CHANGE, config_points(changed)), schema.CONFIG_CHANGE.kept)
 
 
 def _run(
@@ -127,7 +127,7 @@ def _run(
     log: Log,
     stopping: threading.Event,
     every: float,
-    changed: Record | None,
+    changed: list[Record],
 ) -> None:
     """Tick until asked to stop; a store or a job source that is away is tried again at the next tick."""
     sources.start()

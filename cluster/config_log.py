@@ -24,6 +24,7 @@ from cluster.sources import files_of
 
 LOG = "config-log.jsonl"
 SEEN = "config-seen-{}.json"
+_MOST_UNTOLD = 20
 _MOST = 1_000
 """Changes that a record repeats: a new inventory of thousands of nodes is told by their number."""
 
@@ -98,6 +99,15 @@ def note_configuration(folder: Path, process: str, cluster: Cluster, file: Path)
             "make the folder writable for this user, or set bridge.state",
         ) from error
     return record
+
+
+def newest(folder: Path, process: str) -> list[Record]:
+    """Return the last records of a process, oldest first: what a start has to store.
+
+    More than the last one, since a process may have ended before the store was there. To store one again changes
+    nothing.
+    """
+    return [record for record in read_log(folder) if record.process == process][-_MOST_UNTOLD:]
 
 
 def read_log(folder: Path) -> list[Record]:

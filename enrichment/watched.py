@@ -100,14 +100,26 @@ class WatchedFile(Generic[T]):
         self._seen: Mark | None = None
         self._error = ""
         self._changing = 0
+        self._is_adopted = False
 
     @property
     def value(self) -> T | None:
         """What was loaded last without a fault; None if nothing was."""
         return self._loaded.value if self._loaded else None
 
+    def adopt(self, other: "WatchedFile[T]") -> None:
+        """Begin with the version that another one has, of the same name and kind, until this one has read its own."""
+        self._loaded, self._changed, self._is_adopted = other._loaded, other._changed, True  # noqa: SLF001 - one of us
+
     def refresh(self) -> bool:
-        """Read the file if it has changed since the last look; return whether `value` is another one now."""
+        """Read the file if it has changed since the last look; return whether `value` is another one now.
+
+        The first time, what was adopted counts as another one: whoever asks knows nothing of it yet.
+        """
+        is_adopted, self._is_adopted = self._is_adopted, False
+        return self._look() or is_adopted
+
+    def _look(self) -> bool:
         before: Mark | None = None
         try:
             before = self._mark()

@@ -20,11 +20,11 @@ import polars as pl
 
 from cluster import schema
 from cluster.config_log import Record
-from cluster.errors import ClusterflowError, StoreError, UserError
+from cluster.errors import StoreError, UserError
 from cluster.model import Cluster
 from cluster.schema import RAW, Measurement, Stage
 from ingest.checkpoint import Checkpoint
-from ingest.config_point import config_point
+from ingest.config_point import config_points
 from ingest.counter_samples import read_counter_samples
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters, as_dead_letters, bury
@@ -114,6 +114,8 @@ class Bridge:
         self._counters = counters
         self._enrichment = Enrichment(cluster, log)
         self._engine = Engine(cluster, clock, counters, labels=self._enrichment.labels)
+        # Another configuration, until its lists have been read.
+        self._coming: tuple[Cluster, Enrichment] | None = None
         self._checkpoint = Checkpoint(state)
         self._writer = Writer(
             store,
@@ -143,17 +145,17 @@ class Bridge:
         self._sending: Future[None] | None = None
         self._let_go: list[tuple[str, pl.DataFrame]] = []
         self._source_counts: dict[str, int] = {}
-        self._changed: Record | None = None
+        self._changed: tuple[Record, ...] = ()
         self._is_restored = False
 
-    def announce(self, record: Record) -> None:
-        """Have a change of the configuration stored, as soon as the store is there."""
-        self._changed = record
+    def announce(self, *records: Record) -> None:
+        """Have changes of the configuration stored, as soon as the store is there."""
+        self._changed = records
 
     def _tell_change(self) -> None:
-        changed, self._changed = self._changed, None
-        if changed is not None:
-            self._writer.write(schema.CONFIG_CHANGE, config_point(changed), schema.CONFIG_CHANGE.kept)
+        changed, self._changed = self._changed, ()
+        if changed:
+            self._writer.write(schema.CONFIG_CHANGE, config_points(changed), schema.CONFIG_CHANGE.kept)
 
     def health(self) -> str:
         """Return why the bridge is not well; empty if it is."""
@@ -190,6 +192,7 @@ class Bridge:
             self._sender.shutdown()
             self._enrichment.close()
             self._checkpoint.close()
+            self._drop_coming()
         records, points, dead_letters = (
             int(now - before) for now, before in zip(self._done(), self._before, strict=True)
         )
@@ -268,37 +271,53 @@ class Bridge:
             reading.last_seen = min(reading.last_seen, now)
 
     def _renew(self) -> None:
-        """Take up another configuration where there is one.
+        """Take up another configuration where there is one, once its lists have been read beside the flows."""
+        reload = self._reload
+        if reload is None:
+            return
+        cluster = reload.asked(self._cluster)
+        if cluster is not None:
+            # Of two that were asked for the later one counts, also where the disk of the other's lists hangs.
+            self._drop_coming()
+            with reload.refusing():
+                before = self._enrichment
+                # The same files stay as they are: one that is broken just now keeps its last good version.
+                fresh = before if before.serves(cluster) else Enrichment(cluster, self._log, before=before)
+                self._coming = cluster, fresh
+        if self._coming is not None:
+            cluster, enrichment = self._coming
+            enrichment.look()
+            if enrichment.is_ready or enrichment is self._enrichment:
+                self._take_up(reload, cluster, enrichment)
+
+    def _take_up(self, reload: Reload, cluster: Cluster, enrichment: Enrichment) -> None:
+        """Go on by another configuration.
 
         What was read so far is counted by the old one. Windows that are open keep that under its old names, and what
         comes from now on is added under the new ones, as after a restart: totals stay exact.
         """
-        cluster = self._reload.asked(self._cluster) if self._reload else None
-        if self._reload is None or cluster is None:
-            return
         self._flush()
         self._finish_writing()
-        before = enrichment = self._enrichment
-        try:
-            # The same files stay as they are: one that is broken just now keeps its last good version.
-            enrichment = before if before.serves(cluster) else Enrichment(cluster, self._log)
+        with reload.refusing():
             engine = Engine(cluster, self._clock, self._counters, labels=enrichment.labels)
             engine.load(*self._engine.dump())
-            record = self._reload.note(cluster)
-        except ClusterflowError as error:
+            record = reload.note(cluster)
+            before, self._enrichment = self._enrichment, enrichment
+            self._cluster, self._settings, self._engine = cluster, cluster.bridge, engine
             if enrichment is not before:
-                enrichment.close()
-            self._reload.refuse("; ".join(error.lines()))
-            return
-        if enrichment is not before:
-            before.close()
-        self._enrichment = enrichment
-        self._cluster, self._settings, self._engine = cluster, cluster.bridge, engine
-        self._forget_removed()
-        self._counters.add(Stage.BRIDGE, "reloads")
-        if record is not None:
-            self.announce(record)
-            self._tell_change()
+                before.close()
+            self._forget_removed()
+            self._counters.add(Stage.BRIDGE, "reloads")
+            if record is not None:
+                self.announce(record)
+        self._drop_coming()
+        self._tell_change()
+
+    def _drop_coming(self) -> None:
+        """Let go of a configuration that is not taken up, and of the lists that it alone has."""
+        coming, self._coming = self._coming, None
+        if coming is not None and coming[1] is not self._enrichment:
+            coming[1].close()
 
     def _forget_removed(self) -> None:
         """Forget the readings of exporters that cluster.yaml no longer names: nobody waits for them."""

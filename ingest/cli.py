@@ -17,7 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 from cluster import config_log, schema
 from cluster.cli import cluster_file, cluster_option
-from cluster.config_log import note_configuration
+from cluster.config_log import newest, note_configuration
 from cluster.errors import ClusterflowError
 from cluster.model import Cluster
 from cluster.schema import Stage
@@ -235,8 +235,7 @@ def _note_changes(bridge: Bridge, cluster: Cluster, state: Path, log: Log) -> No
     changed = note_configuration(state, "ingest", cluster, cluster_file())
     if changed is not None and not changed.note:
         log.line("configuration", what=changed.summary(), see=state / config_log.LOG)
-    if changed is not None:
-        bridge.announce(changed)
+    bridge.announce(*newest(state, "ingest"))
 
 
 def _serve_metrics(cleanup: ExitStack, cluster: Cluster, counters: Counters, bridge: Bridge) -> None:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 
 import polars as pl
 
@@ -17,20 +18,28 @@ from ingest.list_readings import list_points
 from ingest.logs import Log
 
 _LOOK_SECONDS = 5.0
+_PATIENCE_SECONDS = 60.0
+"""For how long a start waits for files. A million prefixes take a few seconds; beyond, their disk does not answer."""
 
 
 class Enrichment:
-    """The files of one cluster.
+    """The files of one cluster, read by a thread of its own: whatever becomes of one, flows go on.
+
+    Without a `before`, all files have been read once when this returns, or did not answer for a minute: a process that
+    starts has labels from its first flow on.
 
     Args:
         cluster: says which there are.
         log: where it is told when one is read, or is not as it should be.
+        before: what is in use up to now. The good versions of its files stay in use until those of the same name are
+            read, for which nobody waits: call `look` until `is_ready`.
 
     Attributes:
         labels: what they say of addresses.
+        is_ready: whether all files have been read once, well or not.
     """
 
-    def __init__(self, cluster: Cluster, log: Log) -> None:
+    def __init__(self, cluster: Cluster, log: Log, *, before: "Enrichment | None" = None) -> None:
         self._made_of = _made_of(cluster)
         self._settings = cluster.enrichment
         self._log = log
@@ -39,24 +48,33 @@ class Enrichment:
         self._names = next((one for one in providers if isinstance(one, HostNames)), None)
         self._directory = AddressDirectory(cluster, self._names)
         self._looking: Future[bool] | None = None
+        self._looked = 0.0
         self._told: dict[str, tuple[float | None, str]] = {}
-        self.labels.refresh()
-        self._looked = time.monotonic()
-        self._tell()
+        self.is_ready = not self.labels
+        if self.labels:
+            if before is not None:
+                self._adopt(before)
+            looking = self._begin()
+            if before is None:
+                wait_for([looking], _PATIENCE_SECONDS)
+            if looking.done():
+                self._end(looking)
+            else:
+                self.look()
 
     def look(self) -> None:
         """Have files read again that have changed, beside what the caller does; call it often."""
-        if not self.labels or (self._looking is not None and not self._looking.done()):
+        if not self.labels:
             return
         if self._looking is not None:
-            self._looking.result()
-            self._looking = None
-            self._tell()
+            if not self._looking.done():
+                if time.monotonic() - self._looked >= _PATIENCE_SECONDS:
+                    hint = "does their disk answer? what was read before stays in use"
+                    self._log.sparse("lists_not_read_yet", seconds=time.monotonic() - self._looked, hint=hint)
+                return
+            self._end(self._looking)
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
-            self._looked = time.monotonic()
-            self._looking = Future()
-            # A daemon: nobody waits for a file on a disk that does not answer.
-            threading.Thread(target=self._refresh, args=(self._looking,), name="files", daemon=True).start()
+            self._begin()
 
     def serves(self, cluster: Cluster) -> bool:
         """Return whether another cluster has the same files, and means the same by them."""
@@ -90,11 +108,36 @@ class Enrichment:
         if self._names is not None:
             self._names.close()
 
+    def _adopt(self, before: "Enrichment") -> None:
+        known = {(file.kind, file.name): file for file in before.labels.files}
+        for file in self.labels.files:
+            other = known.get((file.kind, file.name))
+            if other is not None:
+                file.adopt(other)
+
+    def _begin(self) -> Future[bool]:
+        """Have a thread look at the files."""
+        self._looked = time.monotonic()
+        self._looking = looking = Future[bool]()
+        # A daemon: nobody waits for a file on a disk that does not answer.
+        threading.Thread(target=self._refresh, args=(looking,), name="files", daemon=True).start()
+        return looking
+
     def _refresh(self, looking: Future[bool]) -> None:
         try:
             looking.set_result(self.labels.refresh())
-        except BaseException as error:  # noqa: BLE001 - `look` raises it, where somebody handles it
+        except BaseException as error:  # noqa: BLE001 - `_end` tells of it, whatever it is
             looking.set_exception(error)
+
+    def _end(self, looking: Future[bool]) -> None:
+        """Take note of a look that is over."""
+        self._looking, self._looked = None, time.monotonic()
+        self.is_ready = True
+        error = looking.exception()
+        if error is not None:
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            self._log.sparse("lists_not_read", why=why, hint="what was read before stays in use; please report it")
+        self._tell()
 
     def _tell(self) -> None:
         for name, entries, dated, error in self._readings():

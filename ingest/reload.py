@@ -3,7 +3,8 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -39,10 +40,10 @@ class Reload:
         if not self._asked.is_set():
             return None
         self._asked.clear()
-        try:
+        fresh: Cluster | None = None
+        with self.refusing():
             fresh = self._override(load_cluster(self._path))
-        except ClusterflowError as error:
-            self.refuse("; ".join(error.lines()))
+        if fresh is None:
             return None
         fixed = _changed(current, fresh)
         if fixed:
@@ -53,6 +54,17 @@ class Reload:
     def refuse(self, why: str, **more: object) -> None:
         """Tell why the old configuration stays in force."""
         self._log.line("configuration_refused", file=self._path, why=why, in_force="the one before", **more)
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Have whatever goes wrong inside refuse another configuration in one line, and do no more harm."""
+        try:
+            yield
+        except ClusterflowError as error:
+            self.refuse("; ".join(error.lines()))
+        except Exception as error:  # noqa: BLE001 - the stream goes on by what it has, whatever a new file does to us
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            self.refuse(why, hint="a defect: please report it")
 
     def note(self, cluster: Cluster) -> Record | None:
         """Write what changed into the log of changes and return it; None if nothing did.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cluster.config_log import FIRST, LOG, Record, note_configuration, read_log
+from cluster.config_log import FIRST, LOG, Record, newest, note_configuration, read_log
 from cluster.config_log_cli import config_log
 from cluster.errors import ClusterflowError
 from cluster.load import load_cluster
@@ -174,3 +174,15 @@ def test_the_command_shows_keys_with_old_and_new_values_or_json(state: Path, fil
     assert lines[-1] == '    thresholds.exfil_volume: "50 GB" -> "1 GB"'
     as_json = CliRunner().invoke(config_log, ["-c", str(file), "--state", str(state), "--json"])
     assert [json.loads(line)["total"] for line in as_json.output.splitlines()] == [0, 1]
+
+
+def test_a_start_knows_what_earlier_ones_may_not_have_stored(state: Path, file: Path) -> None:
+    note(state, file)
+    for size in range(1, 30):
+        file.write_text(TEXT + f"thresholds: {{exfil_volume: {size} GB}}\n")
+        note(state, file)
+    note_configuration(state, "analyze", load_cluster(file), file)
+    found = newest(state, "ingest")
+    assert {record.process for record in found} == {"ingest"}
+    assert [record.changes[0].new for record in found] == [f'"{size} GB"' for size in range(10, 30)]
+    assert newest(state / "elsewhere", "ingest") == []
