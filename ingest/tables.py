@@ -206,12 +206,8 @@ class WindowTable:
         return pl.col(bound.tags[0] if bound else "") == schema.OTHER
 
     def _series_hash(self) -> pl.Expr:
-        """Return the number of a row's series, without labels that of before labels were kept."""
-        plain = pl.struct(*(tag for tag in self.tags if tag not in self._labels)).hash()
-        if not self._labels:
-            return plain.alias(_HASH)
-        has_none = pl.all_horizontal(pl.col(tag) == "" for tag in self._labels)
-        return pl.when(has_none).then(plain).otherwise(pl.struct(*self.tags).hash()).alias(_HASH)
+        """Return the number of a row's series. Labels are functions of its addresses: another one spends no budget."""
+        return pl.struct(*(tag for tag in self.tags if tag not in self._labels)).hash().alias(_HASH)
 
     def _name(self, merged: pl.DataFrame, bound: Bound) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Give names to the largest unnamed rows while there is room; return the rows, and the points that changed."""

@@ -245,7 +245,8 @@ def test_a_state_of_before_labels_were_kept_goes_on_without_counting_twice(count
     after.add(labelled(rows, country))
     upsert(store, after, after.merge())
     assert sum(store.values()) == 2 * sum(size for *_, size in rows)
-    if not country:
-        after.add(partial([(10, "gpu-1", "203.0.113.5", 7)]))
+    # Labels that came, or that are others now, spend no budget.
+    for window, label in ((10, country), (20, "DE")):
+        after.add(labelled([(window, "gpu-1", "203.0.113.5", 7)], label))
         assert after.merge().get_column(schema.DST).to_list() == ["203.0.113.5"]
-        assert after.over_budget == 0
+    assert after.over_budget == 0
