@@ -1,7 +1,8 @@
 """Alerts become events when they begin and when they end, whoever evaluates the rules.
 
 What is open is remembered by rule and labels, so that a restart, or a notification that comes again, tells nothing
-twice. Alerts about missing data and errors are one, not one a rule: when InfluxDB is away all rules fail together.
+twice. Alerts about missing data and errors are one, not one a rule: when InfluxDB is away all rules fail together. It
+begins with the first of them and ends with the last.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias
 
 from cluster import schema
 from cluster.model import Cluster, EventKind, EventSeverity
-from delivery.event import Document, Event, JobFacts, Party, State, Traffic, at, event_id, iso
+from delivery.event import Document, Event, JobFacts, Party, State, Threat, Traffic, at, event_id, feeds_in, iso
 from delivery.parties import Parties
 from rules import texts
 from rules.encode import runbook_url
@@ -69,6 +70,10 @@ class Report:
             return {}
         return {name: text for name, text in self.labels.items() if name not in _INTERNAL and text}
 
+    def part(self, incident: str) -> str:
+        """Return the id of what one rule has to do with missing data or an error."""
+        return event_id(incident, self.labels)
+
     def key(self) -> str:
         """Return what an alert of this rule and these labels is remembered by."""
         return event_id("alert", self.title if self.is_fault else self.rule or self.title, self.own_labels())
@@ -94,6 +99,9 @@ def report_of(alert: Alert) -> Report:
 Open: TypeAlias = "dict[str, Document]"
 """Alerts that fire, by key: the event that told of their begin."""
 
+Failing: TypeAlias = "dict[str, dict[str, str]]"
+"""Missing data and errors, by key: of each rule that is concerned, by its labels, the id of its part."""
+
 
 class AlertBook:
     """What fires, and what was told of it.
@@ -108,25 +116,45 @@ class AlertBook:
     def __init__(self, cluster: Cluster, rule_set: RuleSet, parties: Parties, noted: Mapping[str, Any] | None) -> None:
         self._cluster, self._parties = cluster, parties
         self._rules: dict[str, Rule] = {rule.id: rule for rule in rule_set.rules}
-        self._open: Open = dict((noted or {}).get("open", {}))
-        self._closed: list[str] = list((noted or {}).get("closed", []))
-        self._before = self._open, self._closed
+        noted = noted or {}
+        self._open: Open = dict(noted.get("open", {}))
+        # Incident -> when it ended, the oldest first.
+        self._closed: dict[str, float] = dict(noted.get("closed", {}))
+        self._failing: Failing = {key: dict(rules) for key, rules in noted.get("failing", {}).items()}
+        self._before = self._open, self._closed, self._failing
 
     def take(self, reports: Iterable[Report]) -> list[Document]:
         """Return the events of reports: of alerts that are not known to fire, and of known ones that have ended."""
-        self._before = dict(self._open), list(self._closed)
+        failing = {key: dict(rules) for key, rules in self._failing.items()}
+        self._before = dict(self._open), dict(self._closed), failing
         events: list[Document] = []
         for report in reports:
-            key = report.key()
+            key, incident = report.key(), self._incident(report)
+            if self._is_over(key, incident, report):
+                continue
             if key not in self._open:
-                incident = self._incident(report)
-                if incident in self._closed:
-                    continue
                 self._open[key] = self._begin(report, incident)
                 events.append(self._open[key])
-            if report.ended is not None:
+            others = self._note_rule(key, incident, report) if report.is_fault else 0
+            if report.ended is not None and not others:
                 events.append(self._end(key, report.ended))
         return events
+
+    def _is_over(self, key: str, incident: str, report: Report) -> bool:
+        """Whether a report is one that comes again, of what was told to have ended."""
+        if report.is_fault and report.part(incident) in self._closed:
+            return True
+        # Of missing data, other rules that began at the same time may still lack them.
+        return incident in self._closed and not (report.is_fault and key in self._open)
+
+    def _note_rule(self, key: str, incident: str, report: Report) -> int:
+        """Take note of a rule that lacks data, or has them again; return how many others lack them."""
+        rules, rule = self._failing.setdefault(key, {}), event_id(report.labels)
+        rules[rule] = report.part(incident)
+        others = len(rules) - 1
+        if report.ended is not None and others:
+            self._close(rules.pop(rule), report.ended)
+        return others
 
     def take_all(
         self,
@@ -153,11 +181,12 @@ class AlertBook:
 
     def undo(self) -> None:
         """Forget the last take: its events could not be kept."""
-        self._open, self._closed = self._before
+        self._open, self._closed, self._failing = self._before
 
     def notes(self) -> dict[str, Any]:
         """Return what must be saved together with the events."""
-        return {"open": dict(self._open), "closed": list(self._closed)}
+        failing = {key: dict(rules) for key, rules in self._failing.items()}
+        return {"open": dict(self._open), "closed": dict(self._closed), "failing": failing}
 
     @property
     def open(self) -> int:
@@ -197,6 +226,11 @@ class AlertBook:
                 bytes=_whole(values.get(schema.BYTES.name)),
                 duration=values.get(schema.DURATION.name),
             ),
+            threat=Threat(
+                feeds=feeds_in(labels.get(schema.FEED, "")),
+                indicator=labels.get(schema.INDICATOR, ""),
+                listed_since=values.get(schema.LISTED_SINCE.name),
+            ),
             job=JobFacts(
                 id=labels.get(schema.JOB, ""),
                 job_class=labels.get(schema.JOB_CLASS, ""),
@@ -226,13 +260,15 @@ class AlertBook:
         """Return the end that the first of these labels names."""
         labels = report.own_labels()
         name, group = (next((labels[one] for one in some if labels.get(one)), "") for some in (names, groups))
-        return self._parties.party(name, group, report.began)
+        # What an alert says of a place, it says of the end that is outside.
+        return self._parties.party(name, group, report.began, labels if self._parties.is_outside(group) else None)
 
     def _end(self, key: str, ended: float) -> Document:
         """Return the event that ends an alert: what its begin said, and when it was over."""
         begin = self._open.pop(key)
         incident = str(at(begin, "incident"))
-        self._closed = [*self._closed, incident][-_MOST_CLOSED:]
+        for one in (incident, *self._failing.pop(key, {}).values()):
+            self._close(one, ended)
         return {
             **begin,
             "id": event_id("alert", incident, State.RESOLVED.value),
@@ -240,6 +276,11 @@ class AlertBook:
             "end": iso(ended),
             "summary": f"Resolved: {at(begin, 'summary')}",
         }
+
+    def _close(self, incident: str, ended: float) -> None:
+        self._closed[incident] = ended
+        while len(self._closed) > _MOST_CLOSED:
+            del self._closed[next(iter(self._closed))]
 
 
 def board_url(cluster: Cluster, rule: Rule) -> str:

@@ -24,6 +24,7 @@ from cluster.model import (
 )
 from cluster.schema import Stage
 from delivery.alerts import SOURCE, AlertBook, Report, report_of
+from delivery.checkpoints import Completeness
 from delivery.directory import Directory, SignedIn
 from delivery.event import Document
 from delivery.file_transport import NdjsonFile
@@ -126,7 +127,7 @@ class Delivery:
         self._ticked_at: int | None = noted.get("ticked_at")
         self._readers = [
             Reader(reading, cluster, store, self._spool.note(f"reading.{reading.measurement.name}"), log)
-            for reading in wanted(readings_of(cluster, parties), settings.kinds())
+            for reading in wanted(readings_of(cluster, parties, Completeness(cluster, store)), settings.kinds())
         ]
         dead = DeadLetters(self._folder / _REFUSED, max_line=MOST_REFUSED)
         more: dict[str, Any] = {} if pauses is None else {"pauses": pauses}
@@ -270,7 +271,8 @@ class Delivery:
             self._keep_alerts(self._book.take(reports), None)
 
     def _keep_alerts(self, events: Sequence[Document], ticked_at: int | None) -> None:
-        if not events:
+        # Ticks without events are saved now and then; what Grafana posted is ours alone to remember.
+        if not events and self._evaluates:
             return
         notes = {**self._book.notes(), "ticked_at": ticked_at}
         try:

@@ -210,6 +210,11 @@ def event_id(*parts: str | float | Sequence[str] | Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_DIGITS]
 
 
+def feeds_in(label: str) -> tuple[str, ...]:
+    """Return the threat feeds that a label names."""
+    return tuple(feed for feed in label.split(",") if feed and feed != schema.OTHER)
+
+
 def line(value: object) -> str:
     """Return plain data as JSON on one line."""
     return json.dumps(value, separators=(",", ":"))

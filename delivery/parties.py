@@ -58,13 +58,18 @@ class Parties:
         self._titles = {group: cluster.title(group) for group in known}
         outside = {group.id for group in cluster.groups_with(Role.APPROVED_EXTERNAL)}
         self._outside = outside | {EXTERNAL}
-        # A node with several addresses is known by its name alone: which one it was, nothing says.
-        self._addresses = {
-            node.name: str(node.addresses[0].address) for node in cluster.nodes if len(node.addresses) == 1
-        }
+        self._addresses = {node.name: [str(entry.address) for entry in node.addresses] for node in cluster.nodes}
         self._groups = {node.name: node.group for node in cluster.nodes}
 
-    def party(self, name: str, group: str, moment: float, labels: Mapping[str, str] | None = None) -> Party:
+    def party(
+        self,
+        name: str,
+        group: str,
+        moment: float,
+        labels: Mapping[str, str] | None = None,
+        *,
+        until: float | None = None,
+    ) -> Party:
         """Return one end.
 
         Args:
@@ -72,16 +77,29 @@ class Parties:
             group: id of its group; empty where nobody says.
             moment: of the event, for who was at the address.
             labels: tags that tell of it.
+            until: when the event ended, where it took a while.
         """
         group = group or self._groups.get(name, "")
         address = _address(name)
         node = "" if address or name == schema.OTHER else name
-        address = address or self._addresses.get(name, "")
-        found = Party(name=node, address=address, group=group, group_title=self._titles.get(group, group))
+        own = [address] if address else self._addresses.get(name, [])
+        # A node with several addresses is known by its name alone: which one it was, nothing says.
+        address = own[0] if len(own) == 1 else ""
+        # But whoever is signed in at one of them is at the machine.
+        user = next(filter(None, (self._user(one, moment, until) for one in own)), "")
+        found = Party(name=node, address=address, group=group, group_title=self._titles.get(group, group), user=user)
         known = {key: value for key, value in (labels or {}).items() if value and value != schema.OTHER}
         if address and (not group or self.is_outside(group)):
             known = {**self._directory.about(address), **known}
-        return _labelled(replace(found, user=self._users.user(address, moment) if address else ""), known)
+        return _labelled(found, known)
+
+    def _user(self, address: str, moment: float, until: float | None) -> str:
+        """Return who was at an address; empty where it passed from one user to another meanwhile."""
+        first = self._users.user(address, moment)
+        last = first if until is None else self._users.user(address, until - 1)
+        if first and last and first != last:
+            return ""
+        return first or last
 
     def is_outside(self, group: str) -> bool:
         """Whether a group stands outside the cluster."""

@@ -59,6 +59,7 @@ class Reading:
         make: what makes events of rows.
         where: more of the condition, in InfluxQL.
         identity: tags that are part of what a row is, although others of their kind are not.
+        lasts: seconds for which `make` may make nothing of a row yet.
     """
 
     kind: EventKind
@@ -67,6 +68,7 @@ class Reading:
     make: Maker
     where: str = ""
     identity: tuple[str, ...] = ()
+    lasts: int = 0
 
     def query(self, start: int, stop: int) -> str:
         """Return InfluxQL for [start, stop)."""
@@ -127,6 +129,7 @@ class Reader:
     ) -> None:
         self.reading, self._cluster, self._store, self._log = reading, cluster, store, log
         self._settings: DeliverySettings = cluster.delivery
+        self._overlap = max(self._settings.overlap, reading.lasts)
         self._cursor: Cursor | None = None
         if noted is not None:
             self._cursor = Cursor(int(noted["since"]), int(noted["until"]), dict(noted["seen"]))
@@ -154,7 +157,7 @@ class Reader:
         while cursor.until < end:
             stop = min(cursor.until + max(_STEP_SECONDS // step * step, step), end)
             sweeps = now - cursor.swept_at >= max(_SWEEP_SECONDS, step) and stop == end
-            start = max(cursor.until - self._settings.overlap // step * step, cursor.since) if sweeps else cursor.until
+            start = max(cursor.until - self._overlap // step * step, cursor.since) if sweeps else cursor.until
             yield self._between(start, stop, cursor, now if sweeps else cursor.swept_at)
             cursor = self._cursor
 
@@ -171,7 +174,7 @@ class Reader:
         return 0.0 if self._cursor is None else max(now - self._cursor.until, 0.0)
 
     def _between(self, start: int, stop: int, cursor: Cursor, swept_at: float) -> tuple[list[Document], Cursor]:
-        horizon = stop - self._settings.overlap
+        horizon = stop - self._overlap
         seen = {one: moment for one, moment in cursor.seen.items() if moment >= horizon}
         events: list[Document] = []
         for row in sorted(self._rows(start, stop), key=lambda row: (row.time, row.id)):

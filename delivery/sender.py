@@ -63,6 +63,9 @@ class Sender(threading.Thread):
         self._failing_since: float | None = None
         self._failures = 0
         self._pace = _Pace(destination.rate)
+        self._paid = 0
+        # Events of the batch that failed: it goes out again as it was, whatever has come since.
+        self._failed = 0
         for reason in (SENT, REFUSED, RETRIES, LOST):
             self._count(reason, 0)
 
@@ -71,9 +74,10 @@ class Sender(threading.Thread):
         try:
             while not self._stopping.is_set():
                 try:
-                    batch = self._spool.read(self.destination.name, self._transport.most, _IDLE_SECONDS)
-                    if batch is not None and not self._deliver(batch):
-                        break
+                    most = min(self._transport.most, self._failed or self._transport.most)
+                    batch = self._spool.read(self.destination.name, most, _IDLE_SECONDS)
+                    if batch is not None:
+                        self._deliver(batch)
                 except Exception as error:  # noqa: BLE001 - a thread that ends would deliver nothing, and say nothing
                     why = f"{type(error).__name__}: {error}"
                     self._stopping.wait(self._note_failure(AwayError(f"a defect: {why}", "please report it")))
@@ -93,15 +97,25 @@ class Sender(threading.Thread):
 
     # -- one batch ---------------------------------------------------------------------------------------
 
-    def _deliver(self, batch: Batch) -> bool:
-        """Deliver a batch and note it; False if we were stopped before."""
+    def _deliver(self, batch: Batch) -> None:
+        """Deliver a batch and note it, or wait before it is read, and tried, again.
+
+        By then the receiver may want fewer events at once, and the spool may have had no room for the oldest.
+        """
         wanted = [event for event in batch.events if self._wants(event)]
         if wanted:
-            if not self._pace.wait(len(wanted), self._stopping):
-                return False
-            refused = self._insist(wanted)
-            if refused is None:
-                return False
+            # Once: what goes out again was waited for.
+            if batch.next > self._paid and not self._pace.wait(len(wanted), self._stopping):
+                return
+            self._paid = max(self._paid, batch.next)
+            try:
+                refused = self._send(wanted)
+            except AwayError as error:
+                self._failed = len(batch.events)
+                self._stopping.wait(self._note_failure(error))
+                return
+            self._failed = 0
+            self._note_success()
             self._bury(refused)
             self._count(SENT, len(wanted) - len(refused))
         try:
@@ -109,25 +123,11 @@ class Sender(threading.Thread):
         except ClusterflowError as error:
             # It goes on all the same: at worst a restart sends this batch once more.
             self._log.sparse("position_not_saved", destination=self.destination.name, why=error.message)
-        return True
 
     def _wants(self, event: Document) -> bool:
         severities = self.destination.severities
         is_wanted = at(event, "kind") in self.destination.events
         return is_wanted and (not severities or at(event, "severity") in severities)
-
-    def _insist(self, events: Sequence[Document]) -> list[Refusal] | None:
-        """Try until the receiver has them; return what it refused for good, None if we were stopped."""
-        while True:
-            try:
-                refused = self._send(events)
-            except AwayError as error:
-                pause = self._note_failure(error)
-                if self._stopping.wait(pause):
-                    return None
-            else:
-                self._note_success()
-                return refused
 
     def _send(self, events: Sequence[Document]) -> list[Refusal]:
         """Send a batch, in ever smaller parts where the receiver does not say which event it dislikes."""

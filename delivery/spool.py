@@ -1,9 +1,10 @@
 """Events on their way, on disk: what is in it survives us, whatever kills us.
 
 A folder of segments, to which records are appended and forced to disk before anybody hears of them. A record is a
-line: a checksum, and JSON with events and with notes of the source that made them: how far it has read. Both are in
-one record, so that they are there together or not at all. A segment begins with the notes as they are, so that only the
-last one must be read at the start. For each destination a file says what it has got; what all have is deleted.
+line: a checksum, and JSON with events and with what has changed in the notes of the source that made them: how far it
+has read. Both are in one record, so that they are there together or not at all. A segment begins with all notes as they
+are, so that only the last one must be read at the start. For each destination a file says what it has got; what all
+have is deleted.
 
 When the spool is full, its oldest segment goes: a destination that is away for good must not keep events from the
 others. What somebody has not got of it is counted as lost for them.
@@ -16,12 +17,13 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import UserError, of_disk
 from delivery.event import Document
+from delivery.patches import difference, patched
 
 SEGMENT_BYTES = 4 << 20
 _SUFFIX = ".events"
@@ -39,11 +41,35 @@ class Batch:
 
 @dataclass(slots=True)
 class _Segment:
-    """One file: the number of its first event, and how many bytes of it are whole and on disk."""
+    """One file.
+
+    Attributes:
+        first: number of its first event.
+        size: how many bytes of it are whole and on disk.
+        head: how many of these are the notes at its beginning.
+    """
 
     path: Path
     first: int
     size: int
+    head: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A record.
+
+    Attributes:
+        first: number of its first event.
+        offset: where it is; `after`: where the one behind it is.
+        record: what it holds; None where that would have to be read again.
+    """
+
+    path: Path
+    first: int
+    offset: int
+    after: int
+    record: Mapping[str, Any] | None
 
 
 class Spool:
@@ -68,8 +94,9 @@ class Spool:
         self._notes: dict[str, Any] = {}
         self._positions: dict[str, int] = {}
         self._lost: dict[str, int] = {}
-        # Where in which file a destination will go on, so that a file is not read again for every few events.
-        self._marks: dict[str, tuple[Path, int]] = {}
+        # Where the last batch of each destination began and ended: it goes on there, or tries again, and neither a file
+        # nor a large record is read again for every few events.
+        self._marks: dict[str, tuple[_Place, _Place]] = {}
         self._damaged: set[tuple[Path, int]] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -90,19 +117,22 @@ class Spool:
     # -- what sources use ------------------------------------------------------------------------------
 
     def append(self, events: Sequence[Document], notes: Mapping[str, object]) -> None:
-        """Put events and notes on disk, together or not at all; the notes of other sources stay.
+        """Put events and what has changed in notes on disk, together or not at all; those of other sources stay.
 
         Raises:
             ClusterflowError: the disk does not take it; nothing has changed.
         """
         with self._condition:
-            record = _line({"first": self._end, "events": list(events), "notes": dict(notes)})
+            changes = difference({source: self._notes.get(source) for source in notes}, notes)
+            if not events and not changes:
+                return
+            record = _line({"first": self._end, "events": list(events), "changes": changes})
             try:
                 self._write(record)
             except OSError as error:
                 raise of_disk(self._folder, error, _HINT) from error
             self._end += len(events)
-            self._notes.update(notes)
+            self._notes = patched(self._notes, changes)
             self._make_room()
             self._condition.notify_all()
 
@@ -151,19 +181,25 @@ class Spool:
             firsts = [one.first for one in self._segments]
             end = self._end
         events: list[Document] = []
-        following = start
-        marked, offset = self._marks.get(name, (None, 0))
+        marks = [mark for mark in self._marks.get(name, ()) if mark.first <= start]
+        following, mark = start, marks[-1] if marks else None
+        began: _Place | None = None
+        ended: _Place | None = None
         for index, (path, size) in enumerate(segments):
             if index + 1 < len(segments) and firsts[index + 1] <= start:
                 continue
-            for place, number, event in self._events(path, offset if path == marked else 0, size):
-                if number < start:
-                    continue
-                events.append(event)
-                following = number + 1
-                self._marks[name] = path, place
-                if len(events) >= most:
-                    return Batch(tuple(events), following)
+            for place in self._records(path, size, mark):
+                for number, event in _numbered(place.record, start):
+                    began = began or replace(place, record=None)
+                    if len(events) == most:
+                        self._marks[name] = began, place
+                        return Batch(tuple(events), following)
+                    events.append(event)
+                    following = number + 1
+                if following > place.first:
+                    ended = _Place(path, following, place.after, place.after, None)
+        if began is not None:
+            self._marks[name] = began, ended or began
         # What only damaged records held is passed over.
         return Batch(tuple(events), following if events else end)
 
@@ -219,7 +255,10 @@ class Spool:
 
     def _write(self, record: bytes) -> None:
         last = self._segments[-1] if self._segments else None
-        if last is None or (last.size and last.size + len(record) > self._segment_bytes):
+        # Where notes are many, a segment is long: else each would hold little but notes.
+        if last is None or (
+            last.size > last.head and last.size + len(record) > max(self._segment_bytes, 2 * last.head)
+        ):
             last = self._begin()
         if self._file is None:
             self._file = os.open(last.path, os.O_WRONLY | os.O_APPEND)
@@ -246,7 +285,7 @@ class Spool:
             os.fsync(file.fileno())
         fresh.replace(path)
         _sync_folder(self._folder)
-        segment = _Segment(path, self._end, len(head))
+        segment = _Segment(path, self._end, len(head), len(head))
         # A segment of the same number held notes alone, which are in this one now.
         self._segments = [one for one in self._segments if one.path != path] + [segment]
         return segment
@@ -299,18 +338,26 @@ class Spool:
                     break
                 if record is None:
                     self._damaged.add((last.path, whole))
+                last.head = last.head or len(line)
                 whole += len(line)
                 if record is None:
                     continue
                 end = int(record["first"]) + len(record["events"])
-                self._notes.update(record["notes"])
+                self._notes.update(record.get("notes", {}))
+                self._notes = patched(self._notes, record.get("changes", {}))
         if whole < last.size:
             os.truncate(last.path, whole)
             last.size = whole
         return end
 
-    def _events(self, path: Path, offset: int, size: int) -> Iterator[tuple[int, int, Document]]:
-        """Yield the events of a segment from an offset on: that of their record, their number, and what they are."""
+    def _records(self, path: Path, size: int, mark: _Place | None) -> Iterator[_Place]:
+        """Yield the records of a segment, from a mark on where that is in it."""
+        offset = 0
+        if mark is not None and mark.path == path:
+            offset = mark.offset
+            if mark.record is not None:
+                yield mark
+                offset = mark.after
         try:
             file = path.open("rb")
         except FileNotFoundError:
@@ -318,14 +365,21 @@ class Spool:
             return
         with file:
             file.seek(offset)
-            for line in file.read(size - offset).splitlines(keepends=True):
+            while offset < size and (line := file.readline()):
                 record = _record(line)
                 if record is None:
                     self._damaged.add((path, offset))
                 else:
-                    for number, event in enumerate(record["events"], int(record["first"])):
-                        yield offset, number, event
+                    yield _Place(path, int(record["first"]), offset, offset + len(line), record)
                 offset += len(line)
+
+
+def _numbered(record: Mapping[str, Any] | None, start: int) -> Iterator[tuple[int, Document]]:
+    """Yield the events of a record from a number on, each with its number."""
+    if record is not None:
+        first, events = int(record["first"]), record["events"]
+        for place in range(max(start - first, 0), len(events)):
+            yield first + place, events[place]
 
 
 def _line(record: Mapping[str, object]) -> bytes:

@@ -7,12 +7,16 @@ from cluster import schema
 from cluster.model import Cluster, EventKind, EventSeverity
 from cluster.schema import Cause, CheckpointState, NodeState, Violation
 from dashboards.registry import BOARDS
-from delivery.event import Event, JobFacts, Party, Threat, Traffic
+from delivery.checkpoints import Completeness
+from delivery.event import Event, JobFacts, Party, Threat, Traffic, feeds_in
 from delivery.parties import INBOUND, OUTBOUND, Parties
 from delivery.readings import Reading, Row
 from rules.status_view import written
 
 _MINUTE, _FIVE_MINUTES = 60, 300
+_LONGEST_CHECKPOINT = 7200
+"""Seconds after which nobody waits for its end any more: it is not told of then."""
+
 
 _VIOLATIONS = {
     Violation.NOT_ALLOWED: ("Conversation that is not allowed", "segmentation_violation", "violation_list"),
@@ -27,16 +31,16 @@ _STALLS = {
 _FINE = frozenset({CheckpointState.ON_TIME, CheckpointState.UNJUDGED})
 
 
-def readings_of(cluster: Cluster, parties: Parties) -> list[Reading]:
+def readings_of(cluster: Cluster, parties: Parties, checkpoints: Completeness) -> list[Reading]:
     """Return all readings, in a fixed order."""
-    make = _Makers(cluster, parties)
+    make = _Makers(cluster, parties, checkpoints)
     low = f'"{schema.STATE.name}" >= {NodeState.LOW} AND "{schema.STATE.name}" <= {NodeState.DOWN}'
     return [
         Reading(EventKind.THREAT, schema.THREAT, _MINUTE, make.threat, identity=(schema.FEED,)),
         Reading(EventKind.CONTACT, schema.CONTACT, 0, make.contact, f'"{schema.CONTACT_NEW.name}" = 1'),
         Reading(EventKind.VIOLATION, schema.VIOLATION, _MINUTE, make.violation),
         Reading(EventKind.JOB, schema.JOB_STATUS, 0, make.job, f"\"{schema.JOB_EVENT.name}\" != ''"),
-        Reading(EventKind.JOB, schema.CHECKPOINT, 0, make.checkpoint),
+        Reading(EventKind.JOB, schema.CHECKPOINT, 0, make.checkpoint, lasts=_LONGEST_CHECKPOINT),
         Reading(EventKind.JOB, schema.STALL, _FIVE_MINUTES, make.stall),
         Reading(EventKind.JOB, schema.BASELINE, _FIVE_MINUTES, make.dropout, low),
         Reading(EventKind.CONVERSATION, schema.EGRESS, _FIVE_MINUTES, make.conversation),
@@ -46,14 +50,14 @@ def readings_of(cluster: Cluster, parties: Parties) -> list[Reading]:
 class _Makers:
     """Make events of rows."""
 
-    def __init__(self, cluster: Cluster, parties: Parties) -> None:
-        self._cluster, self._parties = cluster, parties
+    def __init__(self, cluster: Cluster, parties: Parties, checkpoints: Completeness) -> None:
+        self._cluster, self._parties, self._checkpoints = cluster, parties, checkpoints
 
     def threat(self, row: Row) -> Event:
         """A conversation with an address that a threat feed lists."""
         late = row.tags.get(schema.LATE) == schema.YES
         threat = Threat(
-            feeds=tuple(feed for feed in row.tags.get(schema.FEED, "").split(",") if feed),
+            feeds=feeds_in(row.tags.get(schema.FEED, "")),
             indicator=row.tags.get(schema.INDICATOR, ""),
             confidence=_number(row, schema.CONFIDENCE),
             listed_since=_number(row, schema.LISTED_SINCE),
@@ -118,11 +122,15 @@ class _Makers:
         )
 
     def checkpoint(self, row: Row) -> Event | None:
-        """A checkpoint, or one that never came; None for one that was taken back."""
+        """A checkpoint, or one that never came; None for one that was taken back, or is still under way."""
         if not any(row.values.values()):
             # A row that is taken back keeps its place, with every number 0.
             return None
         state = int(row.values.get(schema.CHECKPOINT_STATE.name, CheckpointState.UNJUDGED))
+        job = row.tags.get(schema.JOB, "")
+        # What it was like is known when it is over: it is looked at again until then.
+        if state != CheckpointState.MISSED and not self._checkpoints.is_complete(job, row.time):
+            return None
         word = schema.CHECKPOINT_WORDS.get(state, str(state))
         seconds = _number(row, schema.EVENT_SECONDS) or 0.0
         return self._of_job(
@@ -185,12 +193,12 @@ class _Makers:
     ) -> Event:
         labels = {tag: row.tags[tag] for tag in schema.LABELS if tag in row.tags}
         source, destination = (
-            self._parties.party(row.tags.get(name, ""), row.tags.get(group, ""), row.time, labels)
+            self._parties.party(row.tags.get(name, ""), row.tags.get(group, ""), row.time, labels, until=row.end)
             if name == labelled
-            else self._parties.party(row.tags.get(name, ""), row.tags.get(group, ""), row.time)
+            else self._parties.party(row.tags.get(name, ""), row.tags.get(group, ""), row.time, until=row.end)
             for name, group in ((schema.SRC, schema.SRC_GROUP), (schema.DST, schema.DST_GROUP))
         )
-        feeds = tuple(feed for feed in row.tags.get(schema.FEED, "").split(",") if feed and feed != schema.OTHER)
+        feeds = feeds_in(row.tags.get(schema.FEED, ""))
         traffic = Traffic(
             protocol=row.tags.get(schema.PROTO, ""),
             service=row.tags.get(schema.SERVICE, ""),

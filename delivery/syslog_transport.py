@@ -4,9 +4,11 @@ Syslog has no receipts. Over TCP and TLS each batch has a connection of its own 
 close says that it read to the end, a reset that it did not, and then the batch goes out again. UDP tells nothing.
 """
 
-import contextlib
+import fcntl
 import socket
 import ssl
+import struct
+import termios
 import time
 from collections.abc import Sequence
 
@@ -20,6 +22,9 @@ _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 20.0
 _CLOSE_SECONDS = 10.0
 """How long a receiver may take to read what it was sent, once we have closed."""
+
+_SILENT_SECONDS = 0.2
+"""How long one may that has not closed before."""
 
 _ICMP_SECONDS = 0.02
 """How long a machine nearby may take to say that nobody listens."""
@@ -44,6 +49,8 @@ class Syslog:
         self._context = _context(settings) if settings.transport is SyslogTransport.TLS else None
         # Datagrams go out before anybody can refuse them: few at once, so that few are lost.
         self.most = _MOST_DATAGRAMS if settings.transport is SyslogTransport.UDP else _MOST_EVENTS
+        self._ceiling = self.most
+        self._closes = True
 
     def send(self, events: Sequence[Document]) -> list[Refusal]:
         """Deliver a batch."""
@@ -53,7 +60,7 @@ class Syslog:
             if self._settings.transport is SyslogTransport.UDP:
                 self._send_datagrams(messages)
             else:
-                self._send_stream(b"".join(b"%d %b" % (len(one), one) for one in messages))
+                self._send_stream(b"".join(b"%d %b" % (len(one), one) for one in messages), len(messages))
         except ssl.SSLCertVerificationError as error:
             why = f"its certificate is not trusted: {error.verify_message}"
             raise AwayError(f"{self._shown}: {why}", "set ca_file to the certificate of its authority") from error
@@ -74,36 +81,64 @@ class Syslog:
             if code := out.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 raise OSError(code, "nobody listens there")
 
-    def _send_stream(self, data: bytes) -> None:
+    def _send_stream(self, data: bytes, count: int) -> None:
         with socket.create_connection(self._place, _CONNECT_SECONDS) as plain:
             plain.settimeout(_SEND_SECONDS)
             if self._context is None:
                 plain.sendall(data)
-                _close(plain)
+                self._finish(plain, count)
                 return
             with self._context.wrap_socket(plain, server_hostname=self._place[0]) as out:
                 out.sendall(data)
-                out.settimeout(_CLOSE_SECONDS)
-                _close_tls(out)
+                self._finish(out, count)
+
+    def _finish(self, out: socket.socket, count: int) -> None:
+        """Say that nothing more comes, and learn whether the receiver has all of it; OSError if it has not."""
+        try:
+            _close(out, _CLOSE_SECONDS if self._closes else _SILENT_SECONDS)
+        except TimeoutError:
+            if self._closes and count > 1:
+                self._ceiling, self.most = count // 2, 1
+                raise AwayError(f"{self._shown}: has not closed in time: is it slow? It gets fewer at once") from None
+            _await_acknowledgement(out)
+            self._closes = False
+            self.most = self._ceiling = _MOST_EVENTS
+        else:
+            self._closes = True
+            self._ceiling = min(self._ceiling + 1, _MOST_EVENTS)
+            self.most = min(2 * self.most, self._ceiling)
 
     def close(self) -> None:
         """Nothing is kept open."""
 
 
-def _close(connection: socket.socket) -> None:
-    """Say that nothing more comes, and wait for the receiver to have read all; OSError if it has not."""
+def _close(connection: socket.socket, seconds: float) -> None:
+    """Say that nothing more comes, and wait for the receiver to have read all.
+
+    Raises:
+        TimeoutError: it has not closed its end within so many seconds.
+        OSError: it has not read all.
+    """
+    connection.settimeout(seconds)
+    if isinstance(connection, ssl.SSLSocket):
+        # Our end first, then the receiver's, which need not say goodbye in TLS too.
+        try:
+            connection = connection.unwrap()
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return
+        connection.settimeout(seconds)
     connection.shutdown(socket.SHUT_WR)
-    connection.settimeout(_CLOSE_SECONDS)
     while connection.recv(4096):
         pass
 
 
-def _close_tls(connection: ssl.SSLSocket) -> None:
-    """Do the same through TLS: our end first, then the receiver's, which need not say goodbye in TLS too."""
-    with contextlib.suppress(ssl.SSLEOFError, ssl.SSLZeroReturnError):
-        plain = connection.unwrap()
-        plain.settimeout(_CLOSE_SECONDS)
-        _close(plain)
+def _await_acknowledgement(connection: socket.socket) -> None:
+    """Wait until the receiver's machine has acknowledged every byte; TimeoutError if it does not."""
+    ends = time.monotonic() + _CLOSE_SECONDS
+    while struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]:
+        if time.monotonic() > ends:
+            raise TimeoutError("does not acknowledge what it is sent")
+        time.sleep(_ICMP_SECONDS)
 
 
 def _context(settings: SyslogDestination) -> ssl.SSLContext:

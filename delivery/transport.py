@@ -55,7 +55,7 @@ class Transport(Protocol):
     """One receiver. Used by one thread; a failed batch leaves nothing behind that the next one could suffer from."""
 
     most: int
-    """Events that one batch may have."""
+    """Events that one batch may have: another number, perhaps, after each `send`."""
 
     def send(self, events: Sequence[Document]) -> list[Refusal]:
         """Deliver a batch, in order; return what the receiver refused for good, when it has all the rest.

@@ -25,10 +25,10 @@ from cluster.model import (
     Secret,
     StoreSettings,
 )
-from cluster.schema import Kind, Measurement, Stage
+from cluster.schema import CheckpointState, Kind, Measurement, Stage
 from delivery.alerts import AlertBook, Report
 from delivery.deliver import Delivery
-from delivery.directory import Directory
+from delivery.directory import Directory, SignedIn
 from delivery.event import Document, at, iso
 from delivery.parties import Parties
 from ingest.local_influxdb import LocalInfluxDB, free_port
@@ -173,6 +173,30 @@ def test_what_was_taken_back_is_not_told_of(scene: Scene) -> None:
     assert [at(one, "job.id") for one in scene.tick(now)] == ["kept"]
 
 
+def test_a_checkpoint_is_told_of_when_it_is_over(scene: Scene) -> None:
+    now = int(time.time()) // 60 * 60
+    scene.tick(now - 2400)
+    tags = {schema.JOB: "llama", schema.JOB_CLASS: "llm"}
+    age = schema.CHECKPOINT_AGE.name
+
+    def write(seconds: float, state: CheckpointState) -> None:
+        values = {schema.EVENT_SECONDS.name: seconds, schema.EVENT_BYTES.name: int(seconds) * 1000}
+        scene.write(schema.CHECKPOINT, now - 1800, tags, **values, **{schema.CHECKPOINT_STATE.name: int(state)})
+
+    write(30.0, CheckpointState.ON_TIME)
+    scene.write(schema.CHECKPOINT_STATUS, now - 1770, tags, **{age: 5000.0})
+    assert scene.tick(now - 1700) == []
+    # It lasts for longer than anything else is looked for.
+    write(1200.0, CheckpointState.OVER_LONG)
+    scene.write(schema.CHECKPOINT_STATUS, now - 590, tags, **{age: 6180.0})
+    assert scene.tick(now - 500) == []
+    write(1300.0, CheckpointState.SHORT)
+    scene.write(schema.CHECKPOINT_STATUS, now - 480, tags, **{age: 1330.0})
+    (told,) = scene.tick(now - 300)
+    assert (at(told, "job.verdict"), at(told, "traffic.bytes")) == ("short", 1_300_000)
+    assert len(scene.tick(now)) == 1
+
+
 def test_a_clock_that_was_ahead_once_does_not_silence_what_comes(scene: Scene) -> None:
     now = int(time.time()) // 60 * 60
     scene.tick(now - 1200)
@@ -315,6 +339,54 @@ def test_an_alert_names_the_user_of_its_label(label: str, user: str | None) -> N
     labels = TALK | {schema.SRC: "10.20.0.5", schema.USER: label}
     (told,) = book.take([Report(rule="x", title="x", began=1000, severity=EventSeverity.WARNING, labels=labels)])
     assert at(told, "source.user") == user
+
+
+def test_missing_data_is_one_outage_from_the_first_rule_to_the_last() -> None:
+    """As Grafana tells it: each rule by itself, some of them twice."""
+    cluster = parse_cluster(SITE)
+    noted: dict[str, Any] = {}
+
+    def take(*told: tuple[str, float, float | None]) -> list[tuple[str, str]]:
+        nonlocal noted
+        book = AlertBook(cluster, rules_of(cluster), Parties(cluster), noted)
+        events = book.take(
+            Report("", "DatasourceError", began, EventSeverity.WARNING, ended, {"alertname": "x", "rulename": rule})
+            for rule, began, ended in told
+        )
+        noted = json.loads(json.dumps(book.notes()))
+        return [(event["state"], event["incident"]) for event in events]
+
+    ((state, incident),) = take(("a", 1000, None), ("b", 1000, None), ("c", 1010, None))
+    assert state == "firing"
+    assert take(("a", 1000, None), ("a", 1000, 1100)) == []
+    assert take(("b", 1000, 1110), ("a", 1000, 1100), ("c", 1010, None)) == []
+    assert take(("c", 1010, 1120)) == [("resolved", incident)]
+    # What comes again tells nothing anew.
+    assert take(("a", 1000, 1100), ("b", 1000, 1110), ("c", 1010, 1120), ("c", 1010, None)) == []
+    ((state, another),) = take(("c", 2000, None))
+    assert (state, another != incident) == ("firing", True)
+
+
+def test_the_user_of_an_address_is_read_from_the_exports(tmp_path: Path) -> None:
+    """Each at the time of the event."""
+    began = int(time.time()) - 20_000
+    (tmp_path / "vpn.csv").write_text(
+        f"address,user,time\n10.20.0.5,alice,{iso(began)}\n10.20.0.5,bob,{iso(began + 600)}\n"
+    )
+    text = """
+identity:
+  hold: 1h
+  sources: [{format: csv, path: vpn.csv, columns: {address: address, user: user, time: time}}]
+"""
+    cluster = parse_cluster(SITE + text, folder=tmp_path)
+    users = SignedIn(cluster)
+    assert [users.user("10.20.0.5", began + after) for after in (-1, 60, 660, 7200)] == ["", "alice", "bob", ""]
+    assert users.user("10.20.0.6", began) == ""
+    # Of a minute in which the address passed on, nobody can say whose it was.
+    parties = Parties(cluster, None, users)
+    starts = (began - 30, began + 60, began + 570, began + 630)
+    found = [parties.party("10.20.0.5", "training", start, until=start + 60).user for start in starts]
+    assert found == ["alice", "alice", "", "bob"]
 
 
 def test_the_directory_leaves_a_store_alone_that_does_not_answer() -> None:

@@ -170,3 +170,48 @@ def test_who_has_a_position_that_cannot_be_read_is_not_new(tmp_path: Path, conte
     assert second.waiting("new") == 0
     assert numbers(_all(second, "a")) == [0, 1]
     second.close()
+
+
+def test_only_what_changes_in_notes_is_written(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 10_000_000, segment_bytes=20_000)
+    spool.register(["a"])
+    seen = {f"event-{number:04d}": number for number in range(2_000)}
+    spool.append([], {"reading": {"until": 0, "seen": seen}, "other": 1})
+    before = spool.size()
+    for number in range(100):
+        seen = {name: moment for name, moment in seen.items() if moment > number}
+        seen[f"event-{2_000 + number}"] = 2_000 + number
+        spool.append([event(number)], {"reading": {"until": number, "seen": seen}})
+        spool.append([], {"reading": {"until": number, "seen": seen}})
+    # All of them stand where a segment begins, and nowhere else.
+    assert spool.size() < 10 * before
+    spool.close()
+    spool = Spool(tmp_path, 10_000_000)
+    spool.register(["a"])
+    assert (spool.note("reading"), spool.note("other")) == ({"until": 99, "seen": seen}, 1)
+    assert numbers(_all(spool, "a")) == list(range(100))
+    spool.close()
+
+
+def test_a_large_record_is_read_once_and_what_failed_is_read_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 10_000_000)
+    spool.register(["a"])
+    spool.append([event(number) for number in range(500)], {})
+    spool.append([event(500)], {})
+    first, again, smaller = (spool.read("a", most, 0) for most in (400, 400, 10))
+    assert first is not None
+    assert smaller is not None
+    assert (again, numbers(smaller.events)) == (first, list(range(10)))
+    spool.delivered("a", smaller.next)
+    # It is in memory: its file is not asked for.
+    for path in tmp_path.glob("*.events"):
+        path.rename(path.with_suffix(".away"))
+    for start in range(10, 490, 10):
+        batch = spool.read("a", 10, 0)
+        assert batch is not None
+        assert numbers(batch.events) == list(range(start, start + 10))
+        spool.delivered("a", batch.next)
+    for path in tmp_path.glob("*.away"):
+        path.rename(path.with_suffix(".events"))
+    assert numbers(_all(spool, "a")) == list(range(490, 501))
+    spool.close()

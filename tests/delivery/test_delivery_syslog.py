@@ -1,9 +1,13 @@
 """A real rsyslog: what is sent arrives as RFC 5424 says, over UDP, TCP and TLS, whatever becomes of the receiver."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import socket
+import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,3 +165,85 @@ def test_a_certificate_of_another_authority_or_name_is_not_trusted(
     time.sleep(0.3)
     assert rsyslog.received() == []
     assert spool.waiting("siem") == 1
+
+
+class Sink:
+    """A receiver over TCP that takes everything; what it does when the sender has closed is the test's."""
+
+    def __init__(self, *, closes: bool, context: ssl.SSLContext | None = None) -> None:
+        self.received: list[bytes] = []
+        self.peers: list[str] = []
+        self._closes, self._context = closes, context
+        self._kept: list[socket.socket] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection = self._server.accept()[0]
+                with contextlib.suppress(OSError):
+                    self._take(connection)
+
+    def _take(self, connection: socket.socket) -> None:
+        self._kept.append(connection)
+        if self._context is not None:
+            secure = self._context.wrap_socket(connection, server_side=True)
+            self._kept[-1] = connection = secure
+            subject = dict(pair for part in secure.getpeercert()["subject"] for pair in part)  # type: ignore[index,misc]
+            self.peers.append(str(subject["commonName"]))
+        while data := connection.recv(65_536):
+            self.received.append(data)
+        if self._closes:
+            connection.close()
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all messages, repeats too."""
+        found, rest = [], b"".join(self.received)
+        while rest:
+            size, _, rest = rest.partition(b" ")
+            found.append(int(rest[: int(size)].rpartition(b"number ")[2]))
+            rest = rest[int(size) :]
+        return found
+
+    def close(self) -> None:
+        self._server.close()
+        for connection in self._kept:
+            connection.close()
+
+
+def test_a_receiver_that_never_closes_gets_everything_once_that_is_known(
+    spool: Spool, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delivery.syslog_transport._CLOSE_SECONDS", 0.3)
+    with contextlib.closing(Sink(closes=False)) as sink:
+        deliver(SyslogDestination(name="x", address=f"127.0.0.1:{sink.port}", transport=SyslogTransport.TCP))
+        _fill(spool, 0, 600)
+        until(lambda: spool.waiting("x") == 0)
+        _fill(spool, 600, 620)
+        until(lambda: spool.waiting("x") == 0)
+        until(lambda: 619 in sink.numbers())
+        found = sink.numbers()
+    assert list(dict.fromkeys(found)) == list(range(620))
+    # One batch came twice: the one after which we looked whether it is slow.
+    assert len(found) <= 620 + 500
+
+
+def test_a_receiver_that_asks_for_our_certificate_gets_it(
+    files: tuple[Path, Path, Path], spool: Spool, deliver: Deliver
+) -> None:
+    ca, certificate, key = files
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(ca))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(certificate, key)
+    with contextlib.closing(Sink(closes=True, context=context)) as sink:
+        place = {"address": f"localhost:{sink.port}", "transport": SyslogTransport.TLS, "ca_file": str(ca)}
+        bare = deliver(SyslogDestination(name="bare", **place))  # type: ignore[arg-type]
+        shown = {"certificate_file": str(certificate), "key_file": str(key)}
+        deliver(SyslogDestination(name="shown", **(place | shown)))  # type: ignore[arg-type]
+        _fill(spool, 0, 10)
+        until(lambda: spool.waiting("shown") == 0)
+        until(lambda: bare.failing_seconds() > 0)
+        assert (sink.numbers(), set(sink.peers)) == (list(range(10)), {"localhost"})
+        assert spool.waiting("bare") == 10
