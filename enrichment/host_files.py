@@ -64,7 +64,7 @@ def load_names(file: NamesFile, path: Path) -> Loaded[Names]:
             pairs = _of_json(text, file, path)
     try:
         return _gathered(pairs, path)
-    except (csv.Error, RecursionError) as error:
+    except RecursionError as error:
         raise UserError(f"{path}: {error}") from None
 
 
@@ -102,7 +102,18 @@ def _of_csv(text: str, file: NamesFile, path: Path) -> Pairs:
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
     rows = csv.reader(text.splitlines(), delimiter=separator)
-    header = [cell.strip() for cell in next(rows, [])]
+    try:
+        address, name = _places([cell.strip() for cell in next(rows, [])], file, path)
+        for row in rows:
+            # NetBox has addresses without a name.
+            if len(row) > max(address, name) and row[name].strip():
+                yield f"line {rows.line_num}", row[address].strip(), row[name].strip()
+    except csv.Error as error:
+        raise UserError(f"{path}: line {rows.line_num}: {error}") from None
+
+
+def _places(header: list[str], file: NamesFile, path: Path) -> tuple[int, int]:
+    """Return which cell has the address, and which the name."""
     wanted = file.address_column, file.name_column
     missing = [column for column in wanted if column not in header]
     if missing:
@@ -111,11 +122,7 @@ def _of_csv(text: str, file: NamesFile, path: Path) -> Pairs:
             f"{path}: no column {', '.join(missing)}; there are {there[:200]}",
             f"names.files.{file.name}: address_column and name_column say how they are called",
         )
-    address, name = map(header.index, wanted)
-    for number, row in enumerate(rows, start=2):
-        # NetBox has addresses without a name.
-        if len(row) > max(address, name) and row[name].strip():
-            yield f"line {number}", row[address].strip(), row[name].strip()
+    return header.index(file.address_column), header.index(file.name_column)
 
 
 def _of_json(text: str, file: NamesFile, path: Path) -> Pairs:

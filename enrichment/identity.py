@@ -1,10 +1,12 @@
 """Who had an address when: signs of users at addresses, and the table that tells the user at a moment.
 
 A user has an address from a sign-in on, until the first of: a sign-out of that user, a sign-in of another user at the
-same address, or `hold` seconds after the last sign of that user. What a table answers depends on which signs it was
-given, not on their order, nor on how often each came: exports repeat lines and mix them up.
+same address, or `hold` seconds after the last sign of that user. Whoever signs in and out within one second has it
+afterwards if they had it before: that one came back, the other was there for a moment. What a table answers depends on
+which signs it was given, not on their order, nor on how often each came: exports repeat lines and mix them up.
 """
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,7 +70,7 @@ def canonical(text: str) -> str:
 
 
 class IdentityTable:
-    """Users by address and time.
+    """Users by address and time. Several threads may use it.
 
     Args:
         most: signs that are kept, the newest.
@@ -80,6 +82,7 @@ class IdentityTable:
     def __init__(self, most: int = MOST_SIGNS) -> None:
         self.dropped = 0
         self._most = most
+        self._lock = threading.Lock()
         self._pending: list[Sign] = []
         self._addresses: dict[str, int] = {}
         self._names: list[str] = []
@@ -88,22 +91,25 @@ class IdentityTable:
         self._answers: tuple[Integers, Integers, Integers, npt.NDArray[np.object_]] | None = None
 
     def __len__(self) -> int:
-        self._settle()
-        return len(self._signs)
+        with self._lock:
+            self._settle()
+            return len(self._signs)
 
     def add(self, signs: Iterable[Sign]) -> None:
         """Take signs in, in any order."""
-        self._pending.extend(signs)
-        if len(self._pending) > self._most // 8:
-            self._settle()
+        with self._lock:
+            self._pending.extend(signs)
+            if len(self._pending) > self._most // 8:
+                self._settle()
 
     def forget(self, before: int) -> None:
         """Let go of what no longer matters to moments from `before` on."""
-        self._settle()
-        if not len(self._signs):
-            return
-        # One limit for all: a sign-out must not go before the sign-in that it ends.
-        self._keep(self._signs[:, 2] >= before - int(self._signs[:, 4].max()))
+        with self._lock:
+            self._settle()
+            if len(self._signs):
+                # One limit for all: a sign-out must not go before the sign-in that it ends; nor what says who was there
+                # before those that came within the hold.
+                self._keep(self._signs[:, 2] >= before - 2 * int(self._signs[:, 4].max()))
 
     def user_at(self, addresses: Sequence[str], moments: npt.ArrayLike) -> npt.NDArray[np.object_]:
         """Return who had each address at its moment, NOBODY where nobody knows.
@@ -116,8 +122,9 @@ class IdentityTable:
             (n,) texts.
         """
         asked = np.asarray(moments, np.int64)
-        keys, users, until, names = self._answered()
-        places = np.fromiter((self._addresses.get(one, -1) for one in addresses), np.int64, len(addresses))
+        with self._lock:
+            keys, users, until, names = self._answered()
+            places = np.fromiter((self._addresses.get(one, -1) for one in addresses), np.int64, len(addresses))
         if not len(keys):
             return np.full(len(places), NOBODY, np.object_)
         limit = (1 << _MOMENT_BITS) - 1
@@ -190,13 +197,19 @@ class IdentityTable:
             return nothing, nothing, nothing
         rank = _ranks(self._names)
         address, user, moment, ends, hold = self._signs.T
+        nobody = self._names.index(NOBODY) if NOBODY in self._names else -1
         # At one moment who leaves leaves first; of several who come, the last by name has it.
         order = np.lexsort((rank[user], 1 - ends, moment, address))
-        address, user, moment, ends, hold = self._signs[order].T
+        signs = self._signs[order]
+        brief = _brief(signs, nobody)
+        if brief.any():
+            # Those who were not there before come first, and leave.
+            turn = np.where(brief, 1 + signs[:, 3], 3 * (1 - signs[:, 3]))
+            signs = signs[np.lexsort((rank[signs[:, 1]], turn, signs[:, 2], signs[:, 0]))]
+        address, user, moment, ends, hold = signs.T
         places = np.arange(len(order))
         begins = np.maximum.accumulate(np.where(_differs(address), places, 0))
         last_in = np.maximum.accumulate(np.where(ends == 0, places, -1))
-        nobody = self._names.index(NOBODY) if NOBODY in self._names else -1
         is_own = (last_in >= begins) & ((user == user[last_in]) | (user == nobody))
         # The late sign-out of an earlier user says nothing about the present one.
         matters = (ends == 0) | is_own
@@ -205,6 +218,48 @@ class IdentityTable:
         shift = run << (_MOMENT_BITS + 1)
         until = np.maximum.accumulate(shift + moment + hold) - shift
         return (address << _MOMENT_BITS) | moment, user, np.where(ends == 1, 0, until)
+
+
+def _brief(signs: Integers, nobody: int) -> npt.NDArray[np.bool_]:
+    """Return which signs are of somebody who comes and goes within a second, and was not there before.
+
+    Who was there is told by the last sign-in before that is not itself one of two within a second.
+
+    Args:
+        signs: [sign, column] as a table keeps them, ordered by address, moment, and who leaves first.
+        nobody: number of the user of sign-outs that do not say whose they are.
+    """
+    address, user, moment, ends, hold = signs.T
+    count = len(signs)
+    second = np.cumsum(_differs(address) | _differs(moment)) - 1
+    comes, goes, is_freed = np.zeros((3, count), np.bool_)
+    comes[second[ends == 0]], goes[second[ends == 1]] = True, True
+    if not (comes & goes).any():
+        return np.zeros(count, np.bool_)
+    is_freed[second[(ends == 1) & (user == nobody)]] = True
+    users = int(user.max()) + 1
+    _, own = np.unique(second * users + user, return_inverse=True)
+    own_comes, own_goes = np.zeros((2, count), np.bool_)
+    own_comes[own[ends == 0]], own_goes[own[ends == 1]] = True, True
+    is_own = own_comes[own] & own_goes[own]
+    is_both = is_own | np.where(ends == 0, is_freed[second], (user == nobody) & comes[second])
+    # The last row before the second, and the last sign-in up to there.
+    numbers = np.arange(count)
+    before = np.maximum.accumulate(np.where(_differs(second), numbers, 0)) - 1
+    came_last = np.maximum.accumulate(np.where(~is_both & (ends == 0), numbers, -1))
+    holder = np.where(before >= 0, came_last[before], -1)
+    holds = (holder >= 0) & (address[holder] == address) & (moment[holder] + hold[holder] >= moment)
+    holds &= ~is_own | (user == nobody) | (user[holder] == user)
+    # Since then that user, or nobody in particular, may have left.
+    left = numbers[~is_both & (ends == 1)]
+    # The first stands for none: it is of no address.
+    keys = np.concatenate([[-1], np.sort((address[left] * users + user[left]) * count + left)])
+    for who in (user[holder], *([np.full(count, nobody)] if nobody >= 0 else [])):
+        wanted = address * users + who
+        found = keys[np.searchsorted(keys, wanted * count + np.maximum(before, 0), side="right") - 1]
+        holds &= (found // count != wanted) | (found % count < holder)
+    is_brief: npt.NDArray[np.bool_] = is_both & ~holds
+    return is_brief
 
 
 def _differs(values: Integers) -> npt.NDArray[np.bool_]:

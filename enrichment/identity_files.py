@@ -41,12 +41,14 @@ class Tally:
         skipped: lines that could not be used.
         note: the first of these, as one line.
         newest: moment of the newest mark.
+        read: bytes of files that grow.
     """
 
     entries: int = 0
     skipped: int = 0
     note: str = ""
     newest: int | None = None
+    read: int = 0
 
     def skip(self, place: str, why: str) -> None:
         """Count a line that could not be used; what it says is not repeated: it may hold a name."""
@@ -83,12 +85,22 @@ class GrowingFile:
             descriptor = self._file.fileno()
             self._follow(descriptor, clock, take, tally)
             there, ours = self.path.stat(), os.fstat(descriptor)
-            if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
+            # While the next one is empty, whoever writes may still have the one that was renamed.
+            if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino) or not there.st_size:
                 return
             self.finish(clock, take, tally)
         self._file = self.path.open("rb")
         self._begin()
         self._follow(self._file.fileno(), clock, take, tally)
+
+    def follow(self, clock: Clock, take: Take, tally: Tally) -> None:
+        """Read what was added to the open file, wherever it is by now.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if self._file is not None:
+            self._follow(self._file.fileno(), clock, take, tally)
 
     def finish(self, clock: Clock, take: Take, tally: Tally) -> None:
         """Read the open file, wherever it is by now, to its end, and let go of it; the next look begins anew.
@@ -119,6 +131,7 @@ class GrowingFile:
             self._head = (self._head + chunk)[:_FINGERPRINT]
             self._tail = (self._tail + chunk)[-_FINGERPRINT:]
             self._offset += len(chunk)
+            tally.read += len(chunk)
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             for line in lines:
                 self._read(line, clock, take, tally)
@@ -265,6 +278,7 @@ class SourceFiles:
     def __init__(self, source: SignInSource, keep: int) -> None:
         self._source, self._keep = source, keep
         self._growing: dict[Path, GrowingFile] = {}
+        self._leaving: list[GrowingFile] = []
         self._whole: dict[Path, WatchedFile[Marks]] = {}
         self._present: dict[Path, dict[str, Mark]] = {}
         self._sessions = Sessions()
@@ -287,13 +301,18 @@ class SourceFiles:
         return f"{errors[0]} (and {len(errors) - 1} more)" if len(errors) > 1 else "".join(errors)
 
     def _leave(self, present: set[Path], clock: Clock, take: Take, tally: Tally) -> list[str]:
-        """Let go of files that were renamed, removed, or not touched for long; return what is wrong with them."""
+        """Let go of files that were renamed, removed, or not touched for long; return what is wrong with them.
+
+        Each is read once more at the next look: whoever writes goes on in it until told to begin the next.
+        """
         errors = []
-        for path in sorted(self._growing.keys() - present):
+        gone = sorted(self._growing.keys() - present)
+        leaving, self._leaving = self._leaving, [self._growing.pop(path) for path in gone]
+        for growing, read in [*((one, one.finish) for one in leaving), *((one, one.follow) for one in self._leaving)]:
             try:
-                self._growing.pop(path).finish(clock, take, tally)
+                read(clock, take, tally)
             except OSError as wrong:
-                errors.append(_told(path, wrong))
+                errors.append(_told(growing.path, wrong))
         for path in self._whole.keys() - present:
             del self._whole[path]
             self._present.pop(path, None)

@@ -1,6 +1,9 @@
 """All sign-ins of a cluster: every source read into one table, names spelled or made pseudonyms on the way in."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,6 +20,9 @@ AHEAD = 300
 """Seconds by which a sign may lie in the future: clocks differ. What lies further ahead is refused."""
 
 KIND = "identity"
+
+_PATIENCE_SECONDS = 20.0
+"""For how long a look waits where nothing more is read: then the disk does not answer."""
 
 _PORTION = 10_000
 """Signs that are handed over at once, so that a large file is never held as a whole."""
@@ -54,15 +60,45 @@ class Identity:
         self._keep, self._shared = keep, settings.shared
         self._zone = site.time_zone
         holds = [settings.hold, *(source.hold for source in settings.sources if source.hold is not None)]
-        self._reach = keep + max(holds)
+        self._reach = keep + 2 * max(holds)
+        self._looking: Future[None] | None = None
+        self._at: _Source | None = None
         self._sources = [
             _Source(one, settings.hold if one.hold is None else one.hold, SourceFiles(one, self._reach))
             for one in settings.sources
         ]
 
     def refresh(self, now: float) -> None:
-        """Read what is new. What is wrong stands in `readings`."""
+        """Read what is new, for as long as that takes. What is wrong stands in `readings`.
+
+        A disk that does not answer is waited for once: until it does, look-ups go by what was read before.
+        """
+        if self._looking is not None and not self._looking.done():
+            return
+        self._looking = looking = Future[None]()
+        # A daemon: no end waits for that disk either.
+        threading.Thread(target=self._look, args=(now, looking), name="sign-ins", daemon=True).start()
+        read = -1
+        while not looking.done() and read != (read := sum(source.tally.read for source in self._sources)):
+            wait_for([looking], _PATIENCE_SECONDS)
+        if looking.done():
+            looking.result()
+        elif (source := self._at) is not None:
+            source.error = (
+                f"{source.settings.path}: nothing was read for {_PATIENCE_SECONDS:g} s (does its disk answer?)"
+            )
+
+    def _look(self, now: float, looking: Future[None]) -> None:
+        try:
+            self._read(now)
+        except BaseException as error:  # noqa: BLE001 - `refresh` raises it, where somebody handles it
+            looking.set_exception(error)
+        else:
+            looking.set_result(None)
+
+    def _read(self, now: float) -> None:
         for source in self._sources:
+            self._at = source
             signs: list[Sign] = []
             clock = Clock(source.settings.time_zone or self._zone, now)
             source.error = source.files.refresh(clock, self._taker(source, now, signs), source.tally)

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_network
@@ -10,6 +11,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from hanging_disk import hanging
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -163,6 +165,38 @@ def test_a_file_that_is_renamed_and_begun_anew_loses_no_line(log: Path, followed
     assert entries(followed) == 5
 
 
+def test_a_renamed_file_is_followed_until_the_next_one_is_written(log: Path, followed: Identity) -> None:
+    """As logrotate does with `create`: it makes the new file, and only then tells who writes."""
+    writer = log.open("a")
+    log.rename(log.with_suffix(".1"))
+    log.touch()
+    followed.refresh(NOW)
+    with writer:
+        writer.write(okta_line("bob", "10.70.0.2", "10:30"))
+    followed.refresh(NOW)
+    assert user(followed, "10.70.0.2", "10:31") == "bob"
+    log.write_text(okta_line("carol", "10.70.0.3", "10:40"))
+    followed.refresh(NOW)
+    assert (user(followed, "10.70.0.3", "10:41"), entries(followed)) == ("carol", 4)
+
+
+def test_a_disk_that_does_not_answer_is_told_and_not_waited_for(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enrichment.identity_sources._PATIENCE_SECONDS", 0.1)
+    identity = identity_of(SignInSource("okta", SignInFormat.OKTA_JSON, str(log)), hold=7200)
+    with hanging(log):
+        begun = time.monotonic()
+        for _ in range(3):
+            identity.refresh(NOW)
+        assert time.monotonic() - begun < 5
+        assert identity.readings()[0].error == f"{log}: nothing was read for 0.1 s (does its disk answer?)"
+        assert user(identity, "10.70.0.1", "10:10") == ""
+    deadline = time.monotonic() + 30
+    while not user(identity, "10.70.0.1", "10:10") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    identity.refresh(NOW)
+    assert (user(identity, "10.70.0.1", "10:10"), identity.readings()[0].error) == ("alice", "")
+
+
 def test_a_file_that_is_truncated_or_written_over_is_read_anew(log: Path, followed: Identity) -> None:
     log.write_text(okta_line("bob", "10.70.0.2", "10:30"))
     followed.refresh(NOW)
@@ -209,9 +243,13 @@ def test_a_file_that_leaves_the_pattern_is_read_to_its_end(tmp_path: Path) -> No
     paths[0].rename(tmp_path / "okta-1.jsonl.old")
     paths[1].unlink()
     identity.refresh(NOW)
-    assert [user(identity, f"10.70.0.{n}", "10:31") for n in (2, 3)] == ["carol", "carol"]
+    # Whoever writes into it has not been told yet.
+    with (tmp_path / "okta-1.jsonl.old").open("a") as file:
+        file.write("\n" + okta_line("dave", "10.70.0.4", "10:30").rstrip())
     identity.refresh(NOW)
-    assert entries(identity) == 4
+    assert [user(identity, f"10.70.0.{n}", "10:31") for n in (2, 3, 4)] == ["carol", "carol", "dave"]
+    identity.refresh(NOW)
+    assert entries(identity) == 5
 
 
 SESSIONS = {

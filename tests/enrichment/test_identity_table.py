@@ -1,7 +1,7 @@
 """Who had an address when: against a plain walk through the signs, whatever their order."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import pytest
@@ -24,11 +24,32 @@ signs = st.builds(
 )
 
 
+def are_both(mine: Collection[Sign], sign: Sign) -> bool:
+    """Whether somebody comes and goes within the second of a sign."""
+    others = [one for one in mine if one.moment == sign.moment and one.ends != sign.ends]
+    return any(one.user == sign.user or NOBODY in (one.user, sign.user) for one in others)
+
+
+def is_brief(mine: Collection[Sign], sign: Sign) -> bool:
+    """Whether who comes and goes within the second of a sign was not there before."""
+    if not are_both(mine, sign):
+        return False
+    clear = [one for one in mine if one.moment < sign.moment and not are_both(mine, one)]
+    came = max((one for one in clear if not one.ends), key=lambda one: (one.moment, one.user, one.hold), default=None)
+    if came is None or came.moment + came.hold < sign.moment:
+        return True
+    if any(one.ends and one.moment > came.moment and one.user in (came.user, NOBODY) for one in clear):
+        return True
+    own = any(one.user == sign.user and one.ends != sign.ends and one.moment == sign.moment for one in mine)
+    return own and sign.user not in (came.user, NOBODY)
+
+
 def walked(known: Iterable[Sign], address: str, moment: int) -> str:
     """Return the user as the rule says it, sign by sign."""
     user, until = NOBODY, 0
     mine = {sign for sign in known if sign.address == address and sign.moment <= moment}
-    for sign in sorted(mine, key=lambda sign: (sign.moment, not sign.ends, sign.user)):
+    turns = {sign: 1 + sign.ends if is_brief(mine, sign) else 3 * (not sign.ends) for sign in mine}
+    for sign in sorted(mine, key=lambda sign: (sign.moment, turns[sign], sign.user)):
         if sign.ends:
             if sign.user in (user, NOBODY):
                 user, until = NOBODY, 0
@@ -75,6 +96,24 @@ def test_what_is_forgotten_did_not_matter_any_more(known: list[Sign], before: in
     table.forget(before)
     assert everything(table, before) == expected
     assert len(table) <= len(set(known))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([], ""),
+        ([Sign("10.8.0.5", "alice", 50, hold=3600)], "alice"),
+        ([Sign("10.8.0.5", "alice", 50, hold=20)], ""),
+        ([Sign("10.8.0.5", "alice", 50, hold=3600), Sign("10.8.0.5", "alice", 60, ends=True)], ""),
+        ([Sign("10.8.0.5", "bob", 50, hold=3600)], ""),
+    ],
+    ids=["nobody", "same", "long ago", "left", "another"],
+)
+@pytest.mark.parametrize("who", ["alice", NOBODY])
+def test_who_comes_and_goes_within_a_second_is_there_if_there_before(before: list[Sign], after: str, who: str) -> None:
+    pair = [Sign("10.8.0.5", "alice", 100, hold=3600), Sign("10.8.0.5", who, 100, ends=True)]
+    is_handed_over = who == NOBODY and bool(before) and before[0].user == "bob"
+    assert at(table_of([*before, *pair]), 200) == ("alice" if is_handed_over else after)
 
 
 def at(table: IdentityTable, moment: int) -> str:
