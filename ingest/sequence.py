@@ -148,6 +148,7 @@ class _Stream:
     """One exporter process: numbers seen since it started; those of records, or of datagrams.
 
     `starts` are the lowest numbers of the latest batches, `slot` the number of the time in which the last one arrived.
+    `tail` is the highest number, and `tail_records` came under it so far: a purge may split a datagram's records.
     """
 
     first: int
@@ -158,6 +159,8 @@ class _Stream:
     gaps: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     slot: int | None = None
+    tail: int = -1
+    tail_records: int = 0
 
     def goes_on(self, slot: int | None) -> bool:
         """Whether what arrived in this time belongs to the batch before."""
@@ -184,6 +187,17 @@ class _Stream:
         behind = int(np.searchsorted(numbers, lately))
         distance = lately - int(numbers[behind - 1]) if behind else 0
         return behind if distance * _SETTLE_BATCHES > self.end - lately else 0
+
+    def with_tail(self, numbers: Ints, sizes: Ints) -> Ints:
+        """Return the sizes of a batch's datagrams, with what came before of the one that the stream ended with.
+
+        Without it that datagram would look shorter than it is, and where one record of it came before, as if one were
+        missing behind it.
+        """
+        sizes = np.where(numbers == self.tail, sizes + self.tail_records, sizes)
+        if int(numbers[-1]) >= self.tail:
+            self.tail, self.tail_records = int(numbers[-1]), int(sizes[-1])
+        return sizes
 
     def extend(self, start: int, end: int, *, goes_on: bool) -> None:
         """Take note of where a batch starts and ends; it may start before the first one where that was out of order."""
@@ -272,8 +286,11 @@ class SequenceTracker:
             stream = self._streams[source] = _Stream(first, first, _Datagrams(first) if by_datagram else None)
         goes_on = stream.goes_on(slot)
         before = stream.end
-        stream.extend(int(numbers[0]), end, goes_on=goes_on)
         amount = int(sizes.sum())
+        if not by_datagram:
+            sizes = stream.with_tail(numbers, sizes)
+            end = int(numbers[-1] + sizes[-1])
+        stream.extend(int(numbers[0]), end, goes_on=goes_on)
         if stream.datagrams is not None:
             stream.received += stream.datagrams.take(numbers.tolist(), stream.end, amount, goes_on=goes_on)
             stream.forgive(stream.datagrams.on_the_beat())

@@ -127,6 +127,23 @@ def test_a_lost_ipfix_datagram_is_still_a_loss() -> None:
     assert total == 20
 
 
+@pytest.mark.parametrize("version", [5, 10])
+@pytest.mark.parametrize("before", [1, 10, 19])
+def test_a_datagram_that_two_purges_share_hides_no_loss(version: int, before: int) -> None:
+    """With one record in the first purge, the rest looks like a datagram behind which one record is missing."""
+    tracker, total = SequenceTracker(), 0
+    shared: list[tuple[int, int]] = []
+    for batch in range(9):
+        start = batch * 60 + (40 if batch > 1 else 0)
+        rows = [*shared, (start, 20), (start + 20, 20), (start + 40, before)]
+        shared = [(start + 40, 20 - before)]
+        total += sum(tracker.lost(datagrams(version, *rows)).values())
+        if batch == 4:
+            saved, tracker = tracker.dump(), SequenceTracker()
+            tracker.load(saved)
+    assert total == 40
+
+
 def test_losses_of_nobody_are_nobodys() -> None:
     tracker = SequenceTracker()
     for batch in range(6):
