@@ -140,8 +140,10 @@ class Evaluator:
 
     def tick(self, now: int) -> list[tuple[Rule, Transition]]:
         """Evaluate the rules that are due at an epoch second; what became of each instance, unchanged ones too."""
+        return self._evaluate([rule for rule in self.rules if now % rule.interval == 0], now)
+
+    def _evaluate(self, due: Sequence[Rule], now: int) -> list[tuple[Rule, Transition]]:
         told: list[tuple[Rule, Transition]] = []
-        due = [rule for rule in self.rules if now % rule.interval == 0]
         for rule, samples in zip(due, self.samples(due, now), strict=True):
             self._instances[rule.id], transitions = advance_rule(
                 self._instances[rule.id], now, samples, rule, annotator(rule)
@@ -154,6 +156,28 @@ class Evaluator:
         step = math.gcd(*(rule.interval for rule in self.rules)) if self.rules else 1
         for now in range(start + -start % step, end + 1, step):
             yield now, self.tick(now)
+
+    def catch_up(self, end: int) -> None:
+        """Evaluate each rule at those ticks up to `end`, epoch seconds, that can matter to its present state.
+
+        The state is that after `run` over any longer time. So are the times at which what is not Normal began, within
+        what the rule with the longest memory looks back: those rules, few as they are, look back as far.
+        """
+        # Its first evaluation may be nearly an interval after the begin of what it looks back at.
+        begins = {rule.id: end - rule.remembered() - rule.interval for rule in self.rules}
+        self._look_back(begins, end)
+        first = min(begins.values(), default=end)
+        unsettled = {alert.rule for alert in self.alerts() if begins[alert.rule] > first}
+        self._instances.update({rule: {} for rule in unsettled})
+        self._look_back(dict.fromkeys(unsettled, first), end)
+
+    def _look_back(self, begins: Mapping[str, int], end: int) -> None:
+        rules = [rule for rule in self.rules if rule.id in begins]
+        if not rules:
+            return
+        step, start = math.gcd(*(rule.interval for rule in rules)), min(begins.values())
+        for now in range(start + -start % step, end + 1, step):
+            self._evaluate([rule for rule in rules if now % rule.interval == 0 and now >= begins[rule.id]], now)
 
     def alerts(self) -> list[Alert]:
         """Return every instance that is not Normal, in order of rules and labels."""

@@ -282,10 +282,8 @@ def _nodes(cluster: Cluster, look: _Look) -> tuple[NodeStatus, ...]:
 def _alerts(cluster: Cluster, store: Store, now: int) -> tuple[Alert, ...]:
     rules = rules_of(cluster).rules
     evaluator = Evaluator(store, rules, datasource=cluster.grafana.datasource_uid)
-    end = now - now % INTERVAL_SECONDS
-    # `for` and keep-firing look back; where an alert began before that, its beginning is not known.
-    for _ in evaluator.run(end - max(rule.remembered() for rule in rules), end):
-        pass
+    # Where an alert began before what is looked back at, its beginning is not known.
+    evaluator.catch_up(now - now % INTERVAL_SECONDS)
     return tuple(evaluator.alerts())
 
 

@@ -15,7 +15,7 @@ from rules.case_runs import run_case
 from rules.cases import BEGINS as BASE
 from rules.cases import Case, find_files, load_cases
 from rules.evaluate import Evaluator, expand, reduce
-from rules.model import Comparison, Measure, Reducer, Rule
+from rules.model import Comparison, Measure, NoDataPolicy, Reducer, Rule
 from rules.registry import rules_of
 from rules.states import State
 
@@ -152,6 +152,26 @@ def test_rules_are_evaluated_at_their_own_interval(influxdb_v1: LocalInfluxDB, f
         for now, told in Evaluator(store, [often, seldom]).run(BASE, BASE + 35)
     }
     assert ticks == {0: ["exfil_volume", "b"], 10: ["exfil_volume"], 20: ["exfil_volume"], 30: ["exfil_volume", "b"]}
+
+
+def test_catching_up_ends_where_evaluating_everything_does(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """Also where it fires since long before the rule's own memory begins."""
+    points = "\n".join(f"m,node=a x=1 {BASE + at}" for at in range(0, 900, 10))
+    store = _store(influxdb_v1, fresh_database, points)
+    seen = _rule(_measure("x", "x", "node"))
+    quick, patient = replace(seen, pending_for=20, keep_firing_for=0), replace(seen, id="b", pending_for=600)
+    rules = [replace(quick, no_data=NoDataPolicy.OK), replace(patient, no_data=NoDataPolicy.OK, interval=30)]
+    states = []
+    for end in (BASE + 100, BASE + 890, BASE + 960, BASE + 1500):
+        whole, quickly = Evaluator(store, rules), Evaluator(store, rules)
+        for _ in whole.run(end - 630, end):
+            pass
+        quickly.catch_up(end)
+        assert quickly.alerts() == whole.alerts()
+        states.append([(alert.rule, alert.state) for alert in whole.alerts()])
+    firing = ("exfil_volume", State.ALERTING)
+    assert states[:2] == [[firing, ("b", State.PENDING)], [firing, ("b", State.ALERTING)]]
+    assert states[-1] == []
 
 
 def test_a_store_that_is_away_is_an_error_of_each_rule() -> None:
