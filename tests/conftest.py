@@ -10,13 +10,17 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from cluster.errors import StoreError
+from cluster.model import StoreSettings
 from ingest.local_influxdb import LocalInfluxDB
+from ingest.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -25,6 +29,11 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("new")
 settings.load_profile("new" if os.environ.get("CLUSTERFLOW_FUZZ") else "same")
+
+# Servers of tests hold little: they need not look for garbage all the time.
+os.environ.setdefault("GOGC", "400")
+
+_RUNNING: list[LocalInfluxDB] = []
 
 
 @cache
@@ -62,7 +71,9 @@ def _server(folder: Path, binary: str | None, reason: str) -> Iterator[LocalInfl
     if binary is None:
         pytest.skip(reason)
     with LocalInfluxDB(folder, binary=binary) as server:
+        _RUNNING.append(server)
         yield server
+        _RUNNING.remove(server)
 
 
 @pytest.fixture(scope="session")
@@ -88,9 +99,16 @@ def influxdb_v2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalInflu
 
 
 @pytest.fixture
-def fresh_database() -> str:
-    """Name of a database that no other test uses; `Store.ensure` creates it."""
-    return f"test_{uuid.uuid4().hex[:12]}"
+def fresh_database() -> Iterator[str]:
+    """Name of a database that no other test uses; `Store.ensure` creates it.
+
+    It is dropped after the test: hundreds of them, each with its shards, would keep a server busy.
+    """
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    yield name
+    for server in _RUNNING:
+        with suppress(StoreError), closing(Store(StoreSettings(url=server.url, database=name))) as store:
+            store.execute(f'DROP DATABASE "{name}"')
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

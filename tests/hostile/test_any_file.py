@@ -1,6 +1,7 @@
 """Whatever stands in a file that clusterflow reads, the answer is its content or one clear line; no other error."""
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,8 +31,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CASES = sorted((REPOSITORY / "tests/rules").glob("*.yaml"))
 RULES = REPOSITORY / "provisioning/grafana/alerting/rules.yaml"
 
+MANY = bool(os.environ.get("CLUSTERFLOW_FUZZ"))
 NO_DEADLINE = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    deadline=None,
+    max_examples=40 if MANY else 15,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
@@ -87,11 +91,11 @@ def test_garbled_yaml(file: Path, path: Path, data: st.DataObject) -> None:
 
 
 GENERATED = yaml.safe_load(RULES.read_text(encoding="utf-8"))
-ONE_GROUP = {**GENERATED, "groups": [{**GENERATED["groups"][0], "rules": GENERATED["groups"][0]["rules"][:2]}]}
+ONE_RULE = {**GENERATED, "groups": [{**GENERATED["groups"][0], "rules": GENERATED["groups"][0]["rules"][:1]}]}
 
 
 @NO_DEADLINE
-@given(documents(ONE_GROUP))
+@given(documents(ONE_RULE))
 def test_generated_rules(document: object) -> None:
     tells(lambda: rules_from_text(yaml.safe_dump(document), "rules.yaml"))
 
@@ -177,7 +181,7 @@ FLOWS = pl.DataFrame(
 (VALUE,) = encode(FLOWS, relay="a", lost={"10.0.0.1": 3})
 
 
-@settings(NO_DEADLINE, max_examples=300)
+@settings(NO_DEADLINE, max_examples=300 if MANY else 100)
 @given(garbled(VALUE))
 def test_messages(value: bytes) -> None:
     frames: list[pl.DataFrame] = []
