@@ -311,9 +311,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         settle_version(connection, path)
         connection.executescript(_TABLES)
-        # Opening reads the header only; a file that breaks later would break in the middle of a tick.
-        for table in ("meta", "contact", "decision", "memory"):
-            connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - our names
+        refuse_damaged(connection)
     except (sqlite3.Error, UserError):
         connection.close()
         raise

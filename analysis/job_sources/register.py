@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from analysis.jobs import start_of
+from analysis.sqlite_damage import refuse_damaged
 from analysis.sqlite_version import settle_version
 from analysis.state import move_aside
 from cluster.errors import UserError
@@ -216,8 +217,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         settle_version(connection, path)
         connection.executescript(_TABLES)
-        for table in ("job", "memory"):
-            connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - our names
+        refuse_damaged(connection)
     except (sqlite3.Error, UserError):
         connection.close()
         raise

@@ -16,7 +16,7 @@ import scene
 from click.testing import CliRunner
 
 from analysis.cli import Duration, Moment, analyze, contacts
-from analysis.state import AUDIT, FILE, exclusive
+from analysis.state import AUDIT, FILE, State, exclusive
 from cluster import schema
 from cluster.errors import StoreError, UserError
 from cluster.load import load_cluster
@@ -183,6 +183,26 @@ def test_a_state_that_breaks_ends_the_process_and_the_next_start_moves_it_aside(
     assert "Traceback" not in said
     run(analyze, config, "--once")
     assert path.with_name(f"{FILE}.broken-1").exists()
+
+
+def test_damage_anywhere_in_the_state_is_found_at_the_start(tmp_path: Path) -> None:
+    """Page by page: what no count of rows comes across would end every tick, and every next start."""
+    with State.open(tmp_path):
+        pass
+    page = 4096
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        rows = ((f"gpu-{n}", "203.0.113.9", "training", "external", "tcp", "https", n, 0, 0) for n in range(500))
+        connection.executemany("INSERT INTO contact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole = (tmp_path / FILE).read_bytes()
+    assert len(whole) > 15 * page
+    for start in range(page, len(whole), page):
+        folder = tmp_path / str(start)
+        folder.mkdir()
+        (folder / FILE).write_bytes(whole[:start] + b"\xa5" * page + whole[start + page :])
+        with State.open(folder) as state:
+            assert state.broken == f"{FILE}.broken-1", start
 
 
 @pytest.mark.parametrize(
