@@ -18,6 +18,7 @@ import polars as pl
 
 from analysis.contacts import CONTACT_COLUMNS, DECISION_COLUMNS
 from analysis.jobs import end_of, start_of
+from analysis.sqlite_damage import refuse_damaged
 from analysis.sqlite_version import settle_version
 from analysis.study import FLAW, Memory
 from cluster.errors import UserError
