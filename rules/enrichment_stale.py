@@ -12,7 +12,8 @@ from rules.model import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 ID = "enrichment_stale"
 
 _SELDOM = 60
-"""Seconds within which a process that is busy has told of its lists at least once."""
+_WINDOWS = 3
+"""Seconds, and windows, within which a process that works off a backlog has told of its lists at least once."""
 _READINGS = "readings"
 
 
@@ -20,7 +21,8 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule; every cluster has it, and without lists there are no readings that it could fire on."""
     wait = cluster.thresholds.list_stale_for
     # It must have been so all the time: a file may be unreadable while it is copied.
-    since = max(wait, _SELDOM)
+    seldom = max(_SELDOM, _WINDOWS * cluster.bridge.window)
+    since = max(wait, seldom)
     name = f"{{{{ $labels.{schema.NAME} }}}} ({{{{ $labels.{schema.KIND} }}}})"
     is_broken = f"{{{{ if ge {texts.value('trouble')} {ListState.BROKEN}.0 }}}}"
     summary = (
@@ -38,7 +40,7 @@ def build(cluster: Cluster) -> RuleSet:
         family="pipeline",
         severity=Severity.WARNING,
         measures=(
-            Measure("trouble", _longest(wait), since),
+            Measure("trouble", _longest(max(wait // seldom, 1)), since),
             Measure("age", _age(), since),
         ),
         threshold=Threshold("list_stale_for", Comparison.AT_LEAST, ListState.STALE),
@@ -57,12 +59,12 @@ def build(cluster: Cluster) -> RuleSet:
     return RuleSet((rule,), ())
 
 
-def _longest(wait: int) -> Query:
-    """Return the state that each list had at least for so many seconds; of several bridges the worst."""
+def _longest(readings: int) -> Query:
+    """Return the state that each list had at least in all of so many readings or more; of several bridges the worst."""
     tags = schema.NAME, schema.KIND
     every = Select(schema.ENRICHMENT, schema.RAW).take(lowest(schema.LIST_STATE), count(schema.LIST_STATE, _READINGS))
     # Of a process that just came, a single reading is known.
-    enough = Condition(f'"{_READINGS}" >= {max(wait // _SELDOM, 1)}', (), (_READINGS,))
+    enough = Condition(f'"{_READINGS}" >= {readings}', (), (_READINGS,))
     each = Select(every.by(*tags, schema.SHARD)).take(lowest(schema.LIST_STATE)).where(enough).by(*tags, schema.SHARD)
     return Select(each).take(highest(schema.LIST_STATE)).by(*tags).per_series("State of a list.")
 

@@ -63,7 +63,8 @@ def test_a_broken_archive_is_told_and_the_rest_is_stored(
     staged.fill(tmp_path / "files")
     first = record_files(tmp_path / "files")[0]
     (tmp_path / "files" / "flows-0.csv.gz").write_bytes(gzip.compress(first.read_bytes())[:-100])
-    process = start("ingest", staged, "--spool", str(tmp_path / "files"), "--once")
+    dead = str(tmp_path / "dead-letters.jsonl")
+    process = start("ingest", staged, "--spool", str(tmp_path / "files"), "--once", "--dead-letters", dead)
     assert process.wait(60) == 1
     said = staged.config.with_name("ingest.log").read_text()
     assert "not read to the end: flows-0.csv.gz (mend or replace" in said

@@ -17,11 +17,14 @@ from simulate.reckoning import Reckoning
 QUICK = {"flush": "0.2s"}
 
 
-def read_once(staged: Staged, folder: Path, shard: str) -> None:
+def once_arguments(folder: Path, shard: str) -> tuple[str, ...]:
     # What makes no sense goes beside the files, not to where the tests run.
     dead = str(folder.with_name(f"{folder.name}-dead-letters.jsonl"))
-    arguments = ("--spool", str(folder), "--once", "--shard", shard, "--dead-letters", dead)
-    finish(start("ingest", staged, *arguments), staged, "ingest")
+    return "--spool", str(folder), "--once", "--shard", shard, "--dead-letters", dead
+
+
+def read_once(staged: Staged, folder: Path, shard: str) -> None:
+    finish(start("ingest", staged, *once_arguments(folder, shard)), staged, "ingest")
 
 
 def said(staged: Staged) -> str:
@@ -283,7 +286,7 @@ def test_what_is_no_file_of_records_is_in_nobodys_way(
             assert bridge.stop() == 0
     else:
         shutil.copytree(staged.spool / "counters", folder / "counters")
-        process = start("ingest", staged, "--spool", str(folder), "--once", "--shard", "0")
+        process = start("ingest", staged, *once_arguments(folder, "0"))
         assert process.wait(60) == 1
         archives = f"{files[-1].with_suffix('.csv.gz').name}, no-archive.csv.gz"
         assert f"not read to the end: {archives} (mend or replace" in said(staged)

@@ -88,11 +88,11 @@ class Site:
         return seen
 
     def leaked(self) -> list[str]:
-        """Return the files with the secret in them, but for the one that holds it."""
+        """Return the files with the secret in them, but for those that hold it."""
         return [
             str(path)
             for path in self.folder.rglob("*")
-            if path.is_file() and path.name != "secret" and MARK.encode() in path.read_bytes()
+            if path.is_file() and not path.name.startswith("secret") and MARK.encode() in path.read_bytes()
         ]
 
 
@@ -138,4 +138,47 @@ def test_nothing_that_commands_leave_behind_holds_a_secret(site: Site) -> None:
         told = [json.loads(line)["process"] for line in said["config-log"].splitlines()]
         assert sorted(told) == ["analyze", "ingest"], said
     assert {name for name, text in said.items() if MARK in text} == set()
+    assert site.leaked() == []
+
+
+def test_delivery_tells_no_secret_of_receivers_that_are_away(tmp_path: Path) -> None:
+    site = Site(tmp_path, f"http://127.0.0.1:{free_port()}")
+    place, nowhere = {"file": str(tmp_path / "secret")}, f"http://127.0.0.1:{free_port()}"
+    (tmp_path / "secret-url").write_text(f"{nowhere}/{MARK}\n")
+    destinations = {
+        "splunk": {"type": "splunk", "url": nowhere, "token": place},
+        "elastic": {"type": "elastic", "url": nowhere, "api_key": {"env": "MARKED"}},
+        "search": {"type": "elastic", "url": nowhere, "username": "x", "password": place},
+        "hook": {
+            "type": "webhook", "url": {"file": str(tmp_path / "secret-url")}, "token": place,
+            "signing_key": {"env": "MARKED"},
+        },
+    }  # fmt: skip
+    document = yaml.safe_load(site.config.read_text())
+    document["delivery"] = {
+        "state": str(tmp_path / "deliver"), "alerts": "grafana", "token": place,
+        "listen": f"127.0.0.1:{free_port()}", "metrics_listen": f"127.0.0.1:{site.metrics}",
+        "destinations": destinations,
+    }  # fmt: skip
+    site.config.write_text(yaml.safe_dump(document))
+    alert = {
+        "status": "firing", "startsAt": "2026-03-01T08:00:00Z", "labels": {"alertname": "x", "rule": "exfil_volume"}
+    }  # fmt: skip
+    bearer = {"Authorization": f"Bearer {MARK}"}
+    log, ends, metrics = tmp_path / "deliver.log", time.monotonic() + 60, ""
+    with log.open("wb") as output:
+        process = site.start(output, "deliver")
+    try:
+        while log.read_text().count("event=delivery_failing") < len(destinations):
+            assert time.monotonic() < ends, log.read_text()
+            with suppress(requests.RequestException):
+                url = f"http://{document['delivery']['listen']}/grafana"
+                requests.post(url, json={"alerts": [alert]}, headers=bearer, timeout=1)
+            time.sleep(0.2)
+        metrics = requests.get(f"http://127.0.0.1:{site.metrics}/metrics", headers=bearer, timeout=5).text
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    assert 'reason="hook.failing_seconds"' in metrics
+    assert MARK not in metrics + log.read_text()
     assert site.leaked() == []
