@@ -12,6 +12,9 @@ from dashboards.queries import identifier, literal
 from ingest.store import Store
 
 _KEPT_SECONDS = 300.0
+_UNKNOWN_SECONDS = 10.0
+"""The same where nothing is known: the bridge tells of an address some seconds after its first flows."""
+
 _MOST_KEPT = 20_000
 _AWAY_SECONDS = 10.0
 """For how long a store that did not answer is not asked again: each try may take a minute."""
@@ -35,7 +38,8 @@ class Directory:
         """Return what is known; nothing while the store does not answer: an event without names is better than none."""
         now = time.monotonic()
         asked_at, known = self._kept.get(address, (-_KEPT_SECONDS, {}))
-        if now - asked_at < _KEPT_SECONDS or now - self._failed_at < _AWAY_SECONDS:
+        keep = _KEPT_SECONDS if known else _UNKNOWN_SECONDS
+        if now - asked_at < keep or now - self._failed_at < _AWAY_SECONDS:
             return known
         try:
             found = self._ask(address)

@@ -14,6 +14,13 @@ LABELS = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PRO
 LOCATED = questions.LOCATED
 """The same where rows say where the outside address is, as far as anybody knows."""
 
+LISTED = (*LOCATED, schema.FEED)
+"""The same where texts name the threat feeds that list it.
+
+A conversation during which a feed begins or ceases to list it is two, each with a part of the bytes. Should neither be
+beyond a limit, `threat_match` has told of the listed one.
+"""
+
 
 def measures(
     cluster: Cluster, conversations: Select, since: int, *, labels: tuple[str, ...] = LOCATED
@@ -38,13 +45,19 @@ def source(cluster: Cluster, seen: VisiblePairs) -> str:
     return f"{{{{ $labels.{schema.SRC} }}}} ({texts.group_title(cluster, schema.SRC_GROUP, seen.sources())})"
 
 
-def destination(cluster: Cluster, seen: VisiblePairs) -> str:
-    """Return the destination with its place and its group's name, or words where it stands for many."""
+def destination(cluster: Cluster, seen: VisiblePairs, place: str = texts.PLACE) -> str:
+    """Return the destination with its place and its group's name, or words where it stands for many.
+
+    Args:
+        cluster: titles of groups.
+        seen: where it may be.
+        place: what is said of a single address.
+    """
     address = (
         f'{{{{ if eq $labels.{schema.DST} "{schema.OTHER}" }}}}many smaller destinations'
         f"{{{{ else }}}}{{{{ $labels.{schema.DST} }}}}{{{{ end }}}}"
     )
-    where = f'{{{{ if ne $labels.{schema.DST} "{schema.OTHER}" }}}}{texts.PLACE}{{{{ end }}}}'
+    where = f'{{{{ if ne $labels.{schema.DST} "{schema.OTHER}" }}}}{place}{{{{ end }}}}'
     return f"{address} ({where}{texts.group_title(cluster, schema.DST_GROUP, seen.destinations())})"
 
 

@@ -22,7 +22,7 @@ def build(cluster: Cluster) -> RuleSet:
         return RuleSet((), seen.skipped)
     limits = cluster.thresholds
     source = conversations.source(cluster, seen)
-    destination = conversations.destination(cluster, seen)
+    destination = conversations.destination(cluster, seen, texts.PLACE + texts.LISTED)
     summary = (
         f"{source} sent {texts.bytes_of('bytes')} to {destination} within {format_duration(limits.exfil_window)}: "
         f"more than {format_size(limits.exfil_volume)} to an address that nobody approved."
@@ -31,14 +31,13 @@ def build(cluster: Cluster) -> RuleSet:
         "Find out who runs the transfer on the source. If nobody claims it, block the destination at the border and "
         "keep the machine running for the investigation."
     )
+    leaving = Select(schema.EGRESS, schema.RAW).where(seen.condition())
     rule = Rule(
         id=ID,
         title="Model storage sends much to an unapproved address",
         family="security",
         severity=Severity.CRITICAL,
-        measures=conversations.measures(
-            cluster, Select(schema.EGRESS, schema.RAW).where(seen.condition()), limits.exfil_window
-        ),
+        measures=conversations.measures(cluster, leaving, limits.exfil_window, labels=conversations.LISTED),
         threshold=Threshold("exfil_volume", Comparison.ABOVE, limits.exfil_volume),
         annotations=conversations.annotations(source, destination, summary=summary, what_to_do=what_to_do),
         panel=panel_ref("egress", "unknown_volume"),

@@ -23,7 +23,7 @@ def build(cluster: Cluster) -> RuleSet:
     if not seen.pairs:
         return RuleSet((), seen.skipped)
     source = conversations.source(cluster, seen)
-    destination = conversations.destination(cluster, seen)
+    destination = conversations.destination(cluster, seen, texts.PLACE + texts.LISTED)
     summary = (
         f"{source} talked to {destination} for the first time ever: {texts.bytes_of('bytes')} "
         f"over {conversations.PROTOCOL}."
@@ -38,7 +38,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="First contact with an outside address",
         family="security",
         severity=Severity.WARNING,
-        measures=conversations.measures(cluster, new, SHOWN_SECONDS),
+        measures=conversations.measures(cluster, new, SHOWN_SECONDS, labels=conversations.LISTED),
         threshold=Threshold("first_contact_bytes", Comparison.ABOVE, cluster.thresholds.first_contact_bytes),
         annotations=conversations.annotations(source, destination, summary=summary, what_to_do=what_to_do),
         panel=panel_ref("egress", "contacts"),

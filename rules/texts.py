@@ -29,6 +29,9 @@ PLACE = "".join(
 )
 """Network and country of an outside address as far as they are known: ``AS64500 ExampleHost, NL, ``."""
 
+LISTED = f"{{{{ if $labels.{schema.FEED} }}}}listed by {{{{ $labels.{schema.FEED} }}}}, {{{{ end }}}}"
+"""The threat feeds that list an outside address, if any does: ``listed by botnets, ``."""
+
 Annotations = tuple[tuple[str, str], ...]
 
 

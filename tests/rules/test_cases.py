@@ -20,7 +20,7 @@ SERIES = (
 )
 LABELS = (
     "{src: model-store-1, src_group: model_storage, dst: 203.0.113.9, dst_group: external, proto: tcp, service: https, "
-    "country: '', network: ''}"
+    "country: '', network: '', feed: ''}"
 )
 
 
@@ -140,7 +140,7 @@ def test_every_difference_is_told(tmp_path: Path, influxdb_v1: LocalInfluxDB) ->
 """
     (case,) = load_cases(_file(tmp_path, _case("a", expected)), CLUSTER)
     labels = (
-        "{country=, dst=203.0.113.9, dst_group=external, network=, proto=tcp, service=https, src=model-store-1, "
+        "{country=, dst=203.0.113.9, dst_group=external, feed=, network=, proto=tcp, service=https, src=model-store-1, "
         "src_group=model_storage}"
     )
     summary = (

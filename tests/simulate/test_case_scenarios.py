@@ -27,7 +27,7 @@ incidents:
 """
 LABELS = (
     "{src: model-store-1, src_group: model_storage, dst: 203.0.113.41, dst_group: external, proto: tcp, "
-    "service: https, country: '', network: ''}"
+    "service: https, country: '', network: '', feed: ''}"
 )
 CASES = f"""
 rule: exfil_volume
