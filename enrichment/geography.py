@@ -5,7 +5,8 @@ from pathlib import Path
 
 from cluster import schema
 from cluster.model import Geography
-from enrichment.mmdb import Mmdb, load_mmdb
+from enrichment.mmdb import load_mmdb
+from enrichment.prefixes import address_keys
 from enrichment.watched import WatchedFile
 
 KIND = "geography"
@@ -30,14 +31,15 @@ class GeographyFiles:
 
     def label(self, addresses: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return for each of `columns` one text an address, empty where no file knows it."""
-        in_use = [file.value for file in self.files if file.value is not None]
-        places = [_place(address, in_use) for address in addresses]
-        return {name: [place[position] for place in places] for position, name in enumerate(self.columns)}
-
-
-def _place(address: str, files: Sequence[Mmdb]) -> tuple[str, ...]:
-    country = city = network = ""
-    for file in files:
-        first, second, third = file.place(address)
-        country, city, network = country or first, city or second, network or third
-    return country, city, network
+        keys, is_address = address_keys(addresses)
+        found = [[""] * len(addresses) for _ in self.columns]
+        for file in self.files:
+            if (known := file.value) is None:
+                continue
+            for number, own in enumerate(zip(*known.places(keys), strict=True)):
+                found[number] = [before or text for before, text in zip(found[number], own, strict=True)]
+        # The key of what is no address is that of an address.
+        for position in (~is_address).nonzero()[0].tolist():
+            for texts in found:
+                texts[position] = ""
+        return dict(zip(self.columns, found, strict=True))

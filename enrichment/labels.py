@@ -114,7 +114,9 @@ class Labels:
         columns: dict[str, list[str]] = {}
         for provider in self._providers:
             for name, texts in provider.label(addresses).items():
-                tame = [one_line(text) for text in texts]
+                # Many addresses share a text.
+                spelled = {text: one_line(text) for text in set(texts)}
+                tame = [spelled[text] for text in texts]
                 before = columns.get(name)
                 columns[name] = tame if before is None else [a or b for a, b in zip(before, tame, strict=True)]
         nothing = [""] * len(addresses)

@@ -84,6 +84,11 @@ def as_keys(keys: Sequence[bytes]) -> Keys:
     return np.frombuffer(b"".join(keys), KEY)
 
 
+def is_mapped(keys: Keys) -> npt.NDArray[np.bool_]:
+    """Return which addresses are IPv4."""
+    return _holds_mapped(*_halves(keys))
+
+
 @dataclass(frozen=True, slots=True)
 class _Block:
     """Prefixes of one family and length.
@@ -111,7 +116,7 @@ class PrefixTable:
 
     def __init__(self, keys: Keys, bits: Bits) -> None:
         high, low = _halves(keys)
-        is_mapped = _is_mapped(high, low) & (bits >= _MAPPED_BITS)
+        is_mapped = _holds_mapped(high, low) & (bits >= _MAPPED_BITS)
         # Lengths and families are few: as one number, the sort has a column less.
         kind = bits.astype(np.uint16) * 2 + is_mapped
         order = np.lexsort((low, high, kind))
@@ -151,7 +156,7 @@ class PrefixTable:
     def _held(self, keys: Keys, *, only_longest: bool) -> list[tuple[_Block, Ints, Ints, Ints]]:
         """Return by block, the longest prefixes first: which addresses it holds, and its first and last equal value."""
         high, low = _halves(keys)
-        is_mapped = _is_mapped(high, low)
+        is_mapped = _holds_mapped(high, low)
         waiting = {True: np.flatnonzero(is_mapped), False: np.flatnonzero(~is_mapped)}
         held = []
         for block in self._blocks:
@@ -176,7 +181,7 @@ def _halves(keys: Keys) -> Halves:
     return both[:, 0].astype(np.uint64), both[:, 1].astype(np.uint64)
 
 
-def _is_mapped(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+def _holds_mapped(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     mapped: npt.NDArray[np.bool_] = (high == 0) & (low >> np.uint64(32) == 0xFFFF)
     return mapped
 

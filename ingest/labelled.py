@@ -1,5 +1,8 @@
 """Labels of the address book's numbers: each distinct outside address is looked up once, however many rows it has."""
 
+from collections.abc import Iterable
+from itertools import islice
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -31,7 +34,7 @@ class LabelledAddresses:
         # Many addresses share a few rows of labels: a number has a code, and a code has labels.
         self._codes: npt.NDArray[np.int32] = np.empty(0, np.int32)
         self._rows: dict[Row, int] = {NOTHING: 0}
-        self._table = self._as_table()
+        self._table = _as_table(self._rows)
 
     def columns(self, numbers: pl.Series) -> list[pl.Series]:
         """Return `schema.LABELS` of these numbers, as many rows; empty texts where nothing is known."""
@@ -59,7 +62,8 @@ class LabelledAddresses:
         before = len(self._rows)
         self._codes[outside] = [self._rows.setdefault(row, len(self._rows)) for row in found]
         if len(self._rows) > before:
-            self._table = self._as_table()
+            self._table = pl.concat([self._table, _as_table(islice(self._rows, before, None))], rechunk=True)
 
-    def _as_table(self) -> pl.DataFrame:
-        return pl.DataFrame([*self._rows], schema=dict.fromkeys(schema.LABELS, pl.String), orient="row")
+
+def _as_table(rows: Iterable[Row]) -> pl.DataFrame:
+    return pl.DataFrame([*rows], schema=dict.fromkeys(schema.LABELS, pl.String), orient="row")

@@ -1,45 +1,71 @@
-"""`scripts/bench enrichment`: spool to points in memory with enrichment on, beside the same without it, run by run."""
+"""`scripts/bench enrichment`: spool to points in memory with all that is known of addresses, beside the same without.
 
+Reading the lists is told apart: a bridge that follows a stream reads them once, and again in a thread of its own.
+Users are not among them: they are looked up by the analysis, not on the way of a flow.
+"""
+
+import json
 import os
 import random
+import resource
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import click
 
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
-from cluster.model import Geography
+from cluster.model import (
+    ApplicationFile,
+    ApplicationFormat,
+    Applications,
+    Geography,
+    HostNaming,
+    NamesFile,
+    ThreatFeed,
+)
 from ingest.records import SPOOL_COLUMNS
 from simulate.bench import line, timed
 from simulate.bench_machine import tell_machine
+from simulate.bench_memory import in_memory
 from simulate.mmdb_file import write_places
 from simulate.stack import command
 
 _OUTSIDE_EVERY = 10
 """One record in so many goes to an address outside, drawn anew from all of them."""
+_NAMED_EVERY, _LISTED_EVERY = 4, 100
+"""One address outside in so many stands in the hosts file; and in the threat feed."""
+_APPLICATION_EVERY = 10
+"""One network in so many belongs to an application."""
+_FEED_ENTRIES = 100_000
+
+OFF, ALL = "off", "all"
 
 
 @click.command()
 @click.option("--flows", default=2_000_000, show_default=True, help="Flow records.")
 @click.option("--rate", default=200_000, show_default=True, help="Flow records a second of simulated time.")
 @click.option("--nodes", default=1024, show_default=True, help="Training nodes.")
-@click.option("--networks", default=50_000, show_default=True, help="Networks in the MMDB file.")
+@click.option("--networks", default=50_000, show_default=True, help="Networks in each of the two MMDB files.")
 @click.option("--addresses", default=20_000, show_default=True, help="Distinct addresses outside.")
 @click.option("--runs", default=3, show_default=True, help="Measured runs of each.")
 @click.option("--config", "-c", type=click.Path(path_type=Path), default="cluster.yaml", show_default=True)
 def enrichment(  # noqa: PLR0917 - click passes everything by name
     flows: int, rate: int, nodes: int, networks: int, addresses: int, runs: int, config: Path
 ) -> None:
-    """Flow records a second with enrichment over those without, in one run; a line a run, and the median."""
+    """Flow records a second with enrichment over those without, in one run: each part of it alone, and all together."""
     tell_machine()
     with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
         folder = Path(name)
-        plain, known, spool = folder / "cluster.yaml", folder / "enriched.yaml", folder / "spool"
+        plain, spool = folder / "cluster.yaml", folder / "spool"
         wanted = ("--flows", str(flows), "--rate", str(rate), "--nodes", str(nodes))
         timed(
             [
@@ -48,14 +74,18 @@ def enrichment(  # noqa: PLR0917 - click passes everything by name
             ]
         )
         places = write_places(folder / "places.mmdb", networks)
-        _send_outside(spool, places, addresses)
-        located = Geography((("places", str(folder / "places.mmdb")),))
-        known.write_text(dump_cluster(replace(load_cluster(plain), geography=located)))
-        _measure(plain, known, spool, flows, runs)
+        more = write_places(folder / "more.mmdb", networks, seed=8)
+        outside = _send_outside(spool, sorted({*places, *more}), addresses)
+        parts = _lists(folder, places, outside)
+        parts[ALL] = {name: one for sections in parts.values() for name, one in sections.items()}
+        configs = {OFF: plain, **{part: folder / f"{part}.yaml" for part in parts}}
+        for part, sections in parts.items():
+            configs[part].write_text(dump_cluster(replace(load_cluster(plain), **sections)))
+        _measure(configs, spool, flows, runs)
 
 
-def _send_outside(spool: Path, places: list[int], addresses: int) -> None:
-    """Give some records a destination outside."""
+def _send_outside(spool: Path, places: list[int], addresses: int) -> list[str]:
+    """Give some records a destination outside; return these."""
     draw = random.Random(11)  # noqa: S311 - made-up data
     ends = [str(IPv4Address(first + draw.randrange(256))) for first in draw.choices(places, k=addresses)]
     column = SPOOL_COLUMNS.index("DST_IP")
@@ -68,26 +98,80 @@ def _send_outside(spool: Path, places: list[int], addresses: int) -> None:
                 values[column] = draw.choice(ends)
                 lines[number] = ",".join(values)
         path.write_text("\n".join(lines) + "\n")
+    return ends
 
 
-def _measure(plain: Path, known: Path, spool: Path, flows: int, runs: int) -> None:
-    ratios, of_processor, rates = [], [], []
+def _lists(folder: Path, places: list[int], outside: list[str]) -> dict[str, dict[str, Any]]:
+    """Write a file of each kind; return by part what cluster.yaml says of them, by section."""
+    draw = random.Random(12)  # noqa: S311 - made-up data
+    hosts, ranges, feed = folder / "hosts", folder / "ranges.txt", folder / "feed.txt"
+    hosts.write_text("".join(f"{end} host-{n}.example.net\n" for n, end in enumerate(outside[::_NAMED_EVERY])))
+    ranges.write_text("".join(f"{IPv4Address(first)}/24\n" for first in places[::_APPLICATION_EVERY]))
+    others = (f"{IPv4Address((1 << 24) + draw.randrange(200 << 24))}" for _ in range(_FEED_ENTRIES))
+    feed.write_text("\n".join([*outside[::_LISTED_EVERY], *others]) + "\n")
+    files = ("places", str(folder / "places.mmdb")), ("more", str(folder / "more.mmdb"))
+    own = ApplicationFile("ranges", str(ranges), ApplicationFormat.PREFIXES, "cloud storage")
+    return {
+        "geography": {"geography": Geography(files)},
+        "names": {"names": HostNaming((NamesFile("hosts", str(hosts)),))},
+        "applications": {"applications": Applications(builtin=True, files=(own,))},
+        "threat_feeds": {"threat_feeds": (ThreatFeed("feed", str(feed)),)},
+    }
+
+
+def _measure(configs: Mapping[str, Path], spool: Path, flows: int, runs: int) -> None:
+    found: dict[str, list[dict[str, float]]] = {part: [] for part in configs}
     for run in range(runs):
-        without, enriched = (
-            timed([sys.executable, "-m", "simulate.bench_memory", str(cluster), str(spool), str(flows)])
-            for cluster in (plain, known)
-        )
-        ratios.append(without["seconds"] / enriched["seconds"])
-        of_processor.append(without["cpu_seconds"] / enriched["cpu_seconds"])
-        rates.append(flows / enriched["seconds"])
-        line(step="enrichment_run", run=run, flows=flows, off=without, on=enriched, ratio=round(ratios[-1], 3))
-    line(
-        step="enrichment",
-        flows=flows,
-        runs=runs,
-        flows_per_second=round(median(rates)),
-        ratio_on_to_off=round(median(ratios), 3),
+        for part, config in configs.items():
+            found[part].append(_measured(config, spool, flows))
+            line(step="enrichment_run", part=part, run=run, flows=flows, **found[part][-1])
+    for part in configs:
+        if part != OFF:
+            one = {"step": "enrichment_part", "part": part} if part != ALL else {"step": "enrichment"}
+            line(**one, flows=flows, runs=runs, **_beside(found[part], found[OFF], flows), cores=os.cpu_count())
+
+
+def _beside(enriched: list[dict[str, float]], plain: list[dict[str, float]], flows: int) -> dict[str, float]:
+    def ratio(name: str) -> float:
+        return round(median(off[name] / on[name] for on, off in zip(enriched, plain, strict=True)), 3)
+
+    read = [on["reading_cpu_seconds"] for on in enriched]
+    return {
+        "flows_per_second": round(flows / median(on["seconds"] for on in enriched)),
+        "ratio_on_to_off": ratio("seconds"),
         # Other work on the machine changes this one less.
-        ratio_of_processor_time=round(median(of_processor), 3),
-        cores=os.cpu_count(),
-    )
+        "ratio_of_processor_time": ratio("cpu_seconds"),
+        "reading_cpu_seconds": round(median(read) - median(off["reading_cpu_seconds"] for off in plain), 2),
+        "peak_mib": max(on["peak_mib"] for on in enriched),
+    }
+
+
+def _measured(config: Path, spool: Path, flows: int) -> dict[str, float]:
+    """Run a bridge in a process of its own; see the end of this file."""
+    own = [sys.executable, "-m", "simulate.bench_enrichment", str(config), str(spool), str(flows)]
+    done = subprocess.run(own, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(done.stderr[-500:])
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _run(config: Path, spool: Path, flows: int) -> dict[str, float]:
+    started = time.process_time()
+    with in_memory(config, spool) as bridge:
+        ready, began = time.process_time(), time.monotonic()
+        records = bridge.run().records
+        seconds, used = time.monotonic() - began, time.process_time() - ready
+    if records != flows:
+        raise SystemExit(f"{records} records read, expected {flows}")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    return {
+        "seconds": round(seconds, 3),
+        "cpu_seconds": round(used, 3),
+        "reading_cpu_seconds": round(ready - started, 3),
+        "peak_mib": peak,
+    }
+
+
+if __name__ == "__main__":
+    click.echo(json.dumps(_run(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))

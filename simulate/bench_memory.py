@@ -8,6 +8,8 @@ import os
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -52,12 +54,12 @@ class NoStore(Store):
         return pl.DataFrame()
 
 
-def run_once(config: Path, spool: Path) -> int:
-    """Read a spool to its end into points that nobody keeps; returns the records."""
+@contextmanager
+def in_memory(config: Path, spool: Path) -> Iterator[Bridge]:
+    """Make a bridge from a spool that is read once to points that nobody keeps; its lists are read by then."""
     cluster = load_cluster(config)
-    source = Spool(spool, once=True)
-    with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
-        bridge = Bridge(
+    with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name, Spool(spool, once=True) as source:
+        yield Bridge(
             cluster,
             NoStore(cluster.store),
             source,
@@ -68,9 +70,6 @@ def run_once(config: Path, spool: Path) -> int:
             log=Log(quiet=True),
             counters=Counters(),
         )
-        records = bridge.run().records
-    source.close()
-    return records
 
 
 @click.command()
@@ -126,6 +125,7 @@ def _measure(cluster: Path, spool: Path, flows: int, runs: int, file_format: str
 
 if __name__ == "__main__":
     wanted = int(sys.argv[3])
-    found = run_once(Path(sys.argv[1]), Path(sys.argv[2]))
+    with in_memory(Path(sys.argv[1]), Path(sys.argv[2])) as own:
+        found = own.run().records
     if found != wanted:
         raise SystemExit(f"{found} records read, expected {wanted}")

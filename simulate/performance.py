@@ -21,6 +21,8 @@ Line = dict[str, Any]
 _KEYS: dict[str, tuple[str, ...]] = {
     "memory": ("format",),
     "result": ("format",),
+    "enrichment": (),
+    "enrichment_part": ("part",),
     "live": ("rate",),
     "soak": (),
     "relay": (),
@@ -96,7 +98,7 @@ class Book:
 def page(lines: Sequence[Line]) -> str:
     """Return the page's text."""
     book = Book(tuple(lines))
-    parts = [_HEAD, *_targets(book), *_memory(book), *_live(book), *_soak(book), *_kafka(book)]
+    parts = [_HEAD, *_targets(book), *_memory(book), *_enrichment(book), *_live(book), *_soak(book), *_kafka(book)]
     parts += [*_boards(book), *_analysis(book), *_peers(book), *sizing(book.lines)]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -156,6 +158,10 @@ def _target_rows(book: Book) -> Iterator[tuple[str, str, str, str]]:
     yield row("CSV to points", "1 M flows/s", None if csv is None else f"{_millions(rate)} flows/s", met=rate >= 1e6)
     ratio = 9.0 if csv is None else csv["ratio_to_polars_read"]
     yield row("against a bare polars read", "2.5 x", None if csv is None else f"{ratio} x", met=ratio <= 2.5)
+    enriched = book.one("enrichment")
+    share = 0.0 if enriched is None else enriched["ratio_of_processor_time"]
+    text = None if enriched is None else f"{share:.2f} of the speed without"
+    yield row("all enrichment on", "0.8 of the speed without", text, met=share >= 0.8)
     lost = None if live is None else live["sent"] - min(live["printed"], live["sent"])
     is_whole = live is not None and live["exact"] and lost == 0
     measured = None if live is None else "nothing, every byte stored" if is_whole else f"{lost:,} of {live['sent']:,}"
@@ -204,6 +210,35 @@ def _memory(book: Book) -> Iterator[str]:
         ),
     )
     yield _measured_on(lines)
+
+
+def _enrichment(book: Book) -> Iterator[str]:
+    whole, parts = book.one("enrichment"), book.of("enrichment_part")
+    if whole is None:
+        yield from _missing("Enrichment", "enrichment")
+        return
+    yield "## Enrichment\n"
+    yield (
+        f"{whole['flows']:,} flow records to points in memory, one in ten to an address outside, without lists and\n"
+        "with them in the same run: what is left of the speed, by processor time (which other work on the machine\n"
+        "changes less) and by the clock. Reading the lists is beside it: a bridge reads them as it starts, and in a\n"
+        "thread of its own when they change.\n"
+    )
+    yield table(
+        ("lists", "of the speed without, by processor time", "by the clock", "flows/s", "to read them", "peak memory"),
+        (
+            (
+                one.get("part", "all of them").replace("_", " "),
+                f"{one['ratio_of_processor_time']:.2f}",
+                f"{one['ratio_on_to_off']:.2f}",
+                f"{one['flows_per_second']:,}",
+                f"{one['reading_cpu_seconds']:.1f} s of CPU",
+                f"{one['peak_mib']} MiB",
+            )
+            for one in [*parts, whole]
+        ),
+    )
+    yield _measured_on([whole])
 
 
 def _live(book: Book) -> Iterator[str]:

@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
-from mmdb_writer import MMDBWriter
+from mmdb_writer import MMDBWriter, TreeWriter
 from netaddr import IPSet
 
 Rows = Iterable[tuple[str, Mapping[str, object]]]
@@ -15,20 +15,37 @@ BUILT = 1_790_000_000
 
 
 class _Dated(MMDBWriter):
-    """A writer that says when the file was built, and not when it was written."""
+    """A writer of files with a given date, and numbers of a given length in their trees."""
 
     built = BUILT
+    record_bits = 24
 
     def _build_meta(self) -> dict[str, Any]:
         return super()._build_meta() | {"build_epoch": self.built}
 
+    def to_db_file(self, filename: str) -> None:
+        writer = _Wide(self.tree, self._build_meta(), self.int_type, self.float_type)
+        writer.least = self.record_bits
+        writer.write(filename)
 
-def write(path: Path, kind: str, rows: Rows, *, version: int = 6, built: int = BUILT) -> Path:
+
+class _Wide(TreeWriter):
+    """Writes numbers of so many bits at least, as if the file were large."""
+
+    least = 24
+
+    def _adjust_record_size(self) -> None:
+        super()._adjust_record_size()
+        self.record_size = max(self.record_size, self.least)
+        self.data_offset = self.record_size * 2 / 8 * self._node_counter
+
+
+def write(path: Path, kind: str, rows: Rows, *, version: int = 6, built: int = BUILT, record_bits: int = 24) -> Path:
     writer = _Dated(
         ip_version=version, ipv4_compatible=version == 6, database_type=kind, languages=["en"],
         description=f"{kind} sample", int_type="u32",
     )  # fmt: skip
-    writer.built = built
+    writer.built, writer.record_bits = built, record_bits
     # What is written last counts: the longest.
     for prefix, record in sorted(rows, key=lambda row: ip_network(row[0]).prefixlen):
         writer.insert_network(IPSet([prefix]), dict(record))

@@ -61,6 +61,17 @@ def test_new_lines_take_the_place_of_old_ones_and_bear_their_machine() -> None:
     assert merged(json.loads(dump(new)), []) == new
 
 
+def test_enrichment_is_a_table_and_a_target() -> None:
+    figures = {"flows": 2_000_000, "runs": 3, "flows_per_second": 400_000, "ratio_on_to_off": 0.7,
+               "ratio_of_processor_time": 0.83, "reading_cpu_seconds": 1.2, "peak_mib": 300}  # fmt: skip
+    lines = [{"step": "enrichment_part", "part": "threat_feeds", **figures}, {"step": "enrichment", **figures}]
+    assert targets(*lines)["all enrichment on"][1:] == ["0.83 of the speed without", "yes"]
+    text = page(merged(merged([], printed(*lines)), printed(*lines)))
+    (row,) = [one for one in text.splitlines() if one.startswith("| threat feeds |")]
+    assert row == "| threat feeds | 0.83 | 0.70 | 400,000 | 1.2 s of CPU | 300 MiB |"
+    assert targets({**lines[1], "ratio_of_processor_time": 0.79})["all enrichment on"][2] == "**no**"
+
+
 def test_targets_met_and_missed() -> None:
     met = targets(live(), {"step": "memory", "format": "csv", "flows": 1, "flows_per_second": 1_200_000,
                            "ratio_to_polars_read": 2.1, "cpu_us_a_flow": 1, "peak_mib": 1})  # fmt: skip
