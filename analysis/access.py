@@ -167,4 +167,6 @@ def _kinds(asked: pl.DataFrame, entries: Sequence[AccessEntry], cluster: Cluster
         (by_service, AccessBreach.SERVICE), (by_group, AccessBreach.GROUP),
     ):  # fmt: skip
         kinds[~passed] = kind.value
+    is_unknown = asked.get_column(schema.USER).eq(schema.UNKNOWN_USER).to_numpy()
+    kinds[(kinds == AccessBreach.USER.value) & is_unknown] = AccessBreach.UNKNOWN_USER.value
     return kinds

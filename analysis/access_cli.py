@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from analysis.access import EVERY
-from analysis.access_study import identity_of
+from analysis.asked import identity_of
 from analysis.audit_cli import size, write
 from analysis.options import Moment
 from analysis.sums import any_of, binned

@@ -27,9 +27,13 @@ from cluster.errors import ClusterflowError, UserError
 from cluster.model import Cluster
 from cluster.schema import Measurement
 from cluster.units import format_moment
+from ingest.list_readings import list_points
 from ingest.logs import Log
 from ingest.points import WINDOW
 from ingest.store import Store
+
+_LISTED_SECONDS = 30
+"""How often it is told how the exports of sign-ins are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,11 @@ class Analyser:
         self._gpus = gpus_of(cluster)
         self._late_rows = LateRows(self._window, self._gpus)
         self._written = (schema.JOB_STATUS, *self._studies.measurements())
+        of_clients = self._studies.of_clients
+        self._of_clients = {one.name for study in of_clients.studies for one in study.measurements}
+        self._delay = self._ceil(of_clients.delay)
+        self._due: int | None = None
+        self._listed = 0
         self._has_ticked = False
         self._settled: int | None = None
         self._raw_from = 0
@@ -161,6 +170,7 @@ class Analyser:
         started = time.monotonic()
         result = Round()
         closed = self.closed_until(now)
+        self._due = None
         final = self._final_until(closed)
         self._raw_from = self._oldest(closed)
         position = self._state.position
@@ -185,6 +195,7 @@ class Analyser:
         result.judged = closed
         lag = {schema.HEARTBEAT: now - closed, "tick_seconds": time.monotonic() - started}
         self._output.write(schema.PIPELINE, heartbeat(int(now), self._cluster.bridge.shard, lag))
+        self._list_sign_ins(now)
         self._output.flush()
         return result
 
@@ -221,6 +232,15 @@ class Analyser:
             self._log.line("contacts_learning", why=why, until=format_moment(learning_end))
         return position
 
+    def _list_sign_ins(self, now: float) -> None:
+        """Tell how it is with the files that say who had which address, as bridges do of theirs."""
+        readings = self._studies.of_clients.readings()
+        if readings and int(now) // _LISTED_SECONDS != self._listed:
+            self._listed = int(now) // _LISTED_SECONDS
+            points = list_points(readings, self._cluster.enrichment, now, int(now))
+            shard = pl.lit(self._cluster.bridge.shard).alias(schema.SHARD)
+            self._output.write(schema.ENRICHMENT, points.with_columns(shard))
+
     # -- the past ----------------------------------------------------------------------------------
 
     def rerun(self, start: float, stop: float, now: float) -> Round:
@@ -237,6 +257,7 @@ class Analyser:
         if last <= first:
             raise UserError("the range holds no closed window", f"the newest one ends at {format_moment(closed)}")
         self._raw_from = self._oldest(closed)
+        self._due = self._floor(closed - self._delay)
         if first < closed - self._cluster.store.keep_raw:
             days = self._cluster.store.keep_raw / 86_400
             raise UserError("the range begins before the raw retention", f"it keeps {days:g} days")
@@ -271,9 +292,27 @@ class Analyser:
         self._settled = None
         for span, following in zip(spans, [*(span.closed for span in spans[1:]), 0], strict=True):
             if recall:
-                self._output.recall(self._written, span.start, span.now if until is None else min(span.now, until))
+                self._recall(span, until)
             self._pass(result, span, following, until)
         self._settle()
+
+    def _behind(self, span: Span) -> Span | None:
+        """Return what studies of clients judge while others judge a span; None: nothing.
+
+        Live, they are `delay` behind, as exports of sign-ins are. The past they judge where it lies, but for what is
+        not due yet.
+        """
+        if self._due is None:
+            return span.behind(self._delay, self._raw_from)
+        return span.until(self._due) if span.start < self._due else None
+
+    def _recall(self, span: Span, until: int | None) -> None:
+        """Take note of what was written of a span by somebody else."""
+        behind = self._behind(span)
+        for part, is_of_clients in ((span, False), (behind, True)):
+            if part is not None:
+                measurements = [one for one in self._written if (one.name in self._of_clients) is is_of_clients]
+                self._output.recall(measurements, part.start, part.now if until is None else min(part.now, until))
 
     def _settle(self) -> None:
         """Wait for what the last pass wrote, and move the state on over it."""
@@ -289,16 +328,23 @@ class Analyser:
         jobs = self._jobs.jobs()
         points = [(schema.JOB_STATUS, status_points(jobs, span.start, span.now, self._window, self._gpus))]
         points += self._runs.judge(jobs, span, following, self._raw_from)
-        for study in self._studies.of_cluster:
+        behind = self._behind(span)
+        judged = [(study, span) for study in self._studies.of_cluster]
+        if behind is not None:
+            judged += [(study, behind) for study in self._studies.of_clients.studies]
+        for study, part in judged:
             self._check()
-            points += study.judge(span, jobs)
+            points += study.judge(part, jobs)
         frames = gathered(points)
         self._settle()
         for measurement in self._written:
+            own = behind if measurement.name in self._of_clients else span
+            if own is None:
+                continue
             frame = frames.get(measurement.name)
             if frame is not None and until is not None:
                 frame = frame.filter(pl.col(WINDOW) < until)
-            written = self._output.update(measurement, frame, span.start, span.final)
+            written = self._output.update(measurement, frame, own.start, own.final)
             result.count(measurement, written)
         self._settled = span.final
 

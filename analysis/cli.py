@@ -24,6 +24,7 @@ from analysis.contacts import DIGEST, FIRST_SEEN, NEW
 from analysis.job_sources.register import Register
 from analysis.job_sources.sources import JobSources
 from analysis.jobs_cli import jobs
+from analysis.late_search import LateSearch, LateSearching
 from analysis.options import Duration, Moment
 from analysis.state import AUDIT, State, exclusive
 from cluster import config_log, schema
@@ -97,8 +98,10 @@ def analyze(
             if once:
                 _prepare(store, cluster, changed)
                 _tell(log, "analysed", _round(analyser(state, sources), sources, store))
+                LateSearch(cluster, store, folder, log, patience=0).look()
             else:
-                _run(analyser(state, sources), sources, store, log, stopping, every, changed)
+                searching = LateSearching(cluster, folder, log)
+                _run(analyser(state, sources), sources, searching, store, log, stopping, every, changed)
     except AnalysisStoppedError:
         log.line("stopped")
     finally:
@@ -123,6 +126,7 @@ def _prepare(store: Store, cluster: Cluster, changed: list[Record]) -> None:
 def _run(
     analyser: Analyser,
     sources: JobSources,
+    searching: LateSearching,
     store: Store,
     log: Log,
     stopping: threading.Event,
@@ -131,6 +135,7 @@ def _run(
 ) -> None:
     """Tick until asked to stop; a store or a job source that is away is tried again at the next tick."""
     sources.start()
+    searching.start()
     names = ", ".join(state.name for state in sources.states()) or "none"
     log.line("started", cluster=sources.cluster.name, store=store.url, job_sources=names, every=every)
     is_prepared = False
@@ -159,6 +164,7 @@ def _run(
                 log.sparse("tick", **_numbers(result), seconds=time.monotonic() - began)
             stopping.wait(max(every - (time.monotonic() - began), 0.0))
     finally:
+        searching.stop()
         sources.stop()
     log.line("stopped")
 

@@ -17,10 +17,12 @@ from typing import IO, Self
 import polars as pl
 
 from analysis.contacts import CONTACT_COLUMNS, DECISION_COLUMNS
+from analysis.countries import COUNTRY_COLUMNS
 from analysis.jobs import end_of, start_of
 from analysis.sqlite_damage import refuse_damaged
 from analysis.sqlite_version import settle_version
 from analysis.study import FLAW, Memory
+from cluster import schema
 from cluster.errors import UserError
 from cluster.model import Job
 
@@ -45,7 +47,7 @@ goes first is what is farthest from the newest of its class, so that thousands o
 ones."""
 
 _BUSY_SECONDS = 10.0
-_POSITION, _LEARNING_END = "position", "learning_end"
+_POSITION, _LEARNING_END, _COUNTRIES_FROM = "position", "learning_end", "countries_from"
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -57,6 +59,10 @@ CREATE TABLE IF NOT EXISTS contact (
 CREATE INDEX IF NOT EXISTS contact_by_time ON contact (first_seen);
 CREATE TABLE IF NOT EXISTS decision (
     src TEXT NOT NULL, dst TEXT NOT NULL, acked_at INTEGER, forgotten_at INTEGER, PRIMARY KEY (src, dst)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS country (
+    dst_group TEXT NOT NULL, service TEXT NOT NULL, country TEXT NOT NULL, first_seen INTEGER NOT NULL,
+    new INTEGER NOT NULL, PRIMARY KEY (dst_group, service, country)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memory (
     study TEXT NOT NULL, job TEXT NOT NULL, job_class TEXT NOT NULL, start REAL NOT NULL, end REAL NOT NULL,
@@ -236,6 +242,33 @@ class State:
             self._connection.execute(change, (moment, src, dst))
         self._version = -1
         return True
+
+    # -- countries that services have seen -----------------------------------------------------------
+
+    @property
+    def knows_countries(self) -> bool:
+        """Whether `begin_countries` was called once."""
+        return self._meta(_COUNTRIES_FROM) is not None
+
+    def begin_countries(self, moment: int, countries: pl.DataFrame) -> None:
+        """Start with the countries (COUNTRY_COLUMNS) that history holds before a moment, epoch seconds."""
+        with self._connection:
+            self._set_meta(_COUNTRIES_FROM, moment)
+            self._insert_countries(countries)
+
+    def countries(self) -> pl.DataFrame:
+        """Return every country that a service has seen, COUNTRY_COLUMNS, in order of services."""
+        return self._read("country", COUNTRY_COLUMNS).sort(schema.DST_GROUP, schema.SERVICE, schema.COUNTRY)
+
+    def save_countries(self, start: int, countries: pl.DataFrame) -> None:
+        """Save the countries found from `start` on, in place of those found there before."""
+        with self._connection:
+            self._connection.execute("DELETE FROM country WHERE first_seen >= ?", (start,))
+            self._insert_countries(countries)
+
+    def _insert_countries(self, countries: pl.DataFrame) -> None:
+        rows = countries.select(*COUNTRY_COLUMNS).iter_rows()
+        self._connection.executemany("INSERT OR REPLACE INTO country VALUES (?, ?, ?, ?, ?)", rows)
 
     # -- what runs taught --------------------------------------------------------------------------
 

@@ -1,12 +1,12 @@
 """Every verdict there is, in the order in which they run. A new one is a line here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.access_study import access_studies
 from analysis.breach_study import BreachStudy
 from analysis.burst_study import BurstStudy
 from analysis.capacity_study import CapacityStudy
+from analysis.client_studies import ClientStudies, client_studies
 from analysis.cohort_study import CohortStudy
 from analysis.contact_study import ContactStudy
 from analysis.coverage_study import CoverageStudy
@@ -34,15 +34,18 @@ class Studies:
     Attributes:
         of_jobs: run first, window by window through every job.
         of_cluster: run after them, in this order.
+        of_clients: run last.
     """
 
     of_jobs: tuple[JobStudy[Any], ...]
     of_cluster: tuple[Study, ...]
+    of_clients: ClientStudies = field(default_factory=ClientStudies)
 
     def measurements(self) -> tuple[Measurement, ...]:
         """Return what they write, each once."""
         found = [measurement for job_study in self.of_jobs for measurement in job_study.measurements]
-        found += [measurement for study in self.of_cluster for measurement in study.measurements]
+        studies = (*self.of_cluster, *self.of_clients.studies)
+        found += [measurement for study in studies for measurement in study.measurements]
         return tuple({measurement.name: measurement for measurement in found}.values())
 
 
@@ -63,10 +66,10 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             RecurrenceStudy(cluster, history),
             BreachStudy(cluster, reader.store),
             InferenceStudy(cluster, reader.store),
-            *access_studies(cluster, reader.store, log),
             CoverageStudy(cluster, reader.store),
             CapacityStudy(cluster, reader.store),
             BurstStudy(cluster, reader.store),
             PatternStudy(cluster, reader.store),
         ),
+        of_clients=client_studies(cluster, reader.store, state, log),
     )

@@ -40,6 +40,14 @@ class Span:
     closed: int
     now: int
 
+    def behind(self, seconds: int, oldest: int) -> "Span":
+        """Return what is so many seconds earlier, without what lies before `oldest`."""
+        return Span(*(max(moment - seconds, oldest) for moment in (self.start, self.final, self.closed, self.now)))
+
+    def until(self, stop: int) -> "Span":
+        """Return the part before a moment, which is not before the start."""
+        return Span(self.start, *(min(moment, stop) for moment in (self.final, self.closed, self.now)))
+
 
 class Study(Protocol):
     """One kind of verdict on the whole cluster."""

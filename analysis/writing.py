@@ -33,9 +33,9 @@ class Output:
         self._pending: dict[str, pl.DataFrame] = {}
 
     def recall(self, measurements: Iterable[Measurement], start: int, stop: int) -> None:
-        """Take note of what an earlier process, or an earlier run over the past, wrote of [start, stop)."""
-        self._pending.clear()
+        """Take note of what an earlier process, or an earlier run over the past, wrote of them in [start, stop)."""
         for measurement in measurements:
+            self._pending.pop(measurement.name, None)
             telling = _TELLING.get(measurement.name)
             where = f"time >= {start}s AND time < {stop}s{f' AND {telling}' if telling else ''}"
             table = f'"{measurement.kept}"."{measurement.name}"'

@@ -347,6 +347,9 @@ IDENTITY = Section(
         Key("sources", ListOf(SIGN_IN_SOURCE), "Exports of sign-ins.", []),
         Key("hold", names.seconds(60, 30 * DAY), "How long a sign of a user at an address holds without another one.",
             _default(IdentitySettings, "hold")),
+        Key("delay", names.seconds(0, DAY), "How long after an event its line may come: clients are judged, and "
+            "told, so much later. Give it what exports of your sign-ins ordinarily take.",
+            _default(IdentitySettings, "delay")),
         Key("domains", ListOf(names.LINE), "Domains that are left out of users' names, so that all sources name a "
             "person alike.", [], example="[EXAMPLE, example.org]"),
         Key("shared", ListOf(names.PREFIX), "Addresses that many users have at the same time, such as a NAT's or a "
@@ -443,6 +446,9 @@ THRESHOLDS = Section(
             "Known bad: bytes that a conversation with an address on a threat feed may have, in one direction, within "
             "`threat_window`; refused attempts to connect stay below it. 0 alerts for each."),
         Key("threat_window", WINDOW_LENGTH, "The window of `threat_bytes`."),
+        Key("threat_look_back", names.seconds(0, 2 * 365 * DAY),
+            "Late matches: how far back stored traffic is searched when a feed lists something new, as far as minutes "
+            "are kept. 0: not at all."),
         Key("contact_learning", names.seconds(0, 365 * DAY),
             "First contact: history it takes before any contact is called new."),
         Key("off_hours_bytes", names.SIZE,
@@ -501,13 +507,18 @@ THRESHOLDS = Section(
             "Silence of an exporter that alerts. Its nodes are then blind, not down."),
         Key("ingest_silent", names.seconds(10, DAY), "Silence of the whole pipeline that alerts."),
         Key("inference_window", WINDOW_LENGTH,
-            "The window of `inference_unauthorised_bytes`, `inference_access_bytes` and "
+            "The window of `inference_unauthorised_bytes`, `inference_access_bytes`, `unusual_country_bytes` and "
             "`inference_off_window_bytes`."),
         Key("inference_unauthorised_bytes", names.SIZE_OR_ZERO,
             "Unauthorised client: bytes that a client may send to an inference node it may not reach; refused attempts "
             "to connect stay below it. 0 alerts for each."),
         Key("inference_access_bytes", names.SIZE_OR_ZERO,
             "Client that `inference.access` does not list: bytes that it may send to an inference node."),
+        Key("unusual_country_bytes", names.SIZE_OR_ZERO,
+            "Unusual country: bytes that a client may send to a service of inference from a country that it has not "
+            "seen before. Who sends no more within five minutes does not make a country a known one either."),
+        Key("country_learning", names.seconds(0, 365 * DAY),
+            "Unusual country: history of a service that it takes before any country is called new to it."),
         Key("inference_off_window_bytes", names.SIZE_OR_ZERO,
             "Off-window client: bytes that a client may send to an inference node outside `inference.hours`; health "
             "checks stay below it."),

@@ -60,7 +60,7 @@ def build_identity(table: Table | None, folder: Path, faults: Faults) -> Identit
         shared=tuple(item.value for item in given.get("shared", [])),
         pseudonymise=given.get("pseudonymise"),
     )
-    return replace(settings, hold=given["hold"]) if "hold" in given else settings
+    return replace(settings, **{key: given[key] for key in ("hold", "delay") if key in given})
 
 
 def build_hours(table: Table | None, path: str, faults: Faults) -> InferenceHours | None:

@@ -372,6 +372,7 @@ class IdentitySettings:
         domains: left out of the names of users.
         shared: addresses that many users have at the same time: they are nobody's.
         pseudonymise: key of the names that leave in place of those of users; None: they leave in clear.
+        delay: seconds after an event within which exports have its line: who asked is judged so much later.
     """
 
     sources: tuple[SignInSource, ...] = ()
@@ -379,6 +380,7 @@ class IdentitySettings:
     domains: tuple[str, ...] = ()
     shared: tuple[Network, ...] = ()
     pseudonymise: "Secret | None" = None
+    delay: int = 60
 
 
 MANAGEMENT_SERVICES = (
@@ -685,6 +687,8 @@ class Thresholds:
     inference_window: int = 900
     inference_unauthorised_bytes: int = 10_000
     inference_access_bytes: int = 10_000
+    unusual_country_bytes: int = 10_000
+    country_learning: int = 7 * 86_400
     inference_off_window_bytes: int = 1_000_000
     inference_min_weeks: int = 2
     inference_spike_spreads: float = 6.0
@@ -714,6 +718,7 @@ class Thresholds:
     list_stale_for: int = 120
     threat_bytes: int = 1_000
     threat_window: int = 900
+    threat_look_back: int = 30 * 86_400
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ TAG_TEXT = {
     FEED: "threat feeds that list the outside address, with commas between them; absent where none does",
     INDICATOR: "the longest listed prefix that holds the outside address, or other",
     DIRECTION: "out: from the cluster to the listed address; in: from there",
-    LATE: "no: the feed listed the address at the time of the traffic",
+    LATE: "no: told as it happened; yes: a feed listed the address afterwards, and the row lies where that was found",
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
@@ -251,12 +251,18 @@ SEEN_AT = Field(
     "seen_at", "epoch seconds", "start of the newest window with such traffic",
     merge=Merge.MAX,
 )  # fmt: skip
+KNOWN_SINCE = Field(
+    "known_since",
+    "epoch seconds",
+    "since when we know that it is listed: the date of the file in which the entry was first seen",
+    merge=Merge.MAX,
+)
 THREAT = Measurement(
     "threat",
     "Conversations with outside addresses that a threat feed lists, whichever side opened them.",
     (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, DIRECTION, LATE, FEED, INDICATOR, COUNTRY, NETWORK, SHARD),
-    (BYTES, PACKETS, FLOWS, DURATION, CONFIDENCE, LISTED_SINCE, SEEN_AT),
-    "ingest",
+    (BYTES, PACKETS, FLOWS, DURATION, CONFIDENCE, LISTED_SINCE, KNOWN_SINCE, SEEN_AT),
+    "ingest, late ones by analysis",
     "the largest K per direction and window, under a series budget; the rest is `other`",
     bound=Bound((INDICATOR, COUNTRY, NETWORK), DIRECTION, unlisted=(SRC, DST)),
 )
@@ -972,6 +978,7 @@ class AccessBreach(StrEnum):
 
     GROUP = "group"
     USER = "user"
+    UNKNOWN_USER = "unknown_user"
     COUNTRY = "country"
     SERVICE = "service"
     HOURS = "hours"
@@ -995,6 +1002,16 @@ ACCESS_BREACH = Measurement(
     (BYTES, FLOWS, DURATION),
     "analysis",
     "clients that are not listed, as far as `inference` names them",
+    rollup=False,
+)
+UNUSUAL_COUNTRY = Measurement(
+    "unusual_country",
+    "Conversations with services of inference from countries that these have not seen before: a row a window, for a "
+    "day from the first on that sent more than `unusual_country_bytes` within five minutes.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, USER, COUNTRY, NETWORK),
+    (BYTES, FLOWS, DURATION, CONTACT_FIRST),
+    "analysis",
+    "rare by nature: clients of a country that is new to a service, for a day",
     rollup=False,
 )
 
@@ -1168,7 +1185,7 @@ MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
     INTERFACE_TRAFFIC, EXPORTER_STATUS, PIPELINE, CONTACT, JOB_STATUS, BASELINE, DROPOUT_DIGEST,
     JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE, BREACH,
-    BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, COVERAGE, CAPACITY, SCHEMA_VERSION, CONFIG_CHANGE,
-    ENRICHMENT, ADDRESS_NAME,
+    BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY, SCHEMA_VERSION,
+    CONFIG_CHANGE, ENRICHMENT, ADDRESS_NAME,
 )  # fmt: skip
 """Everything that is stored."""

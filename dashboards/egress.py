@@ -372,7 +372,7 @@ def _known_bad(cluster: Cluster) -> Built:
     select = (
         Select(schema.THREAT, schema.RAW)
         .take(seen, total(schema.BYTES), highest(schema.CONFIDENCE), listed)
-        .by(*questions.CONVERSATION, schema.FEED, schema.INDICATOR, schema.NETWORK, schema.COUNTRY)
+        .by(*questions.CONVERSATION, schema.FEED, schema.INDICATOR, schema.NETWORK, schema.COUNTRY, schema.LATE)
     )
     return panels.table(
         cluster,
@@ -392,6 +392,7 @@ def _known_bad(cluster: Cluster) -> Built:
             panels.Column(schema.NETWORK, "Network"),
             panels.Column(schema.COUNTRY, "Country", width=90),
             panels.Column(schema.LISTED_SINCE.name, "Listed since", Unit.MOMENT, width=170),
+            panels.Column(schema.LATE, "Late", width=70),
             panels.Column(schema.CONFIDENCE.name, "Confidence", Unit.COUNT, width=100),
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
         ],

@@ -9,7 +9,18 @@ from dashboards.board import Page
 from dashboards.links import CELL, Link, clicked, row, to_board
 from dashboards.palette import QUIET, group_titles
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
-from dashboards.queries import Select, Unit, bit_rate, chosen, count, is_in, top_rows, total
+from dashboards.queries import (
+    Column,
+    Select,
+    Unit,
+    bit_rate,
+    chosen,
+    compare,
+    count,
+    is_in,
+    top_rows,
+    total,
+)
 
 BOARD = "inference_access"
 
@@ -28,6 +39,7 @@ def page(cluster: Cluster) -> Page:
             _by_country(cluster),
             _denied(cluster),
             _accesses(cluster),
+            _countries(cluster),
         ),
         since="24h",
         variables=(
@@ -250,4 +262,36 @@ def _accesses(cluster: Cluster) -> Built:
         [top_rows(inner, _ROWS)],
         [*_columns(cluster), *_volume()],
         order=TableOrder(schema.BYTES.name),
+    )  # fmt: skip
+
+
+def _countries(cluster: Cluster) -> Built:
+    first = schema.CONTACT_FIRST.name
+    since = Column(f'min("{first}") * 1000', first, Unit.MOMENT, (first,))
+    select = (
+        Select(schema.UNUSUAL_COUNTRY, schema.UNUSUAL_COUNTRY.kept)
+        .take(since, total(schema.BYTES), total(schema.FLOWS))
+        # Rows that were taken back are zero.
+        .where(
+            chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION),
+            compare(schema.BYTES, ">", 0),
+        )
+        .by(schema.COUNTRY, schema.NETWORK, schema.USER, schema.SRC, schema.SRC_GROUP, schema.DST, schema.SERVICE)
+    )  # fmt: skip
+    columns = [one for one in _columns(cluster) if one.name != schema.DST_GROUP]
+    node = panels.Column(
+        schema.DST, "Inference node", links=(to_board("explore", "Explore this node", node=row(schema.DST)),)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "countries", "Unusual countries, 7 d",
+            "Clients from countries that a service has not seen before, for a day from the first of them on.",
+            "Without `geography` in cluster.yaml no country is known; a VPN makes up its own.",
+            "Ask the user whether they are there.",
+            x=0, y=32, w=24, h=8, links=_links(), since="7d",
+        ),
+        [select.per_series("A client from a country that is new to the service.").as_table()],
+        [panels.Column(first, "Country since", Unit.MOMENT, width=170), *columns, node, *_volume()],
+        order=TableOrder(first),
     )  # fmt: skip

@@ -122,7 +122,10 @@ BOARDS = {
         "cf-inference-access",
         "Inference access",
         "Which user asked which service, from where, when, how much, and who is not on the list?",
-        ("denied_volume", "unknown_volume", "users_now", "policy", "over_time", "by_country", "denied", "accesses"),
+        (
+            "denied_volume", "unknown_volume", "users_now", "policy", "over_time", "by_country", "denied", "accesses",
+            "countries",
+        ),
     ),
     "capacity": Board(
         "cf-capacity",

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from analysis.access_study import identity_of
+from analysis.asked import identity_of
 from cluster import schema
 from cluster.errors import StoreError
 from cluster.model import Cluster

@@ -44,8 +44,8 @@ class Feed:
         confidence: 0 to 100.
         start: when it begins to hold, epoch seconds; -inf where the feed does not say.
         end: when it holds no more, epoch seconds; inf where the feed does not say.
-        listed: since when it is listed, epoch seconds: `start`, or else the date of the first version that had it, of
-            those that were read.
+        listed: since when it is listed, epoch seconds: `start`, or else as `known`.
+        known: the date of the first version that had it, of those that were read, epoch seconds.
         table: finds them.
     """
 
@@ -55,6 +55,7 @@ class Feed:
     start: Floats
     end: Floats
     listed: Floats
+    known: Floats
     table: PrefixTable
 
     def __len__(self) -> int:
@@ -67,6 +68,20 @@ class Feed:
     def identity(self) -> pl.DataFrame:
         """Return KEY_HIGH, KEY_LOW (UInt64) and BITS (UInt8): what tells an entry from another in any version."""
         return _identity(self.keys, self.bits)
+
+    def part(self, entries: npt.NDArray[np.int64]) -> "Feed":
+        """Return a feed that lists these entries only."""
+        keys, bits = self.keys[entries], self.bits[entries]
+        return Feed(
+            keys=keys,
+            bits=bits,
+            confidence=self.confidence[entries],
+            start=self.start[entries],
+            end=self.end[entries],
+            listed=self.listed[entries],
+            known=self.known[entries],
+            table=PrefixTable(keys, bits),
+        )
 
 
 class Refused:
@@ -181,7 +196,7 @@ class Entries:
             raise UserError(f"{self._path}: {note}", f"none of its {self._skipped:,} entries can be used")
         starts, ends = np.array(self._starts, np.float64), np.array(self._ends, np.float64)
         chosen, confidence = _folded(keys, bits, starts, ends, np.array(self._confidences, np.uint8), kept=kept)
-        starts = starts[chosen]
+        starts, known = starts[chosen], np.full(len(chosen), dated)
         feed = Feed(
             keys=keys[chosen],
             bits=bits[chosen],
@@ -189,6 +204,7 @@ class Entries:
             start=starts,
             end=ends[chosen],
             listed=np.where(np.isfinite(starts), starts, dated),
+            known=known,
             table=PrefixTable(keys[chosen], bits[chosen]),
         )
         if before is not None:
@@ -228,15 +244,19 @@ def _folded(
 
 
 def _keep_dates(feed: Feed, before: Feed) -> None:
-    """Entries without a date of their own that an earlier version had are listed since then."""
+    """What an earlier version had is known since then; without a date of its own it is listed since then, too."""
     undated = pl.Series(~np.isfinite(feed.start))
     earlier = (
-        before.identity().with_columns(listed=before.listed).group_by(KEY_HIGH, KEY_LOW, BITS).agg(pl.min("listed"))
+        before.identity()
+        .with_columns(listed=before.listed, known=before.known)
+        .group_by(KEY_HIGH, KEY_LOW, BITS)
+        .agg(pl.min("listed", "known"))
     )
     joined = feed.identity().with_row_index().join(earlier, on=[KEY_HIGH, KEY_LOW, BITS], how="left").sort("index")
-    known = joined.get_column("listed")
-    is_known = (undated & known.is_not_null()).to_numpy()
-    feed.listed[is_known] = np.minimum(feed.listed[is_known], known.to_numpy()[is_known])
+    was_there = joined.get_column("known").is_not_null()
+    for dates, name, kept in ((feed.listed, "listed", undated & was_there), (feed.known, "known", was_there)):
+        mask = kept.to_numpy()
+        dates[mask] = np.minimum(dates[mask], joined.get_column(name).to_numpy()[mask])
 
 
 def without_port(text: str) -> str:

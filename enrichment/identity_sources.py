@@ -117,7 +117,9 @@ class Identity:
                 source.settings.format.value,
                 source.tally.skipped,
                 source.error or source.tally.note,
-                in_use=source.tally.entries > 0,
+                # A log in which nobody has signed in yet is as it should be.
+                in_use=source.tally.entries > 0 or not source.error,
+                broken=bool(source.error),
             )
             for source in self._sources
         ]

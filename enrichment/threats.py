@@ -1,7 +1,7 @@
 """Which addresses threat feeds list: all feeds of a cluster, searched at once, read again while others search."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -27,6 +27,7 @@ LISTINGS: dict[str, type[pl.DataType]] = {
     START: pl.Float64,
     END: pl.Float64,
     schema.LISTED_SINCE.name: pl.Int64,
+    schema.KNOWN_SINCE.name: pl.Int64,
 }
 """An entry of a feed that holds an address: START and END bound the time for which it does, epoch seconds."""
 
@@ -74,19 +75,23 @@ class Threats:
 
     def listings(self, keys: Keys) -> pl.DataFrame:
         """Return every entry of any feed that holds one of these addresses at any time, LISTINGS."""
-        frames = [pl.DataFrame(schema=LISTINGS)]
-        for file in self.files:
-            feed = file.value
-            if feed is not None and len(feed):
-                positions, entries = feed.table.all(keys)
-                if len(positions):
-                    frames.append(_listings(feed, file.name, positions, entries))
-        return pl.concat(frames)
+        return listings_in(((file.name, file.value) for file in self.files if file.value is not None), keys)
 
 
 def threats_in(labels: Labels) -> Threats | None:
     """Return the feeds among those who know labels; None if there are none."""
     return next((provider for provider in labels.providers if isinstance(provider, Threats)), None)
+
+
+def listings_in(named: Iterable[tuple[str, Feed]], keys: Keys) -> pl.DataFrame:
+    """Return every entry of these feeds that holds one of these addresses at any time, LISTINGS."""
+    frames = [pl.DataFrame(schema=LISTINGS)]
+    for name, feed in named:
+        if len(feed):
+            positions, entries = feed.table.all(keys)
+            if len(positions):
+                frames.append(_listings(feed, name, positions, entries))
+    return pl.concat(frames)
 
 
 def feeds() -> pl.Expr:
@@ -97,7 +102,8 @@ def feeds() -> pl.Expr:
 def in_force(listed: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Fold the listings of each address (`by`) into one row: the longest prefix tells the INDICATOR.
 
-    The row has the names of all feeds, their highest confidence, and the earliest time since which one lists it.
+    The row has the names of all feeds, their highest confidence, and the earliest times since which one lists it and
+    since which that is known.
     """
     return (
         listed.sort(BITS, schema.CONFIDENCE.name, schema.FEED, descending=[True, True, False])
@@ -106,7 +112,7 @@ def in_force(listed: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
             feeds(),
             pl.col(schema.INDICATOR).first(),
             pl.col(schema.CONFIDENCE.name).max(),
-            pl.col(schema.LISTED_SINCE.name).min(),
+            pl.min(schema.LISTED_SINCE.name, schema.KNOWN_SINCE.name),
         )
     )
 
@@ -132,6 +138,7 @@ def _listings(feed: Feed, name: str, positions: np.ndarray, entries: np.ndarray)
             START: feed.start[entries],
             END: feed.end[entries],
             schema.LISTED_SINCE.name: feed.listed[entries].astype(np.int64),
+            schema.KNOWN_SINCE.name: feed.known[entries].astype(np.int64),
         },
         schema=LISTINGS,
     )

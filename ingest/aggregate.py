@@ -377,6 +377,7 @@ class Aggregator:
             *_counts(),
             schema.CONFIDENCE.name,
             schema.LISTED_SINCE.name,
+            schema.KNOWN_SINCE.name,
             pl.col(WINDOW).alias(schema.SEEN_AT.name),
         )
 

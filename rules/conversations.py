@@ -23,11 +23,12 @@ beyond a limit, `threat_match` has told of the listed one.
 
 
 def measures(
-    cluster: Cluster, conversations: Select, since: int, *, labels: tuple[str, ...] = LOCATED
+    cluster: Cluster, conversations: Select, since: int, *, labels: tuple[str, ...] = LOCATED, until: int = 0
 ) -> tuple[Measure, ...]:
     """Return bytes and duration of conversations (a `Select` without columns) over the last `since` seconds.
 
-    The range ends now: windows that are not stored yet are missing from the sums, so these never exceed what was sent.
+    The range ends `until` seconds ago: windows that are not stored yet are missing from the sums, so these never exceed
+    what was sent.
     Within a window, parts of a conversation (of several bridges, or opened by either side) run at the same time: the
     longest counts.
     """
@@ -35,8 +36,8 @@ def measures(
     in_windows = each.take(highest(schema.DURATION)).each(window_seconds(cluster, schema.RAW))
     active = Select(in_windows).take(total(schema.DURATION)).by(*labels)
     return (
-        Measure("bytes", each.take(total(schema.BYTES)).per_series("Bytes of the conversation."), since),
-        Measure("duration", active.per_series("Seconds in which they were sent."), since),
+        Measure("bytes", each.take(total(schema.BYTES)).per_series("Bytes of the conversation."), since, until),
+        Measure("duration", active.per_series("Seconds in which they were sent."), since, until),
     )
 
 

@@ -25,14 +25,18 @@ def build(cluster: Cluster) -> RuleSet:
         return RuleSet((), seen.skipped)
     limits = cluster.thresholds
     client, server = inference_clients.known_client(cluster, seen), inference_clients.server(cluster, seen)
+    by = f"`inference.access` does not list it by its {{{{ $labels.{schema.KIND} }}}}"
+    nobody = "nobody had signed in at its address, and `inference.access` asks for a user whom it lists"
+    is_nobody = f'{{{{ if eq $labels.{schema.KIND} "{AccessBreach.UNKNOWN_USER}" }}}}'
     summary = (
         f"{client} sent {texts.bytes_of('bytes')} to {server} within {format_duration(limits.inference_window)}, but "
-        f"`inference.access` does not list it by its {{{{ $labels.{schema.KIND} }}}} (alerts above "
+        f"{is_nobody}{nobody}{{{{ else }}}}{by}{{{{ end }}}} (alerts above "
         f"{format_size(limits.inference_access_bytes)})."
     )
     what_to_do = (
-        "Ask the user, or whoever has the address. If they belong there, add them to `inference.access`; if not, "
-        "block them in front of the inference nodes, and look at what they asked for: `clusterflow access` lists it."
+        "Ask the user, or whoever has the address; where nobody had signed in, see first whether the export of "
+        "sign-ins is late or broken (`clusterflow lists`). If they belong there, add them to `inference.access`; if "
+        "not, block them in front of the inference nodes, and look at what they asked for (`clusterflow access`)."
     )
     rule = Rule(
         id=ID,

@@ -7,6 +7,7 @@ inference nodes that break the segmentation belong to these rules and to no othe
 
 from collections.abc import Iterable
 
+from analysis.asked import delay_of
 from cluster import schema
 from cluster.model import Cluster, Role
 from cluster.schema import AccessBreach
@@ -39,10 +40,19 @@ def measures(cluster: Cluster, seen: VisiblePairs, *conditions: Condition) -> tu
 
 
 def unlisted(cluster: Cluster, seen: VisiblePairs, kinds: Iterable[AccessBreach]) -> tuple[Measure, ...]:
-    """Return bytes and duration of the conversations of these pairs that the list does not name, by these kinds."""
+    """Return bytes and duration of the conversations of these pairs that the list does not name, by these kinds.
+
+    The range ends where the analysis has judged: it waits for exports of sign-ins.
+    """
     of_kinds = is_in(schema.KIND, [kind.value for kind in kinds])
     asked = Select(schema.ACCESS_BREACH, schema.ACCESS_BREACH.kept).where(seen.condition(), of_kinds)
-    return conversations.measures(cluster, asked, cluster.thresholds.inference_window, labels=KNOWN_LABELS)
+    return judged(cluster, asked, labels=KNOWN_LABELS)
+
+
+def judged(cluster: Cluster, asked: Select, *, labels: tuple[str, ...]) -> tuple[Measure, ...]:
+    """Return bytes and duration of conversations that the analysis has judged once their sign-ins were there."""
+    delay, window = delay_of(cluster), cluster.thresholds.inference_window
+    return conversations.measures(cluster, asked, window + delay, labels=labels, until=delay)
 
 
 def known_client(cluster: Cluster, seen: VisiblePairs) -> str:
@@ -64,7 +74,12 @@ def client(cluster: Cluster, seen: VisiblePairs) -> str:
 
 def server(cluster: Cluster, seen: VisiblePairs) -> str:
     """Return the inference node with its group's name."""
-    return f"{{{{ $labels.{schema.DST} }}}} ({texts.group_title(cluster, schema.DST_GROUP, seen.destinations())})"
+    return f"{{{{ $labels.{schema.DST} }}}} ({server_group(cluster, seen)})"
+
+
+def server_group(cluster: Cluster, seen: VisiblePairs) -> str:
+    """Return the inference node's group by its name."""
+    return texts.group_title(cluster, schema.DST_GROUP, seen.destinations())
 
 
 def has_hours(cluster: Cluster) -> bool:

@@ -8,6 +8,7 @@ from cluster import schema
 from cluster.model import Cluster
 from cluster.schema import ListState
 from dashboards.queries import Select, newest
+from enrichment.identity_sources import Identity
 from enrichment.providers import providers_of
 from enrichment.readings import reading_rows
 from ingest.store import Store
@@ -90,7 +91,11 @@ def read_lists(cluster: Cluster, now: float) -> tuple[ListStatus, ...]:
     files = [file for provider in providers_of(cluster) for file in provider.files]
     for file in files:
         file.refresh()
-    rows = reading_rows((file.reading() for file in files), cluster.enrichment, now)
+    # Names of users stay here: they need no pseudonyms.
+    sign_ins = Identity(cluster.identity, cluster.site, cluster.store.keep_raw)
+    sign_ins.refresh(now)
+    readings = [*(file.reading() for file in files), *sign_ins.readings()]
+    rows = reading_rows(readings, cluster.enrichment, now)
     return tuple(sorted(map(_status, rows), key=lambda one: (one.kind, one.name)))
 
 

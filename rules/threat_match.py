@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from cluster import schema
 from cluster.model import Cluster
-from dashboards.queries import Query, Select, lowest
+from dashboards.queries import Column, Query, Select, highest, lowest
 from dashboards.registry import panel_ref
 from rules import conversations, texts
 from rules.model import Comparison, Measure, Rule, RuleSet, Severity, Threshold
@@ -12,9 +12,15 @@ from rules.visibility import outside_groups, visible_of
 
 ID = "threat_match"
 
-_LABELS = (*conversations.LABELS, schema.COUNTRY, schema.NETWORK, schema.DIRECTION, schema.FEED, schema.INDICATOR)
+_LABELS = (
+    *conversations.LABELS, schema.COUNTRY, schema.NETWORK, schema.DIRECTION, schema.FEED, schema.INDICATOR, schema.LATE,
+)  # fmt: skip
 
-_SINCE = texts.moment_of(schema.LISTED_SINCE.name)
+_SINCE, _KNOWN, _SEEN = (
+    texts.moment_of(field.name) for field in (schema.LISTED_SINCE, schema.KNOWN_SINCE, schema.SEEN_AT)
+)
+
+_IS_LATE = f'{{{{ if eq $labels.{schema.LATE} "{schema.YES}" }}}}'
 
 
 def build(cluster: Cluster) -> RuleSet:
@@ -34,8 +40,9 @@ def build(cluster: Cluster) -> RuleSet:
     summary = (
         f"{source} sent {texts.bytes_of('bytes')} to {destination} over {conversations.PROTOCOL}. The {which} is known "
         f"bad: the feed {{{{ $labels.{schema.FEED} }}}} lists {indicator} since "
-        f"{_SINCE}."
+        f"{_SINCE}.{_IS_LATE} Late: sent at {_SEEN}, known to us since {_KNOWN}.{{{{ end }}}}"
     )
+    late = f"{_IS_LATE}, sent at {_SEEN}, known to us since {_KNOWN}{{{{ end }}}}"
     what_to_do = (
         "Block the address at the border and keep the machine inside running and untouched. Then find out which "
         "process talked to it, since when, and what else that machine sent."
@@ -49,7 +56,7 @@ def build(cluster: Cluster) -> RuleSet:
         severity=Severity.CRITICAL,
         measures=(
             *conversations.measures(cluster, matches, since, labels=_LABELS),
-            Measure(schema.LISTED_SINCE.name, _listed(matches), since),
+            *(Measure(column.name, _moment(matches, column), since) for column in _moments()),
         ),
         threshold=Threshold("threat_bytes", Comparison.ABOVE, limits.threat_bytes),
         annotations=texts.annotations(
@@ -59,7 +66,7 @@ def build(cluster: Cluster) -> RuleSet:
             protocol=conversations.PROTOCOL,
             size=texts.bytes_of("bytes"),
             duration=texts.duration_of("duration"),
-            more=((schema.FEED, f"{{{{ $labels.{schema.FEED} }}}}, {indicator}, since {_SINCE}"),),
+            more=((schema.FEED, f"{{{{ $labels.{schema.FEED} }}}}, {indicator}, since {_SINCE}{late}"),),
             what_to_do=what_to_do,
         ),
         panel=panel_ref("egress", "known_bad"),
@@ -67,8 +74,13 @@ def build(cluster: Cluster) -> RuleSet:
     return RuleSet((rule,), seen.skipped)
 
 
-def _listed(matches: Select) -> Query:
-    return matches.take(lowest(schema.LISTED_SINCE)).by(*_LABELS).per_series("Since when it is listed.")
+def _moments() -> tuple[Column, ...]:
+    """Return the moments that texts name, as columns called as their fields are."""
+    return lowest(schema.LISTED_SINCE), lowest(schema.KNOWN_SINCE), highest(schema.SEEN_AT)
+
+
+def _moment(matches: Select, column: Column) -> Query:
+    return matches.take(column).by(*_LABELS).per_series(f"{schema.THREAT.field(column.name).text}.")
 
 
 def _party(cluster: Cluster, tags: tuple[str, str], groups: Iterable[str], *, outside: str) -> str:

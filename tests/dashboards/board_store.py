@@ -100,6 +100,11 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             | talk
             for kind in schema.AccessBreach
         ],
+        schema.UNUSUAL_COUNTRY: [
+            {schema.USER: "alice", schema.SRC: "203.0.113.9", schema.SRC_GROUP: "users", schema.DST: "infer-1"}
+            | {schema.DST_GROUP: "inference", schema.COUNTRY: "BR", schema.NETWORK: "AS64500 ExampleHost"}
+            | talk
+        ],
         schema.COVERAGE: [{schema.SRC_GROUP: a, schema.DST_GROUP: b} for a, b in pairs],
         schema.CAPACITY: [{schema.KIND: kind.value, schema.SUBJECT: subject} for kind, subject in full],
         schema.PHASE: [job],

@@ -81,6 +81,7 @@ def test_an_undated_entry_is_listed_since_it_was_first_seen(tmp_path: Path) -> N
     third = read(path, "203.0.113.2\n203.0.113.3\n", before=second, dated=DATED + 120).value
     assert second.listed.tolist() == [DATED + 60, DATED]
     assert third.listed.tolist() == [DATED + 60, DATED + 120]
+    assert third.known.tolist() == third.listed.tolist()
     assert third.start.tolist() == [-math.inf, -math.inf]
 
 
@@ -97,6 +98,7 @@ def test_csv_has_the_columns_that_are_named(tmp_path: Path) -> None:
     assert listed(feed) == {"203.0.113.9": 90, "203.0.113.10": 50, "203.0.113.11": 12}
     assert feed.start.tolist() == [1_777_629_600.0] * 3
     assert feed.listed.tolist() == feed.start.tolist()
+    assert feed.known.tolist() == [DATED] * 3
     assert feed.end.tolist() == [1_780_272_000.0, math.inf, math.inf]
 
 

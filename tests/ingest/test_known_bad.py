@@ -65,6 +65,7 @@ def test_a_conversation_with_a_listed_address_is_one_row(tmp_path: Path) -> None
     assert row[schema.CONFIDENCE.name] == 90
     assert row[schema.LISTED_SINCE.name] == datetime(2026, 1, 2, tzinfo=UTC).timestamp()
     assert row[schema.SEEN_AT.name] == T0 // 1000
+    assert row[schema.KNOWN_SINCE.name] == int((tmp_path / "wide.csv").stat().st_mtime)
     assert (row["bytes"], row["packets"], row["flows"]) == (1000, 1, 1)
 
 
