@@ -38,6 +38,7 @@ main.add_listed("From flows to the store", "rules.lists_cli", "LISTS_COMMANDS")
 main.add_listed("Alerts", "rules.cli")
 main.add_listed("Alerts", "simulate.alerts_cli", "ALERT_COMMANDS")
 main.add_listed("Alerts", "delivery.cli")
+main.add_listed("What the traffic means", "reporting.cli")
 main.add_listed("Simulation", "simulate.cli")
 
 

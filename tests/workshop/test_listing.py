@@ -14,7 +14,7 @@ from clusterflow import main
 REPOSITORY = Path(__file__).resolve().parents[2]
 LISTS = [
     (f"{package}.cli", "COMMANDS")
-    for package in ("cluster", "ingest", "analysis", "dashboards", "rules", "delivery", "simulate")
+    for package in ("cluster", "ingest", "analysis", "dashboards", "rules", "delivery", "reporting", "simulate")
 ] + [
     ("rules.lists_cli", "LISTS_COMMANDS"),
     ("simulate.alerts_cli", "ALERT_COMMANDS"),

@@ -10,7 +10,7 @@ from cluster import schema
 from dashboards.registry import BOARDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PACKAGES = ("ingest", "enrichment", "analysis", "dashboards", "rules", "delivery")
+PACKAGES = ("ingest", "enrichment", "analysis", "dashboards", "rules", "delivery", "reporting")
 """All but `simulate`: the keys of its truth file are its own, so that it is no mirror of what it is compared with."""
 
 COMMON_WORDS = frozenset(

@@ -1,0 +1,121 @@
+"""Questions to the store that end with the period of a report; what comes back are rows."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from analysis.audit import Audit, Period, audit
+from cluster import schema
+from cluster.model import Cluster
+from cluster.schema import Field, Measurement
+from cluster.units import format_duration
+from dashboards.queries import Column, Select, Unit, compare, identifier, total
+from ingest.store import Store
+from reporting.spans import Bins, asked_seconds, bins_of, days_of
+from reporting.words import Wording
+
+Row: TypeAlias = "dict[str, Any]"
+"""Tags and columns of one row of an answer, and TIME; a tag that a point lacks is empty."""
+
+TIME = "time"
+"""Epoch seconds of a row: of the point that a selector chose, or of its bin."""
+
+FIRST, LAST = "first", "last"
+"""Columns of `Look.seen`: start of the first and of the last window in which something was seen, epoch seconds."""
+
+_EDGE = 3600
+"""Seconds by which a period may begin before what is kept: expired points go by the day."""
+
+
+class Look:
+    """One cluster's store over one period.
+
+    Args:
+        cluster: what it is about.
+        store: asked.
+        period: whole windows of the retention that has all of them.
+        now: epoch seconds.
+    """
+
+    def __init__(self, cluster: Cluster, store: Store, period: Period, now: int) -> None:
+        self.cluster, self.store, self.period, self.now = cluster, store, period, now
+        self.words, self.zone = Wording.of(cluster), cluster.site.time_zone
+        self.bins, self.days = bins_of(period, self.zone), days_of(period, self.zone)
+
+    @cached_property
+    def audit(self) -> Audit:
+        """The period's audit, which several sections take from."""
+        return audit(self.cluster, self.store, self.period)
+
+    # -- asking --------------------------------------------------------------------------------------
+
+    def rows(self, select: Select, *, since: int | None = None) -> list[Row]:
+        """Return the rows of an answer over the period.
+
+        Args:
+            select: what is asked, with its columns.
+            since: an earlier begin, epoch seconds.
+        """
+        start = self.period.start if since is None else since
+        text = select.text().replace("$timeFilter", f"time >= {start}s AND time < {self.period.stop}s")
+        found = []
+        for series in self.store.query(text):
+            for values in series.values:
+                row = dict.fromkeys(select.tags, "") | series.tags | dict(zip(series.columns, values, strict=True))
+                found.append(row | {TIME: row[TIME] // 1000})
+        return found
+
+    def over_time(self, select: Select) -> list[Row]:
+        """Return the same in bins that `bins` and `days` can be made of."""
+        return self.rows(select.each(asked_seconds(self.period, self.zone)))
+
+    def seen(self, source: Select, fields: Sequence[Field], tags: Sequence[str]) -> list[Row]:
+        """Return sums of fields for each combination of tags, FIRST and LAST, those with most of the first on top.
+
+        Args:
+            source: a measurement, with conditions.
+            fields: summed; rows in which the first is 0 all the time are left out.
+            tags: what is told apart.
+        """
+        first = fields[0]
+        there = source.where(compare(first, ">", 0)).by(*tags)
+        ends: dict[tuple[str, ...], dict[str, int]] = {}
+        for name in (FIRST, LAST):
+            # A selector alone keeps the time of the point that it chose.
+            column = Column(f"{name}({identifier(first.name)})", name, Unit.MOMENT, (first.name,))
+            for row in self.rows(there.take(column)):
+                ends.setdefault(tuple(row[tag] for tag in tags), {})[name] = row[TIME]
+        sums = self.rows(source.take(*map(total, fields)).by(*tags))
+        found = [row | ends[key] for row in sums if (key := tuple(row[tag] for tag in tags)) in ends]
+        return sorted(found, key=lambda row: (-(row[first.name] or 0), *(row[tag] for tag in tags)))
+
+    # -- how far back --------------------------------------------------------------------------------
+
+    def reaches(self, retention: str) -> bool:
+        """Whether a retention holds all of the period."""
+        return self.period.start >= self.now - self._keep(retention) - _EDGE
+
+    def finest(self) -> str:
+        """Return the finest retention that holds all of the period, of those in which windows are rolled up."""
+        return schema.RAW if self.reaches(schema.RAW) else self.period.retention
+
+    def gone(self, measurement: Measurement, what: str) -> tuple[str, ...]:
+        """Return a note where a measurement's points of the begin of the period are gone; `what` they are, in words."""
+        if self.reaches(measurement.kept):
+            return ()
+        keep = self._keep(measurement.kept)
+        since = self.words.moment(self.now - keep)
+        return (f"{what} are kept for {format_duration(keep)}: of the time before {since} nothing is known here.",)
+
+    def _keep(self, retention: str) -> int:
+        return next(one.keep for one in self.cluster.retentions() if one.name == retention)
+
+
+def stored(fields: Iterable[Field]) -> tuple[Column, ...]:
+    """Return fields as they are, for rows that are listed one by one."""
+    return tuple(Column(identifier(one.name), one.name, Unit.COUNT, (one.name,)) for one in fields)
+
+
+def split(rows: Iterable[Row], tag: str, column: str, bins: Bins) -> dict[str, list[float]]:
+    """Return for each value of a tag the sums of a column in bins."""
+    return bins.folded((row[TIME], row[tag], row[column] or 0) for row in rows)

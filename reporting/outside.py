@@ -1,0 +1,65 @@
+"""What the sections about the outside share: who is approved, what is known of an address, and what is not."""
+
+from collections.abc import Iterable, Mapping
+
+from cluster import schema
+from cluster.model import Cluster, HostNaming
+from dashboards import questions
+from reporting.content import Column, Kind, Tone, Value, Word
+from reporting.directory import known_of
+from reporting.look import Look, Row
+
+PLACE = (
+    Column(schema.KNOWN_NAME.name, "Name"), Column(schema.COUNTRY, "Country"), Column(schema.NETWORK, "Network"),
+    Column(schema.APPLICATION, "Application"), Column(schema.FEED, "Feeds"),
+)  # fmt: skip
+"""Columns of what is known of an outside address."""
+
+STANDING = Column("standing", "Approved")
+SENT = Column(schema.BYTES.name, "Bytes", Kind.BYTES, bar=True)
+
+_NAMED = 200
+"""Addresses whose names are looked up, at most; tables show fewer."""
+
+
+def approved(look: Look) -> frozenset[str]:
+    """Return the ids of the outside groups that cluster.yaml lists."""
+    return frozenset(questions.approved_ids(look.cluster))
+
+
+def standing(look: Look, group: str) -> Word:
+    """Return whether an outside group is approved."""
+    return Word("yes") if group in approved(look) else Word("no", Tone.LOOK)
+
+
+def looked_up(look: Look, addresses: Iterable[str]) -> dict[str, Mapping[str, str]]:
+    """Return what the directory says of the first addresses."""
+    return known_of(look, list(dict.fromkeys(addresses))[:_NAMED])
+
+
+def place(row: Row, known: Mapping[str, Mapping[str, str]]) -> tuple[Value, ...]:
+    """Return the cells of PLACE of a destination: what the row says, else what the directory does.
+
+    Args:
+        row: of a measurement that has labels of the outside end.
+        known: the directory.
+    """
+    directory = known.get(row[schema.DST], {})
+    name = directory.get(schema.KNOWN_NAME.name, "")
+    labels = (schema.COUNTRY, schema.NETWORK, schema.APPLICATION, schema.FEED)
+    return (name, *(row.get(label) or directory.get(label, "") for label in labels))
+
+
+def unknowns(cluster: Cluster) -> tuple[str, ...]:
+    """Return notes about what cluster.yaml names no files for."""
+    missing = {
+        "names": cluster.names == HostNaming(),
+        "countries and networks": not cluster.geography.files,
+        "threat feeds": not cluster.threat_feeds,
+    }
+    words = [what for what, is_missing in missing.items() if is_missing]
+    if not words:
+        return ()
+    keys = {"names": "names", "countries and networks": "geography", "threat feeds": "threat_feeds"}
+    listed = ", ".join(f"`{keys[word]}`" for word in words)
+    return (f"Not known, as cluster.yaml has no {listed}: {', '.join(words)} of outside addresses.",)
