@@ -39,6 +39,9 @@ GROUP_TODAY = "group_today"
 """Group that cluster.yaml gives the destination now: an address that is approved today was not when its bytes were
 stored, and is one destination all the same."""
 
+LABELS = (schema.COUNTRY, schema.NETWORK, schema.APPLICATION)
+"""What is known of the outside end: a function of its address that changes when files do."""
+
 CONVERSATION = (
     schema.SRC,
     schema.SRC_GROUP,
@@ -47,8 +50,9 @@ CONVERSATION = (
     schema.PROTO,
     schema.SERVICE,
     schema.INITIATOR,
+    *LABELS,
 )
-"""What tells conversations apart."""
+"""What tells conversations apart; one goes on under a number of its own where what is known of its address changes."""
 
 BYTES = schema.BYTES.name
 
@@ -140,6 +144,29 @@ class EgressHistory:
             f'("{schema.SRC}" = {text_of(src)} AND "{schema.DST}" = {text_of(dst)})' for src, dst in sorted(set(pairs))
         ]
         return self._read(start, stop, 60, self._retention(start), f"({' OR '.join(terms)})")
+
+    def labels(self, code: str, until: int, at: int) -> pl.DataFrame:
+        """Return what was last known of the outside end of pairs or calls: their number, LABELS.
+
+        Args:
+            code: column of the numbers.
+            until: where whole hours end and bins begin, epoch seconds.
+            at: what came later does not count.
+        """
+        known = self.conversations.select(code, *LABELS).unique()
+        has_several = pl.len().over(code) > 1
+        # Nearly all have always had the same: only what changed is looked for in the bytes.
+        changed = known.filter(has_several).select(code).unique()
+        if changed.is_empty():
+            return known
+        sums = pl.concat([self.head(at - MONTH), self.hours(next_hour(at - MONTH), until), self.bins(until, at)])
+        newest = (
+            sums.join(self.conversations.join(changed, on=code, how="semi"), on=CODE)
+            .sort(WINDOW, *LABELS)
+            .group_by(code, maintain_order=True)
+            .agg(pl.col(LABELS).last())
+        )
+        return pl.concat([known.filter(~has_several), newest])
 
     # -- reading -----------------------------------------------------------------------------------
 

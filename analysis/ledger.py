@@ -191,7 +191,9 @@ def _fold(sums: pl.DataFrame, named: int) -> pl.DataFrame:
     has_name = place <= named
     if has_name.all():
         return sums
-    rest = sums.filter(~has_name).with_columns(pl.lit(schema.OTHER).alias(schema.DST))
+    rest = sums.filter(~has_name).with_columns(
+        pl.lit(schema.OTHER).alias(schema.DST), *(pl.lit("").alias(tag) for tag in (schema.COUNTRY, schema.NETWORK))
+    )
     # Hours and days of several destinations overlap in a way that these sums do not know: the longest is a lower limit.
     return (
         pl.concat([sums.filter(has_name), rest])

@@ -12,6 +12,7 @@ from analysis.history import (
     DAY,
     GROUP_TODAY,
     HOUR,
+    LABELS,
     MONTH,
     PAIR_CODE,
     SUMS,
@@ -85,7 +86,7 @@ class LedgerStudy:
         ]
         recent = self._paired(history.bins(until, at), burst, BIN)
         return ledger.rows(
-            whole, heads, recent, self._names(),
+            whole, heads, recent, self._names(until, at),
             at=at, zone=self._zone, policy=self._policy, artefacts=self._cluster.artefacts,
         )  # fmt: skip
 
@@ -110,12 +111,15 @@ class LedgerStudy:
         found = ledger.in_bins(burst.join(pairs, on=CODE), seconds)
         return named.join(found, on=[PAIR_CODE, WINDOW], how="left").with_columns(pl.col(TOLD).fill_null(0))
 
-    def _names(self) -> pl.DataFrame:
-        """Return the tags of each pair: the destination in the group that it has today."""
+    def _names(self, until: int, at: int) -> pl.DataFrame:
+        """Return the tags of each pair: the destination in the group that it has today, with what is known of it."""
         found = self._history.conversations.select(
             PAIR_CODE, schema.SRC, schema.SRC_GROUP, schema.DST, pl.col(GROUP_TODAY).alias(schema.DST_GROUP)
         )
-        return found.unique(PAIR_CODE)
+        named = found.unique(PAIR_CODE).join(self._history.labels(PAIR_CODE, until, at), on=PAIR_CODE)
+        # Many destinations in one are nowhere.
+        is_one = pl.col(schema.DST) != schema.OTHER
+        return named.with_columns(pl.when(is_one).then(pl.col(tag)).otherwise(pl.lit("")).alias(tag) for tag in LABELS)
 
     # -- bursts ------------------------------------------------------------------------------------
 

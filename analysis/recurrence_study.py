@@ -59,7 +59,8 @@ class RecurrenceStudy:
         if self._base is None or self._base[0] != key:
             self._base = key, recurrence.base(self._whole(next_hour(at - MONTH), until), at, self._zone)
         recent = self._calls(self._history.bins(until, at), 1)
-        names = self._history.conversations.select(CALL_CODE, *CALL).unique(CALL_CODE)
+        calls = self._history.conversations.select(CALL_CODE, *CALL).unique(CALL_CODE)
+        names = calls.join(self._history.labels(CALL_CODE, until, at), on=CALL_CODE)
         return recurrence.rows(self._base[1], recent, names, at=at, zone=self._zone, policy=self._policy)
 
     def _whole(self, first: int, until: int) -> pl.DataFrame:

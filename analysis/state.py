@@ -1,4 +1,4 @@
-"""What the analysis remembers between two runs of its process: position, contacts, decisions, what runs taught.
+"""What the analysis remembers between two runs of its process: position, contacts, networks, what runs taught.
 
 One SQLite file beside the bridge's checkpoint. All of it but the decisions can be rebuilt from the store, as far
 back as the store reaches; the decisions are in the audit log too.
@@ -19,6 +19,7 @@ import polars as pl
 from analysis.contacts import CONTACT_COLUMNS, DECISION_COLUMNS
 from analysis.countries import COUNTRY_COLUMNS
 from analysis.jobs import end_of, start_of
+from analysis.networks import KNOWN
 from analysis.sqlite_damage import refuse_damaged
 from analysis.sqlite_version import settle_version
 from analysis.study import FLAW, Memory
@@ -48,6 +49,7 @@ ones."""
 
 _BUSY_SECONDS = 10.0
 _POSITION, _LEARNING_END, _COUNTRIES_FROM = "position", "learning_end", "countries_from"
+_NETWORKS_LEARNING_END = "networks_learning_end"
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -63,6 +65,10 @@ CREATE TABLE IF NOT EXISTS decision (
 CREATE TABLE IF NOT EXISTS country (
     dst_group TEXT NOT NULL, service TEXT NOT NULL, country TEXT NOT NULL, first_seen INTEGER NOT NULL,
     new INTEGER NOT NULL, PRIMARY KEY (dst_group, service, country)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS network (
+    src_group TEXT NOT NULL, network TEXT NOT NULL, first_seen INTEGER NOT NULL, new INTEGER NOT NULL,
+    PRIMARY KEY (src_group, network)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memory (
     study TEXT NOT NULL, job TEXT NOT NULL, job_class TEXT NOT NULL, start REAL NOT NULL, end REAL NOT NULL,
@@ -242,6 +248,33 @@ class State:
             self._connection.execute(change, (moment, src, dst))
         self._version = -1
         return True
+
+    # -- networks that groups send to ---------------------------------------------------------------
+
+    @property
+    def networks_learning_end(self) -> int | None:
+        """Networks that become known before this, epoch seconds, are not new; None before any network was known."""
+        return self._meta(_NETWORKS_LEARNING_END)
+
+    def begin_networks(self, learning_end: int, networks: pl.DataFrame) -> None:
+        """Start with the networks that history holds (analysis.networks.KNOWN)."""
+        with self._connection:
+            self._set_meta(_NETWORKS_LEARNING_END, learning_end)
+            self._insert_networks(networks)
+
+    def networks(self) -> pl.DataFrame:
+        """Return all networks that groups send to, KNOWN."""
+        return self._read("network", KNOWN)
+
+    def save_networks(self, start: int, networks: pl.DataFrame) -> None:
+        """Save the networks found from `start` on, in place of those found there before."""
+        with self._connection:
+            self._connection.execute("DELETE FROM network WHERE first_seen >= ?", (start,))
+            self._insert_networks(networks)
+
+    def _insert_networks(self, networks: pl.DataFrame) -> None:
+        rows = networks.select(*KNOWN).iter_rows()
+        self._connection.executemany("INSERT OR REPLACE INTO network VALUES (?, ?, ?, ?)", rows)
 
     # -- countries that services have seen -----------------------------------------------------------
 

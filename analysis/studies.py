@@ -15,6 +15,7 @@ from analysis.evidence import Reader
 from analysis.history import EgressHistory
 from analysis.inference_study import InferenceStudy
 from analysis.ledger_study import LedgerStudy
+from analysis.network_study import network_studies
 from analysis.pattern_study import PatternStudy
 from analysis.recurrence_study import RecurrenceStudy
 from analysis.state import State
@@ -62,6 +63,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
         ),
         of_cluster=(
             ContactStudy(cluster, reader, state, log),
+            *network_studies(cluster, reader.store, state, log),
             LedgerStudy(cluster, history),
             RecurrenceStudy(cluster, history),
             BreachStudy(cluster, reader.store),

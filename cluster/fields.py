@@ -450,7 +450,11 @@ THRESHOLDS = Section(
             "Late matches: how far back stored traffic is searched when a feed lists something new, as far as minutes "
             "are kept. 0: not at all."),
         Key("contact_learning", names.seconds(0, 365 * DAY),
-            "First contact: history it takes before any contact is called new."),
+            "First contact and new network: history it takes before any contact, or any network, is called new."),
+        Key("new_network_bytes", names.SIZE_OR_ZERO,
+            "New network: bytes that a group may send to a network (autonomous system) within `new_network_window` "
+            "before it counts as one that it sends to; the first time that it sends more is told. 0 tells of any."),
+        Key("new_network_window", WINDOW_LENGTH, "The window of `new_network_bytes`."),
         Key("off_hours_bytes", names.SIZE,
             "Off-hours transfer: bytes that a sensitive group may send outside in `off_hours_window`, off-hours."),
         Key("off_hours_window", WINDOW_LENGTH, "The window of `off_hours_bytes`."),

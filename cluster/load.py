@@ -374,7 +374,7 @@ def _thresholds(table: Table | None, window: int, faults: Faults) -> Thresholds:
         expected = f"at least dropout_min_runs, {thresholds.dropout_min_runs}"
         faults.add("thresholds.dropout_max_runs", str(thresholds.dropout_max_runs), expected)
     windows = ("exfil_window", "threat_window", "off_hours_window", "inference_window", "flow_loss_window")
-    for name in (*windows, "violation_window"):
+    for name in (*windows, "violation_window", "new_network_window"):
         length = getattr(thresholds, name)
         if length % window:
             expected = f"a multiple of bridge.window, {format_duration(window)}"

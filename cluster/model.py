@@ -715,6 +715,8 @@ class Thresholds:
     shadow_node_bytes: int = 10_000
     storage_on_compute_bytes: int = 1_000_000_000
     management_bytes: int = 2_000
+    new_network_bytes: int = 10_000_000
+    new_network_window: int = 900
     list_stale_for: int = 120
     threat_bytes: int = 1_000
     threat_window: int = 900

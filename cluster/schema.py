@@ -793,7 +793,7 @@ LEDGER = Measurement(
     "ledger",
     "Low and slow: what each source has sent to each outside destination until now, approved ones included; a row "
     "every 5 min.",
-    (SRC, SRC_GROUP, DST, DST_GROUP),
+    (SRC, SRC_GROUP, DST, DST_GROUP, COUNTRY, NETWORK),
     (
         BYTES_1H, BYTES_24H, BYTES_7D, BYTES_30D, SLOW_24H, SLOW_7D, PEAK_24H, ACTIVE_HOURS, ACTIVE_DAYS, ARTEFACT,
         ARTEFACT_SHARE, ARTEFACT_SHARE_24H,
@@ -810,7 +810,7 @@ FIRST_HOUR = Field(
 RECURRENCE = Measurement(
     "recurrence",
     "Unlisted destinations that a group calls on more than one day or in many hours. A row every 5 min.",
-    (DST, SRC_GROUP, PROTO, SERVICE),
+    (DST, SRC_GROUP, PROTO, SERVICE, COUNTRY, NETWORK, APPLICATION),
     (ACTIVE_HOURS, ACTIVE_DAYS, BYTES_30D, EVENT_SOURCES, FIRST_HOUR),
     "analysis",
     "unlisted destinations of the last 30 days that came back, the 500 most frequent",
@@ -837,6 +837,17 @@ BREACH = Measurement(
     "analysis",
     "rare by nature",
     rollup=False,
+)
+NEW_NETWORK = Measurement(
+    "new_network",
+    "A group sends to a network (autonomous system) for the first time: a row a window for its first 15 min, the first "
+    "one with what led to it. They name the largest conversation until then; bytes are those of all.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, COUNTRY, NETWORK, APPLICATION, FEED),
+    (BYTES, DURATION, EVENT_SOURCES, EVENT_DESTINATIONS, CONTACT_FIRST),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+    kept=HOUR,
 )
 
 TOP_SHARE = Field(
@@ -1183,7 +1194,7 @@ ADDRESS_NAME = Measurement(
 
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
-    INTERFACE_TRAFFIC, EXPORTER_STATUS, PIPELINE, CONTACT, JOB_STATUS, BASELINE, DROPOUT_DIGEST,
+    INTERFACE_TRAFFIC, EXPORTER_STATUS, PIPELINE, CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE, DROPOUT_DIGEST,
     JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE, BREACH,
     BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY, SCHEMA_VERSION,
     CONFIG_CHANGE, ENRICHMENT, ADDRESS_NAME,

@@ -2,7 +2,7 @@
 
 from cluster import schema
 from cluster.model import Cluster
-from cluster.units import format_duration
+from cluster.units import format_duration, format_size
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
@@ -20,6 +20,7 @@ from dashboards.queries import (
     compare,
     count,
     highest,
+    newest,
     top_rows,
     total,
 )
@@ -27,6 +28,7 @@ from dashboards.queries import (
 BOARD = "egress"
 
 _ROWS = 50
+_ADDRESSES = 2_000
 _DAY = "24h"
 _ALL = "in all"
 
@@ -45,6 +47,8 @@ def page(cluster: Cluster) -> Page:
             _violations(cluster),
             _unknown_nodes(cluster),
             _known_bad(cluster),
+            _new_networks(cluster),
+            _address_names(cluster),
         ),
         since=_DAY,
         variables=(
@@ -397,4 +401,77 @@ def _known_bad(cluster: Cluster) -> Built:
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
         ],
         order=TableOrder(schema.SEEN_AT.name),
+    )  # fmt: skip
+
+
+def _new_networks(cluster: Cluster) -> Built:
+    first = Column(
+        f'min("{schema.CONTACT_FIRST.name}") * 1000', schema.CONTACT_FIRST.name, Unit.MOMENT,
+        (schema.CONTACT_FIRST.name,),
+    )  # fmt: skip
+    select = (
+        Select(schema.NEW_NETWORK, schema.NEW_NETWORK.kept)
+        .take(
+            first,
+            total(schema.BYTES),
+            total(schema.DURATION),
+            highest(schema.EVENT_SOURCES),
+            highest(schema.EVENT_DESTINATIONS),
+        )
+        .where(chosen(schema.SRC_GROUP, var.SOURCE), compare(schema.BYTES, ">", 0))
+        .by(*schema.NEW_NETWORK.tags)
+    )
+    limits = cluster.thresholds
+    return panels.table(
+        cluster,
+        Face(
+            "new_networks", "New networks, 30 d",
+            f"Networks to which a group sent more than {format_size(limits.new_network_bytes)} within "
+            f"{format_duration(limits.new_network_window)} for the first time: its largest conversation, and the "
+            "bytes of all in the first 15 minutes.",
+            "Without `geography` in cluster.yaml no network is known; one network may belong to many tenants.",
+            "Click a source to see what else its node does.",
+            x=0, y=55, w=24, h=8, links=(_explore(),), since="30d",
+        ),
+        [select.per_series("A network that is new to a group.").as_table()],
+        [
+            panels.Column(schema.CONTACT_FIRST.name, "Since", Unit.MOMENT, width=170),
+            *_conversation_columns(cluster),
+            *panels.place_columns(),
+            panels.Column(schema.APPLICATION, "Is"),
+            panels.Column(schema.FEED, "Feed"),
+            panels.Column(schema.EVENT_SOURCES.name, "Sources", Unit.COUNT, width=90),
+            panels.Column(schema.EVENT_DESTINATIONS.name, "Destinations", Unit.COUNT, width=110),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=100),
+        ],
+        order=TableOrder(schema.CONTACT_FIRST.name),
+    )  # fmt: skip
+
+
+def _address_names(cluster: Cluster) -> Built:
+    directory = schema.ADDRESS_NAME
+    select = Select(directory, directory.kept).take(*(newest(field) for field in directory.fields)).by(schema.ADDRESS)
+    return panels.table(
+        cluster,
+        Face(
+            "address_names", "Names of outside addresses, 30 d",
+            "What files and reverse DNS say of each outside address that was first seen, or known otherwise, in 30 "
+            "days; those on a feed first.",
+            "A name proves nothing: whoever owns an address may call it what he likes, unless a file of yours says it.",
+            "Filter a column by a part of an address or name; the tables above show who talked to it.",
+            x=0, y=63, w=24, h=10, links=(_explore(),), since="30d",
+        ),
+        [select.per_series("An outside address.").as_table()],
+        [
+            panels.Column(schema.ADDRESS, "Address"),
+            panels.Column(schema.KNOWN_NAME.name, "Name"),
+            panels.Column(schema.NAME_SOURCE.name, "Name is from"),
+            *panels.place_columns(),
+            panels.Column(schema.CITY, "City"),
+            panels.Column(schema.APPLICATION, "Is"),
+            panels.Column(schema.FEED, "Feed"),
+        ],
+        order=TableOrder(schema.FEED),
+        limit_rows=_ADDRESSES,
     )  # fmt: skip

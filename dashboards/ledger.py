@@ -182,6 +182,7 @@ def _pairs(cluster: Cluster) -> Built:
                 schema.DST_GROUP, "Destination group", mappings=words,
                 links=(to_board("ledger", "Only this group", keep=(var.SOURCE,), dst=CELL),),
             ),
+            *panels.place_columns(),
             panels.Column(schema.BYTES_1H.name, "1 h", Unit.BYTES, width=100),
             panels.Column(schema.BYTES_24H.name, "24 h", Unit.BYTES, width=100),
             panels.Column(
@@ -246,6 +247,8 @@ def _recurrences(cluster: Cluster) -> Built:
         [select.per_series("One row a destination and service.").as_table()],
         [
             panels.Column(schema.DST, "Destination"),
+            panels.Column(schema.APPLICATION, "Is"),
+            *panels.place_columns(),
             panels.Column(schema.SRC_GROUP, "Source group", mappings=(panels.group_words(cluster),)),
             panels.Column(schema.PROTO, "Protocol", width=80),
             panels.Column(schema.SERVICE, "Service", width=90),

@@ -33,7 +33,7 @@ def build(cluster: Cluster) -> RuleSet:
         f"{texts.whole('callers')} {{{{ if eq {texts.value('callers')} 1.0 }}}}node{{{{ else }}}}nodes{{{{ end }}}} of "
         f"{texts.group_title(cluster, schema.SRC_GROUP, seen.sources())}"
     )
-    destination = f"{{{{ $labels.{schema.DST} }}}} ({texts.plain(cluster.title(EXTERNAL))})"
+    destination = conversations.destination(cluster, seen, texts.APPLICATION + texts.PLACE)
     summary = (
         f"{callers} called {destination} on {texts.whole('days')} of the last 30 days, in {texts.whole('hours')} of "
         f"the last 168 hours: a dependency that cluster.yaml does not list (alerts from {limits.recurrence_days} days "

@@ -32,6 +32,9 @@ PLACE = "".join(
 LISTED = f"{{{{ if $labels.{schema.FEED} }}}}listed by {{{{ $labels.{schema.FEED} }}}}, {{{{ end }}}}"
 """The threat feeds that list an outside address, if any does: ``listed by botnets, ``."""
 
+APPLICATION = f"{{{{ if $labels.{schema.APPLICATION} }}}}{{{{ $labels.{schema.APPLICATION} }}}}, {{{{ end }}}}"
+"""What an outside address is, where a list says so: ``model hub, ``."""
+
 Annotations = tuple[tuple[str, str], ...]
 
 

@@ -29,8 +29,10 @@ def build(cluster: Cluster) -> RuleSet:
         f"{format_duration(limits.violation_window)} that `management` does not expect (alerts above "
         f"{format_size(limits.management_bytes)})."
     )
+    # Sign-ins come minutes after the flows, so the alert cannot wait for them.
+    who = " (the board *Management plane* names the user, once sign-ins are read)" if cluster.identity.sources else ""
     what_to_do = (
-        "Ask who works on the source right now. If nobody does, cut it off: whoever holds management holds the "
+        f"Ask who works on the source right now{who}. If nobody does, cut it off: whoever holds management holds the "
         "cluster. Then look at log-ins of the destination since then. A service that belongs there is listed under "
         "`management.services`, an administrators' network under `management.sources`."
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from analysis.contacts import ContactPolicy
 from analysis.incast import LATELY
+from analysis.networks import sources
 from cluster import schema
 from cluster.calendar import local_time, off_hours_mask, off_window_mask
 from cluster.model import EXTERNAL, CheckpointMode, CheckpointPlan, Role
@@ -24,6 +25,7 @@ from simulate.stage import Stage
 EXFIL_VOLUME = "exfil_volume"
 FIRST_EXTERNAL_CONTACT = "first_external_contact"
 THREAT_MATCH = "threat_match"
+EGRESS_NEW_ASN = "egress_new_asn"
 OFF_HOURS_TRANSFER = "off_hours_transfer"
 LOW_AND_SLOW_24H = "low_and_slow_24h"
 LOW_AND_SLOW_7D = "low_and_slow_7d"
@@ -53,6 +55,7 @@ RESTS_ON_HISTORY = frozenset(
     {
         FIRST_EXTERNAL_CONTACT,
         LOW_AND_SLOW_24H,
+        EGRESS_NEW_ASN,
         LOW_AND_SLOW_7D,
         RECURRING_DEPENDENCY,
         INFERENCE_SPIKE,
@@ -142,6 +145,22 @@ def threat_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tup
 
 def scan_alerts(stage: Stage, node: str, transfers: Sequence[Transfer], start: int, end: int) -> tuple[Expected, ...]:
     """Return what is owed for a node that knocks at many addresses: the first few by name, and a digest of the rest."""
+def network_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:
+    """Return what is owed for what a node sends to a network that no file places anybody else in."""
+    learnt, limits = stage.places_learnt(), stage.cluster.thresholds
+    group = stage.cluster.group(stage.node(node).group)
+    talks = sorted(transfers, key=lambda talk: talk.start)
+    # What a group sends while networks are learnt makes them known, however little it is.
+    if learnt is None or talks[0].start < learnt or group not in sources(stage.cluster):
+        return ()
+    pieces = [Piece(talk.start, talk.end, talk.volume) for talk in talks]
+    about = labels(**{schema.SRC: node, schema.DST: talks[0].dst})
+    told = volume_alert(
+        stage, EGRESS_NEW_ASN, about, pieces, window=limits.new_network_window, limit=limits.new_network_bytes
+    )
+    return tuple(replace(alert, most=1) for alert in told)
+
+
     window = stage.cluster.bridge.window
     named = named_of_scan([(talk.start // window * window, talk.dst) for talk in transfers], ContactPolicy())
     each = egress_alerts(stage, node, transfers)
@@ -224,6 +243,7 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
     if group == EXTERNAL:
         found += _recurring(stage, source.id, address, [talk.start for talk in talks if not talk.answers])
     forbidden = not cluster.is_allowed(source.id, group) and source.role not in _EGRESS_ROLES
+        found += _new_network(stage, source.id, about, talks)
     if forbidden:
         both = [Piece(talk.start, talk.end, talk.volume + (talk.reply or 0)) for talk in talks]
         seen = crossing(both, window=limits.violation_window, limit=limits.violation_bytes, step=step, close=_CLOSE)
@@ -233,6 +253,18 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
 
 def _before(week: Crossing | None, day: Crossing | None) -> Crossing | None:
     """Return the week; None where a day was too much before: it is not told again."""
+def _new_network(
+    stage: Stage, source: str, about: tuple[tuple[str, str], ...], talks: list[Transfer]
+) -> list[Expected]:
+    """Return what may be owed where files know networks: whose the address is, the plan does not say."""
+    cluster, limits = stage.cluster, stage.cluster.thresholds
+    is_judged = bool(cluster.geography.files) and cluster.group(source) in sources(cluster)
+    if not is_judged or sum(map(_outwards, talks)) <= limits.new_network_bytes:
+        return []
+    start, end = talks[0].start, max(talk.end for talk in talks)
+    return [Expected(EGRESS_NEW_ASN, about, start, end + limits.new_network_window + GRACE, must=False)]
+
+
     return week if week is None or day is None or week.first < day.first else None
 
 

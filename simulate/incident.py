@@ -15,6 +15,7 @@ class IncidentKind(StrEnum):
     PORT_SCAN = "port_scan"
     MODEL_HUB = "model_hub"
     KNOWN_BAD = "known_bad"
+    NEW_NETWORK = "new_network"
 
     FORBIDDEN_TRANSFER = "forbidden_transfer"
     STORAGE_BLEED = "storage_bleed"
@@ -83,6 +84,16 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an address outside is, and whose: country (ISO code), number and name of the autonomous system."""
+
+    address: str
+    country: str
+    number: int
+    organisation: str
+
+
 class Transfer:
     """One conversation that is part of an incident.
 
@@ -151,6 +162,7 @@ class Incident:
         transfers: the traffic that it adds.
         listings: what a threat feed lists because of it.
         alerts: what must or may fire.
+        placements: what a file of places says because of it.
     """
 
     id: str
@@ -172,6 +184,7 @@ class Incident:
     transfers: tuple[Transfer, ...] = field(default=(), repr=False)
     listings: tuple[Listing, ...] = ()
     alerts: tuple[Expected, ...] = ()
+    placements: tuple[Placement, ...] = ()
 
     @property
     def expected(self) -> tuple[str, ...]:

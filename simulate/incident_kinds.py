@@ -72,6 +72,11 @@ KINDS: dict[IncidentKind, Play] = {
         (Key("listed", Choice(tuple(Listed)), "What the feed lists: the address; the address until the day before; "
             "the prefix beside its /24 (IPv6: /64).", Listed.ADDRESS),
          Key("volume", names.SIZE, "Bytes sent.", 4_000_000, example="4 MB"), NODE, TO), "volume"),
+    IncidentKind.NEW_NETWORK: Play(
+        staging_egress.new_network,
+        (Key("volume", names.SIZE, "Bytes sent each time.", 50_000_000, example="50 MB"),
+         Key("every", names.seconds(10, _MONTH), "Time between two, each to another address of the network.",
+             absent="once only", example="26h"), NODE), "volume"),
     IncidentKind.OFF_HOURS_TRANSFER: Play(
         staging_egress.off_hours_transfer, (_factor("off_hours_bytes", 2.0), NODE, TO_PARTNER), "factor"),
     IncidentKind.APPROVED_TRANSFER: Play(

@@ -74,9 +74,9 @@ An alert that comes before its evidence is complete is false, and so is a second
 file of the truth says for each alert from when (`earliest`), when (`due`), until when and how often (`most`).
 
 What rests on history needs some: three earlier runs of the class before a node or a cohort is judged
-(`thresholds.dropout_min_runs`), a day before a contact is new (`thresholds.contact_learning`), two weeks before the
-load of inference is judged (`thresholds.inference_min_weeks`). Incidents in jobs should begin on whole minutes: records
-of 60 s cannot tell the seconds between.
+(`thresholds.dropout_min_runs`), a day before a contact, or a network, is new (`thresholds.contact_learning`), two weeks
+before the load of inference is judged (`thresholds.inference_min_weeks`). Incidents in jobs should begin on whole
+minutes: records of 60 s cannot tell the seconds between.
 """
 
 

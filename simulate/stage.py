@@ -116,6 +116,14 @@ class Stage:
         """Whether so little is known at a moment that no contact is called new."""
         return self.history is not None and moment < self.history.start + self.cluster.thresholds.contact_learning
 
+    def places_learnt(self) -> int | None:
+        """Return when the networks of addresses are learnt, epoch seconds; None if nobody's are known before.
+
+        Files of places know the partners, so learning begins with the first transfer to one.
+        """
+        first = min((transfer.start for transfer in self._approved()), default=None)
+        return None if first is None else first + self.cluster.thresholds.contact_learning
+
     def business_hours(self) -> tuple[int, int] | None:
         """Return begin and end of the last transfer to a partner in the history, epoch seconds; None without one."""
         last = max(self._approved(), key=lambda transfer: transfer.start, default=None)

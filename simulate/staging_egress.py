@@ -6,8 +6,8 @@ from ipaddress import ip_address, ip_network
 
 from cluster.errors import UserError
 from cluster.model import Role
-from simulate.expect import egress_alerts, scan_alerts, threat_alerts
-from simulate.incident import Incident, IncidentKind, Listed, Listing, Transfer
+from simulate.expect import EGRESS_NEW_ASN, egress_alerts, network_alerts, scan_alerts, threat_alerts
+from simulate.incident import Incident, IncidentKind, Listed, Listing, Placement, Transfer
 from simulate.stage import Stage
 
 _HTTPS = 443
@@ -15,6 +15,8 @@ _PIECE_SECONDS = 10
 _PROBE = 60
 """Bytes of a packet that asks whether anybody is there."""
 _HUB_REQUEST = 200_000
+_FIRST_NETWORK = 64_512
+"""The first of the numbers for private use."""
 
 DAY = 86_400
 
@@ -75,6 +77,29 @@ def off_hours_transfer(
     """Model storage sends `factor` times the off-hours threshold to a partner that it has met in the history."""
     # A near miss comes from another node and goes to another partner than the incident beside it.
     is_near_miss = factor < 1
+def new_network(
+    stage: Stage, start: int, end: int, *, volume: int = 50_000_000, every: int = 0, node: str = ""
+) -> Incident:
+    """A node sends to a network that nobody else talks to, each time to another address there."""
+    source = stage.chosen(node, 0, Role.MODEL_STORAGE)
+    begins = list(range(start, end, every)) if every else [start]
+    # The first as in other kinds, the others from the far end: they stay strangers to everybody else.
+    targets = [stage.stranger(-number - stage.number if number else None) for number in range(len(begins))]
+    transfers = tuple(
+        Transfer(_speaks(stage, source.name, target), target, at, min(at + _PIECE_SECONDS, end), volume)
+        for at, target in zip(begins, targets, strict=True)
+    )
+    incident = _egress(stage, IncidentKind.NEW_NETWORK, transfers, (start, end), node=source.name, target=targets[0])
+    number = _FIRST_NETWORK + stage.number
+    # Here it is known whose network it is.
+    others = (alert for alert in incident.alerts if alert.rule != EGRESS_NEW_ASN)
+    return replace(
+        incident,
+        placements=tuple(Placement(target, "NL", number, f"Example Network {stage.number}") for target in targets),
+        alerts=(*others, *network_alerts(stage, source.name, transfers)),
+    )
+
+
     sources = stage.nodes(Role.MODEL_STORAGE)
     source = stage.node(node) if node else sources[0 if is_near_miss else 1 % len(sources)]
     partner = to or stage.partner(-1 if is_near_miss else 0)

@@ -183,6 +183,32 @@ def test_a_destination_that_was_approved_since_is_one_row(influxdb_v1: LocalInfl
     assert found.select(schema.DST_GROUP, schema.BYTES_7D.name).rows() == [("partner", 34)]
 
 
+def test_a_pair_is_one_row_with_what_was_last_known_of_its_destination(
+    influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    """A new file of places splits what is stored, and neither sums nor rows."""
+    cluster = month.cluster_of(influxdb_v1.url, fresh_database)
+    windows, change = np.arange(NOW - 3 * DAY, NOW + 900, 600), NOW - 2 * HOUR
+    network = pl.when(pl.col(WINDOW) < change).then(pl.lit("AS1 One")).otherwise(pl.lit("AS2 Two"))
+    named = sent(talk("store-1", "203.0.113.9"), windows, np.full(len(windows), 10)).with_columns(
+        network.alias(schema.NETWORK)
+    )
+    folded = sent(talk("store-1", schema.OTHER), windows, np.full(len(windows), 1)).with_columns(
+        pl.lit(schema.OTHER).alias(schema.NETWORK)
+    )
+    held = month.store_month(cluster, pl.concat([named, folded]), raw_from=0)
+    study = LedgerStudy(cluster, EgressHistory(cluster, held.store))
+    found = rows(study, *passes(NOW - 3 * HOUR, NOW + 900))
+    held.store.close()
+    moments = found.get_column(WINDOW).unique().sort()
+    assert found.height == 2 * len(moments)
+    for row in found.iter_rows(named=True):
+        at, dst = row[WINDOW], row[schema.DST]
+        known = "AS1 One" if at <= change else "AS2 Two"
+        assert row[schema.NETWORK] == ("" if dst == schema.OTHER else known), at - NOW
+        assert row[schema.BYTES_7D.name] == held.total("store-1", dst, at - 7 * DAY, at)
+
+
 # -- bursts that exfil_volume has told of ----------------------------------------------------------------
 
 GB = 10**9

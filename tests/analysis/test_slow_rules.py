@@ -14,6 +14,7 @@ from analysis.history import EgressHistory
 from analysis.ledger_study import LedgerStudy
 from analysis.recurrence_study import RecurrenceStudy
 from analysis.study import Span
+from cluster import schema
 from cluster.model import Cluster
 from ingest.local_influxdb import LocalInfluxDB
 from rules import low_and_slow_7d, low_and_slow_24h, recurring_dependency
@@ -33,6 +34,13 @@ LOOKED_AT = sorted(
 """Moments of which rows are made: the studies skip what lies between."""
 
 
+def on_list(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with what a list of applications, and a file of places, say of the destination."""
+    return frame.with_columns(
+        pl.lit("model hub").alias(schema.APPLICATION), pl.lit("AS64500 ExampleHost").alias(schema.NETWORK)
+    )
+
+
 def truth() -> pl.DataFrame:
     """Eight days.
 
@@ -50,10 +58,10 @@ def truth() -> pl.DataFrame:
         sent(talk("store-1", "198.51.100.7"), hours + 300, np.full(len(hours), 16 * GB // 24)),
         sent(talk("store-2", "203.0.113.9"), burst, np.full(len(burst), GB)),
         sent(talk("store-2", "203.0.113.10"), fast, np.full(len(fast), 5 * GB // 12)),
-        sent(talk("gpu-0", "203.0.113.80"), daily, np.full(len(daily), 7000)),
-        sent(talk("gpu-1", "203.0.113.80"), daily + 10, np.full(len(daily), 5000)),
+        on_list(sent(talk("gpu-0", "203.0.113.80"), daily, np.full(len(daily), 7000))),
+        on_list(sent(talk("gpu-1", "203.0.113.80"), daily + 10, np.full(len(daily), 5000))),
         sent(talk("gpu-2", "203.0.113.81"), long, np.full(len(long), 900)),
-    ])  # fmt: skip
+    ], how="diagonal")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,7 @@ def test_what_comes_back_fires_on_its_fifth_day(week: Week) -> None:
     (alert,) = week.alerts(recurring_dependency.ID, FIFTH + 600)
     assert (alert.labels["dst"], alert.labels["src_group"]) == ("203.0.113.80", "training")
     assert alert.annotations["source"] == "2 nodes of GPU Training Nodes"
+    assert alert.annotations["destination"] == "203.0.113.80 (model hub, AS64500 ExampleHost, Unknown External)"
     assert alert.values["days"] == 5
 
 
