@@ -54,8 +54,8 @@ ENRICHMENT_STALE = "enrichment_stale"
 RESTS_ON_HISTORY = frozenset(
     {
         FIRST_EXTERNAL_CONTACT,
-        LOW_AND_SLOW_24H,
         EGRESS_NEW_ASN,
+        LOW_AND_SLOW_24H,
         LOW_AND_SLOW_7D,
         RECURRING_DEPENDENCY,
         INFERENCE_SPIKE,
@@ -143,8 +143,6 @@ def threat_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tup
     return (*told, *(replace(alert, labels=back, must=is_certain) for alert in told))
 
 
-def scan_alerts(stage: Stage, node: str, transfers: Sequence[Transfer], start: int, end: int) -> tuple[Expected, ...]:
-    """Return what is owed for a node that knocks at many addresses: the first few by name, and a digest of the rest."""
 def network_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:
     """Return what is owed for what a node sends to a network that no file places anybody else in."""
     learnt, limits = stage.places_learnt(), stage.cluster.thresholds
@@ -161,6 +159,8 @@ def network_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tu
     return tuple(replace(alert, most=1) for alert in told)
 
 
+def scan_alerts(stage: Stage, node: str, transfers: Sequence[Transfer], start: int, end: int) -> tuple[Expected, ...]:
+    """Return what is owed for a node that knocks at many addresses: the first few by name, and a digest of the rest."""
     window = stage.cluster.bridge.window
     named = named_of_scan([(talk.start // window * window, talk.dst) for talk in transfers], ContactPolicy())
     each = egress_alerts(stage, node, transfers)
@@ -241,9 +241,9 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
         owe(LOW_AND_SLOW_24H, day, _LEDGER_SEEN, every=LEDGER_SECONDS)
         owe(LOW_AND_SLOW_7D, _before(week, day), _LEDGER_SEEN, every=LEDGER_SECONDS)
     if group == EXTERNAL:
+        found += _new_network(stage, source.id, about, talks)
         found += _recurring(stage, source.id, address, [talk.start for talk in talks if not talk.answers])
     forbidden = not cluster.is_allowed(source.id, group) and source.role not in _EGRESS_ROLES
-        found += _new_network(stage, source.id, about, talks)
     if forbidden:
         both = [Piece(talk.start, talk.end, talk.volume + (talk.reply or 0)) for talk in talks]
         seen = crossing(both, window=limits.violation_window, limit=limits.violation_bytes, step=step, close=_CLOSE)
@@ -251,8 +251,6 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
     return found
 
 
-def _before(week: Crossing | None, day: Crossing | None) -> Crossing | None:
-    """Return the week; None where a day was too much before: it is not told again."""
 def _new_network(
     stage: Stage, source: str, about: tuple[tuple[str, str], ...], talks: list[Transfer]
 ) -> list[Expected]:
@@ -265,6 +263,8 @@ def _new_network(
     return [Expected(EGRESS_NEW_ASN, about, start, end + limits.new_network_window + GRACE, must=False)]
 
 
+def _before(week: Crossing | None, day: Crossing | None) -> Crossing | None:
+    """Return the week; None where a day was too much before: it is not told again."""
     return week if week is None or day is None or week.first < day.first else None
 
 

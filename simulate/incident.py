@@ -84,7 +84,6 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-@dataclass(frozen=True, slots=True)
 class Placement:
     """Where an address outside is, and whose: country (ISO code), number and name of the autonomous system."""
 
@@ -94,6 +93,7 @@ class Placement:
     organisation: str
 
 
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """One conversation that is part of an incident.
 
@@ -161,8 +161,8 @@ class Incident:
         seconds: by how much a clock is off, or a checkpoint late.
         transfers: the traffic that it adds.
         listings: what a threat feed lists because of it.
-        alerts: what must or may fire.
         placements: what a file of places says because of it.
+        alerts: what must or may fire.
     """
 
     id: str
@@ -183,8 +183,8 @@ class Incident:
     seconds: int = 0
     transfers: tuple[Transfer, ...] = field(default=(), repr=False)
     listings: tuple[Listing, ...] = ()
-    alerts: tuple[Expected, ...] = ()
     placements: tuple[Placement, ...] = ()
+    alerts: tuple[Expected, ...] = ()
 
     @property
     def expected(self) -> tuple[str, ...]:

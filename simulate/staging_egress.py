@@ -71,12 +71,6 @@ def known_bad(
     return replace(incident, listings=(listing,), alerts=(*incident.alerts, *told))
 
 
-def off_hours_transfer(
-    stage: Stage, start: int, end: int, *, factor: float = 2.0, node: str = "", to: str = ""
-) -> Incident:
-    """Model storage sends `factor` times the off-hours threshold to a partner that it has met in the history."""
-    # A near miss comes from another node and goes to another partner than the incident beside it.
-    is_near_miss = factor < 1
 def new_network(
     stage: Stage, start: int, end: int, *, volume: int = 50_000_000, every: int = 0, node: str = ""
 ) -> Incident:
@@ -100,6 +94,12 @@ def new_network(
     )
 
 
+def off_hours_transfer(
+    stage: Stage, start: int, end: int, *, factor: float = 2.0, node: str = "", to: str = ""
+) -> Incident:
+    """Model storage sends `factor` times the off-hours threshold to a partner that it has met in the history."""
+    # A near miss comes from another node and goes to another partner than the incident beside it.
+    is_near_miss = factor < 1
     sources = stage.nodes(Role.MODEL_STORAGE)
     source = stage.node(node) if node else sources[0 if is_near_miss else 1 % len(sources)]
     partner = to or stage.partner(-1 if is_near_miss else 0)

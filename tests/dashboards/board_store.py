@@ -127,13 +127,13 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             | {schema.FEED: "botnets", schema.INDICATOR: "203.0.113.0/24", schema.LATE: schema.NO}
             | {schema.COUNTRY: "NL", schema.NETWORK: "AS64500 ExampleHost"}
         ],
-        schema.LEDGER: sent,
         schema.NEW_NETWORK: [
             model_store
             | {schema.DST: "203.0.113.9", schema.DST_GROUP: EXTERNAL, schema.COUNTRY: "NL"}
             | {schema.NETWORK: "AS64500 ExampleHost", schema.APPLICATION: "model hub", schema.FEED: "botnets"}
         ],
         schema.ADDRESS_NAME: [{schema.ADDRESS: "203.0.113.9"}],
+        schema.LEDGER: sent,
         schema.RECURRENCE: [one for one in sent if one[schema.DST_GROUP] == EXTERNAL],
         schema.BREACH: [
             {schema.KIND: kind.value, schema.SRC: "gpu-01", schema.SRC_GROUP: "training"}
