@@ -26,6 +26,7 @@ import polars as pl
 from cluster.errors import ClusterflowError
 from ingest import counter_samples, records
 from ingest.arrow_claims import ClaimError, claimed_rows
+from ingest.readers_values import END_OF_TIME
 
 MESSAGE_BYTES = 900_000
 """Size of a value that `encode` does not pass: with its envelope it fits Kafka's default ``message.max.bytes`` of 1 MiB
@@ -74,6 +75,11 @@ class MessageError(ClusterflowError):
     """A message value is none of ours, or is broken; nothing of it can be used."""
 
 
+_TIMES = {
+    Kind.RECORDS: (records.START, records.END, records.ARRIVAL),
+    Kind.COUNTERS: (counter_samples.MOMENT,),
+}
+_END_OF_TIME_MS = int(END_OF_TIME) * 1000
 class NewerMessageError(MessageError):
     """A message of a version that comes after ours: sound, and not ours to throw away."""
 
@@ -225,3 +231,4 @@ def _is_sound(frame: pl.DataFrame, kind: Kind) -> bool:
     checks = [pl.col(name).str.len_bytes().max().fill_null(0) <= MAX_TEXT_BYTES for name in texts]
     checks += [pl.col(name).is_between(0, records.MAX_COUNTER).all() for name in counters]
     return bool(frame.select(pl.all_horizontal(checks)).item())
+    checks += [pl.col(name).is_between(0, _END_OF_TIME_MS).all() for name in _TIMES[kind]]

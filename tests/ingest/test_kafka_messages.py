@@ -26,7 +26,7 @@ from ingest.records import RECORD_SCHEMA
 
 ADDRESSES = st.sampled_from(["10.20.0.1", "fd00:20::1234:5678:9abc:def0", "::ffff:10.20.0.1", "192.0.2.255", ""])
 SMALL = {
-    name: st.integers(0, {pl.Int16(): 1 << 14, pl.Int32(): 1 << 30}.get(dtype, 1 << 49))
+    name: st.integers(0, {pl.Int16(): 1 << 14, pl.Int32(): 1 << 30}.get(dtype, 1 << 47))
     for name, dtype in RECORD_SCHEMA.items()
     if dtype != pl.String()
 }
@@ -198,3 +198,10 @@ def test_a_buffer_that_claims_an_exabyte_is_refused() -> None:
         broken[place : place + 8] = struct.pack("<q", 1 << 60)
         with pytest.raises(MessageError, match="a message with broken records"):
             decode(_with(HEADER, bytes(broken)))
+@pytest.mark.parametrize("moment", [-1, 253_402_300_800_001, (1 << 63) - 1])
+@pytest.mark.parametrize("name", [records.START, records.END, records.ARRIVAL])
+def test_a_time_that_no_reader_gives_is_refused(name: str, moment: int) -> None:
+    rows = frame(5).with_columns(pl.lit(moment, pl.Int64).alias(name))
+    assert _refused(_with(HEADER, _arrow(rows))) == "a message with records that no reader lets through"
+
+
