@@ -1,5 +1,6 @@
 """Destinations behind HTTP: Splunk's HTTP Event Collector, Elasticsearch's _bulk, and webhooks."""
 
+import base64
 import hashlib
 import hmac
 import re
@@ -8,6 +9,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import requests
 
@@ -20,6 +22,7 @@ from ingest.store import read_secret, seconds_until
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
 _MOST_EVENTS = 500
 _MOST_WORDS = 300
+_SHORTEST_SECRET = 4
 _PASSING = frozenset({408, 425, 429})
 """Answers below 500 that may be another one later."""
 
@@ -288,7 +291,21 @@ def _json_of(answer: requests.Response) -> dict[str, Any]:
 
 
 def _words(answer: requests.Response) -> str:
-    return " ".join(answer.text.split())[:_MOST_WORDS]
+    """Return what a receiver says, without what it repeats of our secrets: these words go to a log."""
+    text = answer.text
+    for secret in sorted(_secrets_of(answer.request), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return " ".join(text.split())[:_MOST_WORDS]
+
+
+def _secrets_of(request: requests.PreparedRequest) -> set[str]:
+    """Return what of a request is nobody else's business: the address behind the host, and who we say we are."""
+    place = urlsplit(request.url or "")
+    scheme, _, credentials = str(request.headers.get("Authorization", "")).partition(" ")
+    found = {request.path_url, place.path, place.query, credentials, *(value for _, value in parse_qsl(place.query))}
+    if scheme == "Basic":
+        found.add(base64.b64decode(credentials).decode("utf-8", "replace").partition(":")[2])
+    return {secret for secret in found if len(secret) >= _SHORTEST_SECRET}
 
 
 def _tls_words(error: Exception) -> str:

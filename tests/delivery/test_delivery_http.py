@@ -11,11 +11,13 @@ from receivers import RESET, RESET_AFTER, Answer, Bulk, Hec, HttpReceiver, event
 from cluster.model import AnyDestination, ElasticDestination, EventKind, Secret, SplunkDestination, WebhookDestination
 from cluster.schema import Stage
 from delivery.event import Document
-from delivery.http_transport import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
+from delivery.http_transport import SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhook, signature
 from delivery.sender import Sender
 from delivery.spool import Spool
 from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
 from ingest.local_influxdb import free_port
+from ingest.logs import Log
 
 Deliver = Callable[[AnyDestination], Sender]
 EVERY_FAULT: list[tuple[int, dict[str, str]] | str] = [
@@ -206,3 +208,36 @@ def test_the_rate_is_kept(spool: Spool, deliver: Deliver) -> None:
     # The last batch waits for the four before it.
     assert time.monotonic() - began >= 0.4
     assert numbers(hec.events) == list(range(50))
+
+
+def test_what_a_receiver_repeats_of_our_secrets_is_told_nobody(
+    monkeypatch: pytest.MonkeyPatch, spool: Spool, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As servers do that print the address that they do not know, or the token that they do not like."""
+
+    def repeat(path: str, headers: dict[str, str], body: bytes) -> Answer:
+        del body
+        return 404, {"text": f"no {path} for {headers['Authorization']}, key s3cret"}, {}
+
+    with listening(repeat) as receiver:
+        monkeypatch.setenv("TEST_URL", f"{receiver.url}/hidden/place?key=s3cret")
+        destination = WebhookDestination(name="hook", url=Secret(env="TEST_URL"), token=TOKEN)
+        sender = Sender(
+            destination,
+            Webhook(destination),
+            spool,
+            counters=Counters(),
+            dead=DeadLetters(tmp_path / "refused.jsonl"),
+            log=Log(),
+            pauses=(0.05, 0.2),
+        )
+        spool.register(["hook"])
+        sender.start()
+        _fill(spool, 1)
+        until(lambda: sender.failing_seconds() > 0)
+        sender.stop(10)
+    told = capsys.readouterr().err
+    assert "webhook hook answers 404" in told
+    assert "no *** for Bearer ***, key ***" in told
+    assert "hidden" not in told
+    assert "s3cret" not in told
