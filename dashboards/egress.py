@@ -59,10 +59,15 @@ def page(cluster: Cluster) -> Page:
     )
 
 
-def largest_and_all(conversations: Select) -> list[Query]:
-    """Return the most bytes of one conversation, which an alert compares, and the sum of all, which none does."""
+def largest_and_all(conversations: Select, labels: tuple[str, ...] = questions.LOCATED) -> list[Query]:
+    """Return the most bytes of one conversation, which an alert compares, and the sum of all, which none does.
+
+    Args:
+        conversations: what is summed up.
+        labels: what tells them apart for the alert.
+    """
     return [
-        Select(conversations.by(*questions.LOCATED))
+        Select(conversations.by(*labels))
         .take(highest(schema.BYTES))
         .per_series("Bytes of the largest conversation.", alias="largest"),
         conversations.per_series("Bytes of all conversations.", alias=_ALL),
@@ -87,7 +92,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The destinations below name both ends.",
                 x=0, y=0, w=6, h=5, links=explore, since=f"{limits.exfil_window}s",
             ),
-            largest_and_all(questions.sent_to_unknown(cluster, schema.RAW)),
+            largest_and_all(questions.sent_to_unknown(cluster, schema.RAW), questions.LISTED),
             limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
             missing=("none", QUIET),
             text="value_and_name",
@@ -227,7 +232,7 @@ def _destinations(cluster: Cluster) -> Built:
     inner = (
         _egress(schema.MINUTE)
         .take(total(schema.BYTES), total(schema.FLOWS), total(schema.DURATION))
-        .by(*questions.LOCATED)
+        .by(*questions.LISTED)
     )
     return panels.table(
         cluster,
@@ -242,6 +247,7 @@ def _destinations(cluster: Cluster) -> Built:
         [
             *_conversation_columns(cluster),
             *panels.place_columns(),
+            panels.Column(schema.FEED, "Feed"),
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
             panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
             panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=110),
@@ -261,7 +267,7 @@ def _contacts(cluster: Cluster) -> Built:
             chosen(schema.DST_GROUP, var.DESTINATION),
             compare(schema.CONTACT_NEW, "=", 1),
         )
-        .by(*questions.LOCATED)
+        .by(*questions.LISTED)
     )
     return panels.table(
         cluster,
@@ -277,6 +283,7 @@ def _contacts(cluster: Cluster) -> Built:
             panels.Column(schema.CONTACT_FIRST.name, "First seen", Unit.MOMENT, width=170),
             *_conversation_columns(cluster),
             *panels.place_columns(),
+            panels.Column(schema.FEED, "Feed"),
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
             panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=100),
         ],

@@ -93,7 +93,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 x=13, y=0, w=4, h=4, links=(to_board("egress", "Egress & security"),),
                 since=f"{limits.exfil_window}s",
             ),
-            largest_and_all(questions.sent_to_unknown(cluster, schema.RAW)),
+            largest_and_all(questions.sent_to_unknown(cluster, schema.RAW), questions.LISTED),
             limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
             missing=("none", QUIET),
             text="value_and_name",

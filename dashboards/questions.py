@@ -66,6 +66,9 @@ CONVERSATION = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, sche
 LOCATED = (*CONVERSATION, schema.COUNTRY, schema.NETWORK)
 """The same where rows say where the outside address is, as far as it is known: the rules about them alert for each."""
 
+LISTED = (*LOCATED, schema.FEED)
+"""The same where the threat feeds are told that list the address."""
+
 
 def sent_off_hours(cluster: Cluster, retention: str) -> Select:
     """Bytes that sensitive groups sent outside in off-hours."""

@@ -14,7 +14,7 @@ LABELS = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PRO
 LOCATED = questions.LOCATED
 """The same where rows say where the outside address is, as far as anybody knows."""
 
-LISTED = (*LOCATED, schema.FEED)
+LISTED = questions.LISTED
 """The same where texts name the threat feeds that list it.
 
 A conversation during which a feed begins or ceases to list it is two, each with a part of the bytes. Should neither be
