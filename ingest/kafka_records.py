@@ -2,12 +2,13 @@
 
 A message value is, in this order:
 
-- 4 bytes: ``cfr`` and the version of this format, 1;
+- 4 bytes: ``cfr`` and the version of this format, 2;
 - 4 bytes: length of the header, little-endian;
 - the header: JSON with ``kind``, ``relay`` and ``lost`` (`Message`), padded with spaces so that what follows begins at
   a multiple of 8;
-- the rows: an Arrow stream, not compressed, of the columns that are not null throughout. The producer compresses
-  messages on their way; a compressed value would have to be believed before it could be measured.
+- the rows: an Arrow stream, not compressed, of the columns that are not null throughout, whole numbers as the
+  narrowest unsigned ones that all rows fit in. The producer compresses messages on their way; a compressed value would
+  have to be believed before it could be measured. Version 1 had all numbers at their full length, and is still read.
 
 A reader refuses what it cannot account for: it may have to do with a topic that somebody else writes to, too.
 """
@@ -19,7 +20,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from io import BytesIO
 from typing import Any
-from zlib import crc32
 
 import polars as pl
 
@@ -38,12 +38,18 @@ MAX_VALUE_BYTES = 16 << 20
 MAX_TEXT_BYTES = 64
 """Size of an address beyond which it is none; the longest IPv6 address with a zone is shorter."""
 
-_MAGIC = b"cfr\x01"
+_MARK, _VERSION, _OLDEST = b"cfr", 2, 1
 _PREFIX = struct.Struct("<4sI")
 _ALIGNMENT = 8
 _MAX_HEADER_BYTES = 1 << 18
 _MAX_ROWS = 1 << 18
-_MAPPED = "::ffff:"
+_FILLED = 0.97
+"""Part of a message's size that rows are planned for: they are of much the same size."""
+_INLINE_TEXT, _VIEW = 12, 16
+"""Bytes up to which Arrow has a text in its view, and those of a view."""
+_NARROW: tuple[tuple[pl.DataType, int], ...] = ((pl.UInt8(), 1), (pl.UInt16(), 2), (pl.UInt32(), 4))
+"""Unsigned numbers and their bytes."""
+_BYTES: dict[pl.DataType, int] = {**dict(_NARROW), pl.Int16(): 2, pl.Int32(): 4, pl.Int64(): 8}
 
 
 class Kind(StrEnum):
@@ -69,17 +75,17 @@ _ALWAYS = {
 """Columns in which readers leave no null."""
 
 _COUNTERS = (records.BYTES, records.PACKETS, records.FLOWS)
+_TIMES = {
+    Kind.RECORDS: (records.START, records.END, records.ARRIVAL),
+    Kind.COUNTERS: (counter_samples.MOMENT,),
+}
+_END_OF_TIME_MS = int(END_OF_TIME) * 1000
 
 
 class MessageError(ClusterflowError):
     """A message value is none of ours, or is broken; nothing of it can be used."""
 
 
-_TIMES = {
-    Kind.RECORDS: (records.START, records.END, records.ARRIVAL),
-    Kind.COUNTERS: (counter_samples.MOMENT,),
-}
-_END_OF_TIME_MS = int(END_OF_TIME) * 1000
 class NewerMessageError(MessageError):
     """A message of a version that comes after ours: sound, and not ours to throw away."""
 
@@ -102,23 +108,6 @@ class Message:
     lost: dict[str, int] = field(default_factory=dict)
 
 
-def partition_of(frame: pl.DataFrame, partitions: int, column: str = records.SRC) -> pl.Series:
-    """Return the partition of each row (Int32): the same for an address at all times, in all processes and versions.
-
-    Args:
-        frame: rows with that column.
-        partitions: how many there are.
-        column: an address; records go by their source, counter samples by their exporter.
-    """
-    column_values = frame.get_column(column)
-    distinct = column_values.unique()
-    # One address, one partition, in whichever of its two spellings it was printed.
-    numbers = [crc32((text or "").removeprefix(_MAPPED).encode()) % partitions for text in distinct.to_list()]
-    return column_values.replace_strict(
-        distinct, pl.Series("partition", numbers, pl.Int32), return_dtype=pl.Int32
-    ).alias("partition")
-
-
 def encode(
     frame: pl.DataFrame,
     *,
@@ -136,28 +125,78 @@ def encode(
         lost: records lost, by exporter address: told by the first value alone.
         limit: bytes that no value passes, unless a single row needs more.
     """
+    head = envelope(relay, kind, lost)
+    plain = envelope(relay, kind)
+    found = bodies(compact(frame), limit - len(head))
+    return [(plain if number else head) + body for number, body in enumerate(found)]
+
+
+def bodies(frame: pl.DataFrame, limit: int) -> list[bytes]:
+    """Return rows as what follows the envelopes of message values, in their order; nothing for no rows.
+
+    Args:
+        frame: what `compact` returns, or rows of it.
+        limit: bytes that none passes, unless a single row needs more.
+    """
     if frame.is_empty():
         return []
     height = frame.height
     used = frame.select(column for column in frame.get_columns() if column.null_count() < height)
-    values: list[bytes] = []
-    start, rows = 0, height
+    found: list[bytes] = []
+    start, size = 0, _row_bytes(used)
+    rows = height
     while start < height:
-        head = _header(kind, relay, lost if start == 0 and lost else {})
-        part = _arrow(used.slice(start, rows))
-        if len(head) + len(part) > limit and rows > 1:
-            # Rows are of much the same size: a little less than their share mostly fits at once.
-            rows = max(1, min(rows - 1, int(0.95 * min(rows, height - start) * limit / (len(head) + len(part)))))
+        rows = max(1, min(int(_FILLED * limit / size), rows, height - start))
+        body = _arrow(used.slice(start, rows))
+        size = len(body) / rows
+        if len(body) > limit and rows > 1:
+            rows -= 1
             continue
-        values.append(head + part)
+        found.append(body)
         start += rows
-    return values
+        rows = height
+    return found
 
 
-def _header(kind: Kind, relay: str, lost: Mapping[str, int]) -> bytes:
-    text = json.dumps({"kind": kind.value, "relay": relay, "lost": dict(lost)}).encode()
+def compact(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows as messages have them: whole numbers as short as their values allow, in one piece of memory.
+
+    Args:
+        frame: RECORD_SCHEMA or SAMPLE_SCHEMA; no text longer than MAX_TEXT_BYTES.
+    """
+    if frame.is_empty():
+        return frame
+    names = [name for name, dtype in frame.schema.items() if dtype.is_integer()]
+    least, most = frame.select(pl.col(names).min()).row(0), frame.select(pl.col(names).max()).row(0)
+    casts = []
+    for name, low, high in zip(names, least, most, strict=True):
+        if low is None:
+            continue
+        full = _BYTES[frame.schema[name]]
+        fitting = (dtype for dtype, size in _NARROW if size < full and 0 <= low <= high < 1 << 8 * size)
+        if (dtype := next(fitting, None)) is not None:
+            casts.append(pl.col(name).cast(dtype))
+    return frame.with_columns(casts).rechunk()
+
+
+def _row_bytes(frame: pl.DataFrame) -> float:
+    """Return about how many bytes Arrow needs for a row."""
+    size = 0.0
+    for column in frame.get_columns():
+        if column.dtype == pl.String():
+            long = column.str.len_bytes()
+            size += _VIEW + int(long.filter(long > _INLINE_TEXT).sum()) / frame.height
+        else:
+            size += _BYTES[column.dtype]
+        size += bool(column.null_count()) / 8
+    return size
+
+
+def envelope(relay: str, kind: Kind = Kind.RECORDS, lost: Mapping[str, int] | None = None) -> bytes:
+    """Return what stands before the rows of a message; arguments as those of `encode`."""
+    text = json.dumps({"kind": kind.value, "relay": relay, "lost": dict(lost or {})}).encode()
     text += b" " * (-(_PREFIX.size + len(text)) % _ALIGNMENT)
-    return _PREFIX.pack(_MAGIC, len(text)) + text
+    return _PREFIX.pack(_MARK + bytes([_VERSION]), len(text)) + text
 
 
 def _arrow(frame: pl.DataFrame) -> bytes:
@@ -175,12 +214,12 @@ def decode(value: bytes | None) -> Message:
     if len(value) < _PREFIX.size:
         raise MessageError("no message of a relay: too short")
     magic, header_bytes = _PREFIX.unpack_from(value)
-    if magic[:3] != _MAGIC[:3]:
+    if magic[:3] != _MARK:
         raise MessageError("no message of a relay")
-    if magic != _MAGIC:
-        refusal = NewerMessageError if magic[3] > _MAGIC[3] else MessageError
+    if not _OLDEST <= magic[3] <= _VERSION:
+        refusal = NewerMessageError if magic[3] > _VERSION else MessageError
         raise refusal(
-            f"a message of format version {magic[3]}, expected {_MAGIC[3]}", "run relay and workers of one version"
+            f"a message of format version {magic[3]}, expected {_VERSION}", "run relay and workers of one version"
         )
     body = _PREFIX.size + header_bytes
     if header_bytes > _MAX_HEADER_BYTES or body > len(value):
@@ -212,14 +251,21 @@ def _read_rows(value: bytes, start: int, kind: Kind) -> pl.DataFrame:
         frame = pl.read_ipc_stream(BytesIO(value[start:]))
     except (ClaimError, OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise MessageError(f"a message with broken {kind}") from error
-    if frame.height != rows or any(schema.get(name) != dtype for name, dtype in frame.schema.items()):
+    if frame.height != rows or not all(_fits(dtype, schema.get(name)) for name, dtype in frame.schema.items()):
         raise MessageError(f"a message with other columns than {kind} have")
     whole = frame.select(
-        pl.col(name) if name in frame.columns else pl.lit(None, dtype).alias(name) for name, dtype in schema.items()
+        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in schema.items()
     )
     if not _is_sound(whole, kind):
         raise MessageError(f"a message with {kind} that no reader lets through")
     return whole
+
+
+def _fits(given: pl.DataType, wanted: pl.DataType | None) -> bool:
+    """Whether a column is of the type that it must have, or of a shorter one."""
+    is_shorter = any(given == one for one, _ in _NARROW) and wanted in _BYTES and _BYTES[given] < _BYTES[wanted]
+    return given == wanted or is_shorter
 
 
 def _is_sound(frame: pl.DataFrame, kind: Kind) -> bool:
@@ -230,5 +276,5 @@ def _is_sound(frame: pl.DataFrame, kind: Kind) -> bool:
     counters = _COUNTERS if kind is Kind.RECORDS else ()
     checks = [pl.col(name).str.len_bytes().max().fill_null(0) <= MAX_TEXT_BYTES for name in texts]
     checks += [pl.col(name).is_between(0, records.MAX_COUNTER).all() for name in counters]
-    return bool(frame.select(pl.all_horizontal(checks)).item())
     checks += [pl.col(name).is_between(0, _END_OF_TIME_MS).all() for name in _TIMES[kind]]
+    return bool(frame.select(pl.all_horizontal(checks)).item())

@@ -6,9 +6,10 @@ only when a transaction covers them. Losses on the way to the collector are coun
 part of an exporter's stream.
 """
 
+import json
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,18 +25,24 @@ from ingest import counter_samples, records
 from ingest.counter_samples import read_counter_samples
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.kafka_records import MAX_TEXT_BYTES, Kind, encode, partition_of
+from ingest.kafka_records import MAX_TEXT_BYTES, Kind, bodies, compact, encode, envelope
 from ingest.kafka_sender import Sender, StoppedError
+from ingest.kafka_split import Partitions
 from ingest.logs import Log
 from ingest.readers import read_chunk
 from ingest.records import Parsed, Reason
 from ingest.sequence import SequenceTracker
-from ingest.spool import Chunk, Position, Spool
+from ingest.spool import Position, Spool
 
 _CHUNK_BYTES = 24 << 20
 """As much as the bridge reads at once."""
 
 _COUNTER_BYTES = 4 << 20
+_AHEAD = 2
+"""Chunks that are made ready while the one before them is sent, and while brokers commit."""
+_LOST_SHARE, _LEAST_ROOM = 16, 512
+"""Of a message, one part in so many, or so many bytes, is for the envelope: losses that it has no room for, further
+messages tell."""
 _TRANSACTION_BYTES = 64 << 20
 """Text of records in a transaction: more makes it no cheaper, but what has to be sent again longer."""
 
@@ -58,6 +65,33 @@ class Summary:
     seconds: float
     is_whole: bool
     """Whether all that it read was committed, and with `once` all that was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A chunk of which all is made that can be without knowing what becomes of those before it.
+
+    Attributes:
+        frame: its records.
+        long: those whose addresses are too long to be any, which no message has: it must not grow with them.
+        dead: lines that are no records.
+        bodies: partitions and what messages have for them behind their envelopes, in this order.
+    """
+
+    frame: pl.DataFrame
+    long: pl.DataFrame
+    dead: pl.DataFrame
+    bodies: list[tuple[int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A chunk that is being made ready."""
+
+    size: int
+    source: str
+    position: Position
+    ready: Future[_Ready]
 
 
 class Relay:
@@ -95,6 +129,7 @@ class Relay:
         self._log = log
         self._counters = counters
         self._sequence = SequenceTracker()
+        self._partitions: Partitions | None = None
         self._lost: Counter[str] = Counter()
         self._position: Position = {}
         self._counters_position: Position = {}
@@ -102,9 +137,11 @@ class Relay:
         self._waiting_bytes = 0
         self._waiting_since: float | None = None
         self._alive = time.monotonic()
-        # Parsing is in polars, which leaves the interpreter to the thread that encodes and sends.
+        # One thread parses, one makes messages, one sends and waits for brokers: the work is in polars and librdkafka,
+        # which leave the interpreter to the others.
         self._parser = ThreadPoolExecutor(1, "parse")
-        self._ahead: tuple[Chunk, Future[Parsed]] | None = None
+        self._encoder = ThreadPoolExecutor(1, "encode")
+        self._ahead: deque[_Ahead] = deque()
         self._source_counts: Counter[str] = Counter()
 
     def health(self) -> str:
@@ -130,7 +167,9 @@ class Relay:
             is_whole = False
             self._log.line("stopped", why=error.message)
         finally:
+            # In this order: who makes messages waits for what is parsed.
             self._parser.shutdown(cancel_futures=True)
+            self._encoder.shutdown(cancel_futures=True)
             self._sender.close()
         total = self._counters.total
         return Summary(
@@ -164,21 +203,23 @@ class Relay:
 
     def _step(self, progress: Progress) -> bool:
         """Read one chunk and send what is in it; False if there is none now."""
-        ahead = self._ahead or self._read_ahead()
-        self._ahead = None
-        if ahead is None:
+        self._read_ahead()
+        if not self._ahead:
             return False
-        chunk, parsing = ahead
-        self._ahead = self._read_ahead()
-        parsed = parsing.result()
-        self._counters.add(Stage.READ, "bytes", len(chunk.raw))
-        self._counters.add(Stage.READ, "records", parsed.frame.height)
-        self._bury(parsed.dead, chunk.source)
-        self._lost.update(self._sequence.lost(parsed.frame))
-        self._send(self._without_long_texts(parsed.frame, chunk.source), Kind.RECORDS)
+        chunk = self._ahead.popleft()
+        self._read_ahead()
+        ready = chunk.ready.result()
+        self._counters.add(Stage.READ, "bytes", chunk.size)
+        self._counters.add(Stage.READ, "records", ready.frame.height)
+        self._bury(ready.dead, chunk.source)
+        self._bury_long(ready.long, chunk.source)
+        lost = self._sequence.lost(ready.frame)
+        self._lost.update({exporter: count for exporter, count in lost.items() if len(exporter) <= MAX_TEXT_BYTES})
+        for partition, body in ready.bodies:
+            self._sender.add([(partition, envelope(self._relay, lost=self._some_lost()) + body)])
         self._position = chunk.position
-        self._note_waiting(len(chunk.raw))
-        progress(len(chunk.raw))
+        self._note_waiting(chunk.size)
+        progress(chunk.size)
         return True
 
     def _step_counters(self) -> bool:
@@ -189,27 +230,46 @@ class Relay:
         parsed = read_counter_samples(chunk.raw, chunk.fmt.time_zone)
         self._bury(parsed.dead, chunk.source)
         self._counters.add(Stage.READ, "counter_samples", parsed.frame.height)
-        self._send(self._without_long_texts(parsed.frame, chunk.source), Kind.COUNTERS)
+        samples, long = _without_long_texts(parsed.frame)
+        self._bury_long(long, chunk.source)
+        topics = self._sender.topics
+        for partition, part in Partitions(topics.partitions).split(samples, counter_samples.EXPORTER):
+            values = encode(part, relay=self._relay, kind=Kind.COUNTERS, limit=topics.message_bytes)
+            self._sender.add((partition, value) for value in values)
         self._counters_position = chunk.position
         self._note_waiting(len(chunk.raw))
         return True
 
-    def _read_ahead(self) -> tuple[Chunk, Future[Parsed]] | None:
-        """Begin to parse the next chunk; None if there is none now."""
-        chunk = self._source.next_chunk(_CHUNK_BYTES)
-        return None if chunk is None else (chunk, self._parser.submit(read_chunk, chunk.raw, chunk.fmt))
+    def _read_ahead(self) -> None:
+        """Begin to make the next chunks ready."""
+        while len(self._ahead) < _AHEAD:
+            chunk = self._source.next_chunk(_CHUNK_BYTES)
+            if chunk is None:
+                return
+            parsing = self._parser.submit(read_chunk, chunk.raw, chunk.fmt)
+            ready = self._encoder.submit(self._made_ready, parsing)
+            self._ahead.append(_Ahead(len(chunk.raw), chunk.source, chunk.position, ready))
 
-    def _without_long_texts(self, frame: pl.DataFrame, source: str) -> pl.DataFrame:
-        """Return the rows without those whose addresses are too long to be any: a message must not grow with them."""
-        texts = [name for name, dtype in frame.schema.items() if dtype == pl.String()]
-        is_long = pl.any_horizontal(pl.col(texts).str.len_bytes() > MAX_TEXT_BYTES).fill_null(value=False)
-        long = frame.filter(is_long)
+    def _made_ready(self, parsing: Future[Parsed]) -> _Ready:
+        parsed = parsing.result()
+        frame, long = _without_long_texts(parsed.frame)
+        topics = self._sender.topics
+        if self._partitions is None:
+            self._partitions = Partitions(topics.partitions)
+        limit = topics.message_bytes - self._room()
+        made = [
+            (partition, body)
+            for partition, part in self._partitions.split(compact(frame), records.SRC)
+            for body in bodies(part, limit)
+        ]
+        return _Ready(parsed.frame, long, parsed.dead, made)
+
+    def _bury_long(self, long: pl.DataFrame, source: str) -> None:
         if long.is_empty():
-            return frame
+            return
         self._counters.add(Stage.READ, "dead_letters", long.height)
         self._counters.add(Stage.READ, Reason.BAD_ADDRESS.value, long.height)
         self._dead_letter.add_records(source, long, Reason.BAD_ADDRESS)
-        return frame.filter(~is_long)
 
     def _bury(self, dead: pl.DataFrame, source: str) -> None:
         if dead.is_empty():
@@ -221,16 +281,23 @@ class Relay:
 
     # -- what is sent ------------------------------------------------------------------------------
 
-    def _send(self, frame: pl.DataFrame, kind: Kind) -> None:
-        topics = self._sender.topics
-        column = records.SRC if kind is Kind.RECORDS else counter_samples.EXPORTER
-        partition = partition_of(frame, topics.partitions, column)
-        for (number,), part in frame.group_by(partition, maintain_order=True):
-            lost: dict[str, int] = {}
-            if kind is Kind.RECORDS and self._lost:
-                lost, self._lost = dict(self._lost), Counter()
-            values = encode(part, relay=self._relay, kind=kind, lost=lost, limit=topics.message_bytes)
-            self._sender.add((int(str(number)), value) for value in values)
+    def _room(self) -> int:
+        """Return the bytes of a message that are for its envelope."""
+        return max(self._sender.topics.message_bytes // _LOST_SHARE, _LEAST_ROOM)
+
+    def _some_lost(self) -> dict[str, int]:
+        """Return losses that nobody was told of, as many as an envelope has room for; they are told now."""
+        if not self._lost:
+            return {}
+        room = self._room() - len(envelope(self._relay))
+        told: dict[str, int] = {}
+        for address, count in self._lost.items():
+            room -= len(json.dumps({address: count}))
+            if told and room < 0:
+                break
+            told[address] = count
+        self._lost = Counter({address: count for address, count in self._lost.items() if address not in told})
+        return told
 
     def _note_waiting(self, size: int) -> None:
         self._waiting_bytes += size
@@ -301,3 +368,13 @@ class Relay:
             self._counters.add(Stage.READ, reason, count - self._source_counts.get(reason, 0))
         self._source_counts = happened
         self._counters.read(Stage.READ, schema.BACKLOG_BYTES, sum(source.backlog_bytes() for source in sources))
+
+
+def _without_long_texts(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows whose addresses are short enough to be some, and the others."""
+    texts = pl.col([name for name, dtype in frame.schema.items() if dtype == pl.String()]).str.len_bytes()
+    # To look for the longest is quicker than to look at all.
+    if max((longest or 0 for longest in frame.select(texts.max()).row(0)), default=0) <= MAX_TEXT_BYTES:
+        return frame, frame.clear()
+    is_long = pl.any_horizontal(texts > MAX_TEXT_BYTES).fill_null(value=False)
+    return frame.filter(~is_long), frame.filter(is_long)

@@ -20,8 +20,8 @@ from ingest.kafka_records import (
     MessageError,
     decode,
     encode,
-    partition_of,
 )
+from ingest.kafka_split import Partitions
 from ingest.records import RECORD_SCHEMA
 
 ADDRESSES = st.sampled_from(["10.20.0.1", "fd00:20::1234:5678:9abc:def0", "::ffff:10.20.0.1", "192.0.2.255", ""])
@@ -63,9 +63,9 @@ def test_what_is_encoded_is_what_is_decoded(rows: list[dict[str, object]]) -> No
 def test_many_rows_become_messages_of_bounded_size_in_order() -> None:
     sent = frame(30_000)
     values = encode(sent, relay="leaf-1", lost={"10.60.0.1": 7})
-    assert len(values) > 3
+    assert len(values) > 2
     assert max(map(len, values)) <= MESSAGE_BYTES
-    assert min(map(len, values[:-1])) > MESSAGE_BYTES / 2
+    assert min(map(len, values[:-1])) > 0.9 * MESSAGE_BYTES
     messages = [decode(value) for value in values]
     assert_frame_equal(pl.concat([message.frame for message in messages]), sent)
     assert [message.lost for message in messages] == [{"10.60.0.1": 7}, *[{}] * (len(values) - 1)]
@@ -89,18 +89,55 @@ def test_no_rows_are_no_message() -> None:
     assert encode(frame(0), relay="r") == []
 
 
+def test_short_numbers_stay_what_they_are_whatever_length_they_need() -> None:
+    """Each column by its largest value, up to those that a type of its own length holds no more."""
+    edges = [0, 255, 256, 65_535, 65_536, (1 << 32) - 1, 1 << 32, 1 << 49, -1]
+    for most in edges:
+        sent = (
+            frame(3)
+            .with_columns([pl.lit(most, pl.Int64).alias("bytes"), pl.lit(min(most, 9999), pl.Int16).alias("tos")])
+            .with_columns(iface_in=pl.Series([None, most, 0], dtype=pl.Int64))
+        )
+        (value,) = encode(sent.with_columns(bytes=pl.col("bytes").clip(0)), relay="r")
+        assert_frame_equal(decode(value).frame, sent.with_columns(bytes=pl.col("bytes").clip(0)))
+
+
+def test_messages_of_version_1_are_still_read() -> None:
+    """They have all numbers at their full length."""
+    sent = frame(5)
+    assert_frame_equal(decode(_with(HEADER, _arrow(sent.drop(OPTIONAL)))).frame, sent)
+
+
+def _partitions(addresses: list[str | None], count: int) -> list[int]:
+    column = pl.Series("src", addresses, pl.String)
+    return [int(number) for number in Partitions(count).of(column)]
+
+
 def test_an_address_has_the_same_partition_for_ever() -> None:
     """Golden: relays and workers of all versions must agree, or a node's totals are in two places."""
-    addresses = pl.DataFrame({"src": ["10.20.0.1", "10.20.0.2", "fd00::1", "::ffff:10.20.0.1", "10.20.0.1", None]})
-    assert partition_of(addresses, 8).to_list() == [0, 2, 7, 0, 0, 0]
-    assert partition_of(addresses, 1000).to_list() == [312, 210, 695, 312, 312, 0]
-    assert partition_of(addresses, 8).dtype == pl.Int32
+    addresses = ["10.20.0.1", "10.20.0.2", "fd00::1", "::ffff:10.20.0.1", "10.20.0.1", None]
+    assert _partitions(addresses, 8) == [0, 2, 7, 0, 0, 0]
+    assert _partitions(addresses, 1000) == [312, 210, 695, 312, 312, 0]
 
 
 def test_addresses_spread_over_partitions() -> None:
-    nodes = pl.DataFrame({"src": [f"10.20.{i // 256}.{i % 256}" for i in range(4096)]})
-    counts = partition_of(nodes, 16).value_counts()["count"]
-    assert (len(counts), int(counts.min() or 0) > 200, int(counts.max() or 0) < 320) == (16, True, True)  # type: ignore[call-overload]
+    found = _partitions([f"10.20.{i // 256}.{i % 256}" for i in range(4096)], 16)
+    counts = [found.count(number) for number in range(16)]
+    assert min(counts) > 200
+    assert max(counts) < 320
+
+
+def test_rows_are_split_in_their_order_and_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.kafka_split._MOST_REMEMBERED", 50)
+    partitions = Partitions(7)
+    for start in (0, 40, 20, 300):
+        rows = frame(600).slice(start, 90).with_row_index("row")
+        parts = dict(partitions.split(rows, "src"))
+        for number, part in parts.items():
+            assert part["row"].is_sorted()
+            assert set(_partitions(part["src"].to_list(), 7)) == {number}
+        assert sorted(row for part in parts.values() for row in part["row"]) == rows["row"].to_list()
+    assert list(partitions.split(frame(0), "src")) == []
 
 
 # -- what is refused -----------------------------------------------------------------------------------
@@ -132,7 +169,7 @@ HEADER = {"kind": "records", "relay": "r", "lost": {}}
         (None, "a message without a value"),
         (b"", "no message of a relay: too short"),
         (b'{"event_type": "purge"}', "no message of a relay"),
-        (_with(HEADER, magic=b"cfr\x02"), "a message of format version 2, expected 1"),
+        (_with(HEADER, magic=b"cfr\x03"), "a message of format version 3, expected 2"),
         (struct.pack("<4sI", b"cfr\x01", 1 << 31), "a message with a broken header"),
         (_with(["records"]), "a message with a broken header"),
         (_with(HEADER | {"kind": "jobs"}), "a message with a broken header"),
@@ -163,6 +200,13 @@ HEADER = {"kind": "records", "relay": "r", "lost": {}}
 )
 def test_what_is_no_message_of_ours_is_refused(value: bytes | None, why: str) -> None:
     assert _refused(value) == why
+
+
+@pytest.mark.parametrize("moment", [-1, 253_402_300_800_001, (1 << 63) - 1])
+@pytest.mark.parametrize("name", [records.START, records.END, records.ARRIVAL])
+def test_a_time_that_no_reader_gives_is_refused(name: str, moment: int) -> None:
+    rows = frame(5).with_columns(pl.lit(moment, pl.Int64).alias(name))
+    assert _refused(_with(HEADER, _arrow(rows))) == "a message with records that no reader lets through"
 
 
 WHOLE = encode(frame(60), relay="r", lost={"10.60.0.1": 3})[0]
@@ -198,10 +242,3 @@ def test_a_buffer_that_claims_an_exabyte_is_refused() -> None:
         broken[place : place + 8] = struct.pack("<q", 1 << 60)
         with pytest.raises(MessageError, match="a message with broken records"):
             decode(_with(HEADER, bytes(broken)))
-@pytest.mark.parametrize("moment", [-1, 253_402_300_800_001, (1 << 63) - 1])
-@pytest.mark.parametrize("name", [records.START, records.END, records.ARRIVAL])
-def test_a_time_that_no_reader_gives_is_refused(name: str, moment: int) -> None:
-    rows = frame(5).with_columns(pl.lit(moment, pl.Int64).alias(name))
-    assert _refused(_with(HEADER, _arrow(rows))) == "a message with records that no reader lets through"
-
-

@@ -30,7 +30,8 @@ from ingest.counter_files import FOLDER
 from ingest.counter_samples import read_counter_samples
 from ingest.dead_letter import DeadLetters
 from ingest.kafka_client import Trouble, ensure_topics, open_consumer, open_producer
-from ingest.kafka_records import Kind, encode, partition_of
+from ingest.kafka_records import Kind, encode
+from ingest.kafka_split import Partitions
 from ingest.kafka_worker import KafkaWorker
 from ingest.local_influxdb import free_port
 from ingest.logs import Log
@@ -370,6 +371,6 @@ def _messages(folder: Path, partitions: int, rows: int) -> list[tuple[int, bytes
 
 
 def _encoded(frame: pl.DataFrame, kind: Kind, partitions: int, column: str) -> Iterator[tuple[int, bytes]]:
-    for (partition,), part in frame.group_by(partition_of(frame, partitions, column), maintain_order=True):
+    for partition, part in Partitions(partitions).split(frame, column):
         for value in encode(part, relay="test", kind=kind):
-            yield int(str(partition)), value
+            yield partition, value
