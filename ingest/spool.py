@@ -37,6 +37,7 @@ MAX_LINE = 1 << 20
 _HEAD = 4096
 _MARK_BYTES = 400
 _BLOCK = 1 << 20
+_GLANCE_BYTES = 1 << 14
 _STEP_SECONDS = 5.0
 """A wall clock that moved so far against the monotonic one was set."""
 
@@ -544,6 +545,7 @@ class Spool:
             # What was opened must be what was looked at: the name may stand for another file by now.
             if os.fstat(stream.fileno()).st_ino != file.inode:
                 return b"", True
+            count = _to_line_end(stream.fileno(), file.offset, count)
             data = os.pread(stream.fileno(), count, file.offset)
         return data, len(data) < count
 
@@ -798,6 +800,18 @@ class StreamSource:
 
     def close(self) -> None:
         """Do nothing: the stream belongs to whoever opened it."""
+
+
+def _to_line_end(descriptor: int, offset: int, count: int) -> int:
+    """Return how many of so many bytes whole lines take, if these end in the last of them: the rest need not be read.
+
+    To cut it off afterwards would be to copy all the others.
+    """
+    if count <= _GLANCE_BYTES:
+        return count
+    end = os.pread(descriptor, _GLANCE_BYTES, offset + count - _GLANCE_BYTES)
+    cut = end.rfind(b"\n") + 1
+    return count - len(end) + cut if cut and len(end) == _GLANCE_BYTES else count
 
 
 def _is_readable(file: _File) -> bool:
