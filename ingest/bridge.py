@@ -113,9 +113,9 @@ class Bridge:
         self._log = log
         self._counters = counters
         self._enrichment = Enrichment(cluster, log)
-        self._engine = Engine(cluster, clock, counters, labels=self._enrichment.labels)
         # Another configuration, until its lists have been read.
         self._coming: tuple[Cluster, Enrichment] | None = None
+        self._engine = Engine(cluster, clock, counters, labels=self._enrichment.labels)
         self._checkpoint = Checkpoint(state)
         self._writer = Writer(
             store,
@@ -190,9 +190,9 @@ class Bridge:
         finally:
             self._parser.shutdown()
             self._sender.shutdown()
+            self._drop_coming()
             self._enrichment.close()
             self._checkpoint.close()
-            self._drop_coming()
         records, points, dead_letters = (
             int(now - before) for now, before in zip(self._done(), self._before, strict=True)
         )
