@@ -33,6 +33,7 @@ from ingest.enriching import Enrichment
 from ingest.exporters import UNLISTED
 from ingest.logs import Log
 from ingest.normalise import Clock
+from ingest.pace import Pace
 from ingest.points import WINDOW
 from ingest.readers import read_chunk
 from ingest.readings import exporter_readings, resident_bytes
@@ -143,6 +144,7 @@ class Bridge:
         self._sender = ThreadPoolExecutor(1, "write")
         self._ahead: tuple[Chunk, Future[Parsed]] | None = None
         self._sending: Future[None] | None = None
+        self._pace = Pace(self._settings.flush)
         self._let_go: list[tuple[str, pl.DataFrame]] = []
         self._source_counts: dict[str, int] = {}
         self._changed: tuple[Record, ...] = ()
@@ -224,7 +226,7 @@ class Bridge:
         self._save()
 
     def _follow(self, progress: Progress) -> None:
-        flushed = reported = rolled = time.monotonic()
+        reported = rolled = time.monotonic()
         while not self._stop.is_set():
             self._mind_clock()
             self._renew()
@@ -235,9 +237,9 @@ class Bridge:
             if not got:
                 self._drained = looked
             now = self._alive = time.monotonic()
-            if now - flushed >= self._settings.flush or self._engine.pending_rows >= _MERGE_ROWS:
-                self._flush()
-                flushed = time.monotonic()
+            if self._pace.is_due(now) or self._engine.pending_rows >= _MERGE_ROWS:
+                with self._pace.preparing():
+                    self._flush()
             # A backlog first: its records are more urgent than readings of it.
             if now - reported >= self._settings.window and (not got or now - reported >= 3 * self._settings.window):
                 self._finish_writing()
@@ -304,6 +306,7 @@ class Bridge:
             record = reload.note(cluster)
             before, self._enrichment = self._enrichment, enrichment
             self._cluster, self._settings, self._engine = cluster, cluster.bridge, engine
+            self._pace = Pace(self._settings.flush)
             if enrichment is not before:
                 before.close()
             self._forget_removed()
@@ -461,8 +464,9 @@ class Bridge:
             self._log.line("stopped", why=error.message)
 
     def _write(self, changed: list[tuple[Measurement, pl.DataFrame]]) -> None:
-        for measurement, points in changed:
-            self._writer.write(measurement, points, RAW)
+        with self._pace.sending():
+            for measurement, points in changed:
+                self._writer.write(measurement, points, RAW)
 
     def _refuse_too_old(self) -> None:
         """Stop before a point is written that the raw retention would drop in silence."""
