@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -196,8 +197,10 @@ def _field_value(measurement: schema.Measurement, one: schema.Field, row: int, w
     return (row + 1) * 1000 if one.kind is schema.Kind.INT else (row + 1) / 10
 
 
-def fill(cluster: Cluster, url: str, database: str) -> Filled:
-    """Write points of every measurement into every retention that has it, up to now."""
+def fill(
+    cluster: Cluster, url: str, database: str, measurements: Sequence[schema.Measurement] = schema.MEASUREMENTS
+) -> Filled:
+    """Write points of every measurement, or of some, into every retention that has it, up to now."""
     store = Store(StoreSettings(url=url, database=database))
     store.ensure(cluster.retentions())
     now = int(time.time())
@@ -205,7 +208,7 @@ def fill(cluster: Cluster, url: str, database: str) -> Filled:
         step = {schema.RAW: 10, schema.MINUTE: 60, schema.HOUR: 3600}[retention.name]
         length = {schema.RAW: 1800, schema.MINUTE: 3600, schema.HOUR: 86400}[retention.name]
         windows = [window // step * step for window in range(now - length, now + 1, step)]
-        for measurement in schema.MEASUREMENTS:
+        for measurement in measurements:
             lines = points.encode(measurement, _frame(cluster, measurement, windows))
             # A measurement that no board asks for may have none.
             if lines and (retention.name == measurement.kept or measurement.rollup):
