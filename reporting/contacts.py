@@ -5,10 +5,10 @@ from typing import Any
 
 from cluster import schema
 from dashboards import questions
-from dashboards.queries import Select, compare, lowest, total
-from reporting.content import Column, Fact, Kind, Section, Table, Tone, Word
+from dashboards.queries import Select, compare, highest, lowest, total
+from reporting.content import Cells, Column, Fact, Kind, Section, Table, Tone, Word
 from reporting.look import Look, Row
-from reporting.outside import PLACE, SENT, STANDING, approved, looked_up, place, standing, unknowns
+from reporting.outside import PLACE, SENT, STANDING, is_approved, looked_up, place, standing, unknowns
 from reporting.words import amount, counted, plain
 
 _BYTES, _SEEN = schema.BYTES.name, schema.CONTACT_FIRST.name
@@ -18,8 +18,7 @@ _SERVICES = "services"
 def section(look: Look) -> Section:
     """Return the section."""
     contacts = _contacts(look)
-    listed = approved(look)
-    others = [row for row in contacts if row[schema.DST_GROUP] not in listed]
+    others = [row for row in contacts if not is_approved(look, row)]
     lead = (
         f"{counted(len(contacts), 'first contact')}, {len(others):,} of them with destinations that nobody approved."
         if contacts
@@ -35,7 +34,7 @@ def section(look: Look) -> Section:
                  Tone.LOOK if others else Tone.QUIET, in_summary=True),
         ),
         attention=tuple(_attention(others)),
-        blocks=(_table(look, contacts, looked_up(look, (row[schema.DST] for row in contacts))),),
+        blocks=(_table(look, contacts, looked_up(look, (row[schema.DST] for row in contacts))), _networks(look)),
         notes=(
             "Bytes are those of the first five minutes. What was reached while clusterflow was learning is not new.",
             "Of a scan, destinations beyond the first few share a row with other. Acknowledged contacts are left out.",
@@ -76,7 +75,7 @@ def _table(look: Look, contacts: Sequence[Row], known: dict[str, Any]) -> Table:
     rows = (
         (
             row[_SEEN], row[schema.SRC], row[schema.SRC_GROUP], row[schema.DST], *place(row, known),
-            row[schema.DST_GROUP], standing(look, row[schema.DST_GROUP]),
+            row[schema.DST_GROUP], standing(look, row),
             ", ".join(dict.fromkeys(row[_SERVICES])), row[_BYTES],
         )
         for row in contacts
@@ -88,3 +87,27 @@ def _table(look: Look, contacts: Sequence[Row], known: dict[str, Any]) -> Table:
         Column(_SERVICES, "Services"), SENT,
     )  # fmt: skip
     return Table("contacts", "First contacts, newest first", columns, tuple(rows), "None in this period.")
+
+
+def _networks(look: Look) -> Table:
+    """Return the networks to which a group sent for the first time."""
+    fields = schema.EVENT_SOURCES.name, schema.EVENT_DESTINATIONS.name
+    asked = (
+        Select(schema.NEW_NETWORK, schema.NEW_NETWORK.kept)
+        .take(lowest(schema.CONTACT_FIRST), total(schema.BYTES))
+        .take(highest(schema.EVENT_SOURCES), highest(schema.EVENT_DESTINATIONS))
+        .by(schema.SRC_GROUP, schema.NETWORK)
+    )
+    found = sorted(look.rows(asked), key=lambda row: (-row[_SEEN], row[schema.SRC_GROUP], row[schema.NETWORK]))
+    rows: list[Cells] = [
+        (row[_SEEN], row[schema.SRC_GROUP], row[schema.NETWORK], *(row[name] for name in fields), row[_BYTES])
+        for row in found
+    ]
+    columns = (
+        Column(_SEEN, "First seen", Kind.MOMENT), Column(schema.SRC_GROUP, "Group", Kind.GROUP),
+        Column(schema.NETWORK, "Network"), Column(fields[0], "Sources", Kind.COUNT),
+        Column(fields[1], "Destinations", Kind.COUNT), SENT,
+    )  # fmt: skip
+    is_measured = bool(look.cluster.geography.files or found)
+    empty = "None in this period." if is_measured else "Not measured: cluster.yaml has no `geography`."
+    return Table("networks", "Networks that a group sent to for the first time", columns, tuple(rows), empty)

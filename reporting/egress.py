@@ -9,23 +9,23 @@ from dashboards import palette, questions
 from dashboards.queries import Select, highest, lowest, total
 from reporting.content import Bars, Cells, Column, Fact, Kind, Section, Stack, Table, Tone, Word
 from reporting.look import FIRST, LAST, TIME, Look, Row, split
-from reporting.outside import PLACE, SENT, STANDING, approved, looked_up, place, standing, unknowns
+from reporting.outside import PLACE, SENT, STANDING, is_approved, looked_up, place, standing, unknowns
 from reporting.words import amount, counted, percent, plain
 
 _BYTES, _FLOWS = schema.BYTES.name, schema.FLOWS.name
 _DESTINATIONS = schema.EVENT_DESTINATIONS.name
+_GROUPS = (schema.SRC_GROUP, schema.DST_GROUP)
 _DESTINATION = (schema.SRC_GROUP, schema.DST, schema.DST_GROUP)
 
 
 def section(look: Look) -> Section:
     """Return the section."""
     sent = questions.sent_outside(look.period.retention)
-    over_time = look.over_time(sent.by(schema.DST_GROUP))
+    over_time = look.over_time(sent.by(*_GROUPS))
     destinations = _destinations(look)
     threats = _threats(look)
-    listed = approved(look)
     volume = sum(row[_BYTES] for row in destinations)
-    other = sum(row[_BYTES] for row in destinations if row[schema.DST_GROUP] not in listed)
+    other = sum(row[_BYTES] for row in destinations if not is_approved(look, row))
     off_hours = sum(
         row[_BYTES] or 0 for row in look.rows(questions.sent_off_hours(look.cluster, look.period.retention))
     )
@@ -58,7 +58,7 @@ def section(look: Look) -> Section:
             _threat_table(look, threats, known),
         ),
         notes=(
-            "Answers to clients outside are counted, too. Approved are the groups of role approved_external.",
+            "Answers to clients outside are in it. Approved: groups of role approved_external, and pairs of `allowed`.",
             "Beyond the largest of a window, destinations are summed up as other.",
             *unknowns(look.cluster),
         ),
@@ -102,10 +102,7 @@ def _attention(look: Look, destinations: Sequence[Row], threats: Sequence[Row]) 
             Tone.ACT,
         )
     watched = set(questions.watched_ids(look.cluster))
-    listed = approved(look)
-    from_watched = [
-        row for row in destinations if row[schema.SRC_GROUP] in watched and row[schema.DST_GROUP] not in listed
-    ]
+    from_watched = [row for row in destinations if row[schema.SRC_GROUP] in watched and not is_approved(look, row)]
     volume = sum(row[_BYTES] for row in from_watched)
     if volume:
         row = from_watched[0]
@@ -130,8 +127,7 @@ def _chart(look: Look, rows: Sequence[Row]) -> Bars:
 
 
 def _by_day(look: Look, rows: Sequence[Row]) -> Table:
-    listed = approved(look)
-    values = ((row[TIME], str(row[schema.DST_GROUP] in listed), row[_BYTES] or 0) for row in rows)
+    values = ((row[TIME], str(is_approved(look, row)), row[_BYTES] or 0) for row in rows)
     sums = look.days.folded(values)
     nothing = [0.0] * len(look.days.starts)
     found = []
@@ -151,7 +147,14 @@ def _by_groups(look: Look, destinations: Sequence[Row], volume: int) -> Table:
         one = sums[row[schema.SRC_GROUP], row[schema.DST_GROUP]]
         one[:] = [one[0] + row[_BYTES], one[1] + 1]
     rows = (
-        (src, dst, standing(look, dst), size, size / volume if volume else 0.0, number)
+        (
+            src,
+            dst,
+            standing(look, dict(zip(_GROUPS, (src, dst), strict=True))),
+            size,
+            size / volume if volume else 0.0,
+            number,
+        )
         for (src, dst), (size, number) in sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))
     )
     columns = (
@@ -165,7 +168,7 @@ def _by_groups(look: Look, destinations: Sequence[Row], volume: int) -> Table:
 def _by_destination(look: Look, destinations: Sequence[Row], known: dict[str, Any]) -> Table:
     rows = (
         (row[schema.SRC_GROUP], row[schema.DST], *place(row, known), row[schema.DST_GROUP],
-         standing(look, row[schema.DST_GROUP]), row[_BYTES], row[_FLOWS])
+         standing(look, row), row[_BYTES], row[_FLOWS])
         for row in destinations
     )  # fmt: skip
     columns = (

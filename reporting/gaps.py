@@ -19,6 +19,8 @@ _RECORDS = schema.EXPORTER_RECORDS.name
 _ANYTHING = "all flow data"
 _SILENT, _NOT_RUNNING, _NOTHING = "silent", "not running", "nothing stored"
 _BEATS = "beats"
+_DRAWN = 30
+"""Exporters that the time line has rows for; of more, those that were silent."""
 _LISTED = 500
 """Gaps that a table lists; the sums by subject hold all."""
 
@@ -111,8 +113,8 @@ def _heard(look: Look) -> dict[str, list[int]]:
 def _silences(look: Look, heard: dict[str, list[int]]) -> Iterator[_Gap]:
     resolution = look.audit.resolution
     limit = max(look.cluster.thresholds.exporter_silent, resolution)
-    # Nobody expects anything of those that cluster.yaml does not name.
-    for exporter in look.cluster.exporters:
+    # Nobody expects anything of others.
+    for exporter in (one for one in look.cluster.exporters if one.watched):
         for start, stop in _stretches(look, set(heard[exporter.name]), resolution):
             if stop - start > limit:
                 yield _Gap(exporter.name, _SILENT, start, stop)
@@ -177,7 +179,12 @@ def _attention(look: Look, blind_seconds: int, exporters: Sequence[_Gap], runnin
 def _timeline(look: Look, gaps: Sequence[_Gap], parts: Sequence[_Part]) -> Marks:
     colours = {_SILENT: palette.LOOK, _NOT_RUNNING: palette.BLIND, _NOTHING: palette.ACT}
     marks = tuple(Mark(gap.subject, gap.start, gap.stop, gap.what, colours[gap.what]) for gap in gaps)
-    rows = (_ANYTHING, *(one.name for one in look.cluster.exporters), *(part.title for part in parts))
+    exporters = [one.name for one in look.cluster.exporters if one.watched]
+    if len(exporters) > _DRAWN:
+        silent = {gap.subject for gap in gaps}
+        exporters = [name for name in exporters if name in silent][:_DRAWN]
+    rows = (_ANYTHING, *exporters, *(part.title for part in parts if part.is_expected))
+    marks = tuple(mark for mark in marks if mark.row in rows)
     return Marks("timeline", "When something was missing", rows, marks, look.period.start, look.period.stop)
 
 

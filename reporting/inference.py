@@ -20,6 +20,7 @@ _WHY = "why"
 _UNLISTED = {
     AccessBreach.GROUP.value: "its group is not on the list",
     AccessBreach.USER.value: "its user is not on the list",
+    AccessBreach.UNKNOWN_USER.value: "nobody knows its user",
     AccessBreach.COUNTRY.value: "its country is not on the list",
     AccessBreach.SERVICE.value: "the service is not on its list",
     AccessBreach.HOURS.value: "outside its hours",
@@ -57,7 +58,7 @@ def section(look: Look) -> Section:
                  Tone.LOOK if denied else Tone.QUIET, in_summary=True),
         ),
         attention=tuple(_attention(breaches, denied)),
-        blocks=(_chart(look), _table(accesses), _breach_table(breaches)),
+        blocks=(_chart(look), _table(accesses), _breach_table(breaches), _countries(look)),
         notes=tuple(_notes(look, has_users=has_users)),
     )  # fmt: skip
 
@@ -156,6 +157,19 @@ def _breach_table(breaches: Sequence[Row]) -> Table:
     return Table("breaches", "Clients that should not ask", columns, tuple(rows), "Nobody in this period.")
 
 
+def _countries(look: Look) -> Table:
+    """Return who asked from a country that a service had not seen before."""
+    source = Select(schema.UNUSUAL_COUNTRY, schema.UNUSUAL_COUNTRY.kept)
+    found = look.seen(source, (schema.BYTES, schema.FLOWS), (*_WHO, schema.USER))
+    rows: list[Cells] = [(*_client(row), *_volume(row)) for row in found]
+    is_measured = bool(look.cluster.geography.files or found)
+    empty = "None in this period." if is_measured else "Not measured: cluster.yaml has no `geography`."
+    columns = (*_client_columns(), *_volume_columns())
+    return Table(
+        "unusual_countries", "From countries that the service had not seen before", columns, tuple(rows), empty
+    )
+
+
 def _notes(look: Look, *, has_users: bool) -> Iterable[str]:
     yield "Bytes are those that clients sent; answers are not in them. Nothing was blocked."
     if not has_users:
@@ -164,4 +178,4 @@ def _notes(look: Look, *, has_users: bool) -> Iterable[str]:
         yield "cluster.yaml has no `inference.access`: whoever `allowed` lists may ask."
     if look.cluster.inference.hours is None:
         yield "cluster.yaml has no `inference.hours`: clients may ask at any time."
-    yield from look.gone(schema.ACCESS_BREACH, "Clients that are not on the list")
+    yield from look.gone(schema.ACCESS_BREACH, "Clients that are not on the list, and unusual countries,")

@@ -22,14 +22,15 @@ _NAMED = 200
 """Addresses whose names are looked up, at most; tables show fewer."""
 
 
-def approved(look: Look) -> frozenset[str]:
-    """Return the ids of the outside groups that cluster.yaml lists."""
-    return frozenset(questions.approved_ids(look.cluster))
+def is_approved(look: Look, row: Row) -> bool:
+    """Return whether somebody approved what goes to an outside group: as a partner, or as a pair of `allowed`."""
+    src, dst = row[schema.SRC_GROUP], row[schema.DST_GROUP]
+    return dst in questions.approved_ids(look.cluster) or look.cluster.is_allowed(src, dst)
 
 
-def standing(look: Look, group: str) -> Word:
-    """Return whether an outside group is approved."""
-    return Word("yes") if group in approved(look) else Word("no", Tone.LOOK)
+def standing(look: Look, row: Row) -> Word:
+    """Return the same in a word."""
+    return Word("yes") if is_approved(look, row) else Word("no", Tone.LOOK)
 
 
 def looked_up(look: Look, addresses: Iterable[str]) -> dict[str, Mapping[str, str]]:

@@ -94,7 +94,9 @@ def test_segmentation(site: Site) -> None:
         ("not allowed", "users", "storage", 1, 5_000_100),
         ("shadow node", "training", "", 1, 70_060),
     ]
-    assert picked(site.table("segmentation", "unused_permits"), "src_group", "dst_group") == [("users", "inference")]
+    assert picked(site.table("segmentation", "unused_permits"), "src_group", "dst_group") == [
+        ("inference", "external"), ("users", "inference"),
+    ]  # fmt: skip
     bars = site.facts["sections"]["segmentation"]["charts"]["over_time"]
     assert {name: sum(values) for name, values in bars["values"].items()} == {
         "not allowed": 5_000_100, "storage on the compute plane": 8_000_000_000,
@@ -104,7 +106,7 @@ def test_segmentation(site: Site) -> None:
 
 
 def test_egress(site: Site) -> None:
-    assert site.fact("egress", "bytes") == 51_000_000_000
+    assert site.fact("egress", "bytes") == 52_000_000_000
     assert site.fact("egress", "not_approved_bytes") == 41_000_000_000
     assert site.fact("egress", "off_hours_bytes") == 41_000_000_000
     rows = site.table("egress", "by_destination")
@@ -112,6 +114,7 @@ def test_egress(site: Site) -> None:
     assert picked(rows, *keys) == [
         ("model_storage", "203.0.113.9", "NL", week.ATTRIBUTE, "x", "no", 41_000_000_000),
         ("training", "198.51.100.10", "", "", "", "yes", 10_000_000_000),
+        ("inference", "203.0.113.50", "", "", "", "yes", 1_000_000_000),
     ]
     days = site.table("egress", "by_day")
     assert [row["day"] for row in days] == [iso(START + day * 24 * HOUR) for day in range(7)]
@@ -134,6 +137,9 @@ def test_first_contacts(site: Site) -> None:
         ("gpu-2", "198.51.100.99", "", "", "yes", "tcp/https", 700, iso(at(3, 10))),
         ("gpu-2", "203.0.113.77", SCRIPT, TURNED, "no", "tcp/https, tcp/ssh", 4_000_500, iso(at(3, 9))),
     ]
+    (network,) = site.table("contacts", "networks")
+    keys = "src_group", "network", "bytes", "destinations", "first_seen"
+    assert picked([network], *keys) == [("training", week.ATTRIBUTE, 605, 2, iso(at(3, 9)))]
     assert (site.fact("contacts", "contacts"), site.fact("contacts", "not_approved")) == (2, 1)
 
 
@@ -146,6 +152,8 @@ def test_inference_access(site: Site) -> None:
     assert (breach["why"], breach["user"], breach["country"], breach["bytes"]) == (
         "its user is not on the list", IMAGE, "DE", 1_000_000,
     )  # fmt: skip
+    (country,) = site.table("inference_access", "unusual_countries")
+    assert (country["user"], country["country"], country["bytes"]) == (IMAGE, "DE", 500_000)
 
 
 def test_checkpoints(site: Site) -> None:
@@ -276,7 +284,7 @@ def test_the_page_says_numbers_with_their_units(page: Page) -> None:
     cells = {text.strip() for text in page.texts}
     assert {
         "41 GB",
-        "80.4%",
+        "78.8%",
         "5 GB",
         "646 USD",
         "21.5 GPU-h",

@@ -47,6 +47,7 @@ exporters:
 allowed:
   - {{from: training, to: storage}}
   - {{from: users, to: inference}}
+  - {{from: inference, to: external}}
 inference:
   access: [{{from: [users], services: [https]}}]
 transport:
@@ -154,6 +155,8 @@ def _write_outside(week: Week) -> None:
         schema.OFF_HOURS: schema.NO,
     }  # fmt: skip
     week.write(schema.EGRESS, fetched, [at(1, 12), at(6, 23.5)], bytes=5_000_000_000, flows=1, packets=1)
+    answered = stolen | {schema.SRC: "infer-1", schema.SRC_GROUP: "inference", schema.DST: "203.0.113.50"}
+    week.write(schema.EGRESS, answered, [at(3, 12)], bytes=1_000_000_000, flows=1, packets=1)
     # The last second before the week, and the first one after it.
     week.write(schema.EGRESS, fetched, [START - MINUTE, STOP], bytes=7, flows=1, packets=1)
     listed = {name: text for name, text in (stolen | place).items() if name in schema.THREAT.tags}
@@ -167,6 +170,13 @@ def _write_outside(week: Week) -> None:
     week.write(schema.CONTACT, new, [seen, seen + 10], bytes=2_000_000, duration=10.0, new=1, first_seen=float(seen))
     week.write(schema.CONTACT, new | {schema.SERVICE: "ssh"}, [seen], bytes=500, new=1, first_seen=float(seen))
     week.write(schema.CONTACT, new | {schema.DST: "203.0.113.78"}, [seen], bytes=9, new=0, first_seen=float(seen))
+    network = {name: text for name, text in new.items() if name in schema.NEW_NETWORK.tags}
+    moments = [at(3, 9), at(3, 9) + 10]
+    first = {"first_seen": float(at(3, 9)), "sources": 1}
+    week.write(schema.NEW_NETWORK, network, moments, bytes=300, destinations=1, **first)
+    week.write(
+        schema.NEW_NETWORK, network | {schema.DST: "203.0.113.79"}, [at(3, 9) + 20], bytes=5, destinations=2, **first
+    )
     approved = new | {schema.DST: "198.51.100.99", schema.DST_GROUP: "partner", schema.NETWORK: ""}
     week.write(schema.CONTACT, approved, [at(3, 10)], bytes=700, new=1, first_seen=float(at(3, 10)))
     week.write(schema.ADDRESS_NAME, {schema.ADDRESS: "203.0.113.77"}, [at(0, 1)], name="old.example")
@@ -202,6 +212,8 @@ def _write_inside(week: Week) -> None:
         schema.KIND: schema.AccessBreach.USER, schema.DST: "10.50.0.11", schema.PROTO: "tcp", schema.COUNTRY: "DE",
     }  # fmt: skip
     week.write(schema.ACCESS_BREACH, breach, [at(2, 4), at(2, 4) + 10], bytes=500_000, flows=4)
+    unusual = {name: text for name, text in breach.items() if name in schema.UNUSUAL_COUNTRY.tags}
+    week.write(schema.UNUSUAL_COUNTRY, unusual, [at(2, 4)], bytes=500_000, flows=4)
     row = asked | {schema.SRC: "10.70.0.1", schema.SRC_GROUP: "users", schema.DST: "10.50.0.11", schema.PROTO: "tcp"}
     week.write(schema.INFERENCE, row, [at(0, 9)], bytes=60_000, flows=8)
 
