@@ -38,6 +38,7 @@ INFERENCE_UNAUTHORISED_SOURCE = "inference_unauthorised_source"
 INFERENCE_SPIKE = "inference_spike"
 INFERENCE_OFF_WINDOW = "inference_off_window"
 INFERENCE_ACCESS_DENIED = "inference_access_denied"
+INFERENCE_UNUSUAL_COUNTRY = "inference_unusual_country"
 INCAST = "incast"
 NODE_DROPOUT = "node_dropout"
 DROPOUT_DIGEST = "dropout_digest"
@@ -58,6 +59,7 @@ RESTS_ON_HISTORY = frozenset(
         LOW_AND_SLOW_24H,
         LOW_AND_SLOW_7D,
         RECURRING_DEPENDENCY,
+        INFERENCE_UNUSUAL_COUNTRY,
         INFERENCE_SPIKE,
         INCAST,
         NODE_DROPOUT,

@@ -26,6 +26,7 @@ class IncidentKind(StrEnum):
     INFERENCE_INTRUDER = "inference_intruder"
     INFERENCE_OFF_WINDOW = "inference_off_window"
     INFERENCE_UNLISTED = "inference_unlisted"
+    UNUSUAL_COUNTRY = "unusual_country"
 
     NODE_DROPOUT = "node_dropout"
     RACK_DOWN = "rack_down"

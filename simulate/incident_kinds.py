@@ -114,6 +114,11 @@ KINDS: dict[IncidentKind, Play] = {
     IncidentKind.INFERENCE_UNLISTED: Play(
         staging_inside.inference_unlisted,
         (_factor("inference_access_bytes", 20.0), TO_NODE, Key("port", Whole(1, 65_535), "The port.", 22)), "factor"),
+    IncidentKind.UNUSUAL_COUNTRY: Play(
+        staging_inside.unusual_country,
+        (_factor("unusual_country_bytes", 20.0),
+         Key("country", names.COUNTRY, "Where the client is; those whom the service knows are in NL.", "BR"), TO_NODE,
+         Key("port", Whole(1, 65_535), "The port.", 8443)), "factor"),
 
     IncidentKind.NODE_DROPOUT: Play(
         staging_jobs.node_dropout,

@@ -2,15 +2,21 @@
 
 from dataclasses import replace
 
+from analysis.access import EVERY
 from cluster import schema
 from cluster.errors import UserError
 from cluster.model import Plane, Role
 from simulate import expect, routine
 from simulate.evidence import Piece
-from simulate.incident import Expected, Incident, IncidentKind, Transfer
+from simulate.incident import Expected, Incident, IncidentKind, Placement, Transfer
 from simulate.stage import Stage
 
 _NFS, _SSH, _INFERENCE = 2049, 22, 8443
+
+_HOME = "NL"
+"""Where the clients of inference are that ask it every day."""
+_CARRIER = (64_501, "Example Carrier")
+"""Whose addresses they have."""
 
 
 def forbidden_transfer(
@@ -252,6 +258,49 @@ def inference_unlisted(
             limit=limits.inference_access_bytes,
         )
     return _between(IncidentKind.INFERENCE_UNLISTED, source, target.name, (talk,), alerts)
+
+
+def unusual_country(
+    stage: Stage,
+    start: int,
+    end: int,
+    *,
+    factor: float = 20.0,
+    country: str = "BR",
+    to: str = "",
+    port: int = _INFERENCE,
+) -> Incident:
+    """A client from another country than all clients before asks a service of inference."""
+    target = stage.chosen(to, 0, Role.INFERENCE)
+    source = stage.stranger()
+    limits = stage.cluster.thresholds
+    volume = int(limits.unusual_country_bytes * factor)
+    talk = Transfer(source, stage.address(target), start, end, volume, port=port, reply=10 * volume)
+    text = stage.cast.addresses.text
+    placements = [Placement(source, country, *_CARRIER)]
+    placements += [Placement(str(text[int(client)]), _HOME, *_CARRIER) for client in stage.cast.clients]
+    alerts: tuple[Expected, ...] = ()
+    # A service that nobody has asked before learns.
+    if country != _HOME and port == _INFERENCE and not _learns_countries(stage, start):
+        # What is sent after the clock has shown five more minutes is counted anew.
+        shown = min(end, start // EVERY * EVERY + EVERY)
+        alerts = expect.volume_alert(
+            stage,
+            expect.INFERENCE_UNUSUAL_COUNTRY,
+            expect.labels(**{schema.SRC: source, schema.DST: target.name, schema.COUNTRY: country}),
+            [Piece(start, shown, volume * (shown - start) / (end - start))],
+            window=limits.inference_window,
+            limit=limits.unusual_country_bytes,
+        )
+    incident = _between(IncidentKind.UNUSUAL_COUNTRY, source, target.name, (talk,), alerts)
+    return replace(incident, placements=tuple(placements))
+
+
+def _learns_countries(stage: Stage, moment: int) -> bool:
+    """Whether countries are learnt at a moment: routine clients ask from the first minutes of a scenario on."""
+    history = stage.history
+    learning = stage.cluster.thresholds.country_learning
+    return history is None or moment < history.start + learning + EVERY or stage.is_learning(moment)
 
 
 def _is_listed(stage: Stage, source: str, target: str, port: int) -> bool:
