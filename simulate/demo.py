@@ -13,10 +13,11 @@ from zoneinfo import ZoneInfo
 from cluster.dump import dump_cluster
 from cluster.model import Cluster, Job, OffHours, Role
 from simulate.cast import Cast
+from simulate.demo_lists import with_lists
 from simulate.incident import Incident
 from simulate.scenario import Phase, Profile, Scenario, runs_of
 from simulate.stage import Stage
-from simulate.staging_egress import approved_transfer, bulk_exfil, first_contact, off_hours_transfer
+from simulate.staging_egress import approved_transfer, bulk_exfil, first_contact, off_hours_transfer, on_feed
 from simulate.staging_jobs import node_dropout
 
 JOB_CLASS = "llama-70b"
@@ -42,7 +43,10 @@ _ZONES = (
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the demo's parts live: ports of the loopback interface, and folders of this run."""
+    """Where the demo's parts live: ports of the loopback interface, and folders of this run.
+
+    `folder` holds what is known of addresses and what is delivered; None: nothing is known, and nothing delivered.
+    """
 
     store_url: str
     netflow_port: int
@@ -50,6 +54,7 @@ class Places:
     metrics_port: int
     spool: Path
     state: Path
+    folder: Path | None = None
 
 
 def night_zone(now: datetime, hours: OffHours) -> str:
@@ -101,7 +106,9 @@ def demo_cluster(
         ),
         bridge=replace(base.bridge, state=str(places.state), metrics_listen=f"127.0.0.1:{places.metrics_port}"),
     )
-    head = "# Written for one run of the demo: the example cluster with its job windows, ports and folders.\n"
+    if places.folder is not None:
+        cluster = with_lists(cluster, places.folder)
+    head = "# Written for one run of the demo: the example cluster with its job windows, ports, files and folders.\n"
     return head + dump_cluster(cluster)
 
 
@@ -175,9 +182,14 @@ def _incidents(stage: Stage, live: Phase) -> list[Incident]:
     nearly = 1 - 1.5 * stage.profile.noise
     # Each has a stranger of its own.
     second = replace(stage, number=1)
+
+    def exfiltration() -> Incident:
+        incident = bulk_exfil(stage, start + 20, start + 50)
+        return on_feed(stage, incident) if stage.cluster.threat_feeds else incident
+
     planned: list[tuple[int, Callable[[], Incident]]] = [
         (18, lambda: first_contact(second, start + 15, start + 18)),
-        (50, lambda: bulk_exfil(stage, start + 20, start + 50)),
+        (50, exfiltration),
         (45, lambda: off_hours_transfer(stage, start + 25, start + 45)),
         (60, lambda: node_dropout(stage, start + 30, live.end, share=0.8)),
         (35, lambda: off_hours_transfer(stage, start + 15, start + 35, factor=0.5)),

@@ -7,6 +7,7 @@ import click
 
 from cluster.cli import DEFAULT_FILE
 from simulate import screen
+from simulate.delivered import Account
 from simulate.demo import HISTORY_DAYS
 from simulate.live import Demo, Outcome, find_grafana
 from simulate.reckoning import Reckoning
@@ -35,11 +36,11 @@ _INTERRUPTED = 130
 )  # fmt: skip
 @click.option("--no-grafana", is_flag=True, help="Do not start Grafana, though there is one.")
 def demo(base: Path, seconds: int | None, days: int, seed: int, folder: Path, no_grafana: bool) -> None:
-    """Run a simulated AI cluster live: exporters, nfacctd, bridge, InfluxDB, analysis, alerts.
+    """Run a simulated AI cluster live: exporters, nfacctd, bridge, InfluxDB, analysis, alerts, delivery.
 
     Fills in some days of history, then sends real NetFlow, IPFIX and sFlow packets with incidents among them, evaluates
     the alert rules and shows what happens. At the end it compares what the store holds with what was sent, to the byte,
-    and the alerts with the incidents. ^C ends it early, in order.
+    the alerts with the incidents, and what was delivered with the alerts. ^C ends it early, in order.
 
     Exit code 0: everything agrees. 1: something does not.
     """
@@ -73,6 +74,7 @@ def summary(outcome: Outcome) -> list[str]:
         cause = "NOT STAGED" if firing.cause is None else f"{firing.cause.incident}, found after {firing.delay} s"
         lines += [f"  {screen.alert_line(firing)}", f"           {cause}"]
     lines += [f"  MISSED {name}" for name in outcome.missing]
+    lines += ["", *_delivered(outcome.delivered)]
     lines += ["", "everything agrees" if outcome.is_right else "NOT everything agrees: see above"]
     return lines
 
@@ -86,6 +88,20 @@ def _totals(name: str, reckoning: Reckoning) -> list[str]:
         f"{line}{reckoning.checked} totals compared (group pairs, nodes, transfers): {verdict}",
         *(f"           {difference}" for difference in wrong[:_SHOWN]),
         *more,
+    ]
+
+
+def _delivered(account: Account) -> list[str]:
+    wrong = account.differences
+    in_full = "; the exfiltration with names, user, place, network, feed, bytes and duration as staged"
+    verdict = f"each alert once{in_full if account.texts else ''}"
+    more = [f"  and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
+    return [
+        f"delivered: {account.events} events, {account.alerts} of them alerts that began, in {account.path}",
+        f"  {len(wrong)} DIFFER" if wrong else f"  {verdict}",
+        *(f"  {difference}" for difference in wrong[:_SHOWN]),
+        *more,
+        *(f"  the alert in words: {text}" for text in account.texts),
     ]
 
 

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import requests
 from rich.console import Console
@@ -35,9 +36,12 @@ from ingest.normalise import Clock
 from ingest.spool import Spool
 from ingest.store import Store
 from rules.evaluate import Evaluator
+from rules.model import INTERVAL_SECONDS
 from rules.registry import rules_of
 from simulate import screen
+from simulate.delivered import Account, account
 from simulate.demo import Places, demo_cluster, demo_scenario, live_start
+from simulate.demo_lists import EVENTS, write_lists
 from simulate.reckoning import Reckoning, reckon
 from simulate.scenario import Scenario
 from simulate.spool import SpoolWriter
@@ -50,6 +54,7 @@ from simulate.workload import Workload
 
 MARK = ".clusterflow-demo"
 HISTORY_SHARD = "history"
+_DELIVER = "deliver"
 ENDLESS = 30 * 86_400
 
 _LEAD_SECONDS = 12
@@ -60,7 +65,9 @@ _QUIET_LINE_SECONDS = 15.0
 _DRAIN_SECONDS = 45.0
 _SETTLE_SECONDS = 40
 """How long after the last packet rules are still evaluated, if an alert is missing."""
-_EVALUATE_SECONDS = 5
+_DELIVER_SECONDS = 75
+"""How long after the last packet an alert may be delivered; after two minutes silent exporters would be alerts, too."""
+_LOOK_SECONDS = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +79,14 @@ class Outcome:
     firings: tuple[Firing, ...]
     missing: tuple[str, ...]
     unexpected: tuple[Firing, ...]
+    delivered: Account
 
     @property
     def is_right(self) -> bool:
-        """Whether every total agrees, every incident was found, and nothing else fired."""
+        """Whether every total agrees, every incident was found and delivered, and nothing else."""
         totals = [self.live, *([self.history] if self.history else [])]
-        return not (self.missing or self.unexpected or any(one.differences for one in totals))
+        wrong = self.missing or self.unexpected or self.delivered.differences
+        return not (wrong or any(one.differences for one in totals))
 
 
 class Demo:
@@ -113,13 +122,16 @@ class Demo:
         self._console = console
         self._stop = SignalEvent()
         self._grafana_url = ""
+        self._running = ExitStack()
+        self._parts: dict[str, Part] = {}
+        self._evaluated = 0
 
     def run(self) -> Outcome | None:
         """Play it to its end or until ^C; None if ^C came before the live phase. Stops everything it started."""
         previous = {n: signal.signal(n, lambda *_: self._stop.set()) for n in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with ExitStack() as running:
-                return self._run(running)
+            with self._running:
+                return self._run(self._running)
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -135,6 +147,7 @@ class Demo:
             metrics_port=ports[2],
             spool=folder / "spool",
             state=folder / "state",
+            folder=folder,
         )
         places.spool.mkdir()
         self._say(f"InfluxDB {influxdb.url}; everything of this run is in {folder}")
@@ -148,22 +161,22 @@ class Demo:
             return None
         start = live_start(datetime.now(UTC), 10, _LEAD_SECONDS)
         cluster, scenario = self._stage(places, start=start, history_end=now)
-        parts = self._start_parts(running, self._config, cluster)
+        self._start_parts(running, self._config, cluster)
         self._start_grafana(running, self._config)
-        return self._live(cluster, Workload(cluster, scenario), store, history, parts)
+        return self._live(cluster, Workload(cluster, scenario), store, history)
 
     @property
     def _config(self) -> Path:
         return self._folder / "cluster.yaml"
 
     def _stage(self, places: Places, *, start: int, history_end: int) -> tuple[Cluster, Scenario]:
-        """Write the run's cluster.yaml; return the cluster and what is played on it."""
+        """Write the run's cluster.yaml and the files that it names; return the cluster and what is played on it."""
         text = demo_cluster(
             load_cluster(self._base), start=start, places=places, history_days=self._days, history_end=history_end
         )
         self._config.write_text(text, encoding="utf-8")
         cluster = load_cluster(self._config)
-        return cluster, demo_scenario(
+        scenario = demo_scenario(
             cluster,
             start=start,
             seconds=self._seconds or ENDLESS,
@@ -171,6 +184,8 @@ class Demo:
             history_days=self._days,
             history_end=history_end,
         )
+        write_lists(self._folder, cluster, scenario.incidents, int(time.time()))
+        return cluster, scenario
 
     # -- history -----------------------------------------------------------------------------------
 
@@ -219,13 +234,9 @@ class Demo:
 
     # -- processes ---------------------------------------------------------------------------------
 
-    def _start_parts(self, running: ExitStack, config: Path, cluster: Cluster) -> dict[str, Part]:
+    def _start_parts(self, running: ExitStack, config: Path, cluster: Cluster) -> None:
         """Start bridge, analysis and collector; they stop in the opposite order."""
-        logs = self._folder / "log"
-        environment = os.environ | {"PYTHONUNBUFFERED": "1", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
-        parts = {
-            name: Part(name, command(name, config), logs / f"{name}.log") for name in ("ingest", "analyze", "collect")
-        }
+        parts = {name: self._part(name, config) for name in ("ingest", "analyze", "collect")}
         collector = cluster.collector
 
         def is_well() -> bool:
@@ -239,11 +250,25 @@ class Demo:
             "collect": lambda: has_socket(collector.netflow_port) and has_socket(collector.sflow_port),
         }
         for name, part in parts.items():
-            part.start(environment)
-            running.callback(part.stop)
+            self._start(part, running)
             if name in ready:
                 part.wait_until(ready[name], _READY_SECONDS)
-        return parts
+
+    def _part(self, name: str, config: Path) -> Part:
+        return Part(name, command(name, config), self._folder / "log" / f"{name}.log")
+
+    def _start(self, part: Part, running: ExitStack) -> None:
+        part.start(os.environ | {"PYTHONUNBUFFERED": "1", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"})
+        running.callback(part.stop)
+        self._parts[part.name] = part
+
+    def _end_delivery(self) -> tuple[str, ...]:
+        """Stop `deliver` in order; return what was wrong with its end."""
+        part = self._parts.get(_DELIVER)
+        if part is None:
+            return ()
+        part.stop()
+        return (f"deliver ended with {part.exit_code}: {part.last_words()}",) if part.exit_code else ()
 
     def _start_grafana(self, running: ExitStack, config: Path) -> None:
         """Start Grafana with everything provisioned, if there is one."""
@@ -294,9 +319,7 @@ class Demo:
 
     # -- live --------------------------------------------------------------------------------------
 
-    def _live(
-        self, cluster: Cluster, workload: Workload, store: Store, history: Reckoning | None, parts: dict[str, Part]
-    ) -> Outcome:
+    def _live(self, cluster: Cluster, workload: Workload, store: Store, history: Reckoning | None) -> Outcome:
         truth = GroundTruth(workload)
         watch = Watch(Evaluator(store, rules_of(cluster).rules), workload.scenario.incidents)
         target = [Target("127.0.0.1", port) for port in (cluster.collector.netflow_port, cluster.collector.sflow_port)]
@@ -312,9 +335,7 @@ class Demo:
             sender = threading.Thread(target=send, name="exporters")
             sender.start()
             try:
-                self._follow(
-                    cluster, workload.scenario, store=store, watch=watch, truth=truth, parts=parts, sender=sender
-                )
+                self._follow(cluster, workload.scenario, store=store, watch=watch, truth=truth, sender=sender)
             finally:
                 self._stop.set()
                 sender.join()
@@ -322,7 +343,14 @@ class Demo:
                 raise trouble[0]
         truth.complete = True
         truth.write(self._folder / "truth.json")
-        live = self._settle(store, cluster, truth, watch)
+        document = truth.document()
+
+        def delivered() -> Account:
+            return account(self._folder / EVENTS, watch.firings(), cluster, workload.scenario.incidents, document)
+
+        live = self._settle(store, cluster, document, watch, delivered)
+        trouble_at_end = self._end_delivery()
+        told = delivered()
         return Outcome(
             history,
             live,
@@ -334,6 +362,7 @@ class Demo:
                 if self._seconds is not None or owed.start < time.time() - _SETTLE_SECONDS
             ),
             tuple(watch.unexpected()),
+            replace(told, differences=(*told.differences, *trouble_at_end)),
         )
 
     def _follow(
@@ -344,21 +373,19 @@ class Demo:
         store: Store,
         watch: Watch,
         truth: GroundTruth,
-        parts: dict[str, Part],
         sender: threading.Thread,
     ) -> None:
         """Evaluate rules and show what happens until the live phase is over."""
         places = f"run {self._folder}   Grafana {self._grafana_url or 'not found: set GRAFANA_HOME to see the boards'}"
-        evaluated = drawn = 0.0
+        drawn = 0.0
         with self._screen() as view:
             while sender.is_alive() and not self._stop.is_set():
                 now = time.time()
-                for part in parts.values():
+                for part in self._parts.values():
                     if not part.is_running:
                         raise ClusterflowError(f"{part.name} ended: {part.last_words()}", f"see {part.log}")
-                if now >= scenario.live.start and now - evaluated >= _EVALUATE_SECONDS:
-                    evaluated = now // _EVALUATE_SECONDS * _EVALUATE_SECONDS
-                    for firing in self._evaluate(watch, int(evaluated), store):
+                if now >= scenario.live.start:
+                    for firing in self._evaluate(watch, now, store):
                         if view is None:
                             self._say(screen.alert_line(firing))
                 pause = _REFRESH_SECONDS if view is not None else _QUIET_LINE_SECONDS
@@ -383,29 +410,38 @@ class Demo:
                         self._say(f"sent {truth.records:,} flow records{begins}")
                 time.sleep(0.2)
 
-    def _evaluate(self, watch: Watch, now: int, store: Store) -> list[Firing]:
-        """Evaluate once the bridge has said that it lives; before, there is nothing to judge.
+    def _evaluate(self, watch: Watch, now: float, store: Store) -> list[Firing]:
+        """Evaluate at the present tick once bridge and analysis have said that they live; return what is new.
 
-        It must have said so before `now`: the rules look back from there, and a heartbeat of the seconds since would
-        not save the bridge from being called dead.
+        Before, there is nothing to judge, here and for those who deliver alerts. They must have said so before the
+        tick: the rules look back from there, and a heartbeat of the seconds since would not save them from being called
+        dead.
         """
-        heartbeat = store.query(
+        tick = int(now) // INTERVAL_SECONDS * INTERVAL_SECONDS
+        if tick == self._evaluated:
+            return []
+        self._evaluated = tick
+        heartbeats = store.query(
             f'SELECT last("{schema.VALUE.name}") FROM "{schema.RAW}"."{schema.PIPELINE.name}" '  # noqa: S608 - schema's names
-            f"WHERE \"{schema.REASON}\" = '{schema.HEARTBEAT}' AND \"{schema.SHARD}\" = '0' "
-            f"AND time >= {now - 60}s AND time < {now}s"
+            f"WHERE \"{schema.REASON}\" = '{schema.HEARTBEAT}' AND time >= {tick - 60}s AND time < {tick}s "
+            f'GROUP BY "{schema.STAGE}"'
         )
-        return watch.tick(now) if heartbeat else []
+        if not {schema.Stage.BRIDGE, schema.Stage.ANALYSIS} <= {series.tags[schema.STAGE] for series in heartbeats}:
+            return []
+        if _DELIVER not in self._parts:
+            self._start(self._part(_DELIVER, self._config), self._running)
+        return watch.tick(tick)
 
-    def _settle(self, store: Store, cluster: Cluster, truth: GroundTruth, watch: Watch) -> Reckoning:
-        """Wait for the last packets to arrive in the store, and for alerts that are due; then compare."""
+    def _settle(
+        self, store: Store, cluster: Cluster, document: dict[str, Any], watch: Watch, delivered: Callable[[], Account]
+    ) -> Reckoning:
+        """Wait for the last packets to arrive in the store, for alerts that are due, and for their events; compare."""
         self._say("the last packets are on their way")
-        document = truth.document()
         ended = time.monotonic()
         while True:
             try:
                 result = reckon(store, document, cluster.bridge.shard)
-                now = int(time.time()) // _EVALUATE_SECONDS * _EVALUATE_SECONDS
-                fresh = self._evaluate(watch, now, store)
+                fresh = self._evaluate(watch, time.time(), store)
             except StoreError:
                 result, fresh = None, []
             for firing in fresh:
@@ -413,9 +449,10 @@ class Demo:
             waited = time.monotonic() - ended
             is_whole = result is not None and not result.differences
             owes = bool(watch.missing()) and self._seconds is not None and waited < _SETTLE_SECONDS
-            if result is not None and ((is_whole and not owes) or waited > _DRAIN_SECONDS):
+            is_told = waited > _DELIVER_SECONDS or not delivered().differences
+            if result is not None and is_told and ((is_whole and not owes) or waited > _DRAIN_SECONDS):
                 return result
-            time.sleep(_EVALUATE_SECONDS / 2)
+            time.sleep(_LOOK_SECONDS)
 
     # -- telling -----------------------------------------------------------------------------------
 

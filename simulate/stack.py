@@ -59,6 +59,11 @@ class Part:
         """Whether it was started and has not ended."""
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs, or if it was never started."""
+        return None if self.process is None else self.process.poll()
+
     def wait_until(self, is_ready: Callable[[], bool], seconds: float) -> None:
         """Wait for it to be ready; ClusterflowError with the end of its log if it ends or takes longer."""
         deadline = time.monotonic() + seconds

@@ -20,7 +20,7 @@ _FIRST_NETWORK = 64_512
 
 DAY = 86_400
 
-_LISTED_BEFORE = 7 * DAY
+LISTED_BEFORE = 7 * DAY
 """How long before it is talked to a feed lists an address."""
 
 
@@ -58,16 +58,22 @@ def known_bad(
     incident = _transfer(
         stage, IncidentKind.KNOWN_BAD, (start, end), node=source.name, target=to or stage.stranger(), volume=volume
     )
+    if listed is Listed.ADDRESS:
+        return on_feed(stage, incident)
+    if listed is Listed.EXPIRED:
+        return replace(incident, listings=(Listing(incident.dst, start - LISTED_BEFORE, start - DAY),))
     address = ip_address(incident.dst)
-    if listed is Listed.NEIGHBOUR:
-        # The other half of the prefix of twice the length.
-        bits = 24 if address.version == 4 else 64
-        beside = type(address)(int(address) ^ 1 << address.max_prefixlen - bits)
-        prefix = str(ip_network((beside, bits), strict=False))
-        return replace(incident, listings=(Listing(prefix, start - _LISTED_BEFORE, end + DAY),))
-    until = start - DAY if listed is Listed.EXPIRED else end + DAY
-    listing = Listing(incident.dst, start - _LISTED_BEFORE, until)
-    told = threat_alerts(stage, source.name, incident.transfers) if listed is Listed.ADDRESS else ()
+    # The other half of the prefix of twice the length.
+    bits = 24 if address.version == 4 else 64
+    beside = type(address)(int(address) ^ 1 << address.max_prefixlen - bits)
+    prefix = str(ip_network((beside, bits), strict=False))
+    return replace(incident, listings=(Listing(prefix, start - LISTED_BEFORE, end + DAY),))
+
+
+def on_feed(stage: Stage, incident: Incident) -> Incident:
+    """Return a transfer whose destination a threat feed lists since days, with what is owed for that."""
+    listing = Listing(incident.dst, incident.start - LISTED_BEFORE, incident.end + DAY)
+    told = threat_alerts(stage, incident.src, incident.transfers)
     return replace(incident, listings=(listing,), alerts=(*incident.alerts, *told))
 
 

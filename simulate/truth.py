@@ -1,7 +1,7 @@
 """The ground truth: what was really sent, each flow counted once, and what alert rules must make of it."""
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ _CONVERSATIONS = 10_000
 _COMPACT_AT = 2_000_000
 _COMPACT_PARTS = 500
 """Rows of partial conversation sums, and partial sums, at which they are folded."""
+
+_RETOLD = frozenset({"transfers", "alerts"})
+"""Parts of an incident that the document tells in its own words."""
 
 _SUMS = ("bytes", "packets", "flows")
 _CONVERSATION = ("src", "dst", "proto", "port")
@@ -196,7 +199,8 @@ class GroundTruth:
         found = []
         for number, incident in enumerate(self._scenario.incidents):
             row = seen.get(number)
-            plan = {item.name: getattr(incident, item.name) for item in fields(incident)}
+            names = [item.name for item in fields(incident) if item.name not in _RETOLD]
+            plan = {name: _plain(getattr(incident, name)) for name in names}
             entry = plan | {
                 "kind": incident.kind.value,
                 "start": iso(incident.start * 1000),
@@ -222,6 +226,13 @@ class GroundTruth:
         partial = path.with_name(f"{path.name}.part")
         partial.write_text(json.dumps(self.document(), indent=1) + "\n")
         partial.replace(path)
+
+
+def _plain(value: object) -> object:
+    """Return a part of an incident as JSON has it."""
+    if not isinstance(value, tuple):
+        return value
+    return [asdict(one) if is_dataclass(one) and not isinstance(one, type) else one for one in value]
 
 
 def _named(sums: Ints) -> dict[str, int]:
