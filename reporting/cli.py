@@ -68,8 +68,8 @@ def report(
     zone = cluster.site.time_zone
     period = period_of(cluster, *limits_of(start, stop, last, zone, now), now)
     target = output or (_STDOUT if as_json else _name(cluster, period, zone))
-    if target != _STDOUT and not force and Path(target).exists():
-        raise _is_there(target)
+    if target != _STDOUT:
+        _check(Path(target), force=force)
     with ExitStack() as stack:
         store = Store(cluster.store)
         stack.callback(store.close)
@@ -98,6 +98,14 @@ def _name(cluster: Cluster, period: Period, zone: ZoneInfo) -> str:
     is_whole = all(moment.hour == moment.minute == moment.second == 0 for moment in moments)
     dates = [moment.strftime("%Y-%m-%d" if is_whole else "%Y-%m-%dT%H%M") for moment in moments]
     return f"report-{re.sub(r'[^A-Za-z0-9_.-]+', '-', cluster.name)}-{'-'.join(dates)}.html"
+
+
+def _check(path: Path, *, force: bool) -> None:
+    """Tell at once what would be told after minutes of work."""
+    if path.exists() and not force:
+        raise _is_there(str(path))
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}", "make it, or name a file elsewhere")
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

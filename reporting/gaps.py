@@ -215,7 +215,8 @@ def _notes(look: Look, parts: Sequence[_Part]) -> Iterator[str]:
         "Flow records never show NVLink, InfiniBand, most RDMA, traffic inside one host, or the content of anything; "
         "what sampling skipped is estimated. An absence anywhere in this report means that no exporter saw it."
     )
-    yield f"Silences of {written(look.audit.resolution)} or less do not show."
+    limit = max(look.cluster.thresholds.exporter_silent, look.audit.resolution)
+    yield f"Silences of {written(limit)} or less are left out."
     unexpected = [part.title for part in parts if not part.is_expected]
     if unexpected:
         yield f"Not watched, as cluster.yaml does not configure it: {', '.join(unexpected)}."
