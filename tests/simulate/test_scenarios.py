@@ -113,7 +113,7 @@ def test_alerts_are_about_somebody_and_due_in_time() -> None:
 def _parties(script: Script, incident: Incident) -> set[str]:
     found = {address for talk in incident.transfers for address in (talk.src, talk.dst)} | set(incident.nodes)
     groups = {node.group for node in script.cluster.nodes}
-    return found | groups
+    return found | groups | {one.country for one in incident.placements}
 
 
 def test_seeds_draw_anew_and_keep_the_plan() -> None:
