@@ -150,12 +150,13 @@ class LateSearching:
         cluster: see `LateSearch`.
         folder: see there.
         log: see there.
+        patience: see there.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, log: Log) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, log: Log, *, patience: float = _BRIDGE_SECONDS) -> None:
         self._store = Store(cluster.store)
         self._log = log
-        self._search = LateSearch(cluster, self._store, folder, log)
+        self._search = LateSearch(cluster, self._store, folder, log, patience=patience)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 

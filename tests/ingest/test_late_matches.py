@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import polars as pl
 import pytest
 from test_engine import T0, cluster, one, take
 
-from analysis.late_search import LateSearch
+from analysis.late_search import LateSearch, LateSearching
 from cluster import schema
 from cluster.model import Cluster, StoreSettings, ThreatFeed, Thresholds
 from enrichment.labels import Labels
@@ -190,3 +191,17 @@ def test_a_note_that_is_damaged_is_as_if_there_were_none(site: Site) -> None:
     site.restart()
     assert site.look() == 0
     assert site.late() == [OUT]
+
+
+def test_beside_the_analysis_it_goes_on_until_it_is_stopped(site: Site) -> None:
+    site.sent(VAULT, FAR, 1_000)
+    site.lists(FAR)
+    limits = Thresholds(threat_look_back=LONG)
+    searching = LateSearching(replace(site.cluster, thresholds=limits), site.folder, Log(quiet=True), patience=0)
+    searching.start()
+    ends = time.monotonic() + 30
+    while not list(site.folder.glob("searched-*.arrow")) and time.monotonic() < ends:
+        time.sleep(0.1)
+    searching.stop()
+    assert site.late() == site.late(schema.HOUR) == [OUT]
+    assert "late-search" not in {thread.name for thread in threading.enumerate()}
