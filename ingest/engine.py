@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,8 @@ class Engine:
         # Of several engines that share the book, each holds numbers of its own.
         self._normaliser.addresses.before_reset(self._settle)
         self._sequence = SequenceTracker()
+        # Losses are found beside the sums: both are in numpy, which leaves the interpreter to the other.
+        self._beside = ThreadPoolExecutor(1, "losses")
         self._newest: int | None = None
         self._newest_sample: int | None = None
         listed = [node.name for node in cluster.nodes]
@@ -147,11 +150,12 @@ class Engine:
         if len(flows):
             if not self._aggregator.has_room(flows):
                 self._settle()
+            losing = self._beside.submit(self._sequence.lost, frame) if lost is None else None
             self._add(self._aggregator.take(flows, self._watermark()))
             self._newest = max(self._newest or 0, int(flows.end.max()))
             if flows.is_sflow.any():
                 self._newest_sample = max(self._newest_sample or 0, int(flows.end[flows.is_sflow].max()))
-            self._note_losses(self._sequence.lost(frame) if lost is None else lost)
+            self._note_losses(losing.result() if losing is not None else lost or {})
             self._note_exporters(flows, frame, now)
             self._count(flows)
         return refused

@@ -45,7 +45,8 @@ def read_csv(raw: bytes, fmt: Format) -> Parsed:
     preamble, begin = _after_preamble(raw, fmt)
     frame = _read_clean(raw[begin : _before_markers(raw, begin)], preamble)
     if frame is not None:
-        return Parsed(frame)
+        # In one piece, while others compute: each of the stages behind would put its columns together by itself.
+        return Parsed(frame.rechunk())
     parts = [_read_segment(text, under) for under, text in _by_header(raw, fmt)]
     return Parsed(pl.concat([part.frame for part in parts]), pl.concat([part.dead for part in parts]))
 
