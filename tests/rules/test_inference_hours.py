@@ -7,8 +7,17 @@ from pathlib import Path
 import pytest
 
 from cluster.load import load_cluster
-from cluster.model import AccessEntry, Cluster, Inference, InferenceHours
-from rules import inference_access_denied, inference_off_window
+from cluster.model import (
+    AccessEntry,
+    Cluster,
+    Geography,
+    IdentitySettings,
+    Inference,
+    InferenceHours,
+    SignInFormat,
+    SignInSource,
+)
+from rules import inference_access_denied, inference_off_window, inference_unusual_country
 from rules.model import RuleSet
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
@@ -45,7 +54,24 @@ def test_where_nobody_has_hours_there_is_no_such_rule(inference: Inference) -> N
     assert [skipped.reason for skipped in found.skipped] == ["cluster.yaml has no inference.hours"]
 
 
+def test_without_files_that_know_countries_none_is_unusual() -> None:
+    found = inference_unusual_country.build(replace(CLUSTER, geography=Geography()))
+    assert found.rules == ()
+    assert [skipped.reason for skipped in found.skipped] == ["cluster.yaml has no geography"]
+
+
 def test_without_a_list_nobody_is_denied() -> None:
     found = inference_access_denied.build(replace(CLUSTER, inference=Inference(HOURS)))
     assert found.rules == ()
     assert [skipped.reason for skipped in found.skipped] == ["cluster.yaml has no inference.access"]
+
+
+@pytest.mark.parametrize(("delay", "sources", "later"), [(600, 1, 600), (600, 0, 0), (0, 1, 0)])
+def test_rules_about_users_look_where_the_analysis_has_judged(delay: int, sources: int, later: int) -> None:
+    """It waits for exports of sign-ins, where there are any; the window is as long as ever."""
+    source = SignInSource("gateway", SignInFormat.OKTA_JSON, "okta.jsonl")
+    cluster = replace(CLUSTER, identity=IdentitySettings((source,) * sources, delay=delay))
+    for module in (inference_access_denied, inference_off_window, inference_unusual_country):
+        (rule,) = module.build(cluster).rules
+        ranges = {(measure.since, measure.until) for measure in rule.measures}
+        assert ranges == {(cluster.thresholds.inference_window + later, later)}
