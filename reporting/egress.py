@@ -81,8 +81,8 @@ def _destinations(look: Look) -> list[Row]:
 def _threats(look: Look) -> list[Row]:
     tags = (*questions.CONVERSATION, schema.DIRECTION, schema.LATE, schema.FEED, schema.INDICATOR, schema.COUNTRY,
             schema.NETWORK)  # fmt: skip
-    # What a feed lists only afterwards is written later than rollups are made.
-    source = Select(schema.THREAT, look.finest())
+    # What a feed lists only afterwards is written beside the rollups, to raw points and hours, not to minutes.
+    source = Select(schema.THREAT, schema.RAW if look.reaches(schema.RAW) else schema.HOUR)
     found = look.seen(source, (schema.BYTES,), tags)
     facts = {
         tuple(row[tag] for tag in tags): row
