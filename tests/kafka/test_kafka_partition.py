@@ -154,11 +154,11 @@ def test_what_was_taken_over_is_written_once_more_whatever_the_wall_clock_does(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = state_of(took(PartitionWork(surroundings(tmp_path), 1, 0, None), [RELAYED]))
-    work = PartitionWork(surroundings(tmp_path, takeover_seconds=0.3), 1, 0, before)
+    work = PartitionWork(surroundings(tmp_path, takeover_seconds=2.0), 1, 0, before)
     state_of(work)
     assert not work.is_due
     monkeypatch.setattr(time, "time", lambda clock=time.time: clock() - 7200)
-    time.sleep(0.35)
+    time.sleep(2.05)
     assert work.is_due
     assert work.gather(time.time())
 
