@@ -65,7 +65,8 @@ class LateSearch:
         self._settled = cluster.bridge.lateness + cluster.bridge.flush + cluster.bridge.window + _SETTLED_SECONDS
         refused = Refused(cluster)
         self._files = [FeedFile(feed, refused) for feed in cluster.threat_feeds] if self._look_back else []
-        self._due: dict[str, float] = {}
+        self._changed: dict[str, float] = {}
+        self._due: dict[str, tuple[float, Feed]] = {}
 
     @property
     def has_feeds(self) -> bool:
@@ -79,15 +80,25 @@ class LateSearch:
             StoreError: the store does not answer; the next look does it all.
             OSError: what was searched for cannot be noted; it is searched for again.
         """
+        now = self._clock()
         for file in self._files:
             if file.refresh():
-                self._due[file.name] = self._clock() + self._patience
-        now = self._clock()
-        due = [file for file in self._files if file.name in self._due and self._due[file.name] <= now]
+                self._changed[file.name] = now
+            if file.name not in self._due:
+                self._wait_for(file)
+        due = {name: feed for name, (at, feed) in self._due.items() if at <= now}
         return self._search(due, now) if due else 0
 
-    def _search(self, files: list[FeedFile], now: float) -> int:
-        feeds = {file.name: file.value for file in files if file.value is not None}
+    def _wait_for(self, file: FeedFile) -> None:
+        """Let the newest version of a feed be searched for when bridges have it.
+
+        It is that version, whatever comes meanwhile, or one that is replaced every minute would never be searched for.
+        """
+        changed = self._changed.pop(file.name, None)
+        if changed is not None and file.value is not None:
+            self._due[file.name] = changed + self._patience, file.value
+
+    def _search(self, feeds: dict[str, Feed], now: float) -> int:
         fresh = [(name, listed_anew(feed, self._searched(name))) for name, feed in feeds.items()]
         fresh = [(name, feed) for name, feed in fresh if len(feed)]
         written = 0
@@ -98,8 +109,7 @@ class LateSearch:
             self._tell(fresh, found, stop)
         for name, feed in feeds.items():
             self._note(name, feed)
-        for file in files:
-            del self._due[file.name]
+            del self._due[name]
         return written
 
     def _write(self, found: pl.DataFrame, moment: int) -> int:

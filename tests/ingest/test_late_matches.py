@@ -181,6 +181,20 @@ def test_bridges_get_time_to_take_a_feed_up(site: Site) -> None:
     assert patient.look() == 1
 
 
+def test_a_feed_that_is_replaced_every_minute_is_searched_for(site: Site) -> None:
+    """Each version when bridges have had time for it, the last one too; no search looks further than they have."""
+    site.sent(VAULT, FAR, 1_000)
+    site.sent(VAULT, OTHER, 2_000)
+    site.now += 2 * HOUR
+    patient = LateSearch(site.cluster, site.store, site.folder, Log(quiet=True), patience=120, clock=lambda: site.now)
+    found = []
+    for listed in ((FAR,), (FAR, THIRD), (FAR, OTHER), (FAR, OTHER), (FAR, OTHER), (FAR, OTHER)):
+        site.lists(*listed)
+        found.append(patient.look())
+        site.now += 60
+    assert found == [0, 0, 1, 0, 0, 1]
+
+
 def test_a_note_that_is_damaged_is_as_if_there_were_none(site: Site) -> None:
     site.sent(VAULT, FAR, 1_000)
     site.lists(FAR)
