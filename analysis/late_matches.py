@@ -7,6 +7,10 @@ came in use is told in two parts, and no byte twice.
 
 An entry counts also for what was sent before it was listed: that is what a late match is. It does not count for what
 was sent after its end.
+
+Only conversations that the rule would have told of as they happened are told late: those that brought more than
+`threat_bytes` within some `threat_window`. All that the others brought in a month, such as answers to scanners that
+knock every day, is no measure of what the rule compares.
 """
 
 from collections.abc import Iterable, Sequence
@@ -66,7 +70,7 @@ class Past:
     """What a store holds of traffic with the outside.
 
     Args:
-        cluster: its nodes, whose names stand for addresses in the store.
+        cluster: its nodes, whose names stand for addresses in the store, and its thresholds.
         store: asked.
     """
 
@@ -74,9 +78,12 @@ class Past:
         self._store = store
         self._addresses = {node.name: [str(one.address) for one in node.addresses] for node in cluster.nodes}
         self._keep = cluster.store.keep_1m
+        self._least, self._window = cluster.thresholds.threat_bytes, cluster.thresholds.threat_window
 
     def matches(self, feeds: Named, start: int, stop: int) -> pl.DataFrame:
         """Return what was exchanged with listed addresses in whole minutes of [start, stop), and never told.
+
+        It is only of conversations of which some window is worth an alert.
 
         Args:
             feeds: what is searched for.
@@ -100,11 +107,19 @@ class Past:
         listing = [schema.CONFIDENCE.name, schema.LISTED_SINCE.name, schema.KNOWN_SINCE.name]
         latest = pl.col(schema.FEED, schema.INDICATOR, *_PLACE, *listing).sort_by(WINDOW).last()
         return (
-            fresh.group_by(*_TALK, schema.DIRECTION)
+            self._worth_telling(fresh)
+            .group_by(*_TALK, schema.DIRECTION)
             .agg(pl.sum(*_NAMES), latest, pl.max(WINDOW).alias(_SEEN))
             .with_columns(pl.lit(schema.YES).alias(schema.LATE))
             .sort(schema.BYTES.name, *_TALK, descending=[True, *([False] * len(_TALK))])
         )
+
+    def _worth_telling(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the minutes of conversations of which a window, from a multiple of its length on, is above it."""
+        talk = [*_TALK, schema.DIRECTION]
+        windows = rows.group_by(*talk, pl.col(WINDOW) // self._window).agg(pl.sum(schema.BYTES.name))
+        told = windows.filter(pl.col(schema.BYTES.name) > self._least).select(talk).unique()
+        return rows.join(told, on=talk, how="semi", nulls_equal=True)
 
     def _way(self, way: _Way, feeds: Named, start: int, stop: int) -> pl.DataFrame:
         ends = self._ends(way, start, stop)

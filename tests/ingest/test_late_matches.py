@@ -96,7 +96,8 @@ class Site:
 def site(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path) -> Site:
     store = StoreSettings(url=influxdb_v1.url, database=fresh_database, keep_raw=LONG, keep_1m=LONG, keep_1h=LONG)
     feed = ThreatFeed("bad", str(tmp_path / "bad.txt"))
-    return Site(replace(cluster(), store=store, threat_feeds=(feed,)), tmp_path / "state")
+    limits = Thresholds(threat_bytes=0)
+    return Site(replace(cluster(), store=store, threat_feeds=(feed,), thresholds=limits), tmp_path / "state")
 
 
 MINUTE = FIRST // 60 * 60 - FIRST
@@ -159,13 +160,31 @@ def test_how_far_back_is_searched(site: Site) -> None:
     """What is older than the look-back is left alone; without one nothing is searched."""
     site.sent(VAULT, FAR, 1_000)
     site.now += 2 * HOUR
-    limits = Thresholds(threat_look_back=HOUR)
+    limits = Thresholds(threat_bytes=0, threat_look_back=HOUR)
     site.cluster = replace(site.cluster, thresholds=limits)
     site.restart()
     site.lists(FAR)
     assert site.look() == 0
     off = replace(site.cluster, thresholds=Thresholds(threat_look_back=0))
     assert not LateSearch(off, site.store, site.folder, Log(quiet=True)).has_feeds
+
+
+def test_what_no_window_would_have_told_is_not_told_as_a_sum(site: Site) -> None:
+    """Answers to a scanner are below the limit each time, and above it in a month."""
+    site.cluster = replace(site.cluster, thresholds=Thresholds(threat_bytes=1_000, threat_window=900))
+    site.restart()
+    site.now = FIRST // 900 * 900 + 900
+    for size in (600, 600, 600):
+        site.sent(VAULT, FAR, size)
+        site.now += 900
+    for _ in range(2):
+        site.sent(VAULT, THIRD, 600)
+        site.now += 120
+    site.now += 9 * HOUR
+    site.sent(VAULT, THIRD, 10)
+    site.lists(FAR, THIRD)
+    assert site.look() == 1
+    assert [(row[2], row[3]) for row in site.late()] == [(THIRD, 1_210)]
 
 
 def test_bridges_get_time_to_take_a_feed_up(site: Site) -> None:
@@ -210,7 +229,7 @@ def test_a_note_that_is_damaged_is_as_if_there_were_none(site: Site) -> None:
 def test_beside_the_analysis_it_goes_on_until_it_is_stopped(site: Site) -> None:
     site.sent(VAULT, FAR, 1_000)
     site.lists(FAR)
-    limits = Thresholds(threat_look_back=LONG)
+    limits = Thresholds(threat_bytes=0, threat_look_back=LONG)
     searching = LateSearching(replace(site.cluster, thresholds=limits), site.folder, Log(quiet=True), patience=0)
     searching.start()
     ends = time.monotonic() + 30
