@@ -71,13 +71,33 @@ def section(look: Look) -> Section:
 
 
 def _checkpoints(look: Look) -> list[Row]:
-    """Return every checkpoint, and every one that was missed, in the order of time."""
+    """Return every checkpoint that is over, and every one that was missed, in the order of time."""
     fields = (
         schema.CHECKPOINT_STATE, schema.EVENT_BYTES, schema.EXPECTED_BYTES, schema.EVENT_SECONDS, schema.EVENT_NODES,
         schema.EXPECTED_NODES, schema.DUE, schema.GAP,
     )  # fmt: skip
     asked = Select(schema.CHECKPOINT, schema.CHECKPOINT.kept).take(*stored(fields)).where(stood())
-    return sorted(look.rows(asked.by(*_JOB)), key=lambda row: (row[TIME], row[schema.JOB]))
+    stands = _stands(look)
+    nothing = (0, 0)
+
+    def is_over(row: Row) -> bool:
+        asked_at, counted_from = stands.get(row[schema.JOB], nothing)
+        return bool(row[_STATE] == CheckpointState.MISSED or not counted_from < row[TIME] <= asked_at)
+
+    rows = filter(is_over, look.rows(asked.by(*_JOB)))
+    return sorted(rows, key=lambda row: (row[TIME], row[schema.JOB]))
+
+
+def _stands(look: Look) -> dict[str, tuple[int, float]]:
+    """Return for each job when it was last judged, and from when on a crash would have lost its work then.
+
+    A checkpoint's row is written while it is under way, too: it is over once the latter counts from it.
+    """
+    status = Select(schema.CHECKPOINT_STATUS, schema.CHECKPOINT_STATUS.kept).take(newest(schema.CHECKPOINT_AGE))
+    window, age = look.cluster.bridge.window, schema.CHECKPOINT_AGE.name
+    # What was under way when the period ended may be over by now.
+    rows = look.rows(status.by(schema.JOB), until=look.now)
+    return {row[schema.JOB]: (row[TIME], row[TIME] + window - row[age]) for row in rows}
 
 
 def _standings(look: Look) -> list[Row]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cluster import schema
 from dashboards import palette, questions
-from dashboards.queries import Select, highest, lowest, total
+from dashboards.queries import Select, highest, is_in, lowest, total
 from reporting.content import Bars, Cells, Column, Fact, Kind, Section, Stack, Table, Tone, Word
 from reporting.look import FIRST, LAST, TIME, Look, Row, split
 from reporting.outside import PLACE, SENT, STANDING, is_approved, looked_up, place, standing, unknowns
@@ -24,6 +24,7 @@ def section(look: Look) -> Section:
     over_time = look.over_time(sent.by(*_GROUPS))
     destinations = _destinations(look)
     threats = _threats(look)
+    listed = _conversations(threats)
     volume = sum(row[_BYTES] for row in destinations)
     other = sum(row[_BYTES] for row in destinations if not is_approved(look, row))
     off_hours = sum(
@@ -45,7 +46,7 @@ def section(look: Look) -> Section:
             unapproved,
             Fact("not_approved_share", "Their share", share, Kind.SHARE),
             Fact("off_hours_bytes", "Of sensitive groups in off-hours", off_hours, Kind.BYTES),
-            Fact("threats", "Conversations with listed bad addresses", len(threats), Kind.COUNT,
+            Fact("threats", "Conversations with listed bad addresses", listed, Kind.COUNT,
                  Tone.ACT if threats else Tone.QUIET, in_summary=bool(look.cluster.threat_feeds or threats)),
         ),
         attention=tuple(_attention(look, destinations, threats)),
@@ -82,21 +83,33 @@ def _threats(look: Look) -> list[Row]:
     tags = (*questions.CONVERSATION, schema.DIRECTION, schema.LATE, schema.FEED, schema.INDICATOR, schema.COUNTRY,
             schema.NETWORK)  # fmt: skip
     # What a feed lists only afterwards is written beside the rollups, to raw points and hours, not to minutes.
-    source = Select(schema.THREAT, schema.RAW if look.reaches(schema.RAW) else schema.HOUR)
-    found = look.seen(source, (schema.BYTES,), tags)
-    facts = {
-        tuple(row[tag] for tag in tags): row
-        for row in look.rows(source.take(highest(schema.CONFIDENCE), lowest(schema.LISTED_SINCE)).by(*tags))
-    }
+    afterwards = schema.RAW if look.reaches(schema.RAW) else schema.HOUR
     names = schema.CONFIDENCE.name, schema.LISTED_SINCE.name
-    return [row | {name: facts[tuple(row[tag] for tag in tags)][name] for name in names} for row in found]
+    found = []
+    for late, retention in ((schema.NO, look.period.retention), (schema.YES, afterwards)):
+        source = Select(schema.THREAT, retention).where(is_in(schema.LATE, [late]))
+        facts = {
+            tuple(row[tag] for tag in tags): row
+            for row in look.rows(source.take(highest(schema.CONFIDENCE), lowest(schema.LISTED_SINCE)).by(*tags))
+        }
+        for row in look.seen(source, (schema.BYTES,), tags):
+            mine = facts[tuple(row[tag] for tag in tags)]
+            found.append(row | {name: mine[name] for name in names})
+    return sorted(found, key=lambda row: (-row[_BYTES], *(row[tag] for tag in tags)))
+
+
+def _conversations(threats: Sequence[Row]) -> int:
+    """Return how many conversations rows are of: each has a row a direction, and one for each of its labels."""
+    return len(
+        {(frozenset((row[schema.SRC], row[schema.DST])), row[schema.PROTO], row[schema.SERVICE]) for row in threats}
+    )
 
 
 def _attention(look: Look, destinations: Sequence[Row], threats: Sequence[Row]) -> Iterable[Word]:
     if threats:
         row = threats[0]
         yield Word(
-            f"{counted(len(threats), 'conversation')} with addresses that a threat feed lists; the largest: "
+            f"{counted(_conversations(threats), 'conversation')} with addresses that a threat feed lists; the largest: "
             f"{plain(row[schema.SRC])} → {plain(row[schema.DST])}, {amount(row[_BYTES])}, listed "
             f"by {plain(row[schema.FEED])}",
             Tone.ACT,
@@ -179,13 +192,15 @@ def _by_destination(look: Look, destinations: Sequence[Row], known: dict[str, An
 
 
 def _by_country(look: Look, destinations: Sequence[Row]) -> Table:
-    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    sums: dict[str, int] = defaultdict(int)
+    # Several groups may have sent to one destination.
+    reached: dict[str, set[str]] = defaultdict(set)
     for row in destinations:
-        one = sums[row[schema.COUNTRY]]
-        one[:] = [one[0] + row[_BYTES], one[1] + 1]
+        sums[row[schema.COUNTRY]] += row[_BYTES]
+        reached[row[schema.COUNTRY]].add(row[schema.DST])
     rows: list[Cells] = [
-        (country or "not known", *numbers)
-        for country, numbers in sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))
+        (country or "not known", size, len(reached[country]))
+        for country, size in sorted(sums.items(), key=lambda item: (-item[1], item[0]))
     ]
     is_known = bool(look.cluster.geography.files) or any(sums.keys() - {"", schema.OTHER})
     columns = Column(schema.COUNTRY, "Country"), SENT, Column(_DESTINATIONS, "Destinations", Kind.COUNT)

@@ -120,10 +120,14 @@ def _silences(look: Look, heard: dict[str, list[int]]) -> Iterator[_Gap]:
                 yield _Gap(exporter.name, _SILENT, start, stop)
 
 
-def _stretches(look: Look, moments: set[int], step: int) -> list[tuple[int, int]]:
-    """Return the stretches of the period without any of these bins, each `step` seconds long."""
+def _stretches(look: Look, moments: set[int], step: int, since: int | None = None) -> list[tuple[int, int]]:
+    """Return the stretches of the period, or from `since` on, without any of these bins, each `step` seconds long."""
     period = look.period
-    edges = [period.start, *(edge for at in sorted(moments) for edge in (at, at + step)), period.stop]
+    edges = [
+        period.start if since is None else since,
+        *(edge for at in sorted(moments) for edge in (at, at + step)),
+        period.stop,
+    ]
     return [(start, stop) for start, stop in list(pairwise(edges))[::2] if stop > start]
 
 
@@ -142,18 +146,18 @@ def _parts(look: Look) -> tuple[_Part, ...]:
 
 
 def _pauses(look: Look, parts: Sequence[_Part]) -> Iterator[_Gap]:
-    retention = look.finest()
-    step = max(60, 0 if retention == schema.RAW else look.period.window)
+    # Only the bridge's own are rolled up.
+    since, step = look.known_since(schema.RAW), 60
     for part in parts:
         if not part.is_expected:
             continue
         beats = (
-            Select(schema.PIPELINE, retention)
+            Select(schema.PIPELINE, schema.RAW)
             .take(count(schema.VALUE, _BEATS))
             .where(is_in(schema.STAGE, [part.stage]), is_in(schema.REASON, [schema.HEARTBEAT]), *part.condition)
         )
-        moments = {row[TIME] for row in look.rows(beats.each(step))}
-        for start, stop in _stretches(look, moments, step):
+        moments = {row[TIME] for row in look.rows(beats.each(step), since=since)}
+        for start, stop in _stretches(look, moments, step, since):
             if stop - start > max(part.limit, step):
                 yield _Gap(part.title, _NOT_RUNNING, start, stop)
 
@@ -221,4 +225,5 @@ def _notes(look: Look, parts: Sequence[_Part]) -> Iterator[str]:
     if unexpected:
         yield f"Not watched, as cluster.yaml does not configure it: {', '.join(unexpected)}."
     yield "Whether Grafana evaluated the alert rules is not measured: it keeps no record in the store."
+    yield from look.gone(schema.PIPELINE, "Records that bridge, analysis and delivery ran, and of job sources,")
     yield from look.gone(schema.COVERAGE, "Verdicts on what was seen of each pair of groups, and the state of lists,")

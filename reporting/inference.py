@@ -42,7 +42,7 @@ def section(look: Look) -> Section:
     volume = sum(row[_BYTES] for row in accesses)
     clients = len({row[schema.SRC] for row in accesses})
     users = len({row[schema.USER] for row in accesses} - {schema.UNKNOWN_USER})
-    denied = len({(row[schema.SRC], row[schema.USER]) for row in breaches})
+    denied = len({row[schema.SRC] for row in breaches})
     who = f"{counted(clients, 'client')}{f' and {users:,} known users' if has_users else ''}"
     told = counted(denied, "client") if denied else "nobody"
     lead = f"{who} sent {amount(volume)}; {told} asked who should not have."
@@ -85,10 +85,18 @@ def _breaches(look: Look) -> list[Row]:
     found = [row | {_WHY: _UNLISTED.get(row[schema.KIND], row[schema.KIND])} for row in unlisted]
     others = [(_NOT_ALLOWED, look.seen(questions.asked_by(pairs, retention), fields, tags))] if pairs else []
     if look.cluster.inference.hours is not None:
-        others.append((_OFF_WINDOW, look.seen(asked.where(is_in(schema.OFF_WINDOW, [schema.YES])), fields, tags)))
+        off = look.seen(asked.where(is_in(schema.OFF_WINDOW, [schema.YES])), fields, tags)
+        # Breaches know the user, too, as far back as they are kept.
+        told = {_ends(row) for row in unlisted if row[schema.KIND] == AccessBreach.HOURS}
+        is_told = look.reaches(schema.ACCESS_BREACH.kept)
+        others.append((_OFF_WINDOW, [row for row in off if not (is_told and _ends(row) in told)]))
     for why, rows in others:
         found += [row | {_WHY: why, schema.USER: schema.UNKNOWN_USER} for row in rows]
     return sorted(found, key=lambda row: (-row[_BYTES], row[_WHY], *(row[tag] for tag in tags), row[schema.USER]))
+
+
+def _ends(row: Row) -> tuple[str, str]:
+    return row[schema.SRC], row[schema.DST]
 
 
 def _attention(breaches: Sequence[Row], denied: int) -> Iterable[Word]:

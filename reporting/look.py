@@ -5,7 +5,6 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from analysis.audit import Audit, Period, audit
-from cluster import schema
 from cluster.model import Cluster
 from cluster.schema import Field, Measurement
 from cluster.units import format_duration
@@ -49,15 +48,17 @@ class Look:
 
     # -- asking --------------------------------------------------------------------------------------
 
-    def rows(self, select: Select, *, since: int | None = None) -> list[Row]:
+    def rows(self, select: Select, *, since: int | None = None, until: int | None = None) -> list[Row]:
         """Return the rows of an answer over the period.
 
         Args:
             select: what is asked, with its columns.
-            since: an earlier begin, epoch seconds.
+            since: another begin, epoch seconds.
+            until: another end, exclusive.
         """
         start = self.period.start if since is None else since
-        text = select.text().replace("$timeFilter", f"time >= {start}s AND time < {self.period.stop}s")
+        stop = self.period.stop if until is None else until
+        text = select.text().replace("$timeFilter", f"time >= {start}s AND time < {stop}s")
         found = []
         for series in self.store.query(text):
             for values in series.values:
@@ -95,9 +96,11 @@ class Look:
         """Whether a retention holds all of the period."""
         return self.period.start >= self.now - self._keep(retention) - _EDGE
 
-    def finest(self) -> str:
-        """Return the finest retention that holds all of the period, of those in which windows are rolled up."""
-        return schema.RAW if self.reaches(schema.RAW) else self.period.retention
+    def known_since(self, retention: str) -> int:
+        """Return from when on a retention has the period, epoch seconds: its end where it has nothing of it."""
+        if self.reaches(retention):
+            return self.period.start
+        return min(self.now - self._keep(retention), self.period.stop)
 
     def gone(self, measurement: Measurement, what: str) -> tuple[str, ...]:
         """Return a note where a measurement's points of the begin of the period are gone; `what` they are, in words."""

@@ -27,6 +27,7 @@ _STORED = {
 }
 """What ingest calls a violation -> what it is told as, and the colour of its bars."""
 
+_TALK = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
 _BYTES, _TX, _RX, _FLOWS = schema.BYTES.name, schema.TX_BYTES.name, schema.RX_BYTES.name, schema.FLOWS.name
 
 
@@ -35,7 +36,8 @@ def section(look: Look) -> Section:
     found = look.audit
     kinds = {Breach.SEGMENTATION: found.violations, Breach.WRONG_PLANE: found.wrong_plane,
              Breach.MANAGEMENT: found.management}  # fmt: skip
-    number = sum(frame.height for frame in kinds.values())
+    # One that is neither allowed nor expected at management stands under both kinds.
+    number = pl.concat([frame.select(_TALK) for frame in kinds.values()]).n_unique()
     unused = len(found.unused())
     lead = (
         f"{counted(number, 'conversation')} that should not be, and {counted(found.shadows.height, 'shadow node')}."
@@ -97,7 +99,14 @@ def _over_time(look: Look) -> Bars:
         if kind.value in sums
     )
     bins = look.bins
-    return Bars("over_time", "Bytes that should not be", Kind.BYTES, bins.starts, bins.stop, tuple(stacks))
+    return Bars(
+        "over_time",
+        "Bytes that should not be, by kind (one may be of several kinds)",
+        Kind.BYTES,
+        bins.starts,
+        bins.stop,
+        tuple(stacks),
+    )
 
 
 def _pairs(kinds: dict[Breach, pl.DataFrame], found: Audit) -> Table:

@@ -41,9 +41,8 @@ def exporter_table(look: Look, heard: Mapping[str, Sequence[int]]) -> Table:
 
 def job_sources(look: Look) -> Iterator[Table]:
     """Yield what is known of job sources, where any says how it is."""
-    readings = (
-        Select(schema.PIPELINE, look.finest()).take(highest(schema.VALUE)).where(is_in(schema.STAGE, [Stage.JOBS]))
-    )
+    # Not every process that writes readings has them rolled up.
+    readings = Select(schema.PIPELINE, schema.RAW).take(highest(schema.VALUE)).where(is_in(schema.STAGE, [Stage.JOBS]))
     worst: dict[str, float] = {}
     for row in look.rows(readings.by(schema.REASON)):
         name, _, reading = row[schema.REASON].rpartition(".")
