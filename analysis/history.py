@@ -148,6 +148,8 @@ class EgressHistory:
     def labels(self, code: str, until: int, at: int) -> pl.DataFrame:
         """Return what was last known of the outside end of pairs or calls: their number, LABELS.
 
+        What is empty says nothing: a bridge that lacks its files for a while makes no address another one.
+
         Args:
             code: column of the numbers.
             until: where whole hours end and bins begin, epoch seconds.
@@ -164,7 +166,7 @@ class EgressHistory:
             sums.join(self.conversations.join(changed, on=code, how="semi"), on=CODE)
             .sort(WINDOW, *LABELS)
             .group_by(code, maintain_order=True)
-            .agg(pl.col(LABELS).last())
+            .agg(pl.col(label).filter(pl.col(label) != "").last().fill_null("") for label in LABELS)
         )
         return pl.concat([known.filter(~has_several), newest])
 

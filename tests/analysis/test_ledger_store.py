@@ -186,10 +186,16 @@ def test_a_destination_that_was_approved_since_is_one_row(influxdb_v1: LocalInfl
 def test_a_pair_is_one_row_with_what_was_last_known_of_its_destination(
     influxdb_v1: LocalInfluxDB, fresh_database: str
 ) -> None:
-    """A new file of places splits what is stored, and neither sums nor rows."""
+    """A new file of places splits what is stored, and neither sums nor rows; without any the last word stands."""
     cluster = month.cluster_of(influxdb_v1.url, fresh_database)
-    windows, change = np.arange(NOW - 3 * DAY, NOW + 900, 600), NOW - 2 * HOUR
-    network = pl.when(pl.col(WINDOW) < change).then(pl.lit("AS1 One")).otherwise(pl.lit("AS2 Two"))
+    windows, change, gone = np.arange(NOW - 3 * DAY, NOW + 900, 600), NOW - 2 * HOUR, NOW - HOUR
+    network = (
+        pl.when(pl.col(WINDOW) < change)
+        .then(pl.lit("AS1 One"))
+        .when(pl.col(WINDOW) < gone)
+        .then(pl.lit("AS2 Two"))
+        .otherwise(pl.lit(""))
+    )
     named = sent(talk("store-1", "203.0.113.9"), windows, np.full(len(windows), 10)).with_columns(
         network.alias(schema.NETWORK)
     )
@@ -272,6 +278,7 @@ def test_what_was_not_told_is_not_taken_off(
     assert row[schema.SLOW_7D.name] == row[schema.BYTES_7D.name], why
 
 
+@pytest.mark.long_form
 def test_one_study_knows_bursts_as_well_as_a_fresh_one(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
     cluster = month.cluster_of(influxdb_v1.url, fresh_database)
     frame = pl.concat([drip_and_burst(NOW - 5 * HOUR - 300), drip_and_burst(NOW - 2 * HOUR - 100, dst="203.0.113.8")])
