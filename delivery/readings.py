@@ -22,6 +22,9 @@ _STEP_SECONDS = 3600
 _SWEEP_SECONDS = 60
 """Shortest time between two looks at what was told of already."""
 
+_LAST_SWEEPS = 5
+"""Looks before a row leaves what is looked through, at which it is told of as it stands: one may come late."""
+
 _FUNCTIONS = {Merge.SUM: "sum", Merge.MIN: "min", Merge.MAX: "max", Merge.LAST: "last"}
 _UNIDENTIFYING = frozenset({schema.SHARD, *schema.LABELS})
 """Tags that are no part of what a row is: they follow from its other tags, or from who wrote it."""
@@ -60,6 +63,8 @@ class Reading:
         where: more of the condition, in InfluxQL.
         identity: tags that are part of what a row is, although others of their kind are not.
         lasts: seconds for which `make` may make nothing of a row yet.
+        make_at_last: what makes events of rows that `make` makes nothing of until they are about to leave the range
+            that is looked through once more.
     """
 
     kind: EventKind
@@ -69,6 +74,7 @@ class Reading:
     where: str = ""
     identity: tuple[str, ...] = ()
     lasts: int = 0
+    make_at_last: Maker | None = None
 
     def query(self, start: int, stop: int) -> str:
         """Return InfluxQL for [start, stop)."""
@@ -147,6 +153,7 @@ class Reader:
         """
         step = self.reading.every or self._cluster.bridge.window
         end = int(now - self._settings.settle) // step * step
+        pause = max(_SWEEP_SECONDS, step)
         if self._cursor is None:
             self._cursor = Cursor(end, end)
         cursor = self._cursor
@@ -156,9 +163,9 @@ class Reader:
             cursor = self._cursor = Cursor(min(cursor.since, end), end, cursor.seen)
         while cursor.until < end:
             stop = min(cursor.until + max(_STEP_SECONDS // step * step, step), end)
-            sweeps = now - cursor.swept_at >= max(_SWEEP_SECONDS, step) and stop == end
+            sweeps = now - cursor.swept_at >= pause and stop == end
             start = max(cursor.until - self._overlap // step * step, cursor.since) if sweeps else cursor.until
-            yield self._between(start, stop, cursor, now if sweeps else cursor.swept_at)
+            yield self._between(start, stop, cursor, now if sweeps else cursor.swept_at, _LAST_SWEEPS * pause)
             cursor = self._cursor
 
     def adopt(self, cursor: Cursor) -> None:
@@ -173,7 +180,9 @@ class Reader:
         """Return how many seconds ago everything was told of."""
         return 0.0 if self._cursor is None else max(now - self._cursor.until, 0.0)
 
-    def _between(self, start: int, stop: int, cursor: Cursor, swept_at: float) -> tuple[list[Document], Cursor]:
+    def _between(
+        self, start: int, stop: int, cursor: Cursor, swept_at: float, leaving: int
+    ) -> tuple[list[Document], Cursor]:
         horizon = stop - self._overlap
         seen = {one: moment for one, moment in cursor.seen.items() if moment >= horizon}
         events: list[Document] = []
@@ -181,6 +190,8 @@ class Reader:
             if row.id in cursor.seen:
                 continue
             event = self.reading.make(row)
+            if event is None and self.reading.make_at_last is not None and row.time < horizon + leaving:
+                event = self.reading.make_at_last(row)
             if event is None:
                 continue
             events.append(event.document())

@@ -15,7 +15,7 @@ from rules.status_view import written
 
 _MINUTE, _FIVE_MINUTES = 60, 300
 _LONGEST_CHECKPOINT = 7200
-"""Seconds after which nobody waits for its end any more: it is not told of then."""
+"""Seconds after which nobody waits for its end any more: it is told of as it stands, shortly before."""
 
 
 _VIOLATIONS = {
@@ -40,7 +40,14 @@ def readings_of(cluster: Cluster, parties: Parties, checkpoints: Completeness) -
         Reading(EventKind.CONTACT, schema.CONTACT, 0, make.contact, f'"{schema.CONTACT_NEW.name}" = 1'),
         Reading(EventKind.VIOLATION, schema.VIOLATION, _MINUTE, make.violation),
         Reading(EventKind.JOB, schema.JOB_STATUS, 0, make.job, f"\"{schema.JOB_EVENT.name}\" != ''"),
-        Reading(EventKind.JOB, schema.CHECKPOINT, 0, make.checkpoint, lasts=_LONGEST_CHECKPOINT),
+        Reading(
+            EventKind.JOB,
+            schema.CHECKPOINT,
+            0,
+            make.checkpoint,
+            lasts=_LONGEST_CHECKPOINT,
+            make_at_last=make.checkpoint_as_it_stands,
+        ),
         Reading(EventKind.JOB, schema.STALL, _FIVE_MINUTES, make.stall),
         Reading(EventKind.JOB, schema.BASELINE, _FIVE_MINUTES, make.dropout, low),
         Reading(EventKind.CONVERSATION, schema.EGRESS, _FIVE_MINUTES, make.conversation),
@@ -123,14 +130,19 @@ class _Makers:
 
     def checkpoint(self, row: Row) -> Event | None:
         """A checkpoint, or one that never came; None for one that was taken back, or is still under way."""
+        # What it was like is known when it is over: it is looked at again until then.
+        if _checkpoint_state(row) != CheckpointState.MISSED and not self._checkpoints.is_complete(
+            row.tags.get(schema.JOB, ""), row.time
+        ):
+            return None
+        return self.checkpoint_as_it_stands(row)
+
+    def checkpoint_as_it_stands(self, row: Row) -> Event | None:
+        """A checkpoint, over or not, or one that never came; None for one that was taken back."""
         if not any(row.values.values()):
             # A row that is taken back keeps its place, with every number 0.
             return None
-        state = int(row.values.get(schema.CHECKPOINT_STATE.name, CheckpointState.UNJUDGED))
-        job = row.tags.get(schema.JOB, "")
-        # What it was like is known when it is over: it is looked at again until then.
-        if state != CheckpointState.MISSED and not self._checkpoints.is_complete(job, row.time):
-            return None
+        state = _checkpoint_state(row)
         word = schema.CHECKPOINT_WORDS.get(state, str(state))
         seconds = _number(row, schema.EVENT_SECONDS) or 0.0
         return self._of_job(
@@ -302,6 +314,10 @@ def volume(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:,.3g} PB"
+
+
+def _checkpoint_state(row: Row) -> int:
+    return int(row.values.get(schema.CHECKPOINT_STATE.name, CheckpointState.UNJUDGED))
 
 
 def _number(row: Row, field: schema.Field) -> float | None:

@@ -197,6 +197,24 @@ def test_a_checkpoint_is_told_of_when_it_is_over(scene: Scene) -> None:
     assert len(scene.tick(now)) == 1
 
 
+def test_a_checkpoint_that_never_ends_is_told_of_as_it_stands(scene: Scene) -> None:
+    now = int(time.time()) // 60 * 60
+    began = now - 7500
+    scene.tick(began - 600)
+    tags = {schema.JOB: "llama", schema.JOB_CLASS: "llm"}
+    values = {schema.EVENT_SECONDS.name: 6000.0, schema.EVENT_BYTES.name: 6_000_000}
+    over_long = int(CheckpointState.OVER_LONG)
+    scene.write(schema.CHECKPOINT, began, tags, **values, **{schema.CHECKPOINT_STATE.name: over_long})
+    scene.write(schema.CHECKPOINT_STATUS, now - 10, tags, **{schema.CHECKPOINT_AGE.name: 9000.0})
+    assert scene.tick(began + 6000) == []
+    assert scene.tick(began + 6600) == []
+    for moment in range(began + 6720, began + 7500, 120):
+        scene.tick(moment)
+    (told,) = scene.events()
+    assert (at(told, "job.verdict"), at(told, "traffic.bytes")) == (schema.CHECKPOINT_WORDS[over_long], 6_000_000)
+    assert len(scene.tick(now + 60)) == 1
+
+
 def test_a_clock_that_was_ahead_once_does_not_silence_what_comes(scene: Scene) -> None:
     now = int(time.time()) // 60 * 60
     scene.tick(now - 1200)
