@@ -65,6 +65,7 @@ class LateSearch:
         self._settled = cluster.bridge.lateness + cluster.bridge.flush + cluster.bridge.window + _SETTLED_SECONDS
         refused = Refused(cluster)
         self._files = [FeedFile(feed, refused) for feed in cluster.threat_feeds] if self._look_back else []
+        self._forget_others()
         self._changed: dict[str, float] = {}
         self._due: dict[str, tuple[float, Feed]] = {}
 
@@ -129,6 +130,13 @@ class LateSearch:
         )
 
     # -- what was searched for -----------------------------------------------------------------------
+
+    def _forget_others(self) -> None:
+        """Forget feeds that are none of ours: one that is put back is searched for whole, with what came meanwhile."""
+        kept = {_FILE.format(file.name) for file in self._files}
+        for path in self._folder.glob(_FILE.format("*")):
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
 
     def _searched(self, name: str) -> list[pl.DataFrame]:
         """Return what a feed listed when it was last searched for; nothing where that is not known."""

@@ -156,6 +156,19 @@ def test_what_was_sent_while_an_entry_was_away_is_told(site: Site) -> None:
     assert site.late() == [OUT, ("out", "vault-1", FAR, 300, at)]
 
 
+def test_a_feed_that_is_put_back_is_searched_for_whole(site: Site) -> None:
+    """While it was not configured nobody matched what was sent."""
+    site.lists(FAR)
+    assert site.look() == 0
+    with_feed, site.cluster = site.cluster, replace(site.cluster, threat_feeds=())
+    site.restart()
+    site.sent(VAULT, FAR, 1_000)
+    site.now += 2 * HOUR
+    site.cluster = with_feed
+    site.restart()
+    assert site.look() == 1
+
+
 def test_how_far_back_is_searched(site: Site) -> None:
     """What is older than the look-back is left alone; without one nothing is searched."""
     site.sent(VAULT, FAR, 1_000)
