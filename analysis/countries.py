@@ -5,9 +5,11 @@ chat with a model from anywhere need not log in to it from anywhere. A country i
 from there has brought more than `unusual_country_bytes` within five minutes (of the clock: 12:00 to 12:05): probes,
 which every public address gets from all over the world, are no history, or nothing would ever be unusual.
 
-What a service sees within `country_learning` after its first client is learnt. A country that comes later is new: for
-a day from its first conversation on, every window of every client from there is a row, so that each is told of; then it
-is part of the history, for ever.
+What a service sees within `country_learning` after its first client is learnt: the first of all, so that one that was
+asked from inside for months has learnt already when its first client from outside comes. All services learn for as long
+after the first country that any of them sees: before it nobody may have known where clients are. A country that comes
+later is new: for a day from its first conversation on, every window of every client from there is a row, so that each
+is told of; then it is part of the history, for ever.
 
 Everything here is a function of the conversations and of what was known before them: a live analysis and a later one
 over the same range agree.
@@ -32,7 +34,7 @@ COUNTRY_COLUMNS: dict[str, pl.DataType] = {
     FIRST_SEEN: pl.Int64(),  # start of the window in which it had brought enough
     NEW: pl.Int64(),  # 0: learnt
 }
-"""What is remembered: one row a service and country."""
+"""What is remembered: one row a service and country, also where none is known: it tells when the service began."""
 
 _SERVICE = [schema.DST_GROUP, schema.SERVICE]
 _PLACE = [*_SERVICE, schema.COUNTRY]
@@ -80,8 +82,7 @@ def find(asked: pl.DataFrame, known: pl.DataFrame, *, start: int, learning_end: 
         policy: see there.
     """
     windows = (
-        asked.filter(pl.col(schema.COUNTRY) != "", pl.col(schema.COUNTRY) != schema.OTHER)
-        .group_by(WINDOW, *_TAGS)
+        asked.group_by(WINDOW, *_TAGS)
         .agg(pl.sum(_BYTES, _FLOWS), pl.max(_DURATION))
         .sort(WINDOW, *_TAGS)
         .with_columns((pl.col(WINDOW) // EVERY).alias(_BIN))
@@ -98,10 +99,13 @@ def find(asked: pl.DataFrame, known: pl.DataFrame, *, start: int, learning_end: 
     )
     seen = pl.concat([known.select(*_PLACE, FIRST_SEEN), first.select(*_PLACE, FIRST_SEEN)])
     begins = seen.group_by(_SERVICE).agg(pl.min(FIRST_SEEN).alias(_BEGIN))
-    is_learnt = pl.col(FIRST_SEEN) < pl.max_horizontal(pl.col(_BEGIN) + policy.learning, pl.lit(learning_end))
+    is_named = (pl.col(schema.COUNTRY) != "") & (pl.col(schema.COUNTRY) != schema.OTHER)
+    places_known = seen.filter(is_named).select(pl.min(FIRST_SEEN)).item()
+    begun = pl.max_horizontal(pl.col(_BEGIN), pl.lit(places_known, pl.Int64))
+    is_learnt = pl.col(FIRST_SEEN) < pl.max_horizontal(begun + policy.learning, pl.lit(learning_end))
     countries = (
         first.join(begins, on=_SERVICE)
-        .with_columns(pl.when(is_learnt).then(0).otherwise(1).cast(pl.Int64).alias(NEW))
+        .with_columns(pl.when(is_learnt | ~is_named).then(0).otherwise(1).cast(pl.Int64).alias(NEW))
         .select(*COUNTRY_COLUMNS)
         .sort(_PLACE)
     )

@@ -83,8 +83,7 @@ class CountryStudy:
                     int(series.values[0][0]) // _MILLI,
                 )
                 for series in self._store.query(text)
-                if series.tags[schema.COUNTRY] not in ("", schema.OTHER)
-                and series.tags[schema.SRC_GROUP] != series.tags[schema.DST_GROUP]
+                if series.tags[schema.SRC_GROUP] != series.tags[schema.DST_GROUP]
                 and self._cluster.may_ask_inference(series.tags[schema.SRC_GROUP], series.tags[schema.DST_GROUP])
             ]
         return countries.seeds(rows)

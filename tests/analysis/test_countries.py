@@ -103,6 +103,18 @@ def test_a_service_learns_from_its_first_client_on() -> None:
     assert new(look(asked(*rows), NOTHING)) == [("https", "FR", DAY)]
 
 
+def test_a_service_that_was_asked_from_inside_has_learnt_when_the_first_client_from_outside_comes() -> None:
+    inside = [(0, "10.20.0.9", "", LEAST + 1), (0, "203.0.113.9", "", 60)]
+    found = look(asked(*inside), NOTHING)
+    assert new(found) == []
+    first = asked((DAY - 10, "c", "FR", 5_000))
+    later = asked((DAY, "c", "FR", 5_000))
+    before = pl.concat([found.countries, known(("chat", "NL", 0, 0))])
+    assert new(look(first, before, start=DAY - 10)) == []
+    assert new(look(later, before, start=DAY)) == [("https", "FR", DAY)]
+    assert new(look(later, found.countries, start=DAY)) == [], "places are known since now"
+
+
 def test_a_country_is_unusual_for_a_day() -> None:
     """Every client from there is told of, however little it sends: the rule has the limit."""
     rows = [(0, "a", "BR", 5_000), (5_000, "b", "BR", 10), (DAY - 10, "c", "BR", 9_000), (DAY, "d", "BR", 9_000)]
@@ -150,8 +162,10 @@ def countries_of(scene: Scene) -> set[tuple[str, str]]:
 
 
 def test_live_tells_what_a_re_run_tells_and_a_restart_goes_on(scene: Scene, tmp_path: Path) -> None:
-    """History from before the first start is learnt; a group that may not ask leaves no history."""
+    """History from before the first start is learnt, also of clients inside; a group that may not ask leaves none."""
     ask(scene, "203.0.113.1", "NL", range(T0 - 9_000, T0 - 8_000, 60), 5_000, retention=schema.MINUTE)
+    ask(scene, "10.60.0.1", "", range(T0 - 9_000, T0 - 8_000, 60), 5_000, retention=schema.MINUTE, service="ssh")
+    ask(scene, "203.0.113.6", "NO", range(T0 + 100, T0 + 200, 10), 5_000, service="ssh")
     ask(scene, "203.0.113.1", "NL", range(T0, T0 + 1_800, 10), 300)
     ask(scene, "203.0.113.2", "BR", range(T0 + 400, T0 + 700, 10), 90)
     ask(scene, "203.0.113.3", "BR", range(T0 + 900, T0 + 950, 10), 20)
@@ -163,7 +177,7 @@ def test_live_tells_what_a_re_run_tells_and_a_restart_goes_on(scene: Scene, tmp_
     with State.open(tmp_path / "live") as state:
         scenes.follow(scene, study_of(scene, state), T0 + 900, T0 + 1_800, 50)
     live = scene.rows(schema.UNUSUAL_COUNTRY)
-    assert countries_of(scene) == {("203.0.113.2", "BR"), ("203.0.113.3", "BR")}
+    assert countries_of(scene) == {("203.0.113.2", "BR"), ("203.0.113.3", "BR"), ("203.0.113.6", "NO")}
     assert {row["bytes"] for row in live if row["time"] == T0 + 510} == {1_080}, "twelve windows of 90 bytes"
     with State.copy_of(tmp_path / "nowhere") as state:
         state.begin(T0, T0, pl.DataFrame(schema=CONTACT_COLUMNS))
