@@ -148,6 +148,9 @@ class Engine:
         flows, refused = self._normaliser.normalise(frame, int(now * 1000))
         self._counters.add(Stage.NORMALISE, "records", len(flows))
         if len(flows):
+            # sFlow's samples of one conversation share a line; of NetFlow and IPFIX each record has its own.
+            if merged := int((flows.flows[~flows.is_sflow] - 1).sum()):
+                self._counters.add(Stage.NORMALISE, "merged_records", merged)
             if not self._aggregator.has_room(flows):
                 self._settle()
             losing = self._beside.submit(self._sequence.lost, frame) if lost is None else None

@@ -286,6 +286,9 @@ class SequenceTracker:
             stream = self._streams[source] = _Stream(first, first, _Datagrams(first) if by_datagram else None)
         goes_on = stream.goes_on(slot)
         before = stream.end
+        if not by_datagram:
+            # A record that pmacct's plugin took twice is no record more: the next number tells how many there were.
+            sizes[:-1] = np.minimum(sizes[:-1], np.diff(numbers))
         amount = int(sizes.sum())
         if not by_datagram:
             sizes = stream.with_tail(numbers, sizes)

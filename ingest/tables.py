@@ -95,10 +95,7 @@ class WindowTable:
 
         Sums not present count as 0, or not at all; labels not present are unknown.
         """
-        nothing = None if self._optional else 0
-        missing = [pl.lit(nothing, pl.Int64).alias(name) for name in self._sums if name not in partial.columns]
-        missing += [pl.lit(None, pl.Int64).alias(name) for name in self._largest if name not in partial.columns]
-        self._pending.append(self._labelled(partial).with_columns(missing))
+        self._pending.append(self._with_values(self._labelled(partial)))
 
     def pending_windows(self) -> pl.Series:
         """Return the distinct windows that wait for `merge`."""
@@ -114,12 +111,23 @@ class WindowTable:
         self.state = self._as_state(rows)
 
     def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return self._labelled(rows).select(self.state.columns).with_columns(pl.col(self._labels).fill_null(""))
+        return (
+            self._with_values(self._labelled(rows))
+            .select(self.state.columns)
+            .with_columns(pl.col(self._labels).fill_null(""))
+        )
 
     def _labelled(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return rows with all labels: rows of before they were kept have none."""
         missing = [tag for tag in self._labels if tag not in rows.columns]
         return rows.with_columns(pl.lit("").alias(tag) for tag in missing) if missing else rows
+
+    def _with_values(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows with all values, those of a version that did not keep them without."""
+        nothing = None if self._optional else 0
+        missing = [pl.lit(nothing, pl.Int64).alias(name) for name in self._sums if name not in rows.columns]
+        missing += [pl.lit(None, pl.Int64).alias(name) for name in self._largest if name not in rows.columns]
+        return rows.with_columns(missing)
 
     def merge(self) -> pl.DataFrame:
         """Fold what is pending into the state; return the points that changed, as whole totals (without the shard)."""

@@ -333,4 +333,5 @@ def _account(running: Pipeline, load: Load, sending: Sender, stored: Pairs) -> d
         "exact": sent == stored,
         "differences": differences(sent, stored),
         "read": running.reading(schema.Stage.READ, "records"),
+        "merged": running.reading(schema.Stage.NORMALISE, "merged_records"),
     }

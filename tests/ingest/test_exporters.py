@@ -144,6 +144,16 @@ def test_a_datagram_that_two_purges_share_hides_no_loss(version: int, before: in
     assert total == 40
 
 
+@pytest.mark.parametrize("version", [5, 10])
+def test_a_record_that_comes_twice_hides_no_loss(version: int) -> None:
+    tracker, total = SequenceTracker(), 0
+    for batch in range(6):
+        start = batch * 60 + (20 if batch > 1 else 0)
+        rows = ((start, 21), (start + 20, 20), (start + 40, 20))
+        total += sum(tracker.lost(datagrams(version, *rows)).values())
+    assert total == 20
+
+
 def test_losses_of_nobody_are_nobodys() -> None:
     tracker = SequenceTracker()
     for batch in range(6):
