@@ -190,8 +190,11 @@ class Rule:
         return {"rule": self.id, "severity": self.severity.value, **dict(self.labels)}
 
     def remembered(self) -> int:
-        """Return for how many seconds an earlier evaluation can matter to the present state."""
-        return max(self.pending_for, self.keep_firing_for, self.missing_evaluations * self.interval)
+        """Return for how many seconds an earlier evaluation can matter to the present state.
+
+        One after the other: it was pending, fired, goes on firing, and then its series is missing.
+        """
+        return self.pending_for + self.keep_firing_for + self.missing_evaluations * self.interval
 
 
 @dataclass(frozen=True, slots=True)
