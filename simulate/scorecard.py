@@ -28,12 +28,9 @@ SEEDS = (101, 102, 103)
 
 REDUCED = (
     "bulk-exfil",
-    "checkpoint-missed",
     "cohort-slowdown",
     "pipeline-outage",
-    "rack-failure",
     "storage-bleed",
-    "straggler",
 )
 """What CI runs, on the first seed: short ones about eleven of the rules."""
 

@@ -367,7 +367,7 @@ class Told:
         del oldest, final
 
 
-@pytest.mark.parametrize("late", [0, 200])
+@pytest.mark.parametrize("late", [0, pytest.param(200, marks=pytest.mark.long_form)])
 def test_a_job_whose_end_becomes_known_is_judged_as_if_it_always_had_been(site: Site, late: int) -> None:
     *earlier, running = site.cluster.jobs
     end = site.start + 600

@@ -290,6 +290,7 @@ def lab(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path) -> Iter
 GRACE = 300
 
 
+@pytest.mark.long_form
 def test_a_job_is_inferred_live_and_again_over_the_same_range(lab: Lab) -> None:
     """Live, tick by tick with restarts, and over the whole range at once: the same jobs, the same points."""
     lab.write_silence(lab.start - 600, lab.start)
@@ -324,6 +325,7 @@ def test_a_job_is_inferred_live_and_again_over_the_same_range(lab: Lab) -> None:
         assert_frame_equal(again, kept.select(again.columns), check_exact=True)
 
 
+@pytest.mark.long_form
 def test_a_lost_register_is_made_anew_from_the_store(lab: Lab) -> None:
     """A job that runs is the same one afterwards, though its begin may have left the raw windows."""
     lab.write_silence(lab.start - 600, lab.start)

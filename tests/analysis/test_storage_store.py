@@ -126,6 +126,7 @@ def site(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path) -> Ite
     store.close()
 
 
+@pytest.mark.long_form
 def test_live_and_later_agree(site: Site) -> None:
     site.train(0, 1600)
     site.transfer(0, 30, rx=8 * 10**9)

@@ -82,6 +82,7 @@ def test_reading_the_same_folder_twice_changes_nothing(
     assert list((tmp_path / "files").iterdir()), "a backfill deletes nobody's files"
 
 
+@pytest.mark.long_form
 def test_files_out_of_order_and_compressed_give_the_same_totals(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
 ) -> None:

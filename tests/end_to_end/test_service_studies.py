@@ -52,6 +52,7 @@ def one(found: list[Series]) -> dict[str, Any]:
     return dict(zip(series.columns, series.values[0], strict=True))
 
 
+@pytest.mark.long_form
 def test_the_load_of_inference_is_what_clients_sent(store: Store) -> None:
     verdict = one(store.query('SELECT * FROM "raw"."inference_load" ORDER BY time DESC LIMIT 1'))
     end = verdict["time"] // 1000

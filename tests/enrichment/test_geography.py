@@ -101,6 +101,7 @@ def test_of_each_thing_the_first_file_counts_that_knows_it(tmp_path: Path) -> No
     assert where(files, "203.0.113.9", "203.0.113.10") == [("CH", "Amsterdam", ""), ("NL", "Amsterdam", "")]
 
 
+@pytest.mark.long_form
 def test_a_thousand_prefixes_within_each_other_say_what_a_plain_look_says(tmp_path: Path) -> None:
     draw = random.Random(7)
     rows = {}

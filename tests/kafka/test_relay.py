@@ -98,6 +98,7 @@ def test_samples_of_interface_counters_and_bad_lines_go_their_own_ways(stage: Sp
     assert "dead_letters=3" in stage.said()
 
 
+@pytest.mark.long_form
 def test_a_relay_that_is_killed_at_any_moment_loses_and_doubles_nothing(stage: SpoolStage) -> None:
     parts = _parts(160)
     with stage:
