@@ -671,6 +671,9 @@ CHECKPOINT_WORDS = {
     CheckpointState.NODES_MISSING: "nodes missing",
     CheckpointState.UNJUDGED: "not judged",
 }
+CHECKPOINT_AWAITED = 7200
+"""Seconds after its begin for which a checkpoint's end is waited for; then it is told of as it stands."""
+
 EVENT_SECONDS = Field("seconds", "seconds", "from its first to its last window", Kind.FLOAT, Merge.LAST)
 EVENT_BYTES = Field("bytes", "bytes", "bytes of the event", merge=Merge.LAST)
 EVENT_NODES = Field("nodes", "nodes", "nodes that took part", merge=Merge.LAST)

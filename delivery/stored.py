@@ -14,9 +14,6 @@ from delivery.readings import Reading, Row
 from rules.status_view import written
 
 _MINUTE, _FIVE_MINUTES = 60, 300
-_LONGEST_CHECKPOINT = 7200
-"""Seconds after which nobody waits for its end any more: it is told of as it stands, shortly before."""
-
 
 _VIOLATIONS = {
     Violation.NOT_ALLOWED: ("Conversation that is not allowed", "segmentation_violation", "violation_list"),
@@ -45,7 +42,7 @@ def readings_of(cluster: Cluster, parties: Parties, checkpoints: Completeness) -
             schema.CHECKPOINT,
             0,
             make.checkpoint,
-            lasts=_LONGEST_CHECKPOINT,
+            lasts=schema.CHECKPOINT_AWAITED,
             make_at_last=make.checkpoint_as_it_stands,
         ),
         Reading(EventKind.JOB, schema.STALL, _FIVE_MINUTES, make.stall),

@@ -71,7 +71,7 @@ def section(look: Look) -> Section:
 
 
 def _checkpoints(look: Look) -> list[Row]:
-    """Return every checkpoint that is over, and every one that was missed, in the order of time."""
+    """Return every checkpoint that is over or awaited no longer, and every one that was missed, in order of time."""
     fields = (
         schema.CHECKPOINT_STATE, schema.EVENT_BYTES, schema.EXPECTED_BYTES, schema.EVENT_SECONDS, schema.EVENT_NODES,
         schema.EXPECTED_NODES, schema.DUE, schema.GAP,
@@ -82,7 +82,9 @@ def _checkpoints(look: Look) -> list[Row]:
 
     def is_over(row: Row) -> bool:
         asked_at, counted_from = stands.get(row[schema.JOB], nothing)
-        return bool(row[_STATE] == CheckpointState.MISSED or not counted_from < row[TIME] <= asked_at)
+        # One whose job ended amid it never is.
+        is_awaited = look.now - row[TIME] < schema.CHECKPOINT_AWAITED and row[_STATE] != CheckpointState.MISSED
+        return not (is_awaited and counted_from < row[TIME] <= asked_at)
 
     rows = filter(is_over, look.rows(asked.by(*_JOB)))
     return sorted(rows, key=lambda row: (row[TIME], row[schema.JOB]))

@@ -171,3 +171,7 @@ def test_a_checkpoint_under_way_is_not_counted(place: Place) -> None:
     )  # fmt: skip
     found = checkpoints.section(place.look(3600))
     assert found.lead.startswith("1 of 1 checkpoints")
+    # Its job ended amid it: two hours later nobody waits any more.
+    cluster, store, now = place.cluster, place.store, place.now
+    later = Look(cluster, store, period_of(cluster, now - 3600, now, now + 7200), now + 7200)
+    assert checkpoints.section(later).lead.startswith("2 of 2 checkpoints")
