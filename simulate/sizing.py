@@ -9,7 +9,7 @@ Line = dict[str, Any]
 
 _BUSY = 0.5
 """Share of a core that is planned for, so that bursts and a restart's backlog find room."""
-_COLLECTOR_RATE = 200_000
+_COLLECTOR_RATE = 150_000
 """Flows a second of one nfacctd: its queue is read by one process. Beyond it stands more than one."""
 
 
