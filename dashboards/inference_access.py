@@ -210,6 +210,14 @@ def _columns(cluster: Cluster) -> list[panels.Column]:
     ]  # fmt: skip
 
 
+def _columns_to_a_node(cluster: Cluster) -> list[panels.Column]:
+    """Return the columns of a client that asked one node."""
+    node = panels.Column(
+        schema.DST, "Inference node", links=(to_board("explore", "Explore this node", node=row(schema.DST)),)
+    )
+    return [*(one for one in _columns(cluster) if one.name != schema.DST_GROUP), node]
+
+
 def _volume() -> list[panels.Column]:
     return [
         panels.Column(schema.BYTES.name, "Bytes sent", Unit.BYTES, Cell.BAR),
@@ -225,10 +233,6 @@ def _denied(cluster: Cluster) -> Built:
         .by(schema.KIND, schema.USER, schema.SRC, schema.SRC_GROUP, schema.COUNTRY, schema.NETWORK, schema.DST,
             schema.SERVICE)
     )  # fmt: skip
-    columns = [one for one in _columns(cluster) if one.name != schema.DST_GROUP]
-    node = panels.Column(
-        schema.DST, "Inference node", links=(to_board("explore", "Explore this node", node=row(schema.DST)),)
-    )
     return panels.table(
         cluster,
         Face(
@@ -239,7 +243,7 @@ def _denied(cluster: Cluster) -> Built:
             x=0, y=14, w=24, h=8, links=_links(),
         ),
         [top_rows(inner, _ROWS)],
-        [panels.Column(schema.KIND, "Not listed by", width=120), *columns, node, *_volume()],
+        [panels.Column(schema.KIND, "Not listed by", width=120), *_columns_to_a_node(cluster), *_volume()],
         order=TableOrder(schema.BYTES.name),
     )  # fmt: skip
 
@@ -278,10 +282,6 @@ def _countries(cluster: Cluster) -> Built:
         )
         .by(schema.COUNTRY, schema.NETWORK, schema.USER, schema.SRC, schema.SRC_GROUP, schema.DST, schema.SERVICE)
     )  # fmt: skip
-    columns = [one for one in _columns(cluster) if one.name != schema.DST_GROUP]
-    node = panels.Column(
-        schema.DST, "Inference node", links=(to_board("explore", "Explore this node", node=row(schema.DST)),)
-    )
     return panels.table(
         cluster,
         Face(
@@ -292,6 +292,6 @@ def _countries(cluster: Cluster) -> Built:
             x=0, y=32, w=24, h=8, links=_links(), since="7d",
         ),
         [select.per_series("A client from a country that is new to the service.").as_table()],
-        [panels.Column(first, "Country since", Unit.MOMENT, width=170), *columns, node, *_volume()],
+        [panels.Column(first, "Country since", Unit.MOMENT, width=170), *_columns_to_a_node(cluster), *_volume()],
         order=TableOrder(first),
     )  # fmt: skip
