@@ -76,17 +76,18 @@ def link_sums(flows: Flows, shares: Shares, *, closed: int, seconds: int, books:
         sums = {field.name: nothing if column is None else rows.sum(column) for field, column in columns.items()}
         return pl.DataFrame({**place, **sums})
 
-    def records(marks: Flags | None = None) -> Ints:
+    def records(marks: Flags | Ints) -> Ints:
         # Counted where the record begins.
         whole = np.zeros(len(shares.window), np.int64)
-        whole[:count] = 1 if marks is None else marks
+        whole[:count] = marks
         return whole
 
     suppressed = ~flows.counts
     suppressed = np.concatenate([suppressed, suppressed[again]]) if len(again) else suppressed
     is_late = shares.window < closed
     columns = {
-        schema.EXPORTER_RECORDS: records(),
+        # Equal records of one datagram share a line of pmacct's; of sFlow so do samples, and the line counts.
+        schema.EXPORTER_RECORDS: records(np.where(flows.is_sflow, 1, flows.flows)),
         schema.EXPORTER_BYTES: shares.bytes,
         schema.EXPORTER_SUPPRESSED: np.where(suppressed, shares.bytes, 0),
         schema.UNKNOWN_RATE: records(flows.unknown_rate) if flows.unknown_rate.any() else None,

@@ -58,6 +58,14 @@ def test_each_exporter_is_as_old_as_its_own_newest_record() -> None:
     assert engine.exporters["spine"].last_seen == T0 / 1000 + 90
 
 
+def test_two_equal_records_in_one_line_are_two_received() -> None:
+    """Those of one datagram share a line of what nfacctd prints; none of them was lost on the way."""
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    engine.take(pl.concat([one(flows=2), one()]), T0 / 1000 + 1)
+    engine.merge()
+    assert engine.tables["exporter"].all_points()[schema.EXPORTER_RECORDS.name].sum() == 3
+
+
 def test_streams_are_told_apart_by_exporter_domain_and_protocol_however_large_their_numbers() -> None:
     """Each loses another number of records; the largest domains and numbers of 32 bits are among them."""
     sources = [
