@@ -148,7 +148,7 @@ class Engine:
         flows, refused = self._normaliser.normalise(frame, int(now * 1000))
         self._counters.add(Stage.NORMALISE, "records", len(flows))
         if len(flows):
-            # sFlow's samples of one conversation share a line; of NetFlow and IPFIX each record has its own.
+            # sFlow's samples share lines as a matter of course; records of NetFlow and IPFIX only where they are equal.
             if merged := int((flows.flows[~flows.is_sflow] - 1).sum()):
                 self._counters.add(Stage.NORMALISE, "merged_records", merged)
             if not self._aggregator.has_room(flows):
