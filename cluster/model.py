@@ -769,7 +769,7 @@ class CollectorSettings:
     netflow_port: int = 2055
     sflow_port: int = 6343
     spool: str = "/var/spool/clusterflow"
-    refresh: int = 2
+    refresh: int = 1
     rotate: int = 60
 
 

@@ -39,7 +39,7 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, json_
     spool = Path(cluster.collector.spool).resolve()
     run_folder = (run_dir or spool / _RUN_FOLDER).resolve()
     if print_config:
-        for name, text in collector_files(cluster, run_folder, spool).items():
+        for name, text in collector_files(cluster, run_folder, spool, is_rotated=True).items():
             click.echo(f"! ---- {run_folder / name}\n{text}")
         return
     log = Log(as_json=json_log)

@@ -11,6 +11,8 @@ Sizes were measured with pmacct 1.7.7 at 200,000 flows/s on two cores without a 
 - ``nfacctd_renormalize`` stays off: the bridge multiplies by the sampling rate, and once is enough. Renormalising also
   turns counters into zeros where nfacctd did not understand the exporter's rate, without a line in the log.
 - Purges overlap without harm: each writer opens the file with O_APPEND and holds a write lock until it is done.
+- Every record is looked for among those printed since the last purge that share its bucket of the cache, one after the
+  other: at 200,000 flows/s twice the buckets and half the time between purges take an eighth off a flow's cost.
 """
 
 import os
@@ -19,13 +21,14 @@ from pathlib import Path
 
 from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode
 from ingest import counter_files
+from ingest.flow_files import link_of
 
 RECEIVE_BUFFER = 64 << 20
 """Bytes of socket buffer: what arrives at 200,000 flows/s while the daemon is off the processor for a second."""
 
 _RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
 _PLUGIN_PIPE = 256 << 20
-_CACHE_ENTRIES = 16_411
+_CACHE_ENTRIES = 32_771
 _WRITERS = 30
 
 _AGGREGATE = (
@@ -72,17 +75,21 @@ def daemons(cluster: Cluster) -> tuple[Daemon, ...]:
     return tuple(daemon for daemon in (NFACCTD, SFACCTD) if not cluster.exporters or daemon.exporters(cluster))
 
 
-def collector_files(cluster: Cluster, folder: Path, spool: Path | None = None) -> dict[str, str]:
+def collector_files(
+    cluster: Cluster, folder: Path, spool: Path | None = None, *, is_rotated: bool = False
+) -> dict[str, str]:
     """Return the files of the daemons that the cluster needs: name -> text.
 
     Args:
         cluster: the cluster.
         folder: where the files will be: the configuration names the others by this path.
         spool: where records go; by default ``collector.spool``.
+        is_rotated: whether whoever runs the daemons moves the links of `flow_files` on; otherwise pmacct rotates files
+            by itself, at a higher cost.
     """
     files = {}
     for daemon in daemons(cluster):
-        files[f"{daemon.name}.conf"] = _config(cluster, daemon, folder, spool)
+        files[f"{daemon.name}.conf"] = _config(cluster, daemon, folder, spool, is_rotated=is_rotated)
         if daemon is NFACCTD and daemon.exporters(cluster):
             files[_allow_name(daemon)] = _allow_list(cluster, daemon)
         if _fixed(cluster, daemon):
@@ -119,9 +126,11 @@ def receive_buffer_advice(granted: int | None = None) -> str | None:
     )
 
 
-def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None) -> str:
+def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, *, is_rotated: bool = False) -> str:
     collector = cluster.collector
     place = spool or Path(collector.spool)
+    dated = place / (daemon.prefix + _rotation(collector.rotate) + ".csv")
+    output = link_of(place, daemon.prefix) if is_rotated else dated
     key = daemon.name
     lines = [
         f"! {daemon.name} for {cluster.name}: written by clusterflow, do not edit.",
@@ -163,7 +172,8 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None) 
         "plugins: print[flows]",
         f"aggregate[flows]: {', '.join(_AGGREGATE)}",
         "print_output[flows]: csv",
-        f"print_output_file[flows]: {place / (daemon.prefix + _rotation(collector.rotate) + '.csv')}",
+        *(["! A link; `clusterflow collect` points it to a new file."] if is_rotated else []),
+        f"print_output_file[flows]: {output}",
         "print_output_file_append[flows]: true",
         "print_markers[flows]: true",
         "print_num_protos[flows]: true",

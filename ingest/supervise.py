@@ -19,6 +19,7 @@ from typing import Self
 from cluster.errors import UserError, of_disk
 from cluster.model import Cluster
 from ingest.counter_files import CounterFiles
+from ingest.flow_files import FlowFiles
 from ingest.pmacct import SFACCTD, Daemon, collector_files, daemons
 
 _LOG_BYTES = 8 << 20
@@ -96,6 +97,8 @@ class _Running:
     daemon: Daemon
     port: int
     log_file: Path
+    files: FlowFiles
+    files_begun: float = 0.0
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     failures: int = 0
@@ -130,7 +133,12 @@ class Collector:
         self._is_full = False
         self._log: Log = log or (lambda _event, **_values: None)
         self._all = [
-            _Running(daemon, daemon.port(cluster), self.run_folder / f"{daemon.name}.log")
+            _Running(
+                daemon,
+                daemon.port(cluster),
+                self.run_folder / f"{daemon.name}.log",
+                FlowFiles(self.spool, daemon.prefix),
+            )
             for daemon in daemons(cluster)
         ]
 
@@ -186,16 +194,7 @@ class Collector:
                 raise UserError(
                     f"UDP port {running.port} is taken", f"stop the other {running.daemon.name}, or choose another port"
                 )
-        try:
-            self.run_folder.mkdir(parents=True, exist_ok=True)
-            self.spool.mkdir(parents=True, exist_ok=True)
-            if any(running.daemon is SFACCTD for running in self._all):
-                self._counter_files.prepare()
-                self._counters_begun = time.monotonic()
-            for name, text in collector_files(self._cluster, self.run_folder, self.spool).items():
-                (self.run_folder / name).write_text(text)
-        except OSError as error:
-            raise of_disk(error.filename, error, "choose a folder that this user can write") from error
+        self._prepare()
         try:
             for running in self._all:
                 self._spawn(running)
@@ -206,6 +205,20 @@ class Collector:
         except BaseException:
             self.stop()
             raise
+
+    def _prepare(self) -> None:
+        try:
+            self.run_folder.mkdir(parents=True, exist_ok=True)
+            self.spool.mkdir(parents=True, exist_ok=True)
+            if any(running.daemon is SFACCTD for running in self._all):
+                self._counter_files.prepare()
+                self._counters_begun = time.monotonic()
+            for name, text in collector_files(self._cluster, self.run_folder, self.spool, is_rotated=True).items():
+                (self.run_folder / name).write_text(text)
+            for running in self._all:
+                running.files.begin()
+        except OSError as error:
+            raise of_disk(error.filename, error, "choose a folder that this user can write") from error
 
     def poll(self) -> None:
         """Look after the daemons: read their logs and drops, start again what died."""
@@ -221,7 +234,10 @@ class Collector:
                 running.failures = 0
             if running.process is None and now >= running.next_start:
                 running.restarts += 1
+                self._begin_file(running)
                 self._spawn(running)
+            if now - running.files_begun >= self._cluster.collector.rotate:
+                self._rotate(running)
             if running.daemon is SFACCTD and now - self._counters_begun >= self._cluster.collector.rotate:
                 self._rotate_counters(running)
 
@@ -271,8 +287,23 @@ class Collector:
                 env={**os.environ, "TZ": "UTC"},
             )
         _put_first(running.process.pid)
-        running.started = time.monotonic()
+        running.started = running.files_begun = time.monotonic()
         self._log("daemon_started", daemon=name, pid=running.process.pid, port=running.port)
+
+    def _begin_file(self, running: _Running) -> None:
+        """Let a daemon that starts again begin with a file and a header of its own: it may be of another version."""
+        try:
+            running.files.begin()
+        except OSError as error:
+            self._log("file_not_begun", daemon=running.daemon.name, why=error.strerror, folder=self.spool)
+
+    def _rotate(self, running: _Running) -> None:
+        """Have a daemon print to a new file; to the one before where that cannot be done."""
+        running.files_begun = time.monotonic()
+        try:
+            running.files.rotate()
+        except OSError as error:
+            self._log("file_not_rotated", daemon=running.daemon.name, why=error.strerror, folder=self.spool)
 
     def _rotate_counters(self, running: _Running) -> None:
         """Have sfacctd write interface counters to a new file."""

@@ -12,7 +12,7 @@ import polars as pl
 
 from cluster import schema
 from cluster.model import EXTERNAL, Cluster, Retention, Role
-from cluster.schema import Breach, Capacity, Cause, Field, Kind, Measurement, NodeState, Stage, Violation
+from cluster.schema import AccessBreach, Breach, Capacity, Cause, Field, Kind, Measurement, NodeState, Stage, Violation
 from ingest.points import WINDOW, batches
 from ingest.records import Reason
 from ingest.store import Store
@@ -25,6 +25,8 @@ _ENDPOINT_NODES = 100
 """Nodes named for each storage endpoint: bridge.named_per_window."""
 _SERVICES = ("collective", "checkpoint", "https", "ssh", "other")
 _INTERFACES = 50
+_NAMED = 1_000
+"""Outside addresses of which something is known."""
 _JOB = {schema.JOB: "run-7", schema.JOB_CLASS: "llama"}
 
 Rows = list[dict[str, str]]
@@ -56,6 +58,13 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         for kind in (schema.Link.EDGE.value if index else schema.Link.CORE.value,)
     ]
     of_nodes = [{schema.NODE: name, schema.GROUP: owner} for name in names]
+    places = {schema.COUNTRY: "US", schema.NETWORK: "AS64500 Example"}
+    clients = [
+        {schema.SRC: f"10.70.0.{n}", schema.SRC_GROUP: "users", schema.DST: "infer-1", schema.DST_GROUP: "inference"}
+        | talk
+        for n in range(_CLIENTS)
+    ]
+    users = [row | places | {schema.USER: f"user-{n}"} for n, row in enumerate(clients)]
     return {
         schema.TRAFFIC: [
             {schema.SRC_GROUP: a, schema.DST_GROUP: b, schema.PROTO: "tcp", schema.SERVICE: service} | compute
@@ -77,6 +86,17 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.CONTACT: outside,
         schema.LEDGER: outside,
         schema.RECURRENCE: outside[:_STRANGERS],
+        schema.NEW_NETWORK: [row | places for row in outside[:_STRANGERS]],
+        schema.THREAT: [
+            row | {schema.DIRECTION: "to", schema.LATE: schema.NO, schema.INDICATOR: row[schema.DST]}
+            for row in outside[:_STRANGERS]
+        ],
+        schema.ADDRESS_NAME: [{schema.ADDRESS: f"203.0.{n // 256}.{n % 256}"} for n in range(_NAMED)],
+        schema.ACCESS: users,
+        schema.ACCESS_BREACH: [row | {schema.KIND: kind.value} for kind in AccessBreach for row in users[:_STRANGERS]],
+        schema.UNUSUAL_COUNTRY: users[:_STRANGERS],
+        schema.ENRICHMENT: [{schema.NAME: f"list-{n}", schema.KIND: "geography"} for n in range(5)],
+        schema.PULSE: [row | compute for row in of_nodes],
         schema.VIOLATION: [
             {schema.KIND: kind.value, schema.SRC: name, schema.SRC_GROUP: owner, schema.DST: "mgmt-1"}
             | {schema.DST_GROUP: "management", schema.INITIATOR: schema.BY_SOURCE}
@@ -92,12 +112,7 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
             for name in names[:5]
         ],
         schema.UNKNOWN_NODE: [{schema.GROUP: owner, schema.ADDRESS: f"10.23.0.{n}"} for n in range(_STRANGERS)],
-        schema.INFERENCE: [
-            {schema.SRC: f"10.70.0.{n}", schema.SRC_GROUP: "users", schema.DST: "infer-1"}
-            | {schema.DST_GROUP: "inference", schema.OFF_WINDOW: schema.NO}
-            | talk
-            for n in range(_CLIENTS)
-        ],
+        schema.INFERENCE: [row | {schema.OFF_WINDOW: schema.NO} for row in clients],
         schema.INFERENCE_LOAD: [{schema.GROUP: "inference"}],
         schema.INTERFACE_TRAFFIC: links,
         schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name} for one in cluster.exporters],

@@ -130,7 +130,7 @@ def loss_of(staged: Staged, document: dict[str, Any]) -> Loss:
 def await_loss(staged: Staged, document: dict[str, Any], seconds: float = 20) -> Loss:
     """Return the loss as soon as all that was printed is stored and the count is right, or as it stands after a while.
 
-    nfacctd and sfacctd print what they have within `collector.refresh`, 2 s.
+    nfacctd and sfacctd print what they have within `collector.refresh`, 1 s.
     """
     time.sleep(3)
     deadline = time.monotonic() + seconds

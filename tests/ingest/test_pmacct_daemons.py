@@ -126,6 +126,27 @@ def is_alive(pid: int) -> bool:
     return False
 
 
+def test_files_that_are_rotated_while_records_come_lose_none(tmp_path: Path) -> None:
+    """Far more often than any user would, so that purges and moves of the link meet."""
+    cluster = a_cluster(*EXPORTERS)
+    cluster = replace(cluster, collector=replace(cluster.collector, rotate=1))
+    begun = time.monotonic()
+    sent = 0
+    with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool") as collector:
+        while time.monotonic() - begun < 6:
+            send(cluster.collector.netflow_port, [v5(sent + i * 30, 30) for i in range(20)])
+            sent += 600
+            collector.poll()
+            time.sleep(0.03)
+        assert collector.complaints == {"nfacctd": 0, "sfacctd": 0}
+    files = sorted((tmp_path / "spool").glob("nfacct-*.csv"))
+    assert len(files) >= 4
+    assert all(b"SRC_IP" in path.read_bytes()[:200] for path in files)
+    found = spooled(tmp_path / "spool")
+    assert found.height == sent
+    assert found.get_column("bytes").sum() == sum(1000 + i for i in range(sent))
+
+
 def test_what_is_sent_is_in_the_spool_after_a_stop(tmp_path: Path) -> None:
     """NetFlow and sFlow side by side, stopped right after the last datagram: all records, every value."""
     cluster = a_cluster(*EXPORTERS)

@@ -1,0 +1,73 @@
+"""The link that pmacct appends to, and the files it leads to one after the other."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ingest.flow_files import FlowFiles, link_of
+
+HEADER = b"SRC_IP,DST_IP,PACKETS,BYTES\n"
+START, RECORD = b"--START (7)--\n", b"10.0.0.1,10.0.0.2,1,100\n"
+
+
+def test_a_new_beginning_is_a_name_without_a_file(tmp_path: Path) -> None:
+    """So the daemon makes it, and writes the header that its version has."""
+    files = FlowFiles(tmp_path, "nfacct-")
+    files.begin()
+    link = link_of(tmp_path, "nfacct-")
+    assert link.is_symlink()
+    assert not link.exists()
+    assert not list(tmp_path.glob("*.csv"))
+
+
+def test_the_next_file_has_the_header_of_the_one_before(tmp_path: Path) -> None:
+    files = FlowFiles(tmp_path, "nfacct-")
+    files.begin()
+    link = link_of(tmp_path, "nfacct-")
+    link.write_bytes(START + HEADER + RECORD)
+    first = link.resolve()
+    files.rotate()
+    assert link.resolve() > first
+    assert link.read_bytes() == HEADER
+    assert first.read_bytes() == START + HEADER + RECORD
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".new")]
+
+
+@pytest.mark.parametrize("text", [b"", HEADER, START, b"SRC_IP,DST_IP,PACKETS,BY"])
+def test_a_file_without_records_stays(tmp_path: Path, text: bytes) -> None:
+    """A quiet night leaves no empty files behind."""
+    files = FlowFiles(tmp_path, "nfacct-")
+    files.begin()
+    link = link_of(tmp_path, "nfacct-")
+    link.write_bytes(text)
+    before = link.resolve()
+    files.rotate()
+    assert link.resolve() == before
+
+
+def test_nothing_printed_yet_is_nothing_to_rotate(tmp_path: Path) -> None:
+    files = FlowFiles(tmp_path, "nfacct-")
+    files.begin()
+    files.rotate()
+    assert not list(tmp_path.glob("*.csv"))
+
+
+def test_names_rise_when_the_clock_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers take the file with the latest name for the one that may still grow."""
+    files = FlowFiles(tmp_path, "nfacct-")
+    link = link_of(tmp_path, "nfacct-")
+    names = []
+    for now in (1_790_000_000.0, 1_790_000_000.5, 1_789_990_000.0):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        files.begin()
+        link.write_bytes(HEADER)
+        names.append(link.resolve().name)
+    assert names == [f"nfacct-20260921-1413{second}.csv" for second in (20, 21, 22)]
+
+
+def test_no_file_of_another_process_is_taken_for_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_790_000_000.0)
+    (tmp_path / "nfacct-20260921-141320.csv").write_bytes(HEADER + RECORD)
+    FlowFiles(tmp_path, "nfacct-").begin()
+    assert link_of(tmp_path, "nfacct-").readlink() == Path("nfacct-20260921-141321.csv")
