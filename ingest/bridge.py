@@ -354,6 +354,8 @@ class Bridge:
         now = time.time()
         self._counters.add(Stage.READ, "bytes", size)
         self._counters.add(Stage.READ, "records", parsed.frame.height)
+        if parsed.repeated:
+            self._counters.add(Stage.READ, "repeated_records", parsed.repeated)
         self._bury(parsed.dead, source)
         if parsed.frame.height:
             refused = self._engine.take(parsed.frame, now)

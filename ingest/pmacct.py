@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode
-from ingest import counter_files
+from ingest import counter_files, numbered
 from ingest.flow_files import link_of
 
 RECEIVE_BUFFER = 64 << 20
@@ -32,8 +32,8 @@ _CACHE_ENTRIES = 32_771
 _WRITERS = 30
 
 _AGGREGATE = (
-    "peer_src_ip", "in_iface", "out_iface", "src_host", "dst_host", "src_port", "dst_port", "proto", "tcpflags", "tos",
-    "sampling_rate", "timestamp_start", "timestamp_end", "timestamp_arrival", "export_proto_seqno",
+    "tag2", "peer_src_ip", "in_iface", "out_iface", "src_host", "dst_host", "src_port", "dst_port", "proto",
+    "tcpflags", "tos", "sampling_rate", "timestamp_start", "timestamp_end", "timestamp_arrival", "export_proto_seqno",
     "export_proto_version", "export_proto_sysid", "flows",
 )  # fmt: skip
 
@@ -90,6 +90,7 @@ def collector_files(
     files = {}
     for daemon in daemons(cluster):
         files[f"{daemon.name}.conf"] = _config(cluster, daemon, folder, spool, is_rotated=is_rotated)
+        files[_numbers_name(daemon)] = numbered.MAP
         if daemon is NFACCTD and daemon.exporters(cluster):
             files[_allow_name(daemon)] = _allow_list(cluster, daemon)
         if _fixed(cluster, daemon):
@@ -168,6 +169,8 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
             f"sampling_map: {folder / _sampling_name(daemon)}",
         ]
     lines += [
+        "! Each record has a number of its own, so that none is counted twice that the plugin reads twice.",
+        f"pre_tag_map: {folder / _numbers_name(daemon)}",
         "timestamps_since_epoch: true",
         "plugins: print[flows]",
         f"aggregate[flows]: {', '.join(_AGGREGATE)}",
@@ -215,6 +218,10 @@ def _allow_name(daemon: Daemon) -> str:
 
 def _allow_list(cluster: Cluster, daemon: Daemon) -> str:
     return "".join(f"{exporter.address}\n" for exporter in daemon.exporters(cluster))
+
+
+def _numbers_name(daemon: Daemon) -> str:
+    return f"{daemon.name}.numbers"
 
 
 def _fixed(cluster: Cluster, daemon: Daemon) -> list[Exporter]:

@@ -1,5 +1,7 @@
 """Read what pmacct's print plugin wrote: chunks of text in, record frames and dead letters out. Nothing here raises."""
 
+from dataclasses import replace
+
 import polars as pl
 
 from ingest.readers_csv import read_csv
@@ -26,7 +28,7 @@ def read_chunk(raw: bytes, fmt: Format = OWN) -> Parsed:
     letter = pl.DataFrame(
         {"line": [cut_off.decode("utf-8", "backslashreplace")], "reason": [Reason.TRUNCATED.value]}, schema=DEAD_SCHEMA
     )
-    return Parsed(parsed.frame, pl.concat([parsed.dead, letter]))
+    return replace(parsed, dead=pl.concat([parsed.dead, letter]))
 
 
 def _whole_lines(raw: bytes) -> tuple[bytes, bytes]:

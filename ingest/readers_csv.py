@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from ingest import records
+from ingest.numbered import is_numbered, once_each
 from ingest.readers_format import Format, header_text, headers_in, is_header, is_marker
 from ingest.readers_values import (
     REQUIRED,
@@ -43,12 +44,28 @@ def read_csv(raw: bytes, fmt: Format) -> Parsed:
         fmt: the format in force before the chunk.
     """
     preamble, begin = _after_preamble(raw, fmt)
-    frame = _read_clean(raw[begin : _before_markers(raw, begin)], preamble)
+    text = raw[begin : _before_markers(raw, begin)]
+    frame = _read_clean(text, preamble)
     if frame is not None:
         # In one piece, while others compute: each of the stages behind would put its columns together by itself.
-        return Parsed(frame.rechunk())
-    parts = [_read_segment(text, under) for under, text in _by_header(raw, fmt)]
-    return Parsed(pl.concat([part.frame for part in parts]), pl.concat([part.dead for part in parts]))
+        return _once_each(Parsed(frame.rechunk()), text, preamble)
+    return _joined([_once_each(_read_segment(text, under), text, under) for under, text in _by_header(raw, fmt)])
+
+
+def _joined(parts: list[Parsed]) -> Parsed:
+    return Parsed(
+        pl.concat([part.frame for part in parts]),
+        pl.concat([part.dead for part in parts]),
+        sum(part.repeated for part in parts),
+    )
+
+
+def _once_each(parsed: Parsed, raw: bytes, fmt: Format) -> Parsed:
+    """Return what was read of a text with the records once each that pmacct had read twice, if it tells."""
+    if parsed.frame.is_empty() or not is_numbered(fmt, _first_record(raw)):
+        return parsed
+    frame, repeated = once_each(parsed.frame)
+    return replace(parsed, frame=frame, repeated=repeated)
 
 
 def _by_header(raw: bytes, fmt: Format) -> list[tuple[Format, bytes]]:
@@ -104,7 +121,7 @@ def _read_segment(raw: bytes, fmt: Format) -> Parsed:
     if frame is not None:
         return Parsed(frame)
     parts = [_read_any(piece, fmt) for piece in pieces(raw)]
-    return Parsed(pl.concat([part.frame for part in parts]), pl.concat([part.dead for part in parts]))
+    return _joined(parts)
 
 
 # -- the fast path -------------------------------------------------------------------------------------

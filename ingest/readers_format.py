@@ -95,7 +95,7 @@ class Format:
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """The CSV columns in the order of the file; those of our own configuration where no header was seen."""
+        """The CSV columns in the order of the file; those of our own configuration, unnumbered, where none was seen."""
         return tuple(self.header.split(self.separator)) if self.header else records.SPOOL_COLUMNS
 
     @property
@@ -108,7 +108,9 @@ class Format:
 
 
 OWN = Format(Kind.CSV, ",".join(records.SPOOL_COLUMNS))
-"""What our own configuration makes nfacctd and sfacctd print."""
+"""What our own configuration makes nfacctd and sfacctd print, without the numbers of records."""
+
+_NUMBERED = ",".join(records.PRINTED_COLUMNS)
 
 
 def is_header(line: bytes) -> bool:
@@ -154,6 +156,7 @@ def sniff(raw: bytes, default: Format = OWN) -> Format:
         default: supplies the time zone, and the kind where the text does not say.
     """
     braces = others = 0
+    header = ""
     for line in raw[:_SNIFF_BYTES].splitlines()[:_SNIFF_LINES]:
         stripped = line.strip()
         if is_header(stripped):
@@ -162,8 +165,10 @@ def sniff(raw: bytes, default: Format = OWN) -> Format:
         is_object = stripped.startswith(b"{")
         braces += is_object
         others += not is_object and b"," in stripped
+        if stripped.count(b",") == _NUMBERED.count(","):
+            header = _NUMBERED
     kind = Kind.JSON if braces and braces >= others else Kind.CSV if others else default.kind
-    return replace(default, kind=kind, header="")
+    return replace(default, kind=kind, header=header if kind is Kind.CSV else "")
 
 
 def format_after(raw: bytes, fmt: Format) -> Format:

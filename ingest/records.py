@@ -79,10 +79,16 @@ SPOOL_COLUMNS: tuple[str, ...] = (
     "SAMPLING_RATE", "TIMESTAMP_START", "TIMESTAMP_END", "TIMESTAMP_ARRIVAL", "EXPORT_PROTO_SEQNO",
     "EXPORT_PROTO_VERSION", "EXPORT_PROTO_SYSID", "PACKETS", "FLOWS", "BYTES",
 )  # fmt: skip
-"""Header of the CSV that nfacctd and sfacctd print under our configuration; the order is pmacct's own.
+"""Columns of the CSV that nfacctd and sfacctd print under our configuration; the order is pmacct's own.
 
 Times are epoch seconds with six decimals (``0.000000`` = missing), protocol and flags are decimal numbers.
 """
+
+NUMBER_COLUMN = "TAG2"
+"""What stands before them: a number that no other record of the daemon has, see `numbered`."""
+
+PRINTED_COLUMNS = (NUMBER_COLUMN, *SPOOL_COLUMNS)
+"""The header, then. Files of an earlier version, or of somebody else's configuration, lack the number."""
 
 START_MARKER = "--START"
 END_MARKER = "--END"
@@ -127,10 +133,12 @@ class Parsed:
     Attributes:
         frame: the good records, with RECORD_SCHEMA, in the order of the text.
         dead: every line that is neither a record nor a marker, header or blank, with DEAD_SCHEMA.
+        repeated: records that pmacct had read twice; they are in the frame once.
     """
 
     frame: pl.DataFrame = field(default_factory=empty_records)
     dead: pl.DataFrame = field(default_factory=empty_dead)
+    repeated: int = 0
 
     @property
     def counts(self) -> dict[str, int]:

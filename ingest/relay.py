@@ -76,11 +76,13 @@ class _Ready:
         long: those whose addresses are too long to be any, which no message has: it must not grow with them.
         dead: lines that are no records.
         bodies: partitions and what messages have for them behind their envelopes, in this order.
+        repeated: records that pmacct had read twice.
     """
 
     frame: pl.DataFrame
     long: pl.DataFrame
     dead: pl.DataFrame
+    repeated: int
     bodies: list[tuple[int, bytes]]
 
 
@@ -211,6 +213,8 @@ class Relay:
         ready = chunk.ready.result()
         self._counters.add(Stage.READ, "bytes", chunk.size)
         self._counters.add(Stage.READ, "records", ready.frame.height)
+        if ready.repeated:
+            self._counters.add(Stage.READ, "repeated_records", ready.repeated)
         self._bury(ready.dead, chunk.source)
         self._bury_long(ready.long, chunk.source)
         lost = self._sequence.lost(ready.frame)
@@ -262,7 +266,7 @@ class Relay:
             for partition, part in self._partitions.split(compact(frame), records.SRC)
             for body in bodies(part, limit)
         ]
-        return _Ready(parsed.frame, long, parsed.dead, made)
+        return _Ready(parsed.frame, long, parsed.dead, parsed.repeated, made)
 
     def _bury_long(self, long: pl.DataFrame, source: str) -> None:
         if long.is_empty():

@@ -32,7 +32,7 @@ from cluster.model import (
     NamesFile,
     ThreatFeed,
 )
-from ingest.records import SPOOL_COLUMNS
+from ingest.records import PRINTED_COLUMNS
 from simulate.bench import line, timed
 from simulate.bench_machine import tell_machine
 from simulate.bench_memory import in_memory
@@ -88,13 +88,13 @@ def _send_outside(spool: Path, places: list[int], addresses: int) -> list[str]:
     """Give some records a destination outside; return these."""
     draw = random.Random(11)  # noqa: S311 - made-up data
     ends = [str(IPv4Address(first + draw.randrange(256))) for first in draw.choices(places, k=addresses)]
-    column = SPOOL_COLUMNS.index("DST_IP")
+    column = PRINTED_COLUMNS.index("DST_IP")
     for path in sorted(spool.iterdir()):
         lines = path.read_text().splitlines()
         for number in range(1, len(lines), _OUTSIDE_EVERY):
             values = lines[number].split(",")
             # Beside records there are markers, which are shorter, and the names of the columns.
-            if len(values) == len(SPOOL_COLUMNS) and values != [*SPOOL_COLUMNS]:
+            if len(values) == len(PRINTED_COLUMNS) and values != [*PRINTED_COLUMNS]:
                 values[column] = draw.choice(ends)
                 lines[number] = ",".join(values)
         path.write_text("\n".join(lines) + "\n")

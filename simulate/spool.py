@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from ingest import counter_files, records
+from ingest import counter_files, numbered, records
 from simulate.flows import FLOW_SCHEMA, FlowBatch, column
 from simulate.netflow import FlowFormat
 from simulate.polls import Poll, as_printed
@@ -85,6 +85,7 @@ class SpoolWriter:
         self._polls: list[Poll] = []
         self._polled: Counter[int] = Counter()
         self._names: set[str] = set()
+        self._next_number = numbered.FIRST
         folder.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Self:
@@ -165,8 +166,10 @@ class SpoolWriter:
     def _put(self, named: pl.DataFrame, first: int) -> None:
         text = io.BytesIO()
         if self._format is SpoolFormat.CSV:
-            text.write(f"{records.START_MARKER} ({_WRITER})--\n{','.join(records.SPOOL_COLUMNS)}\n".encode())
-            named.write_csv(text, include_header=False, float_precision=6)
+            text.write(f"{records.START_MARKER} ({_WRITER})--\n{','.join(records.PRINTED_COLUMNS)}\n".encode())
+            first_number, self._next_number = self._next_number, self._next_number + named.height
+            numbers = pl.int_range(first_number, self._next_number, eager=True).alias(records.NUMBER_COLUMN)
+            named.select(numbers, pl.all()).write_csv(text, include_header=False, float_precision=6)
             text.write(f"{records.END_MARKER} ({_WRITER})--\n".encode())
         else:
             _put_json(text, named)

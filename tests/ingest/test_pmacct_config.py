@@ -38,11 +38,15 @@ def keys(config: str) -> dict[str, str]:
 
 def test_files_name_each_other() -> None:
     files = collector_files(CLUSTER, Path("/etc/pm"), Path("/spool"))
-    assert sorted(files) == ["nfacctd.allow", "nfacctd.conf", "nfacctd.sampling", "sfacctd.conf"]
+    assert sorted(files) == [
+        "nfacctd.allow", "nfacctd.conf", "nfacctd.numbers", "nfacctd.sampling", "sfacctd.conf", "sfacctd.numbers",
+    ]  # fmt: skip
+    assert files["nfacctd.numbers"] == "set_tag2=1000000000000++\n"
     assert files["nfacctd.allow"] == "10.0.0.1\n2001:db8::1\n"
     assert files["nfacctd.sampling"] == "id=1000 ip=2001:db8::1\n"
     config = keys(files["nfacctd.conf"])
     assert config["nfacctd_allow_file"] == "/etc/pm/nfacctd.allow"
+    assert config["pre_tag_map"] == "/etc/pm/nfacctd.numbers"
     assert config["sampling_map"] == "/etc/pm/nfacctd.sampling"
     assert config["print_output_file"] == "/spool/nfacct-%Y%m%d-%H%M.csv"
     assert config["print_refresh_time"] == "3"
@@ -51,9 +55,10 @@ def test_files_name_each_other() -> None:
 
 def test_a_daemon_without_exporters_is_left_out() -> None:
     only_sflow = replace(CLUSTER, exporters=(SWITCH,))
-    assert sorted(collector_files(only_sflow, Path("/etc/pm"))) == ["sfacctd.conf"]
+    assert sorted(collector_files(only_sflow, Path("/etc/pm"))) == ["sfacctd.conf", "sfacctd.numbers"]
     unknown = replace(CLUSTER, exporters=())
-    assert sorted(collector_files(unknown, Path("/etc/pm"))) == ["nfacctd.conf", "sfacctd.conf"]
+    found = collector_files(unknown, Path("/etc/pm"))
+    assert {name for name in found if name.endswith(".conf")} == {"nfacctd.conf", "sfacctd.conf"}
     assert "allow_file" not in nfacctd_config(unknown)
 
 

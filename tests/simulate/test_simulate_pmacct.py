@@ -56,13 +56,13 @@ def udp_port() -> int:
 
 def printed(folder: Path) -> pl.DataFrame:
     """Read CSV as pmacct prints it, without our readers."""
-    frames = [pl.DataFrame(schema=dict.fromkeys(records.SPOOL_COLUMNS, pl.String))]
+    frames = [pl.DataFrame(schema=dict.fromkeys(records.PRINTED_COLUMNS, pl.String))]
     for path in sorted(folder.glob("*.csv")):
         lines = [line for line in path.read_text().splitlines() if line and not line.startswith("--")]
         for line in lines:
-            if line.startswith("PEER_SRC_IP"):
-                assert line == ",".join(records.SPOOL_COLUMNS)
-        rows = [line.split(",") for line in lines if not line.startswith("PEER_SRC_IP")]
+            if line.startswith("TAG2"):
+                assert line == ",".join(records.PRINTED_COLUMNS)
+        rows = [line.split(",") for line in lines if not line.startswith("TAG2")]
         frames.append(pl.DataFrame(rows, schema=frames[0].schema, orient="row"))
     texts = ("PEER_SRC_IP", "SRC_IP", "DST_IP")
     times = [name for name in records.SPOOL_COLUMNS if name.startswith("TIMESTAMP")]
@@ -77,7 +77,9 @@ def wait_for(folder: Path, flows: int) -> None:
     while time.monotonic() < deadline:
         lines = [line for path in folder.glob("*.csv") for line in path.read_text().splitlines()]
         # Equal records of one datagram share a line. The last line may be half written.
-        counts = [line.split(",")[-2] for line in lines if line.startswith("127.") and line.count(",") > 1]
+        counts = [
+            line.split(",")[-2] for line in lines if "START" not in line and ",127." in line and line.count(",") > 1
+        ]
         if sum(int(count) for count in counts if count.isdecimal()) >= flows:
             return
         time.sleep(0.2)

@@ -1,0 +1,83 @@
+"""Records that pmacct read twice count once; what only looks like them counts as it stands."""
+
+import pytest
+
+from ingest.numbered import FIRST
+from ingest.readers import Format, Kind, read_chunk
+from ingest.records import PRINTED_COLUMNS, SPOOL_COLUMNS, Parsed
+
+TIMES = "1666345513.807000,1666345513.907000,1666345514.500000"
+
+
+def line(number: int, *, version: int = 10, flows: int = 1, size: int = 1500, packets: int = 3, leaf: int = 11) -> str:
+    ends = f"127.0.0.{leaf},1,2,10.20.0.1,10.30.0.1,40000,2049,24,6,0,1"
+    return f"{number},{ends},{TIMES},7,{version},3,{packets},{flows},{size}"
+
+
+def read(lines: list[str], titles: tuple[str, ...] = PRINTED_COLUMNS) -> Parsed:
+    return read_chunk(("\n".join(lines) + "\n").encode(), Format(Kind.CSV, ",".join(titles)))
+
+
+def singles(count: int, leaf: int = 11) -> list[str]:
+    return [line(FIRST + i, leaf=leaf) for i in range(count)]
+
+
+@pytest.mark.parametrize("version", [5, 9, 10])
+def test_a_record_that_was_read_twice_counts_once(version: int) -> None:
+    parsed = read([*singles(150), line(FIRST + 150, version=version, flows=2, size=3000, packets=6)])
+    assert parsed.repeated == 1
+    assert parsed.frame.height == 151
+    assert parsed.frame.row(-1, named=True)["bytes"] == 1500
+    assert parsed.frame.select("bytes", "packets", "flows").sum().row(0) == (151 * 1500, 151 * 3, 151)
+
+
+def test_in_version_5_a_single_line_is_proof() -> None:
+    """Its records have no count of flows."""
+    parsed = read([line(FIRST, version=5, flows=2, size=3000, packets=6)])
+    assert parsed.repeated == 1
+    assert parsed.frame.row(0, named=True)["packets"] == 3
+
+
+@pytest.mark.parametrize(
+    ("size", "packets", "flows"), [(3001, 6, 2), (3000, 7, 2), (4500, 9, 3)], ids=["odd bytes", "odd packets", "three"]
+)
+def test_what_is_not_twice_the_same_stays(size: int, packets: int, flows: int) -> None:
+    parsed = read([*singles(150), line(FIRST + 150, flows=flows, size=size, packets=packets)])
+    assert parsed.repeated == 0
+    assert parsed.frame.row(-1, named=True)["bytes"] == size
+
+
+def test_exporters_that_count_flows_are_believed() -> None:
+    """IE 3, deltaFlowCount: one exporter's habit says nothing of another."""
+    habit = [line(FIRST + i, flows=2, size=3000, packets=6, leaf=12) for i in range(50)]
+    parsed = read([*habit, *singles(200), line(FIRST + 300, flows=2, size=3000, packets=6)])
+    assert parsed.repeated == 1
+    assert parsed.frame.get_column("bytes").sum() == 50 * 3000 + 201 * 1500
+
+
+def test_few_records_of_an_exporter_are_no_habit() -> None:
+    parsed = read([*singles(20), line(FIRST + 20, flows=2, size=3000, packets=6)])
+    assert parsed.repeated == 0
+    assert parsed.frame.get_column("flows").sum() == 22
+
+
+@pytest.mark.parametrize("number", ["7", "", "x", "9" * 5000])
+def test_tags_of_somebody_elses_show_nothing(number: str) -> None:
+    text = line(0, version=5, flows=2, size=3000, packets=6).removeprefix("0")
+    parsed = read([number + text])
+    assert parsed.repeated == 0
+    assert parsed.frame.get_column("flows").to_list() == [2]
+
+
+def test_files_without_numbers_are_read_as_before() -> None:
+    text = line(FIRST, version=5, flows=2, size=3000, packets=6).partition(",")[2]
+    parsed = read([text], SPOOL_COLUMNS)
+    assert parsed.repeated == 0
+    assert parsed.frame.get_column("flows").to_list() == [2]
+
+
+def test_a_broken_line_does_not_hide_the_numbers_of_others() -> None:
+    lines = [*singles(150), "garbage", line(FIRST + 150, flows=2, size=3000, packets=6)]
+    parsed = read(lines)
+    assert parsed.repeated == 1
+    assert parsed.dead.height == 1
