@@ -24,8 +24,8 @@ _SIZED = _UNSIGNED | {_TEXT, _DOUBLE, _BYTES, _INT32, _FLOAT}
 _POINTER_BEGINS = (0, 2048, 526_336, 0)
 """What a pointer of so many further bytes, less one, counts from."""
 
-_MOST_VALUES = 1 << 16
-"""Values in a record beyond which it is none that anybody made."""
+_MOST_VALUES = 1 << 12
+"""Values in a record beyond which it is none that anybody made: those of real files have some two hundred."""
 _MOST_TEXT = 1 << 21
 _MOST_INTEGER = 16
 _MOST_KNOWN = 200_000

@@ -148,7 +148,8 @@ class Engine:
         flows, refused = self._normaliser.normalise(frame, int(now * 1000))
         self._counters.add(Stage.NORMALISE, "records", len(flows))
         if len(flows):
-            # sFlow's samples share lines as a matter of course; records of NetFlow and IPFIX only where they are equal.
+            # Unnumbered, samples of sFlow share lines as a matter of course; records of NetFlow and IPFIX only where
+            # they are equal, or stand for several flows by themselves.
             if merged := int((flows.flows[~flows.is_sflow] - 1).sum()):
                 self._counters.add(Stage.NORMALISE, "merged_records", merged)
             if not self._aggregator.has_room(flows):

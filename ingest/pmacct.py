@@ -29,7 +29,8 @@ RECEIVE_BUFFER = 64 << 20
 _RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
 _PLUGIN_PIPE = 256 << 20
 _CACHE_ENTRIES = 32_771
-_WRITERS = 30
+_WRITERS = 60
+"""A purge a second: as many as wait for a disk that stands still for a minute."""
 
 _AGGREGATE = (
     "tag2", "peer_src_ip", "in_iface", "out_iface", "src_host", "dst_host", "src_port", "dst_port", "proto",

@@ -62,7 +62,7 @@ def _joined(parts: list[Parsed]) -> Parsed:
 
 def _once_each(parsed: Parsed, raw: bytes, fmt: Format) -> Parsed:
     """Return what was read of a text with the records once each that pmacct had read twice, if it tells."""
-    if parsed.frame.is_empty() or not is_numbered(fmt, _first_record(raw)):
+    if parsed.frame.is_empty() or not is_numbered(fmt, raw):
         return parsed
     frame, repeated = once_each(parsed.frame)
     return replace(parsed, frame=frame, repeated=repeated)

@@ -155,8 +155,7 @@ def sniff(raw: bytes, default: Format = OWN) -> Format:
         raw: the first lines of the file.
         default: supplies the time zone, and the kind where the text does not say.
     """
-    braces = others = 0
-    header = ""
+    braces = others = plain = numbered = 0
     for line in raw[:_SNIFF_BYTES].splitlines()[:_SNIFF_LINES]:
         stripped = line.strip()
         if is_header(stripped):
@@ -165,10 +164,17 @@ def sniff(raw: bytes, default: Format = OWN) -> Format:
         is_object = stripped.startswith(b"{")
         braces += is_object
         others += not is_object and b"," in stripped
-        if stripped.count(b",") == _NUMBERED.count(","):
-            header = _NUMBERED
+        fields = stripped.count(b",") + 1
+        plain += fields == len(records.SPOOL_COLUMNS)
+        numbered += fields == len(records.PRINTED_COLUMNS) and _has_number(stripped)
     kind = Kind.JSON if braces and braces >= others else Kind.CSV if others else default.kind
-    return replace(default, kind=kind, header=header if kind is Kind.CSV else "")
+    is_numbered = kind is Kind.CSV and numbered > plain
+    return replace(default, kind=kind, header=_NUMBERED if is_numbered else "")
+
+
+def _has_number(line: bytes) -> bool:
+    first = line.partition(b",")[0]
+    return first.isdigit() and len(first) == len(str(records.FIRST_NUMBER))
 
 
 def format_after(raw: bytes, fmt: Format) -> Format:

@@ -87,6 +87,9 @@ Times are epoch seconds with six decimals (``0.000000`` = missing), protocol and
 NUMBER_COLUMN = "TAG2"
 """What stands before them: a number that no other record of the daemon has, see `numbered`."""
 
+FIRST_NUMBER = 10**12
+"""Number of the first record. Nobody's own tags are so large: smaller ones are not ours, and show nothing."""
+
 PRINTED_COLUMNS = (NUMBER_COLUMN, *SPOOL_COLUMNS)
 """The header, then. Files of an earlier version, or of somebody else's configuration, lack the number."""
 

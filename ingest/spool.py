@@ -491,7 +491,8 @@ class Spool:
     def _chunk(self, file: _File, raw: bytes) -> Chunk:
         """Return bytes that were read as a chunk, and take note of the format from here on."""
         self._last_stream = _writer_of(file.name)
-        fmt = file.fmt or sniff(raw, self._default)
+        # Without a header, each chunk says anew what its lines are: of the first one, nothing may have been left.
+        fmt = file.fmt if file.fmt and (file.fmt.header or file.fmt.kind is Kind.JSON) else sniff(raw, self._default)
         file.fmt = format_after(raw, fmt)
         self._position[file.name] = file.to_json()
         return Chunk(raw, fmt, file.name, self.position)

@@ -144,7 +144,7 @@ class PacketPool:
         rooms = {key: self._room(key[0], part, workload) for key, part in _families(frame)}
         position = pl.int_range(pl.len()).over("exporter", "is_v6")
         room = pl.concat([pl.Series([rooms[key]] * part.height, dtype=pl.Int64) for key, part in _families(frame)])
-        # Equal records of one datagram would share a line of what nfacctd prints.
+        # Other collectors that are measured may print equal records of one datagram in one line.
         frame = frame.with_columns((position // room).alias("own")).unique(
             ["exporter", "is_v6", "own", "src", "dst", "src_port", "dst_port", "proto"],
             keep="first",

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from ingest import counter_files, numbered, records
+from ingest import counter_files, records
 from simulate.flows import FLOW_SCHEMA, FlowBatch, column
 from simulate.netflow import FlowFormat
 from simulate.polls import Poll, as_printed
@@ -85,7 +85,7 @@ class SpoolWriter:
         self._polls: list[Poll] = []
         self._polled: Counter[int] = Counter()
         self._names: set[str] = set()
-        self._next_number = numbered.FIRST
+        self._next_number = records.FIRST_NUMBER
         folder.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Self:

@@ -2,16 +2,21 @@
 
 import pytest
 
-from ingest.numbered import FIRST
-from ingest.readers import Format, Kind, read_chunk
+from ingest.readers import Format, Kind, read_chunk, sniff
+from ingest.records import FIRST_NUMBER as FIRST
 from ingest.records import PRINTED_COLUMNS, SPOOL_COLUMNS, Parsed
 
 TIMES = "1666345513.807000,1666345513.907000,1666345514.500000"
 
 
-def line(number: int, *, version: int = 10, flows: int = 1, size: int = 1500, packets: int = 3, leaf: int = 11) -> str:
+ENOUGH = 1000
+
+
+def line(
+    number: int, *, version: int = 10, flows: int = 1, size: int = 1500, packets: int = 3, leaf: int = 11, seq: int = 7
+) -> str:
     ends = f"127.0.0.{leaf},1,2,10.20.0.1,10.30.0.1,40000,2049,24,6,0,1"
-    return f"{number},{ends},{TIMES},7,{version},3,{packets},{flows},{size}"
+    return f"{number},{ends},{TIMES},{seq},{version},3,{packets},{flows},{size}"
 
 
 def read(lines: list[str], titles: tuple[str, ...] = PRINTED_COLUMNS) -> Parsed:
@@ -24,11 +29,15 @@ def singles(count: int, leaf: int = 11) -> list[str]:
 
 @pytest.mark.parametrize("version", [5, 9, 10])
 def test_a_record_that_was_read_twice_counts_once(version: int) -> None:
-    parsed = read([*singles(150), line(FIRST + 150, version=version, flows=2, size=3000, packets=6)])
+    parsed = read([*singles(ENOUGH), line(FIRST + ENOUGH, version=version, flows=2, size=3000, packets=6)])
     assert parsed.repeated == 1
-    assert parsed.frame.height == 151
+    assert parsed.frame.height == ENOUGH + 1
     assert parsed.frame.row(-1, named=True)["bytes"] == 1500
-    assert parsed.frame.select("bytes", "packets", "flows").sum().row(0) == (151 * 1500, 151 * 3, 151)
+    assert parsed.frame.select("bytes", "packets", "flows").sum().row(0) == (
+        (ENOUGH + 1) * 1500,
+        (ENOUGH + 1) * 3,
+        ENOUGH + 1,
+    )
 
 
 def test_in_version_5_a_single_line_is_proof() -> None:
@@ -42,23 +51,31 @@ def test_in_version_5_a_single_line_is_proof() -> None:
     ("size", "packets", "flows"), [(3001, 6, 2), (3000, 7, 2), (4500, 9, 3)], ids=["odd bytes", "odd packets", "three"]
 )
 def test_what_is_not_twice_the_same_stays(size: int, packets: int, flows: int) -> None:
-    parsed = read([*singles(150), line(FIRST + 150, flows=flows, size=size, packets=packets)])
+    parsed = read([*singles(ENOUGH), line(FIRST + ENOUGH, flows=flows, size=size, packets=packets)])
     assert parsed.repeated == 0
     assert parsed.frame.row(-1, named=True)["bytes"] == size
 
 
 def test_exporters_that_count_flows_are_believed() -> None:
     """IE 3, deltaFlowCount: one exporter's habit says nothing of another."""
-    habit = [line(FIRST + i, flows=2, size=3000, packets=6, leaf=12) for i in range(50)]
-    parsed = read([*habit, *singles(200), line(FIRST + 300, flows=2, size=3000, packets=6)])
+    habit = [line(FIRST + i, flows=2, size=3000, packets=6, leaf=12) for i in range(2)]
+    more = [line(FIRST + 2 + i, leaf=12) for i in range(ENOUGH)]
+    parsed = read([*more, *habit, *singles(ENOUGH), line(FIRST + 3 * ENOUGH, flows=2, size=3000, packets=6)])
     assert parsed.repeated == 1
-    assert parsed.frame.get_column("bytes").sum() == 50 * 3000 + 201 * 1500
+    assert parsed.frame.get_column("bytes").sum() == ENOUGH * 1500 + 2 * 3000 + (ENOUGH + 1) * 1500
 
 
-def test_few_records_of_an_exporter_are_no_habit() -> None:
-    parsed = read([*singles(20), line(FIRST + 20, flows=2, size=3000, packets=6)])
+def test_few_records_of_an_exporter_show_no_habit() -> None:
+    parsed = read([*singles(ENOUGH - 2), line(FIRST + ENOUGH, flows=2, size=3000, packets=6)])
     assert parsed.repeated == 0
-    assert parsed.frame.get_column("flows").sum() == 22
+    assert parsed.frame.get_column("flows").sum() == ENOUGH
+
+
+def test_in_the_midst_of_a_datagram_nothing_is_read_twice() -> None:
+    """The plugin goes back only where no other record had come."""
+    twice = line(FIRST + ENOUGH, flows=2, size=3000, packets=6)
+    assert read([*singles(ENOUGH), twice, line(FIRST + ENOUGH + 1)]).repeated == 0
+    assert read([*singles(ENOUGH), twice, line(FIRST + ENOUGH + 1, seq=8)]).repeated == 1
 
 
 @pytest.mark.parametrize("number", ["7", "", "x", "9" * 5000])
@@ -76,8 +93,18 @@ def test_files_without_numbers_are_read_as_before() -> None:
     assert parsed.frame.get_column("flows").to_list() == [2]
 
 
+def test_a_file_without_its_header_is_known_by_its_numbers() -> None:
+    text = ("\n".join(singles(3)) + "\n").encode()
+    assert sniff(text).titles == PRINTED_COLUMNS
+    assert read_chunk(text, sniff(text)).frame.height == 3
+    plain = [one.partition(",")[2] for one in singles(3)]
+    garbled = ("\n".join([f"7,{plain[0]}", *plain]) + "\n").encode()
+    assert sniff(garbled).titles == SPOOL_COLUMNS
+    assert read_chunk(garbled, sniff(garbled)).frame.height == 3
+
+
 def test_a_broken_line_does_not_hide_the_numbers_of_others() -> None:
-    lines = [*singles(150), "garbage", line(FIRST + 150, flows=2, size=3000, packets=6)]
+    lines = ["--START (7)--", "garbage", *singles(ENOUGH), line(FIRST + ENOUGH, flows=2, size=3000, packets=6)]
     parsed = read(lines)
     assert parsed.repeated == 1
     assert parsed.dead.height == 1

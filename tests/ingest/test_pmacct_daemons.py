@@ -35,8 +35,8 @@ from cluster.services import with_well_known
 from ingest.counters import Counters
 from ingest.engine import Engine
 from ingest.normalise import Clock
-from ingest.numbered import FIRST
 from ingest.readers import read_chunk
+from ingest.records import FIRST_NUMBER as FIRST
 from ingest.records import PRINTED_COLUMNS, RECORD_SCHEMA, SFLOW
 from ingest.spool import Spool
 from ingest.supervise import Collector, udp_sockets

@@ -76,7 +76,7 @@ def wait_for(folder: Path, flows: int) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         lines = [line for path in folder.glob("*.csv") for line in path.read_text().splitlines()]
-        # Equal records of one datagram share a line. The last line may be half written.
+        # The last line may be half written.
         counts = [
             line.split(",")[-2] for line in lines if "START" not in line and ",127." in line and line.count(",") > 1
         ]
