@@ -251,7 +251,7 @@ def _live(book: Book) -> Iterator[str]:
         "Real NetFlow v5, v9 and IPFIX datagrams of a cluster's exporters, sent to nfacctd at a steady rate, with\n"
         "everything on the same cores. *Delay* is from sending a record to the first query that finds it; nfacctd\n"
         f"prints every {lines[0]['refresh_seconds']} s. *Exact*: bytes, packets and flows of every group pair are\n"
-        "those sent. *Others' cores* are those of short-lived processes, nfacctd's writers above all (5 µs a\n"
+        "those sent. *Others' cores* are those of short-lived processes, nfacctd's writers above all (4 µs a\n"
         "flow), and of other work on the machine.\n"
     )
     yield table(

@@ -134,14 +134,14 @@ def test_files_that_are_rotated_while_records_come_lose_none(tmp_path: Path) -> 
     begun = time.monotonic()
     sent = 0
     with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool") as collector:
-        while time.monotonic() - begun < 6:
+        while time.monotonic() - begun < 4:
             send(cluster.collector.netflow_port, [v5(sent + i * 30, 30) for i in range(20)])
             sent += 600
             collector.poll()
             time.sleep(0.03)
         assert collector.complaints == {"nfacctd": 0, "sfacctd": 0}
     files = sorted((tmp_path / "spool").glob("nfacct-*.csv"))
-    assert len(files) >= 4
+    assert len(files) >= 3
     assert all(b"SRC_IP" in path.read_bytes()[:200] for path in files)
     found = spooled(tmp_path / "spool")
     assert found.height == sent
