@@ -37,7 +37,7 @@ def test_a_store_that_stops_for_a_while_gets_everything(tmp_path: Path, record: 
         truth, files = filled(staged, tmp_path / "files")
         with Bridge(staged) as bridge:
             for count in feed(staged, files, 0.3):
-                if count < len(files) and outages and count % 2:
+                if count < len(files) and outages and (is_long or count % 2):
                     server.stop()
                     time.sleep(outages.pop())
                     server.start()
