@@ -13,20 +13,23 @@ HEADER = b"SRC_IP,DST_IP,PACKETS,BYTES\n"
 START, RECORD = b"--START (7)--\n", b"10.0.0.1,10.0.0.2,1,100\n"
 
 
+def begun(spool: Path) -> tuple[FlowFiles, Path]:
+    """Files that have begun, and their link."""
+    files = FlowFiles(spool, "nfacct-")
+    files.begin()
+    return files, link_of(spool, "nfacct-")
+
+
 def test_a_new_beginning_is_a_name_without_a_file(tmp_path: Path) -> None:
     """So the daemon makes it, and writes the header that its version has."""
-    files = FlowFiles(tmp_path, "nfacct-")
-    files.begin()
-    link = link_of(tmp_path, "nfacct-")
+    _, link = begun(tmp_path)
     assert link.is_symlink()
     assert not link.exists()
     assert not list(tmp_path.glob("*.csv"))
 
 
 def test_the_next_file_has_the_header_of_the_one_before(tmp_path: Path) -> None:
-    files = FlowFiles(tmp_path, "nfacct-")
-    files.begin()
-    link = link_of(tmp_path, "nfacct-")
+    files, link = begun(tmp_path)
     link.write_bytes(START + HEADER + RECORD)
     first = link.resolve()
     files.rotate()
@@ -39,9 +42,7 @@ def test_the_next_file_has_the_header_of_the_one_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [b"", HEADER])
 def test_a_file_without_records_stays(tmp_path: Path, text: bytes) -> None:
     """A quiet night leaves no empty files behind."""
-    files = FlowFiles(tmp_path, "nfacct-")
-    files.begin()
-    link = link_of(tmp_path, "nfacct-")
+    files, link = begun(tmp_path)
     link.write_bytes(text)
     before = link.resolve()
     files.rotate()
@@ -49,8 +50,7 @@ def test_a_file_without_records_stays(tmp_path: Path, text: bytes) -> None:
 
 
 def test_nothing_printed_yet_is_nothing_to_rotate(tmp_path: Path) -> None:
-    files = FlowFiles(tmp_path, "nfacct-")
-    files.begin()
+    files, _ = begun(tmp_path)
     files.rotate()
     assert not list(tmp_path.glob("*.csv"))
 
@@ -77,9 +77,7 @@ def test_no_file_of_another_process_is_taken_for_new(tmp_path: Path, monkeypatch
 
 def test_a_file_that_lost_its_header_is_left_behind(tmp_path: Path) -> None:
     """The disk was full when pmacct made it: all that follows has none, and it would never end."""
-    files = FlowFiles(tmp_path, "nfacct-")
-    files.begin()
-    link = link_of(tmp_path, "nfacct-")
+    files, link = begun(tmp_path)
     link.write_bytes(RECORD)
     first = link.resolve()
     files.rotate()
@@ -103,9 +101,7 @@ def test_a_file_in_the_place_of_the_link_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_room_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = FlowFiles(tmp_path, "nfacct-")
-    files.begin()
-    link = link_of(tmp_path, "nfacct-")
+    files, link = begun(tmp_path)
     link.write_bytes(HEADER + RECORD)
     before = sorted(tmp_path.iterdir())
 
