@@ -255,7 +255,10 @@ class Bridge:
                 self._stop.wait(_IDLE_SECONDS)
         self._flush()
         self._finish_writing()
+        # What was counted since the last report: nobody might start us again for days.
+        self._report()
         self._roll_up()
+        self._save()
 
     def _mind_clock(self) -> None:
         """Forget what was measured by a wall clock that somebody has set since."""

@@ -332,7 +332,8 @@ class KafkaWorker:
                 work.take(now)
             points = self._commit(works, now)
             if points is not None:
-                self._send(works, points)
+                # At the end also what was counted since the last report: there may be no successor to tell it.
+                self._send(works, points + (self._reports(works, now) if self._stop.is_set() else []))
             if not self._finishes():
                 self._lease.end()
         self._drop(places)

@@ -13,7 +13,20 @@ from typing import Any
 import pytest
 import yaml
 from staged import REPOSITORY, Staged, record_files, stage, start
-from trouble import PASS, Answer, Bridge, Proxy, Record, account, await_account, await_read, await_that, feed, filled
+from trouble import (
+    PASS,
+    Answer,
+    Bridge,
+    Proxy,
+    Record,
+    account,
+    await_account,
+    await_read,
+    await_that,
+    feed,
+    filled,
+    records_in,
+)
 
 from cluster import schema
 from ingest.local_influxdb import LocalInfluxDB
@@ -85,6 +98,10 @@ def test_asked_to_stop_it_ends_within_seconds(
                 bridge.await_start()
             result = await_account(staged, truth)
             assert bridge.stop() == 0
+        # What was counted since the last report of a window is not left to the next start.
+        name = f'"{schema.RAW}"."{schema.PIPELINE.name}"'
+        (series,) = Store(staged.cluster.store).query(f"SELECT last(total) FROM {name} WHERE reason = 'records'")
+        assert series.values[0][1] == records_in(record_files(staged.spool))
     record("bridge-stopped", result, trials=len(STOPS))
 
 

@@ -127,10 +127,14 @@ def feed(staged: Staged, files: list[Path], pause: float = 0.1) -> Iterator[int]
         time.sleep(pause)
 
 
+def records_in(files: list[Path]) -> int:
+    """Return how many records are in files: beside them each has a mark at both ends and the names of its columns."""
+    return sum(file.read_text(encoding="ascii").count("\n") - 3 for file in files)
+
+
 def await_read(bridge: Bridge, files: list[Path]) -> None:
     """Wait until the bridge has counted every record of these files, which must be all that it was given."""
-    # Beside records a file has a mark at each end and the names of its columns.
-    wanted = sum(file.read_text(encoding="ascii").count("\n") - 3 for file in files)
+    wanted = records_in(files)
     await_that(lambda: bridge.metrics().get(("normalise", "records"), 0) >= wanted, f"{wanted} records are read")
 
 
