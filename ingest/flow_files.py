@@ -10,11 +10,13 @@ was full, a file can be without one, too: it is left behind like any other.
 """
 
 import contextlib
+import fcntl
 import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cluster.errors import UserError
 from ingest import records
 from ingest.readers_format import is_header
 
@@ -25,6 +27,27 @@ _MODE = 0o640
 _STAMP = "%Y%m%d-%H%M%S"
 _OWN = (",".join(records.PRINTED_COLUMNS) + "\n").encode()
 _NEW = ".new"
+_LOCK = ".collect.lock"
+
+
+def claim(spool: Path) -> int:
+    """Return a lock on a spool that one collector alone has, until it is closed: two would write into one file.
+
+    Raises:
+        OSError: the spool cannot be written.
+        UserError: another one has it.
+    """
+    # Not on the folder itself: that one is the bridge's.
+    lock = os.open(spool / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise UserError(
+            f"spool {spool}: another `clusterflow collect` writes to it",
+            "stop that one, or give each a collector.spool of its own",
+        ) from error
+    return lock
 
 
 def link_of(spool: Path, prefix: str) -> Path:

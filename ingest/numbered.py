@@ -10,9 +10,6 @@ import polars as pl
 from ingest import records
 from ingest.readers_format import Format
 
-_DIGITS = 20
-"""Of the largest number of 64 bits."""
-
 _LINES, _HEAD_BYTES = 20, 1 << 14
 _ENOUGH = 1000
 """Lines of an exporter of which but one stands for two flows, before that one is no habit of the exporter's."""
@@ -29,14 +26,9 @@ def is_numbered(fmt: Format, raw: bytes) -> bool:
     # Markers and garbage may stand before the first record.
     for line in raw[:_HEAD_BYTES].split(b"\n", _LINES)[:_LINES]:
         fields = line.decode("utf-8", "replace").split(separator)
-        if place < len(fields) and is_number(fields[place]):
+        if place < len(fields) and records.is_number(fields[place]):
             return True
     return False
-
-
-def is_number(field: str) -> bool:
-    """Whether a field holds one of our numbers."""
-    return field.isdecimal() and len(field) <= _DIGITS and int(field) >= records.FIRST_NUMBER
 
 
 def once_each(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:

@@ -166,15 +166,14 @@ def sniff(raw: bytes, default: Format = OWN) -> Format:
         others += not is_object and b"," in stripped
         fields = stripped.count(b",") + 1
         plain += fields == len(records.SPOOL_COLUMNS)
-        numbered += fields == len(records.PRINTED_COLUMNS) and _has_number(stripped)
+        numbered += fields == len(records.PRINTED_COLUMNS) and records.is_number(_first(stripped))
     kind = Kind.JSON if braces and braces >= others else Kind.CSV if others else default.kind
     is_numbered = kind is Kind.CSV and numbered > plain
     return replace(default, kind=kind, header=_NUMBERED if is_numbered else "")
 
 
-def _has_number(line: bytes) -> bool:
-    first = line.partition(b",")[0]
-    return first.isdigit() and len(first) == len(str(records.FIRST_NUMBER))
+def _first(line: bytes) -> str:
+    return line.partition(b",")[0].decode("utf-8", "replace")
 
 
 def format_after(raw: bytes, fmt: Format) -> Format:

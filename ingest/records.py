@@ -90,6 +90,9 @@ NUMBER_COLUMN = "TAG2"
 FIRST_NUMBER = 10**12
 """Number of the first record. Nobody's own tags are so large: smaller ones are not ours, and show nothing."""
 
+_NUMBER_DIGITS = 20
+"""Of the largest number of 64 bits."""
+
 PRINTED_COLUMNS = (NUMBER_COLUMN, *SPOOL_COLUMNS)
 """The header, then. Files of an earlier version, or of somebody else's configuration, lack the number."""
 
@@ -117,6 +120,11 @@ class Reason(StrEnum):
 
 DEAD_SCHEMA: dict[str, pl.DataType] = {"line": pl.String(), "reason": pl.String()}
 """Columns of a frame of dead letters: the line as it came (bad UTF-8 escaped) and a `Reason`."""
+
+
+def is_number(field: str) -> bool:
+    """Whether a field of a printed line holds one of our numbers."""
+    return field.isdecimal() and len(field) <= _NUMBER_DIGITS and int(field) >= FIRST_NUMBER
 
 
 def empty_records() -> pl.DataFrame:

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from typing import Self
 from cluster.errors import UserError, of_disk
 from cluster.model import Cluster
 from ingest.counter_files import CounterFiles
-from ingest.flow_files import FlowFiles
+from ingest.flow_files import FlowFiles, claim
 from ingest.pmacct import SFACCTD, Daemon, collector_files, daemons
 
 _LOG_BYTES = 8 << 20
@@ -131,6 +131,7 @@ class Collector:
         self._counter_files = CounterFiles(self.spool)
         self._counters_begun = 0.0
         self._is_full = False
+        self._lock = -1
         self._log: Log = log or (lambda _event, **_values: None)
         self._all = [
             _Running(
@@ -184,7 +185,8 @@ class Collector:
         """Write the configuration and start the daemons; wait until they listen.
 
         Raises:
-            UserError: pmacct is not installed, a port is taken, a folder cannot be written, or a daemon refuses to run.
+            UserError: pmacct is not installed, a port is taken, a folder cannot be written, another collector writes to
+                the spool, or a daemon refuses to run.
         """
         for running in self._all:
             if shutil.which(running.daemon.name) is None:
@@ -194,8 +196,8 @@ class Collector:
                 raise UserError(
                     f"UDP port {running.port} is taken", f"stop the other {running.daemon.name}, or choose another port"
                 )
-        self._prepare()
         try:
+            self._prepare()
             for running in self._all:
                 self._spawn(running)
             for running in self._all:
@@ -210,6 +212,7 @@ class Collector:
         try:
             self.run_folder.mkdir(parents=True, exist_ok=True)
             self.spool.mkdir(parents=True, exist_ok=True)
+            self._lock = claim(self.spool)
             if any(running.daemon is SFACCTD for running in self._all):
                 self._counter_files.prepare()
                 self._counters_begun = time.monotonic()
@@ -254,6 +257,9 @@ class Collector:
             self._await_end(running)
             self._read_log(running)
             running.process = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _watch_disk(self) -> None:
         """Tell when the spool's disk becomes full, and when it has room again."""
@@ -292,18 +298,14 @@ class Collector:
 
     def _begin_file(self, running: _Running) -> None:
         """Let a daemon that starts again begin with a file and a header of its own: it may be of another version."""
-        try:
+        with self._going_on("file_not_begun", self.spool, daemon=running.daemon.name):
             running.files.begin()
-        except OSError as error:
-            self._log("file_not_begun", daemon=running.daemon.name, why=error.strerror, folder=self.spool)
 
     def _rotate(self, running: _Running) -> None:
         """Have a daemon print to a new file; to the one before where that cannot be done."""
         running.files_begun = time.monotonic()
-        try:
+        with self._going_on("file_not_rotated", self.spool, daemon=running.daemon.name):
             running.files.rotate()
-        except OSError as error:
-            self._log("file_not_rotated", daemon=running.daemon.name, why=error.strerror, folder=self.spool)
 
     def _rotate_counters(self, running: _Running) -> None:
         """Have sfacctd write interface counters to a new file."""
@@ -311,12 +313,17 @@ class Collector:
         if process is None or process.poll() is not None or now - running.started < _SETTLED_SECONDS:
             return
         self._counters_begun = now
-        try:
+        with self._going_on("counters_not_rotated", self._counter_files.folder):
             self._counter_files.begin()
-        except OSError as error:
-            self._log("counters_not_rotated", why=error.strerror, folder=self._counter_files.folder)
-        else:
             _signal(process.pid, signal.SIGHUP)
+
+    @contextlib.contextmanager
+    def _going_on(self, event: str, folder: Path, **values: object) -> Iterator[None]:
+        """Tell what the disk refuses, and go on: the file before takes what comes."""
+        try:
+            yield
+        except OSError as error:
+            self._log(event, **values, why=error.strerror, folder=folder)
 
     def _await_socket(self, running: _Running) -> None:
         deadline = time.monotonic() + _START_SECONDS

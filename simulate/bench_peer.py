@@ -1,7 +1,7 @@
 """`scripts/bench peer`: other collectors, sent the same datagrams at the same rates, one after the other.
 
-Like with like: nfacctd, goflow2 and Telegraf are asked for no more than to decode flow records into files. What
-clusterflow makes of them, to the store, is the line `clusterflow`.
+Like with like: nfacctd, goflow2 and Telegraf are asked for no more than to decode flow records into files. To the
+store there are two: Telegraf with its own output, and clusterflow as a whole.
 """
 
 import os
@@ -11,7 +11,8 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ import click
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import Cluster
+from ingest.local_influxdb import LocalInfluxDB
 from ingest.pmacct import NFACCTD
+from ingest.store import Store
 from ingest.supervise import udp_sockets
 from simulate.bench import line
 from simulate.bench_live import duration, rates, work_folder
@@ -34,8 +37,11 @@ _TOOLS = Path(__file__).parents[1] / "var" / "tools" / "bin"
 _START_SECONDS, _QUIET_SECONDS, _LONGEST_SECONDS = 30.0, 4.0, 90.0
 _GOFLOW2, _TELEGRAF = "goflow2", "telegraf"
 _CHUNK = 16 << 20
+_DATABASE = "bench"
+_TELEGRAF_BYTES = "in_bytes"
+"""A field that each of its points has."""
 
-_TELEGRAF_CONFIG = """\
+_TELEGRAF_AGENT = """\
 [agent]
   interval = "1s"
   flush_interval = "1s"
@@ -45,9 +51,16 @@ _TELEGRAF_CONFIG = """\
 [[inputs.netflow]]
   service_address = "udp://127.0.0.1:{port}"
   read_buffer_size = "64MiB"
+"""
+_TELEGRAF_FILE = """\
 [[outputs.file]]
   files = ["{output}"]
   data_format = "influx"
+"""
+_TELEGRAF_STORE = """\
+[[outputs.influxdb]]
+  urls = ["{url}"]
+  database = "{database}"
 """
 
 
@@ -57,13 +70,19 @@ class Contender(ABC):
     Args:
         cluster: which port, and which exporters.
         folder: for everything of it.
+        influxd: InfluxDB 1.x for one that writes to it; by default the one on the PATH.
+
+    Attributes:
+        server: that InfluxDB, once it runs.
     """
 
     name = ""
+    server: LocalInfluxDB | None = None
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, influxd: str | None = None) -> None:
         self.cluster = cluster
         self.folder = folder
+        self.influxd = influxd
         self.port = cluster.collector.netflow_port
 
     @abstractmethod
@@ -73,6 +92,15 @@ class Contender(ABC):
     @abstractmethod
     def kept(self) -> int:
         """Return the flow records that it has written."""
+
+    def beside(self) -> dict[str, int]:
+        """Return the processes that work for it, by name: they are counted with it."""
+        return {"influxd": self.server.pid} if self.server and self.server.pid else {}
+
+    def close(self) -> None:
+        """End what it started."""
+        if self.server:
+            self.server.stop()
 
     def size(self) -> int:
         """Return the bytes that it has written."""
@@ -144,17 +172,49 @@ class Telegraf(Contender):
     def command(self) -> list[str] | None:
         """Return it, as the base class says."""
         binary = _found(_TELEGRAF)
+        if binary is None:
+            return None
         config = self.folder / "telegraf.conf"
-        output = _made(self.folder / "out") / "flows.lp"
-        config.write_text(_TELEGRAF_CONFIG.format(port=self.port, output=output))
-        return [binary, "--config", str(config)] if binary else None
+        config.write_text(_TELEGRAF_AGENT.format(port=self.port) + self.output())
+        return [binary, "--config", str(config)]
+
+    def output(self) -> str:
+        """Return the section of its configuration that says where to."""
+        return _TELEGRAF_FILE.format(output=_made(self.folder / "out") / "flows.lp")
 
     def kept(self) -> int:
         """Return the lines that it wrote."""
         return sum(map(_lines, self.outputs()))
 
 
-CONTENDERS: tuple[type[Contender], ...] = (Nfacctd, Goflow2, Goflow2Binary, Telegraf)
+class TelegrafStore(Telegraf):
+    """Telegraf's netflow input into InfluxDB: of what was decoded, points with equal tags and time are one."""
+
+    name = "telegraf (InfluxDB)"
+
+    def output(self) -> str:
+        """Return it, as the base class says, with a server of its own behind it."""
+        self.server = LocalInfluxDB(self.folder / "influxdb", binary=self.influxd)
+        self.server.start()
+        return _TELEGRAF_STORE.format(url=self.server.url, database=_DATABASE)
+
+    def kept(self) -> int:
+        """Return the points that the store has."""
+        if self.server is None:
+            raise ValueError("asked before it was started")
+        store = Store(replace(self.cluster.store, url=self.server.url, database=_DATABASE))
+        try:
+            found = store.query(f'SELECT count("{_TELEGRAF_BYTES}") FROM "netflow"')  # noqa: S608 - our names
+        finally:
+            store.close()
+        return int(found[0].values[0][1]) if found else 0
+
+    def outputs(self) -> list[Path]:
+        """Return InfluxDB's files."""
+        return [path for path in (self.folder / "influxdb").rglob("*") if path.is_file()]
+
+
+CONTENDERS: tuple[type[Contender], ...] = (Nfacctd, Goflow2, Goflow2Binary, Telegraf, TelegrafStore)
 
 
 @click.command()
@@ -180,7 +240,7 @@ def peer(  # noqa: PLR0917 - click passes everything by name
         for kind in CONTENDERS:
             with work_folder(None, "") as folder:
                 cluster = bench_cluster(load_cluster(config), nodes, folder, "http://127.0.0.1:1")
-                line(step="peer", peer=kind.name, nodes=nodes, **contend(kind(cluster, folder), load))
+                line(step="peer", peer=kind.name, nodes=nodes, **contend(kind(cluster, folder, influxd), load))
         if not without_store:
             with work_folder(None, "") as folder, pipeline(config, nodes, folder, influxd=influxd) as running:
                 line(step="peer", peer="clusterflow", nodes=nodes, **_whole(run_load(running, load)))
@@ -190,15 +250,15 @@ def contend(contender: Contender, load: Load) -> dict[str, Any]:
     """Send a load to a collector; return what it kept of it, and at what cost."""
     arguments = contender.command()
     if arguments is None:
-        return {"rate": load.rate, "skipped": f"{contender.name} is not in {_TOOLS} or on the PATH"}
+        return {"rate": load.rate, "skipped": f"{contender.name} is not in var/tools/bin or on the PATH"}
     part = Part(contender.name, arguments, contender.folder / "log")
-    with _running(part) as pid:
+    with closing(contender), _running(part) as pid:
         part.wait_until(lambda: has_socket(contender.port), _START_SECONDS)
         time.sleep(1)
         config = contender.folder / "load.yaml"
         config.write_text(dump_cluster(contender.cluster))
         with sender(config, contender.port, load.rate, load.seconds, load.pool) as sending:
-            meter = Meter({contender.name: pid, "sender": sending.pid})
+            meter = Meter({contender.name: pid, "sender": sending.pid, **contender.beside()})
             meter.start()
             began = time.monotonic()
             sending.go()
@@ -211,7 +271,7 @@ def contend(contender: Contender, load: Load) -> dict[str, Any]:
             _settle(contender, meter)
         kept = contender.kept()
         dropped = sum(one.dropped for one in udp_sockets(contender.port))
-        costs = meter.document(took)[contender.name]
+        costs = [one for name, one in meter.document(took).items() if name != "sender"]
     sent = sending.result["records"]
     return {
         "rate": load.rate,
@@ -220,9 +280,9 @@ def contend(contender: Contender, load: Load) -> dict[str, Any]:
         "lost_share": round(1 - kept / sent, 5),
         "lost_kernel_datagrams": dropped,
         "sent_datagrams": sending.result["datagrams"],
-        "cpu_us_a_flow": round(costs["cpu_seconds"] / max(kept, 1) * 1e6, 3),
-        "cores_needed": costs["cores"],
-        "peak_mib": costs["peak_mib"],
+        "cpu_us_a_flow": round(sum(one["cpu_seconds"] for one in costs) / max(kept, 1) * 1e6, 3),
+        "cores_needed": round(sum(one["cores"] for one in costs), 3),
+        "peak_mib": sum(one["peak_mib"] for one in costs),
         "bytes_a_record": round(contender.size() / max(kept, 1)),
         "other_cores": others,
     }

@@ -118,6 +118,8 @@ def rendered(document: str, results: Iterable[Result]) -> str:
 
 def main(arguments: list[str]) -> None:
     """Write the suite's results into a document: ``python -m simulate.faults docs/reliability.md``."""
+    if len(arguments) != 1 or not Path(arguments[0]).is_file():
+        sys.exit("usage: python -m simulate.faults DOCUMENT, which must be there: docs/reliability.md")
     path = Path(arguments[0])
     path.write_text(rendered(path.read_text(encoding="utf-8"), read(RESULTS).values()), encoding="utf-8")
 

@@ -439,9 +439,10 @@ def _peers(book: Book) -> Iterator[str]:
     told = ", ".join(str(value) for name, value in versions.items() if name not in ("step", _MACHINE) and value)
     yield (
         "The same datagrams at the same rates, in the same run, one collector after the other. nfacctd, goflow2 and\n"
-        "Telegraf only decode records into files here: CSV, JSON or Protocol Buffers, line protocol. `clusterflow`\n"
-        "is nfacctd with the bridge and InfluxDB behind it. Settings are as each comes, nfacctd's as `clusterflow\n"
-        f"collect` writes them. CPU counts until everything is written. {told}\n"
+        "Telegraf only decode records into files here: CSV, JSON or Protocol Buffers, line protocol. To InfluxDB\n"
+        "there are two: Telegraf's own output, and `clusterflow`: nfacctd with the bridge and InfluxDB behind it.\n"
+        "Settings are as each comes, nfacctd's as `clusterflow collect` writes them. CPU counts until everything is\n"
+        f"written. {told}\n"
     )
     yield table(
         ("flows/s", "collector", "kept", "lost", "CPU a flow", "cores needed", "peak memory", "bytes a record"),

@@ -288,6 +288,17 @@ def test_a_taken_port_is_the_users_error(tmp_path: Path) -> None:
             Collector(cluster, tmp_path / "run", spool=tmp_path / "spool").start()
 
 
+def test_two_collectors_do_not_share_a_spool(tmp_path: Path) -> None:
+    with Collector(a_cluster(*EXPORTERS[:1]), tmp_path / "run", spool=tmp_path / "spool") as first:
+        other = Collector(a_cluster(*EXPORTERS[:1]), tmp_path / "run2", spool=tmp_path / "spool")
+        with pytest.raises(UserError, match="another `clusterflow collect` writes to it"):
+            other.start()
+        assert not other.pids
+        assert first.pids
+    with other:
+        assert other.pids
+
+
 def test_an_address_that_is_not_ours_ends_the_start_with_its_reason(tmp_path: Path) -> None:
     cluster = a_cluster(EXPORTERS[0])
     cluster = replace(cluster, collector=replace(cluster.collector, listen="192.0.2.1"))
