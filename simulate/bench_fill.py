@@ -4,7 +4,9 @@ Every measurement has the tags that boards ask for, and values that move; what t
 """
 
 import itertools
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from ingest.store import Store
 
 SHARD = "0"
 _ROWS = 400_000
+_WRITERS = 2
 _TALKERS, _CLIENTS, _STRANGERS = 200, 100, 20
 """Outside conversations, clients of inference and unknown addresses that are named at a time."""
 _ENDPOINT_NODES = 100
@@ -157,15 +160,22 @@ def fill(
     each = sum(frame.height for frame in frames.values())
     windows = range(begin // retention.window * retention.window, end, retention.window)
     together = max(1, _ROWS // max(each, 1))
-    for first in range(0, len(windows), together):
-        part = windows[first : first + together]
-        written = 0
-        for measurement, tags in frames.items():
-            frame = _points(measurement, tags.select(t for t in tags.columns if t in measurement.tags), part)
-            for lines, count in batches(measurement, frame):
-                store.write(lines, retention.name)
-                written += count
-        yield part[-1], written
+    # While the store takes some points the next ones are made.
+    with ThreadPoolExecutor(_WRITERS) as writers:
+        for first in range(0, len(windows), together):
+            part = windows[first : first + together]
+            written = 0
+            sent: deque[Future[None]] = deque()
+            for measurement, tags in frames.items():
+                frame = _points(measurement, tags.select(t for t in tags.columns if t in measurement.tags), part)
+                for lines, count in batches(measurement, frame):
+                    while len(sent) > _WRITERS:
+                        sent.popleft().result()
+                    sent.append(writers.submit(store.write, lines, retention.name))
+                    written += count
+            for one in sent:
+                one.result()
+            yield part[-1], written
 
 
 def _points(measurement: Measurement, tags: pl.DataFrame, windows: range) -> pl.DataFrame:
