@@ -35,7 +35,9 @@ def seconds(text: str) -> int:
     return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
-def expand(raw: str, *, start: int, end: int, minimum: str, variables: Mapping[str, str]) -> str:
+def expand(
+    raw: str, *, start: int, end: int, minimum: str, variables: Mapping[str, str], points: int | None = None
+) -> str:
     """Return a query as Grafana sends it: variables, time filter and interval filled in.
 
     Args:
@@ -44,6 +46,7 @@ def expand(raw: str, *, start: int, end: int, minimum: str, variables: Mapping[s
         end: its end.
         minimum: the panel's smallest interval, such as ``1m``; empty for none.
         variables: value of each variable as its format writes it.
+        points: bins in the range, at most; by default as many as a wide panel has pixels.
 
     Raises:
         ValueError: something of Grafana's is left over.
@@ -53,7 +56,7 @@ def expand(raw: str, *, start: int, end: int, minimum: str, variables: Mapping[s
         return variables[match[1]]
 
     text = _VARIABLE.sub(value, raw)
-    wanted = max((end - start) / _PIXELS, seconds(minimum) if minimum else 1)
+    wanted = max((end - start) / (points or _PIXELS), seconds(minimum) if minimum else 1)
     interval = next(nice for nice in _NICE if nice >= wanted)
     text = text.replace("$timeFilter", f"time >= {start}000ms and time <= {end}000ms")
     text = text.replace("$__interval_ms", str(interval * 1000)).replace("$__interval", f"{interval}s")
@@ -83,6 +86,7 @@ def asked(board: Json, now: int, variables: Mapping[str, str], span: int | None 
                 end=now,
                 minimum=panel.get("interval", ""),
                 variables=variables,
+                points=panel.get("maxDataPoints"),
             )
             yield Asked(board["uid"], panel["title"], target["refId"], text, panel["type"], target["query"])
 

@@ -195,6 +195,7 @@ def place_columns() -> list[Column]:
 
 def _common(cluster: Cluster, face: Face, queries: Sequence[Query]) -> Json:
     bins = [query.interval for query in queries if query.interval]
+    points = [query.points for query in queries if query.points]
     return {
         "dataSource": source(cluster),
         "title": face.title,
@@ -202,7 +203,7 @@ def _common(cluster: Cluster, face: Face, queries: Sequence[Query]) -> Json:
         "gridPos": core.GridPos(h=face.h, w=face.w, x=face.x, y=face.y),
         "targets": targets(cluster, queries),
         "links": [link.json() for link in face.links],
-        "maxDataPoints": None,
+        "maxDataPoints": min(points, default=None),
         "interval": f"{max(bins)}s" if bins else None,
         "timeFrom": face.since or None,
         # The title says the range; Grafana would say it again.

@@ -28,6 +28,17 @@ from cluster.model import Cluster
 BITS = 8
 _MILLISECONDS = 1000
 
+_OF_NODES = frozenset(
+    one.name
+    for one in schema.MEASUREMENTS
+    if schema.NODE in one.tags or one in (schema.PAIR, schema.INTERFACE_TRAFFIC, schema.CAPACITY)
+)
+"""Measurements with the more series, the more nodes there are."""
+
+_BINS_OF_NODES, _MOST_POINTS, _FEWEST_POINTS = 128_000, 1000, 60
+"""InfluxDB 1.x spends some microseconds on each bin of each series, and more where bins are binned again: a panel about
+all nodes is given so many bins of nodes, and never fewer than make a curve."""
+
 # Grafana rounds a panel's interval to one of these (seconds), never below the panel's minimum.
 _NICE_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
@@ -217,6 +228,7 @@ class Query:
         shape: how Grafana reads the answer.
         interval: smallest sensible bin in seconds; 0 where nothing is binned.
         retention: the retention it reads.
+        points: bins in a range, at most; 0 for as many as the panel has pixels.
     """
 
     influxql: str
@@ -227,6 +239,7 @@ class Query:
     alias: str = ""
     shape: Shape = Shape.SERIES
     interval: int = 0
+    points: int = 0
 
     def at_least(self, seconds: int) -> "Query":
         """Return the same question in bins no shorter than this: where points are further apart than windows."""
@@ -287,6 +300,12 @@ class Select:
         """Name of the (first) measurement at the bottom."""
         return self.source.name if isinstance(self.source, schema.Measurement) else self.inner()[0].name
 
+    def measurements(self) -> frozenset[str]:
+        """Names of all measurements at the bottom."""
+        if isinstance(self.source, schema.Measurement):
+            return frozenset({self.source.name})
+        return frozenset().union(*(inner.measurements() for inner in self.inner()))
+
     @property
     def base_retention(self) -> str:
         """Retention of the (first) measurement at the bottom."""
@@ -330,7 +349,8 @@ class Select:
         settle = (Condition(f"time < now() - {settle_seconds(cluster, self.base_retention)}s"),) if settled else ()
         text = replace(self, conditions=(*self.conditions, *settle), bins=f"time($__interval) fill({fill})").text()
         unit = self.columns[0].unit
-        return Query(text, unit, meaning, self.tags, self.base_retention, alias, interval=interval)
+        points = _most_points(cluster, self.measurements())
+        return Query(text, unit, meaning, self.tags, self.base_retention, alias, interval=interval, points=points)
 
     def each(self, seconds: int) -> "Select":
         """Bin by a fixed length: for an inner `Select` whose bins an outer one reduces."""
@@ -371,6 +391,12 @@ def top_rows(inner: Select, rows: int | str) -> Query:
     top = Column(f"top({identifier(first.name)}, {tags}, {rows})", first.name, first.unit, (first.name,))
     kept = (Column(identifier(column.name), column.name, column.unit, (column.name,)) for column in others)
     return Select(inner).take(top, *kept).per_series("One row a combination of tags.").as_table()
+
+
+def _most_points(cluster: Cluster, measurements: frozenset[str]) -> int:
+    """Return how many bins a range may have, so that the answer comes in seconds with thousands of nodes too."""
+    points = _BINS_OF_NODES // max(len(cluster.nodes), 1)
+    return 0 if points >= _MOST_POINTS or measurements.isdisjoint(_OF_NODES) else max(points, _FEWEST_POINTS)
 
 
 def window_seconds(cluster: Cluster, retention: str) -> int:

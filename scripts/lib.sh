@@ -12,6 +12,9 @@ INFLUXD_V2_VERSION=1.8.10
 # nfacctd lives in /usr/sbin, which is not on an ordinary user's PATH in Debian.
 export PATH="$PATH:/usr/sbin:/sbin"
 cd "$REPOSITORY"
+# Compiled once, also where the environment forbids to: hundreds of processes would each spend a second on it.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX="$REPOSITORY/var/pycache"
 
 say() {
     printf '%s\n' "$*"

@@ -84,6 +84,7 @@ def test_grafana_answers_every_query(live: Live, name: str) -> None:
     for panel in board["panels"]:
         length = seconds(panel.get("timeFrom") or board["time"]["from"].removeprefix("now-"))
         minimum = seconds(panel["interval"]) if panel.get("interval") else 1
+        points = panel.get("maxDataPoints") or 1000
         if not panel["targets"]:
             continue
         queries = [
@@ -91,8 +92,8 @@ def test_grafana_answers_every_query(live: Live, name: str) -> None:
             | {
                 "query": _fill_in(target["query"], values),
                 "alias": _fill_in(target["alias"], values),
-                "intervalMs": 1000 * max(minimum, length // 1000),
-                "maxDataPoints": 1000,
+                "intervalMs": 1000 * max(minimum, length // points),
+                "maxDataPoints": points,
             }
             for target in panel["targets"]
         ]

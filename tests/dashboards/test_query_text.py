@@ -1,14 +1,17 @@
 """Queries: quoting, names from the schema only, the forms for panels and for rules."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import schema
-from cluster.model import BridgeSettings, Cluster
+from cluster.model import BridgeSettings, Cluster, Node
+from dashboards.asked import asked
 from dashboards.queries import (
+    Column,
     Fill,
     Select,
     Shape,
@@ -128,3 +131,27 @@ def test_every_interval_from_the_smallest_on_holds_whole_windows(window: int) ->
 def test_fill_follows_time() -> None:
     query = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).over_time(CLUSTER, fill=Fill.PREVIOUS)
     assert query.influxql.endswith("GROUP BY time($__interval) fill(previous)")
+
+
+@pytest.mark.parametrize(
+    ("measurement", "nodes", "points"),
+    [
+        (schema.NODE_TRAFFIC, 64, 0),
+        (schema.NODE_TRAFFIC, 1024, 125),
+        (schema.PAIR, 4096, 60),
+        (schema.TRAFFIC, 4096, 0),
+    ],
+)
+def test_curves_over_thousands_of_nodes_have_fewer_points(
+    measurement: schema.Measurement, nodes: int, points: int
+) -> None:
+    large = replace(CLUSTER, nodes=tuple(Node(f"gpu-{number}", "training", ()) for number in range(nodes)))
+    inner = Select(measurement, schema.MINUTE).take(total(measurement.fields[0], "sent")).binned()
+    outer = Select(inner).take(Column('max("sent")', "most", Unit.BYTES, ("sent",)))
+    assert outer.over_time(large).points == points
+    if points:
+        board = {"uid": "b", "time": {"from": "now-24h"}, "panels": [
+            {"title": "t", "type": "timeseries", "interval": "60s", "maxDataPoints": points,
+             "targets": [{"refId": "A", "query": outer.over_time(large).influxql}]}]}  # fmt: skip
+        (one,) = asked(board, 86_400, {})
+        assert f"time({900 if points == 125 else 1800}s)" in one.query
