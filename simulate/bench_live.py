@@ -95,13 +95,14 @@ def soak(  # noqa: PLR0917 - click passes everything by name
     log: Path | None,
     folder: Path | None,
 ) -> None:
-    """The same for long: memory every 10 s, flat or not, and all totals at the end."""
+    """The same for long: memory every 10 s (own + files mapped), flat or not, and all totals at the end."""
     tell_machine(influxd)
     rows: list[str] = []
 
     def tell(row: dict[str, Any]) -> None:
         line(step="soak_row", **row)
-        memory = " ".join(f"{name} {value:5} MiB" for name, value in sorted(row["memory_mib"].items()))
+        mapped = row["mapped_mib"]
+        memory = " ".join(f"{name} {own:5} + {mapped[name]:3} MiB" for name, own in sorted(row["memory_mib"].items()))
         rows.append(f"{row['second']:8.1f} s  {memory}  delay {row['delay']} s  dropped {row['dropped']}")
         if log is not None:
             log.write_text("\n".join(rows) + "\n")

@@ -313,7 +313,8 @@ def _row(running: Pipeline, began: float, probe: Probe) -> dict[str, Any]:
     used = running.meter.sample()
     return {
         "second": round(time.monotonic() - began, 1),
-        "memory_mib": {name: one.memory >> 20 for name, one in used.items()},
+        "memory_mib": {name: (one.memory - one.mapped) >> 20 for name, one in used.items()},
+        "mapped_mib": {name: one.mapped >> 20 for name, one in used.items()},
         "delay": round(probe.delays()[-1], 1) if probe.delays() else None,
         "dropped": running.dropped(),
     }

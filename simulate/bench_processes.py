@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +21,13 @@ class Usage:
     Attributes:
         cpu: seconds, since it began, children that ended included.
         memory: bytes resident; pages that several of its processes share count once (PSS).
+        mapped: of these, bytes of files: programs, and InfluxDB's data. The kernel takes them back when it likes.
         processes: how many.
     """
 
     cpu: float
     memory: int
+    mapped: int
     processes: int
 
 
@@ -48,14 +49,15 @@ def descendants(roots: Iterable[int]) -> list[int]:
 
 def usage(pids: Iterable[int]) -> Usage:
     """Return what processes use together; those that are gone use nothing."""
-    cpu, memory, processes = 0.0, 0, 0
+    cpu, memory, mapped, processes = 0.0, 0, 0, 0
     for pid in pids:
         with contextlib.suppress(OSError, IndexError, ValueError):
             fields = _stat(pid)
             cpu += sum(map(int, fields[11:15])) / _TICKS
-            memory += _resident(pid)
+            resident, of_files = _resident(pid)
+            memory, mapped = memory + resident, mapped + of_files
             processes += 1
-    return Usage(cpu, memory, processes)
+    return Usage(cpu, memory, mapped, processes)
 
 
 def _stat(pid: int) -> list[str]:
@@ -63,11 +65,11 @@ def _stat(pid: int) -> list[str]:
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
-def _resident(pid: int) -> int:
-    for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) << 10
-    return 0
+def _resident(pid: int) -> tuple[int, int]:
+    """Return the bytes that a process has in memory, and how many of them are pages of files."""
+    rows = (line.split() for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines())
+    found = {row[0]: int(row[1]) << 10 for row in rows if row[0] in ("Pss:", "Pss_File:")}
+    return found.get("Pss:", 0), found.get("Pss_File:", 0)
 
 
 def busy_seconds() -> float:
@@ -88,13 +90,12 @@ class Meter:
     parts: dict[str, int]
     _begun: dict[str, Usage] = field(default_factory=dict)
     _last: dict[str, Usage] = field(default_factory=dict)
-    _series: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
-    _zero: float = field(default_factory=time.monotonic)
+    _series: dict[str, list[Usage]] = field(default_factory=dict)
     _busy: float = field(default_factory=busy_seconds)
 
     def start(self) -> None:
         """Let CPU time count from now."""
-        self._zero, self._busy = time.monotonic(), busy_seconds()
+        self._busy = busy_seconds()
         self._begun = self._last = self.read()
 
     def read(self) -> dict[str, Usage]:
@@ -110,9 +111,8 @@ class Meter:
         """Read and remember."""
         found = self.read()
         self._last = self._last | found
-        at = time.monotonic() - self._zero
         for name, one in found.items():
-            self._series.setdefault(name, []).append((at, one.memory))
+            self._series.setdefault(name, []).append(one)
         return found
 
     def document(self, seconds: float) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Meter:
         found = {}
         for name, series in self._series.items():
             cpu = self._last[name].cpu - self._begun[name].cpu
-            memory = [value for _, value in series]
+            memory = [one.memory for one in series]
             found[name] = {
                 "cpu_seconds": round(cpu, 2),
                 "cores": round(cpu / seconds, 3),
@@ -135,10 +135,13 @@ class Meter:
         return round(max(busy_seconds() - self._busy - ours, 0.0) / seconds, 2)
 
     def thirds(self) -> dict[str, Any]:
-        """Return each part's median memory in the first and in the last third, and whether that is flat."""
+        """Return each part's median memory in the first and in the last third, and whether that is flat.
+
+        Without what it has of files: InfluxDB maps all data that it has written, which is the kernel's cache.
+        """
         found = {}
         for name, series in self._series.items():
-            memory = [value for _, value in series if value]
+            memory = [one.memory - one.mapped for one in series if one.memory]
             first, last = memory[: len(memory) // 3], memory[-(len(memory) // 3) :]
             if not first:
                 continue
@@ -146,6 +149,7 @@ class Meter:
             found[name] = {
                 "first_third_mib": round(before) >> 20,
                 "last_third_mib": round(after) >> 20,
+                "mapped_mib": series[-1].mapped >> 20,
                 "flat": after <= before * _SLOWER,
             }
         return found

@@ -308,15 +308,18 @@ def _soak(book: Book) -> Iterator[str]:
         f"{one['rate']:,} flows/s for {one['seconds'] / 60:.0f} min: {one['sent']:,} sent, "
         f"{max(one['sent'] - one['printed'], 0):,} lost, totals {'exact' if one['exact'] else '**not exact**'}; "
         f"delay {_delay(one['delay'])} (p50 / p95 / max).\n"
+        "Pages of files (programs; all data that InfluxDB has written, which it maps) are the kernel's cache: they\n"
+        "stand apart.\n"
     )
     yield table(
-        ("process", "median memory, first third", "last third", "flat", "cores"),
+        ("process", "median memory, first third", "last third", "flat", "files mapped", "cores"),
         (
             (
                 name,
                 f"{third['first_third_mib']} MiB",
                 f"{third['last_third_mib']} MiB",
                 "yes" if third["flat"] else "**no**",
+                f"{third['mapped_mib']} MiB" if "mapped_mib" in third else "counted",
                 one["processes"][name]["cores"],
             )
             for name, third in one["memory_thirds"].items()

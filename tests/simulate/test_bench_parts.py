@@ -17,7 +17,7 @@ from ingest.store import Store
 from simulate.bench_fill import fill, series
 from simulate.bench_pipeline import differences, printed_records
 from simulate.bench_probe import percentiles
-from simulate.bench_processes import Meter, descendants, usage
+from simulate.bench_processes import Meter, Usage, descendants, usage
 
 REPOSITORY = Path(__file__).parents[2]
 CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
@@ -63,11 +63,14 @@ def test_a_process_that_is_gone_uses_nothing() -> None:
 def test_growth_is_told() -> None:
     meter = Meter({"a": 1})
     for second in range(9):
-        meter._series.setdefault("flat", []).append((second, 100 << 20))
-        meter._series.setdefault("leak", []).append((second, (100 + 10 * second) << 20))
+        meter._series.setdefault("flat", []).append(Usage(0, 100 << 20, 0, 1))
+        meter._series.setdefault("leak", []).append(Usage(0, (100 + 10 * second) << 20, 0, 1))
+        # Pages of files that it has written come, and the kernel takes them when it likes.
+        meter._series.setdefault("store", []).append(Usage(0, (100 + 10 * second) << 20, 10 * second << 20, 1))
     found = meter.thirds()
     assert found["flat"]["flat"]
-    assert found["leak"] == {"first_third_mib": 110, "last_third_mib": 170, "flat": False}
+    assert found["leak"] == {"first_third_mib": 110, "last_third_mib": 170, "mapped_mib": 0, "flat": False}
+    assert found["store"] == {"first_third_mib": 100, "last_third_mib": 100, "mapped_mib": 80, "flat": True}
 
 
 def test_what_nfacctd_says_it_printed() -> None:
