@@ -361,7 +361,7 @@ class Bridge:
             self._counters.add(Stage.READ, "repeated_records", parsed.repeated)
         self._bury(parsed.dead, source)
         if parsed.frame.height:
-            refused = self._engine.take(parsed.frame, now)
+            refused = self._engine.take(parsed.frame, now, is_numbered=parsed.is_numbered)
             self._bury(as_dead_letters(refused), source)
         self._position = position
         progress(size)

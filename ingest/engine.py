@@ -136,7 +136,9 @@ class Engine:
         """Partial points, and conversations of which they will be made, that wait for `merge`."""
         return self._aggregator.pending_rows + sum(table.pending_rows for table in self._tables.values())
 
-    def take(self, frame: pl.DataFrame, now: float, lost: Mapping[str, int] | None = None) -> pl.DataFrame:
+    def take(
+        self, frame: pl.DataFrame, now: float, lost: Mapping[str, int] | None = None, *, is_numbered: bool = False
+    ) -> pl.DataFrame:
         """Take a record frame; return the records refused, with a ``reason`` column.
 
         Args:
@@ -144,6 +146,7 @@ class Engine:
             now: wall clock, epoch seconds.
             lost: records lost before these, by exporter address, where somebody else follows the sequence numbers;
                 None: they are followed here.
+            is_numbered: whether each row is one record.
         """
         flows, refused = self._normaliser.normalise(frame, int(now * 1000))
         self._counters.add(Stage.NORMALISE, "records", len(flows))
@@ -154,7 +157,7 @@ class Engine:
                 self._counters.add(Stage.NORMALISE, "merged_records", merged)
             if not self._aggregator.has_room(flows):
                 self._settle()
-            losing = self._beside.submit(self._sequence.lost, frame) if lost is None else None
+            losing = self._beside.submit(self._sequence.lost, frame, is_numbered=is_numbered) if lost is None else None
             self._add(self._aggregator.take(flows, self._watermark()))
             self._newest = max(self._newest or 0, int(flows.end.max()))
             if flows.is_sflow.any():

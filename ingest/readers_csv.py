@@ -57,6 +57,7 @@ def _joined(parts: list[Parsed]) -> Parsed:
         pl.concat([part.frame for part in parts]),
         pl.concat([part.dead for part in parts]),
         sum(part.repeated for part in parts),
+        all(part.is_numbered for part in parts if part.frame.height),
     )
 
 
@@ -65,7 +66,7 @@ def _once_each(parsed: Parsed, raw: bytes, fmt: Format) -> Parsed:
     if parsed.frame.is_empty() or not is_numbered(fmt, raw):
         return parsed
     frame, repeated = once_each(parsed.frame)
-    return replace(parsed, frame=frame, repeated=repeated)
+    return replace(parsed, frame=frame, repeated=repeated, is_numbered=True)
 
 
 def _by_header(raw: bytes, fmt: Format) -> list[tuple[Format, bytes]]:

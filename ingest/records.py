@@ -145,11 +145,13 @@ class Parsed:
         frame: the good records, with RECORD_SCHEMA, in the order of the text.
         dead: every line that is neither a record nor a marker, header or blank, with DEAD_SCHEMA.
         repeated: records that pmacct had read twice; they are in the frame once.
+        is_numbered: whether each row is one record, whatever number of flows it stands for.
     """
 
     frame: pl.DataFrame = field(default_factory=empty_records)
     dead: pl.DataFrame = field(default_factory=empty_dead)
     repeated: int = 0
+    is_numbered: bool = False
 
     @property
     def counts(self) -> dict[str, int]:

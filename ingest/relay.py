@@ -77,12 +77,14 @@ class _Ready:
         dead: lines that are no records.
         bodies: partitions and what messages have for them behind their envelopes, in this order.
         repeated: records that pmacct had read twice.
+        is_numbered: whether each row is one record.
     """
 
     frame: pl.DataFrame
     long: pl.DataFrame
     dead: pl.DataFrame
     repeated: int
+    is_numbered: bool
     bodies: list[tuple[int, bytes]]
 
 
@@ -217,7 +219,7 @@ class Relay:
             self._counters.add(Stage.READ, "repeated_records", ready.repeated)
         self._bury(ready.dead, chunk.source)
         self._bury_long(ready.long, chunk.source)
-        lost = self._sequence.lost(ready.frame)
+        lost = self._sequence.lost(ready.frame, is_numbered=ready.is_numbered)
         self._lost.update({exporter: count for exporter, count in lost.items() if len(exporter) <= MAX_TEXT_BYTES})
         for partition, body in ready.bodies:
             self._sender.add([(partition, envelope(self._relay, lost=self._some_lost()) + body)])
@@ -266,7 +268,7 @@ class Relay:
             for partition, part in self._partitions.split(compact(frame), records.SRC)
             for body in bodies(part, limit)
         ]
-        return _Ready(parsed.frame, long, parsed.dead, parsed.repeated, made)
+        return _Ready(parsed.frame, long, parsed.dead, parsed.repeated, parsed.is_numbered, made)
 
     def _bury_long(self, long: pl.DataFrame, source: str) -> None:
         if long.is_empty():

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from ingest import records
@@ -22,7 +23,7 @@ _BY_RECORD = (5, 10)
 _BY_DATAGRAM = (9,)
 _VERSIONS = (*_BY_RECORD, *_BY_DATAGRAM)
 
-_COLUMNS = (records.VERSION, records.DOMAIN, records.SEQ, records.FLOWS)
+_COLUMNS = (records.VERSION, records.DOMAIN, records.SEQ)
 _VERSION_BITS, _KEY_BITS = 4, 63
 
 _IPFIX = 10
@@ -229,17 +230,23 @@ class SequenceTracker:
         self._streams: dict[_Source, _Stream] = {}
         self._exporters = Texts()
 
-    def lost(self, frame: pl.DataFrame) -> dict[str, int]:
-        """Take a record frame; return how many records are newly known to be lost, by exporter address."""
+    def lost(self, frame: pl.DataFrame, *, is_numbered: bool = False) -> dict[str, int]:
+        """Take a record frame; return how many records are newly known to be lost, by exporter address.
+
+        Args:
+            frame: RECORD_SCHEMA.
+            is_numbered: whether each row is one record. Else equal ones share a row, which says how many they are; and
+                losses of an exporter that counts flows itself (IE 3) stay unseen, since its rows say more.
+        """
         result: dict[str, int] = {}
         arrived = frame.get_column(records.ARRIVAL).max()
         slot = arrived // _BATCH_MS if isinstance(arrived, int) else None
-        for source, numbers, sizes in self._datagrams(frame):
+        for source, numbers, sizes in self._datagrams(frame, is_numbered=is_numbered):
             fresh = self._advance(source, numbers, sizes, slot)
             result[source[0]] = result.get(source[0], 0) + fresh
         return {exporter: amount for exporter, amount in result.items() if amount}
 
-    def _datagrams(self, frame: pl.DataFrame) -> Iterator[tuple[_Source, Ints, Ints]]:
+    def _datagrams(self, frame: pl.DataFrame, *, is_numbered: bool) -> Iterator[tuple[_Source, Ints, Ints]]:
         """Yield for every source the different numbers, ascending, and the records that came under each."""
         is_known = frame.get_column(records.VERSION).is_in(_VERSIONS).fill_null(False)
         names = self._numbered(frame.get_column(records.EXPORTER))
@@ -247,10 +254,10 @@ class SequenceTracker:
         known = np.flatnonzero((is_known & has_number & names.is_not_null()).to_numpy())
         if not len(known):
             return
-        exporter, version, domain, number, size = (
-            column.fill_null(0).to_numpy().astype(np.int64, copy=False)[known]
-            for column in (names, *(frame.get_column(name) for name in _COLUMNS))
+        exporter, version, domain, number = (
+            _whole(column, known) for column in (names, *(frame.get_column(name) for name in _COLUMNS))
         )
+        size = np.ones(len(known), np.int64) if is_numbered else _whole(frame.get_column(records.FLOWS), known)
         domain_bits, number_bits = int(domain.max()).bit_length(), int(number.max()).bit_length()
         source = (exporter << _VERSION_BITS | version) << domain_bits | domain
         # Sources are few, but their domains may be large numbers.
@@ -318,6 +325,11 @@ class SequenceTracker:
                 continue
             datagrams = None if values["datagrams"] is None else _Datagrams.load(values["datagrams"])
             self._streams[exporter, domain, version] = _Stream(**{**values, "datagrams": datagrams})
+
+
+def _whole(column: pl.Series, rows: npt.NDArray[np.intp]) -> Ints:
+    """Return some of a column's values, 0 for missing ones."""
+    return column.fill_null(0).to_numpy().astype(np.int64, copy=False)[rows]
 
 
 def _mask(bits: int) -> int:

@@ -126,6 +126,20 @@ def test_options_records_of_ipfix_are_no_losses(version: int, lost: int) -> None
     assert total == lost
 
 
+@pytest.mark.parametrize(("is_numbered", "lost"), [(True, 20), (False, 0)])
+def test_an_exporter_that_counts_flows_itself_hides_no_loss_where_records_are_numbered(
+    lost: int, *, is_numbered: bool
+) -> None:
+    tracker = SequenceTracker()
+    total = 0
+    for batch in range(6):
+        # A row a record, each of seven flows (IE 3); the second datagram of the third batch did not come.
+        starts = [batch * 60 + 20 * place for place in range(3) if (batch, place) != (2, 1)]
+        rows = datagrams(10, *((start, 7) for start in starts for _ in range(20)))
+        total += sum(tracker.lost(rows, is_numbered=is_numbered).values())
+    assert total == lost
+
+
 def test_a_lost_ipfix_datagram_is_still_a_loss() -> None:
     tracker = SequenceTracker()
     total = 0
