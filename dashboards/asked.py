@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
+
+from dashboards.queries import NICE_INTERVALS
 
 Json = dict[str, Any]
 
-# Grafana's intervalv2 rounding, as far as it matters here: seconds.
-_NICE = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _PIXELS = 1000
 _DURATION = re.compile(r"(\d+)([smhd])")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::(\w+))?\}")
@@ -46,7 +47,7 @@ def expand(
         end: its end.
         minimum: the panel's smallest interval, such as ``1m``; empty for none.
         variables: value of each variable as its format writes it.
-        points: bins in the range, at most; by default as many as a wide panel has pixels.
+        points: bins in the range, about; by default as many as a wide panel has pixels.
 
     Raises:
         ValueError: something of Grafana's is left over.
@@ -56,13 +57,21 @@ def expand(
         return variables[match[1]]
 
     text = _VARIABLE.sub(value, raw)
-    wanted = max((end - start) / (points or _PIXELS), seconds(minimum) if minimum else 1)
-    interval = next(nice for nice in _NICE if nice >= wanted)
+    interval = max(_rounded((end - start) / (points or _PIXELS)), seconds(minimum) if minimum else 1)
     text = text.replace("$timeFilter", f"time >= {start}000ms and time <= {end}000ms")
     text = text.replace("$__interval_ms", str(interval * 1000)).replace("$__interval", f"{interval}s")
     if "$" in _ANCHORED.sub("", text):
         raise ValueError(f"left over: {text}")
     return text
+
+
+def _rounded(wanted: float) -> int:
+    """Return the interval that Grafana rounds to: the nearest, but a day only from a day on."""
+    if wanted >= NICE_INTERVALS[-1]:
+        return NICE_INTERVALS[-1]
+    return next(
+        (short for short, long in pairwise(NICE_INTERVALS[:-1]) if wanted < (short + long) / 2), NICE_INTERVALS[-2]
+    )
 
 
 def asked(board: Json, now: int, variables: Mapping[str, str], span: int | None = None) -> Iterator[Asked]:

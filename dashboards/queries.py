@@ -35,12 +35,12 @@ _OF_NODES = frozenset(
 )
 """Measurements with the more series, the more nodes there are."""
 
-_BINS_OF_NODES, _MOST_POINTS, _FEWEST_POINTS = 128_000, 1000, 60
+_BINS_OF_NODES, _MOST_POINTS, _FEWEST_POINTS = 80_000, 1000, 60
 """InfluxDB 1.x spends some microseconds on each bin of each series, and more where bins are binned again: a panel about
-all nodes is given so many bins of nodes, and never fewer than make a curve."""
+all nodes is given about so many bins of nodes, and never fewer than make a curve."""
 
-# Grafana rounds a panel's interval to one of these (seconds), never below the panel's minimum.
-_NICE_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+NICE_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+"""Grafana rounds a panel's interval to the nearest of these (seconds), never below the panel's minimum."""
 
 
 class Unit(StrEnum):
@@ -228,7 +228,7 @@ class Query:
         shape: how Grafana reads the answer.
         interval: smallest sensible bin in seconds; 0 where nothing is binned.
         retention: the retention it reads.
-        points: bins in a range, at most; 0 for as many as the panel has pixels.
+        points: about how many bins a range has; 0 for as many as the panel has pixels.
     """
 
     influxql: str
@@ -394,7 +394,7 @@ def top_rows(inner: Select, rows: int | str) -> Query:
 
 
 def _most_points(cluster: Cluster, measurements: frozenset[str]) -> int:
-    """Return how many bins a range may have, so that the answer comes in seconds with thousands of nodes too."""
+    """Return about how many bins a range may have, so that the answer comes in seconds with thousands of nodes too."""
     points = _BINS_OF_NODES // max(len(cluster.nodes), 1)
     return 0 if points >= _MOST_POINTS or measurements.isdisjoint(_OF_NODES) else max(points, _FEWEST_POINTS)
 
@@ -419,7 +419,7 @@ def whole_interval(cluster: Cluster, retention: str) -> int:
     """
     window = window_seconds(cluster, retention)
     interval = window
-    for nice in reversed(_NICE_INTERVALS):
+    for nice in reversed(NICE_INTERVALS):
         if nice < window or nice % window:
             break
         interval = nice

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster import schema
 from cluster.model import BridgeSettings, Cluster, Node
-from dashboards.asked import asked
+from dashboards.asked import asked, expand
 from dashboards.queries import (
     Column,
     Fill,
@@ -137,7 +137,7 @@ def test_fill_follows_time() -> None:
     ("measurement", "nodes", "points"),
     [
         (schema.NODE_TRAFFIC, 64, 0),
-        (schema.NODE_TRAFFIC, 1024, 125),
+        (schema.NODE_TRAFFIC, 1024, 78),
         (schema.PAIR, 4096, 60),
         (schema.TRAFFIC, 4096, 0),
     ],
@@ -154,4 +154,21 @@ def test_curves_over_thousands_of_nodes_have_fewer_points(
             {"title": "t", "type": "timeseries", "interval": "60s", "maxDataPoints": points,
              "targets": [{"refId": "A", "query": outer.over_time(large).influxql}]}]}  # fmt: skip
         (one,) = asked(board, 86_400, {})
-        assert f"time({900 if points == 125 else 1800}s)" in one.query
+        assert "time(1200s)" in one.query
+
+
+@pytest.mark.parametrize(
+    ("span", "interval"),
+    [
+        (3600, 5),
+        (21_600, 20),
+        (86_400, 60),
+        (86_399 * 2, 120),
+        (604_800, 600),
+        (7_776_000, 86_400),
+        (64_800_000, 43_200),
+    ],
+)
+def test_intervals_are_those_that_grafana_picks(span: int, interval: int) -> None:
+    """From its source (rangeutil, intervalv2): below 1.5 s 1 s, below 90 s 1 min, below 750 s 10 min, ..."""
+    assert expand("$__interval", start=0, end=span, minimum="", variables={}) == f"{interval}s"
