@@ -28,26 +28,40 @@ _STAMP = "%Y%m%d-%H%M%S"
 _OWN = (",".join(records.PRINTED_COLUMNS) + "\n").encode()
 _NEW = ".new"
 _LOCK = ".collect.lock"
+_CLAIM_SECONDS, _CLAIM_PAUSE = 10.0, 0.2
+"""How long the daemons of a collector that was killed may take to print what they have, and end."""
 
 
 def claim(spool: Path) -> int:
     """Return a lock on a spool that one collector alone has, until it is closed: two would write into one file.
 
+    Daemons that inherit it hold it as well, as long as they live: those of a collector that was killed may still print.
+
     Raises:
         OSError: the spool cannot be written.
-        UserError: another one has it.
+        UserError: another one has it, or its file system has no locks.
     """
     # Not on the folder itself: that one is the bridge's.
     lock = os.open(spool / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise UserError(
-            f"spool {spool}: another `clusterflow collect` writes to it",
-            "stop that one, or give each a collector.spool of its own",
-        ) from error
-    return lock
+    deadline = time.monotonic() + _CLAIM_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() >= deadline:
+                os.close(lock)
+                raise UserError(
+                    f"spool {spool}: another `clusterflow collect` writes to it",
+                    "stop that one, or give each a collector.spool of its own",
+                ) from error
+            time.sleep(_CLAIM_PAUSE)
+        except OSError as error:
+            os.close(lock)
+            raise UserError(
+                f"spool {spool}: cannot be locked: {error.strerror}", "set collector.spool to a folder on a local disk"
+            ) from error
+        else:
+            return lock
 
 
 def link_of(spool: Path, prefix: str) -> Path:

@@ -469,6 +469,9 @@ class KafkaWorker:
         """Have the brokers remember what changed; return the points that may be written then, None if not now."""
         if not works:
             return []
+        # First, so that the state holds whatever the store is told: a total that a successor set back would lie.
+        for (_, reason), amount in self._sent.take():
+            works[0].counters.add(Stage.WRITE, reason, amount)
         points = [part for work in works for part in work.gather(now)]
         self._around.enrichment.see(points)
         records = {work.partition: work.records() for work in works}
@@ -486,8 +489,6 @@ class KafkaWorker:
         """Return what the partitions say of themselves; what is the worker's own, the first of them says."""
         first = min(works, key=lambda work: work.partition)
         first.counters.read(Stage.BRIDGE, "memory_bytes", resident_bytes())
-        for (_, reason), amount in self._sent.take():
-            first.counters.add(Stage.WRITE, reason, amount)
         found: Points = []
         for work in works:
             found += work.report(now, self._elsewhere, self._backlog(work))

@@ -290,7 +290,13 @@ class Collector:
                 stdout=log_file,
                 stderr=log_file,
                 start_new_session=True,
-                env={**os.environ, "TZ": "UTC"},
+                # As long as one of them can print, the spool is taken.
+                pass_fds=(self._lock,),
+                # They read packets of strangers: what else stands in our environment is not for them.
+                env={
+                    **{name: text for name, text in os.environ.items() if re.fullmatch("PATH|LANG|LC_[A-Z]+", name)},
+                    "TZ": "UTC",
+                },
             )
         _put_first(running.process.pid)
         running.started = running.files_begun = time.monotonic()

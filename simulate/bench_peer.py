@@ -104,7 +104,12 @@ class Contender(ABC):
 
     def size(self) -> int:
         """Return the bytes that it has written."""
-        return sum(path.stat().st_size for path in self.outputs())
+        found = 0
+        for path in self.outputs():
+            # InfluxDB's come and go while it compacts.
+            with suppress(FileNotFoundError):
+                found += path.stat().st_size
+        return found
 
     def outputs(self) -> list[Path]:
         """Return the files that it writes to."""

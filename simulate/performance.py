@@ -174,9 +174,11 @@ def _target_rows(book: Book) -> Iterator[tuple[str, str, str, str]]:
     grown = ", ".join(name for name, one in thirds.items() if not one["flat"])
     text = None if soak is None else f"{soak['seconds'] / 60:.0f} min: " + (f"{grown} grew" if grown else "flat")
     yield row("memory over time", "flat", text, met=not grown)
-    peaks = {} if soak is None else {n: soak["processes"][n]["peak_mib"] for n in thirds}
-    text = ", ".join(f"{name} {value} MiB" for name, value in peaks.items()) or None
-    yield row("memory of each process", "1 GB", text, met=max(peaks.values(), default=9999) < 1000)
+    for what, one in (("the soak", soak), ("at 200,000 flows/s", live)):
+        peaks = {} if one is None else {n: part["peak_mib"] for n, part in one["processes"].items() if n != "sender"}
+        text = ", ".join(f"{name} {value} MiB" for name, value in peaks.items()) or None
+        # As the kernel counts: 1 GB are 954 MiB.
+        yield row(f"memory of each process, {what}", "1 GB", text, met=max(peaks.values(), default=9999) < 954)
     relay = book.one("relay")
     rate = 0 if relay is None else relay["flows_per_second"]
     yield row(
@@ -444,8 +446,10 @@ def _peers(book: Book) -> Iterator[str]:
         "The same datagrams at the same rates, in the same run, one collector after the other. nfacctd, goflow2 and\n"
         "Telegraf only decode records into files here: CSV, JSON or Protocol Buffers, line protocol. To InfluxDB\n"
         "there are two: Telegraf's own output, and `clusterflow`: nfacctd with the bridge and InfluxDB behind it.\n"
-        "Settings are as each comes, nfacctd's as `clusterflow collect` writes them. CPU counts until everything is\n"
-        f"written. {told}\n"
+        "There, what *telegraf (InfluxDB)* lost it had decoded: its points have tags and time of a datagram, and of\n"
+        "equal ones InfluxDB keeps the last. Settings are as each comes, but: nfacctd's as `clusterflow collect`\n"
+        "writes them; Telegraf's with a socket buffer of 64 MiB, flushed each second in batches of 10,000, and room\n"
+        f"for 2,000,000. CPU counts until everything is written. {told}\n"
     )
     yield table(
         ("flows/s", "collector", "kept", "lost", "CPU a flow", "cores needed", "peak memory", "bytes a record"),

@@ -141,7 +141,6 @@ def attacked(influxdb_v1: LocalInfluxDB, tmp_path_factory: pytest.TempPathFactor
     return Attacked(influxdb_v1, f"hostile_{os.getpid()}", tmp_path_factory.mktemp("hostile"))
 
 
-@pytest.mark.long_form
 def test_every_honest_byte_is_counted_and_no_forged_one(attacked: Attacked) -> None:
     ((_, stored),) = attacked.ask("SELECT sum(bytes) FROM raw.traffic")
     assert stored == attacked.bytes

@@ -32,6 +32,7 @@ from cluster.model import (
     SamplingMode,
 )
 from cluster.services import with_well_known
+from ingest import flow_files
 from ingest.counters import Counters
 from ingest.engine import Engine
 from ingest.normalise import Clock
@@ -288,13 +289,19 @@ def test_a_taken_port_is_the_users_error(tmp_path: Path) -> None:
             Collector(cluster, tmp_path / "run", spool=tmp_path / "spool").start()
 
 
-def test_two_collectors_do_not_share_a_spool(tmp_path: Path) -> None:
+def test_two_collectors_do_not_share_a_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_files, "_CLAIM_SECONDS", 0.5)
     with Collector(a_cluster(*EXPORTERS[:1]), tmp_path / "run", spool=tmp_path / "spool") as first:
         other = Collector(a_cluster(*EXPORTERS[:1]), tmp_path / "run2", spool=tmp_path / "spool")
         with pytest.raises(UserError, match="another `clusterflow collect` writes to it"):
             other.start()
         assert not other.pids
         assert first.pids
+        # As if the collector itself were dead: its daemons still print.
+        os.close(first._lock)
+        with pytest.raises(UserError, match="another `clusterflow collect` writes to it"):
+            other.start()
+        first._lock = -1
     with other:
         assert other.pids
 

@@ -49,7 +49,6 @@ def test_two_workers_share_the_partitions_and_the_totals_are_the_simulators(stag
     assert all(shares.values())
 
 
-@pytest.mark.long_form
 def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage) -> None:
     rng = random.Random(3)
     workers = [staged.start().until("event=assigned")]
