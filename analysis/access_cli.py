@@ -23,6 +23,7 @@ from cluster.cli import cluster_option
 from cluster.errors import UserError
 from cluster.model import Cluster
 from ingest.points import WINDOW
+from ingest.schema_version import opened
 from ingest.store import Store
 
 _SHOWN = 50
@@ -70,7 +71,7 @@ def access(
     where = [] if src is None else [any_of(schema.SRC, [src])]
     if user is not None:
         where.append(any_of(schema.USER, [identity_of(cluster).names.listed(user) or schema.UNKNOWN_USER]))
-    store = Store(cluster.store)
+    store = opened(cluster.store)
     try:
         rows = accessed(store, int(start), min(int(stop), int(time.time())), where)
     finally:

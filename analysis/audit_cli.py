@@ -23,7 +23,7 @@ from cluster.cli import cluster_option
 from cluster.errors import UserError
 from cluster.model import ANY, Cluster, Transport
 from cluster.units import format_duration
-from ingest.store import Store
+from ingest.schema_version import opened
 
 _SHOWN = 20
 """Rows of a table that are printed; exports have all."""
@@ -87,7 +87,7 @@ def audit(
     now = time.time()
     if stop <= start:
         raise UserError("the period is empty", "--from must be before --to")
-    store = Store(cluster.store)
+    store = opened(cluster.store)
     try:
         found = audit_of(cluster, store, period_of(cluster, start, stop, now))
     finally:

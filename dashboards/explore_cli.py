@@ -14,6 +14,7 @@ from cluster.errors import UserError
 from cluster.model import RESERVED_GROUPS, Cluster, Plane
 from cluster.units import parse_duration
 from dashboards.queries import Condition, Select, is_in, total
+from ingest.schema_version import opened
 from ingest.store import Store
 
 _GROUP_BY = {
@@ -119,7 +120,7 @@ def explore(
         raise UserError(f"--since {since}: expected a duration", "such as 15m, 6h or 30d") from error
     end = int(time.time())
     question = Question(by, source, destination, plane, service, end - seconds, end)
-    rows = answer(cluster, Store(cluster.store), question)
+    rows = answer(cluster, opened(cluster.store), question)
     if order == "smallest":
         rows.reverse()
     rows = rows[:limit]

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import click
 
@@ -14,7 +14,8 @@ from delivery.deliver import SHARD, Delivery
 from ingest.logs import Log
 from ingest.metrics import MetricsServer, metrics_token
 from ingest.reload import ignore_hangups
-from ingest.store import Store
+from ingest.schema_version import refuse_newer
+from ingest.store import Store, StoreUnavailableError
 
 _DRAIN_SECONDS = 60.0
 _STEP_SECONDS = 1.0
@@ -38,6 +39,9 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
     store = Store(cluster.store)
     with ExitStack() as cleanup:
         cleanup.callback(store.close)
+        # While it is away nobody can say; what waits in the spool is delivered meanwhile.
+        with suppress(StoreUnavailableError):
+            refuse_newer(store)
         delivery = Delivery(cluster, store, log=log, stopping=stopping)
         if once:
             _once(delivery)

@@ -13,7 +13,7 @@ import polars as pl
 
 from cluster import schema
 from cluster.errors import StoreError, UserError
-from cluster.model import Retention
+from cluster.model import Retention, StoreSettings
 from ingest.points import WINDOW, encode
 from ingest.store import Store
 
@@ -115,6 +115,22 @@ def refuse_newer(store: Store, ours: int = FIRST + len(MIGRATIONS)) -> Mark | No
             "install that version or a newer one; nothing was changed",
         )
     return mark
+
+
+def opened(settings: StoreSettings) -> Store:
+    """Return the store for who reads it.
+
+    Raises:
+        UserError: it was written by a newer clusterflow: what it says might be read wrongly.
+        StoreError: it does not answer, or refuses us.
+    """
+    store = Store(settings)
+    try:
+        refuse_newer(store)
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def _place(store: Store) -> str:

@@ -17,7 +17,7 @@ from analysis.audit import Period, period_of
 from cluster.cli import cluster_option
 from cluster.errors import UserError
 from cluster.model import Cluster
-from ingest.store import Store
+from ingest.schema_version import opened
 from reporting.page import html
 from reporting.report import document, report_of
 from reporting.spans import limits_of
@@ -71,7 +71,7 @@ def report(
     if target != _STDOUT:
         _check(Path(target), force=force)
     with ExitStack() as stack:
-        store = Store(cluster.store)
+        store = opened(cluster.store)
         stack.callback(store.close)
         told = stack.enter_context(_told()) if with_alerts else None
         found = report_of(cluster, store, period, int(now), told)

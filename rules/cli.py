@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -16,9 +17,11 @@ import cluster as cluster_package
 import dashboards as dashboards_package
 import rules as rules_package
 from cluster.cli import DEFAULT_FILE, VARIABLE, cluster_option
+from cluster.errors import StoreError
 from cluster.model import Cluster
 from dashboards import provision
 from dashboards.build import LIST, Change, Drift, check, watch, write
+from ingest.schema_version import refuse_newer
 from ingest.store import Store
 from rules.generated import artefacts
 from rules.registry import rules_of
@@ -118,7 +121,11 @@ def status(cluster: Cluster, as_json: bool) -> None:
     Ends with 0 if data is fresh and no alert fires, else with 1. The alerts are evaluated here, as Grafana would.
     """
     now = int(time.time())
-    found = status_of(cluster, Store(cluster.store), now)
+    store = Store(cluster.store)
+    # That it does not answer is what the status will say.
+    with suppress(StoreError):
+        refuse_newer(store)
+    found = status_of(cluster, store, now)
     if as_json:
         click.echo(json.dumps(found.json(), indent=2))
     else:

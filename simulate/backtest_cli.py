@@ -17,6 +17,7 @@ from analysis.options import Moment
 from cluster.cli import cluster_option
 from cluster.errors import UserError
 from cluster.model import Cluster
+from ingest.schema_version import opened
 from ingest.store import Store
 from rules.backtest import (
     Backtest,
@@ -195,7 +196,7 @@ def _stored(cluster: Cluster, start: float | None, stop: float | None, truth_fil
         click.echo(f"warning: raw points are kept for {kept}: what is before {moment(int(oldest))} is gone", err=True)
     truth = None if truth_file is None else read_truth(truth_file)
     source = f"InfluxDB at {cluster.store.url}, database {cluster.store.database}"
-    return Data(cluster, Store(cluster.store), int(begin), int(end), source, truth)
+    return Data(cluster, opened(cluster.store), int(begin), int(end), source, truth)
 
 
 def _staged(played: Played) -> Data:

@@ -10,6 +10,7 @@ from analysis.options import Duration
 from cluster.cli import cluster_option
 from cluster.errors import StoreError
 from cluster.model import Cluster
+from ingest.schema_version import refuse_newer
 from ingest.store import Store
 from simulate import canary as canaries
 from simulate.options import TargetType
@@ -35,6 +36,7 @@ def canary(cluster: Cluster, within: float, exporter: str | None, netflow: Targe
     console = Console(stderr=True)
     store = Store(cluster.store)
     try:
+        refuse_newer(store)
         with console.status("sending") as status:
             seen = canaries.watch(cluster, store, plan, target=target, within=within, told=status.update)
     except StoreError as error:

@@ -1,13 +1,18 @@
+import signal
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cluster import schema
+from cluster.dump import dump_cluster
 from cluster.errors import StoreError, UserError
 from cluster.load import load_cluster
-from cluster.model import Cluster
+from cluster.model import Cluster, DeliverySettings, FileDestination
+from clusterflow import main
 from ingest import schema_version
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.schema_version import Mark, Migration
@@ -134,3 +139,33 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(place: tuple[Sto
     mark = schema_version.read_mark(store)
     assert isinstance(mark, Mark)
     assert kept(store)[schema.RAW] == "168h0m0s"
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Give back the signal handlers that a daemon's command sets."""
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize(
+    "command", ["status", "report", "audit", "access", "explore", "backtest --from 10m", "deliver --once"]
+)
+@pytest.mark.parametrize("place", ["influxdb_v1"], indirect=True)
+def test_who_reads_a_newer_store_refuses(command: str, place: tuple[Store, Cluster], tmp_path: Path) -> None:
+    """What it says might be read wrongly."""
+    store, cluster = place
+    prepare(place, (*schema_version.MIGRATIONS, *STEPS))
+    delivery = DeliverySettings(
+        state=str(tmp_path), destinations=(FileDestination(name="out", path=str(tmp_path / "out")),)
+    )
+    config = tmp_path / "cluster.yaml"
+    config.write_text(dump_cluster(replace(cluster, delivery=delivery)))
+    name, *arguments = command.split()
+    done = CliRunner().invoke(main, [name, "--config", str(config), *arguments])
+    assert done.exit_code == 2
+    assert f"InfluxDB at {store.url}, database {store.settings.database}: its schema has version 2" in done.output
