@@ -1,14 +1,17 @@
-"""The faults that the suite in ``tests/faults`` stages, and the table of what came of them in docs/reliability.md."""
+"""The faults that tests stage (tests/faults, tests/kafka), and the table of what came of them: docs/reliability.md."""
 
 import fcntl
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parents[1] / "var" / "log" / "faults.json"
 """Where the suite leaves its results."""
+
+Record = Callable[..., None]
+"""Notes what a fault did, for docs/reliability.md: the fixture `record`."""
 
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 """Lines of docs/reliability.md between which the table stands."""
@@ -73,6 +76,10 @@ FAULTS = (
     Fault("clock-set", "wall clock set an hour forwards, or back, while the bridge runs"),
     Fault("reload", "cluster.yaml changed and SIGHUP sent in the middle of a stream"),
     Fault("reload-broken", "SIGHUP with a broken cluster.yaml, or one that asks for what cannot change"),
+    Fault("kafka-workers", "workers of a group join, are told to stop and killed (-9) in the middle of a stream"),
+    Fault("kafka-broker-killed", "Kafka broker killed (-9) and started again in the middle of a stream"),
+    Fault("kafka-worker-asleep", "worker held up (SIGSTOP) for longer than its session, and woken"),
+    Fault("kafka-relay-killed", "relay and worker killed (-9) at random moments of one stream"),
 )
 """Every fault of the suite, in the order of the table."""
 

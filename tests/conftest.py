@@ -17,10 +17,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from cluster import schema
 from cluster.errors import StoreError
 from cluster.model import StoreSettings
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.store import Store
+from simulate.faults import RESULTS, Record, Result, note
+from simulate.reckoning import Reckoning
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -109,6 +112,24 @@ def fresh_database() -> Iterator[str]:
     for server in _RUNNING:
         with suppress(StoreError), closing(Store(StoreSettings(url=server.url, database=name))) as store:
             store.execute(f'DROP DATABASE "{name}"')
+
+
+@pytest.fixture
+def record() -> Record:
+    """Note what a fault did, for the table in docs/reliability.md, and fail unless it is what is stated."""
+
+    def of(fault: str, result: Reckoning, *, trials: int = 1, stated: int = 0, counted: str = "") -> None:
+        gaps = [one for one in result.differences if one.what.startswith("groups ") and one.unit == schema.BYTES.name]
+        lost = sum(max(gap.sent - gap.stored, 0) for gap in gaps)
+        doubled = sum(max(gap.stored - gap.sent, 0) for gap in gaps)
+        note(RESULTS, Result(fault, trials, lost, doubled, counted))
+        told = [str(difference) for difference in result.differences]
+        assert (lost, doubled) == (stated, 0), told
+        assert stated or not told, told
+        assert result.checked > 50
+        assert result.sent_bytes > 10**9
+
+    return of
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import yaml
 from staged import Staged, record_files, stage, start
-from trouble import Bridge, Record, account, await_that, fill_up, small_disk
+from trouble import Bridge, account, await_that, fill_up, small_disk
 
 from cluster import schema
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.store import Store
+from simulate.faults import Record
 from simulate.netflow import FlowFormat
 from simulate.reckoning import Reckoning
 from simulate.stack import has_socket

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from staged import finish, stage, start
-from trouble import Bridge, Record, account, await_account, await_that, feed, fill_up, filled, small_disk
+from trouble import Bridge, account, await_account, await_that, feed, fill_up, filled, small_disk
 
 from ingest.local_influxdb import LocalInfluxDB
+from simulate.faults import Record
 
 
 def test_a_full_disk_under_the_state_is_told_and_waited_for(

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from staged import Staged, finish, record_files, stage, start
-from trouble import Bridge, Record, account, await_account, await_that, feed, filled
+from trouble import Bridge, account, await_account, await_that, feed, filled
 
 from ingest.local_influxdb import LocalInfluxDB
+from simulate.faults import Record
 from simulate.reckoning import Reckoning
 
 QUICK = {"flush": "0.2s"}

@@ -18,7 +18,6 @@ from trouble import (
     Answer,
     Bridge,
     Proxy,
-    Record,
     account,
     await_account,
     await_read,
@@ -31,6 +30,7 @@ from trouble import (
 from cluster import schema
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.store import Store
+from simulate.faults import Record
 
 QUICK = {"flush": "0.2s"}
 

@@ -10,7 +10,6 @@ from trouble import (
     Answer,
     Bridge,
     Proxy,
-    Record,
     account,
     await_account,
     await_that,
@@ -24,6 +23,7 @@ from cluster import schema
 from cluster.model import StoreSettings
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.store import Store
+from simulate.faults import Record
 
 QUICK = {"flush": "0.2s"}
 

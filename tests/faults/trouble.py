@@ -108,10 +108,6 @@ def await_that(is_so: Callable[[], bool], what: str, seconds: float = 120) -> No
 # -- the account ------------------------------------------------------------------------------------
 
 
-Record = Callable[..., None]
-"""Notes what a fault did, for docs/reliability.md: the fixture `record`."""
-
-
 def filled(staged: Staged, folder: Path) -> tuple[dict[str, Any], list[Path]]:
     """Return the truth of a staged minute and its files, yet to be moved into the spool; counters are there already."""
     truth = staged.fill(folder)

@@ -21,6 +21,7 @@ from cluster.model import KafkaFormat, KafkaSettings
 from ingest.kafka_client import Trouble, open_admin
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.local_kafka import LocalKafka
+from simulate.faults import Record
 from simulate.stack import has_socket
 
 
@@ -49,7 +50,7 @@ def test_two_workers_share_the_partitions_and_the_totals_are_the_simulators(stag
     assert all(shares.values())
 
 
-def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage) -> None:
+def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage, record: Record) -> None:
     rng = random.Random(3)
     workers = [staged.start().until("event=assigned")]
     for turn, part in enumerate(staged.parts(12)):
@@ -65,10 +66,10 @@ def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage
     staged.check()
     for worker in workers:
         worker.stop()
-    staged.check(0)
+    record("kafka-workers", staged.reckoning(0), trials=5)
 
 
-def test_a_broker_that_is_killed_costs_nothing(staged: TopicStage, kafka: LocalKafka) -> None:
+def test_a_broker_that_is_killed_costs_nothing(staged: TopicStage, kafka: LocalKafka, record: Record) -> None:
     workers = [staged.start().until("event=assigned"), staged.start()]
     for turn, part in enumerate(staged.parts(6)):
         staged.send(part)
@@ -79,11 +80,13 @@ def test_a_broker_that_is_killed_costs_nothing(staged: TopicStage, kafka: LocalK
     staged.check(90)
     for worker in workers:
         worker.stop()
-    staged.check(0)
+    record("kafka-broker-killed", staged.reckoning(0))
 
 
 @pytest.mark.long_form
-def test_a_worker_that_was_stopped_for_long_writes_nothing_old(staged: TopicStage, influxdb_v1: LocalInfluxDB) -> None:
+def test_a_worker_that_was_stopped_for_long_writes_nothing_old(
+    staged: TopicStage, influxdb_v1: LocalInfluxDB, record: Record
+) -> None:
     assert influxdb_v1.pid
     sleeper = staged.start().until("partition=3")
     parts = list(staged.parts(12))
@@ -108,7 +111,7 @@ def test_a_worker_that_was_stopped_for_long_writes_nothing_old(staged: TopicStag
     staged.check(0)
     successor.stop()
     sleeper.stop()
-    staged.check(0)
+    record("kafka-worker-asleep", staged.reckoning(0))
 
 
 @pytest.mark.long_form

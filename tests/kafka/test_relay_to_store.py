@@ -9,11 +9,12 @@ from topic_stage import stage
 
 from cluster.model import KafkaSettings
 from ingest.local_influxdb import LocalInfluxDB
+from simulate.faults import Record
 
 
 @pytest.mark.timeout(240)
 def test_relay_and_workers_are_killed_and_every_total_is_right(
-    tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str, kafka_settings: KafkaSettings
+    tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str, kafka_settings: KafkaSettings, record: Record
 ) -> None:
     with stage(tmp_path, influxdb_v1.url, fresh_database, kafka_settings) as staged:
         relays: list[RelayProcess] = []
@@ -34,7 +35,7 @@ def test_relay_and_workers_are_killed_and_every_total_is_right(
                     worker.kill()
                     staged.start()
             relays.append(RelayProcess(staged.config, 4, ("--spool", str(spool))))
-            staged.check(90)
+            record("kafka-relay-killed", staged.reckoning(90), trials=5)
         finally:
             for relay in relays:
                 relay.kill()

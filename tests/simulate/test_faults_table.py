@@ -6,13 +6,13 @@ from pathlib import Path
 from simulate.faults import BEGIN, END, FAULTS, Result, note, read, rendered
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SUITE = REPOSITORY / "tests/faults"
+SUITES = REPOSITORY / "tests/faults", REPOSITORY / "tests/kafka"
 DOCUMENT = REPOSITORY / "docs/reliability.md"
 
 
 def recorded() -> set[str]:
     """Return the faults that tests record."""
-    text = "".join(path.read_text() for path in sorted(SUITE.glob("test_*.py")))
+    text = "".join(path.read_text() for suite in SUITES for path in sorted(suite.glob("test_*.py")))
     return set(re.findall(r'record\(\s*"([a-z-]+)"', text))
 
 
