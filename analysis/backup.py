@@ -1,4 +1,4 @@
-"""What cannot be made again in one file: the bridge's checkpoint, what the analysis knows, cluster.yaml, the logs.
+"""What cannot be made again in one file: the bridge's checkpoint, what the analysis knows, cluster.yaml, logs, events.
 
 A backup may be made while everything runs. Never in it: secrets, flow records, measurements.
 """
@@ -7,17 +7,19 @@ import hashlib
 import io
 import json
 import os
+import resource
 import sqlite3
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
-from analysis import sqlite_version
+from analysis import backup_spool, sqlite_version
+from analysis.backup_named import text_of
 from analysis.job_sources import register
 from analysis.state import AUDIT
 from analysis.state import FILE as STATE_FILE
@@ -26,11 +28,14 @@ from cluster.errors import ClusterflowError, UserError
 from cluster.sources import files_of as files_of_cluster
 from ingest import checkpoint
 
-FORMAT = 1
-"""Of the archive; another one is refused."""
+FORMAT = 2
+"""Of the archive; a newer one is refused."""
+
+_FIRST_FORMAT = 1
+"""The oldest that is read. It had no DELIVERY."""
 
 MANIFEST = "backup.json"
-STATE, CONFIG, ELSEWHERE = "state", "config", "elsewhere"
+STATE, CONFIG, DELIVERY, ELSEWHERE = "state", "config", "delivery", "elsewhere"
 """First folders in the archive; files that cluster.yaml names outside of its own folder stand in CONFIG/ELSEWHERE."""
 
 BRIDGE = "bridge"
@@ -48,24 +53,40 @@ _LATEST = 253_402_300_800
 
 
 @dataclass(frozen=True, slots=True)
+class Sources:
+    """Where what is saved lies.
+
+    Attributes:
+        config: cluster.yaml.
+        named: files that it names beside the inventory and rules; those that are not text, or large, are left out.
+        state: `bridge.state`; None: the configuration alone.
+        delivery: `delivery.state`; None where nothing is delivered.
+    """
+
+    config: Path
+    named: Sequence[Path] = ()
+    state: Path | None = None
+    delivery: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
-    """What a backup holds: names in the archive -> bytes; and `missing`, what there was not."""
+    """What a backup holds: names in the archive -> bytes; `missing`, what there was not, and why some was not taken."""
 
     files: dict[str, int]
     missing: tuple[str, ...]
 
 
-def make_backup(target: Path, state: Path, config: Path, scratch: Path) -> Summary:
+def make_backup(target: Path, sources: Sources, scratch: Path) -> Summary:
     """Write an archive; it appears under its name only when it is whole.
 
     Args:
         target: .tar.gz, not there yet.
-        state: `bridge.state`.
-        config: cluster.yaml.
+        sources: what is saved.
         scratch: folder for copies of SQLite files.
 
     Raises:
-        UserError: the target is there, or is to be of another kind.
+        UserError: the target is there, or is to be of another kind; or there is nothing of the state.
         ClusterflowError: something cannot be read or written.
     """
     if not target.name.endswith(SUFFIXES):
@@ -73,29 +94,60 @@ def make_backup(target: Path, state: Path, config: Path, scratch: Path) -> Summa
     if target.exists():
         raise UserError(f"{target}: is there already", "name another file")
     missing: list[str] = []
+    # A spool of events that nobody took for days has thousands of files, and all are open at once.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         with ExitStack() as opened:
-            members = _config_files(config, opened)
-            for found in (_checkpoint(state / BRIDGE, opened), _databases(state, scratch, opened)):
-                members |= found
-            members |= _logs(state, opened)
-            if f"{STATE}/{BRIDGE}/{checkpoint.MANIFEST}" not in members:
-                missing.append(f"no checkpoint in {state / BRIDGE}")
-            missing += [f"no {name} in {state}" for name in SQLITE_FILES if f"{STATE}/{name}" not in members]
-            sizes = _write(target, members, {"config": config.name, "state": str(state.resolve())})
+            members = _config_files(sources, opened, missing)
+            if sources.state is not None:
+                members |= _state(sources.state, sources.delivery, scratch, opened, missing)
+            places = {STATE: sources.state, DELIVERY: sources.delivery}
+            lay = {name: str(place.resolve()) if place is not None else "" for name, place in places.items()}
+            sizes = _write(target, members, {"config": sources.config.name, **lay})
     except OSError as error:
         raise ClusterflowError(f"{error.filename or target}: {error.strerror}") from error
     return Summary(sizes, tuple(missing))
 
 
-def _config_files(config: Path, opened: ExitStack) -> dict[str, IO[bytes]]:
+def _config_files(sources: Sources, opened: ExitStack, missing: list[str]) -> dict[str, IO[bytes]]:
     members: dict[str, IO[bytes]] = {}
-    home = _named(config).parent
-    for number, path in enumerate(files_of_cluster(config)):
+    home = _named(sources.config).parent
+    needed = files_of_cluster(sources.config)
+    for number, path in enumerate([*needed, *sources.named]):
         place = _named(path)
         inside = place.is_relative_to(home)
-        name = place.relative_to(home).as_posix() if inside else f"{ELSEWHERE}/{number}-{place.name}"
-        members[f"{CONFIG}/{name}"] = opened.enter_context(path.open("rb"))
+        name = f"{CONFIG}/{place.relative_to(home).as_posix() if inside else f'{ELSEWHERE}/{number}-{place.name}'}"
+        if number < len(needed):
+            members[name] = opened.enter_context(path.open("rb"))
+        elif name not in members:
+            try:
+                members[name] = io.BytesIO(text_of(path))
+            except ValueError as error:
+                missing.append(f"without {path}: {error}")
+    return members
+
+
+def _state(
+    state: Path, delivery: Path | None, scratch: Path, opened: ExitStack, missing: list[str]
+) -> dict[str, IO[bytes]]:
+    """Return the files of the state, and add to what is missing; UserError where all of it is."""
+    members = _checkpoint(state / BRIDGE, opened) | _databases(state, scratch, opened) | _logs(state, opened)
+    if delivery is not None:
+        # After the checkpoint, before the store: what was told of is then in the store's backup, too.
+        events = backup_spool.copied(delivery, opened)
+        members |= {f"{DELIVERY}/{name}": file for name, file in events.items()}
+    if not members:
+        places = " and ".join(str(place) for place in (state, delivery) if place is not None)
+        raise UserError(
+            f"{places}: nothing of the state is there: no checkpoint, no SQLite file, no log",
+            "name the services' folder by bridge.state or --state; --config-only saves the configuration alone",
+        )
+    if f"{STATE}/{BRIDGE}/{checkpoint.MANIFEST}" not in members:
+        missing.append(f"no checkpoint in {state / BRIDGE}")
+    missing += [f"no {name} in {state}" for name in SQLITE_FILES if f"{STATE}/{name}" not in members]
+    if delivery is not None and not any(name.endswith(backup_spool.SEGMENT) for name in members):
+        missing.append(f"no spool of events in {delivery / backup_spool.SPOOL}")
     return members
 
 
@@ -157,7 +209,7 @@ def _logs(state: Path, opened: ExitStack) -> dict[str, IO[bytes]]:
         # A log may grow while it is copied: whole lines, as of now.
         text = path.read_bytes()
         if path.suffix == ".jsonl":
-            text = text[: text.rfind(b"\n") + 1]
+            text = backup_spool.whole_lines(text)
         members[f"{STATE}/{path.name}"] = opened.enter_context(io.BytesIO(text))
     return members
 
@@ -240,16 +292,13 @@ def _manifest(source: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | N
     if file is None:
         raise UserError(f"{source}: is no backup of clusterflow", f"one begins with {MANIFEST}")
     manifest: dict[str, Any] = json.loads(file.read(_BLOCK * 64))
-    formats = {"format": FORMAT, "checkpoint_format": checkpoint.VERSION, "sqlite_format": sqlite_version.VERSION}
-    for what, ours in formats.items():
-        if manifest[what] != ours:
-            raise UserError(
-                f"{source}: made by clusterflow {manifest['clusterflow']}: {what} {manifest[what]}, expected {ours}",
-                "restore it with that version, then upgrade",
-            )
+    _check_formats(source, manifest)
+    # Format 1 knew no delivery.
+    manifest.setdefault("delivery", "")
     expected = {
         "config": _is_plain(manifest["config"]) and f"{CONFIG}/{manifest['config']}" in manifest["files"],
         "state": isinstance(manifest["state"], str),
+        "delivery": isinstance(manifest["delivery"], str),
         "made": type(manifest["made"]) is int and 0 <= manifest["made"] < _LATEST,
     }
     for what, is_so in expected.items():
@@ -258,18 +307,44 @@ def _manifest(source: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | N
     return manifest
 
 
+def _check_formats(source: Path, manifest: dict[str, Any]) -> None:
+    """UserError if a part of an archive is older than what we read, or newer."""
+    read = {
+        "format": (_FIRST_FORMAT, FORMAT),
+        "checkpoint_format": (checkpoint.VERSION, checkpoint.VERSION),
+        "sqlite_format": (sqlite_version.VERSION, sqlite_version.VERSION),
+    }
+    by = manifest["clusterflow"]
+    for what, (oldest, newest) in read.items():
+        found = manifest[what]
+        if type(found) is not int:
+            raise ValueError(f"{what}: {found!r} makes no sense")
+        if found > newest:
+            raise UserError(
+                f"{source}: made by a newer clusterflow, {by}: {what} {found}, this one reads {newest}",
+                "install that version, or a newer one, and restore it with that; nothing was changed",
+            )
+        if found < oldest:
+            raise UserError(
+                f"{source}: made by an older clusterflow, {by}: {what} {found}, this one reads {oldest}",
+                "restore it with that version, then upgrade",
+            )
+
+
 def _is_plain(name: object) -> bool:
     """Whether a name is that of a file or folder, and leads nowhere else."""
     return isinstance(name, str) and name not in {"", ".", ".."} and not set(name) & set("/\\\0")
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a member is one that we write: a plain relative path below our two folders."""
+    """Whether a member is one that we write: a plain relative path below our folders."""
     parts = name.split("/")
     if not all(_is_plain(part) for part in parts) or len(parts) < 2:
         return False
     if parts[0] == CONFIG:
         return True
+    if parts[0] == DELIVERY:
+        return backup_spool.is_ours(parts[1:])
     if parts[:2] == [STATE, BRIDGE]:
         return len(parts) == 3 and (parts[2] == checkpoint.MANIFEST or parts[2].endswith(".arrow"))
     seen = config_log.SEEN.split("{}")

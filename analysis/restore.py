@@ -6,12 +6,14 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.backup import BRIDGE, CONFIG, STATE
+from analysis.backup import BRIDGE, CONFIG, DELIVERY, LOGS, SQLITE_FILES, STATE
+from analysis.backup_spool import LOCK as SPOOL_LOCK
+from analysis.backup_spool import SEGMENT, SPOOL
 from analysis.state import LOCK, exclusive
 from cluster.errors import ClusterflowError, UserError
 from ingest.checkpoint import LOCK as BRIDGE_LOCK
@@ -23,36 +25,99 @@ _STATE_MODE = 0o640
 
 
 @dataclass(frozen=True, slots=True)
+class Homes:
+    """Where what a backup holds goes.
+
+    Attributes:
+        state: `bridge.state`.
+        delivery: `delivery.state`.
+        config: folder of cluster.yaml; None leaves the configuration as it is.
+    """
+
+    state: Path
+    delivery: Path
+    config: Path | None
+
+
+@dataclass(frozen=True, slots=True)
 class Restored:
-    """What was put in place: files that were not there already; and where the checkpoint before is now, if any."""
+    """What was put in place.
+
+    Attributes:
+        files: files that were not there already, and folders.
+        aside: where what folders held before is now.
+        left: what is there of the state, and was not in the backup: it is as it was.
+    """
 
     files: tuple[Path, ...]
-    aside: Path | None
+    aside: tuple[Path, ...]
+    left: tuple[Path, ...]
 
 
-def put_in_place(unpacked: Path, state: Path, config: Path | None, *, force: bool) -> Restored:
-    """Move what `unpack` checked into a state folder, and into cluster.yaml's folder.
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A folder whose files go together: all of them are exchanged by one rename.
+
+    Attributes:
+        name: its first folder in the archive, and its own.
+        target: where it goes.
+        content: pattern of files without which it holds nothing.
+        lock: file in it that its service holds.
+        service: who that is, for people.
+        mode: of the folder itself.
+    """
+
+    name: tuple[str, str]
+    target: Path
+    content: str
+    lock: str
+    service: str
+    mode: int
+
+    def source(self, unpacked: Path) -> Path:
+        """Return where it is unpacked."""
+        return unpacked.joinpath(*self.name)
+
+    def held_in(self, folder: Path) -> Path | None:
+        """Return a file by which a folder is known to hold something; None where it holds nothing."""
+        return next(iter(sorted(folder.glob(self.content))), None)
+
+
+def _folders(homes: Homes) -> tuple[_Folder, ...]:
+    bridge, spool = homes.state / BRIDGE, homes.delivery / SPOOL
+    return (
+        _Folder((STATE, BRIDGE), bridge, MANIFEST, BRIDGE_LOCK, "a bridge", 0o755),
+        _Folder((DELIVERY, SPOOL), spool, f"*{SEGMENT}", SPOOL_LOCK, "`clusterflow deliver`", 0o750),
+    )
+
+
+def put_in_place(unpacked: Path, homes: Homes, *, force: bool) -> Restored:
+    """Move what `unpack` checked to where it belongs. What it does not hold stays as it is.
 
     Args:
         unpacked: folder that `analysis.backup.unpack` filled.
-        state: `bridge.state`.
-        config: folder of cluster.yaml; None leaves the configuration as it is.
-        force: take the place of what is there; a checkpoint is moved aside, never removed.
+        homes: where it belongs.
+        force: take the place of what is there; a checkpoint and a spool are moved aside, never removed.
 
     Raises:
-        UserError: a bridge or an analysis runs on that state, or something is in the way.
+        UserError: a service runs on that state, or something is in the way.
         ClusterflowError: a file cannot be written.
     """
-    bridge = state / BRIDGE
+    folders = _folders(homes)
     try:
         with ExitStack() as held:
-            held.enter_context(_no_bridge(bridge))
-            held.enter_context(exclusive(state))
-            _give_to_owner_of(state, state / LOCK)
-            moves = {
-                source: target for source, target in _moves(unpacked, state, config) if not _is_same(source, target)
-            }
-            in_the_way = [target for target in (*moves.values(), bridge / MANIFEST) if os.path.lexists(target)]
+            for folder in folders:
+                if (unpacked / folder.name[0]).is_dir():
+                    held.enter_context(_without_service(folder, folder.target))
+            if (unpacked / STATE).is_dir():
+                held.enter_context(exclusive(homes.state))
+                _give_to_owner_of(homes.state, homes.state / LOCK)
+            # A service whose folder the backup lacks goes on with what it has: an empty one would count things twice.
+            whole = [folder for folder in folders if folder.held_in(folder.source(unpacked)) is not None]
+            left = tuple(_left(unpacked, homes, [folder for folder in folders if folder not in whole]))
+            moves = {source: target for source, target in _moves(unpacked, homes) if not _is_same(source, target)}
+            known = [found for folder in whole if (found := folder.held_in(folder.target)) is not None]
+            in_the_way = [target for target in (*known, *moves.values()) if os.path.lexists(target)]
             if in_the_way and not force:
                 shown = ", ".join(str(path) for path in in_the_way[:3])
                 more = f" and {len(in_the_way) - 3} more" if len(in_the_way) > 3 else ""
@@ -60,23 +125,36 @@ def put_in_place(unpacked: Path, state: Path, config: Path | None, *, force: boo
             # All is written before anything is renamed: a folder that cannot be written leaves everything as it was.
             modes = {source: _mode(target) for source, target in moves.items() if (unpacked / CONFIG) in source.parents}
             written = held.enter_context(_written_beside(moves, modes))
-            checkpoint = _written_checkpoint(unpacked / STATE / BRIDGE, bridge, held)
+            fresh = [(folder, _written_folder(folder, unpacked, held)) for folder in whole]
             for scratch, target in written.items():
                 _put(scratch, target)
-            aside = _replace_checkpoint(checkpoint, bridge)
+            aside = [_replace_folder(folder, scratch) for folder, scratch in fresh]
     except OSError as error:
-        raise ClusterflowError(f"{error.filename or state}: {error.strerror}") from error
-    return Restored((*moves.values(), bridge), aside)
+        raise ClusterflowError(f"{error.filename or homes.state}: {error.strerror}") from error
+    restored = (*moves.values(), *(folder.target for folder in whole))
+    return Restored(restored, tuple(path for path in aside if path is not None), left)
 
 
-def _moves(unpacked: Path, state: Path, config: Path | None) -> Iterator[tuple[Path, Path]]:
-    """Yield source and target of every file but those of the checkpoint, which go together."""
-    homes = {STATE: state} | ({CONFIG: config} if config is not None else {})
-    for name, home in homes.items():
+def _moves(unpacked: Path, homes: Homes) -> Iterator[tuple[Path, Path]]:
+    """Yield source and target of every file but those of folders that go together."""
+    places = {STATE: homes.state, DELIVERY: homes.delivery, CONFIG: homes.config}
+    whole = [folder.source(unpacked) for folder in _folders(homes)]
+    for name, home in places.items():
+        if home is None:
+            continue
         for path in sorted((unpacked / name).rglob("*")):
-            place = path.relative_to(unpacked / name)
-            if path.is_file() and not (name == STATE and place.parts[0] == BRIDGE):
-                yield path, home / place
+            if path.is_file() and path.parent not in whole:
+                yield path, home / path.relative_to(unpacked / name)
+
+
+def _left(unpacked: Path, homes: Homes, folders: Sequence[_Folder]) -> Iterator[Path]:
+    """Yield what is there of the state, but not in the backup."""
+    for folder in folders:
+        if folder.held_in(folder.target) is not None:
+            yield folder.target
+    for name in (*SQLITE_FILES, *LOGS):
+        if (homes.state / name).exists() and not (unpacked / STATE / name).exists():
+            yield homes.state / name
 
 
 def _is_same(source: Path, target: Path) -> bool:
@@ -95,40 +173,45 @@ def _mode(target: Path) -> int:
 
 
 @contextmanager
-def _no_bridge(folder: Path) -> Iterator[None]:
-    """Hold the lock that a bridge would hold; UserError if one does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _give_to_owner_of(folder.parent, folder)
-    with (folder / BRIDGE_LOCK).open("a") as lock:
+def _without_service(folder: _Folder, place: Path) -> Iterator[None]:
+    """Hold the lock that a folder's service would hold, in the folder or one that takes its place."""
+    _make(place, folder.mode)
+    with (place / folder.lock).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise UserError(f"{folder}: a bridge uses this state", "stop it first") from error
-        _give_to_owner_of(folder, folder / BRIDGE_LOCK)
+            raise UserError(f"{place}: {folder.service} uses this state", "stop it first") from error
+        _give_to_owner_of(place, place / folder.lock)
         yield
 
 
-def _written_checkpoint(source: Path, folder: Path, held: ExitStack) -> Path:
-    """Write the whole checkpoint beside its folder, locked; what is not in place in the end is removed."""
-    scratch = folder.with_name(folder.name + _RESTORING)
+def _make(folder: Path, mode: int) -> None:
+    """Make a folder, and those above it, for whom the one belongs in which they begin."""
+    if not folder.is_dir():
+        _make(folder.parent, 0o755)
+        folder.mkdir(mode, exist_ok=True)
+        _give_to_owner_of(folder.parent, folder)
+
+
+def _written_folder(folder: _Folder, unpacked: Path, held: ExitStack) -> Path:
+    """Write a whole folder beside its place, locked; what is not in place in the end is removed."""
+    scratch = folder.target.with_name(folder.target.name + _RESTORING)
     shutil.rmtree(scratch, ignore_errors=True)
     held.callback(shutil.rmtree, scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    _give_to_owner_of(folder, scratch)
-    held.enter_context(_no_bridge(scratch))
-    for path in sorted(source.glob("*")) if source.is_dir() else ():
+    held.enter_context(_without_service(folder, scratch))
+    for path in sorted(folder.source(unpacked).glob("*")):
         _write(path, scratch / path.name, _STATE_MODE)
     return scratch
 
 
-def _replace_checkpoint(scratch: Path, folder: Path) -> Path | None:
-    """Put the whole checkpoint in place by one rename; return where the one before is now."""
-    name = f"{folder.name}.before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+def _replace_folder(folder: _Folder, scratch: Path) -> Path | None:
+    """Put a whole folder in place by one rename; return where the one before is now."""
+    name = f"{folder.target.name}.before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    aside = next(path for path in map(folder.with_name, names) if not path.exists())
-    is_worth_keeping = (folder / MANIFEST).exists()
-    folder.rename(aside)
-    scratch.rename(folder)
+    aside = next(path for path in map(folder.target.with_name, names) if not path.exists())
+    is_worth_keeping = folder.held_in(folder.target) is not None
+    folder.target.rename(aside)
+    scratch.rename(folder.target)
     if is_worth_keeping:
         return aside
     shutil.rmtree(aside)

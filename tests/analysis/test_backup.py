@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import resource
 import shutil
 import sqlite3
 import stat
@@ -16,10 +17,13 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
+from analysis import backup_spool
 from analysis.backup_cli import backup, restore
+from analysis.job_sources.register import Register
 from analysis.state import State
 from cluster.errors import ClusterflowError, UserError
 from cluster.load import load_cluster
+from delivery.spool import Spool
 from ingest.checkpoint import Checkpoint
 
 CLUSTER = """\
@@ -31,6 +35,8 @@ rules: [own.py]
 store: {{username: writer, password: {{file: secret}}}}
 bridge: {{state: {state}}}
 """
+
+PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
 
 
 class Site:
@@ -58,11 +64,16 @@ class Site:
         finally:
             checkpoint.close()
 
-    def make(self) -> Result:
-        return CliRunner().invoke(backup, ["-c", str(self.config), str(self.file)])
+    def make(self, *arguments: str) -> Result:
+        return CliRunner().invoke(backup, ["-c", str(self.config), str(self.file), *arguments])
 
     def bring_back(self, *arguments: str) -> Result:
         return CliRunner().invoke(restore, ["-c", str(self.config), str(self.file), *arguments])
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return what is in a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def frames(number: int) -> dict[str, pl.DataFrame]:
@@ -189,6 +200,16 @@ def test_the_configuration_can_be_left_as_it_is(site: Site) -> None:
     assert site.config.read_text() == mine
 
 
+def test_a_state_whose_folder_is_named_needs_no_configuration(site: Site) -> None:
+    site.make()
+    site.config.unlink()
+    state = site.home / "other"
+    done = site.bring_back("--state-only", "--state", str(state))
+    assert done.exception is None, done.output
+    assert (state / "bridge" / "manifest.json").exists()
+    assert not site.config.exists()
+
+
 @pytest.mark.parametrize("lock", ["bridge/lock", "analysis.lock"])
 def test_a_running_bridge_or_analysis_refuses_a_restore(site: Site, lock: str) -> None:
     site.make()
@@ -207,10 +228,301 @@ def test_a_target_that_is_there_is_refused(site: Site) -> None:
     assert site.file.read_text() == "mine"
 
 
-def test_a_backup_of_a_state_folder_without_anything_says_so(site: Site) -> None:
-    done = CliRunner().invoke(backup, ["-c", str(site.config), "--state", str(site.home / "none"), str(site.file)])
+def test_a_backup_of_a_state_folder_without_anything_is_none(site: Site) -> None:
+    arguments = ["-c", str(site.config), "--state", str(site.home / "none"), str(site.file)]
+    done = CliRunner().invoke(backup, arguments)
+    assert isinstance(done.exception, UserError), done.output
+    (line,) = done.exception.lines()
+    assert f"{site.home / 'none'}: nothing of the state is there" in line
+    assert "--config-only" in line
+    assert not site.file.exists()
+
+
+def test_what_is_missing_of_the_state_is_told(site: Site) -> None:
+    shutil.rmtree(site.state / "bridge")
+    done = site.make()
     assert done.exception is None
-    assert "warning: no checkpoint in" in done.output
+    assert f"warning: no checkpoint in {site.state / 'bridge'}" in done.output
+    assert f"warning: no jobs.sqlite in {site.state}" in done.output
+
+
+def test_the_configuration_alone_can_be_saved_and_brought_back(site: Site) -> None:
+    done = site.make("--config-only")
+    assert done.exception is None
+    assert "warning" not in done.output
+    text = site.config.read_text()
+    before = tree(site.state)
+    site.config.unlink()
+    # Nothing of the state is touched: whoever runs on it may go on.
+    with (site.state / "bridge" / "lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = site.bring_back("--force")
+    assert done.exception is None, done.output
+    assert site.config.read_text() == text
+    assert tree(site.state) == before
+
+
+@pytest.mark.parametrize("options", [["--state-only", "--force"], ["--state-only"]])
+def test_a_checkpoint_stays_that_the_backup_does_not_hold(site: Site, options: list[str]) -> None:
+    kept = site.state / "bridge"
+    shutil.rmtree(kept)
+    site.make()
+    (site.state / "analysis.sqlite").unlink()
+    site.save(7)
+    before = tree(kept)
+    done = site.bring_back(*options)
+    assert done.exception is None, done.output
+    assert tree(kept) == before
+    assert not list(site.state.glob("*before-restore*"))
+    assert f"restored {kept}" not in done.output
+    assert f"left as it was, for the backup holds none: {kept}\n" in done.output
+
+
+def test_sqlite_files_and_logs_stay_that_the_backup_does_not_hold(site: Site) -> None:
+    (site.state / "contacts-audit.jsonl").unlink()
+    site.make()
+    with Register.open(site.state):
+        pass
+    (site.state / "contacts-audit.jsonl").write_text("{}\n")
+    names = ("jobs.sqlite", "contacts-audit.jsonl")
+    before = {name: (site.state / name).read_bytes() for name in names}
+    done = site.bring_back("--force")
+    assert done.exception is None, done.output
+    assert {name: (site.state / name).read_bytes() for name in names} == before
+    left = ", ".join(str(site.state / name) for name in names)
+    assert f"left as it was, for the backup holds none: {left}\n" in done.output
+    assert all(f"restored {site.state / name}" not in done.output for name in names)
+
+
+def test_certificates_and_lists_of_names_are_in_it_and_no_key(site: Site) -> None:
+    folder, elsewhere = site.config.parent, site.home / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "ca.pem").write_text(PEM.format("CERTIFICATE"))
+    (folder / "client.pem").write_text(PEM.format("CERTIFICATE"))
+    (folder / "client.key").write_text(PEM.format("PRIVATE KEY"))
+    (folder / "both.pem").write_text(PEM.format("CERTIFICATE") + PEM.format("EC PRIVATE KEY"))
+    (folder / "lists" / "hosts.txt").write_text("192.0.2.1 mirror.example\n")
+    (folder / "lists" / "cdn.txt").write_text("192.0.2.0/24\n")
+    (folder / "lists" / "broken.txt").write_bytes(b"\xff\0")
+    with (folder / "lists" / "large.txt").open("wb") as file:
+        file.truncate((4 << 20) + 1)
+    (folder / "lists" / "feed.txt").write_text("198.51.100.1\n")
+    site.config.write_text(
+        f"""{CLUSTER.format(state=site.state).replace("store: {", f"store: {{ca_file: {elsewhere / 'ca.pem'}, ")}
+names: {{files: {{hosts: lists/hosts.txt, broken: lists/broken.txt, large: lists/large.txt, gone: lists/gone.txt}}}}
+applications: {{files: {{cdn: {{file: lists/cdn.txt, format: prefixes, application: cdn}}}}}}
+threat_feeds: {{bad: lists/feed.txt}}
+delivery:
+  state: {site.home / "delivery"}
+  destinations:
+    siem: {{type: syslog, address: "siem.example:6514", certificate_file: client.pem, key_file: client.key}}
+    soc: {{type: syslog, address: "soc.example:6514", certificate_file: both.pem, key_file: both.pem}}
+"""
+    )
+    done = site.make()
+    assert done.exception is None, done.output
+    with tarfile.open(site.file) as archive:
+        names = {name for name in archive.getnames() if name.startswith("config/")}
+        texts = [file.read() for member in archive if (file := archive.extractfile(member))]
+    assert all(b"PRIVATE KEY" not in text for text in texts)
+    (outside,) = {name for name in names if "/elsewhere/" in name}
+    assert outside.endswith("-ca.pem")
+    ours = {"cluster.yaml", "own.py", "client.pem", "lists/nodes.csv", "lists/hosts.txt", "lists/cdn.txt"}
+    assert names - {outside} == {f"config/{name}" for name in ours}
+    reasons = {"both.pem": "private key", "broken.txt": "no text", "large.txt": "4 MiB", "gone.txt": "not there"}
+    for name, why in reasons.items():
+        (line,) = (line for line in done.output.splitlines() if name in line)
+        assert "warning: without" in line
+        assert why in line
+    shutil.rmtree(folder)
+    assert site.bring_back("--force").exception is None
+    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {
+        outside.removeprefix("config/")
+    } == ours
+
+
+# -- events that are not delivered yet ---------------------------------------------------------------
+
+
+@pytest.fixture
+def delivering(site: Site) -> Path:
+    """The state of a delivery that has ten events, of which its destination has four."""
+    state = site.home / "delivery"
+    destination = f"{{type: file, path: {site.home / 'events.ndjson'}}}"
+    with site.config.open("a") as file:
+        file.write(f"delivery: {{state: {state}, destinations: {{siem: {destination}}}}}\n")
+    spool = Spool(state / "spool", 1_000_000)
+    spool.register(["siem"])
+    for number in range(10):
+        spool.append([{"id": number}], {"alerts": {"open": number}})
+    spool.delivered("siem", 4)
+    spool.close()
+    (state / "counters.json").write_text("{}")
+    (state / "refused.jsonl").write_text('{"line": 1}\n{"li')
+    return state
+
+
+def waiting(state: Path) -> tuple[list[object], object]:
+    """Return the events that a destination has not got, and what is noted."""
+    spool = Spool(state / "spool", 1_000_000)
+    try:
+        spool.register(["siem"])
+        found: list[object] = []
+        while (batch := spool.read("siem", 100, 0)) is not None:
+            found += [event["id"] for event in batch.events]
+            spool.delivered("siem", batch.next)
+        return found, spool.note("alerts")
+    finally:
+        spool.close()
+
+
+def test_events_positions_and_alerts_come_back(site: Site, delivering: Path) -> None:
+    assert site.make().exception is None
+    shutil.rmtree(delivering)
+    done = site.bring_back("--force")
+    assert done.exception is None, done.output
+    assert f"restored {delivering / 'spool'}" in done.output
+    assert (delivering / "counters.json").read_text() == "{}"
+    assert (delivering / "refused.jsonl").read_text() == '{"line": 1}\n'
+    assert waiting(delivering) == ([4, 5, 6, 7, 8, 9], {"open": 9})
+
+
+def test_events_that_are_there_are_kept_aside(site: Site, delivering: Path) -> None:
+    site.make()
+    assert waiting(delivering)[0] == [4, 5, 6, 7, 8, 9]
+    done = site.bring_back()
+    assert isinstance(done.exception, UserError)
+    assert str(delivering / "spool") in done.exception.message
+    done = site.bring_back("--force")
+    (aside,) = delivering.glob("spool.before-restore-*")
+    assert f"kept {aside}: what was there" in done.output
+    assert (aside / "siem.position").read_text() == "10\n"
+    assert waiting(delivering)[0] == [4, 5, 6, 7, 8, 9]
+
+
+def test_events_stay_that_the_backup_does_not_hold(site: Site, delivering: Path) -> None:
+    kept = site.home / "kept"
+    delivering.rename(kept)
+    done = site.make()
+    assert f"warning: no spool of events in {delivering / 'spool'}" in done.output
+    kept.rename(delivering)
+    before = tree(delivering)
+    done = site.bring_back("--force")
+    assert f"left as it was, for the backup holds none: {delivering / 'spool'}\n" in done.output
+    assert tree(delivering) == before
+
+
+def test_a_running_delivery_refuses_a_restore_of_its_events(site: Site, delivering: Path) -> None:
+    site.make()
+    spool = Spool(delivering / "spool", 1_000_000)
+    try:
+        done = site.bring_back("--force")
+    finally:
+        spool.close()
+    assert isinstance(done.exception, UserError)
+    assert "`clusterflow deliver` uses this state" in done.exception.message
+    assert not list(site.home.rglob("*before-restore*"))
+
+
+def test_the_folder_of_events_is_not_the_backups_to_say(site: Site, delivering: Path) -> None:
+    site.make()
+    elsewhere = site.home / "elsewhere"
+    rewritten(site, lambda _, manifest: manifest.update(delivery=str(elsewhere)))
+    done = site.bring_back("--force")
+    assert isinstance(done.exception, UserError)
+    assert "--delivery-state FOLDER" in done.exception.lines()[0]
+    assert not elsewhere.exists()
+    done = site.bring_back("--force", "--delivery-state", str(elsewhere))
+    assert done.exception is None, done.output
+    assert waiting(elsewhere)[0] == [4, 5, 6, 7, 8, 9]
+    assert waiting(delivering)[0] == [4, 5, 6, 7, 8, 9]
+
+
+def test_events_are_copied_while_they_come_and_go(site: Site, delivering: Path) -> None:
+    # Segments of a few events, which are begun and deleted all the time.
+    spool = Spool(delivering / "spool", 1_000_000, segment_bytes=1000)
+    spool.register(["siem"])
+    stop, told = threading.Event(), 10
+
+    def work() -> None:
+        nonlocal told
+        while not stop.wait(0.001):
+            spool.append([{"id": told}, {"id": told + 1}], {"alerts": {"open": told + 1}})
+            told += 2
+            spool.delivered("siem", told - 15)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    ends = set()
+    try:
+        for number in range(10):
+            least = told - 15
+            site.file = site.home / f"{number}.tar.gz"
+            done = site.make()
+            assert done.exception is None, done.output
+            most = told
+            state = site.home / f"back-{number}"
+            back = ["-c", str(state / "cluster.yaml"), str(site.file), "--state", str(state)]
+            back += ["--delivery-state", str(state / "delivery")]
+            assert CliRunner().invoke(restore, back).exception is None
+            events, noted = waiting(state / "delivery")
+            assert isinstance(noted, dict)
+            end = noted["open"] + 1
+            # From what had been delivered at the latest when it began, without a gap, to what the notes say.
+            assert least + 15 <= end <= most + 2
+            start = events[0]
+            assert isinstance(start, int)
+            assert events == list(range(start, end))
+            assert start <= max(most - 15, 4)
+            ends.add(end)
+    finally:
+        stop.set()
+        worker.join()
+        spool.close()
+    assert len(ends) > 3, "the spool did not change meanwhile"
+
+
+def test_a_spool_of_more_files_than_a_process_may_open_unasked_is_saved(site: Site, delivering: Path) -> None:
+    spool = Spool(delivering / "spool", 1_000_000, segment_bytes=100)
+    spool.register(["siem"])
+    for number in range(10, 200):
+        spool.append([{"id": number}], {})
+    spool.close()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    try:
+        assert site.make().exception is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    shutil.rmtree(delivering)
+    assert site.bring_back("--force").exception is None
+    assert waiting(delivering)[0] == list(range(4, 200))
+
+
+@pytest.mark.parametrize("seen", [["{0}", "{2}"], ["{0}", "{1}", "{2}", "9999.events"]], ids=["hole", "gone"])
+def test_a_spool_that_changes_while_it_is_listed_is_listed_again(
+    site: Site, delivering: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]
+) -> None:
+    spool = Spool(delivering / "spool", 1_000_000, segment_bytes=100)
+    spool.register(["siem"])
+    spool.append([{"id": 10}], {})
+    spool.append([{"id": 11}], {})
+    spool.close()
+    names, first = backup_spool.names_in, [True]
+
+    def listed(folder: Path, suffix: str) -> list[str]:
+        """As a folder may be read in which files come and go meanwhile."""
+        found = names(folder, suffix)
+        if suffix == backup_spool.SEGMENT and first:
+            first.clear()
+            return [one.format(*found) for one in seen]
+        return found
+
+    monkeypatch.setattr(backup_spool, "names_in", listed)
+    assert site.make().exception is None
+    shutil.rmtree(delivering)
+    assert site.bring_back("--force").exception is None
+    assert waiting(delivering)[0] == list(range(4, 12))
 
 
 def rewritten(site: Site, change: Callable[[dict[str, bytes], dict[str, object]], None]) -> None:
@@ -228,7 +540,8 @@ def rewritten(site: Site, change: Callable[[dict[str, bytes], dict[str, object]]
 
 EVIL = [
     "../evil", "config/../../evil", "/etc/evil", "state/evil", "state/bridge/../../evil", "config//evil", "config",
-    "state/bridge/deep/evil.arrow", "config/a\\..\\evil", "other/evil",
+    "state/bridge/deep/evil.arrow", "config/a\\..\\evil", "other/evil", "delivery/evil", "delivery/spool/evil",
+    "delivery/spool/evil.events", "delivery/spool/lock", "delivery/../evil.position", "delivery/spool/a/b.position",
 ]  # fmt: skip
 
 
@@ -327,6 +640,21 @@ def test_all_that_root_restores_belongs_to_the_service(site: Site) -> None:
     assert {name for name, owner in owners.items() if owner != (10001, 10002)} == set()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_events_that_root_restores_belong_to_the_service(site: Site, delivering: Path) -> None:
+    site.make()
+    home = site.home / "var"
+    home.mkdir()
+    os.chown(home, 10001, 10002)
+    done = site.bring_back("--force", "--delivery-state", str(home / "lib" / "delivery"))
+    assert done.exception is None, done.output
+    owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in home.rglob("*")}
+    assert {"lib", "delivery", "spool", "lock", "siem.position", "counters.json"} <= owners.keys()
+    assert set(owners.values()) == {(10001, 10002)}
+    assert stat.S_IMODE((home / "lib" / "delivery" / "spool").stat().st_mode) == 0o750
+    assert waiting(delivering)[0] == [4, 5, 6, 7, 8, 9]
+
+
 def test_a_folder_that_cannot_be_written_leaves_everything_as_it_was(site: Site) -> None:
     site.make()
     site.save(2)
@@ -411,6 +739,42 @@ def test_what_is_damaged_or_of_another_version_touches_nothing(
     assert isinstance(done.exception, UserError), done.exception
     assert len(done.exception.lines()) == 1
     assert site.config.read_text() == "mine"
+
+
+@pytest.mark.parametrize("what", ["format", "checkpoint_format", "sqlite_format"])
+@pytest.mark.parametrize(
+    ("version", "why", "hint"),
+    [
+        (99, "made by a newer clusterflow, 9.9", "install that version, or a newer one"),
+        (0, "made by an older clusterflow, 9.9", "restore it with that version, then upgrade"),
+    ],
+)
+def test_a_backup_of_another_version_says_which_way_to_go(
+    site: Site, what: str, version: int, why: str, hint: str
+) -> None:
+    site.make()
+    rewritten(site, lambda _, manifest: manifest.update({what: version, "clusterflow": "9.9"}))
+    done = site.bring_back("--force")
+    assert isinstance(done.exception, UserError)
+    (line,) = done.exception.lines()
+    assert why in line
+    assert hint in line
+    assert ("then upgrade" in line) == (version == 0)
+
+
+def test_a_backup_from_before_events_were_in_it_comes_back(site: Site) -> None:
+    site.make()
+
+    def age(_: dict[str, bytes], manifest: dict[str, object]) -> None:
+        del manifest["delivery"]
+        manifest["format"] = 1
+
+    rewritten(site, age)
+    site.save(2)
+    assert site.bring_back("--force").exception is None
+    loaded = site.loaded()
+    assert isinstance(loaded, tuple)
+    assert loaded[1] == {"number": 1}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.8])
