@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cluster.model import BridgeSettings, CollectorSettings
 from clusterflow import main
@@ -24,6 +25,16 @@ COMMANDS = {
     "clusterflow-worker@": "ingest",
 }
 """What each unit runs."""
+
+IN_COMPOSE = {
+    "clusterflow-analyze": "analysis",
+    "clusterflow-collect": "collector",
+    "clusterflow-deliver": "deliver",
+    "clusterflow-ingest": "bridge",
+    "clusterflow-relay": "relay",
+    "clusterflow-worker@": "worker",
+}
+"""The service that runs the same in containers."""
 
 WITH_SPOOL = ("clusterflow-collect", "clusterflow-ingest", "clusterflow-relay")
 
@@ -66,7 +77,9 @@ def test_unit_restarts_unless_the_configuration_is_wrong(unit: Path) -> None:
 @each_unit
 def test_unit_can_write_where_the_defaults_point(unit: Path) -> None:
     settings = _settings(unit)
-    assert f"/var/lib/{settings['StateDirectory'][0]}" == BridgeSettings().state
+    state = [f"/var/lib/{name}" for name in settings.get("StateDirectory", [])]
+    assert state == [BridgeSettings().state] * (unit.stem != "clusterflow-collect")
+    assert settings["WorkingDirectory"] == (state or [CollectorSettings().spool])
     assert settings.get("ReadWritePaths", []) == [CollectorSettings().spool] * (unit.stem in WITH_SPOOL)
     tmpfiles = (REPOSITORY / "provisioning/systemd/clusterflow.tmpfiles.conf").read_text(encoding="utf-8")
     assert f"d {CollectorSettings().spool} 0750 clusterflow clusterflow -" in tmpfiles
@@ -85,6 +98,47 @@ def test_deliver_can_write_the_file_that_its_documentation_names() -> None:
 @each_unit
 def test_unit_holds_no_secret(unit: Path) -> None:
     assert not re.search(r"(?i)(password|token|secret)\w*=", unit.read_text(encoding="utf-8"))
+
+
+@each_unit
+def test_unit_gets_its_own_secrets_only(unit: Path) -> None:
+    """A file a service; none for the collector, which runs what reads packets of strangers."""
+    own = unit.stem.removeprefix("clusterflow-").rstrip("@")
+    files = _settings(unit).get("EnvironmentFile", [])
+    assert files == ([] if own == "collect" else [f"-/etc/clusterflow/{own}.env"])
+    guide = (REPOSITORY / "docs/deployment.md").read_text(encoding="utf-8")
+    assert all(f"`{Path(name).name}`" in guide for name in files)
+
+
+def test_the_collector_sees_nothing_of_its_users_other_services() -> None:
+    """They run as the same user: no mode of a file would keep nfacctd from what is theirs."""
+    (unit,) = [unit for unit in UNITS if unit.stem == "clusterflow-collect"]
+    settings = _settings(unit)
+    (hidden,) = settings["InaccessiblePaths"]
+    assert hidden.split() == [f"-{BridgeSettings().state}", "-/var/log/clusterflow", "-/etc/clusterflow/secrets"]
+    # Without it /proc/PID/environ of the bridge can be read; see user_namespaces(7), ptrace(2).
+    assert settings["PrivateUsers"] == ["true"]
+    assert not {"StateDirectory", "LogsDirectory", "RuntimeDirectory", "LoadCredential"} & settings.keys()
+
+
+@each_unit
+def test_unit_is_bounded_as_its_container_is(unit: Path) -> None:
+    settings = _settings(unit)
+    services = {
+        name: service
+        for file in ("docker-compose.kafka.yml", "docker-compose.yml")
+        for name, service in yaml.safe_load((REPOSITORY / file).read_text(encoding="utf-8"))["services"].items()
+    }
+    service = services[IN_COMPOSE[unit.stem]]
+    (memory,), (tasks,) = settings["MemoryMax"], settings["TasksMax"]
+    assert service["mem_limit"].endswith(f":-{memory.lower()}}}")
+    assert service["pids_limit"] == int(tasks)
+
+
+def test_a_daemon_out_of_memory_does_not_take_the_other_with_it() -> None:
+    """By default systemd would stop the whole unit; the supervisor starts the one again."""
+    (unit,) = [unit for unit in UNITS if unit.stem == "clusterflow-collect"]
+    assert _settings(unit)["OOMPolicy"] == ["continue"]
 
 
 def test_a_spool_has_one_reader() -> None:
