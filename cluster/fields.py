@@ -509,6 +509,8 @@ THRESHOLDS = Section(
             "before lateness is judged by it, where `job_classes` declares no schedule."),
         Key("exporter_silent", names.seconds(10, DAY),
             "Silence of an exporter that alerts. Its nodes are then blind, not down."),
+        Key("relay_silent", names.seconds(60, DAY // 2),
+            "Silence of a relay that alerts. For up to a minute after one dies, brokers may hold others back."),
         Key("ingest_silent", names.seconds(10, DAY), "Silence of the whole pipeline that alerts."),
         Key("inference_window", WINDOW_LENGTH,
             "The window of `inference_unauthorised_bytes`, `inference_access_bytes`, `unusual_country_bytes` and "

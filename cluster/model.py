@@ -683,6 +683,7 @@ class Thresholds:
     stalled_for: int = 120
     analysis_silent: int = 120
     exporter_silent: int = 120
+    relay_silent: int = 120
     ingest_silent: int = 120
     inference_window: int = 900
     inference_unauthorised_bytes: int = 10_000

@@ -105,6 +105,7 @@ OFF_HOURS = "off_hours"
 INITIATOR = "initiator"
 ADDRESS = "address"
 EXPORTER = "exporter"
+RELAY = "relay"
 STAGE = "stage"
 REASON = "reason"
 JOB = "job"
@@ -167,6 +168,7 @@ TAG_TEXT = {
     INITIATOR: "src where the source opened the conversation, dst where it answers",
     ADDRESS: "an address; where rows are folded, other",
     EXPORTER: "name of the exporter, or its address where cluster.yaml does not name it",
+    RELAY: "id of the relay: its host's name, or what `--id` says",
     STAGE: "part of the pipeline",
     REASON: "what was counted",
     JOB: "job id",
@@ -416,6 +418,33 @@ BACKLOG_BYTES = "backlog_bytes"
 
 LAG_SECONDS = "lag_seconds"
 """REASON of the bridge's reading: seconds from the newest flow to now."""
+
+RELAY_LAST_SEEN = Field("last_seen", "epoch seconds", "when it last said how it is", Kind.FLOAT, Merge.MAX)
+RELAY_AGE = Field("age", "seconds", "time since then, as far as the topic is read", Kind.FLOAT, Merge.LAST)
+RELAY_BACKLOG = Field(BACKLOG_BYTES, "bytes", "bytes that wait in its spools, as it last said", merge=Merge.LAST)
+RELAY_RECORDS = Field("records", "records", "flow records read since it was started", merge=Merge.LAST)
+RELAY_BYTES = Field("bytes", "bytes", "bytes of its spools read since then", merge=Merge.LAST)
+RELAY_DEAD_LETTERS = Field("dead_letters", "lines", "lines that were no records, since then", merge=Merge.LAST)
+RELAY_REPEATED = Field(
+    "repeated_records", "records", "records that pmacct had read twice, since then", merge=Merge.LAST
+)
+RELAY_TRANSACTIONS = Field("transactions", "transactions", "transactions committed since then", merge=Merge.LAST)
+RELAY_RETRIED = Field(
+    "transactions_retried", "transactions", "attempts to send a transaction again, since then", merge=Merge.LAST
+)
+RELAY_STATUS = Measurement(
+    "relay",
+    "What each relay last said of itself, by the worker that reads its partition. A relay that was not heard for a day "
+    "is forgotten.",
+    (RELAY, SHARD),
+    (
+        RELAY_LAST_SEEN, RELAY_AGE, RELAY_BACKLOG, RELAY_RECORDS, RELAY_BYTES, RELAY_DEAD_LETTERS, RELAY_REPEATED,
+        RELAY_TRANSACTIONS, RELAY_RETRIED,
+    ),
+    "ingest",
+    "relays, 256 a partition at most",
+    rollup=False,
+)  # fmt: skip
 
 
 class Stage(StrEnum):
@@ -1197,9 +1226,9 @@ ADDRESS_NAME = Measurement(
 
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
-    INTERFACE_TRAFFIC, EXPORTER_STATUS, PIPELINE, CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE, DROPOUT_DIGEST,
-    JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE, BREACH,
-    BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY, SCHEMA_VERSION,
-    CONFIG_CHANGE, ENRICHMENT, ADDRESS_NAME,
+    INTERFACE_TRAFFIC, EXPORTER_STATUS, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
+    DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE,
+    BREACH, BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
+    SCHEMA_VERSION, CONFIG_CHANGE, ENRICHMENT, ADDRESS_NAME,
 )  # fmt: skip
 """Everything that is stored."""

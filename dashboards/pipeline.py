@@ -1,7 +1,7 @@
 """Pipeline: can the numbers be trusted? Who exports, how late, what is lost, refused, suppressed or guessed."""
 
 from cluster import schema
-from cluster.model import Cluster
+from cluster.model import Cluster, KafkaFormat
 from cluster.schema import ListState, Stage
 from dashboards import panels, questions
 from dashboards.board import Page
@@ -51,6 +51,7 @@ def page(cluster: Cluster) -> Page:
             _readings(cluster),
             _counters(cluster),
             _lists(cluster),
+            _relays(cluster),
         ),
         since="3h",
         tags=("pipeline",),
@@ -404,5 +405,48 @@ def _lists(cluster: Cluster) -> Built:
             Column(schema.LIST_ERROR.name, "What is wrong"),
         ],
         order=TableOrder(schema.LIST_STATE.name),
+        limit_rows=0,
+    )  # fmt: skip
+
+
+def _relays(cluster: Cluster) -> Built:
+    tags = schema.RELAY, schema.SHARD
+    totals = (
+        schema.RELAY_BACKLOG, schema.RELAY_RECORDS, schema.RELAY_BYTES, schema.RELAY_DEAD_LETTERS,
+        schema.RELAY_REPEATED, schema.RELAY_TRANSACTIONS, schema.RELAY_RETRIED,
+    )  # fmt: skip
+    each = Select(schema.RELAY_STATUS, schema.RAW).take(newest(schema.RELAY_AGE), *map(newest, totals)).by(*tags)
+    # Of several partitions, the one that heard the relay last knows its age; it counts on meanwhile.
+    select = Select(each).take(lowest(schema.RELAY_AGE), *map(highest, totals)).by(schema.RELAY)
+    is_used = bool(cluster.kafka.brokers) and cluster.kafka.format is KafkaFormat.CLUSTERFLOW
+    return panels.table(
+        cluster,
+        Face(
+            "relays", "Relays",
+            "Those that bring collectors' spools to Kafka: when each last said how it is, what waits in its spools, "
+            "and what it counted since it was started.",
+            "Without Kafka there are none. With it, none means that no relay has said anything in this range.",
+            "Red age: the alert's limit; look at that relay's host. A growing backlog: it or the brokers are too slow.",
+            x=0, y=57, w=24, h=6, links=(to_board("noc_wall", "NOC wall"),),
+        ),
+        [select.per_series("A relay.").as_table()],
+        [
+            Column(schema.RELAY, "Relay", width=200),
+            Column(
+                schema.RELAY_AGE.name, "Age", Unit.SECONDS, Cell.COLOUR,
+                limit=Limit(act=cluster.thresholds.relay_silent), width=110,
+            ),
+            Column(schema.RELAY_BACKLOG.name, "Backlog", Unit.BYTES, Cell.BAR),
+            Column(schema.RELAY_RECORDS.name, "Records", Unit.COUNT, Cell.BAR),
+            Column(schema.RELAY_BYTES.name, "Read", Unit.BYTES, width=110),
+            Column(
+                schema.RELAY_DEAD_LETTERS.name, "Dead letters", Unit.COUNT, Cell.COLOUR, limit=Limit(look=1), width=120
+            ),
+            Column(schema.RELAY_REPEATED.name, "Read twice", Unit.COUNT, width=110),
+            Column(schema.RELAY_TRANSACTIONS.name, "Transactions", Unit.COUNT, width=120),
+            Column(schema.RELAY_RETRIED.name, "Sent again", Unit.COUNT, width=110),
+        ],
+        order=TableOrder(schema.RELAY_AGE.name),
+        missing="no relay was heard in this range" if is_used else "no relays: Kafka is not used, or without them",
         limit_rows=0,
     )  # fmt: skip

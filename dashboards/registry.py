@@ -150,6 +150,7 @@ BOARDS = {
         (
             "data_age", "exporter_age", "exporters", "lag", "flow_rate", "lost", "sampling", "late", "suppressed",
             "dead_letters", "store_writes", "series", "counters", "readings", "lists",
+            "relays",
         ),
     ),
 }  # fmt: skip

@@ -30,6 +30,7 @@ from ingest.readers_format import Format
 from ingest.readers_format import Kind as TextKind
 from ingest.readings import exporter_readings
 from ingest.records import DEAD_SCHEMA, Reason
+from ingest.relay_status import RelayBook
 from ingest.rollup import Rollup, horizon
 from ingest.store import Store
 from ingest.writer import Writer
@@ -115,6 +116,7 @@ class PartitionWork:
         self._again: float | None = None
         self._held: dict[str, frozenset[int]] = {}
         self._waiting: list[tuple[int, bytes | None]] = []
+        self._relays = RelayBook()
         self._lag = 0.0
         self._message_bytes = 0.0
         self._listened_since = around.started
@@ -139,6 +141,7 @@ class PartitionWork:
         self.counters.load(notes["counters"])
         self.position = self._saved_position = notes["position"]
         self.rollup.load(notes["rollup"])
+        self._relays.load(notes.get("relays", {}))
         self._records.restored(before.keys)
         self.rewrite = True
         self._again = time.monotonic() + self._around.takeover_seconds
@@ -180,10 +183,9 @@ class PartitionWork:
         size = sum(len(value or b"") for _, value in waiting)
         self.counters.add(Stage.READ, "bytes", size)
         self.counters.add(Stage.READ, "messages", len(waiting))
-        self._message_bytes = size / len(waiting)
         is_ours = self._around.cluster.kafka.format is KafkaFormat.CLUSTERFLOW
         batch = _read(waiting, source) if is_ours else _read_pmacct(waiting, self._around.time_zone)
-        if not self._is_understood and not (batch.flows.height or batch.samples):
+        if not self._is_understood and not (batch.flows.height or batch.samples or batch.statuses):
             _check_format(waiting, self._around.cluster.kafka.format, source)
         else:
             # A setting changes with a start only: what is of no use from here on is somebody else's garbage.
@@ -194,7 +196,14 @@ class PartitionWork:
             self._bury(as_dead_letters(self._engine.take(batch.flows, now, batch.lost)), source)
         for samples in batch.samples:
             self._engine.take_counters(samples)
+        for relay, status in batch.statuses:
+            if not self._relays.take(relay, status, now):
+                self.counters.add(Stage.READ, "relays_ignored")
         self.position = waiting[-1][0] + 1
+        if len(batch.statuses) == len(waiting):
+            # That a relay is there says nothing of flows, nor of what waits.
+            return
+        self._message_bytes = size / len(waiting)
         if self._engine.newest is not None:
             self._lag = max(now - self._engine.newest, 0.0)
 
@@ -239,6 +248,7 @@ class PartitionWork:
             "topic": self._around.cluster.kafka.topic,
             "topic_id": self._around.topic_id,
             "listened_since": self._listened_since,
+            "relays": self._relays.dump(),
         }
         return self._records.records(self._engine, notes, time.monotonic())
 
@@ -256,11 +266,12 @@ class PartitionWork:
         self._listened_since = now
         for reading in self._engine.exporters.values():
             reading.last_seen = min(reading.last_seen, now)
+        self._relays.clock_stepped(now)
 
     # -- what it says of itself ----------------------------------------------------------------------
 
     def report(self, now: float, elsewhere: Mapping[str, float], backlog_messages: int) -> Points:
-        """Return its counters, and its readings of itself and of the exporters.
+        """Return its counters, and its readings of itself, of the exporters and of the relays.
 
         Args:
             now: wall clock, epoch seconds.
@@ -275,22 +286,27 @@ class PartitionWork:
         self.counters.read(Stage.READ, schema.BACKLOG_BYTES, backlog)
         if self._engine.newest is not None:
             # Few addresses share a partition: that none of them says a thing for a while is no lateness. How late it
-            # was what came last is.
-            lag = self._lag if self.at_end else max(now - self._engine.newest, 0.0)
-            self.counters.read(Stage.BRIDGE, schema.LAG_SECONDS, lag)
+            # was what came last is. Up to when it is read, what relays say of themselves tells, too.
+            behind = 0.0 if self.at_end else max(now - max(self._engine.newest, self._relays.newest), 0.0)
+            self.counters.read(Stage.BRIDGE, schema.LAG_SECONDS, max(self._lag, behind))
+        # What a relay says moves its end for a moment: silence up to then is known all the same.
+        drained = now if self.at_end else self._relays.newest
         readings = exporter_readings(
             self._cluster,
             self._engine.exporters,
             window=window,
             started=self._listened_since,
-            drained=now if self.at_end else 0.0,
+            drained=drained,
             elsewhere=elsewhere,
         )
+        heard = max(drained, *(reading.last_seen for reading in self._engine.exporters.values()), 0.0)
+        relays = self._relays.readings(window, heard=min(heard, now), started=self._listened_since)
         self.rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
         shard = pl.lit(self.shard).alias(schema.SHARD)
         return [
             (schema.PIPELINE, self.counters.points(window, self.shard)),
             (schema.EXPORTER_STATUS, readings.with_columns(shard)),
+            (schema.RELAY_STATUS, relays.with_columns(shard)),
         ]
 
     @property
@@ -301,12 +317,21 @@ class PartitionWork:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What messages held: flows (RECORD_SCHEMA), samples of counters, what was lost before them, and dead letters."""
+    """What messages held.
+
+    Attributes:
+        flows: records (RECORD_SCHEMA).
+        samples: those of interface counters.
+        lost: what was lost before the flows.
+        dead: dead letters.
+        statuses: what relays say of themselves (STATUS_SCHEMA), with their ids.
+    """
 
     flows: pl.DataFrame
     samples: list[pl.DataFrame]
     lost: dict[str, int]
     dead: pl.DataFrame
+    statuses: list[tuple[str, pl.DataFrame]]
 
 
 def _check_format(messages: list[tuple[int, bytes | None]], configured: KafkaFormat, source: str) -> None:
@@ -337,6 +362,7 @@ def _read(messages: list[tuple[int, bytes | None]], source: str) -> _Batch:
     """Return what messages of a relay hold; UserError for those of a relay that is newer than we are."""
     flows: list[pl.DataFrame] = []
     samples: list[pl.DataFrame] = []
+    statuses: list[tuple[str, pl.DataFrame]] = []
     dead: list[tuple[str, str]] = []
     lost: dict[str, int] = {}
     for offset, value in messages:
@@ -348,11 +374,17 @@ def _read(messages: list[tuple[int, bytes | None]], source: str) -> _Batch:
             start = (value or b"")[:_SHOWN_BYTES].decode("utf-8", "backslashreplace")
             dead.append((f"offset {offset}: {error.message}: {start}", Reason.NOT_A_RECORD.value))
             continue
-        (flows if message.kind is Kind.RECORDS else samples).append(message.frame)
+        match message.kind:
+            case Kind.RECORDS:
+                flows.append(message.frame)
+            case Kind.COUNTERS:
+                samples.append(message.frame)
+            case Kind.STATUS:
+                statuses.append((message.relay, message.frame))
         for exporter, amount in message.lost.items():
             lost[exporter] = lost.get(exporter, 0) + amount
     frame = pl.concat(flows) if flows else records.empty_records()
-    return _Batch(frame, samples, lost, pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row"))
+    return _Batch(frame, samples, lost, pl.DataFrame(dead, schema=DEAD_SCHEMA, orient="row"), statuses)
 
 
 def _read_pmacct(messages: list[tuple[int, bytes | None]], time_zone: str) -> _Batch:
@@ -363,4 +395,4 @@ def _read_pmacct(messages: list[tuple[int, bytes | None]], time_zone: str) -> _B
     """
     text = b"\n".join(value or b"" for _, value in messages)
     parsed = read_chunk(text, Format(TextKind.JSON, time_zone=time_zone))
-    return _Batch(parsed.frame, [], {}, parsed.dead)
+    return _Batch(parsed.frame, [], {}, parsed.dead, [])

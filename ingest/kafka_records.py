@@ -1,14 +1,15 @@
-"""The messages between a relay and the workers: a few thousand flow records, or samples of interface counters, each.
+"""The messages between a relay and the workers: flow records, samples of interface counters, how the relay is.
 
-A message value is, in this order:
+A message holds some thousand rows of one kind. Its value is, in this order:
 
-- 4 bytes: ``cfr`` and the version of this format, 2;
+- 4 bytes: ``cfr`` and the version of this format, 3;
 - 4 bytes: length of the header, little-endian;
 - the header: JSON with ``kind``, ``relay`` and ``lost`` (`Message`), padded with spaces so that what follows begins at
   a multiple of 8;
 - the rows: an Arrow stream, not compressed, of the columns that are not null throughout, whole numbers as the
   narrowest unsigned ones that all rows fit in. The producer compresses messages on their way; a compressed value would
-  have to be believed before it could be measured. Version 1 had all numbers at their full length, and is still read.
+  have to be believed before it could be measured. Version 1 had all numbers at their full length, version 2 no status
+  of a relay; both are still read.
 
 A reader refuses what it cannot account for: it may have to do with a topic that somebody else writes to, too.
 """
@@ -23,8 +24,10 @@ from typing import Any
 
 import polars as pl
 
+from cluster import names
 from cluster.errors import ClusterflowError
-from ingest import counter_samples, records
+from cluster.kinds import Bad
+from ingest import counter_samples, records, relay_status
 from ingest.arrow_claims import ClaimError, claimed_rows
 from ingest.readers_values import END_OF_TIME
 
@@ -38,7 +41,7 @@ MAX_VALUE_BYTES = 16 << 20
 MAX_TEXT_BYTES = 64
 """Size of an address beyond which it is none; the longest IPv6 address with a zone is shorter."""
 
-_MARK, _VERSION, _OLDEST = b"cfr", 2, 1
+_MARK, _VERSION, _OLDEST = b"cfr", 3, 1
 _PREFIX = struct.Struct("<4sI")
 _ALIGNMENT = 8
 _MAX_HEADER_BYTES = 1 << 18
@@ -59,9 +62,15 @@ class Kind(StrEnum):
     """Flow records, RECORD_SCHEMA."""
     COUNTERS = "counters"
     """Samples of interface counters, SAMPLE_SCHEMA."""
+    STATUS = "status"
+    """How the relay is, STATUS_SCHEMA: a single row."""
 
 
-_SCHEMAS = {Kind.RECORDS: records.RECORD_SCHEMA, Kind.COUNTERS: counter_samples.SAMPLE_SCHEMA}
+_SCHEMAS = {
+    Kind.RECORDS: records.RECORD_SCHEMA,
+    Kind.COUNTERS: counter_samples.SAMPLE_SCHEMA,
+    Kind.STATUS: relay_status.STATUS_SCHEMA,
+}
 
 _ALWAYS = {
     Kind.RECORDS: (
@@ -71,13 +80,19 @@ _ALWAYS = {
     Kind.COUNTERS: (
         counter_samples.EXPORTER, counter_samples.INDEX, counter_samples.MOMENT, counter_samples.SEQ,
     ),
+    Kind.STATUS: tuple(relay_status.STATUS_SCHEMA),
 }  # fmt: skip
 """Columns in which readers leave no null."""
 
-_COUNTERS = (records.BYTES, records.PACKETS, records.FLOWS)
+_COUNTERS = {
+    Kind.RECORDS: (records.BYTES, records.PACKETS, records.FLOWS),
+    Kind.COUNTERS: (),
+    Kind.STATUS: relay_status.NUMBERS,
+}
 _TIMES = {
     Kind.RECORDS: (records.START, records.END, records.ARRIVAL),
     Kind.COUNTERS: (counter_samples.MOMENT,),
+    Kind.STATUS: (relay_status.MOMENT,),
 }
 _END_OF_TIME_MS = int(END_OF_TIME) * 1000
 
@@ -97,7 +112,7 @@ class Message:
     Attributes:
         kind: what the rows are.
         relay: id of the relay that sent it.
-        frame: the rows, with all columns of RECORD_SCHEMA or SAMPLE_SCHEMA.
+        frame: the rows, with all columns of RECORD_SCHEMA, SAMPLE_SCHEMA or STATUS_SCHEMA.
         lost: records newly known to be lost on the way to the collector, by exporter address. The relay counts them,
             because it sees the whole stream of an exporter; each loss is told in one message only.
     """
@@ -119,7 +134,7 @@ def encode(
     """Return rows as message values, in their order; no value for no rows.
 
     Args:
-        frame: RECORD_SCHEMA or SAMPLE_SCHEMA, as `kind` says; no text longer than MAX_TEXT_BYTES.
+        frame: RECORD_SCHEMA, SAMPLE_SCHEMA or STATUS_SCHEMA, as `kind` says; no text longer than MAX_TEXT_BYTES.
         relay: id of the sender.
         kind: what the rows are.
         lost: records lost, by exporter address: told by the first value alone.
@@ -162,7 +177,7 @@ def compact(frame: pl.DataFrame) -> pl.DataFrame:
     """Return rows as messages have them: whole numbers as short as their values allow, in one piece of memory.
 
     Args:
-        frame: RECORD_SCHEMA or SAMPLE_SCHEMA; no text longer than MAX_TEXT_BYTES.
+        frame: RECORD_SCHEMA, SAMPLE_SCHEMA or STATUS_SCHEMA; no text longer than MAX_TEXT_BYTES.
     """
     if frame.is_empty():
         return frame
@@ -225,7 +240,10 @@ def decode(value: bytes | None) -> Message:
     if header_bytes > _MAX_HEADER_BYTES or body > len(value):
         raise MessageError("a message with a broken header")
     kind, relay, lost = _read_header(value[_PREFIX.size : body])
-    return Message(kind, relay, _read_rows(value, body, kind), lost)
+    frame = _read_rows(value, body, kind)
+    if kind is Kind.STATUS:
+        _check_status(relay, frame)
+    return Message(kind, relay, frame, lost)
 
 
 def _read_header(text: bytes) -> tuple[Kind, str, dict[str, int]]:
@@ -238,6 +256,16 @@ def _read_header(text: bytes) -> tuple[Kind, str, dict[str, int]]:
     if not is_sound or not all(len(address) <= MAX_TEXT_BYTES for address in lost):
         raise MessageError("a message with a broken header")
     return kind, relay, lost
+
+
+def _check_status(relay: str, frame: pl.DataFrame) -> None:
+    """Refuse what would become a series of the store under a name that is none, or more than one row of one."""
+    try:
+        names.NAME.parse(relay)
+    except (Bad, ValueError) as error:
+        raise MessageError("a message with a status of a relay whose id is none") from error
+    if frame.height != 1:
+        raise MessageError(f"a message with a status of {frame.height} rows")
 
 
 def _is_count(value: object) -> bool:
@@ -273,8 +301,7 @@ def _is_sound(frame: pl.DataFrame, kind: Kind) -> bool:
     if any(frame.get_column(name).null_count() for name in _ALWAYS[kind]):
         return False
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String()]
-    counters = _COUNTERS if kind is Kind.RECORDS else ()
     checks = [pl.col(name).str.len_bytes().max().fill_null(0) <= MAX_TEXT_BYTES for name in texts]
-    checks += [pl.col(name).is_between(0, records.MAX_COUNTER).all() for name in counters]
+    checks += [pl.col(name).is_between(0, records.MAX_COUNTER).all() for name in _COUNTERS[kind]]
     checks += [pl.col(name).is_between(0, _END_OF_TIME_MS).all() for name in _TIMES[kind]]
     return bool(frame.select(pl.all_horizontal(checks)).item())

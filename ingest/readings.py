@@ -39,7 +39,7 @@ def exporter_readings(
         exporters: those that were.
         window: of the rows, epoch seconds.
         started: since when they could have been heard, epoch seconds.
-        drained: when the source was last seen to have nothing more; 0 if never.
+        drained: up to when the source is known to be read, having nothing more at that time; 0 if never.
         elsewhere: when others heard an exporter, epoch seconds.
     """
     elsewhere = elsewhere or {}

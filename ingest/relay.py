@@ -3,7 +3,8 @@
 What it must not forget (how far it has read, what is known of sequence numbers) is committed in the same transaction as
 the messages made of what it has read: a restart after whatever death goes on exactly there. Spool files are released
 only when a transaction covers them. Losses on the way to the collector are counted here, since a worker sees but one
-part of an exporter's stream.
+part of an exporter's stream. About once a window it says how it is, also when nothing else is to be said: workers
+cannot tell a relay that is dead from one whose exporters are quiet.
 """
 
 import json
@@ -31,6 +32,7 @@ from ingest.kafka_split import Partitions
 from ingest.logs import Log
 from ingest.readers import read_chunk
 from ingest.records import Parsed, Reason
+from ingest.relay_status import status_of
 from ingest.sequence import SequenceTracker
 from ingest.spool import Position, Spool
 
@@ -105,6 +107,7 @@ class Relay:
         relay: its id.
         source: the spool of flow records.
         counters_source: the spool of samples of interface counters, if there is one.
+        status_seconds: how often it says how it is; None: never, as of one that reads to an end and is gone then.
         sender: where messages go.
         dead_letter: where bad records go.
         stop: set it to end in order.
@@ -123,6 +126,7 @@ class Relay:
         log: Log,
         counters: Counters,
         counters_source: Spool | None = None,
+        status_seconds: float | None = None,
     ) -> None:
         self._relay = relay
         self._source = source
@@ -132,6 +136,8 @@ class Relay:
         self._stop = stop
         self._log = log
         self._counters = counters
+        self._status_seconds = status_seconds
+        self._told = 0.0
         self._sequence = SequenceTracker()
         self._partitions: Partitions | None = None
         self._lost: Counter[str] = Counter()
@@ -186,12 +192,17 @@ class Relay:
 
     def _follow(self, progress: Progress) -> None:
         reported = 0.0
+        # Not at once: one that is killed soon after its start should not leave a transaction that its next start has to
+        # wait for, and has nothing to tell yet.
+        self._told = time.monotonic()
         while not self._stop.is_set():
             # A position is taken over only with all that was read up to it.
             got = self._step(progress)
             got = self._step_counters() or got
             now = time.monotonic()
-            if self._is_due(now):
+            if self._is_status_due(now):
+                self._commit(tells=True)
+            elif self._is_due(now):
                 self._commit()
             if self._waiting_since is None:
                 self._alive = now
@@ -315,9 +326,28 @@ class Relay:
             return False
         return self._waiting_bytes >= _TRANSACTION_BYTES or now - self._waiting_since >= _TRANSACTION_SECONDS
 
-    def _commit(self) -> None:
-        """Commit what was sent and read, and let go of files that are thereby safe."""
-        if (self._position, self._counters_position) == self._committed:
+    def _is_status_due(self, now: float) -> bool:
+        return self._status_seconds is not None and now - self._told >= self._status_seconds
+
+    def _tell(self) -> None:
+        """Send how this relay is; what it says is true of the moment at which it is committed."""
+        status = status_of(self._counters, backlog=self._report(), now=time.time())
+        topics = self._sender.topics
+        (partition,) = Partitions(topics.partitions).of(pl.Series([self._relay], dtype=pl.String()))
+        values = encode(status, relay=self._relay, kind=Kind.STATUS, limit=topics.message_bytes)
+        self._sender.add((int(partition), value) for value in values)
+        self._told = time.monotonic()
+
+    def _commit(self, *, tells: bool = False) -> None:
+        """Commit what was sent and read, and let go of files that are thereby safe.
+
+        Args:
+            tells: whether to say how this relay is, be there anything else or not. It waits until brokers have that, as
+                for all that it commits: where they are away, one status waits, and no second one.
+        """
+        if tells:
+            self._tell()
+        elif (self._position, self._counters_position) == self._committed:
             return
         self._sender.commit(self._notes())
         self._committed = self._position, self._counters_position
@@ -366,14 +396,16 @@ class Relay:
                 "give this spool's relay an --id of its own",
             )
 
-    def _report(self) -> None:
-        """Bring the counters up to date with what the spools say."""
+    def _report(self) -> int:
+        """Bring the counters up to date with what the spools say; return the bytes that wait in them."""
         sources = [source for source in (self._source, self._counters_source) if source is not None]
         happened = sum((Counter(source.counts) for source in sources), Counter[str]())
         for reason, count in happened.items():
             self._counters.add(Stage.READ, reason, count - self._source_counts.get(reason, 0))
         self._source_counts = happened
-        self._counters.read(Stage.READ, schema.BACKLOG_BYTES, sum(source.backlog_bytes() for source in sources))
+        backlog = sum(source.backlog_bytes() for source in sources)
+        self._counters.read(Stage.READ, schema.BACKLOG_BYTES, backlog)
+        return backlog
 
 
 def _without_long_texts(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

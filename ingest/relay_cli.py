@@ -117,6 +117,8 @@ def relay(
             log=log,
             counters=counters,
             counters_source=counters_spool(cleanup, folder, source, make=is_ours),
+            # Of one that ends by itself nobody should wait for more.
+            status_seconds=None if once else cluster.bridge.window,
         )
         listen = metrics_listen or cluster.bridge.metrics_listen
         if listen and listen != names.OFF and not once:

@@ -32,8 +32,8 @@ def build(cluster: Cluster) -> RuleSet:
     )
     what_to_do = (
         "Check that the device is up, that its flow export is on, and that its packets reach the collector (tcpdump "
-        "on the collector's port). All exporters of one collector? Then look at that, and with Kafka at /healthz of "
-        "its relay."
+        "on the collector's port). All exporters of one collector? Then look at that, and with Kafka at its "
+        "relay (`relay_silent`)."
     )
     rule = Rule(
         id=ID,

@@ -46,6 +46,7 @@ class IncidentKind(StrEnum):
     INGEST_BEHIND = "ingest_behind"
     ANALYSIS_STOPPED = "analysis_stopped"
     LIST_BROKEN = "list_broken"
+    RELAY_SILENT = "relay_silent"
 
 
 EGRESS = frozenset(

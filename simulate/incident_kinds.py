@@ -161,6 +161,7 @@ KINDS: dict[IncidentKind, Play] = {
         (Key("seconds", names.seconds(1, names.DAY), "By how much it lags.", 600, example="10m"),), "seconds"),
     IncidentKind.ANALYSIS_STOPPED: Play(staging_pipeline.analysis_stopped),
     IncidentKind.LIST_BROKEN: Play(staging_pipeline.list_broken),
+    IncidentKind.RELAY_SILENT: Play(staging_pipeline.relay_silent),
 }
 # fmt: on
 """Every kind."""

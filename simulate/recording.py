@@ -32,7 +32,7 @@ from simulate.incident import LOSSES, Incident, IncidentKind
 from simulate.netflow import FlowFormat
 from simulate.polls import Poll, as_printed
 from simulate.staged_feed import staged_labels
-from simulate.staging_pipeline import STAGED_LIST
+from simulate.staging_pipeline import STAGED_LIST, STAGED_RELAYS
 from simulate.truth import GroundTruth
 from simulate.wire import SequenceNumbers, lost, plan, source_id
 from simulate.workload import Workload
@@ -250,6 +250,7 @@ class Signs:
         self._stops = [(i.start, i.end) for i in incidents if i.kind is IncidentKind.INGEST_STOPPED]
         self._delays = [(i.start, i.end, i.seconds) for i in incidents if i.kind is IncidentKind.INGEST_BEHIND]
         self._broken = [(i.start, i.end) for i in incidents if i.kind is IncidentKind.LIST_BROKEN]
+        self._silences = [(i.start, i.end) for i in incidents if i.kind is IncidentKind.RELAY_SILENT]
 
     def upto(self, end: int, frame: pl.DataFrame) -> list[tuple[Measurement, pl.DataFrame]]:
         """Return the readings from the last call until `end` (epoch seconds), of the records that arrived meanwhile."""
@@ -272,6 +273,7 @@ class Signs:
             (schema.EXPORTER_STATUS, pl.DataFrame(rows, schema=columns, orient="row")),
             (schema.PIPELINE, self._heartbeats(beats.tolist())),
             *([(schema.ENRICHMENT, self._lists(beats.tolist()))] if self._broken else []),
+            *([(schema.RELAY_STATUS, self._relays(beats.tolist()))] if self._silences else []),
         ]
 
     def _readings(self, moment: int) -> list[tuple[int, str, float, float, float, float, int]]:
@@ -315,6 +317,22 @@ class Signs:
         age = [3600.0] * len(moments)
         columns = {WINDOW: moments, schema.LIST_STATE.name: states, schema.LIST_AGE.name: age}
         return pl.DataFrame(columns).with_columns(pl.lit(name).alias(schema.NAME), pl.lit(kind).alias(schema.KIND))
+
+    def _relays(self, moments: list[int]) -> pl.DataFrame:
+        silent, _ = STAGED_RELAYS
+        rows = []
+        for moment in moments:
+            heard = min((start for start, end in self._silences if start <= moment < end), default=moment)
+            last = {relay: heard if relay == silent else moment for relay in STAGED_RELAYS}
+            rows += [(moment, relay, float(at), float(moment - at), 0) for relay, at in last.items()]
+        columns = {
+            WINDOW: pl.Int64,
+            schema.RELAY: pl.String,
+            schema.RELAY_LAST_SEEN.name: pl.Float64,
+            schema.RELAY_AGE.name: pl.Float64,
+            schema.RELAY_BACKLOG.name: pl.Int64,
+        }
+        return pl.DataFrame(rows, schema=columns, orient="row")
 
     def _is_stopped(self, moment: int) -> bool:
         return any(start <= moment < end for start, end in self._stops)

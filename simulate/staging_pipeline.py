@@ -5,6 +5,7 @@ from typing import Any
 
 from cluster import schema
 from cluster.errors import UserError
+from rules import relay_silent as relay_rule
 from simulate import expect
 from simulate.incident import Expected, Incident, IncidentKind
 from simulate.scenario import Background
@@ -98,6 +99,19 @@ def list_broken(stage: Stage, start: int, end: int) -> Incident:
     if end - start > limit + 120:
         alerts = _unwell(stage, expect.ENRICHMENT_STALE, start + limit, end)
     return _of_part(IncidentKind.LIST_BROKEN, start, end, alerts)
+
+
+STAGED_RELAYS = "rack-1", "rack-2"
+"""Ids of the relays that there are where one is staged; the first falls silent."""
+
+
+def relay_silent(stage: Stage, start: int, end: int) -> Incident:
+    """A relay says nothing, another one does. Without Kafka in cluster.yaml nobody waits for either."""
+    limit = stage.cluster.thresholds.relay_silent + relay_rule.SILENT_SECONDS
+    alerts: tuple[Expected, ...] = ()
+    if relay_rule.build(stage.cluster).rules and end - start > limit + 120:
+        alerts = _unwell(stage, expect.RELAY_SILENT, start + limit, end)
+    return _of_part(IncidentKind.RELAY_SILENT, start, end, alerts)
 
 
 def _exporter(stage: Stage, name: str) -> str:

@@ -182,7 +182,7 @@ def test_settings(rich: Cluster) -> None:
         low_and_slow_24h=10_000_000_000, low_and_slow_7d=30_000_000_000, recurrence_days=3, recurrence_hours=24,
         violation_window=1_200, violation_bytes=2_000_000, violation_flows=50, shadow_node_bytes=5_000,
         storage_on_compute_bytes=3_000_000_000, management_bytes=1_000, new_network_bytes=5_000_000,
-        new_network_window=600, list_stale_for=180,
+        new_network_window=600, list_stale_for=180, relay_silent=240,
         threat_bytes=0, threat_window=300, threat_look_back=60 * 86_400, unusual_country_bytes=7_000,
         country_learning=3 * 86_400,
     )  # fmt: skip

@@ -159,6 +159,7 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         ],
         schema.ENRICHMENT: [{schema.NAME: "blocklist", schema.KIND: "feed", schema.SHARD: "0"}],
         schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name, schema.SHARD: "0"} for one in cluster.exporters],
+        schema.RELAY_STATUS: [{schema.RELAY: relay, schema.SHARD: "k0"} for relay in ("rack-7", "rack-8")],
         schema.PIPELINE: [
             {schema.STAGE: stage.value, schema.REASON: reason, schema.SHARD: shard}
             for stage, reason in counted

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from cluster import names
 from ingest import records
 from ingest.counter_samples import SAMPLE_SCHEMA
 from ingest.kafka_records import (
@@ -23,6 +24,7 @@ from ingest.kafka_records import (
 )
 from ingest.kafka_split import Partitions
 from ingest.records import RECORD_SCHEMA
+from ingest.relay_status import STATUS_SCHEMA
 
 ADDRESSES = st.sampled_from(["10.20.0.1", "fd00:20::1234:5678:9abc:def0", "::ffff:10.20.0.1", "192.0.2.255", ""])
 SMALL = {
@@ -83,6 +85,16 @@ def test_samples_of_counters() -> None:
     (value,) = encode(sent, relay="r", kind=Kind.COUNTERS)
     assert_frame_equal(decode(value).frame, sent)
     assert decode(value).kind is Kind.COUNTERS
+
+
+STATUS = pl.DataFrame({name: [1_790_000_000_000 + i] for i, name in enumerate(STATUS_SCHEMA)}, STATUS_SCHEMA)
+
+
+def test_the_status_of_a_relay() -> None:
+    (value,) = encode(STATUS, relay="rack-7", kind=Kind.STATUS)
+    message = decode(value)
+    assert_frame_equal(message.frame, STATUS)
+    assert (message.kind, message.relay, message.lost) == (Kind.STATUS, "rack-7", {})
 
 
 def test_no_rows_are_no_message() -> None:
@@ -169,7 +181,7 @@ HEADER = {"kind": "records", "relay": "r", "lost": {}}
         (None, "a message without a value"),
         (b"", "no message of a relay: too short"),
         (b'{"event_type": "purge"}', "no message of a relay"),
-        (_with(HEADER, magic=b"cfr\x03"), "a message of format version 3, expected 2"),
+        (_with(HEADER, magic=b"cfr\x04"), "a message of format version 4, expected 3"),
         (struct.pack("<4sI", b"cfr\x01", 1 << 31), "a message with a broken header"),
         (_with(["records"]), "a message with a broken header"),
         (_with(HEADER | {"kind": "jobs"}), "a message with a broken header"),
@@ -209,7 +221,53 @@ def test_a_time_that_no_reader_gives_is_refused(name: str, moment: int) -> None:
     assert _refused(_with(HEADER, _arrow(rows))) == "a message with records that no reader lets through"
 
 
+SAYS = {"kind": "status", "relay": "rack-7", "lost": {}}
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        *(
+            (_with(SAYS | {"relay": relay}, _arrow(STATUS)), "a message with a status of a relay whose id is none")
+            for relay in ("", "7", "a b", "a/b", "x" * 64, "räck", "rack-7\n", '",shard=k0')
+        ),
+        (_with(SAYS, _arrow(pl.concat([STATUS, STATUS]))), "a message with a status of 2 rows"),
+        (_with(SAYS, _arrow(STATUS.clear())), "a message with a status of 0 rows"),
+        (_with(SAYS, _arrow(STATUS.drop("records"))), "a message with status that no reader lets through"),
+        (_with(SAYS, _arrow(STATUS.with_columns(moment=None))), "a message with other columns than status have"),
+        (_with(SAYS, _arrow(STATUS.with_columns(more=1))), "a message with other columns than status have"),
+        (_with(SAYS, _arrow(frame(1))), "a message with other columns than status have"),
+        *(
+            (
+                _with(SAYS, _arrow(STATUS.with_columns(pl.lit(number, pl.Int64).alias(name)))),
+                "a message with status that no reader lets through",
+            )
+            for name, number in (("moment", -1), ("moment", 1 << 62), ("records", -1), ("backlog_bytes", 1 << 62))
+        ),
+    ],
+    ids=range(18),
+)
+def test_a_status_that_no_relay_sends_is_refused(value: bytes, why: str) -> None:
+    assert _refused(value) == why
+
+
 WHOLE = encode(frame(60), relay="r", lost={"10.60.0.1": 3})[0]
+SAID = encode(STATUS, relay="rack-7", kind=Kind.STATUS)[0]
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.data())
+def test_a_damaged_status_is_refused_or_harmless(data: st.DataObject) -> None:
+    value = bytearray(SAID)
+    for _ in range(data.draw(st.integers(1, 6))):
+        place = data.draw(st.integers(0, len(value) - 1))
+        value[place] = data.draw(st.sampled_from([0, 1, 127, 128, 255]) | st.integers(0, 255))
+    try:
+        message = decode(bytes(value))
+    except MessageError:
+        return
+    assert (message.kind, message.frame.shape) == (Kind.STATUS, STATUS.shape)
+    assert names.NAME.parse(message.relay)
 
 
 @settings(deadline=None, max_examples=500)

@@ -29,7 +29,7 @@ from ingest.writer import Writer
 
 EXPORTER = CLUSTER.exporters[0].name
 RELAYED = encode(flows(0), relay="test")[0]
-NEWER = b"cfr\x03" + RELAYED[4:]
+NEWER = b"cfr\x04" + RELAYED[4:]
 PMACCT = json.dumps(
     {
         "ip_src": "10.40.0.11", "ip_dst": "203.0.113.5", "port_src": 1, "port_dst": 443, "ip_proto": "tcp", "tos": 0,
@@ -94,7 +94,7 @@ def buried(folder: Path) -> int:
     [
         (KafkaFormat.CLUSTERFLOW, [PMACCT, PMACCT], "messages of format pmacct, expected clusterflow"),
         (KafkaFormat.PMACCT, [RELAYED, RELAYED], "messages of format clusterflow, expected pmacct"),
-        (KafkaFormat.CLUSTERFLOW, [RELAYED, NEWER], "offset 1: a message of format version 3, expected 2"),
+        (KafkaFormat.CLUSTERFLOW, [RELAYED, NEWER], "offset 1: a message of format version 4, expected 3"),
     ],
 )
 def test_a_topic_for_others_is_not_buried(form: KafkaFormat, values: list[bytes], said: str, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ COMMON_WORDS = frozenset(
         "cohort", "period", "share", "upper", "city",
         "user", "access", "country", "network",
         "feed", "confidence", "pattern", "name", "error", "entries", "skipped", "enrichment", "application", "in_use",
+        # Counters of the pipeline, of which a relay tells some.
+        "relay", "dead_letters", "repeated_records", "transactions", "transactions_retried",
         # Rules name the measures that their texts show, and themselves.
         "low_for", "state_for", "dropout_digest",
         # Words of the Elastic Common Schema.
