@@ -119,6 +119,7 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.INFERENCE_LOAD: [{schema.GROUP: "inference"}],
         schema.INTERFACE_TRAFFIC: links,
         schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name} for one in cluster.exporters],
+        schema.RELAY_STATUS: [{schema.RELAY: "leaf-collectors-1"}],
         schema.PIPELINE: [
             *({schema.STAGE: Stage.READ.value, schema.REASON: reason.value} for reason in Reason),
             *({schema.STAGE: stage.value, schema.REASON: schema.HEARTBEAT} for stage in Stage),
