@@ -287,6 +287,7 @@ def run_load(running: Pipeline, load: Load, tell: Callable[[dict[str, Any]], Non
                 tell(_row(running, began, probe))
             seconds = time.monotonic() - began
             costs, others = meter.document(seconds), meter.other_cores(seconds)
+            thirds = meter.thirds()
             probe.silence()
             del meter.parts["sender"]
             stored, drained = settle(running, sending.pairs(), meter.sample)
@@ -305,7 +306,7 @@ def run_load(running: Pipeline, load: Load, tell: Callable[[dict[str, Any]], Non
         "probes_not_found": probe.waiting,
         "processes": costs,
         "other_cores": others,
-        "memory_thirds": meter.thirds(),
+        "memory_thirds": thirds,
     }
 
 

@@ -135,21 +135,24 @@ class Meter:
         return round(max(busy_seconds() - self._busy - ours, 0.0) / seconds, 2)
 
     def thirds(self) -> dict[str, Any]:
-        """Return each part's median memory in the first and in the last third, and whether that is flat.
+        """Return each part's median memory in the first and last third, whether that is flat, and CPU of both compared.
 
-        Without what it has of files: InfluxDB maps all data that it has written, which is the kernel's cache.
+        Samples are as far apart as ever. What a part has of files is not in it: InfluxDB maps all data that it has
+        written, which is the kernel's cache.
         """
         found = {}
         for name, series in self._series.items():
-            memory = [one.memory - one.mapped for one in series if one.memory]
-            first, last = memory[: len(memory) // 3], memory[-(len(memory) // 3) :]
-            if not first:
+            third = len(series) // 3
+            if not third:
                 continue
-            before, after = median(first), median(last)
+            first, last = series[:third], series[-third:]
+            before, after = (median(one.memory - one.mapped for one in part) for part in (first, last))
+            early, late = (part[-1].cpu - part[0].cpu for part in (first, last))
             found[name] = {
                 "first_third_mib": round(before) >> 20,
                 "last_third_mib": round(after) >> 20,
                 "mapped_mib": series[-1].mapped >> 20,
+                "cpu_last_to_first": round(late / early, 2) if early else None,
                 "flat": after <= before * _SLOWER,
             }
         return found

@@ -39,6 +39,8 @@ _KEYS: dict[str, tuple[str, ...]] = {
 
 _DROPPED = ("memory_series", "run")
 _MACHINE = "machine"
+_DEARER = 1.1
+"""A flow may cost so many times what it cost half an hour before."""
 
 _HEAD = """\
 # Performance
@@ -174,6 +176,11 @@ def _target_rows(book: Book) -> Iterator[tuple[str, str, str, str]]:
     grown = ", ".join(name for name, one in thirds.items() if not one["flat"])
     text = None if soak is None else f"{soak['seconds'] / 60:.0f} min: " + (f"{grown} grew" if grown else "flat")
     yield row("memory over time", "flat", text, met=not grown)
+    dearer = {n: one["cpu_last_to_first"] for n, one in thirds.items() if one.get("cpu_last_to_first")}
+    text = ", ".join(f"{name} {ratio}" for name, ratio in dearer.items()) or None
+    yield row(
+        "CPU of the soak's last third over its first", "flat", text, met=max(dearer.values(), default=9) <= _DEARER
+    )
     for what, one in (("the soak", soak), ("at 200,000 flows/s", live)):
         peaks = {} if one is None else {n: part["peak_mib"] for n, part in one["processes"].items() if n != "sender"}
         text = ", ".join(f"{name} {value} MiB" for name, value in peaks.items()) or None
@@ -314,7 +321,7 @@ def _soak(book: Book) -> Iterator[str]:
         "stand apart.\n"
     )
     yield table(
-        ("process", "median memory, first third", "last third", "flat", "files mapped", "cores"),
+        ("process", "median memory, first third", "last third", "flat", "files mapped", "cores", "last third / first"),
         (
             (
                 name,
@@ -323,6 +330,7 @@ def _soak(book: Book) -> Iterator[str]:
                 "yes" if third["flat"] else "**no**",
                 f"{third['mapped_mib']} MiB" if "mapped_mib" in third else "counted",
                 one["processes"][name]["cores"],
+                third.get("cpu_last_to_first") or "",
             )
             for name, third in one["memory_thirds"].items()
         ),

@@ -63,14 +63,25 @@ def test_a_process_that_is_gone_uses_nothing() -> None:
 def test_growth_is_told() -> None:
     meter = Meter({"a": 1})
     for second in range(9):
-        meter._series.setdefault("flat", []).append(Usage(0, 100 << 20, 0, 1))
-        meter._series.setdefault("leak", []).append(Usage(0, (100 + 10 * second) << 20, 0, 1))
-        # Pages of files that it has written come, and the kernel takes them when it likes.
-        meter._series.setdefault("store", []).append(Usage(0, (100 + 10 * second) << 20, 10 * second << 20, 1))
-    found = meter.thirds()
-    assert found["flat"]["flat"]
-    assert found["leak"] == {"first_third_mib": 110, "last_third_mib": 170, "mapped_mib": 0, "flat": False}
-    assert found["store"] == {"first_third_mib": 100, "last_third_mib": 100, "mapped_mib": 80, "flat": True}
+        grown = (100 + 10 * second) << 20
+        samples = {
+            "flat": Usage(second, 100 << 20, 0, 1),
+            "leak": Usage(0, grown, 0, 1),
+            # Pages of files that it has written come, and the kernel takes them when it likes.
+            "store": Usage(second * (1 + second // 6), grown, 10 * second << 20, 1),
+        }
+        for name, sample in samples.items():
+            meter._series.setdefault(name, []).append(sample)
+    assert meter.thirds() == {
+        "flat": thirds(100, 100, 0, 1.0, flat=True),
+        "leak": thirds(110, 170, 0, None, flat=False),
+        "store": thirds(100, 100, 80, 2.0, flat=True),
+    }
+
+
+def thirds(first: int, last: int, mapped: int, cpu: float | None, *, flat: bool) -> dict[str, object]:
+    memory = {"first_third_mib": first, "last_third_mib": last, "mapped_mib": mapped, "flat": flat}
+    return memory | {"cpu_last_to_first": cpu}
 
 
 def test_what_nfacctd_says_it_printed() -> None:
