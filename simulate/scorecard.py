@@ -26,13 +26,8 @@ from simulate.trial import Trial, run_trial
 SEEDS = (101, 102, 103)
 """Seeds that no limit was chosen by."""
 
-REDUCED = (
-    "bulk-exfil",
-    "cohort-slowdown",
-    "pipeline-outage",
-    "storage-bleed",
-)
-"""What CI runs, on the first seed: short ones about eleven of the rules."""
+REDUCED = ("cohort-slowdown", "pipeline-outage", "storage-bleed")
+"""What CI runs, on the first seed: short ones about five rules. Those of exfiltration the demo's test stages live."""
 
 FIGURES = Path("docs/scorecard.json")
 TABLE = Path("docs/scorecard.md")

@@ -163,6 +163,7 @@ def test_money_at_risk_counts_from_the_last_complete_one(site: Site) -> None:
     assert (row["period"], row["regular"]) == (300, 1)
 
 
+@pytest.mark.long_form
 def test_records_that_come_late_take_missed_back(site: Site) -> None:
     site.train(0, 900)
     site.play(20, 500)

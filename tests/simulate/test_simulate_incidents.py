@@ -137,6 +137,7 @@ def test_the_demo_is_consistent(base: Cluster, demo: Cluster) -> None:
     assert len(set(pairs)) == len(pairs)
 
 
+@pytest.mark.long_form
 def test_history_meets_approved_partners_only(demo: Cluster) -> None:
     """In three days model storage meets every partner in business hours, training nobody, and all nodes have runs."""
     start = live_start(NOW, 10)
