@@ -22,6 +22,7 @@ from cluster.cli import cluster_file, cluster_option
 from cluster.errors import StoreError
 from cluster.model import Cluster, Job, JobSourceKind
 from ingest.logs import Log
+from ingest.schema_version import refuse_newer
 from ingest.store import Store
 
 _RECENT = 86_400
@@ -41,6 +42,9 @@ def jobs(cluster: Cluster, show_all: bool, as_machine: bool) -> None:
     """
     now = time.time()
     store = Store(cluster.store)
+    # Where it does not answer, what sources say is shown all the same.
+    with suppress(StoreError):
+        refuse_newer(store)
     try:
         with Register.copy_of(Path(cluster.bridge.state)) as register:
             sources = JobSources(cluster, store, register, Log(quiet=True), path=cluster_file())

@@ -143,13 +143,21 @@ def _rules(paths: list[Placed[str]], folder: Path, faults: Faults) -> tuple[str,
     found: list[str] = []
     for placed in paths:
         path = (folder / placed.value).resolve()
-        if not path.is_file():
+        if not _is_file(path):
             hint = "a relative path is relative to this file"
             faults.add(placed.path, placed.value, "a Python file with a rule", hint)
         elif str(path) in found:
             faults.add(placed.path, placed.value, "each file once")
         found.append(str(path))
     return tuple(found)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is one that we may see: a service may be kept from folders."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _names(root: Value | None, section: str) -> list[str]:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 import click
 
 from cluster.cli import cluster_option
-from cluster.errors import ClusterflowError
+from cluster.errors import ClusterflowError, StoreError
 from cluster.model import Cluster
 from cluster.signals import SignalEvent
 from delivery.deliver import SHARD, Delivery
@@ -15,7 +15,7 @@ from ingest.logs import Log
 from ingest.metrics import MetricsServer, metrics_token
 from ingest.reload import ignore_hangups
 from ingest.schema_version import refuse_newer
-from ingest.store import Store, StoreUnavailableError
+from ingest.store import Store
 
 _DRAIN_SECONDS = 60.0
 _STEP_SECONDS = 1.0
@@ -39,8 +39,8 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
     store = Store(cluster.store)
     with ExitStack() as cleanup:
         cleanup.callback(store.close)
-        # While it is away nobody can say; what waits in the spool is delivered meanwhile.
-        with suppress(StoreUnavailableError):
+        # While it is away, or refuses us, nobody can say; what waits in the spool is delivered meanwhile.
+        with suppress(StoreError):
             refuse_newer(store)
         delivery = Delivery(cluster, store, log=log, stopping=stopping)
         if once:

@@ -16,7 +16,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cluster.errors import UserError
+from cluster.errors import ClusterflowError, UserError
 from ingest import records
 from ingest.readers_format import is_header
 
@@ -39,7 +39,8 @@ def claim(spool: Path) -> int:
 
     Raises:
         OSError: the spool cannot be written.
-        UserError: another one has it, or its file system has no locks.
+        ClusterflowError: another one has it.
+        UserError: its file system has no locks.
     """
     # Not on the folder itself: that one is the bridge's.
     lock = os.open(spool / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
@@ -50,9 +51,10 @@ def claim(spool: Path) -> int:
         except BlockingIOError as error:
             if time.monotonic() >= deadline:
                 os.close(lock)
-                raise UserError(
-                    f"spool {spool}: another `clusterflow collect` writes to it",
-                    "stop that one, or give each a collector.spool of its own",
+                # Not the user's to mend, perhaps: what a collector left that was killed ends in time.
+                raise ClusterflowError(
+                    f"spool {spool}: another `clusterflow collect` writes to it, or daemons that one has left",
+                    f"stop that one, or give each a collector.spool of its own; fuser {spool / _LOCK} names them",
                 ) from error
             time.sleep(_CLAIM_PAUSE)
         except OSError as error:

@@ -200,11 +200,10 @@ class PartitionWork:
             if not self._relays.take(relay, status, now):
                 self.counters.add(Stage.READ, "relays_ignored")
         self.position = waiting[-1][0] + 1
-        if len(batch.statuses) == len(waiting):
-            # That a relay is there says nothing of flows, nor of what waits.
-            return
-        self._message_bytes = size / len(waiting)
-        if self._engine.newest is not None:
+        # That a relay is there says nothing of what waits, and nothing but flows of how late they are.
+        if len(batch.statuses) < len(waiting):
+            self._message_bytes = size / len(waiting)
+        if batch.flows.height and self._engine.newest is not None:
             self._lag = max(now - self._engine.newest, 0.0)
 
     def _bury(self, dead: pl.DataFrame, source: str) -> None:
@@ -289,17 +288,19 @@ class PartitionWork:
             # was what came last is. Up to when it is read, what relays say of themselves tells, too.
             behind = 0.0 if self.at_end else max(now - max(self._engine.newest, self._relays.newest), 0.0)
             self.counters.read(Stage.BRIDGE, schema.LAG_SECONDS, max(self._lag, behind))
-        # What a relay says moves its end for a moment: silence up to then is known all the same.
-        drained = now if self.at_end else self._relays.newest
+        # What a relay says moves its end for a moment: silence up to then is known all the same. But what its spool
+        # still holds, after brokers were away, nobody here has heard.
+        reached = now if self.at_end else self._relays.newest
+        spools = self._relays.drained(reached)
         readings = exporter_readings(
             self._cluster,
             self._engine.exporters,
             window=window,
             started=self._listened_since,
-            drained=drained,
+            drained=reached if spools is None else min(reached, spools),
             elsewhere=elsewhere,
         )
-        heard = max(drained, *(reading.last_seen for reading in self._engine.exporters.values()), 0.0)
+        heard = max(reached, *(reading.last_seen for reading in self._engine.exporters.values()), 0.0)
         relays = self._relays.readings(window, heard=min(heard, now), started=self._listened_since)
         self.rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
         shard = pl.lit(self.shard).alias(schema.SHARD)

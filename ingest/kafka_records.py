@@ -89,10 +89,13 @@ _COUNTERS = {
     Kind.COUNTERS: (),
     Kind.STATUS: relay_status.NUMBERS,
 }
+_MOST = {Kind.RECORDS: records.MAX_COUNTER, Kind.COUNTERS: 0, Kind.STATUS: 1 << 62}
+"""Those of a relay are running totals: a petabyte is a year's."""
+
 _TIMES = {
     Kind.RECORDS: (records.START, records.END, records.ARRIVAL),
     Kind.COUNTERS: (counter_samples.MOMENT,),
-    Kind.STATUS: (relay_status.MOMENT,),
+    Kind.STATUS: (relay_status.MOMENT, relay_status.DRAINED),
 }
 _END_OF_TIME_MS = int(END_OF_TIME) * 1000
 
@@ -302,6 +305,6 @@ def _is_sound(frame: pl.DataFrame, kind: Kind) -> bool:
         return False
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String()]
     checks = [pl.col(name).str.len_bytes().max().fill_null(0) <= MAX_TEXT_BYTES for name in texts]
-    checks += [pl.col(name).is_between(0, records.MAX_COUNTER).all() for name in _COUNTERS[kind]]
+    checks += [pl.col(name).is_between(0, _MOST[kind]).all() for name in _COUNTERS[kind]]
     checks += [pl.col(name).is_between(0, _END_OF_TIME_MS).all() for name in _TIMES[kind]]
     return bool(frame.select(pl.all_horizontal(checks)).item())

@@ -137,7 +137,7 @@ class Relay:
         self._log = log
         self._counters = counters
         self._status_seconds = status_seconds
-        self._told = 0.0
+        self._told = self._drained = 0.0
         self._sequence = SequenceTracker()
         self._partitions: Partitions | None = None
         self._lost: Counter[str] = Counter()
@@ -196,9 +196,12 @@ class Relay:
         # wait for, and has nothing to tell yet.
         self._told = time.monotonic()
         while not self._stop.is_set():
+            looked = time.time()
             # A position is taken over only with all that was read up to it.
             got = self._step(progress)
             got = self._step_counters() or got
+            if not got:
+                self._drained = looked
             now = time.monotonic()
             if self._is_status_due(now):
                 self._commit(tells=True)
@@ -331,7 +334,7 @@ class Relay:
 
     def _tell(self) -> None:
         """Send how this relay is; what it says is true of the moment at which it is committed."""
-        status = status_of(self._counters, backlog=self._report(), now=time.time())
+        status = status_of(self._counters, backlog=self._report(), drained=self._drained, now=time.time())
         topics = self._sender.topics
         (partition,) = Partitions(topics.partitions).of(pl.Series([self._relay], dtype=pl.String()))
         values = encode(status, relay=self._relay, kind=Kind.STATUS, limit=topics.message_bytes)

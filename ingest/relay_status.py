@@ -15,7 +15,7 @@ from cluster.schema import Stage
 from ingest.counters import Counters
 from ingest.points import WINDOW
 
-MOMENT = "moment"
+MOMENT, DRAINED = "moment", "drained"
 
 _TOTALS = (
     (schema.RELAY_RECORDS, Stage.READ, "records"),
@@ -32,6 +32,7 @@ NUMBERS = (schema.RELAY_BACKLOG.name, *(field.name for field, _, _ in _TOTALS))
 
 STATUS_SCHEMA: dict[str, pl.DataType] = {
     MOMENT: pl.Int64(),  # when it was said, by the relay's clock, epoch ms
+    DRAINED: pl.Int64(),  # up to when its spools were read, having nothing more at that time, epoch ms; 0 if never
     **{name: pl.Int64() for name in NUMBERS},
 }
 """Columns of a status: a frame of one row."""
@@ -40,9 +41,15 @@ MOST_RELAYS = 256
 """Relays of which a partition knows: ids come from a topic that somebody else may write to."""
 
 REMEMBERED_SECONDS = 86_400
-"""A relay that was silent for so long is forgotten: nobody has taken it up again, it is gone."""
+"""A relay of which nothing was read for so long is forgotten: nobody has taken it up again, it is gone."""
 
-_LAST_SEEN = schema.RELAY_LAST_SEEN.name
+_FAREWELL_SECONDS = 600
+"""For so long its readings then say that nobody waits for it: without them an alert would never end."""
+
+_LIVE_SECONDS = 120
+"""A relay that spoke so lately tells how far the spools are read; of one that is dead nobody waits for that."""
+
+_LAST_SEEN, _TAKEN = schema.RELAY_LAST_SEEN.name, "taken"
 _COLUMNS = {
     WINDOW: pl.Int64,
     schema.RELAY: pl.String,
@@ -52,23 +59,27 @@ _COLUMNS = {
 }
 
 
-def status_of(counters: Counters, *, backlog: int, now: float) -> pl.DataFrame:
+def status_of(counters: Counters, *, backlog: int, drained: float, now: float) -> pl.DataFrame:
     """Return what a relay says of itself (STATUS_SCHEMA).
 
     Args:
         counters: its own.
         backlog: bytes that wait in its spools.
+        drained: up to when they were read, having nothing more at that time, epoch seconds; 0 if never.
         now: wall clock, epoch seconds.
     """
     totals = (int(counters.total(stage, reason)) for _, stage, reason in _TOTALS)
-    return pl.DataFrame([(round(now * 1000), backlog, *totals)], schema=STATUS_SCHEMA, orient="row")
+    row = round(now * 1000), round(drained * 1000), backlog, *totals
+    return pl.DataFrame([row], schema=STATUS_SCHEMA, orient="row")
 
 
 @dataclass(slots=True)
 class _Status:
-    """What a relay said last: when, epoch seconds, and the NUMBERS."""
+    """What a relay said last: when, up to when it had read, when we took it (epoch seconds), and the NUMBERS."""
 
     last_seen: float
+    drained: float
+    taken: float
     numbers: tuple[int | None, ...]
 
 
@@ -83,6 +94,11 @@ class RelayBook:
         """When the newest status of any relay was said, epoch seconds; 0 without one."""
         return max((status.last_seen for status in self._statuses.values()), default=0.0)
 
+    def drained(self, reference: float) -> float | None:
+        """Return up to when the spools of all relays are read that live then, epoch seconds; None without any."""
+        live = [one.drained for one in self._statuses.values() if reference - one.last_seen <= _LIVE_SECONDS]
+        return min(live, default=None)
+
     def take(self, relay: str, status: pl.DataFrame, now: float) -> bool:
         """Note what a relay said; False, and nothing is, of a new one where too many are known.
 
@@ -93,9 +109,10 @@ class RelayBook:
         """
         if relay not in self._statuses and len(self._statuses) >= MOST_RELAYS:
             return False
-        moment, *numbers = status.select(MOMENT, *NUMBERS).row(0)
+        moment, drained, *numbers = status.select(MOMENT, DRAINED, *NUMBERS).row(0)
         # Of a clock that is ahead, its silence would be noticed later by as much.
-        self._statuses[relay] = _Status(min(moment / 1000, now), tuple(numbers))
+        said, read = min(moment / 1000, now), min(drained / 1000, now)
+        self._statuses[relay] = _Status(said, read, now, tuple(numbers))
         return True
 
     def readings(self, window: int, *, heard: float, started: float) -> pl.DataFrame:
@@ -106,30 +123,46 @@ class RelayBook:
             heard: up to when the partition is read, epoch seconds: silence since then is ours.
             started: since when relays could have been heard, epoch seconds.
         """
+        # By when it was read here, not by what it says: whoever names relays of long ago would have new ones forgotten
+        # and make room for more, each of them a series.
         self._statuses = {
-            relay: status for relay, status in self._statuses.items() if heard - status.last_seen <= REMEMBERED_SECONDS
+            relay: status
+            for relay, status in self._statuses.items()
+            if window - status.taken <= REMEMBERED_SECONDS + _FAREWELL_SECONDS
         }
-        rows = [
-            (window, relay, status.last_seen, max(heard - max(status.last_seen, started), 0.0), *status.numbers)
-            for relay, status in sorted(self._statuses.items())
-        ]
+        rows = []
+        for relay, status in sorted(self._statuses.items()):
+            is_gone = window - status.taken > REMEMBERED_SECONDS
+            age = 0.0 if is_gone else max(heard - max(status.last_seen, started), 0.0)
+            rows.append((window, relay, status.last_seen, age, *status.numbers))
         return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
 
     def clock_stepped(self, now: float) -> None:
         """Forget moments that lie in the future by a clock that was set; `now` is by the new one."""
         for status in self._statuses.values():
-            status.last_seen = min(status.last_seen, now)
+            status.last_seen, status.drained = min(status.last_seen, now), min(status.drained, now)
+            status.taken = now
 
     def dump(self) -> dict[str, Any]:
         """Return what a successor has to know, as plain values."""
         return {
-            relay: {_LAST_SEEN: status.last_seen, **dict(zip(NUMBERS, status.numbers, strict=True))}
+            relay: {
+                _LAST_SEEN: status.last_seen,
+                DRAINED: status.drained,
+                _TAKEN: status.taken,
+                **dict(zip(NUMBERS, status.numbers, strict=True)),
+            }
             for relay, status in self._statuses.items()
         }
 
     def load(self, notes: Mapping[str, Any]) -> None:
         """Take what `dump` returned, of a version that counts other things perhaps."""
         self._statuses = {
-            relay: _Status(status[_LAST_SEEN], tuple(status.get(name) for name in NUMBERS))
+            relay: _Status(
+                status[_LAST_SEEN],
+                status[DRAINED],
+                status[_TAKEN],
+                tuple(status.get(name) for name in NUMBERS),
+            )
             for relay, status in notes.items()
         }

@@ -13,7 +13,7 @@ from cluster import schema
 from cluster.cli import cluster_option
 from cluster.errors import StoreError
 from cluster.model import Cluster
-from ingest.store import Store
+from ingest.schema_version import opened
 from rules.lists import ListStatus, read_lists, stored_lists
 from rules.status_view import written
 
@@ -46,7 +46,7 @@ def lists(cluster: Cluster, from_files: bool, as_json: bool) -> None:
 def _told(cluster: Cluster) -> tuple[tuple[ListStatus, ...], str]:
     """Return what bridges told; nothing where the store does not answer."""
     try:
-        return stored_lists(Store(cluster.store), int(time.time())), "bridge"
+        return stored_lists(opened(cluster.store), int(time.time())), "bridge"
     except StoreError:
         return (), ""
 

@@ -242,10 +242,16 @@ SAYS = {"kind": "status", "relay": "rack-7", "lost": {}}
                 _with(SAYS, _arrow(STATUS.with_columns(pl.lit(number, pl.Int64).alias(name)))),
                 "a message with status that no reader lets through",
             )
-            for name, number in (("moment", -1), ("moment", 1 << 62), ("records", -1), ("backlog_bytes", 1 << 62))
+            for name, number in (
+                ("moment", -1),
+                ("moment", 1 << 62),
+                ("records", -1),
+                ("drained", -1),
+                ("backlog_bytes", (1 << 62) + 1),
+            )
         ),
     ],
-    ids=range(18),
+    ids=range(19),
 )
 def test_a_status_that_no_relay_sends_is_refused(value: bytes, why: str) -> None:
     assert _refused(value) == why

@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 from cluster import schema
-from cluster.errors import UserError
+from cluster.errors import ClusterflowError, UserError
 from cluster.model import (
     Cluster,
     CollectorSettings,
@@ -293,13 +293,13 @@ def test_two_collectors_do_not_share_a_spool(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(flow_files, "_CLAIM_SECONDS", 0.5)
     with Collector(a_cluster(*EXPORTERS[:1]), tmp_path / "run", spool=tmp_path / "spool") as first:
         other = Collector(a_cluster(*EXPORTERS[:1]), tmp_path / "run2", spool=tmp_path / "spool")
-        with pytest.raises(UserError, match="another `clusterflow collect` writes to it"):
+        with pytest.raises(ClusterflowError, match="another `clusterflow collect` writes to it"):
             other.start()
         assert not other.pids
         assert first.pids
         # As if the collector itself were dead: its daemons still print.
         os.close(first._lock)
-        with pytest.raises(UserError, match="another `clusterflow collect` writes to it"):
+        with pytest.raises(ClusterflowError, match="another `clusterflow collect` writes to it"):
             other.start()
         first._lock = -1
     with other:

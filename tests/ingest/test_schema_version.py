@@ -153,7 +153,8 @@ def handlers() -> Iterator[None]:
 
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize(
-    "command", ["status", "report", "audit", "access", "explore", "backtest --from 10m", "deliver --once"]
+    "command",
+    ["status", "report", "audit", "access", "explore", "backtest --from 10m", "deliver --once", "jobs", "lists"],
 )
 @pytest.mark.parametrize("place", ["influxdb_v1"], indirect=True)
 def test_who_reads_a_newer_store_refuses(command: str, place: tuple[Store, Cluster], tmp_path: Path) -> None:

@@ -30,11 +30,13 @@ DAY = REMEMBERED_SECONDS
 PARTITIONS = 4
 
 
-def said(relay: str, at: float, *, backlog: int = 0, records: int = 0) -> bytes:
-    """Return the message in which a relay says how it is."""
+def said(relay: str, at: float, *, backlog: int = 0, records: int = 0, drained: float | None = None) -> bytes:
+    """Return the message in which a relay says how it is; its spool is read, if nothing else is said."""
     counters = Counters()
     counters.add(Stage.READ, "records", records)
-    (value,) = encode(status_of(counters, backlog=backlog, now=at), relay=relay, kind=Kind.STATUS)
+    read = at if drained is None else drained
+    status = status_of(counters, backlog=backlog, drained=read, now=at)
+    (value,) = encode(status, relay=relay, kind=Kind.STATUS)
     return value
 
 
@@ -106,10 +108,14 @@ def test_a_state_of_before_relays_spoke_is_taken_over(work: PartitionWork, tmp_p
 
 def test_after_a_day_a_relay_is_forgotten(work: PartitionWork) -> None:
     now = time.time()
-    took(work, [said("gone", now - DAY - 60), said("rack-7", now - DAY + 60)])
+    # It names a time of long ago: it is known as long as others, or names without end could come one after the other.
+    took(work, [said("rack-7", now - DAY)])
     work.at_end = True
     assert relay_ages(work, now) == {"rack-7": pytest.approx(5000, abs=10)}, "it counts from when it could be heard"
-    assert set(state_of(work).notes["relays"]) == {"rack-7"}
+    assert relay_ages(work, now + DAY - 60)["rack-7"] > DAY - 60
+    assert relay_ages(work, now + DAY + 60) == {"rack-7": 0}, "an alert ends"
+    assert relay_ages(work, now + DAY + 900) == {}
+    assert state_of(work).notes["relays"] == {}
 
 
 @pytest.mark.parametrize("step", [-7200, 7200])
@@ -158,6 +164,27 @@ def test_that_a_relay_is_there_hides_no_silent_exporter_and_makes_nothing_late(w
     assert readings[Stage.BRIDGE.value, schema.LAG_SECONDS] == pytest.approx(2, abs=1)
     # The estimate goes by messages that hold flows.
     assert readings[Stage.READ.value, schema.BACKLOG_BYTES] == pytest.approx(5 * len(RELAYED), rel=0.01)
+
+
+def test_while_a_relay_works_off_a_backlog_no_exporter_is_silent(work: PartitionWork) -> None:
+    """Brokers were away for ten minutes: what its exporters sent since waits in its spool."""
+    now = time.time()
+    took(work, [_flow_at(now - 600), said("rack-7", now, drained=now - 620)])
+    assert ages(work, now)[EXPORTER] == 0
+    work.at_end = True
+    assert ages(work, now)[EXPORTER] == 0
+    # Dead, it holds up nobody's silence for long.
+    assert ages(work, now + 300)[EXPORTER] == pytest.approx(900, abs=2)
+
+
+def test_only_flows_are_late(work: PartitionWork) -> None:
+    now = time.time()
+    took(work, [_flow_at(now - 2)])
+    work._engine._newest = int((now - 600) * 1000)
+    took(work, [b"nothing that anybody knows"])
+    work.at_end = True
+    work.report(now, {}, 0)
+    assert dict(work.counters.readings())[Stage.BRIDGE.value, schema.LAG_SECONDS] == pytest.approx(2, abs=1)
 
 
 # -- a relay -----------------------------------------------------------------------------------------

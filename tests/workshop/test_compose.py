@@ -19,7 +19,7 @@ from dashboards.provision import artefacts
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8"))
 KAFKA: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.kafka.yml").read_text(encoding="utf-8"))
-CHANGED = ("bridge",)
+CHANGED = ("bridge", "deliver")
 """Services of the first file of which the second says something else."""
 
 SERVICES: dict[str, dict[str, Any]] = {
@@ -294,8 +294,8 @@ def test_each_service_reaches_what_it_needs_only() -> None:
     """What takes over nfacctd finds neither InfluxDB nor a broker that asks for no password."""
     assert _neighbours("collector") == set()
     assert _neighbours("influxdb") == {"bridge", "worker", "analysis", "deliver", "grafana"}
-    assert _neighbours("kafka") == {"relay", "bridge", "worker"}
-    assert _neighbours("relay") == {"kafka", "bridge", "worker"}
+    assert _neighbours("kafka") == {"relay", "bridge", "worker", "deliver"}
+    assert _neighbours("relay") == {"kafka", "bridge", "worker", "deliver"}
     assert _neighbours("analysis") == {"influxdb"}
     assert _neighbours("grafana") == {"influxdb", "deliver"}
     assert KAFKA["networks"]["kafka"] == {"internal": True}
