@@ -33,6 +33,7 @@ from ingest.enriching import Enrichment
 from ingest.exporters import UNLISTED
 from ingest.logs import Log
 from ingest.normalise import Clock
+from ingest.numbered import Habits
 from ingest.pace import Pace
 from ingest.points import WINDOW
 from ingest.readers import read_chunk
@@ -141,6 +142,7 @@ class Bridge:
         # One thread parses the next chunk and one writes the last flush while this one computes: the work is in
         # polars, zlib and the socket, which leave the interpreter to the others.
         self._parser = ThreadPoolExecutor(1, "parse")
+        self._habits = Habits()
         self._sender = ThreadPoolExecutor(1, "write")
         self._ahead: tuple[Chunk, Future[Parsed]] | None = None
         self._sending: Future[None] | None = None
@@ -381,7 +383,7 @@ class Bridge:
     def _read_ahead(self) -> tuple[Chunk, Future[Parsed]] | None:
         """Begin to parse the next chunk; None if there is none now."""
         chunk = self._source.next_chunk(_CHUNK_BYTES)
-        return None if chunk is None else (chunk, self._parser.submit(read_chunk, chunk.raw, chunk.fmt))
+        return None if chunk is None else (chunk, self._parser.submit(read_chunk, chunk.raw, chunk.fmt, self._habits))
 
     def _bury(self, dead: pl.DataFrame, source: str) -> None:
         bury(self._dead_letter, dead, source, counters=self._counters, log=self._log)

@@ -11,8 +11,19 @@ from ingest import records
 from ingest.readers_format import Format
 
 _LINES, _HEAD_BYTES = 20, 1 << 14
-_ENOUGH = 1000
-"""Lines of an exporter of which but one stands for two flows, before that one is no habit of the exporter's."""
+_ENOUGH, _MANY = 1000, 100_000
+"""Lines of an exporter after which a single one of several flows is no habit of the exporter's; and after which few are
+none, wherever in their datagrams they stand."""
+
+_SELDOM = 10_000
+"""Lines of an exporter to one of several flows, at least, where that is no habit. pmacct reads one in millions twice;
+where the machine has much else to do, one in some hundred thousand."""
+
+_REMEMBERED = 2_000_000
+"""Lines of an exporter that count; then those before weigh half, since habits change with a configuration."""
+
+_EXPORTERS = 4096
+"""Whose habits are known; of further ones every line is believed."""
 
 MAP = f"set_tag2={records.FIRST_NUMBER}++\n"
 """pmacct's ``pre_tag_map`` that numbers them; each start of a daemon begins anew."""
@@ -31,26 +42,62 @@ def is_numbered(fmt: Format, raw: bytes) -> bool:
     return False
 
 
-def once_each(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+class Habits:
+    """How many lines of each exporter stood for one flow, and for several, in all that was read so far.
+
+    What a file has had to read at once says little: while flows come, it is a second's.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, int] = {}
+        self._several: dict[str, int] = {}
+
+    def take(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Count a frame's lines; return ``lines`` and ``several`` of its exporters, with all before."""
+        counted = frame.group_by(records.EXPORTER).agg(
+            pl.len().alias("lines"), (pl.col(records.FLOWS) > 1).sum().alias("several")
+        )
+        rows = []
+        for exporter, lines, several in counted.drop_nulls().iter_rows():
+            if exporter not in self._lines and len(self._lines) >= _EXPORTERS:
+                continue
+            lines += self._lines.get(exporter, 0)  # noqa: PLW2901 - with those before
+            several += self._several.get(exporter, 0)  # noqa: PLW2901
+            rows.append((exporter, lines, several))
+            halves = 2 if lines > _REMEMBERED else 1
+            self._lines[exporter], self._several[exporter] = lines // halves, several // halves
+        columns = {records.EXPORTER: pl.String, "lines": pl.Int64, "several": pl.Int64}
+        return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def once_each(frame: pl.DataFrame, habits: Habits) -> tuple[pl.DataFrame, int]:
     """Return numbered records with those that were read twice once, and how many these were.
 
     NetFlow v5 and sFlow have no records of several flows: there, two are proof. In v9 and IPFIX an exporter may count
-    flows itself (IE 3, deltaFlowCount), and does so as a rule. There, a line is taken for one record if it is the only
-    one of several flows among many of its exporter, and the last of its datagram: the plugin goes back to a record only
-    where no other had come.
+    flows itself (IE 3, deltaFlowCount), and does so as a rule. There, a line is taken for one record if lines of
+    several flows are seldom with its exporter. As long as little was heard of it, the line has to be the only such one,
+    and the last of its datagram: most often the plugin goes back to a record where no other had come.
 
     Args:
         frame: RECORD_SCHEMA, in the order in which pmacct printed it.
+        habits: of what was read before; it learns of this.
     """
+    known = habits.take(frame)
     is_double = frame.get_column(records.FLOWS) == 2
     if not is_double.any():
         return frame, 0
     is_one_flow = pl.col(records.VERSION).is_in([5, records.SFLOW]).fill_null(value=False)
-    several = (pl.col(records.FLOWS) > 1).sum().over(records.EXPORTER)
-    is_odd_one = (several == 1) & (pl.len().over(records.EXPORTER) >= _ENOUGH)
+    lines, several = (
+        frame.select(records.EXPORTER)
+        .join(known, on=records.EXPORTER, how="left", maintain_order="left")
+        .get_columns()[1:]
+    )
+    is_seldom = (lines >= _MANY) & (several * _SELDOM <= lines)
+    is_odd_one = (several == 1) & (lines >= _ENOUGH)
     is_last = pl.struct(records.EXPORTER, records.DOMAIN, records.SEQ).is_last_distinct()
     is_even = pl.all_horizontal(pl.col(records.BYTES, records.PACKETS) % 2 == 0)
-    is_again = frame.select(pl.lit(is_double) & is_even & (is_one_flow | (is_odd_one & is_last))).to_series()
+    is_no_habit = pl.lit(is_seldom.fill_null(value=False)) | (pl.lit(is_odd_one.fill_null(value=False)) & is_last)
+    is_again = frame.select(pl.lit(is_double) & is_even & (is_one_flow | is_no_habit)).to_series()
     names = (records.BYTES, records.PACKETS, records.FLOWS)
     once = frame.with_columns(
         pl.when(is_again).then(pl.col(name) // 2).otherwise(pl.col(name)).alias(name) for name in names

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from ingest.numbered import Habits
 from ingest.readers_csv import read_csv
 from ingest.readers_format import OWN, Format, Kind, format_after, is_header, is_marker, sniff
 from ingest.readers_json import read_json
@@ -12,17 +13,18 @@ from ingest.records import DEAD_SCHEMA, Parsed, Reason
 __all__ = ["OWN", "Format", "Kind", "Parsed", "format_after", "read_chunk", "sniff"]
 
 
-def read_chunk(raw: bytes, fmt: Format = OWN) -> Parsed:
+def read_chunk(raw: bytes, fmt: Format = OWN, habits: Habits | None = None) -> Parsed:
     """Return the records of a chunk, and every line that is neither record nor marker, header or blank.
 
     Args:
         raw: whole lines of one file; only the last line of a file may lack its newline.
         fmt: the format in force where the chunk begins (`sniff` at a file's start, `format_after` from there on).
+        habits: of exporters, by what was read before; it learns of this. By default nothing was.
     """
     if fmt.kind is Kind.JSON:
         return read_json(raw, fmt)
     whole, cut_off = _whole_lines(raw)
-    parsed = read_csv(whole, fmt)
+    parsed = read_csv(whole, fmt, habits)
     if not cut_off:
         return parsed
     letter = pl.DataFrame(

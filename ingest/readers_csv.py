@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ingest import records
-from ingest.numbered import is_numbered, once_each
+from ingest.numbered import Habits, is_numbered, once_each
 from ingest.readers_format import Format, header_text, headers_in, is_header, is_marker
 from ingest.readers_values import (
     REQUIRED,
@@ -36,20 +36,24 @@ _MAX_RUNS = 100
 _MARKER = r"^--(?:START|END) \(\d+\)--$"
 
 
-def read_csv(raw: bytes, fmt: Format) -> Parsed:
+def read_csv(raw: bytes, fmt: Format, habits: Habits | None = None) -> Parsed:
     """Return the records of a chunk of CSV, and the lines that are none.
 
     Args:
         raw: whole lines; the last one may lack its newline. Headers may stand anywhere, and hold from there on.
         fmt: the format in force before the chunk.
+        habits: of what was read before this; by default nothing was.
     """
+    habits = Habits() if habits is None else habits
     preamble, begin = _after_preamble(raw, fmt)
     text = raw[begin : _before_markers(raw, begin)]
     frame = _read_clean(text, preamble)
     if frame is not None:
         # In one piece, while others compute: each of the stages behind would put its columns together by itself.
-        return _once_each(Parsed(frame.rechunk()), text, preamble)
-    return _joined([_once_each(_read_segment(text, under), text, under) for under, text in _by_header(raw, fmt)])
+        return _once_each(Parsed(frame.rechunk()), text, preamble, habits)
+    return _joined(
+        [_once_each(_read_segment(text, under), text, under, habits) for under, text in _by_header(raw, fmt)]
+    )
 
 
 def _joined(parts: list[Parsed]) -> Parsed:
@@ -61,11 +65,11 @@ def _joined(parts: list[Parsed]) -> Parsed:
     )
 
 
-def _once_each(parsed: Parsed, raw: bytes, fmt: Format) -> Parsed:
+def _once_each(parsed: Parsed, raw: bytes, fmt: Format, habits: Habits) -> Parsed:
     """Return what was read of a text with the records once each that pmacct had read twice, if it tells."""
     if parsed.frame.is_empty() or not is_numbered(fmt, raw):
         return parsed
-    frame, repeated = once_each(parsed.frame)
+    frame, repeated = once_each(parsed.frame, habits)
     return replace(parsed, frame=frame, repeated=repeated, is_numbered=True)
 
 

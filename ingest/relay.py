@@ -30,6 +30,7 @@ from ingest.kafka_records import MAX_TEXT_BYTES, Kind, bodies, compact, encode, 
 from ingest.kafka_sender import Sender, StoppedError
 from ingest.kafka_split import Partitions
 from ingest.logs import Log
+from ingest.numbered import Habits
 from ingest.readers import read_chunk
 from ingest.records import Parsed, Reason
 from ingest.relay_status import status_of
@@ -150,6 +151,7 @@ class Relay:
         # One thread parses, one makes messages, one sends and waits for brokers: the work is in polars and librdkafka,
         # which leave the interpreter to the others.
         self._parser = ThreadPoolExecutor(1, "parse")
+        self._habits = Habits()
         self._encoder = ThreadPoolExecutor(1, "encode")
         self._ahead: deque[_Ahead] = deque()
         self._source_counts: Counter[str] = Counter()
@@ -266,7 +268,7 @@ class Relay:
             chunk = self._source.next_chunk(_CHUNK_BYTES)
             if chunk is None:
                 return
-            parsing = self._parser.submit(read_chunk, chunk.raw, chunk.fmt)
+            parsing = self._parser.submit(read_chunk, chunk.raw, chunk.fmt, self._habits)
             ready = self._encoder.submit(self._made_ready, parsing)
             self._ahead.append(_Ahead(len(chunk.raw), chunk.source, chunk.position, ready))
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ingest.numbered import Habits
 from ingest.readers import Format, Kind, read_chunk, sniff
 from ingest.records import FIRST_NUMBER as FIRST
 from ingest.records import PRINTED_COLUMNS, SPOOL_COLUMNS, Parsed
@@ -69,6 +70,40 @@ def test_few_records_of_an_exporter_show_no_habit() -> None:
     parsed = read([*singles(ENOUGH - 2), line(FIRST + ENOUGH, flows=2, size=3000, packets=6)])
     assert parsed.repeated == 0
     assert parsed.frame.get_column("flows").sum() == ENOUGH
+
+
+def pieces(lines: list[str], size: int, habits: Habits) -> list[Parsed]:
+    """Read lines as a bridge does while they come: a few at a time."""
+    fmt = Format(Kind.CSV, ",".join(PRINTED_COLUMNS))
+    parts = (lines[start : start + size] for start in range(0, len(lines), size))
+    return [read_chunk(("\n".join(part) + "\n").encode(), fmt, habits) for part in parts]
+
+
+def test_what_was_read_before_counts_where_little_is_read_at_once() -> None:
+    habits = Habits()
+    pieces(singles(ENOUGH), 100, habits)
+    (parsed,) = pieces([line(FIRST + ENOUGH, flows=2, size=3000, packets=6)], 100, habits)
+    assert parsed.repeated == 1
+    # The second one so soon: perhaps it counts flows itself.
+    (parsed,) = pieces([line(FIRST + ENOUGH + 1, flows=2, size=3000, packets=6)], 100, habits)
+    assert parsed.repeated == 0
+
+
+def test_with_an_exporter_that_was_long_heard_a_few_lines_are_no_habit_wherever_they_stand() -> None:
+    twice = line(FIRST + 1, flows=2, size=3000, packets=6)
+    habits = Habits()
+    pieces(singles(200_000), 100_000, habits)
+    found = [pieces([*singles(5), twice, *singles(5)], 11, habits)[0].repeated for _ in range(25)]
+    assert found == [1] * 20 + [0] * 5, "from then on they are too many"
+
+
+def test_a_habit_is_remembered() -> None:
+    habits = Habits()
+    every = [line(FIRST + i, flows=1 + (i % 500 == 0), size=3000, packets=6) for i in range(110_000)]
+    assert sum(part.repeated for part in pieces(every[1000:], 1000, habits)) == 0
+    other = [line(FIRST + i, leaf=12) for i in range(ENOUGH)]
+    (parsed,) = pieces([*other, line(FIRST, flows=2, size=3000, packets=6, leaf=12, seq=9)], 2000, habits)
+    assert parsed.repeated == 1, "one exporter's habit says nothing of another"
 
 
 def test_in_the_midst_of_a_datagram_nothing_is_read_twice() -> None:
