@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from analysis.backup import CONFIG, DELIVERY, STATE, Sources, make_backup, unpack
-from analysis.backup_named import delivery_state_of, named_files
+from analysis.backup_named import named_files
 from analysis.restore import Homes, put_in_place
 from cluster.cli import DEFAULT_FILE, VARIABLE, cluster_file, cluster_option
 from cluster.errors import ConfigError, UserError
 from cluster.model import Cluster
-from cluster.sources import state_of
+from cluster.sources import delivery_state_of, state_of
 from cluster.units import format_moment, format_size
 
 _STATE_HELP = "Folder of the state.  [default: bridge.state]"

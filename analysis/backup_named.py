@@ -1,12 +1,8 @@
-"""What cluster.yaml names: small files of the user's own that a backup takes along, and the folders of the state."""
+"""What cluster.yaml names: small files of the user's own that a backup takes along."""
 
 from pathlib import Path
 
-from cluster import fields
-from cluster.document import Faults, parse, read_text
-from cluster.errors import ConfigError
-from cluster.kinds import Bad
-from cluster.model import Cluster, DeliverySettings
+from cluster.model import Cluster
 
 MOST_BYTES = 4 << 20
 """Of a file that is taken along; what is larger is made by a machine, which can make it again."""
@@ -52,18 +48,3 @@ def _is_text(data: bytes) -> bool:
         return "\0" not in data.decode()
     except UnicodeDecodeError:
         return False
-
-
-def delivery_state_of(path: Path) -> Path:
-    """Return `delivery.state` of a cluster.yaml whose other files need not be there, as `state_of` does.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    faults = Faults(str(path))
-    root = parse(read_text(path), faults)
-    try:
-        table = {} if root is None else fields.ROOT.read(root, "", faults)
-    except (Bad, ConfigError):
-        table = {}
-    return Path((table.get("delivery") or {}).get("state", DeliverySettings().state))

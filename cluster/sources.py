@@ -6,7 +6,7 @@ from cluster import fields
 from cluster.document import Faults, parse, read_text
 from cluster.errors import ConfigError
 from cluster.kinds import Bad, Table
-from cluster.model import BridgeSettings
+from cluster.model import BridgeSettings, DeliverySettings
 
 INVENTORY, RULES = "inventory", "rules"
 """Keys whose values are files, relative to cluster.yaml's folder."""
@@ -31,6 +31,16 @@ def state_of(path: Path) -> Path:
     """
     given = _table(path).get("bridge") or {}
     return Path(given.get("state", BridgeSettings().state))
+
+
+def delivery_state_of(path: Path) -> Path:
+    """Return `delivery.state`, as `state_of` does `bridge.state`.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    given = _table(path).get("delivery") or {}
+    return Path(given.get("state", DeliverySettings().state))
 
 
 def _table(path: Path) -> Table:
