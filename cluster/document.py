@@ -109,7 +109,7 @@ class Faults:
         self._lines: dict[str, int] = {}
 
     def locate(self, path: str, line: int) -> None:
-        """Remember the line that `path` starts on."""
+        """Remember the line that `path` starts on: that of its key, where it has one."""
         self._lines.setdefault(path, line)
 
     def add(self, path: str, value: str, expected: str, hint: str = "") -> None:
@@ -253,21 +253,27 @@ class _Builder:
     def _entries(self, path: str, depth: int) -> dict[str, Value]:
         entries: dict[str, Value] = {}
         merged: list[Value] = []
+        lines: dict[str, int] = {}
         for event in iter(lambda: next(self._events), None):
             if isinstance(event, yaml.MappingEndEvent):
                 break
+            # The event's: a key that is an alias has the line of what it stands for.
+            line = _line(event)
             key = self._value(event, f"{path}.?", depth + 1)
             where = child(path, key.text) if isinstance(key, Scalar) else child(path, "?")
+            # First, as its value may begin further down: people look for the key.
+            self._faults.locate(where, line)
             value = self._value(next(self._events), where, depth + 1)
             if not isinstance(key, Scalar):
-                self._faults.add(where, f"{key.shown()} as a key", "a name as a key")
+                problem = Problem(where, f"{key.shown()} as a key", "a name as a key", line=line)
+                self._faults.add_problem(problem)
             elif key.text == "<<" and not key.quoted:
                 merged.append(value)
             elif key.text in entries:
-                hint = f"it stands on line {entries[key.text].line} too"
-                self._faults.add_problem(Problem(where, "given twice", "each key once", hint, line=key.line))
+                hint = f"it stands on line {lines[key.text]} too"
+                self._faults.add_problem(Problem(where, "given twice", "each key once", hint, line=line))
             else:
-                entries[key.text] = value
+                entries[key.text], lines[key.text] = value, line
         return self._merge(entries, merged, path)
 
     def _merge(self, entries: dict[str, Value], merged: list[Value], path: str) -> dict[str, Value]:
