@@ -135,7 +135,6 @@ def _run(
 ) -> None:
     """Tick until asked to stop; a store or a job source that is away is tried again at the next tick."""
     sources.start()
-    searching.start()
     names = ", ".join(state.name for state in sources.states()) or "none"
     log.line("started", cluster=sources.cluster.name, store=store.url, job_sources=names, every=every)
     is_prepared = False
@@ -146,6 +145,8 @@ def _run(
                 if not is_prepared:
                     _prepare(store, sources.cluster, changed)
                     is_prepared = True
+                    # Not before: it reads and writes by itself, also a store that is not of our schema, or not yet.
+                    searching.start()
                 result = _round(analyser, sources, store)
             except StoreError as error:
                 log.sparse("store_trouble", why=" ".join(error.lines()))

@@ -26,6 +26,10 @@ META = Retention(schema.META, 0, 0)
 Progress = Callable[[str], None]
 
 
+class NewerStoreError(UserError):
+    """The store was written by a newer clusterflow: we would misread it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Migration:
     """One step from a version to the next.
@@ -84,7 +88,7 @@ def prepare(
         migrations: all there are, from version 1 on.
 
     Raises:
-        UserError: the store was written by a newer clusterflow; nothing was changed.
+        NewerStoreError: the store was written by a newer clusterflow; nothing was changed.
         StoreError: it is older, and another process has to migrate it first.
     """
     ours = FIRST + len(migrations)
@@ -106,10 +110,10 @@ def prepare(
 
 
 def refuse_newer(store: Store, ours: int = FIRST + len(MIGRATIONS)) -> Mark | None:
-    """Return the mark; UserError if a newer clusterflow wrote it."""
+    """Return the mark; NewerStoreError if a newer clusterflow wrote it."""
     mark = read_mark(store)
     if mark is not None and mark.number > ours:
-        raise UserError(
+        raise NewerStoreError(
             f"{_place(store)}: its schema has version {mark.number}, by clusterflow {mark.written_by}; "
             f"this one knows {ours}",
             "install that version or a newer one; nothing was changed",
@@ -121,7 +125,7 @@ def opened(settings: StoreSettings) -> Store:
     """Return the store for who reads it.
 
     Raises:
-        UserError: it was written by a newer clusterflow: what it says might be read wrongly.
+        NewerStoreError: it was written by a newer clusterflow: what it says might be read wrongly.
         StoreError: it does not answer, or refuses us.
     """
     store = Store(settings)

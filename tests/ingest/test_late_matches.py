@@ -10,11 +10,17 @@ import polars as pl
 import pytest
 from test_engine import T0, cluster, one, take
 
+from analysis.analyser import Analyser
+from analysis.cli import _run
+from analysis.job_sources.register import Register
+from analysis.job_sources.sources import JobSources
 from analysis.late_search import LateSearch, LateSearching
+from analysis.state import State
 from cluster import schema
 from cluster.model import Cluster, StoreSettings, ThreatFeed, Thresholds
 from enrichment.labels import Labels
 from enrichment.providers import labels_of
+from ingest import schema_version
 from ingest.counters import Counters
 from ingest.engine import Engine
 from ingest.local_influxdb import LocalInfluxDB
@@ -22,6 +28,7 @@ from ingest.logs import Log
 from ingest.normalise import Clock
 from ingest.points import WINDOW
 from ingest.rollup import Rollup
+from ingest.schema_version import Migration, NewerStoreError
 from ingest.store import Store
 from ingest.writer import Writer
 
@@ -251,3 +258,22 @@ def test_beside_the_analysis_it_goes_on_until_it_is_stopped(site: Site) -> None:
     searching.stop()
     assert site.late() == site.late(schema.HOUR) == [OUT]
     assert "late-search" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_nothing_is_searched_for_before_the_store_is_known_to_be_ours(site: Site) -> None:
+    """Beside an analysis that starts on a store which a newer clusterflow has upgraded."""
+    site.sent(VAULT, FAR, 1_000)
+    site.lists(FAR)
+    steps = (*schema_version.MIGRATIONS, Migration("of tomorrow", lambda _: None))
+    schema_version.prepare(site.store, site.cluster.retentions(), may_migrate=True, migrations=steps)
+    log = Log(quiet=True)
+    limits = Thresholds(threat_bytes=0, threat_look_back=LONG)
+    cluster_ = replace(site.cluster, thresholds=limits)
+    with State.open(site.folder) as state, Register.open(site.folder) as register:
+        sources = JobSources(cluster_, site.store, register, log)
+        analyser = Analyser(cluster_, site.store, state, sources, log=log)
+        searching = LateSearching(cluster_, site.folder, log, patience=0)
+        with pytest.raises(NewerStoreError, match="its schema has version 2"):
+            _run(analyser, sources, searching, site.store, log, threading.Event(), 1.0, [])
+    assert not list(site.folder.glob("searched-*"))
+    assert site.late() == site.late(schema.HOUR) == []
