@@ -2,7 +2,8 @@
 
 import signal
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import click
 
@@ -14,7 +15,7 @@ from delivery.deliver import SHARD, Delivery
 from ingest.logs import Log
 from ingest.metrics import MetricsServer, metrics_token
 from ingest.reload import ignore_hangups
-from ingest.schema_version import refuse_newer
+from ingest.schema_version import NewerStoreError, refuse_newer
 from ingest.store import Store
 
 _DRAIN_SECONDS = 60.0
@@ -56,20 +57,31 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
         delivery.start()
         names = ", ".join(sender.destination.name for sender in delivery.senders)
         log.line("started", cluster=cluster.name, destinations=names, alerts=cluster.delivery.alerts.value)
-        while not stopping.is_set():
-            now = time.time()
-            delivery.tick(now)
-            delivery.refresh(now)
-            stopping.wait(_STEP_SECONDS)
-        delivery.stop(time.time())
+        with _stopped_in_the_end(delivery):
+            while not stopping.is_set():
+                now = time.time()
+                delivery.tick(now)
+                delivery.refresh(now)
+                stopping.wait(_STEP_SECONDS)
         log.line("stopped")
+
+
+@contextmanager
+def _stopped_in_the_end(delivery: Delivery) -> Iterator[None]:
+    """Stop a delivery at the end, and also where the store was upgraded under it: what it knows is kept."""
+    try:
+        yield
+    except NewerStoreError:
+        delivery.stop(time.time())
+        raise
+    delivery.stop(time.time())
 
 
 def _once(delivery: Delivery) -> None:
     delivery.start()
-    delivery.tick(time.time())
-    behind = delivery.drain(_DRAIN_SECONDS)
-    delivery.stop(time.time())
+    with _stopped_in_the_end(delivery):
+        delivery.tick(time.time())
+        behind = delivery.drain(_DRAIN_SECONDS)
     if behind:
         raise ClusterflowError(
             f"{', '.join(behind)}: not everything was taken within {_DRAIN_SECONDS:.0f} s",

@@ -42,6 +42,7 @@ from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
 from ingest.logs import Log
 from ingest.points import batches
+from ingest.schema_version import NewerStoreError, refuse_newer
 from ingest.store import Store, read_secret
 from rules.evaluate import ERROR_ALERT, Evaluator
 from rules.model import INTERVAL_SECONDS, ErrorPolicy, Rule
@@ -52,6 +53,9 @@ SHARD = "deliver"
 """Of our rows in the measurement `pipeline`."""
 
 _TOLD_SECONDS = 10
+_CHECKED_SECONDS = 10
+"""How often it is looked whether the store is still of a schema that we know; one small question."""
+
 _SAVED_SECONDS = 60
 _CATCH_UP_SECONDS = 900
 """How far back rules are evaluated after a pause, for alerts that began and ended meanwhile."""
@@ -149,9 +153,10 @@ class Delivery:
         self.hook: GrafanaHook | None = None
         if wants_alerts and settings.alerts is AlertsFrom.GRAFANA:
             rules = {rule.id: rule for rule in self._rule_set.rules}
-            self.hook = GrafanaHook(settings.listen, read_secret(settings.token), rules, self._take, log)
+            self.hook = GrafanaHook(settings.listen, read_secret(settings.token).strip(), rules, self._take, log)
         self._due: dict[Callable[[float], None], float] = {}
         self._store_trouble = ""
+        self._is_refused = False
 
     def start(self) -> None:
         """Begin to deliver, and to take what Grafana posts."""
@@ -161,8 +166,14 @@ class Delivery:
             self.hook.start()
 
     def tick(self, now: float) -> None:
-        """Do what is due at an epoch second; trouble with store or disk is told, and tried again."""
+        """Do what is due at an epoch second; trouble with store or disk is told, and tried again.
+
+        Raises:
+            NewerStoreError: a newer clusterflow has upgraded the store meanwhile; what is left to do is `stop`.
+        """
         periods: dict[Callable[[float], None], float] = {
+            # Before all that reads it.
+            self._check: _CHECKED_SECONDS,
             self._evaluate: INTERVAL_SECONDS,
             self._read: self._cluster.delivery.every,
             self._tell: _TOLD_SECONDS,
@@ -191,7 +202,8 @@ class Delivery:
         for sender in self.senders:
             sender.stop(_STOP_SECONDS)
         self._try(self._save, now)
-        self._try(self._tell, now)
+        if not self._is_refused:
+            self._try(self._tell, now)
         self._spool.close()
 
     def health(self) -> str:
@@ -206,13 +218,30 @@ class Delivery:
     def _try(self, step: Callable[[float], None], now: float) -> None:
         try:
             step(now)
+        except NewerStoreError:
+            self._is_refused = True
+            raise
         except StoreError as error:
+            self._check_first()
             self._store_trouble = error.message
             self._log.sparse("store_trouble", why=" ".join(error.lines()))
         except ClusterflowError as error:
             self._log.sparse("spool_trouble", why=" ".join(error.lines()))
         except OSError as error:
             self._log.sparse("disk_trouble", why=str(error))
+
+    def _check(self, now: float) -> None:
+        """Refuse a store that was upgraded under us: what it says might be read wrongly."""
+        del now
+        try:
+            refuse_newer(self._store)
+        except StoreError:
+            # Whoever reads tells of it. Its mark alone may be kept from us.
+            self._check_first()
+
+    def _check_first(self) -> None:
+        """Look at the store's schema before anything else at the next tick: who was away may come back as another."""
+        self._due.pop(self._check, None)
 
     def _evaluate(self, now: float) -> None:
         """Evaluate the rules at the present tick, and after a pause at those that were missed.

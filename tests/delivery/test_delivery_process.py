@@ -15,8 +15,10 @@ from cluster import schema
 from cluster.load import load_cluster
 from cluster.model import StoreSettings
 from delivery.event import at
+from ingest import schema_version
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.points import WINDOW, encode
+from ingest.schema_version import Migration
 from ingest.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,3 +84,34 @@ def test_nothing_is_lost_by_kills(tmp_path: Path, influxdb_v1: LocalInfluxDB, fr
     left = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     assert len(left) > 2
     assert not [path for path in [log, *left] if "s3cret" in path.read_text()]
+
+
+def test_it_ends_when_its_store_is_upgraded(tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """As at its start: what a newer clusterflow stores might be read wrongly. What waits stays in the spool."""
+    config = tmp_path / "cluster.yaml"
+    delivery = {
+        "alerts": "off", "metrics_listen": "off", "state": str(tmp_path / "state"), "every": "1s",
+        "destinations": {"out": {"type": "file", "path": str(tmp_path / "out")}},
+    }  # fmt: skip
+    document = {
+        "cluster": "lab",
+        "groups": {"a": {"role": "training", "prefixes": ["10.20.0.0/16"]}},
+        "store": {"url": influxdb_v1.url, "database": fresh_database},
+        "delivery": delivery,
+    }
+    config.write_text(yaml.safe_dump(document))
+    cluster = load_cluster(config)
+    store = Store(cluster.store)
+    schema_version.prepare(store, cluster.retentions(), may_migrate=True)
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "clusterflow", "deliver", "--config", str(config)]
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, cwd=ROOT, stderr=output)
+    until(lambda: "event=started" in log.read_text())
+    steps = (*schema_version.MIGRATIONS, Migration("of tomorrow", lambda _: None))
+    schema_version.prepare(store, cluster.retentions(), may_migrate=True, migrations=steps)
+    assert process.wait(60) == 2
+    *_, line = log.read_text().splitlines()
+    assert f"InfluxDB at {store.url}, database {fresh_database}: its schema has version 2, by clusterflow" in line
+    assert "Traceback" not in log.read_text()
+    assert list((tmp_path / "state/spool").glob("*.events"))

@@ -27,13 +27,15 @@ from cluster.model import (
 )
 from cluster.schema import CheckpointState, Kind, Measurement, Stage
 from delivery.alerts import AlertBook, Report
-from delivery.deliver import Delivery
+from delivery.deliver import SHARD, Delivery
 from delivery.directory import Directory, SignedIn
 from delivery.event import Document, at, iso
 from delivery.parties import Parties
+from ingest import schema_version
 from ingest.local_influxdb import LocalInfluxDB, free_port
 from ingest.logs import Log
 from ingest.points import WINDOW, encode
+from ingest.schema_version import Migration, NewerStoreError
 from ingest.store import Store
 from rules.registry import rules_of
 from rules.status import status_of
@@ -317,6 +319,56 @@ def test_while_the_store_is_away_what_fires_is_left_alone(
     scene.delivery.stop(time.time())
 
 
+def test_a_store_that_is_upgraded_meanwhile_is_neither_read_nor_written_to(
+    tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    scene = _scene(tmp_path, influxdb_v1, fresh_database, (EventKind.CONTACT,), alerts=AlertsFrom.OFF)
+    now = int(time.time()) // 10 * 10
+    fields = {schema.CONTACT_NEW.name: 1, schema.BYTES.name: 5000}
+    scene.tick(now - 600)
+    scene.write(schema.CONTACT, now - 300, TALK, **fields)
+    assert len(scene.tick(now)) == 1
+    _upgrade(scene)
+    scene.write(schema.CONTACT, now, TALK | {schema.DST: "203.0.113.10"}, **fields)
+    before = _told_of_ourselves(scene)
+    with pytest.raises(NewerStoreError, match="its schema has version 2, by clusterflow"):
+        scene.tick(now + 60)
+    scene.delivery.stop(now + 60)
+    assert len(scene.events()) == 1
+    assert _told_of_ourselves(scene) == before > 0
+
+
+def test_a_store_that_comes_back_as_another_is_looked_at_first(
+    tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    scene = _scene(tmp_path, influxdb_v1, fresh_database, (EventKind.CONTACT,), alerts=AlertsFrom.OFF)
+    scene.delivery.stop(time.time())
+    scene.store = store = Interrupted(scene.cluster.store)
+    scene.start()
+    now = int(time.time()) // 10 * 10
+    scene.tick(now)
+    store.is_away = True
+    scene.tick(now + 10)
+    store.is_away = False
+    _upgrade(scene)
+    # A second later, when it would not be due otherwise.
+    with pytest.raises(NewerStoreError):
+        scene.tick(now + 11)
+    scene.delivery.stop(now + 12)
+
+
+def _upgrade(scene: Scene) -> None:
+    """Leave the store as a bridge of tomorrow does."""
+    steps = (*schema_version.MIGRATIONS, Migration("of tomorrow", lambda _: None))
+    schema_version.prepare(scene.store, scene.cluster.retentions(), may_migrate=True, migrations=steps)
+
+
+def _told_of_ourselves(scene: Scene) -> int:
+    """Return how many points say how the delivery is."""
+    found = scene.store.query(f'SELECT count("value") FROM "raw"."pipeline" WHERE "shard" = \'{SHARD}\'')
+    return sum(int(row[1]) for series in found for row in series.values)
+
+
 def test_a_stop_does_not_wait_for_ticks_that_were_missed(
     tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str
 ) -> None:
@@ -458,6 +510,10 @@ def test_grafana_posts_alerts(
     assert post(firing, headers={"Authorization": "Bearer another"}) == 401
     assert post(firing, headers={}) == 401
     assert post(firing, headers={}, auth=("grafana", "another")) == 401
+    for header in ("Bearer töken-of-ours", "Basic tökens", "tö ken", "Bearer \xff"):
+        assert post(firing, headers={"Authorization": header.encode("latin-1")}) == 401, header
+        assert post(firing, headers={"Authorization": header.encode()}) == 401, header
+    assert post(firing, headers={}, auth=("grafana", "töken-of-ours")) == 401
     assert post({"alerts": [{"status": "burning"}]}) == 400
     assert post(None, json=None, data=b"{") == 400
     assert post(None, json=None, data=b"x" * (3 << 20)) == 413
