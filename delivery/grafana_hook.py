@@ -16,7 +16,7 @@ from threading import Thread
 from cluster.errors import ClusterflowError, UserError
 from cluster.model import EventSeverity
 from delivery.alerts import FAULTS, Report
-from ingest.http_server import GuardedHandler, GuardedServer, bears_token
+from ingest.http_server import GuardedHandler, GuardedServer, bears_token, check_token
 from ingest.logs import Log
 from rules.model import Rule
 
@@ -163,7 +163,7 @@ class GrafanaHook:
         log: told of what is refused.
 
     Raises:
-        UserError: nobody can listen there, or the token is too short to be one.
+        UserError: nobody can listen there, or the token is too short to be one, or no header could bear it.
     """
 
     def __init__(self, listen: str, token: str, rules: Mapping[str, Rule], take: Take, log: Log) -> None:
@@ -172,6 +172,7 @@ class GrafanaHook:
                 f"delivery.token: {len(token)} characters: expected at least {_SHORTEST_TOKEN}",
                 "for example: openssl rand -hex 32",
             )
+        check_token(token, "delivery.token")
 
         def keep(body: object) -> int:
             reports = reports_of(body, rules)

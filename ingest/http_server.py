@@ -1,6 +1,6 @@
 """A small HTTP server for few and trusted clients, which strangers cannot hold up: limits on time, bytes, connections.
 
-Standard library only. What it serves is made by a handler class of the caller's.
+The server is the standard library's. What it serves is made by a handler class of the caller's.
 """
 
 import hmac
@@ -15,12 +15,32 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from cluster.errors import UserError
+
 Tell = Callable[[BaseException | None], None]
 
 _WAIT_SECONDS = 2.0
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
 GONE = (ConnectionError, TimeoutError)
 """Errors of a client that went away, or was too slow."""
+
+
+def check_token(token: str, place: str) -> None:
+    """Refuse a token that no header could bear: headers are ASCII, so that it would never match, and nobody know why.
+
+    Args:
+        token: what requests are to bear.
+        place: what names it, for people; the token itself is never shown.
+
+    Raises:
+        UserError: it holds something else than printable ASCII.
+    """
+    for position, sign in enumerate(token, 1):
+        if not (sign.isascii() and sign.isprintable()):
+            raise UserError(
+                f"{place}: character {position} of the token is not printable ASCII: expected what a header can bear",
+                "make one with `openssl rand -hex 32`",
+            )
 
 
 def bears_token(authorization: str, token: bytes) -> bool:

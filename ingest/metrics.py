@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from cluster.errors import UserError
 from cluster.model import BridgeSettings
 from ingest.counters import Counters
-from ingest.http_server import GuardedHandler, GuardedServer, bears_token
+from ingest.http_server import GuardedHandler, GuardedServer, bears_token, check_token
 from ingest.store import read_secret
 
 _MOST_CONNECTIONS = 32
@@ -24,10 +24,11 @@ Sources = Callable[[], Mapping[str, Counters]]
 
 
 def metrics_token(settings: BridgeSettings) -> str:
-    """Return what /metrics asks for; empty if nothing is set; UserError if what is set is empty, or not there."""
+    """Return what /metrics asks for; empty if nothing is set; UserError if what is set is not there, or no token."""
     token = read_secret(settings.metrics_token).strip()
     if settings.metrics_token is not None and not token:
         raise UserError("bridge.metrics_token: the token is empty", "put one there, or leave the key out")
+    check_token(token, "bridge.metrics_token")
     return token
 
 

@@ -120,6 +120,8 @@ def read_secret(secret: Secret | None) -> str:
     path = Path(secret.file or "")
     try:
         return path.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise UserError(f"secret file {path}: byte {error.start} is not UTF-8", "write the secret in ASCII") from None
     except OSError as error:
         raise UserError(f"secret file {path}: {error.strerror}", "make it readable for this user") from error
 

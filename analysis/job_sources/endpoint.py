@@ -30,7 +30,7 @@ from cluster.errors import UserError
 from cluster.jobs import in_utc
 from cluster.kinds import REQUIRED, Bad, Choice, Key, OneOrMany, Section, Table, one_of
 from cluster.model import HttpJobs, Job, Outcome
-from ingest.http_server import GONE, GuardedHandler, GuardedServer, Tell, bears_token
+from ingest.http_server import GONE, GuardedHandler, GuardedServer, Tell, bears_token, check_token
 from ingest.logs import Log
 from ingest.store import read_secret
 
@@ -232,7 +232,7 @@ class HttpSource:
         """Begin to answer.
 
         Raises:
-            UserError: there is no token, or nobody can listen there.
+            UserError: there is no token, or one that no header could bear, or nobody can listen there.
         """
         token = read_secret(self._settings.token).strip()
         if len(token) < _SHORTEST_TOKEN:
@@ -240,6 +240,7 @@ class HttpSource:
                 f"job source {self.name}: the token has {len(token)} characters",
                 f"give it {_SHORTEST_TOKEN} or more, such as the output of `openssl rand -hex 32`",
             )
+        check_token(token, f"job source {self.name}")
         try:
             self._server = _Server(self._settings.listen, self.desk, token, self._tell, self._clock)
         except (OSError, ValueError, OverflowError) as error:

@@ -1,11 +1,14 @@
 """Our HTTP endpoints against clients that mean harm, over raw sockets."""
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -16,13 +19,18 @@ from analysis.job_sources.endpoint import HttpSource, _Handler
 from analysis.job_sources.register import Register
 from cluster.errors import UserError
 from cluster.job_sources import is_loopback
-from cluster.model import BridgeSettings, HttpJobs, Secret
+from cluster.load import parse_cluster
+from cluster.model import AlertsFrom, BridgeSettings, DeliverySettings, FileDestination, HttpJobs, Secret
+from delivery.deliver import Delivery
 from ingest import http_server
 from ingest.counters import Counters
 from ingest.http_server import GuardedHandler, bears_token
+from ingest.local_influxdb import free_port
 from ingest.logs import Log
 from ingest.metrics import MetricsServer, metrics_token
+from ingest.store import Store
 
+ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "s3cret-of-the-endpoint"
 
 
@@ -67,11 +75,84 @@ def test_a_token_is_taken_without_the_end_of_its_line(by: str, tmp_path: Path, m
     assert metrics_token(BridgeSettings()) == ""
 
 
+UNBEARABLE = {
+    "umlaut": "geheim-für-uns", "wide": "秘密秘密秘密秘密", "mark": "\ufeffgeheim-bei-uns", "lines": "geheim\nbei-uns",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kept", UNBEARABLE.values(), ids=UNBEARABLE)
+@pytest.mark.parametrize("by", ["env", "file"])
+@pytest.mark.parametrize("who", ["metrics", "jobs", "grafana"])
+def test_a_token_that_no_header_can_bear_is_refused_at_the_start(
+    who: str, by: str, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would match nothing, and every request would get 401 without a reason."""
+    secret = kept_secret(by, kept, tmp_path, monkeypatch)
+    place = {"metrics": "bridge.metrics_token", "jobs": "job source http", "grafana": "delivery.token"}[who]
+    with pytest.raises(UserError) as caught:
+        begin(who, secret, tmp_path)
+    (line,) = caught.value.lines()
+    number = next(number for number, sign in enumerate(kept, 1) if not (sign.isascii() and sign.isprintable()))
+    assert line.startswith(f"{place}: character {number} of the token is not printable ASCII: expected ")
+    assert line.isascii()
+    assert "geheim" not in line
+
+
+@pytest.mark.parametrize("who", ["metrics", "jobs", "grafana"])
+def test_a_secret_that_is_no_text_is_refused_in_one_line(who: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes("geheim-für-uns".encode("latin-1"))
+    with pytest.raises(UserError) as caught:
+        begin(who, Secret(file=str(tmp_path / "secret")), tmp_path)
+    (line,) = caught.value.lines()
+    assert line == f"secret file {tmp_path / 'secret'}: byte 8 is not UTF-8 (write the secret in ASCII)"
+
+
+def begin(who: str, secret: Secret, folder: Path) -> None:
+    """Start an endpoint, which is to refuse its token."""
+    if who == "metrics":
+        metrics_token(BridgeSettings(metrics_token=secret))
+    elif who == "grafana":
+        out = FileDestination(name="out", path=str(folder / "out"))
+        settings = DeliverySettings(
+            destinations=(out,), state=str(folder), alerts=AlertsFrom.GRAFANA, token=secret, listen="127.0.0.1:0"
+        )
+        cluster = replace(parse_cluster("cluster: lab\ngroups: {a: {role: custom}}\n"), delivery=settings)
+        Delivery(cluster, Store(cluster.store), log=Log(quiet=True))
+    else:
+        with Register.open(folder) as register:
+            HttpSource(
+                HttpJobs("http", secret, "127.0.0.1:0"), register, ZoneInfo("UTC"), Log(quiet=True), keep=86_400
+            ).start()
+
+
+def test_a_process_whose_token_nobody_can_bear_ends_in_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text(
+        f"""cluster: lab
+groups: {{a: {{role: custom, prefixes: [10.0.0.0/8]}}}}
+store: {{url: "http://127.0.0.1:1"}}
+bridge: {{state: {tmp_path}, metrics_listen: "127.0.0.1:{free_port()}", metrics_token: {{env: METRICS}}}}
+collector: {{spool: {tmp_path / "spool"}}}
+delivery:
+  state: {tmp_path / "delivery"}
+  metrics_listen: "127.0.0.1:{free_port()}"
+  destinations: {{out: {{type: file, path: {tmp_path / "out"}}}}}
+"""
+    )
+    command = [sys.executable, "-m", "clusterflow", "deliver", "--config", str(config)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"METRICS": "geheim-für-uns"}, capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    (line,) = [one for one in done.stderr.decode().splitlines() if "event=" not in one]
+    assert "bridge.metrics_token: character 9 of the token is not printable ASCII" in line
+
+
 def kept_secret(by: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Secret:
     if by == "env":
         monkeypatch.setenv("METRICS", text)
         return Secret(env="METRICS")
-    (folder / "metrics").write_text(text)
+    (folder / "metrics").write_text(text, encoding="utf-8")
     return Secret(file=str(folder / "metrics"))
 
 
