@@ -10,22 +10,25 @@ import os
 import resource
 import sqlite3
 import tarfile
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from analysis import backup_spool, sqlite_version
-from analysis.backup_named import text_of
+from analysis.backup_named import ELSEWHERE, is_named, text_of
 from analysis.job_sources import register
 from analysis.state import AUDIT
 from analysis.state import FILE as STATE_FILE
 from cluster import config_log
-from cluster.errors import ClusterflowError, UserError
+from cluster.document import read_text
+from cluster.errors import ClusterflowError, ConfigError, UserError
 from cluster.sources import files_of as files_of_cluster
+from cluster.sources import named_in
 from ingest import checkpoint
 
 FORMAT = 2
@@ -35,7 +38,7 @@ _FIRST_FORMAT = 1
 """The oldest that is read. It had no DELIVERY."""
 
 MANIFEST = "backup.json"
-STATE, CONFIG, DELIVERY, ELSEWHERE = "state", "config", "delivery", "elsewhere"
+STATE, CONFIG, DELIVERY = "state", "config", "delivery"
 """First folders in the archive; files that cluster.yaml names outside of its own folder stand in CONFIG/ELSEWHERE."""
 
 BRIDGE = "bridge"
@@ -45,6 +48,7 @@ SQLITE_FILES = (STATE_FILE, register.FILE)
 LOGS = (AUDIT, config_log.LOG)
 SUFFIXES = (".tar.gz", ".tgz")
 
+_TAMPERED = "it was tampered with; nothing was changed, and --state-only would restore the state alone"
 _TRIES = 50
 _PAUSE = 0.1
 _BLOCK = 1 << 20
@@ -91,8 +95,8 @@ def make_backup(target: Path, sources: Sources, scratch: Path) -> Summary:
     """
     if not target.name.endswith(SUFFIXES):
         raise UserError(f"{target}: expected a name that ends in {' or '.join(SUFFIXES)}")
-    if target.exists():
-        raise UserError(f"{target}: is there already", "name another file")
+    if os.path.lexists(target):
+        raise _there_already(target)
     missing: list[str] = []
     # A spool of events that nobody took for days has thousands of files, and all are open at once.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -111,14 +115,17 @@ def make_backup(target: Path, sources: Sources, scratch: Path) -> Summary:
 
 
 def _config_files(sources: Sources, opened: ExitStack, missing: list[str]) -> dict[str, IO[bytes]]:
-    members: dict[str, IO[bytes]] = {}
-    home = _named(sources.config).parent
-    needed = files_of_cluster(sources.config)
-    for number, path in enumerate([*needed, *sources.named]):
-        place = _named(path)
-        inside = place.is_relative_to(home)
-        name = f"{CONFIG}/{place.relative_to(home).as_posix() if inside else f'{ELSEWHERE}/{number}-{place.name}'}"
-        if number < len(needed):
+    config, *needed = files_of_cluster(sources.config)
+    text = config.read_bytes()
+    # Of the text that is saved: by these names a restore knows what belongs to it.
+    names = named_in(text.decode("utf-8-sig", "replace"), str(config))
+    members: dict[str, IO[bytes]] = {f"{CONFIG}/{config.name}": io.BytesIO(text)}
+    for number, path in enumerate([*needed, *sources.named], 1):
+        place = _place_of(path, number, _named(config).parent, names)
+        name = f"{CONFIG}/{place}"
+        if not is_named(place, names):
+            raise ClusterflowError(f"{config}: it was changed while it was saved: {path}", "try again")
+        if number <= len(needed):
             members[name] = opened.enter_context(path.open("rb"))
         elif name not in members:
             try:
@@ -126,6 +133,14 @@ def _config_files(sources: Sources, opened: ExitStack, missing: list[str]) -> di
             except ValueError as error:
                 missing.append(f"without {path}: {error}")
     return members
+
+
+def _place_of(path: Path, number: int, home: Path, names: Collection[str]) -> PurePosixPath:
+    """Return where a file of the configuration stands below CONFIG."""
+    whole = _named(path)
+    if whole.is_relative_to(home) and is_named(place := PurePosixPath(whole.relative_to(home)), names):
+        return place
+    return PurePosixPath(ELSEWHERE, f"{number}-{whole.name}")
 
 
 def _state(
@@ -225,23 +240,47 @@ def _write(target: Path, members: dict[str, IO[bytes]], places: dict[str, str]) 
         **places,
         "files": described,
     }
-    partial = target.with_name(f".{target.name}.partial")
+    with _named_when_whole(target) as raw, tarfile.open(fileobj=raw, mode="w:gz", compresslevel=6) as archive:
+        text = json.dumps(manifest, indent=1).encode()
+        _add(archive, MANIFEST, len(text), io.BytesIO(text))
+        for name, facts in described.items():
+            members[name].seek(0)
+            _add(archive, name, facts["bytes"], members[name])
+    return {name: facts["bytes"] for name, facts in described.items()}
+
+
+@contextmanager
+def _named_when_whole(target: Path) -> Iterator[IO[bytes]]:
+    """Yield a new file for our user only, which gets its name when all of it is on disk: it names every node and rule.
+
+    Until then it has a name that nobody can guess: in a folder that others write to, too, one that is known could be a
+    link to a file of ours by then.
+    """
     try:
-        # Others on the machine have no business with it: it names every node and rule.
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as raw:
-            with tarfile.open(fileobj=raw, mode="w:gz", compresslevel=6) as archive:
-                text = json.dumps(manifest, indent=1).encode()
-                _add(archive, MANIFEST, len(text), io.BytesIO(text))
-                for name, facts in described.items():
-                    members[name].seek(0)
-                    _add(archive, name, facts["bytes"], members[name])
+        number, name = tempfile.mkstemp(".partial", f".{target.name}.", target.parent)
+    except OSError as error:
+        raise ClusterflowError(f"{target}: {error.strerror}") from error
+    partial = Path(name)
+    try:
+        with os.fdopen(number, "wb") as raw:
+            yield raw
             raw.flush()
             os.fsync(raw.fileno())
-        # Not over a file that came meanwhile.
-        os.link(partial, target)
+        _link(partial, target)
     finally:
         partial.unlink(missing_ok=True)
-    return {name: facts["bytes"] for name, facts in described.items()}
+
+
+def _link(partial: Path, target: Path) -> None:
+    """Give a file its name, but not that of one that came meanwhile."""
+    try:
+        os.link(partial, target)
+    except FileExistsError:
+        raise _there_already(target) from None
+
+
+def _there_already(target: Path) -> UserError:
+    return UserError(f"{target}: is there already", "name another file")
 
 
 def _described(file: IO[bytes]) -> dict[str, Any]:
@@ -285,6 +324,46 @@ def unpack(source: Path, folder: Path) -> dict[str, Any]:
     if wanted:
         raise UserError(f"{source}: lacks {min(wanted)}", "it was cut short")
     return manifest
+
+
+def check_configuration(source: Path, folder: Path, config: str) -> None:
+    """Refuse an archive whose configuration holds what no backup of ours does; nothing was put in place yet.
+
+    Checksums show damage, not forgery: whoever made the archive must not thereby write any file beside cluster.yaml.
+
+    Args:
+        source: the archive, for people.
+        folder: where `unpack` put it.
+        config: name of its cluster.yaml.
+
+    Raises:
+        UserError: it holds a file that its own cluster.yaml does not name, or one that is no text.
+    """
+    home = folder / CONFIG
+    try:
+        names = named_in(read_text(home / config), config)
+    except ConfigError as error:
+        raise UserError(f"{source}: {config} cannot be read: {error.problems[0]}", _TAMPERED) from error
+    others = [path for path in sorted(home.rglob("*")) if path.is_file() and path != home / config]
+    places = {path: path.relative_to(home).as_posix() for path in others}
+    foreign = [place for place in places.values() if not is_named(PurePosixPath(place), names)]
+    if foreign:
+        expected = f"only files that its {config} names, and no hidden ones"
+        raise UserError(f"{source}: refused: {_some(foreign)}: expected {expected}", _TAMPERED)
+    binary = [place for path, place in places.items() if _is_binary(path)]
+    if binary:
+        raise UserError(f"{source}: refused: {_some(binary)}: expected text", _TAMPERED)
+
+
+def _is_binary(path: Path) -> bool:
+    with path.open("rb") as file:
+        return any(b"\0" in block for block in _blocks(file))
+
+
+def _some(places: Sequence[str]) -> str:
+    """Return the first names of many, printable whatever is in them."""
+    more = f" and {len(places) - 3:,} more" if len(places) > 3 else ""
+    return ", ".join(map(repr, places[:3])) + more
 
 
 def _manifest(source: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from analysis.backup import CONFIG, DELIVERY, STATE, Sources, make_backup, unpack
+from analysis.backup import CONFIG, DELIVERY, STATE, Sources, check_configuration, make_backup, unpack
 from analysis.backup_named import named_files
 from analysis.restore import Homes, put_in_place
 from cluster.cli import DEFAULT_FILE, VARIABLE, cluster_file, cluster_option
@@ -87,14 +87,16 @@ def restore(
         unpacked = Path(name)
         manifest = unpack(file, unpacked)
         saved = unpacked / CONFIG / manifest["config"]
+        if not state_only:
+            check_configuration(file, unpacked, saved.name)
         named = config if state_only else saved
         homes = Homes(
             _home(file, manifest, STATE, state, named),
             _home(file, manifest, DELIVERY, delivery_state, named),
             None if state_only else config.absolute().parent,
         )
-        if saved.name != config.name:
-            saved.rename(saved.with_name(config.name))
+        if not state_only and saved.name != config.name:
+            _rename(file, saved, config)
         done = put_in_place(unpacked, homes, force=force)
     for path in done.files:
         click.echo(f"restored {path}")
@@ -103,6 +105,17 @@ def restore(
     if done.left:
         click.echo(f"left as it was, for the backup holds none: {', '.join(map(str, done.left))}")
     click.echo(f"{file}: of {format_moment(manifest['made'])}, by clusterflow {manifest['clusterflow']}")
+
+
+def _rename(file: Path, saved: Path, config: Path) -> None:
+    """Give an unpacked cluster.yaml the name that it is to have, but not that of another file of the backup."""
+    renamed = saved.with_name(config.name)
+    if renamed.exists():
+        raise UserError(
+            f"{file}: holds {saved.name}, and {config.name} beside it: expected another name for the first",
+            f"--config {config.with_name(saved.name)}",
+        )
+    saved.rename(renamed)
 
 
 def _home(file: Path, manifest: dict[str, Any], part: str, given: Path | None, config: Path) -> Path:

@@ -1,11 +1,16 @@
 """What cluster.yaml names: small files of the user's own that a backup takes along."""
 
-from pathlib import Path
+import os
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath
 
 from cluster.model import Cluster
 
 MOST_BYTES = 4 << 20
 """Of a file that is taken along; what is larger is made by a machine, which can make it again."""
+
+ELSEWHERE = "elsewhere"
+"""Folder beside cluster.yaml for files that it names outside of its own: each NUMBER-NAME."""
 
 _PRIVATE = b"PRIVATE KEY"
 """What a key in PEM says of itself; some keep it in one file with its certificate."""
@@ -22,6 +27,25 @@ def named_files(cluster: Cluster) -> list[Path]:
     names = (one.file for one in cluster.names.files)
     applications = (one.file for one in cluster.applications.files)
     return [Path(name) for name in dict.fromkeys((*certificates, *names, *applications)) if name]
+
+
+def is_named(place: PurePosixPath, names: Collection[str]) -> bool:
+    """Whether a file has its place beside cluster.yaml: it is one that cluster.yaml names.
+
+    A name may be absolute, or lead up and down again, and nobody knows any more what it was relative to: a place is
+    known by what a name ends with. Hidden files have none: shells and others heed those that lie in a home.
+
+    Args:
+        place: relative to cluster.yaml's folder.
+        names: see `cluster.sources.named_in`.
+    """
+    if any(part.startswith(".") for part in place.parts):
+        return False
+    found = [PurePosixPath(os.path.normpath(name)) for name in names]
+    number, _, last = place.name.partition("-")
+    if place.parts[:-1] == (ELSEWHERE,) and number.isdecimal() and any(last == one.name for one in found):
+        return True
+    return any(one.parts[-len(place.parts) :] == place.parts for one in found)
 
 
 def text_of(path: Path) -> bytes:

@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from ingest.checkpoint import MANIFEST
 _RESTORING = ".restoring"
 _SQLITE_LOGS = ("-wal", "-shm")
 _STATE_MODE = 0o640
+_EXECUTABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,11 @@ def put_in_place(unpacked: Path, homes: Homes, *, force: bool) -> Restored:
                 shown = ", ".join(str(path) for path in in_the_way[:3])
                 more = f" and {len(in_the_way) - 3} more" if len(in_the_way) > 3 else ""
                 raise UserError(f"is there already: {shown}{more}", "--force takes their place")
+            ours = {source: target for source, target in moves.items() if (unpacked / CONFIG) in source.parents}
+            if homes.config is not None:
+                _check_places(ours.values(), homes.config)
             # All is written before anything is renamed: a folder that cannot be written leaves everything as it was.
-            modes = {source: _mode(target) for source, target in moves.items() if (unpacked / CONFIG) in source.parents}
+            modes = {source: _mode(target) for source, target in ours.items()}
             written = held.enter_context(_written_beside(moves, modes))
             fresh = [(folder, _written_folder(folder, unpacked, held)) for folder in whole]
             for scratch, target in written.items():
@@ -133,6 +137,21 @@ def put_in_place(unpacked: Path, homes: Homes, *, force: bool) -> Restored:
         raise ClusterflowError(f"{error.filename or homes.state}: {error.strerror}") from error
     restored = (*moves.values(), *(folder.target for folder in whole))
     return Restored(restored, tuple(path for path in aside if path is not None), left)
+
+
+def _check_places(targets: Iterable[Path], home: Path) -> None:
+    """Refuse places that are none of the configuration's: a backup may be forged."""
+    for target in targets:
+        if not target.parent.resolve().is_relative_to(home.resolve()):
+            raise UserError(
+                f"{target}: a link leads out of {home}: expected a place in that folder",
+                "take the link away, or restore to another folder: --config FOLDER/cluster.yaml",
+            )
+        if target.is_file() and target.stat().st_mode & _EXECUTABLE:
+            raise UserError(
+                f"{target}: is a program there: expected a file of the configuration",
+                "move it away; if it is none, `chmod a-x` says so",
+            )
 
 
 def _moves(unpacked: Path, homes: Homes) -> Iterator[tuple[Path, Path]]:
@@ -169,7 +188,7 @@ def _beside(target: Path, suffix: str) -> Path:
 
 def _mode(target: Path) -> int:
     """Return the mode of a file of the configuration: that of the one before; else services can read it."""
-    return stat.S_IMODE(target.stat().st_mode) & 0o777 if target.is_file() else 0o644
+    return stat.S_IMODE(target.stat().st_mode) & 0o666 if target.is_file() else 0o644
 
 
 @contextmanager
@@ -196,6 +215,9 @@ def _make(folder: Path, mode: int) -> None:
 def _written_folder(folder: _Folder, unpacked: Path, held: ExitStack) -> Path:
     """Write a whole folder beside its place, locked; what is not in place in the end is removed."""
     scratch = folder.target.with_name(folder.target.name + _RESTORING)
+    if scratch.is_symlink():
+        # It would be written through.
+        scratch.unlink()
     shutil.rmtree(scratch, ignore_errors=True)
     held.callback(shutil.rmtree, scratch, ignore_errors=True)
     held.enter_context(_without_service(folder, scratch))
@@ -208,7 +230,7 @@ def _replace_folder(folder: _Folder, scratch: Path) -> Path | None:
     """Put a whole folder in place by one rename; return where the one before is now."""
     name = f"{folder.target.name}.before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    aside = next(path for path in map(folder.target.with_name, names) if not path.exists())
+    aside = next(path for path in map(folder.target.with_name, names) if not os.path.lexists(path))
     is_worth_keeping = folder.held_in(folder.target) is not None
     folder.target.rename(aside)
     scratch.rename(folder.target)

@@ -23,6 +23,26 @@ def files_of(path: Path) -> list[Path]:
     return [path, *(path.parent / name for name in named if name)]
 
 
+def named_in(text: str, source: str) -> set[str]:
+    """Return the small files that a cluster.yaml names, as it names them: all that `files_of` has, certificates, lists.
+
+    Args:
+        text: the YAML; what is at fault in it names nothing.
+        source: its name in errors.
+
+    Raises:
+        ConfigError: it is no YAML.
+    """
+    table = _read(text, source)
+    destinations = (table.get("delivery") or {}).get("destinations") or {}
+    settings = [table.get("store"), table.get("kafka"), *(placed.value for placed in destinations.values())]
+    certificates = [(one or {}).get(key) for one in settings for key in ("ca_file", "certificate_file")]
+    sections = [(table.get(name) or {}).get("files") or {} for name in ("names", "applications")]
+    lists = [placed.value.get("file") for files in sections for placed in files.values()]
+    rules = [placed.value for placed in table.get(RULES) or []]
+    return {str(name) for name in (table.get(INVENTORY), *rules, *certificates, *lists) if name}
+
+
 def state_of(path: Path) -> Path:
     """Return `bridge.state` of a cluster.yaml whose other files need not be there.
 
@@ -44,8 +64,12 @@ def delivery_state_of(path: Path) -> Path:
 
 
 def _table(path: Path) -> Table:
-    faults = Faults(str(path))
-    root = parse(read_text(path), faults)
+    return _read(read_text(path), str(path))
+
+
+def _read(text: str, source: str) -> Table:
+    faults = Faults(source)
+    root = parse(text, faults)
     try:
         return {} if root is None else fields.ROOT.read(root, "", faults)
     except (Bad, ConfigError):

@@ -1,6 +1,7 @@
 """Backup and restore over real checkpoints and SQLite files."""
 
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import sqlite3
 import stat
 import tarfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,10 +21,12 @@ from click.testing import CliRunner, Result
 
 from analysis import backup_spool
 from analysis.backup_cli import backup, restore
+from analysis.backup_named import named_files
 from analysis.job_sources.register import Register
 from analysis.state import State
 from cluster.errors import ClusterflowError, UserError
 from cluster.load import load_cluster
+from cluster.sources import named_in
 from delivery.spool import Spool
 from ingest.checkpoint import Checkpoint
 
@@ -705,6 +709,218 @@ def test_only_plain_files_are_taken(site: Site, kind: bytes) -> None:
     done = site.bring_back("--force")
     assert isinstance(done.exception, UserError)
     assert "does not belong into a backup" in done.exception.message
+
+
+def add(site: Site, added: dict[str, bytes]) -> None:
+    """Forge the archive: members of it are added or replaced, with checksums that are right."""
+
+    def change(members: dict[str, bytes], manifest: dict[str, object]) -> None:
+        files = manifest["files"]
+        assert isinstance(files, dict)
+        for name, text in added.items():
+            members[name] = text
+            files[name] = {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+
+    rewritten(site, change)
+
+
+def refused(site: Site, *arguments: str) -> str:
+    """Return why a restore is refused that changes nothing."""
+    before = {path: path.read_bytes() if path.is_file() else b"" for path in site.home.rglob("*")}
+    done = site.bring_back("--force", *arguments)
+    assert isinstance(done.exception, UserError), done.exception
+    after = {path: path.read_bytes() if path.is_file() else b"" for path in site.home.rglob("*")}
+    assert {path: text for path, text in after.items() if path.suffix != ".lock"} == {
+        path: text for path, text in before.items() if path.suffix != ".lock"
+    }
+    (line,) = done.exception.lines()
+    return line
+
+
+NAMES = "names: {{files: {{a: {}}}}}\n"
+
+
+UNNAMED = ["evil.sh", "lists/evil.csv", "lists/own.py", "elsewhere/evil", "elsewhere/1-evil", "elsewhere/x-own.py"]
+
+
+@pytest.mark.parametrize("name", UNNAMED)
+def test_a_file_that_the_archives_own_configuration_does_not_name_is_refused(site: Site, name: str) -> None:
+    site.make()
+    add(site, {f"config/{name}": b"evil"})
+    line = refused(site)
+    assert line.startswith(f"{site.file}: refused: '{name}': expected only files that its cluster.yaml names")
+    assert "it was tampered with; nothing was changed" in line
+    # The state is not to be lost for it.
+    assert site.bring_back("--force", "--state-only").exception is None
+    assert not (site.config.parent / name).exists()
+
+
+@pytest.mark.parametrize("name", [".bashrc", ".ssh/authorized_keys", "lists/.hidden"])
+def test_a_forged_configuration_gives_hidden_files_no_place(site: Site, name: str) -> None:
+    site.make()
+    forged = site.config.read_text() + NAMES.format(name)
+    add(site, {"config/cluster.yaml": forged.encode(), f"config/{name}": b"evil"})
+    assert f"refused: '{name}': " in refused(site)
+
+
+def test_a_forged_configuration_puts_nothing_in_a_programs_place(site: Site) -> None:
+    program = site.config.with_name("run-nightly")
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    site.make()
+    forged = site.config.read_text() + NAMES.format("run-nightly")
+    add(site, {"config/cluster.yaml": forged.encode(), "config/run-nightly": b"#!/bin/sh\necho evil\n"})
+    assert refused(site).startswith(f"{program}: is a program there: expected a file of the configuration")
+    add(site, {"config/run-nightly": b"\x7fELF\0\0"})
+    assert "refused: 'run-nightly': expected text" in refused(site)
+    assert program.read_text() == "#!/bin/sh\n"
+
+
+def test_a_restored_file_is_never_one_to_be_run(site: Site) -> None:
+    site.make()
+    shutil.rmtree(site.config.parent)
+    assert site.bring_back("--force").exception is None
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in site.config.parent.rglob("*") if path.is_file()}
+    assert modes == {"cluster.yaml": 0o644, "own.py": 0o644, "nodes.csv": 0o644}
+
+
+def test_nothing_is_restored_through_a_link_that_leads_out(site: Site) -> None:
+    site.make()
+    outside = site.home / "outside"
+    outside.mkdir()
+    shutil.rmtree(site.config.parent / "lists")
+    (site.config.parent / "lists").symlink_to(outside)
+    line = refused(site)
+    assert line.startswith(f"{site.config.parent / 'lists' / 'nodes.csv'}: a link leads out of {site.config.parent}: ")
+    assert not list(outside.iterdir())
+
+
+def test_a_configuration_that_is_no_yaml_is_refused_in_one_line(site: Site) -> None:
+    site.make()
+    add(site, {"config/cluster.yaml": b"a: [b\n"})
+    assert f"{site.file}: cluster.yaml cannot be read: column 1: expected YAML" in refused(site)
+
+
+@pytest.mark.parametrize("way", ["absolute", "up and down", "hidden", "outside"])
+def test_files_come_back_however_they_are_named(site: Site, way: str) -> None:
+    folder = site.config.parent
+    hosts = {
+        "absolute": folder / "lists" / "hosts.txt",
+        "up and down": folder / "lists" / "hosts.txt",
+        "hidden": folder / ".hidden" / "hosts.txt",
+        "outside": site.home / "hosts.txt",
+    }[way]
+    hosts.parent.mkdir(exist_ok=True)
+    hosts.write_text("192.0.2.1 mirror.example\n")
+    name = {"up and down": "../etc/lists/../lists/hosts.txt", "hidden": ".hidden/hosts.txt"}.get(way, str(hosts))
+    with site.config.open("a") as file:
+        file.write(NAMES.format(name))
+    (folder / "secret").unlink()
+    before = tree(folder)
+    done = site.make()
+    assert done.exception is None, done.output
+    shutil.rmtree(folder)
+    done = site.bring_back("--force")
+    assert done.exception is None, done.output
+    back = tree(folder)
+    if way in ("hidden", "outside"):
+        (elsewhere,) = back.keys() - before.keys()
+        assert elsewhere.startswith("elsewhere/")
+        assert back.pop(elsewhere) == b"192.0.2.1 mirror.example\n"
+        before.pop(".hidden/hosts.txt", None)
+    assert back == before
+
+
+def test_a_backup_has_what_its_own_configuration_names(site: Site) -> None:
+    """What is read without the files that it names, at a restore, is what the cluster as a whole says, at a backup."""
+    text = f"""{CLUSTER.format(state=site.state).replace("store: {", "store: {ca_file: a.pem, ")}
+kafka: {{brokers: ["k:9092"], tls: true, ca_file: b.pem, certificate_file: c.pem, key_file: c.key}}
+names: {{files: {{a: a.txt, b: {{file: b.csv, format: csv}}}}}}
+applications: {{files: {{c: {{file: c.txt, format: prefixes, application: cdn}}}}}}
+delivery:
+  destinations:
+    d: {{type: syslog, address: "d.example:6514", certificate_file: d.pem, key_file: d.key, ca_file: e.pem}}
+    f: {{type: splunk, url: "https://f.example", token: {{env: F}}, ca_file: f.pem}}
+"""
+    site.config.write_text(text)
+    named = {path.name for path in named_files(load_cluster(site.config))}
+    found = {Path(name).name for name in named_in(text, "cluster.yaml")}
+    assert found == named | {"nodes.csv", "own.py"}
+    assert len(named) == 9
+
+
+def test_a_restored_configuration_takes_no_other_files_name(site: Site) -> None:
+    """One of the two would be lost without a word."""
+    other = site.config.with_name("lab.yaml")
+    other.write_text("# names of hosts\n192.0.2.1 mirror.example\n")
+    with site.config.open("a") as file:
+        file.write(NAMES.format("lab.yaml"))
+    site.make()
+    asked = site.config.with_name("lab.yaml")
+    done = CliRunner().invoke(restore, ["-c", str(asked), str(site.file), "--force"])
+    assert isinstance(done.exception, UserError), done.exception
+    (line,) = done.exception.lines()
+    assert line == (
+        f"{site.file}: holds cluster.yaml, and lab.yaml beside it: expected another name for the first "
+        f"(--config {site.config})"
+    )
+    assert other.read_text().startswith("# names of hosts")
+    # Its state goes by no such name.
+    asked_for = ["-c", str(asked), str(site.file), "--force", "--state-only", "--state", str(site.state)]
+    assert CliRunner().invoke(restore, asked_for).exception is None
+
+
+def test_what_was_put_aside_before_is_never_lost(site: Site) -> None:
+    """However often within a second, and whatever has the name."""
+    site.make()
+    now = time.time()
+    taken = [time.strftime("bridge.before-restore-%Y%m%dT%H%M%SZ", time.gmtime(now + later)) for later in range(30)]
+    for name in taken:
+        (site.state / name).symlink_to("nowhere")
+    for number in (2, 3, 4):
+        site.save(number)
+        done = site.bring_back("--force")
+        assert done.exception is None, done.output
+    kept = [path for path in site.state.glob("bridge.before-restore-*") if path.name not in taken]
+    notes = sorted(json.loads((path / "manifest.json").read_text())["notes"]["number"] for path in kept)
+    assert notes == [2, 3, 4]
+    assert all((site.state / name).is_symlink() for name in taken)
+
+
+def test_a_backup_is_not_written_through_a_link(site: Site) -> None:
+    """In a folder that others may write to."""
+    victim = site.home / "victim"
+    victim.write_text("theirs")
+    (site.home / f".{site.file.name}.partial").symlink_to(victim)
+    done = site.make()
+    assert done.exception is None, done.output
+    assert victim.read_text() == "theirs"
+    assert stat.S_IMODE(site.file.stat().st_mode) == 0o600
+    assert site.bring_back("--force").exception is None
+    assert not [path for path in site.home.glob(".*.partial") if not path.is_symlink()]
+
+
+def test_a_target_that_is_a_link_to_nothing_is_refused(site: Site) -> None:
+    site.file.symlink_to(site.home / "planted.tar.gz")
+    done = site.make()
+    assert isinstance(done.exception, UserError), done.exception
+    assert done.exception.lines() == [f"{site.file}: is there already (name another file)"]
+    assert not (site.home / "planted.tar.gz").exists()
+
+
+def test_a_restore_writes_no_folder_through_a_link(site: Site) -> None:
+    site.make()
+    site.save(2)
+    victim = site.home / "victim"
+    victim.mkdir()
+    (site.state / "bridge.restoring").symlink_to(victim)
+    done = site.bring_back("--force")
+    assert done.exception is None, done.output
+    assert not list(victim.iterdir())
+    assert not (site.state / "bridge").is_symlink()
+    loaded = site.loaded()
+    assert isinstance(loaded, tuple)
+    assert loaded[1] == {"number": 1}
 
 
 def _flip(members: dict[str, bytes], _: dict[str, object]) -> None:
