@@ -259,4 +259,4 @@ def test_more_groups_than_ingest_can_number() -> None:
     groups = "".join(f"  g{number}: {{role: custom}}\n" for number in range(201))
     with pytest.raises(ConfigError) as caught:
         parse_cluster(f"cluster: lab\ngroups:\n{groups}")
-    assert caught.value.lines() == ["cluster.yaml:3: groups: 201 entries: expected at most 200"]
+    assert caught.value.lines() == ["cluster.yaml:2: groups: 201 entries: expected at most 200"]

@@ -107,10 +107,14 @@ def test_it_ends_when_its_store_is_upgraded(tmp_path: Path, influxdb_v1: LocalIn
     command = [sys.executable, "-m", "clusterflow", "deliver", "--config", str(config)]
     with log.open("ab") as output:
         process = subprocess.Popen(command, cwd=ROOT, stderr=output)
-    until(lambda: "event=started" in log.read_text())
-    steps = (*schema_version.MIGRATIONS, Migration("of tomorrow", lambda _: None))
-    schema_version.prepare(store, cluster.retentions(), may_migrate=True, migrations=steps)
-    assert process.wait(60) == 2
+    try:
+        until(lambda: "event=started" in log.read_text())
+        steps = (*schema_version.MIGRATIONS, Migration("of tomorrow", lambda _: None))
+        schema_version.prepare(store, cluster.retentions(), may_migrate=True, migrations=steps)
+        assert process.wait(60) == 2
+    finally:
+        process.kill()
+        process.wait()
     *_, line = log.read_text().splitlines()
     assert f"InfluxDB at {store.url}, database {fresh_database}: its schema has version 2, by clusterflow" in line
     assert "Traceback" not in log.read_text()
