@@ -4,7 +4,8 @@ What it must not forget (how far it has read, what is known of sequence numbers)
 the messages made of what it has read: a restart after whatever death goes on exactly there. Spool files are released
 only when a transaction covers them. Losses on the way to the collector are counted here, since a worker sees but one
 part of an exporter's stream. About once a window it says how it is, also when nothing else is to be said: workers
-cannot tell a relay that is dead from one whose exporters are quiet.
+cannot tell a relay that is dead from one whose exporters are quiet. The last thing that it says, when it is stopped, is
+what it has counted in all.
 """
 
 import json
@@ -173,7 +174,8 @@ class Relay:
         try:
             self._restore()
             self._follow(progress)
-            self._commit()
+            # Its last words go with what is left: what it counted since it last spoke, nobody else knows.
+            self._commit(tells=self._status_seconds is not None)
             is_whole = not self._source.once or not self._stop.is_set()
         except StoppedError as error:
             is_whole = False

@@ -62,13 +62,17 @@ _COLUMNS = {
 def status_of(counters: Counters, *, backlog: int, drained: float, now: float) -> pl.DataFrame:
     """Return what a relay says of itself (STATUS_SCHEMA).
 
+    The transaction that carries it counts as committed: whoever reads it, knows that it was.
+
     Args:
         counters: its own.
         backlog: bytes that wait in its spools.
         drained: up to when they were read, having nothing more at that time, epoch seconds; 0 if never.
         now: wall clock, epoch seconds.
     """
-    totals = (int(counters.total(stage, reason)) for _, stage, reason in _TOTALS)
+    totals = (
+        int(counters.total(stage, reason)) + (field is schema.RELAY_TRANSACTIONS) for field, stage, reason in _TOTALS
+    )
     row = round(now * 1000), round(drained * 1000), backlog, *totals
     return pl.DataFrame([row], schema=STATUS_SCHEMA, orient="row")
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import polars as pl
 import yaml
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from cluster.load import load_cluster
 from cluster.model import KafkaSettings
@@ -205,6 +205,20 @@ class RelayProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+
+
+class Deaf:
+    """A producer whose first commit gets through, though its answer does not."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._producer.commit_transaction(timeout)
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
 
 
 class Feeder:

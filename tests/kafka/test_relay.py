@@ -9,13 +9,13 @@ import urllib.request
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import polars as pl
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
 from polars.testing import assert_frame_equal
-from relay_stage import EXPORTERS, REPOSITORY, Feeder, SpoolStage, frame_of, in_order, lines, moments
+from relay_stage import EXPORTERS, REPOSITORY, Deaf, Feeder, SpoolStage, frame_of, in_order, lines, moments
 
 from cluster.model import KafkaSettings
 from cluster.schema import Stage
@@ -175,24 +175,10 @@ def test_a_transaction_that_took_too_long_is_sent_again(stage: SpoolStage) -> No
     assert _sender(stage).open() == {"at": 2}
 
 
-class _Deaf:
-    """A producer whose first commit gets through, though its answer does not."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-
-    def commit_transaction(self, timeout: float) -> None:
-        self._producer.commit_transaction(timeout)
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._producer, name)
-
-
 def test_a_transaction_whose_answer_was_lost_is_not_sent_again(stage: SpoolStage) -> None:
     frame = frame_of(lines(0, ROWS))
     sender = _sender(stage)
-    sender._producer = cast("Producer", _Deaf(sender._live()))
+    sender._producer = cast("Producer", Deaf(sender._live()))
     sender.add([(0, value) for value in encode(frame, relay="lab")])
     sender.commit({"at": 1})
     sender.add([(0, value) for value in encode(frame, relay="lab")])
@@ -281,6 +267,20 @@ def test_losses_on_the_way_to_the_collector_are_told_once(stage: SpoolStage) -> 
     for _, message in stage.messages():
         told.update(message.lost)
     assert told == {EXPORTERS[0]: 37}
+
+
+def test_a_relay_that_is_stopped_says_at_last_what_it_has_sent(stage: SpoolStage) -> None:
+    """Its status was not due yet: what it has counted since the last one, nobody else knows."""
+    with stage:
+        size = stage.write(lines(0, ROWS)).stat().st_size
+        relay = stage.start()
+        stage.until(ROWS)
+        relay.stop()
+    statuses = [one.frame.row(0, named=True) for _, one in stage.messages() if one.kind is Kind.STATUS]
+    last = statuses[-1]
+    assert (last["records"], last["bytes"], last["backlog_bytes"]) == (ROWS, size, 0)
+    assert last["transactions"] >= 2
+    assert f" transactions={last['transactions']} " in relay.said().splitlines()[-1]
 
 
 def test_the_topic_has_to_carry_what_relays_write(stage: SpoolStage) -> None:
