@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from cluster.allow_list import overlong
 from cluster.groups import outer_groups
 from cluster.job_sources import is_loopback
-from cluster.model import Cluster, HttpJobs, KafkaSettings, Role, SaslMechanism
+from cluster.model import Cluster, ExportProtocol, HttpJobs, KafkaSettings, Role, SaslMechanism
 
 
 def advice(cluster: Cluster) -> list[str]:
@@ -15,6 +16,7 @@ def advice(cluster: Cluster) -> list[str]:
         *_groups(cluster),
         *_nodes(cluster),
         *_exporters(cluster),
+        *_senders(cluster),
         *_inference(cluster),
         *_policies(cluster),
         *_jobs(cluster),
@@ -60,6 +62,14 @@ def _exporters(cluster: Cluster) -> Iterator[str]:
             if name in silent:
                 pair = f"{rule.pair.src} to {rule.pair.dst}"
                 yield f"authority[{index}]: {name} is to count for {pair}, but has counts: false"
+
+
+def _senders(cluster: Cluster) -> Iterator[str]:
+    speaks_sflow = any(exporter.protocol is ExportProtocol.SFLOW for exporter in cluster.exporters)
+    if cluster.collector.sflow_sources and cluster.exporters and not speaks_sflow:
+        yield "collector.sflow_sources: no exporter speaks sflow: no sFlow is taken from anybody"
+    # `collect` refuses it; for all others the file is sound.
+    yield from (" ".join(error.lines()) for error in overlong(cluster))
 
 
 def _inference(cluster: Cluster) -> Iterator[str]:

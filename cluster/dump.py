@@ -79,7 +79,7 @@ def plain_cluster(cluster: Cluster) -> object:
         "thresholds": _settings(cluster.thresholds),
         "cost": _settings(cluster.cost),
         "store": _store(cluster.store),
-        "collector": _settings(cluster.collector),
+        "collector": _settings(cluster.collector) | {"sflow_sources": _list(cluster.collector.sflow_sources)},
         "bridge": _settings(cluster.bridge) | {"metrics_listen": cluster.bridge.metrics_listen or names.OFF},
         "kafka": _settings(cluster.kafka) | {"brokers": _list(cluster.kafka.brokers)},
         "notify": _map({target.name: _target(target) for target in cluster.notify}),

@@ -596,6 +596,9 @@ COLLECTOR = Section(
         Key("spool", names.PATH, "The folder where pmacct leaves records for the bridge."),
         Key("refresh", Whole(1, 60, "seconds"), "How often pmacct prints, in seconds."),
         Key("rotate", Whole(1, 3_600, "seconds"), "Age at which a spool file is closed, in seconds."),
+        Key("sflow_sources", ListOf(names.SOURCE), "The UDP sources from which sFlow is taken: not the agents' "
+            "addresses, which datagrams say of themselves. All others are dropped without a word.", absent="everybody",
+            example="[10.60.0.0/24, 10.60.9.17]"),
     ),
     "How nfacctd and sfacctd run.",
 )

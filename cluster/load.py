@@ -34,6 +34,7 @@ from cluster.model import (
     Interface,
     KafkaSettings,
     Management,
+    Network,
     NotificationTarget,
     OffHours,
     PairLimit,
@@ -414,7 +415,8 @@ def _collector(table: Table | None, faults: Faults) -> CollectorSettings:
     given = dict(table or {})
     if "listen" in given:
         given["listen"] = str(given["listen"])
-    collector = CollectorSettings(**given)
+    sources: list[Placed[Network]] = given.pop("sflow_sources", [])
+    collector = CollectorSettings(**given, sflow_sources=tuple(dict.fromkeys(source.value for source in sources)))
     if collector.netflow_port == collector.sflow_port:
         faults.add("collector.sflow_port", str(collector.sflow_port), "another port than netflow_port")
     return collector

@@ -764,7 +764,16 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class CollectorSettings:
-    """How nfacctd and sfacctd run. `refresh` is the print interval in seconds; `rotate` the age of a spool file."""
+    """How nfacctd and sfacctd run.
+
+    Attributes:
+        listen: the address that exporters send to.
+        netflow_port, sflow_port: UDP ports.
+        spool: where records go.
+        refresh: the print interval in seconds.
+        rotate: the age of a spool file in seconds.
+        sflow_sources: from where sFlow is taken; empty: from everywhere.
+    """
 
     listen: str = "0.0.0.0"  # noqa: S104 - exporters are other machines
     netflow_port: int = 2055
@@ -772,6 +781,7 @@ class CollectorSettings:
     spool: str = "/var/spool/clusterflow"
     refresh: int = 1
     rotate: int = 60
+    sflow_sources: tuple[Network, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

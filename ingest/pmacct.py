@@ -19,6 +19,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.allow_list import allow_lines, overlong, senders
 from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode
 from ingest import counter_files, numbered
 from ingest.flow_files import link_of
@@ -87,13 +88,18 @@ def collector_files(
         spool: where records go; by default ``collector.spool``.
         is_rotated: whether whoever runs the daemons moves the links of `flow_files` on; otherwise pmacct rotates files
             by itself, at a higher cost.
+
+    Raises:
+        UserError: more senders than an allow file has room for.
     """
+    if (error := next(overlong(cluster), None)) is not None:
+        raise error
     files = {}
     for daemon in daemons(cluster):
         files[f"{daemon.name}.conf"] = _config(cluster, daemon, folder, spool, is_rotated=is_rotated)
         files[_numbers_name(daemon)] = numbered.MAP
-        if daemon is NFACCTD and daemon.exporters(cluster):
-            files[_allow_name(daemon)] = _allow_list(cluster, daemon)
+        if allowed := allow_lines(senders(cluster, daemon.protocol)):
+            files[_allow_name(daemon)] = "".join(f"{line}\n" for line in allowed)
         if _fixed(cluster, daemon):
             files[_sampling_name(daemon)] = _sampling_map(cluster, daemon)
     return files
@@ -150,16 +156,20 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
             "! Templates outlive a restart: data before its template would be dropped without a word.",
             f"nfacctd_templates_file: {_templates_path(place)}",
         ]
-        if daemon.exporters(cluster):
-            lines += [
-                "! Other senders are dropped without a word.",
-                f"nfacctd_allow_file: {folder / _allow_name(daemon)}",
-            ]
-    else:
-        # Its allow list would compare the UDP source, while cluster.yaml knows the agent address inside the datagram:
-        # where the two differ, everything would be dropped in silence.
+    # sfacctd's allow list, too, compares the UDP source, while exporters are known by the agent address inside the
+    # datagram: where the two differ, everything would be dropped in silence. So its sources are told apart from them.
+    if senders(cluster, daemon.protocol):
         lines += [
-            "! No allow list: an sFlow agent's address need not be the source of its datagrams.",
+            "! Other senders are dropped without a word.",
+            f"{key}_allow_file: {folder / _allow_name(daemon)}",
+        ]
+    elif daemon is SFACCTD:
+        lines += [
+            "! No allow list: an sFlow agent's address need not be the source of its datagrams, and cluster.yaml names",
+            "! none of these (collector.sflow_sources).",
+        ]
+    if daemon is SFACCTD:
+        lines += [
             "! Counters of the agents' interfaces, apart from flow records; `clusterflow collect` rotates this file.",
             f"{key}_counter_file: {place / counter_files.FOLDER / counter_files.LINK}",
             f"{key}_counter_output: json",
@@ -215,10 +225,6 @@ def _rotation(seconds: int) -> str:
 
 def _allow_name(daemon: Daemon) -> str:
     return f"{daemon.name}.allow"
-
-
-def _allow_list(cluster: Cluster, daemon: Daemon) -> str:
-    return "".join(f"{exporter.address}\n" for exporter in daemon.exporters(cluster))
 
 
 def _numbers_name(daemon: Daemon) -> str:

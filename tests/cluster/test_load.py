@@ -200,7 +200,8 @@ def test_settings(rich: Cluster) -> None:
         keep_1m=30 * 86_400,
         keep_1h=364 * 86_400,
     )
-    assert rich.collector == CollectorSettings("::", 9995, 9996, "spool", 1, 30)
+    sources = tuple(ip_network(text) for text in ("10.60.0.0/24", "10.60.9.17", "fd00:60::/60"))
+    assert rich.collector == CollectorSettings("::", 9995, 9996, "spool", 1, 30, sources)
     assert rich.bridge == BridgeSettings(5, 0, 60, 600, 30, 10, 1000, 0.5, "b", None, "state")
     assert rich.grafana == GrafanaSettings("http://grafana.example.org", "https://wiki.example.org/runbook", "influx")
 

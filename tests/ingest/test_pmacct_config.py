@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -62,9 +62,17 @@ def test_a_daemon_without_exporters_is_left_out() -> None:
     assert "allow_file" not in nfacctd_config(unknown)
 
 
-def test_sflow_has_no_allow_list() -> None:
+def test_sflow_has_no_allow_list_unless_its_sources_are_named() -> None:
     """It would compare the UDP source with addresses that are the agents'."""
     assert "allow_file" not in sfacctd_config(CLUSTER)
+    assert "sfacctd.allow" not in collector_files(CLUSTER, Path("/etc/pm"))
+    sources = (ip_network("10.60.0.0/24"), ip_network("10.60.9.17"))
+    files = collector_files(
+        replace(CLUSTER, collector=replace(CLUSTER.collector, sflow_sources=sources)), Path("/etc/pm")
+    )
+    assert keys(files["sfacctd.conf"])["sfacctd_allow_file"] == "/etc/pm/sfacctd.allow"
+    assert files["sfacctd.allow"] == "10.60.0.0/24\n10.60.9.17\n"
+    assert files["nfacctd.allow"] == "10.0.0.1\n2001:db8::1\n"
 
 
 @pytest.mark.parametrize("config", [nfacctd_config(CLUSTER), sfacctd_config(CLUSTER)])
@@ -109,9 +117,9 @@ collector: {listen: 127.0.0.1, netflow_port: PORT, spool: SPOOL}
 """
 
 
-def _command(tmp_path: Path, port: int, *arguments: str) -> subprocess.Popen[str]:
+def _command(tmp_path: Path, port: int, *arguments: str, text: str = YAML) -> subprocess.Popen[str]:
     config = tmp_path / "cluster.yaml"
-    config.write_text(YAML.replace("PORT", str(port)).replace("SPOOL", str(tmp_path / "spool")))
+    config.write_text(text.replace("PORT", str(port)).replace("SPOOL", str(tmp_path / "spool")))
     program = "import click\nfrom ingest.collect_cli import COLLECT_COMMANDS\nCOLLECT_COMMANDS[0]()"
     return subprocess.Popen(
         [sys.executable, "-c", program, "-c", str(config), *arguments],
@@ -129,6 +137,17 @@ def test_command_shows_the_configuration_and_starts_nothing(tmp_path: Path) -> N
     assert "nfacctd_port: 2055" in output
     assert "127.0.0.11" in output
     assert not (tmp_path / "spool").exists()
+
+
+def test_command_refuses_more_senders_than_pmacct_reads(tmp_path: Path) -> None:
+    """It would start, and drop the others without a word."""
+    sources = ", ".join(f"10.60.{number // 128}.{number % 128 * 2}" for number in range(2049))
+    text = YAML.replace("spool: SPOOL", f"spool: SPOOL, sflow_sources: [{sources}]")
+    process = _command(tmp_path, 2055, text=text)
+    _, errors = process.communicate(timeout=60)
+    assert "collector.sflow_sources: 2,049 lines in sfacctd's allow file: expected at most 2,048" in errors
+    assert process.returncode
+    assert not list((tmp_path / "spool").rglob("*.conf"))
 
 
 @pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")

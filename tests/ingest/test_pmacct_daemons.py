@@ -191,6 +191,35 @@ def test_what_is_sent_is_in_the_spool_after_a_stop(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.skipif(shutil.which("sfacctd") is None, reason="pmacct is not installed")
+def test_sflow_is_taken_from_named_sources_only(tmp_path: Path) -> None:
+    """By an address and by a prefix; what the agents are called has no part in it."""
+    cluster = a_cluster(EXPORTERS[2])
+    sources = tuple(map(ip_network, ("127.0.0.77", "127.0.1.0/28")))
+    cluster = replace(cluster, collector=replace(cluster.collector, sflow_sources=sources))
+    sent = {"127.0.0.77": "10.1.1.1", "127.0.1.15": "10.1.1.2", "127.0.1.16": "10.6.6.6", "127.0.0.16": "127.0.0.16"}
+    with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool") as collector:
+        for source, agent in reversed(sent.items()):
+            send(cluster.collector.sflow_port, [sflow(agent)] * 2, source=source)
+        assert collector.complaints == {"sfacctd": 0}
+    assert sorted(spooled(tmp_path / "spool")["exporter"]) == ["10.1.1.1"] * 2 + ["10.1.1.2"] * 2
+
+
+@pytest.mark.skipif(shutil.which("sfacctd") is None, reason="pmacct is not installed")
+@pytest.mark.parametrize(("source", "taken"), [("::/125", 1), ("::8/125", 0)])
+def test_ipv6_sources_are_those_of_the_prefix_and_ipv4_ones_are_ipv4(source: str, taken: int, tmp_path: Path) -> None:
+    """sfacctd itself reads ::/125 as ::/128, and a socket for both families shows IPv4 in the clothing of IPv6."""
+    cluster = a_cluster(EXPORTERS[2])
+    sources = (ip_network(source), ip_network("127.0.0.77"))
+    cluster = replace(cluster, collector=replace(cluster.collector, listen="::", sflow_sources=sources))
+    with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool"):
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sender:
+            sender.sendto(sflow("10.1.1.6"), ("::1", cluster.collector.sflow_port))
+        send(cluster.collector.sflow_port, [sflow("10.1.1.4")], source="127.0.0.77")
+        send(cluster.collector.sflow_port, [sflow("10.6.6.6")], source="127.0.0.78")
+    assert sorted(spooled(tmp_path / "spool")["exporter"]) == ["10.1.1.4"] + ["10.1.1.6"] * taken
+
+
 def test_equal_records_stand_in_lines_of_their_own(tmp_path: Path) -> None:
     """Numbered before the plugin sees them: what shares a line then is one record that was read twice."""
     one = v5(3, 1)

@@ -1,8 +1,13 @@
 """What docs/security.md promises and admits is how the files are."""
 
 import re
+from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 
+import yaml
+
+from cluster.allow_list import MOST_LINES
 from cluster.load import load_cluster
 from cluster.model import CollectorSettings
 from ingest.pmacct import nfacctd_config, sfacctd_config
@@ -19,10 +24,15 @@ def _section(heading: str) -> str:
 def test_it_says_which_daemon_takes_everybodys_datagrams() -> None:
     assert "nfacctd_allow_file" in nfacctd_config(CLUSTER)
     assert "allow_file" not in sfacctd_config(CLUSTER), "then the page says too little of sFlow"
+    named = yaml.safe_load(_section("Who may send").split("```yaml\n", 1)[1].split("```", 1)[0])["collector"]
+    sources = tuple(map(ip_network, named["sflow_sources"]))
+    collector = replace(CLUSTER.collector, sflow_sources=sources)
+    assert "sfacctd_allow_file" in sfacctd_config(replace(CLUSTER, collector=collector))
     (row,) = [line for line in PAGE.splitlines() if line.startswith("| exporters → collector")]
-    assert "**sFlow: none, every sender is taken.**" in row
+    assert "**sFlow: none, every sender is taken,** unless `collector.sflow_sources` names them." in row
     assert "senders that `cluster.yaml` names, only" not in PAGE
-    assert "can, without forging a source,**" in _section("Who may send")
+    assert "can, without forging a source,**" in " ".join(_section("Who may send").split())
+    assert f"{MOST_LINES:,} lines of an allow file" in _section("Who may send")
 
 
 def test_its_firewall_is_for_the_ports_of_the_collector_and_comes_before_dockers_translation() -> None:
