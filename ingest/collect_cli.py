@@ -12,6 +12,7 @@ from cluster.signals import SignalEvent
 from ingest.logs import Log
 from ingest.pmacct import collector_files, receive_buffer_advice
 from ingest.reload import ignore_hangups
+from ingest.spool_place import spool_folder
 from ingest.supervise import Collector
 
 _RUN_FOLDER = ".collect"
@@ -36,7 +37,7 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, json_
     They listen to the ports and exporters of cluster.yaml and write flow records to its spool.
     One that dies is started again. What they or the kernel lose is logged.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    spool = Path(cluster.collector.spool).resolve()
+    spool = spool_folder(cluster).resolve()
     run_folder = (run_dir or spool / _RUN_FOLDER).resolve()
     if print_config:
         for name, text in collector_files(cluster, run_folder, spool, is_rotated=True).items():

@@ -22,6 +22,7 @@ from ingest.metrics import MetricsServer, metrics_token
 from ingest.relay import Relay
 from ingest.reload import ignore_hangups
 from ingest.spool import After, Spool
+from ingest.spool_place import spool_folder
 
 _ONCE_SECONDS = 60.0
 """How long a run that has an end waits for brokers."""
@@ -90,7 +91,8 @@ def relay(
             f"kafka.format: {cluster.kafka.format}: relays write the format {KafkaFormat.CLUSTERFLOW}",
             "set kafka.format, or let pmacct's Kafka plugin fill the topic and run no relay",
         )
-    folder = spool or Path(cluster.collector.spool)
+    own = spool_folder(cluster)
+    folder = spool or own
     log = Log(as_json=json_log)
     counters = Counters()
     stop = SignalEvent()
@@ -99,7 +101,7 @@ def relay(
     ignore_hangups(log, stop, "relay", "it goes on where it was")
     with ExitStack() as cleanup:
         # Files elsewhere belong to somebody else's daemon.
-        is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
+        is_ours = folder.resolve() == own.resolve() and not once
         after = After.DELETE if is_ours and not keep_files else After.KEEP
         source = Spool(folder, once=once, after=after, time_zone=time_zone)
         cleanup.callback(source.close)

@@ -1,8 +1,10 @@
 """The systemd units: what they start exists, systemd accepts them, and they are closed."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -139,6 +141,27 @@ def test_a_daemon_out_of_memory_does_not_take_the_other_with_it() -> None:
     """By default systemd would stop the whole unit; the supervisor starts the one again."""
     (unit,) = [unit for unit in UNITS if unit.stem == "clusterflow-collect"]
     assert _settings(unit)["OOMPolicy"] == ["continue"]
+
+
+@pytest.mark.parametrize("name", WITH_SPOOL)
+def test_a_spool_that_would_be_another_for_each_service_is_refused(name: str, tmp_path: Path) -> None:
+    """They run in folders of their own: what the collector wrote to a relative one, nobody would read."""
+    (unit,) = [unit for unit in UNITS if unit.stem == name]
+    config = tmp_path / "cluster.yaml"
+    config.write_text(
+        "cluster: lab\ngroups: {training: {role: training, prefixes: [10.20.0.0/16]}}\n"
+        "collector: {spool: var/spool}\nkafka: {brokers: ['127.0.0.1:1']}\n"
+    )
+    given = dict(one.split("=", 1) for one in _settings(unit)["Environment"])
+    result = subprocess.run(
+        [sys.executable, "-m", "clusterflow", COMMANDS[name], "-c", str(config)],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | given, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert result.returncode == 2, result.stderr
+    (said,) = result.stderr.splitlines()
+    assert said.startswith("collector.spool: var/spool: expected an absolute path, as each service runs in a folder")
+    assert list(tmp_path.iterdir()) == [config]
 
 
 def test_a_spool_has_one_reader() -> None:
