@@ -423,7 +423,9 @@ RELAY_LAST_SEEN = Field("last_seen", "epoch seconds", "when it last said how it 
 RELAY_AGE = Field("age", "seconds", "time since then, as far as the topic is read", Kind.FLOAT, Merge.LAST)
 RELAY_BACKLOG = Field(BACKLOG_BYTES, "bytes", "bytes that wait in its spools, as it last said", merge=Merge.LAST)
 RELAY_RECORDS = Field("records", "records", "flow records read since it was started", merge=Merge.LAST)
-RELAY_BYTES = Field("bytes", "bytes", "bytes of its spools read since then", merge=Merge.LAST)
+RELAY_BYTES = Field(
+    "bytes", "bytes", "bytes of flow files read since then; files of interface counters do not count", merge=Merge.LAST
+)
 RELAY_DEAD_LETTERS = Field("dead_letters", "lines", "lines that were no records, since then", merge=Merge.LAST)
 RELAY_REPEATED = Field(
     "repeated_records", "records", "records that pmacct had read twice, since then", merge=Merge.LAST
