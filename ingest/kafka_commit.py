@@ -52,6 +52,7 @@ class Committer:
 
     Attributes:
         refused: why the last commit failed; empty if it did not.
+        is_doubtful: whether the last commit failed and may be in the log all the same.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Committer:
         log: Log,
     ) -> None:
         self.refused = ""
+        self.is_doubtful = False
         self._open = opened
         self._explain = explain
         self._state_topic = state_topic
@@ -83,6 +85,7 @@ class Committer:
         Raises:
             UserError: brokers refuse it, and would refuse it for ever.
         """
+        self.is_doubtful = False
         try:
             producer = self._opened()
             producer.begin_transaction()
@@ -93,18 +96,27 @@ class Committer:
             offsets = [TopicPartition(self._topic, partition, position) for partition, position in positions.items()]
             metadata = _membership(consumer)
             _within(lambda: producer.send_offsets_to_transaction(offsets, metadata, _CALL_SECONDS), 2 * _CALL_SECONDS)
+            self.is_doubtful = True
             _insist(producer.commit_transaction)
-        except (KafkaException, NotAMemberError, BufferError) as error:
-            self.refused = _words(error)
-            self._log.sparse("commit_failed", why=self.refused)
-            # A new producer ends what this one left open, and has learnt nothing that is not so any more.
-            self._producer = None
-            cause = error.args[0] if error.args else None
-            if isinstance(cause, KafkaError) and cause.code() in _FINAL:
-                raise self._explain(cause) from error
+        except (KafkaException, NotAMemberError, BufferError, SystemError) as error:
+            self._give_up(_told(error))
             return False
-        self.refused = ""
+        self.refused, self.is_doubtful = "", False
         return True
+
+    def _give_up(self, error: Exception) -> None:
+        """Take note of why a commit failed; UserError where the next one would fail as well."""
+        self.refused = _words(error)
+        self._log.sparse("commit_failed", why=self.refused)
+        # A new producer ends what this one left open, and has learnt nothing that is not so any more.
+        self._producer = None
+        cause = error.args[0] if error.args else None
+        if not isinstance(cause, KafkaError):
+            return
+        # What has to be aborted was not committed.
+        self.is_doubtful = self.is_doubtful and not cause.txn_requires_abort()
+        if cause.code() in _FINAL:
+            raise self._explain(cause) from error
 
     def _opened(self) -> Producer:
         if self._producer is None:
@@ -179,6 +191,19 @@ def _within(call: Callable[[], None], seconds: float) -> None:
     if not wait([future], timeout=seconds).done:
         raise KafkaException(KafkaError(_TIMED_OUT, "no answer to the offsets of a transaction"))
     future.result()
+
+
+def _told(error: Exception) -> Exception:
+    """Return what went wrong.
+
+    What is fatal to a producer, such as brokers that have ended a transaction which took too long, its library raises
+    whenever it serves callbacks: where it calls one in the same moment, Python makes a SystemError of the two.
+    """
+    if not isinstance(error, SystemError):
+        return error
+    if not isinstance(error.__cause__, KafkaException):
+        raise error
+    return error.__cause__
 
 
 def _words(error: Exception) -> str:

@@ -22,7 +22,7 @@ from cluster import schema
 from cluster.errors import StoreError, UserError
 from cluster.model import Cluster
 from cluster.schema import RAW, Measurement, Stage
-from ingest.counters import Counters
+from ingest.counters import Counters, Key
 from ingest.dead_letter import DeadLetters
 from ingest.enriching import Enrichment
 from ingest.kafka_client import (
@@ -470,7 +470,8 @@ class KafkaWorker:
         if not works:
             return []
         # First, so that the state holds whatever the store is told: a total that a successor set back would lie.
-        for (_, reason), amount in self._sent.take():
+        sent = self._sent.take()
+        for (_, reason), amount in sent:
             works[0].counters.add(Stage.WRITE, reason, amount)
         points = [part for work in works for part in work.gather(now)]
         self._around.enrichment.see(points)
@@ -480,10 +481,27 @@ class KafkaWorker:
             # Still in memory, if it is still ours: with the next flush it is remembered and written as a whole.
             for work in works:
                 work.rewrite = True
+            if not self._committer.is_doubtful:
+                self._take_back(works[0], sent)
             return None
         for work in works:
             work.committed()
         return points
+
+    def _take_back(self, work: PartitionWork, sent: Iterable[tuple[Key, float]]) -> None:
+        """Keep the count of what was sent to the store for the next commit, whichever partition then remembers it.
+
+        Left with a partition that is lost now, it would be lost too, and nobody else has sent these points. What was
+        read is another matter: it belongs to the offsets. Where those were not committed, whoever gets the partition
+        reads again and counts again, so our own count has to go with the partition. Nothing was sent of it either: what
+        a successor sends counts for itself.
+
+        Of a commit that may have got through after all it stays with the partition: the successor has it then, or it is
+        lost, but it is never counted twice.
+        """
+        for (_, reason), amount in sent:
+            work.counters.add(Stage.WRITE, reason, -amount)
+            self._sent.add(Stage.WRITE, reason, amount)
 
     def _reports(self, works: list[PartitionWork], now: float) -> Points:
         """Return what the partitions say of themselves; what is the worker's own, the first of them says."""

@@ -10,15 +10,18 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
+from relay_stage import Deaf
 from topic_stage import Gate, Member, TopicStage, Worker, stage
 
 from cluster.errors import UserError
 from cluster.model import KafkaFormat, KafkaSettings
-from ingest.kafka_client import Trouble, open_admin
+from ingest.kafka_client import Trouble, ensure_topics, open_admin
+from ingest.kafka_worker import KafkaWorker
 from ingest.local_influxdb import LocalInfluxDB
 from ingest.local_kafka import LocalKafka
 from simulate.faults import Record
@@ -187,6 +190,49 @@ def test_a_worker_without_brokers_is_not_healthy(
         staged.send(second)
         staged.check()
         assert member.worker.health() == ""
+
+
+@pytest.mark.parametrize("failure", ["refused", "answer-lost"])
+def test_what_was_written_is_counted_once_where_a_commit_fails_and_partitions_go(
+    failure: str, staged: TopicStage
+) -> None:
+    """They are taken up again from what the brokers remember, as by whoever gets them; what was sent stays counted."""
+    member = Member(staged)
+    worker = member.worker
+    worker._topics = ensure_topics(staged.cluster.kafka)
+    worker._join()
+    first, second = staged.parts(2)
+    try:
+        staged.send(first)
+        turn_until(worker, lambda: dict(worker._sent.totals()).get(("write", "points"), 0) > 0 and not worker._sending)
+        assert len(member.shards) == 4
+        if failure == "refused":
+            # Whoever has its transactional.id now: brokers take nothing from it any more.
+            worker._committer._open().init_transactions(10)
+        else:
+            worker._committer._producer = cast("Producer", Deaf(cast("Producer", worker._committer._producer)))
+        staged.send(second)
+        turn_until(worker, lambda: worker._is_refused)
+        assert worker._committer.is_doubtful == (failure == "answer-lost")
+        written = counted(member, "points")
+        worker._unwritten = tuple(worker._works.values())
+        worker._begin_anew()
+        assert counted(member, "points") == written > 0
+        # What was read is another matter: it is read again from here on.
+        assert counted(member, "messages") == sum(work.position or 0 for work in worker._works.values())
+        turn_until(worker, lambda: not worker._is_refused and messages_read(member) == len(first) + len(second))
+        assert counted(member, "points") >= written
+    finally:
+        worker._is_broken = True
+        worker._leave()
+
+
+def turn_until(worker: KafkaWorker, is_so: Callable[[], bool], seconds: float = 40) -> None:
+    """Have a worker work, a round after the other."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        worker._round()
 
 
 def messages_read(member: Member) -> int:
