@@ -13,6 +13,7 @@ from dashboards.queries import (
     Query,
     Select,
     Unit,
+    beside,
     bit_rate,
     count,
     event_rate,
@@ -411,13 +412,14 @@ def _lists(cluster: Cluster) -> Built:
 
 def _relays(cluster: Cluster) -> Built:
     tags = schema.RELAY, schema.SHARD
-    totals = (
-        schema.RELAY_BACKLOG, schema.RELAY_RECORDS, schema.RELAY_BYTES, schema.RELAY_DEAD_LETTERS,
+    said = (
+        schema.RELAY_AGE, schema.RELAY_BACKLOG, schema.RELAY_RECORDS, schema.RELAY_BYTES, schema.RELAY_DEAD_LETTERS,
         schema.RELAY_REPEATED, schema.RELAY_TRANSACTIONS, schema.RELAY_RETRIED,
     )  # fmt: skip
-    each = Select(schema.RELAY_STATUS, schema.RAW).take(newest(schema.RELAY_AGE), *map(newest, totals)).by(*tags)
-    # Of several partitions, the one that heard the relay last knows its age; it counts on meanwhile.
-    select = Select(each).take(lowest(schema.RELAY_AGE), *map(highest, totals)).by(schema.RELAY)
+    each = Select(schema.RELAY_STATUS, schema.RAW).take(newest(schema.RELAY_LAST_SEEN), *map(newest, said)).by(*tags)
+    # Where a relay came to another partition, its last words count: started again it counts from 0, and the partition
+    # before would stand above that, or, where nobody writes its age any more, look younger.
+    select = Select(each).take(highest(schema.RELAY_LAST_SEEN), *map(beside, said)).by(schema.RELAY)
     is_used = bool(cluster.kafka.brokers) and cluster.kafka.format is KafkaFormat.CLUSTERFLOW
     return panels.table(
         cluster,

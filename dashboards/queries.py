@@ -149,6 +149,11 @@ def lowest(field: schema.Field, name: str = "") -> Column:
     return _aggregate("min", field, name)
 
 
+def beside(field: schema.Field) -> Column:
+    """Value of a field in the row that the one selector of the same question picked (`newest`, `highest`, `lowest`)."""
+    return Column(identifier(field.name), field.name, _unit(field), (field.name,))
+
+
 def count(field: schema.Field, name: str = "") -> Column:
     """Number of points that have the field."""
     return replace(_aggregate("count", field, name), unit=Unit.COUNT)

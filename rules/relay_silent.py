@@ -3,7 +3,7 @@
 from cluster import schema
 from cluster.model import Cluster, KafkaFormat
 from cluster.units import format_duration
-from dashboards.queries import Condition, Query, Select, count, highest, lowest, newest
+from dashboards.queries import Condition, Query, Select, beside, count, highest, lowest, newest
 from dashboards.registry import panel_ref
 from rules import texts
 from rules.model import Comparison, Measure, NoDataPolicy, Rule, RuleSet, Severity, Skipped, Threshold
@@ -78,8 +78,10 @@ def _least(readings: int) -> Query:
 
 
 def _backlog() -> Query:
-    """Return what waits by each relay's last words; the most, should two partitions know of it."""
+    """Return what waits by each relay's last words, whichever partition heard them."""
     tags = schema.RELAY, schema.SHARD
-    each = Select(schema.RELAY_STATUS, schema.RAW).take(newest(schema.RELAY_BACKLOG)).by(*tags)
-    most = Select(each).take(highest(schema.RELAY_BACKLOG)).by(schema.RELAY)
-    return most.per_series("Bytes in its spools, as it last said.")
+    said = schema.RELAY_LAST_SEEN, schema.RELAY_BACKLOG
+    each = Select(schema.RELAY_STATUS, schema.RAW).take(*map(newest, said)).by(*tags)
+    last = Select(each).take(highest(schema.RELAY_LAST_SEEN), beside(schema.RELAY_BACKLOG)).by(schema.RELAY)
+    one = Select(last).take(newest(schema.RELAY_BACKLOG)).by(schema.RELAY)
+    return one.per_series("Bytes in its spools, as it last said.")
