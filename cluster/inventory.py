@@ -14,7 +14,7 @@ from cluster.errors import ConfigError, Problem
 from cluster.groups import GroupTable, check_reference
 from cluster.kinds import Bad, Kind, Placed, Table, closest, one_of, some
 from cluster.model import Cost, Group, Node, NodeAddress, Role
-from cluster.ranges import expand, has_range
+from cluster.ranges import ends, expand, has_range
 
 REQUIRED_COLUMNS = ("name", "group", "address")
 _FIELD_KINDS = {key.name: key.kind for section in (fields.NODE_ADDRESS, fields.NODE) for key in section.keys}
@@ -25,6 +25,10 @@ COLUMNS: dict[str, Kind[Any]] = {
     **{name: _FIELD_KINDS[name] for name in ("plane", "rail", "gpus", "speed")},
 }
 """Columns of the CSV inventory, and what their cells are."""
+
+
+MOST = 1 << 18
+"""Nodes and their addresses that ranges may stand for in all: a few lines could ask for more than fits in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,10 @@ class Inventory:
 
     def add_entries(self, tables: dict[str, Placed[Table]]) -> None:
         """Add the entries of ``nodes:``; a range in an address counts with the range of the name."""
+        asked = sum(ends(pattern)[2] * (1 + len(one.value.get("addresses", ()))) for pattern, one in tables.items())
+        if asked > MOST:
+            self._faults.add("nodes", f"{asked:,} nodes and addresses", f"at most {MOST:,}")
+            return
         for pattern, placed in tables.items():
             table = placed.value
             check_reference(table.get("group"), f"{placed.path}.group", self._group_ids, self._faults)
@@ -126,14 +134,14 @@ class Inventory:
         table = placed.value
         if "address" not in table:
             return []
-        texts = expand(table["address"])
-        if len(texts) != count:
+        found = ends(table["address"])[2]
+        if found != count:
             hint = f"{pattern} stands for {count:,} nodes" if has_range(pattern) else f"{pattern} has no range"
-            shown = f"{table['address']}, which is {len(texts):,}"
+            shown = f"{table['address']}, which is {found:,}"
             self._faults.add(placed.path, shown, f"{count:,} address{'es' if count > 1 else ''}", hint)
             return []
         place, plane, rail = _Place(placed.path), table.get("plane"), table.get("rail")
-        return [(place, NodeAddress(ipaddress.ip_address(text), plane, rail)) for text in texts]
+        return [(place, NodeAddress(ipaddress.ip_address(text), plane, rail)) for text in expand(table["address"])]
 
     def _check_addresses(self) -> None:
         """Record addresses of two nodes, and those that the prefixes give to another group than the node's.

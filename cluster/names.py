@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from cluster import schema, units
 from cluster.kinds import Bad, Text, closest
 from cluster.model import ALL_NODES, ANY, LOCAL_PREFIXES, RESERVED_GROUPS, Address, Network
-from cluster.ranges import expand
+from cluster.ranges import ends, expand
 
 RESERVED = frozenset({*RESERVED_GROUPS, schema.OTHER, "unknown", "unlisted"})
 """Tag values with a meaning of their own: groups, the rest beyond the largest, planes, exporters."""
@@ -93,10 +93,10 @@ PATH = Text("path", "a path", _path)
 
 def _node_pattern(text: str) -> str:
     try:
-        names = expand(text)
+        first, last, _ = ends(text)
     except ValueError as error:
         raise Bad(str(error)) from None
-    for name in names:
+    for name in (first, last):
         NODE_NAME.parse(name)
     return text
 
@@ -121,12 +121,21 @@ def parse_address(text: str) -> Address:
 ADDRESS = Text("address", "an IPv4 or IPv6 address", parse_address)
 
 
+def _is_address(text: str) -> bool:
+    try:
+        parse_address(text)
+    except Bad:
+        return False
+    return True
+
+
 def _address_pattern(text: str) -> str:
     try:
-        addresses = expand(text)
+        first, last, _ = ends(text)
     except ValueError as error:
         raise Bad(str(error)) from None
-    for address in addresses:
+    # Between two addresses all are: only where one of them is none, the first that is none is looked for.
+    for address in () if _is_address(first) and _is_address(last) else expand(text):
         try:
             parse_address(address)
         except Bad as bad:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.ranges import MOST, expand, has_range
+from cluster.ranges import LONGEST, MOST, ends, expand, has_range
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,7 @@ def test_what_a_pattern_stands_for(pattern: str, names: list[str]) -> None:
         ("gpu-{4..1}", "counts up"),
         ("r{1..2}-n{1..3}", "same length"),
         (f"gpu-{{1..{MOST + 1}}}", "at most"),
+        ("a" * LONGEST + "{1..2}", "at most 200 characters"),
     ],
 )
 def test_what_is_no_pattern(pattern: str, expected: str) -> None:
@@ -49,3 +50,9 @@ def test_a_range_has_each_number_once(first: int, more: int, digits: int) -> Non
     assert all(len(name) >= digits + 1 for name in names)
     assert has_range(f"n{{{text}..{first + more}}}")
     assert not has_range(names[0])
+
+
+@pytest.mark.parametrize("pattern", ["gpu-{08..11}", "r{1..3}-n{5..7}", "plain", "{9..9}"])
+def test_the_ends_of_a_pattern(pattern: str) -> None:
+    names = expand(pattern)
+    assert ends(pattern) == (names[0], names[-1], len(names))
