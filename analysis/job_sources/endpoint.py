@@ -20,7 +20,7 @@ from http import HTTPStatus
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from analysis.job_sources.records import MOMENT, NODES, REFERENCE, age_fault, as_value, job_of
+from analysis.job_sources.records import MOMENT, NODES, REFERENCE, Lists, age_fault, as_value, job_of
 from analysis.job_sources.register import Known, Register, key_of
 from analysis.jobs import end_of, start_of
 from cluster import names
@@ -28,7 +28,7 @@ from cluster.document import Faults
 from cluster.document import Mapping as YamlMapping
 from cluster.errors import UserError
 from cluster.jobs import in_utc
-from cluster.kinds import REQUIRED, Bad, Choice, Key, OneOrMany, Section, Table, one_of
+from cluster.kinds import REQUIRED, Bad, Choice, Key, Section, Table, one_of
 from cluster.model import HttpJobs, Job, Outcome
 from ingest.http_server import GONE, GuardedHandler, GuardedServer, Tell, bears_token, check_token
 from ingest.logs import Log
@@ -51,7 +51,7 @@ _START = Section(
     (
         Key("id", names.JOB_ID, "Its id.", REQUIRED),
         Key("class", names.JOB_ID, "What earlier runs of the same kind are found by."),
-        Key("nodes", OneOrMany(NODES), "Its nodes.", REQUIRED),
+        Key("nodes", Lists(NODES), "Its nodes.", REQUIRED),
         Key("start", MOMENT, "When it began."),
     ),
     reference=REFERENCE,

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from cluster.ranges import MOST
 from cluster.ranges import expand as expand_range
 
+LONGEST = 253
+"""Characters of a name: RFC 1035."""
+
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _NUMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)")
@@ -21,13 +24,16 @@ def expand(text: str) -> list[str]:
     """Return the names that a list stands for, each once, in its order.
 
     Raises:
-        ValueError: brackets that do not match, a range that counts down, or too many names. It says what is expected.
+        ValueError: brackets that do not match, a range that counts down, too many names, those that are there again
+            among them, or too long ones. It says what is expected.
     """
     found: dict[str, None] = {}
+    count = 0
     for item in _items(text):
-        for name in expand_range(item) if "{" in item else _expanded(item):
-            found[name] = None
-        if len(found) > MOST:
+        names = expand_range(item) if "{" in item else _expanded(item)
+        found |= dict.fromkeys(names)
+        count += len(names)
+        if count > MOST:
             raise ValueError(f"at most {MOST:,} nodes")
     return list(found)
 
@@ -47,17 +53,22 @@ def _items(text: str) -> list[str]:
     return [item for item in (*items, text[begin:]) if item]
 
 
-def _expanded(item: str) -> Iterable[str]:
+def _expanded(item: str) -> list[str]:
     pieces = _BRACKETS.split(item)
-    sets = [_numbers(piece) for piece in pieces[1::2]]
+    sets: list[list[str]] = []
     size = 1
-    for numbers in sets:
-        size *= len(numbers)
-    if size > MOST:
-        raise ValueError(f"at most {MOST:,} nodes")
+    for piece in pieces[1::2]:
+        sets.append(_numbers(piece))
+        size *= len(sets[-1])
+        if size > MOST:
+            raise ValueError(f"at most {MOST:,} nodes")
     texts = pieces[::2]
-    for chosen in itertools.product(*sets):
-        yield texts[0] + "".join(number + text for number, text in zip(chosen, texts[1:], strict=True))
+    if sum(map(len, texts)) + len(sets) > LONGEST:
+        raise ValueError(f"names of at most {LONGEST} characters")
+    return [
+        texts[0] + "".join(number + text for number, text in zip(chosen, texts[1:], strict=True))
+        for chosen in itertools.product(*sets)
+    ]
 
 
 def _numbers(text: str) -> list[str]:
@@ -70,7 +81,7 @@ def _numbers(text: str) -> list[str]:
         count = int(last) - int(first) + 1
         if count < 1:
             raise ValueError("a range that counts up")
-        if count > MOST:
+        if len(numbers) + count > MOST:
             raise ValueError(f"at most {MOST:,} nodes")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return numbers

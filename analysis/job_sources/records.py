@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -21,11 +22,15 @@ from cluster.errors import Problem
 from cluster.jobs import check_runs, in_utc
 from cluster.kinds import REQUIRED, Bad, Choice, Key, OneOrMany, Placed, Section, Table, Text, take
 from cluster.model import Job, Outcome
+from cluster.ranges import MOST
 from cluster.units import format_duration, format_moment
 
 REFERENCE = "a key of docs/jobs.md"
 MOST_NESTED = 8
 """Depth at which JSON is none of ours."""
+
+MOST_NAMED = 1 << 20
+"""Nodes that the jobs of a document name in all: 100 MB."""
 
 
 def _moment(text: str) -> datetime:
@@ -53,12 +58,33 @@ def _hosts(text: str) -> list[str]:
 
 NODES = Text("list of nodes", "names of nodes, or a list such as gpu-[01-16]", _hosts)
 
+
+@dataclass(frozen=True)
+class Lists(OneOrMany[list[str]]):
+    """Lists of nodes: all together stand for no more than one of them may, or a few lines would fill the memory."""
+
+    def read(self, value: Value, path: str, faults: Faults) -> list[Placed[list[str]]]:
+        """Return the names of each."""
+        if not isinstance(value, Sequence) or not value.items:
+            return super().read(value, path, faults)
+        found: list[Placed[list[str]]] = []
+        count = 0
+        for index, item in enumerate(value.items):
+            place = f"{path}[{index}]"
+            for names_of_one in take(self.item, item, place, faults):
+                found.append(Placed(place, names_of_one))
+                count += len(names_of_one)
+            if count > MOST:
+                raise Bad(f"at most {MOST:,} nodes")
+        return found
+
+
 RECORD = Section(
     "job",
     (
         Key("id", names.JOB_ID, "Its id.", REQUIRED),
         Key("class", names.JOB_ID, "What earlier runs of the same kind are found by."),
-        Key("nodes", OneOrMany(NODES), "Its nodes.", REQUIRED),
+        Key("nodes", Lists(NODES), "Its nodes.", REQUIRED),
         Key("start", MOMENT, "When it began.", REQUIRED),
         Key("end", MOMENT, "When it ended, or will."),
         Key("outcome", Choice(tuple(Outcome)), "How it ended."),
@@ -157,11 +183,16 @@ def as_value(data: object, depth: int = 0) -> Value:
 
 def _jobs(items: list[tuple[str, Value]], zone: ZoneInfo, faults: Faults) -> tuple[Job, ...]:
     found: list[tuple[str, Job]] = []
+    named = 0
     for path, item in items:
         for table in take(RECORD, item, path, faults):
             job = job_of(table, path, zone, faults)
             if job is not None:
                 found.append((path, job))
+                named += len(job.nodes)
+        if named > MOST_NAMED:
+            faults.add(path, f"{named:,} nodes up to here", f"at most {MOST_NAMED:,} in all jobs")
+            break
     check_runs(found, faults)
     faults.raise_if_any()
     return tuple(job for _, job in found)

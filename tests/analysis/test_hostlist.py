@@ -38,6 +38,10 @@ def test_lists(text: str, names: list[str]) -> None:
         ("gpu-[1-99999999]", "at most 65,536"),
         ("a[1-999]b[1-999]", "at most 65,536"),
         ("gpu-{1..}", "a range such as"),
+        ("gpu-[1-65536,1-65536]", "at most 65,536"),
+        ("gpu-[1-60000],gpu-[1-60000]", "at most 65,536"),
+        ("a[1-60000][1-60000]", "at most 65,536"),
+        ("a" * 253 + "[1-2]", "at most 253 characters"),
     ],
 )
 def test_what_is_no_list(text: str, why: str) -> None:
