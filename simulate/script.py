@@ -10,7 +10,7 @@ import numpy as np
 
 from cluster.document import Faults, Mapping, parse, read_text
 from cluster.errors import ConfigError, Problem, UserError
-from cluster.kinds import Bad, Placed, Table, closest
+from cluster.kinds import Bad, Placed, Table, closest, some
 from cluster.load import load_cluster
 from cluster.model import CheckpointMode, CheckpointPlan, Cluster, ExportProtocol, Job, JobClass, Outcome
 from cluster.ranges import expand
@@ -243,16 +243,18 @@ class _Builder:
             checkpoint=default_of(saves, "bytes", Profile().checkpoint),
             checkpoint_seconds=default_of(saves, "lasting", Profile().checkpoint_seconds),
         )
-        runs = []
+        runs: list[Run] = []
         for day in self._days(phase):
             weekday = (self._first + timedelta(days=day - 1)).weekday()
             if weekday >= _WORKWEEK and not table["weekends"]:
                 continue
-            for moment in sorted(item.value for item in table["at"]):
+            for moment in sorted({item.value for item in table["at"]}):
                 start = self._moment(day, moment.hour * 3600 + moment.minute * 60)
                 end = start + table["lasting"]
                 if nodes and phase.start <= start and end <= phase.end:
-                    times = self._checkpoints(saves, start, end)
+                    # What overlaps is a fault, and there may be very many such runs.
+                    overlaps = bool(runs) and start < runs[-1].end
+                    times = () if overlaps else self._checkpoints(saves, start, end)
                     name = f"{profile.job_class}-{datetime.fromtimestamp(start, UTC):%m%d-%H%M}"
                     runs.append(Run(name, nodes, start, end, checkpoints=times, profile=profile))
         return _Plan(placed.path, table, profile, tuple(runs))
@@ -265,10 +267,15 @@ class _Builder:
             if given > len(names):
                 self._faults.add(f"{path}.nodes", str(given), f"at most {len(names)}, all training nodes")
             return names[:given]
-        chosen = [name for pattern in given for name in expand(pattern)]
-        for name in chosen:
-            if name not in names:
-                self._faults.add(f"{path}.nodes", name, "a training node", closest(name, names))
+        chosen: dict[str, None] = {}
+        for pattern in given:
+            try:
+                chosen |= dict.fromkeys(expand(pattern))
+            except ValueError as error:
+                self._faults.add(f"{path}.nodes", pattern, str(error))
+        known = set(names)
+        if missing := [name for name in chosen if name not in known]:
+            self._faults.add(f"{path}.nodes", some(missing), "a training node", closest(missing[0], names))
         return tuple(name for name in names if name in chosen)
 
     def _checkpoints(self, saves: Table, start: int, end: int) -> tuple[int, ...]:
@@ -291,8 +298,12 @@ class _Builder:
     def _check_overlaps(self, runs: tuple[Run, ...]) -> None:
         """Refuse runs that share a node at the same time: their traffic could not be told apart."""
         for number, run in enumerate(runs):
-            for other in runs[number + 1 :]:
-                if other.start < run.end and set(run.nodes) & set(other.nodes):
+            for later in range(number + 1, len(runs)):
+                other = runs[later]
+                if other.start >= run.end:
+                    # They are in the order of time.
+                    break
+                if set(run.nodes) & set(other.nodes):
                     expected = "runs that share no node at the same time"
                     self._faults.add("jobs", f"{run.job} and {other.job} overlap", expected, "other times or nodes")
                     return

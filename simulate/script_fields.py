@@ -4,13 +4,14 @@
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from typing import Any
 
 from cluster import names
-from cluster.document import Faults, Mapping, Scalar, Sequence, Value
+from cluster.document import MAX_DEPTH, Faults, Mapping, Scalar, Sequence, Value
 from cluster.kinds import (
     REQUIRED,
     Bad,
@@ -36,6 +37,9 @@ REFERENCE = "a key of docs/scenarios.md"
 
 LONGEST_DAYS = 62
 
+_MOST_VALUES = 100_000
+"""Of `settings`; a cluster.yaml of 1,024 nodes has a tenth."""
+
 
 class Addresses(StrEnum):
     """What addresses the cluster has."""
@@ -56,7 +60,7 @@ class Part(Kind[dict[str, Any]]):
         del path, faults
         if not isinstance(value, Mapping):
             raise Bad
-        plain = _plain(value)
+        plain = _plain(value, iter(range(_MOST_VALUES)), 0)
         return plain if isinstance(plain, dict) else {}
 
     def write(self, value: dict[str, Any]) -> object:
@@ -64,11 +68,20 @@ class Part(Kind[dict[str, Any]]):
         return value
 
 
-def _plain(value: Value) -> Any:  # noqa: ANN401 - what YAML holds
+def _plain(value: Value, left: Iterator[int], depth: int) -> Any:  # noqa: ANN401 - what YAML holds
+    """Return a value as plain data. Aliases are spelt out: a few lines could be as deep, or as much, as one likes.
+
+    Args:
+        value: the value.
+        left: ends when there are too many.
+        depth: how many values it stands in.
+    """
+    if depth > MAX_DEPTH or next(left, None) is None:
+        raise Bad(f"at most {_MOST_VALUES:,} values, in at most {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.entries.items()}
+        return {key: _plain(entry, left, depth + 1) for key, entry in value.entries.items()}
     if isinstance(value, Sequence):
-        return [_plain(item) for item in value.items]
+        return [_plain(item, left, depth + 1) for item in value.items]
     return value.data
 
 

@@ -326,6 +326,14 @@ JOB = 'jobs: [{at: ["02:00", "08:00"], lasting: 20m, checkpoints: {every: 5m}}]\
             "jobs[0].nodes: gpu-1: expected a training node (did you mean gpu-1",
         ),
         (
+            HEAD + 'jobs: [{nodes: ["gpu-{1-4}"], at: ["02:00"], lasting: 20m}]\n',
+            "jobs[0].nodes: gpu-{1-4}: expected a range such as {01..16}",
+        ),
+        (
+            HEAD + 'jobs: [{nodes: ["gpu-{1..65536}"], at: ["02:00"], lasting: 20m}]\n',
+            "jobs[0].nodes: gpu-1 and 65,528 more: expected a training node",
+        ),
+        (
             HEAD + 'incidents: [{kind: exporter_silent, at: "10:00", exporter: leaf-9}]\n',
             "incidents[0]: no exporter leaf-9: expected something that can be staged (one of leaf-1, leaf-2, spine-1,",
         ),
@@ -334,6 +342,12 @@ JOB = 'jobs: [{at: ["02:00", "08:00"], lasting: 20m, checkpoints: {every: 5m}}]\
             "incidents[0]: gpu-99: no node of that name: expected something that can be staged",
         ),
         (HEAD + "settings: {thresholds: {exfil: 5 GB}}\n", ": settings: thresholds.exfil: unknown key: expected"),
+        (
+            HEAD
+            + "settings:\n  a0: &a0 x\n"
+            + "".join(f"  a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40)),
+            "settings: a mapping: expected at most 100,000 values, in at most 32 levels",
+        ),
     ],
 )
 def test_faults_are_told_where_they_are(text: str, problem: str, tmp_path: Path) -> None:
