@@ -1,12 +1,14 @@
 """The bridge's memory on disk: input position and the state of every window, all of one moment or none of it.
 
 Frames are Arrow files named by a generation; a manifest names the files that belong together and is replaced by rename.
-Files that no manifest names are left-overs of a crash and are removed.
+Files that no manifest names are left-overs of a crash and are removed. The manifest has checksums of the files and of
+itself: what a disk has damaged is told as such, and is given to no parser, which may end the process by it.
 """
 
 import fcntl
 import json
 import os
+import zlib
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ VERSION = 2
 MANIFEST = "manifest.json"
 LOCK = "lock"
 _HOUR = 3600
+_CHECK = b', "check": '
+"""What stands before the manifest's own checksum, which comes last. Manifests of before there was one have none."""
 
 
 def check_version(path: Path, found: object) -> None:
@@ -69,6 +73,7 @@ class Checkpoint:
         self._files: dict[str, str] = {}
         self._saved: dict[str, pl.DataFrame] = {}
         self._kept: dict[str, tuple[int, str]] = {}
+        self._sums: dict[str, int] = {}
 
     def close(self) -> None:
         """Let another bridge have the folder."""
@@ -78,20 +83,22 @@ class Checkpoint:
         """Return frames and notes of the newest checkpoint; None if there is none; UserError if damaged."""
         path = self.folder / MANIFEST
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_bytes()
+            manifest = json.loads(text)
         except FileNotFoundError:
             self._sweep()
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(str(error)) from error
         try:
             check_version(path, manifest.get("version"))
             notes = manifest["notes"]
             self._generation, self._files = manifest["generation"], manifest["files"]
             self._kept = {name: (hour, table) for name, (hour, table) in manifest["kept"].items()}
-            self._saved = {name: pl.read_ipc(self.folder / file) for name, file in self._files.items()}
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise self._damaged(str(error)) from error
+            self._sums = manifest.get("sums", {})
+            if (self._sums or _CHECK in text) and not _is_whole(text):
+                raise self._damaged("the manifest is not what it was")
+            self._saved = {name: self._read(file) for name, file in self._files.items()}
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise self._damaged("the manifest is not one of ours") from error
         self._sweep()
@@ -104,25 +111,29 @@ class Checkpoint:
             OSError: the disk is full or broken; the checkpoint before still holds, and the same may be tried again.
         """
         self._generation += 1
-        files, fresh = {}, []
+        files: dict[str, str] = {}
+        fresh: list[tuple[str, pl.DataFrame]] = []
         for name, frame in frames.items():
             if self._saved.get(name) is frame:
                 files[name] = self._files[name]
                 continue
             files[name] = f"{name}-{self._generation}.arrow"
             fresh.append((files[name], frame))
-        manifest = {
-            "version": VERSION,
-            "generation": self._generation,
-            "files": files,
-            "kept": self._kept,
-            "notes": notes,
-        }
         scratch = self.folder / f"{MANIFEST}.new"
         try:
             for file, frame in fresh:
-                _write(self.folder / file, _arrow(frame))
-            _write(scratch, json.dumps(manifest).encode())
+                self._write(file, frame)
+            named = {*files.values(), *self._kept}
+            self._sums = {name: check for name, check in self._sums.items() if name in named}
+            manifest = {
+                "version": VERSION,
+                "generation": self._generation,
+                "files": files,
+                "kept": self._kept,
+                "notes": notes,
+                "sums": self._sums,
+            }
+            _write(scratch, _checked(json.dumps(manifest).encode()))
             scratch.replace(self.folder / MANIFEST)
         except OSError:
             # What no manifest names would take the room that the next try needs.
@@ -139,17 +150,32 @@ class Checkpoint:
         """Put rows of evicted windows aside, an hour a file; in force with the next `save`. OSError as there."""
         for (hour,), part in rows.group_by(pl.col(window) // _HOUR):
             name = f"kept-{table}-{hour}-{self._generation}.arrow"
-            _write(self.folder / name, _arrow(part))
+            self._write(name, part)
             self._kept[name] = (int(str(hour)), table)
 
     def take_back(self, table: str, windows: pl.Series) -> list[pl.DataFrame]:
         """Return the rows put aside for the hours of these windows; they are no longer kept from the next `save` on."""
         hours = set((windows // _HOUR).unique().to_list())
         names = [name for name, (hour, owner) in self._kept.items() if owner == table and hour in hours]
-        frames = [pl.read_ipc(self.folder / name) for name in names]
+        frames = [self._read(name) for name in names]
         for name in names:
             del self._kept[name]
         return frames
+
+    def _write(self, name: str, frame: pl.DataFrame) -> None:
+        data = _arrow(frame)
+        _write(self.folder / name, data)
+        self._sums[name] = zlib.crc32(data)
+
+    def _read(self, name: str) -> pl.DataFrame:
+        """Return a file's frame; UserError where it is not what it was."""
+        try:
+            data = (self.folder / name).read_bytes()
+            if self._sums.get(name, zlib.crc32(data)) != zlib.crc32(data):
+                raise self._damaged(f"{name} is not what it was")
+            return pl.read_ipc(BytesIO(data))
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise self._damaged(str(error)) from error
 
     def _sweep(self) -> None:
         wanted = {*self._files.values(), *self._kept}
@@ -162,6 +188,15 @@ class Checkpoint:
             f"{self.folder}: the checkpoint is damaged: {why}",
             "move the folder away: the bridge then starts anew from the spool files that are still there",
         )
+
+
+def _checked(manifest: bytes) -> bytes:
+    """Return a manifest with its own checksum as its last entry."""
+    return b"%b%b%d}" % (manifest[:-1], _CHECK, zlib.crc32(manifest[:-1]))
+
+
+def _is_whole(manifest: bytes) -> bool:
+    return _checked(manifest.rpartition(_CHECK)[0] + b"}") == manifest
 
 
 def _arrow(frame: pl.DataFrame) -> bytes:

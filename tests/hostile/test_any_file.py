@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -208,7 +209,12 @@ def test_checkpoints(tmp_path_factory: pytest.TempPathFactory, data: st.DataObje
     path = folder / damaged
     path.write_bytes(data.draw(garbled(path.read_bytes())))
     again = Checkpoint(folder)
+    loaded: list[tuple[dict[str, pl.DataFrame], dict[str, Any]] | None] = []
     try:
-        tells(again.load)
+        tells(lambda: loaded.append(again.load()))
     finally:
         again.close()
+    for found in loaded:
+        assert found is not None
+        assert found[0]["traffic"].equals(frame)
+        assert found[1] == {"window": 10, "position": {}}
