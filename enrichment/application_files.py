@@ -13,6 +13,7 @@ import yaml
 from cluster.errors import UserError
 from cluster.model import ApplicationFile, ApplicationFormat
 from enrichment.host_files import host_name
+from enrichment.labels import one_line
 from enrichment.prefixes import NOT_FOUND, PrefixTable, address_keys, as_keys, prefix_key
 from enrichment.watched import Loaded
 
@@ -105,7 +106,7 @@ def _parsed(text: str, form: ApplicationFormat, path: Path) -> object:
             return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader that knows less
         return json.loads(text)
     except yaml.YAMLError as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())[:200]}") from None
+        raise UserError(f"{path}: {one_line(' '.join(str(error).split()))}") from None
     except RecursionError:
         raise UserError(f"{path}: nested too deeply") from None
 

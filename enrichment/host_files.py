@@ -11,6 +11,7 @@ from typing import Any
 
 from cluster.errors import UserError
 from cluster.model import NamesFile, NamesFormat
+from enrichment.labels import one_line
 from enrichment.watched import Loaded
 
 _MOST_BYTES = 512 << 20
@@ -117,9 +118,9 @@ def _places(header: list[str], file: NamesFile, path: Path) -> tuple[int, int]:
     wanted = file.address_column, file.name_column
     missing = [column for column in wanted if column not in header]
     if missing:
-        there = ", ".join(islice(header, 12))
+        there = one_line(", ".join(islice(header, 12)))
         raise UserError(
-            f"{path}: no column {', '.join(missing)}; there are {there[:200]}",
+            f"{path}: no column {', '.join(missing)}; there are {there}",
             f"names.files.{file.name}: address_column and name_column say how they are called",
         )
     return header.index(file.address_column), header.index(file.name_column)

@@ -56,6 +56,15 @@ class Sessions:
         return self._addresses.pop(session, ())
 
 
+LONGEST = 1 << 14
+"""Characters of a line of syslog: twice what its servers pass on. A pattern may take the square of a length."""
+
+
+def _refuse_long(line: str) -> None:
+    if len(line) > LONGEST:
+        raise ValueError(f"longer than {LONGEST:,} characters")
+
+
 _OVPN_ORIGIN = re.compile(
     r"^\s*(?:(?:[^\s/]+ )?(?:[^\s:/\[\]]+\[\d+\]|[^\s:/]*(?:openvpn|ovpn)[^\s:/]*): "
     r"|[^\s/]+ [^\s:/]+ (?:\d+|-) \S+ (?:-|\[[^\]]*\]) \ufeff?)?"
@@ -95,6 +104,7 @@ class OpenvpnLog:
         # Most lines say nothing of addresses, and not all of them begin with a time.
         if not _OVPN_MATTERS.search(line):
             return
+        _refuse_long(line)
         moment, rest = clock.head(line)
         message = _OVPN_ORIGIN.sub("", rest, count=1)
         if ended := _OVPN_ENDED.match(message):
@@ -163,6 +173,7 @@ def _asa_message(line: str, clock: Clock) -> tuple[int, str, str]:
     # Other lines of the same syslog need no time that can be read.
     if not _ASA_TAG.search(line):
         return 0, "", ""
+    _refuse_long(line)
     moment, rest = clock.head(line)
     rest = _ASA_ORIGIN.sub("", rest, count=1)
     if not rest.startswith("%"):

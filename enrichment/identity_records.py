@@ -159,6 +159,10 @@ def mapped(columns: SignInColumns, starts: Iterable[str], stops: Iterable[str]) 
 # -- the two forms of records ----------------------------------------------------------------------------
 
 
+_MOST_NESTED = 16
+"""Lists and pages within each other: a list of pages of records has three."""
+
+
 class JsonLines:
     """A record a line, or several: a page of an API is one line, too."""
 
@@ -179,20 +183,22 @@ class JsonLines:
             raise ValueError("not JSON") from None
         yield from self.marks(found, clock)
 
-    def marks(self, found: object, clock: Clock) -> Iterator[Mark]:
-        """Yield what a record, or a list of records, says."""
+    def marks(self, found: object, clock: Clock, depth: int = 0) -> Iterator[Mark]:
+        """Yield what a record, or a list of records, says; `depth` is how many lists it stands in."""
+        if depth > _MOST_NESTED:
+            raise ValueError("nested too deeply")
         if isinstance(found, list):
             for one in found:
-                yield from self.marks(one, clock)
+                yield from self.marks(one, clock, depth + 1)
         elif isinstance(found, Mapping):
             page = next((found[key] for key in ("value", "records") if isinstance(found.get(key), list)), None)
-            yield from self._meaning(found, clock) if page is None else self.marks(page, clock)
+            yield from self._meaning(found, clock) if page is None else self.marks(page, clock, depth + 1)
         else:
             raise ValueError("no object")  # noqa: TRY004 - what a file says is wrong, not what a caller gave
 
 
-_MOST_JOINED = 200
-"""Lines that one row may span."""
+_MOST_JOINED, _MOST_CHARACTERS = 200, 1_000_000
+"""Lines that one row may span, and their length in all."""
 
 _QUOTED = re.compile(r'"[^"]*+(?:""[^"]*+)*+"')
 
@@ -222,7 +228,7 @@ class CsvLines:
         self._open.append(line)
         whole = "\n".join(self._open)
         if _ends_in_quotes(whole, self._delimiter):
-            if len(self._open) >= _MOST_JOINED:
+            if len(self._open) >= _MOST_JOINED or len(whole) > _MOST_CHARACTERS:
                 yield from self._without_first(clock)
             return
         self._open = []
@@ -242,7 +248,7 @@ class CsvLines:
             # A line is told of once, and this one for its quote.
             with suppress(ValueError, OverflowError):
                 yield from self.read(line, clock)
-        raise ValueError(f"a cell that a quote begins {_MOST_JOINED - 1} lines before does not end")
+        raise ValueError(f"a cell that a quote begins {len(others)} lines before does not end")
 
     def _begin_with(self, line: str) -> None:
         bare = line.lstrip("\ufeff")
