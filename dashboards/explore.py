@@ -4,14 +4,27 @@ Two questions share the choices on top: nodes (from the node measurement, which 
 services and protocols (from the traffic measurement, which knows no nodes).
 """
 
+from dataclasses import replace
+
 from cluster import schema
 from cluster.model import Cluster
 from dashboards import panels, states, transport
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.links import CELL, row, to_board
+from dashboards.links import CELL, clicked, row, to_board
 from dashboards.panels import Built, Cell, Face, TableOrder
-from dashboards.queries import Column, Select, Unit, bit_rate, chosen, scaled, top_rows, total
+from dashboards.queries import (
+    WHOLE_HOURS,
+    Column,
+    Select,
+    Unit,
+    bit_rate,
+    chosen,
+    narrowed,
+    scaled,
+    top_sums,
+    total,
+)
 from dashboards.spread import node_spread, spread_overrides
 
 BOARD = "explore"
@@ -40,7 +53,14 @@ def page(cluster: Cluster) -> Page:
     """Return the board."""
     return Page(
         BOARD,
-        (_question(cluster), _nodes(cluster), _nodes_over_time(cluster), _groups(cluster), _groups_over_time(cluster)),
+        (
+            _question(cluster),
+            _nodes(cluster),
+            _nodes_over_time(cluster),
+            _chosen_over_time(cluster),
+            _groups(cluster),
+            _groups_over_time(cluster),
+        ),
         since="1h",
         variables=(
             var.choice(var.GROUP_BY, "Group traffic by", _GROUP_BYS, schema.DST_GROUP),
@@ -79,30 +99,29 @@ def _question(cluster: Cluster) -> Built:
     )  # fmt: skip
 
 
+def _of_nodes() -> Select:
+    return Select(schema.NODE_TRAFFIC, schema.MINUTE).where(
+        chosen(schema.GROUP, var.SOURCE),
+        chosen(schema.PEER_GROUP, var.DESTINATION),
+        chosen(schema.PLANE, var.PLANE),
+        chosen(schema.NODE, var.NODE),
+    )
+
+
 def _nodes(cluster: Cluster) -> Built:
     sent, received = total(schema.TX_BYTES, _SENT), total(schema.RX_BYTES, _RECEIVED)
-    inner = (
-        Select(schema.NODE_TRAFFIC, schema.MINUTE)
-        .take(_signed(total(schema.TX_BYTES)), sent, received)
-        .where(
-            chosen(schema.GROUP, var.SOURCE),
-            chosen(schema.PEER_GROUP, var.DESTINATION),
-            chosen(schema.PLANE, var.PLANE),
-            chosen(schema.NODE, var.NODE),
-        )
-        .by(schema.NODE)
-    )
+    inner = _of_nodes().take(_signed(total(schema.TX_BYTES)), sent, received).by(schema.NODE)
     node = row(schema.NODE)
     return panels.table(
         cluster,
         Face(
             "nodes", "Nodes by bytes sent",
             "Bytes that each node of the source groups sent to, and got from, the destination groups.",
-            f"A node that sent nothing at all has no row. {transport.training_note(cluster)}",
+            f"A node that sent nothing at all has no row. {WHOLE_HOURS} {transport.training_note(cluster)}",
             "Click a node to keep only that one, or to see it against its own past.",
             x=0, y=4, w=12, h=11, links=(states.stragglers(cluster),),
         ),
-        [top_rows(inner, var.fill_in(var.LIMIT))],
+        [top_sums(cluster, inner, var.fill_in(var.LIMIT))],
         [
             panels.Column(
                 schema.NODE, "Node",
@@ -120,24 +139,36 @@ def _nodes(cluster: Cluster) -> Built:
 
 
 def _nodes_over_time(cluster: Cluster) -> Built:
-    inner = Select(schema.NODE_TRAFFIC, schema.MINUTE).where(
-        chosen(schema.GROUP, var.SOURCE),
-        chosen(schema.PEER_GROUP, var.DESTINATION),
-        chosen(schema.PLANE, var.PLANE),
-        chosen(schema.NODE, var.NODE),
-    )
     return panels.time_series(
         cluster,
         Face(
             "nodes_over_time", "Fastest, median and slowest node",
-            "Bit/s sent by the fastest, the median and the slowest of the chosen nodes, by minute.",
+            "Bit/s sent by the fastest, the median and the slowest of the chosen nodes.",
             "A node without any record in a bin is not in its lines, whether it is silent or its exporter is blind.",
             "The table beside it names the nodes; the pipeline board shows blind exporters.",
-            x=12, y=4, w=12, h=11, links=(states.stragglers(cluster), to_board("pipeline", "Pipeline")),
+            x=12, y=4, w=12, h=6, links=(states.stragglers(cluster), to_board("pipeline", "Pipeline")),
         ),
-        [node_spread(cluster, inner)],
+        [node_spread(cluster, _of_nodes())],
         overrides=spread_overrides(),
         links=(to_board("training", "Training"),),
+    )  # fmt: skip
+
+
+def _chosen_over_time(cluster: Cluster) -> Built:
+    # Not of all nodes: so it has as many points as pixels, however many nodes the cluster has.
+    sent = _of_nodes().where(narrowed(var.NODE)).take(bit_rate(schema.TX_BYTES)).by(schema.NODE)
+    query = sent.over_time(cluster, "bit/s sent by a node.", alias=f"$tag_{schema.NODE}")
+    return panels.time_series(
+        cluster,
+        Face(
+            "chosen_over_time", "Sent by each chosen node",
+            "Bit/s that each of the chosen nodes sent, in short bins.",
+            "Empty until nodes are chosen above: thousands of lines tell nothing.",
+            "Click a node in the table to choose it.",
+            x=12, y=10, w=12, h=5, links=(states.stragglers(cluster), to_board("pipeline", "Pipeline")),
+        ),
+        [replace(query, points=0)],
+        links=(to_board("training", "Against its past", node=clicked(schema.NODE)),),
     )  # fmt: skip
 
 
@@ -160,11 +191,11 @@ def _groups(cluster: Cluster) -> Built:
         Face(
             "groups", "Traffic by ${by:text}",
             "Bytes, packets and flow records from the source groups to the destination groups.",
-            f"Each flow counts once, however many exporters saw it. {transport.note(cluster)}",
+            f"Each flow counts once, however many exporters saw it. {WHOLE_HOURS} {transport.note(cluster)}",
             "Click a group to look at what it sends or gets.",
             x=0, y=15, w=12, h=11, links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),),
         ),
-        [top_rows(inner, var.fill_in(var.LIMIT))],
+        [top_sums(cluster, inner, var.fill_in(var.LIMIT))],
         [
             panels.Column(
                 f"/^{schema.SRC_GROUP}$/", "Source group", mappings=groups,
@@ -200,7 +231,7 @@ def _groups_over_time(cluster: Cluster) -> Built:
         cluster,
         Face(
             "groups_over_time", "Traffic over time by ${by:text}",
-            "Bit/s from the source groups to the destination groups, by minute, stacked.",
+            "Bit/s from the source groups to the destination groups, stacked.",
             f"A gap means no records, not no traffic. {transport.note(cluster)}",
             "Choose another grouping above to split it differently.",
             x=12, y=15, w=12, h=11, links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),),

@@ -18,6 +18,7 @@ rule. The text runs on InfluxDB 1.x, 2.x (database/retention mapping) and 3.x. N
 Several bridges write partial totals side by side (the shard tag): no query groups by it, and sums add them up.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,6 +28,7 @@ from cluster.model import Cluster
 
 BITS = 8
 _MILLISECONDS = 1000
+_FUNCTION = re.compile(r"\w+\(")
 
 _OF_NODES = frozenset(
     one.name
@@ -35,9 +37,14 @@ _OF_NODES = frozenset(
 )
 """Measurements with the more series, the more nodes there are."""
 
-_BINS_OF_NODES, _MOST_POINTS, _FEWEST_POINTS = 80_000, 1000, 60
-"""InfluxDB 1.x spends some microseconds on each bin of each series, and more where bins are binned again: a panel about
-all nodes is given about so many bins of nodes, and never fewer than make a curve."""
+_BINS_OF_NODES, _MOST_POINTS, _FEWEST_POINTS, _FEWEST_OF_SEVERAL = 80_000, 800, 60, 30
+"""InfluxDB 1.x spends some microseconds on each bin of each series, again for each function of a query: a panel about
+all nodes is given about so many bins of nodes, and never fewer than make a curve; fewer where nodes are read for
+several functions."""
+
+_SUMMED = 96
+WHOLE_HOURS = "Three days and more are summed by whole hours."
+"""Bins that a table's range is divided into, and what follows: of bins of 45 min and more Grafana makes hours."""
 
 NICE_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 """Grafana rounds a panel's interval to the nearest of these (seconds), never below the panel's minimum."""
@@ -195,6 +202,11 @@ def chosen(tag: str, variable: str) -> Condition:
     return Condition(f"{identifier(tag)} =~ /^${{{variable}:regex}}$/", (tag,))
 
 
+def narrowed(variable: str) -> Condition:
+    """Something was chosen in a multi-value dashboard variable, not `All`: InfluxDB compares two texts."""
+    return Condition(f"{literal(f'${{{variable}:raw}}')} != '.*'")
+
+
 def compare(field: schema.Field, operator: str, value: float) -> Condition:
     """A field compared with a number: ``compare(schema.STATE, ">=", 2)``."""
     return Condition(f"{identifier(field.name)} {operator} {value}", (), (field.name,))
@@ -249,6 +261,10 @@ class Query:
     def at_least(self, seconds: int) -> "Query":
         """Return the same question in bins no shorter than this: where points are further apart than windows."""
         return replace(self, interval=max(self.interval, seconds))
+
+    def at_most(self, points: int) -> "Query":
+        """Return the same question in about so many bins a range, or fewer."""
+        return replace(self, points=min(points, self.points or points))
 
     def as_table(self) -> "Query":
         """Return the same question, answered as one table with tags as columns."""
@@ -316,6 +332,11 @@ class Select:
         """Retention of the (first) measurement at the bottom."""
         return self.retention if isinstance(self.source, schema.Measurement) else self.inner()[0].base_retention
 
+    def functions(self) -> int:
+        """Return for how many functions the measurement is read: InfluxDB 1.x reads a source anew for each."""
+        own = sum(len(_FUNCTION.findall(column.expression)) for column in self.columns)
+        return own * max((inner.functions() for inner in self.inner()), default=1)
+
     def take(self, *columns: Column) -> "Select":
         """Add columns to the answer."""
         return replace(self, columns=(*self.columns, *columns))
@@ -354,7 +375,7 @@ class Select:
         settle = (Condition(f"time < now() - {settle_seconds(cluster, self.base_retention)}s"),) if settled else ()
         text = replace(self, conditions=(*self.conditions, *settle), bins=f"time($__interval) fill({fill})").text()
         unit = self.columns[0].unit
-        points = _most_points(cluster, self.measurements())
+        points = _most_points(cluster, self.measurements(), self.functions())
         return Query(text, unit, meaning, self.tags, self.base_retention, alias, interval=interval, points=points)
 
     def each(self, seconds: int) -> "Select":
@@ -367,6 +388,33 @@ class Select:
         Empty bins stay out: with ``fill(0)`` in a subquery, InfluxDB 1.x loses most values of several series.
         """
         return replace(self, bins=f"time($__interval) fill({Fill.NONE})")
+
+    def by_interval(self, cluster: Cluster, *, settled: bool = True) -> "tuple[Select, ...]":
+        """Return this question to its retention and to each coarser one: inner ones, of which a single one answers.
+
+        It is the coarsest whose windows are no longer than the panel's bins: long ranges read minutes or hours in place
+        of windows, and their sums are the same. What InfluxDB gets to read are two numbers to compare: it leaves the
+        others out before it looks at a series.
+
+        Args:
+            cluster: says how long the retentions' windows are.
+            settled: leave out windows that are still filling, each retention its own.
+
+        Raises:
+            ValueError: the source is not rolled up.
+        """
+        if not isinstance(self.source, schema.Measurement) or not self.source.rollup:
+            raise ValueError(f"{self.name}: has no rollups")
+        windows = {one.name: one.window * _MILLISECONDS for one in cluster.retentions()}
+        names = list(windows)[list(windows).index(self.retention) :]
+        found = []
+        for place, name in enumerate(names):
+            fits = [f"$__interval_ms >= {windows[name]}"] if place else []
+            fits += [f"$__interval_ms < {windows[longer]}" for longer in names[place + 1 : place + 2]]
+            fits += [f"time < now() - {settle_seconds(cluster, name)}s"] if settled else []
+            conditions = (*self.conditions, *map(Condition, fits))
+            found.append(replace(self, retention=name, conditions=conditions))
+        return tuple(found)
 
     def text(self) -> str:
         """Return the InfluxQL; ValueError if nothing was taken."""
@@ -384,24 +432,35 @@ class Select:
         return f"SELECT {columns} FROM {source} WHERE {where}{tail}"  # noqa: S608 - every part is quoted above
 
 
-def top_rows(inner: Select, rows: int | str) -> Query:
+def top_rows(inner: Select | tuple[Select, ...], rows: int | str) -> Query:
     """Return the rows with the largest values of the inner question's first column, as a table.
 
     Args:
-        inner: its tags and all its columns are those of the table.
+        inner: its tags and all its columns are those of the table; of several, those of the first.
         rows: at most so many; a dashboard variable that holds a number is allowed.
     """
-    first, *others = inner.columns
-    tags = ", ".join(identifier(tag) for tag in inner.tags)
+    asked = inner[0] if isinstance(inner, tuple) else inner
+    first, *others = asked.columns
+    tags = ", ".join(identifier(tag) for tag in asked.tags)
     top = Column(f"top({identifier(first.name)}, {tags}, {rows})", first.name, first.unit, (first.name,))
     kept = (Column(identifier(column.name), column.name, column.unit, (column.name,)) for column in others)
     return Select(inner).take(top, *kept).per_series("One row a combination of tags.").as_table()
 
 
-def _most_points(cluster: Cluster, measurements: frozenset[str]) -> int:
+def top_sums(cluster: Cluster, inner: Select, rows: int | str) -> Query:
+    """Return the same rows of what is summed over the range: from three days on in whole hours.
+
+    The hour in which such a range begins is left out then, unless it is whole.
+    """
+    query = top_rows(inner.by_interval(cluster, settled=False), rows)
+    return query.at_least(whole_interval(cluster, inner.retention)).at_most(_SUMMED)
+
+
+def _most_points(cluster: Cluster, measurements: frozenset[str], functions: int) -> int:
     """Return about how many bins a range may have, so that the answer comes in seconds with thousands of nodes too."""
-    points = _BINS_OF_NODES // max(len(cluster.nodes), 1)
-    return 0 if points >= _MOST_POINTS or measurements.isdisjoint(_OF_NODES) else max(points, _FEWEST_POINTS)
+    points = _BINS_OF_NODES // max(len(cluster.nodes) * functions, 1)
+    fewest = _FEWEST_POINTS if functions == 1 else _FEWEST_OF_SEVERAL
+    return 0 if points >= _MOST_POINTS or measurements.isdisjoint(_OF_NODES) else max(points, fewest)
 
 
 def window_seconds(cluster: Cluster, retention: str) -> int:

@@ -46,7 +46,7 @@ BOARDS = {
         "cf-explore",
         "Explore",
         "Which nodes, groups and services move how much?",
-        ("question", "nodes", "nodes_over_time", "groups", "groups_over_time"),
+        ("question", "nodes", "nodes_over_time", "groups", "groups_over_time", "chosen_over_time"),
     ),
     "egress": Board(
         "cf-egress",

@@ -17,14 +17,16 @@ def node_spread(cluster: Cluster, nodes: Select) -> Query:
 
     Args:
         cluster: says how long windows are.
-        nodes: the node measurement with its conditions; nothing taken, nothing grouped.
+        nodes: the node measurement with its conditions; nothing taken, nothing grouped. Of the retention that it names
+            and the coarser ones the one is read that fits the panel's bins.
     """
-    inner = nodes.take(bit_rate(schema.TX_BYTES, _RATE)).by(schema.NODE)
+    inner = nodes.take(bit_rate(schema.TX_BYTES, _RATE)).by(schema.NODE).binned().by_interval(cluster)
     columns = tuple(
         Column(f'{function}("{_RATE}")', name, Unit.BITS_PER_SECOND, (_RATE,))
         for name, function in ((FASTEST, "max"), (MEDIAN, "median"), (SLOWEST, "min"))
     )
-    return Select(inner.binned()).take(*columns).over_time(cluster, "bit/s sent by one of the nodes.", alias="$col")
+    query = Select(inner).take(*columns)
+    return query.over_time(cluster, "bit/s sent by one of the nodes.", alias="$col", settled=False)
 
 
 def spread_overrides() -> list[Json]:

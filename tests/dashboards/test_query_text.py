@@ -22,13 +22,16 @@ from dashboards.queries import (
     identifier,
     is_in,
     literal,
+    narrowed,
     newest,
     not_in,
     settle_seconds,
     top_rows,
+    top_sums,
     total,
     whole_interval,
 )
+from dashboards.spread import node_spread
 
 CLUSTER = Cluster("c", groups=())
 NICE = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200)
@@ -90,6 +93,54 @@ def test_the_first_rows_are_those_of_the_first_column_with_all_others() -> None:
     )
     assert query.shape is Shape.TABLE
     assert query.unit is Unit.COUNT
+
+
+def test_a_question_by_interval_is_asked_of_each_retention_and_one_can_answer() -> None:
+    asked_of = Select(schema.TRAFFIC, schema.RAW).take(total(schema.BYTES)).by(schema.PLANE).binned()
+    texts = [one.text() for one in asked_of.by_interval(CLUSTER)]
+    assert texts == [
+        f'SELECT sum("bytes") AS "bytes" FROM "{retention}"."traffic" WHERE {condition} AND $timeFilter '
+        'GROUP BY "plane", time($__interval) fill(none)'
+        for retention, condition in (
+            ("raw", "$__interval_ms < 60000 AND time < now() - 24s"),
+            ("1m", "$__interval_ms >= 60000 AND $__interval_ms < 3600000 AND time < now() - 74s"),
+            ("1h", "$__interval_ms >= 3600000 AND time < now() - 3614s"),
+        )
+    ]
+    for interval in range(10, 100_000, 10):
+        fitting = [text for text in texts if _holds(text, interval * 1000)]
+        assert len(fitting) == 1
+    with pytest.raises(ValueError, match="baseline: has no rollups"):
+        Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by_interval(CLUSTER)
+
+
+def _holds(text: str, milliseconds: int) -> bool:
+    limits = re.findall(r"\$__interval_ms (<|>=) (\d+)", text)
+    return all(milliseconds < int(limit) if sign == "<" else milliseconds >= int(limit) for sign, limit in limits)
+
+
+def test_sums_of_a_range_are_those_of_hours_from_three_days_on() -> None:
+    inner = Select(schema.TRAFFIC, schema.MINUTE).take(total(schema.PACKETS), total(schema.BYTES)).by("plane")
+    query = top_sums(CLUSTER, inner, 7)
+    assert query.shape is Shape.TABLE
+    board = {"uid": "b", "time": {"from": "now-24h"}, "panels": [
+        {"title": "t", "type": "table", "interval": f"{query.interval}s", "maxDataPoints": query.points,
+         "targets": [{"refId": "A", "query": query.influxql}]}]}  # fmt: skip
+    for days, name in ((1, "1m"), (2, "1m"), (3, "1h"), (30, "1h")):
+        (one,) = asked(board, 86_400 * 90, {}, 86_400 * days)
+        (answers,) = (retention for retention in ("1m", "1h") if _answers(one.query, retention))
+        assert answers == name
+
+
+def _answers(query: str, retention: str) -> bool:
+    """Whether the two numbers that InfluxDB gets to compare let a retention answer."""
+    match = re.search(rf'"{retention}"\."traffic" WHERE (\d+) (<|>=) (\d+)', query)
+    assert match, query
+    return int(match[1]) < int(match[3]) if match[2] == "<" else int(match[1]) >= int(match[3])
+
+
+def test_a_choice_that_is_none_is_a_text_that_differs() -> None:
+    assert narrowed("node").text == "'${node:raw}' != '.*'"
 
 
 def test_names_that_the_schema_does_not_know_are_refused() -> None:
@@ -155,6 +206,17 @@ def test_curves_over_thousands_of_nodes_have_fewer_points(
              "targets": [{"refId": "A", "query": outer.over_time(large).influxql}]}]}  # fmt: skip
         (one,) = asked(board, 86_400, {})
         assert "time(1200s)" in one.query
+
+
+@pytest.mark.parametrize(("nodes", "points"), [(64, 416), (1024, 30), (4096, 30)])
+def test_a_curve_of_several_functions_has_fewer_still(nodes: int, points: int) -> None:
+    """InfluxDB reads the inner question anew for each of them."""
+    large = replace(CLUSTER, nodes=tuple(Node(f"gpu-{number}", "training", ()) for number in range(nodes)))
+    assert node_spread(large, Select(schema.NODE_TRAFFIC, schema.RAW)).points == points
+    sums = Column('sum("tx_bytes") + sum("rx_bytes") + sum("flows")', "all", Unit.COUNT, ("tx_bytes",))
+    inner = Select(schema.NODE_TRAFFIC, schema.RAW).take(sums).binned()
+    outer = Select(inner).take(Column('max("all")', "most", Unit.COUNT, ("all",)))
+    assert outer.over_time(large).points == points
 
 
 @pytest.mark.parametrize(
