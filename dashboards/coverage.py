@@ -224,11 +224,12 @@ def _flows_and_counters() -> tuple[Value, Value, Value]:
     """Return flow bytes, counter bytes and the share of the one in the other, both directions together."""
     flows = (schema.IN_BYTES.name, schema.OUT_BYTES.name)
     counters = (schema.COUNTER_IN_BYTES.name, schema.COUNTER_OUT_BYTES.name)
+    # A ratio of whole numbers is one itself where an outer question reads it: InfluxDB cuts off its fraction.
     by_flows, by_counters = (f'(sum("{a}") + sum("{b}"))' for a, b in (flows, counters))
     return (
         Value(by_flows, _FLOWS, Unit.BYTES, flows),
         Value(by_counters, _COUNTERS, Unit.BYTES, counters),
-        Value(f"{by_flows} / {by_counters}", _SHARE, Unit.RATIO, (*flows, *counters)),
+        Value(f"{by_flows} * 1.0 / {by_counters}", _SHARE, Unit.RATIO, (*flows, *counters)),
     )
 
 
@@ -264,7 +265,10 @@ def _interfaces(cluster: Cluster) -> Built:
 
 def _share_over_time(cluster: Cluster) -> Built:
     share = _flows_and_counters()[2]
-    query = Select(schema.INTERFACE_TRAFFIC, schema.MINUTE).take(share).by(schema.EXPORTER)
+    each = Select(schema.INTERFACE_TRAFFIC, schema.MINUTE).take(share).by(schema.EXPORTER).binned()
+    # Of the retentions one answers, so that there is one share in a bin.
+    only = Value(f'max("{_SHARE}")', _SHARE, Unit.RATIO, (_SHARE,))
+    query = Select(each.by_interval(cluster)).take(only).by(schema.EXPORTER)
     return panels.time_series(
         cluster,
         Face(
@@ -274,7 +278,7 @@ def _share_over_time(cluster: Cluster) -> Built:
             "A step down means that records are lost or a sampling rate changed: the pipeline board says which.",
             x=12, y=26, w=12, h=10, links=(to_board("pipeline", "Pipeline"),),
         ),
-        [query.over_time(cluster, "Share.", alias=f"$tag_{schema.EXPORTER}").at_least(300)],
+        [query.over_time(cluster, "Share.", alias=f"$tag_{schema.EXPORTER}", settled=False).at_least(300)],
         unit=Unit.RATIO,
         limit=Limit(look=_LEAST_SHARE, below=True),
         legend_right=True,

@@ -165,13 +165,39 @@ def store(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Iterator[Store]:
 NOW = int(time.time()) // 60 * 60
 
 
-def write(store: Store, measurement: schema.Measurement, rows: list[dict[str, object]]) -> None:
-    store.write(points.encode(measurement, pl.DataFrame(rows, infer_schema_length=None)), measurement.kept)
+def write(
+    store: Store, measurement: schema.Measurement, rows: list[dict[str, object]], retention: str | None = None
+) -> None:
+    kept = retention or measurement.kept
+    store.write(points.encode(measurement, pl.DataFrame(rows, infer_schema_length=None)), kept)
 
 
 def ask(store: Store, query: Query, since: int) -> list[Series]:
     minimum = f"{query.interval}s" if query.interval else ""
     return store.query(expand(query.influxql, start=NOW - since, end=NOW, minimum=minimum, variables={}))
+
+
+@pytest.mark.parametrize(
+    ("title", "span"),
+    [
+        ("Flow records against interface counters", 3600),
+        ("Share of the counters", 3600),
+        ("Share of the counters", DAYS_180),
+    ],
+)
+def test_the_share_of_counters_keeps_its_fraction(store: Store, title: str, span: int) -> None:
+    """Outside of it, InfluxDB takes a ratio of whole numbers in an inner question for a whole number."""
+    row = {"exporter": "leaf-1", "interface": "1", "plane": "compute", "kind": "edge"}
+    seen = {"in_bytes": 100, "out_bytes": 200, "counter_in_bytes": 400, "counter_out_bytes": 400}
+    for retention, before in ((schema.MINUTE, 1800), (schema.HOUR, 40 * 3600)):
+        write(store, schema.INTERFACE_TRAFFIC, [{points.WINDOW: NOW - before} | row | seen], retention)
+    found = panel("coverage", title)
+    (target,) = found["targets"]
+    minimum = found.get("interval", "")
+    text = expand(target["query"], start=NOW - span, end=NOW, minimum=minimum, variables={})
+    (series,) = store.query(text)
+    share = series.columns.index("of_counters")
+    assert [one[share] for one in series.values if one[share] is not None] == [0.375]
 
 
 def test_the_first_to_be_full_is_the_earliest_of_the_newest_rows(store: Store) -> None:
