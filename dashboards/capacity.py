@@ -33,7 +33,8 @@ it."""
 _NEWEST = "100m"
 """Holds the newest row of every hour: it is written a quarter past the hour, for ten past."""
 _MOMENT = "full"
-_BUCKETS = 10
+_BUCKETS, _COLUMNS = 10, 32
+"""Cells of a histogram, down and across: a week has columns of six hours."""
 _ROWS = 50
 _HOUR = 3_600
 _LINKS = (Capacity.EDGE, Capacity.CORE)
@@ -221,7 +222,7 @@ def _histogram(cluster: Cluster, kind: Capacity, name: str, title: str, *, x: in
     return panels.heatmap(
         cluster,
         Face(
-            name, f"{title}, p95 of a day, by hour",
+            name, f"{title}: p95 of 24 h",
             f"{words[kind]} by their load as a share of their speed: how many lie in each tenth.",
             "Interfaces without a known speed are in none; the busier direction counts, in long bins the fullest hour.",
             "A cloud that climbs is a fabric that fills up; one far-off dot is one link: the table names it.",
@@ -233,17 +234,18 @@ def _histogram(cluster: Cluster, kind: Capacity, name: str, title: str, *, x: in
 
 
 def _bucket(cluster: Cluster, kind: Capacity, bucket: int) -> Query:
-    """Return how many links of a kind lie in one tenth of their speed, by hour; the last one has no upper end."""
+    """Return how many links of a kind lie in one tenth of their speed; the last one has no upper end."""
     low, high = bucket / _BUCKETS, (bucket + 1) / _BUCKETS
-    conditions = [compare(schema.UTILISATION, ">=", low)]
     last = bucket == _BUCKETS - 1
-    if not last:
-        conditions.append(compare(schema.UTILISATION, "<", high))
+    below = () if last else (compare(schema.UTILISATION, "<", high),)
     alias = f"{low:.0%} and more" if last else f"{low:.0%} to {high:.0%}"
-    # A bin of a long range holds several rows of a link: it counts once, where it was fullest.
-    each = _capacity().take(highest(schema.UTILISATION)).where(is_in(schema.KIND, [kind.value])).by(schema.SUBJECT)
-    select = Select(each.binned()).take(count(schema.UTILISATION, "links")).where(*conditions)
-    return select.over_time(cluster, "Links in this tenth.", alias=alias, settled=False).at_least(_HOUR)
+    # A bin of a long range holds several rows of a link: it counts once, where it was fullest. What never reaches the
+    # tenth stays out before it is binned: most links are in the lowest one.
+    above = (is_in(schema.KIND, [kind.value]), compare(schema.UTILISATION, ">=", low))
+    each = _capacity().take(highest(schema.UTILISATION)).where(*above).by(schema.SUBJECT)
+    select = Select(each.binned()).take(count(schema.UTILISATION, "links")).where(*below)
+    query = select.over_time(cluster, "Links in this tenth.", alias=alias, settled=False)
+    return query.at_least(_HOUR).at_most(_COLUMNS)
 
 
 def _growth(cluster: Cluster) -> Built:
@@ -251,8 +253,8 @@ def _growth(cluster: Cluster) -> Built:
     return panels.time_series(
         cluster,
         Face(
-            "growth", "Growth of ${kind:text}: p95 of a day, by hour",
-            "The p95 of the 24 hours before, for each thing of the chosen kinds.",
+            "growth", "Growth of ${kind:text}: p95 of 24 h",
+            "The p95 of the 24 hours before, for each thing of the chosen kinds; in long bins the largest.",
             f"A gap means that nothing was heard. {transport.note(cluster)}",
             "Choose one kind above, and a longer range: rows are kept for years.",
             x=12, y=24, w=12, h=10, links=(to_board("explore", "Explore"),),
@@ -269,7 +271,7 @@ def _errors(cluster: Cluster) -> Built:
     together = Column(" + ".join(f'sum("{one.name}")' for one in counters), schema.BYTES.name, Unit.COUNT,
                       tuple(one.name for one in counters))  # fmt: skip
     inner = (
-        Select(schema.INTERFACE_TRAFFIC, schema.MINUTE)
+        Select(schema.INTERFACE_TRAFFIC, schema.HOUR)
         .take(together, *(total(one) for one in counters))
         .by(schema.EXPORTER, schema.INTERFACE, schema.KIND)
     )
@@ -278,7 +280,7 @@ def _errors(cluster: Cluster) -> Built:
         cluster,
         Face(
             "errors", "Errors and discards of interfaces, 24 h",
-            "Packets that interfaces received or sent wrongly, or threw away, by their own counters.",
+            "Packets that interfaces received or sent wrongly, or threw away, by their own counters, in whole hours.",
             "Only sFlow devices tell their counters; discards of a shaper or an access list may be meant.",
             "Discards towards storage or training nodes mean that a queue overflows: compare with the links above.",
             x=0, y=34, w=12, h=9, links=(to_board("pipeline", "Pipeline"),), since="24h",

@@ -242,7 +242,7 @@ def _traffic(cluster: Cluster) -> Built:
         cluster,
         Face(
             "traffic", "Traffic by group pair",
-            "Bit/s between groups by minute, stacked: the pairs of cluster.yaml, everything else as other.",
+            "Bit/s between groups, stacked: the pairs of cluster.yaml, everything else as other.",
             transport.note(cluster),
             "Click a line to explore that pair; the group matrix shows all pairs.",
             x=0, y=4, w=10, h=9,
