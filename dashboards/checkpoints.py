@@ -14,6 +14,7 @@ from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.palette import CHECKPOINT_COLOURS, DIM, LOOK, PHASE_COLOURS, QUIET
 from dashboards.panels import Built, Cell, Face, Json, Limit, TableOrder
 from dashboards.queries import (
+    WHOLE_HOURS,
     Column,
     Condition,
     Fill,
@@ -30,7 +31,7 @@ from dashboards.queries import (
     newest,
     not_in,
     scaled,
-    top_rows,
+    top_sums,
     total,
 )
 
@@ -482,17 +483,17 @@ def _moved() -> Column:
 
 def _endpoints(cluster: Cluster) -> Built:
     columns = (_moved(), total(schema.READ_BYTES), total(schema.WRITE_BYTES))
-    query = Select(schema.STORAGE_IO, schema.MINUTE).take(*columns).by(schema.ENDPOINT, schema.ENDPOINT_GROUP)
+    each = Select(schema.STORAGE_IO, schema.MINUTE).take(*columns).by(schema.ENDPOINT, schema.ENDPOINT_GROUP)
     return panels.table(
         cluster,
         Face(
             "endpoints", "Busiest storage endpoints",
             "Bytes that nodes read from and wrote to each storage node, or address that is none.",
-            f"A file system may spread one file over many endpoints. {transport.note(cluster)}",
+            f"A file system may spread one file over many endpoints. {WHOLE_HOURS} {transport.note(cluster)}",
             "Its nodes stand beside it; the capacity board tells how full an endpoint is.",
             x=0, y=36, w=10, h=8, links=(to_board("capacity", "Capacity & cost"),),
         ),
-        [query.per_series("An endpoint.").as_table()],
+        [top_sums(cluster, each, _ROWS)],
         [
             panels.Column(
                 schema.ENDPOINT, "Endpoint", width=150,
@@ -518,11 +519,11 @@ def _endpoint_nodes(cluster: Cluster) -> Built:
         Face(
             "endpoint_nodes", "Storage endpoint → node",
             "The largest volumes between a storage endpoint and a node.",
-            "Beyond the largest of each window nodes are one row, other.",
+            f"Beyond the largest of each window nodes are one row, other. {WHOLE_HOURS}",
             "Click a node to explore what else it does.",
             x=10, y=36, w=14, h=8, links=(to_board("explore", "Explore"),),
         ),
-        [top_rows(inner, _ROWS)],
+        [top_sums(cluster, inner, _ROWS)],
         [
             panels.Column(schema.ENDPOINT, "Endpoint", width=150),
             panels.Column(
@@ -539,21 +540,24 @@ def _endpoint_nodes(cluster: Cluster) -> Built:
 
 
 def _tiers(cluster: Cluster) -> Built:
-    tier = Select(schema.STORAGE_IO, schema.MINUTE).by(schema.ENDPOINT_GROUP)
-    group = f"$tag_{schema.ENDPOINT_GROUP}"
-    series = ((schema.WRITE_BYTES, f"{group} written"), (schema.READ_BYTES, f"{group} read"))
+    storage = questions.role_ids(cluster, Role.STORAGE, Role.MODEL_STORAGE)
+    # The same flows as in the endpoints' rows, in a series a group pair in place of one an endpoint and node.
+    moved = Select(schema.TRAFFIC, schema.MINUTE).take(bit_rate(schema.BYTES))
+    ways = ((schema.DST_GROUP, "written"), (schema.SRC_GROUP, "read"))
     return panels.time_series(
         cluster,
         Face(
             "tiers", "Storage groups: written and read",
             "Bit/s that nodes write to and read from each storage group.",
-            f"Traffic between storage nodes themselves, such as replication, is left out. {transport.note(cluster)}",
+            f"What storage nodes send to each other, such as replicas, is written and read. {transport.note(cluster)}",
             "The endpoints above show where it goes.",
             x=0, y=44, w=12, h=8, links=(to_board("explore", "Explore"),),
         ),
         [
-            tier.take(bit_rate(field)).over_time(cluster, "bit/s of a storage group.", alias=alias)
-            for field, alias in series
+            moved.where(is_in(group, storage))
+            .by(group)
+            .over_time(cluster, "bit/s of a storage group.", alias=f"$tag_{group} {name}")
+            for group, name in ways
         ],
         links=(to_board("capacity", "Capacity & cost"),),
     )  # fmt: skip

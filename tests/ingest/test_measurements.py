@@ -93,6 +93,25 @@ def test_endpoints_that_nobody_lists_keep_their_addresses_where_no_storage_is_li
     assert take(bare, one(dst="10.2.0.1"))["storage_io"][schema.ENDPOINT].to_list() == ["10.2.0.1"]
 
 
+def test_what_storage_groups_read_and_write_is_what_traffic_between_groups_says() -> None:
+    """A board shows storage groups by the traffic of group pairs, of which there are fewer rows."""
+    rows = [
+        one(**STORAGE),
+        one(src="10.2.0.1", dst="10.1.0.1", bytes=20),
+        one(src="10.2.0.1", dst="10.2.0.9", bytes=300),
+        one(src="203.0.113.5", dst="10.2.0.7", bytes=4000),
+        one(src="10.2.0.7", dst="203.0.113.5", bytes=50_000),
+        # What others count already.
+        one(exporter="127.0.0.2", **STORAGE),
+        *(one(src="10.1.0.1", dst=f"10.2.1.{n}", bytes=600) for n in range(1, 101)),
+    ]
+    points = take(engine(), pl.concat(rows))
+    for tag, field in ((schema.SRC_GROUP, schema.READ_BYTES), (schema.DST_GROUP, schema.WRITE_BYTES)):
+        of_groups = points["traffic"].filter(pl.col(tag) == "storage")[schema.BYTES.name].sum()
+        of_endpoints = points["storage_io"].filter(pl.col(schema.ENDPOINT_GROUP) == "storage")[field.name].sum()
+        assert of_groups == of_endpoints > 0
+
+
 def test_inference_outside_its_hours() -> None:
     nine_to_five = Inference(InferenceHours(time(9), time(17)))
     day = T0 // 86_400_000 * 86_400_000
