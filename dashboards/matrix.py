@@ -38,14 +38,6 @@ def column_query(cluster: Cluster, dst: str, retention: str) -> Query:
     return Select(parts).by(schema.SRC_GROUP).take(column).per_series(meaning).as_table()
 
 
-def joined() -> list[Json]:
-    """Return the transformations that put the columns' tables side by side, by source group."""
-    return [
-        {"id": "filterFieldsByName", "options": {"exclude": {"names": [panels.TIME]}}},
-        {"id": "joinByField", "options": {"byField": schema.SRC_GROUP, "mode": "outer"}},
-    ]
-
-
 def state_words() -> tuple[Json, ...]:
     """Return the mappings of signed bytes to allowed, unused and violating."""
     return (
@@ -83,5 +75,5 @@ def matrix_panel(
             *(Column(dst, titles[dst], Unit.BYTES, Cell.COLOUR, state_words()) for dst in groups),
         ],
         order=TableOrder(schema.SRC_GROUP, ascending=True),
-        before=joined(),
+        before=panels.joined(schema.SRC_GROUP),
     )  # fmt: skip

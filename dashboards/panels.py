@@ -190,6 +190,14 @@ def place_columns() -> list[Column]:
     return [Column(schema.NETWORK, "Network"), Column(schema.COUNTRY, "Country", width=90)]
 
 
+def joined(tag: str) -> list[Json]:
+    """Return the transformations that put tables side by side, by a tag that all of them have."""
+    return [
+        {"id": "filterFieldsByName", "options": {"exclude": {"names": [TIME]}}},
+        {"id": "joinByField", "options": {"byField": tag, "mode": "outer"}},
+    ]
+
+
 # -- panels --------------------------------------------------------------------------------------------
 
 

@@ -110,10 +110,11 @@ def _exporters(cluster: Cluster) -> Built:
     )  # fmt: skip
     largest = (highest(schema.LAG), highest(schema.SKEW))
     totals = tuple(map(total, sums))
-    # Of several bridges or partitions, the one that heard the exporter last knows its age.
-    each = _exporter().take(newest(schema.AGE), newest(schema.SAMPLING), *largest, *totals)
-    each = each.by(schema.EXPORTER, schema.SHARD)
-    select = Select(each).take(lowest(schema.AGE), highest(schema.SAMPLING), *largest, *totals).by(schema.EXPORTER)
+    # Of several bridges or partitions, the one that heard the exporter last knows its age. Asked apart: InfluxDB 1.x
+    # reads all columns of an inner question anew for each column of the outer one.
+    each = _exporter().take(newest(schema.AGE), newest(schema.SAMPLING)).by(schema.EXPORTER, schema.SHARD)
+    now = Select(each).take(lowest(schema.AGE), highest(schema.SAMPLING)).by(schema.EXPORTER)
+    counts = _exporter().take(*largest, *totals).by(schema.EXPORTER)
     look = Limit(look=1)
     counted = (
         (schema.SEQ_LOST, "Lost", Unit.COUNT, look),
@@ -133,7 +134,7 @@ def _exporters(cluster: Cluster) -> Built:
             "Orange columns name the fault; the charts below show when it began.",
             x=0, y=8, w=24, h=9, links=(to_board("noc_wall", "NOC wall"),),
         ),
-        [select.per_series("An exporter.").as_table()],
+        [one.per_series("An exporter.").as_table() for one in (now, counts)],
         [
             Column(schema.EXPORTER, "Exporter", width=150),
             Column(schema.AGE.name, "Age", Unit.SECONDS, Cell.COLOUR, limit=Limit(act=silent), width=90),
@@ -148,6 +149,7 @@ def _exporters(cluster: Cluster) -> Built:
             ),
         ],
         order=TableOrder(schema.AGE.name),
+        before=panels.joined(schema.EXPORTER),
     )  # fmt: skip
 
 
