@@ -1,5 +1,6 @@
 """Training run: how a job goes, as a whole and node by node. Observed, expected and limit stand as alerts see them."""
 
+from dataclasses import replace
 from typing import Any
 
 from cluster import schema
@@ -11,13 +12,16 @@ from dashboards.checkpoints import run_marks
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.palette import ACT, DIM, QUIET
 from dashboards.panels import Built, Cell, Column, Face, TableOrder
-from dashboards.queries import Fill, Select, Unit, bit_rate, chosen, compare, is_in, newest
+from dashboards.queries import Fill, Select, Unit, any_of, bit_rate, chosen, compare, is_in, narrowed, newest
 from dashboards.spread import node_spread, spread_overrides
 
 BOARD = "training"
 
 _EXPECTED = "expected"
 _LIMIT = "limit"
+_MANY = 100
+"""More nodes than this are not drawn all at once: nobody could tell their lines apart."""
+_ONLY_LOW = "Until nodes are chosen, those that are low or down are drawn, for as long as they are. "
 
 
 def page(cluster: Cluster) -> Page:
@@ -85,27 +89,34 @@ def _visibility(cluster: Cluster) -> Built:
 
 
 def _observed_expected(cluster: Cluster) -> Built:
-    select = Select(schema.BASELINE, schema.RAW).where(*_of_job()).by(schema.NODE)
+    # A blind window holds the last share; the chart shows a gap instead.
+    seen = compare(schema.STATE, "<", schema.NodeState.BLIND)
+    select = Select(schema.BASELINE, schema.RAW).where(*_of_job(), seen).by(schema.NODE)
+    training = questions.role_ids(cluster, Role.TRAINING)
+    is_large = sum(node.group in training for node in cluster.nodes) > _MANY
+    if is_large:
+        select = select.where(any_of(compare(schema.STATE, ">=", schema.NodeState.LOW), narrowed(var.NODE)))
     node = f"$tag_{schema.NODE}"
     series = ((schema.OBSERVED, node), (schema.EXPECTED, f"{node} {_EXPECTED}"), (schema.LOWER, f"{node} {_LIMIT}"))
+    queries = [
+        select.take(newest(field))
+        .over_time(cluster, field.text, alias=alias, fill=Fill.GAP, settled=False)
+        .at_least(states.MINUTE)
+        for field, alias in series
+    ]
     return panels.time_series(
         cluster,
         Face(
             "observed_expected", "Share of the cohort's median: observed, expected, limit",
             "What each node sent over the median of its cohort; the dashed lines are what earlier good runs "
             "predict, and the limit.",
-            f"A cohort that slows as a whole keeps its shares: this cannot show it. {transport.training_note(cluster)}",
+            "A cohort that slows as a whole keeps its shares: this cannot show it. "
+            f"{_ONLY_LOW if is_large else ''}{transport.training_note(cluster)}",
             "Choose one node above to see its three lines alone; the verdicts below give the numbers.",
             x=0, y=33, w=14, h=11, links=(states.stragglers(cluster), to_alerts()),
         ),
-        [
-            # A blind window holds the last share; the chart shows a gap instead.
-            select.take(newest(field))
-            .where(compare(schema.STATE, "<", schema.NodeState.BLIND))
-            .over_time(cluster, field.text, alias=alias, fill=Fill.GAP, settled=False)
-            .at_least(states.MINUTE)
-            for field, alias in series
-        ],
+        # Few nodes pass, however many the cluster has: there are points enough for them.
+        [replace(query, points=0) for query in queries] if is_large else queries,
         unit=Unit.RATIO,
         overrides=[
             panels.override(

@@ -10,7 +10,7 @@ from board_store import Asked, Filled, asked, defaults, expand, fill, load
 
 from cluster import schema
 from cluster.load import load_cluster
-from cluster.model import EXTERNAL, Cluster
+from cluster.model import EXTERNAL, Cluster, Node
 from cluster.schema import NodeState
 from dashboards import checkpoints, noc_wall, questions, training
 from dashboards import variables as var
@@ -54,7 +54,14 @@ def test_every_panel_finds_data(filled: Filled, name: str, everything: bool) -> 
     silent = [one for one in queries if not _numbers(filled, one.query)]
     # The matrix asks one column a group; groups that got nothing from anybody have an empty one.
     silent = [one for one in silent if not _is_matrix(one)]
+    # Panels about chosen nodes are empty until some are.
+    assert all(one in silent for one in queries if _waits(one))
+    silent = [one for one in silent if not _waits(one)]
     assert not silent, "\n".join(f"{one.panel} {one.ref}: {one.query}" for one in silent)
+
+
+def _waits(one: Asked) -> bool:
+    return "'.*' != '.*'" in one.query
 
 
 def _is_matrix(one: Asked) -> bool:
@@ -66,7 +73,7 @@ def _is_matrix(one: Asked) -> bool:
 def test_explore_answers_each_choice(filled: Filled, by: str, order: str) -> None:
     board = BOARDS["explore"]
     values = defaults(board) | {var.GROUP_BY: by, var.ORDER: order, var.LIMIT: "10"}
-    assert all(_numbers(filled, one.query) for one in asked(board, filled.now, values))
+    assert all(_numbers(filled, one.query) for one in asked(board, filled.now, values) if not _waits(one))
 
 
 def test_variables_find_their_values(filled: Filled) -> None:
@@ -182,6 +189,74 @@ def test_the_spread_covers_the_nodes(filled: Filled) -> None:
     # Two shards of each node are rows 2n and 2n+1: node n sends (4n + 3) thousand bytes in 10 s.
     row = dict(zip(series.columns, series.values[3], strict=True))
     assert [row[name] for name in (SLOWEST, MEDIAN, FASTEST)] == [3000 * 0.8, 11000 * 0.8, 19000 * 0.8]
+
+
+@pytest.mark.parametrize(
+    ("interval", "since", "window"), [(20, 900, 10), (60, 900, 60), (120, 900, 60), (3600, 86_400, 3600)]
+)
+def test_the_spread_reads_the_retention_that_fits_its_bins(
+    filled: Filled, interval: int, since: int, window: int
+) -> None:
+    """Each retention of this store has the same bytes in a window: a bin's rate tells which one it is of, alone."""
+    nodes = Select(schema.NODE_TRAFFIC, schema.RAW).where(questions.is_in(schema.GROUP, ["training"]))
+    query = replace(node_spread(CLUSTER, nodes), interval=interval)
+    (series,) = _run(filled, query, since)
+    column = series.columns.index(SLOWEST)
+    # The first and the last bin stick out of the range.
+    whole = [row[column] for row in series.values if row[column] is not None][1:-1]
+    assert whole
+    assert whole == pytest.approx([3000 * 8 / window] * len(whole))
+
+
+def test_sums_of_many_days_are_read_from_hours(filled: Filled) -> None:
+    """Here an hour has no more bytes than a minute."""
+    board = BOARDS["explore"]
+    values = defaults(board) | {var.LIMIT: "1"}
+    sent = {}
+    for days in (2, 3):
+        (one,) = (
+            one
+            for one in asked(board, filled.now, values, days * 86_400)
+            if one.panel.startswith("Traffic by") and one.ref == "A"
+        )
+        series = filled.store.query(one.query)[0]
+        sent[days] = dict(zip(series.columns, series.values[0], strict=True))[schema.BYTES.name]
+    windows = {2: 3600 // 60, 3: 86_400 // 3600}
+    assert sent[2] / sent[3] == pytest.approx(windows[2] / windows[3], abs=0.2)
+
+
+def test_of_many_nodes_those_that_are_low_are_drawn_and_those_that_are_chosen(filled: Filled) -> None:
+    """The five nodes of the store are learning, ok, low, down and blind."""
+    others = tuple(Node(f"gpu-1{number:03}", "training", ()) for number in range(200))
+    board = load(boards(replace(CLUSTER, nodes=(*CLUSTER.nodes, *others)))["training"])
+    drawn = {}
+    for everything in (True, False):
+        queries = [
+            one
+            for one in asked(board, filled.now, defaults(board, everything=everything))
+            if one.panel.startswith("Share of the cohort's median")
+        ]
+        assert len(queries) == 3
+        drawn[everything] = [
+            {series.tags[schema.NODE] for series in filled.store.query(one.query)} for one in queries
+        ]  # fmt: skip
+    assert drawn[True] == [{"gpu-03", "gpu-04"}] * 3
+    assert drawn[False] == [{"gpu-01", "gpu-02", "gpu-03", "gpu-04"}] * 3
+
+
+def test_exporters_have_one_row_each_in_both_tables(filled: Filled) -> None:
+    """What is known now and what was counted stand side by side, joined by the exporter."""
+    (panel,) = (one for one in BOARDS["pipeline"]["panels"] if one["title"] == "Exporters in this range")
+    names = {exporter.name for exporter in CLUSTER.exporters}
+    columns: list[str] = []
+    for one in asked(BOARDS["pipeline"] | {"panels": [panel]}, filled.now, {}):
+        found = filled.store.query(one.query)
+        assert [series.tags[schema.EXPORTER] for series in found] == sorted(names)
+        columns += found[0].columns[1:]
+    assert len(set(columns)) == len(columns)
+    shown = next(one for one in panel["transformations"] if "include" in one["options"])["options"]["include"]["names"]
+    assert set(shown) == {schema.EXPORTER, *columns}
+    assert {"byField": schema.EXPORTER, "mode": "outer"} in [one["options"] for one in panel["transformations"]]
 
 
 def test_counters_add_up_over_bridges(filled: Filled) -> None:
