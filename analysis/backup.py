@@ -12,6 +12,7 @@ import sqlite3
 import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,9 @@ LOGS = (AUDIT, config_log.LOG)
 SUFFIXES = (".tar.gz", ".tgz")
 
 _TAMPERED = "it was tampered with; nothing was changed, and --state-only would restore the state alone"
+_NO_BACKUP = EOFError, OSError, KeyError, TypeError, ValueError, AttributeError
+"""What reading anything else as a backup may raise, besides errors of the formats themselves."""
+
 _TRIES = 50
 _PAUSE = 0.1
 _BLOCK = 1 << 20
@@ -319,7 +323,7 @@ def unpack(source: Path, folder: Path) -> dict[str, Any]:
                 if facts is None or not entry.isreg() or not _is_ours(entry.name):
                     raise UserError(f"{source}: {entry.name!r} does not belong into a backup", "it was tampered with")
                 _extract(source, archive, entry, facts, folder / entry.name)
-    except (tarfile.TarError, EOFError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (tarfile.TarError, zlib.error, RecursionError, *_NO_BACKUP) as error:
         raise UserError(f"{source}: cannot be read as a backup: {error}") from error
     if wanted:
         raise UserError(f"{source}: lacks {min(wanted)}", "it was cut short")

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from cluster.errors import UserError, of_disk
 from delivery.event import Document
@@ -109,7 +109,9 @@ class Spool:
             self._lock.close()
             raise UserError(f"{folder}: another `clusterflow deliver` uses it", "stop it first") from error
         self._segments = [
-            _Segment(path, int(path.stem), path.stat().st_size) for path in sorted(folder.glob(f"*{_SUFFIX}"))
+            _Segment(path, int(path.stem), path.stat().st_size)
+            for path in sorted(folder.glob(f"*{_SUFFIX}"))
+            if path.stem.isdecimal()
         ]
         self._end = self._recover()
         self._file: int | None = None
@@ -393,10 +395,20 @@ def _record(line: bytes) -> dict[str, Any] | None:
     try:
         if int(check, 16) != zlib.crc32(body):
             return None
-        found: dict[str, Any] = json.loads(body)
-    except ValueError:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
         return None
-    return found
+    return found if _is_record(found) else None
+
+
+def _is_record(found: object) -> TypeGuard[dict[str, Any]]:
+    """Whether it is what `append` writes: what somebody else wrote may have its checksum, too."""
+    if not isinstance(found, dict):
+        return False
+    first, events = found.get("first"), found.get("events")
+    are_told = isinstance(events, list) and all(isinstance(event, dict) for event in events)
+    are_notes = all(isinstance(found.get(name, {}), dict) for name in ("notes", "changes"))
+    return type(first) is int and first >= 0 and are_told and are_notes
 
 
 def _write_all(file: int, data: bytes) -> None:

@@ -26,6 +26,9 @@ RECORD_BYTES = 900_000
 Record = tuple[bytes, bytes | None]
 """Key and value."""
 
+_DAMAGE = ValueError, TypeError, AttributeError, KeyError, OSError, RecursionError
+"""What reading damaged notes and frames may raise, besides polars' own errors."""
+
 _NOTES = "notes"
 _Place = tuple[str, int]
 
@@ -161,7 +164,7 @@ def remembered(values: Mapping[bytes, bytes], where: str) -> Remembered | None:
         # A topic may hold records of before a column was kept.
         whole = {name: pl.concat(parts, how="diagonal") for name, parts in frames.items()}
         return Remembered(whole, notes, tuple(values))
-    except (ValueError, KeyError, OSError, pl.exceptions.PolarsError) as error:
+    except (*_DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise UserError(
             f"{where}: the workers' state is damaged: {error}", "set kafka.state_topic and kafka.group to new names"
         ) from error

@@ -69,6 +69,12 @@ FOUND = {
         + b", ".join(b'"a%d[1-60000]"' % n for n in range(900))
         + b"]}]",
     ),
+    "a record of events that is a list": ("events", b"\x00[]"),
+    "events that are none": ("events", b'\x00{"first": 0, "events": {"a": 1}}'),
+    "a record of events without end": ("events", b"\x00" + b"[" * 5_000),
+    "notes of workers that are a number": ("worker-state", b"\x000"),
+    "notes of workers without end": ("worker-state", b"\x00" + b"[" * 5_000),
+    "a backup whose description has no end": ("backup", b"\x02" + b"[" * 5_000),
     "jobs on all nodes of the world": (
         "jobs",
         b"\x00["
