@@ -19,11 +19,10 @@ from ingest.local_kafka import LocalKafka, has_kafka
 from ingest.store import Store
 from simulate.bench import line, timed
 from simulate.bench_machine import tell_machine
-from simulate.bench_pipeline import Pairs, differences, stored_pairs
+from simulate.bench_pipeline import PARTITIONS, Pairs, differences, stored_pairs
 from simulate.bench_processes import Meter
 from simulate.stack import Part, command
 
-_PARTITIONS = 8
 _PATIENCE = 60.0
 """Seconds without anything new in the store after which nothing more is expected."""
 _POLL_SECONDS = 0.5
@@ -54,7 +53,7 @@ def kafka(  # noqa: PLR0917 - click passes everything by name
             ]
         )
         cluster = load_cluster(made)
-        cluster = replace(cluster, kafka=replace(cluster.kafka, brokers=(broker.address,), partitions=_PARTITIONS))
+        cluster = replace(cluster, kafka=replace(cluster.kafka, brokers=(broker.address,), partitions=PARTITIONS))
         _relay(cluster, folder, flows)
         sent = _sent(truth)
         for count in (int(text) for text in workers.split(",")):
@@ -102,7 +101,7 @@ def _work(cluster: Cluster, folder: Path, workers: int, sent: Pairs, *, influxd:
         line(
             step="kafka",
             workers=workers,
-            partitions=_PARTITIONS,
+            partitions=PARTITIONS,
             flows=flows,
             exact=stored == sent,
             differences=differences(sent, stored),

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,31 @@ import click
 
 from cluster.errors import UserError
 from cluster.units import parse_duration
+from ingest.local_kafka import has_kafka
 from simulate.bench import line
 from simulate.bench_machine import tell_machine
-from simulate.bench_pipeline import Load, pipeline, run_load
+from simulate.bench_pipeline import PARTITIONS, Load, pipeline, run_load
 from simulate.packet_sender import POOL
 
 
 def rates(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, ...]:
     """Read ``50000,100000``."""
+    return numbers(text, "numbers of flow records a second, such as 50000,100000")
+
+
+def worker_counts(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
+    """Read ``1,2,4``; nothing where it is not given."""
+    return () if text is None else numbers(text, "numbers of workers, such as 1,2,4")
+
+
+def numbers(text: str, expected: str) -> tuple[int, ...]:
+    """Read whole numbers from 1, commas between them; BadParameter for anything else."""
     try:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
         found = ()
     if not found or min(found) < 1:
-        raise click.BadParameter(f"{text}: expected numbers of flow records a second, such as 50000,100000")
+        raise click.BadParameter(f"{text}: expected {expected}")
     return found
 
 
@@ -56,6 +68,11 @@ _pool = click.option(
 @_config
 @_influxd
 @_pool
+@click.option(
+    "--workers",
+    callback=worker_counts,
+    help="1,2,4: through a Kafka broker here to so many workers, one run each, no bridge.",
+)
 @click.option("--folder", type=click.Path(path_type=Path), help="Keep everything there. Default: a temporary one.")
 def live(  # noqa: PLR0917 - click passes everything by name
     rate: tuple[int, ...],
@@ -64,16 +81,24 @@ def live(  # noqa: PLR0917 - click passes everything by name
     config: Path,
     influxd: str | None,
     pool: int,
+    workers: tuple[int, ...],
     folder: Path | None,
 ) -> None:
     """UDP -> nfacctd -> spool -> bridge -> InfluxDB: what is lost where, how late, at what cost. A line a rate."""
+    if workers and not has_kafka():
+        raise UserError("no Kafka here", "it needs Java 17 and the jars of tests/kafka/pom.xml in var/tools/kafka")
     tell_machine(influxd)
-    for one in rate:
-        with work_folder(folder, f"live-{one}") as place, pipeline(config, nodes, place, influxd=influxd) as running:
+    for one, count in product(rate, workers or (0,)):
+        name = f"live-{one}-{count}" if count else f"live-{one}"
+        with (
+            work_folder(folder, name) as place,
+            pipeline(config, nodes, place, influxd=influxd, workers=count) as running,
+        ):
             series: list[dict[str, Any]] = []
             found = run_load(running, Load(one, seconds, pool), series.append)
             found["refresh_seconds"] = running.cluster.collector.refresh
-            line(step="live", nodes=nodes, **found, memory_series=_series(series))
+            step = {"step": "live_kafka", "workers": count, "partitions": PARTITIONS} if count else {"step": "live"}
+            line(**step, nodes=nodes, **found, memory_series=_series(series))
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""A whole pipeline under load, on this machine: sender, nfacctd, bridge, InfluxDB, each a process of its own."""
+"""A whole pipeline under load, on this machine: sender, nfacctd, bridge (or relay, broker, workers), InfluxDB."""
 
 import json
 import re
@@ -6,9 +6,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cluster.errors import ClusterflowError, StoreError
 from cluster.load import load_cluster
 from cluster.model import Cluster
 from ingest.local_influxdb import LocalInfluxDB, free_port
+from ingest.local_kafka import LocalKafka
 from ingest.pmacct import NFACCTD
 from ingest.store import Store
 from ingest.supervise import udp_sockets
@@ -27,12 +29,16 @@ from simulate.load import large_cluster
 from simulate.packet_sender import speaking_netflow
 from simulate.stack import Part, command, has_socket
 
+PARTITIONS = 8
+"""Of the topic of flows."""
+
 _READY_SECONDS = 60.0
 _PATIENCE = 60.0
 """Seconds without a byte more in the store after which nothing more is expected."""
 _POLL_SECONDS = 1.0
 _SHOWN = 5
 """Group pairs whose totals differ that are named."""
+_ASSIGNED = re.compile(rb"event=assigned partition=(\d+)")
 _PURGED = re.compile(rb"Purging cache - END \(PID: \d+, QN: (\d+)/(\d+)")
 
 Pairs = dict[tuple[str, str], tuple[int, int, int]]
@@ -45,16 +51,13 @@ class Pipeline:
 
     Attributes:
         cluster: as written to `config`.
-        meter: of nfacctd, the bridge and influxd; the sender joins them.
+        meter: of nfacctd, influxd, and the bridge, or relay, kafka and each worker; the sender joins them.
     """
 
     folder: Path
     config: Path
     cluster: Cluster
     store: Store
-    influxdb: LocalInfluxDB
-    collector: Part
-    bridge: Part
     meter: Meter = field(default_factory=lambda: Meter({}))
 
     @property
@@ -75,13 +78,14 @@ class Pipeline:
         return stored_pairs(self.store)
 
     def reading(self, stage: schema.Stage, reason: str) -> float | None:
-        """Return the newest total of the pipeline's own counters."""
+        """Return the newest total of the pipeline's own counters, of all its shards."""
         query = (
             f'SELECT last("{schema.TOTAL.name}") FROM "{schema.RAW}"."{schema.PIPELINE.name}" '  # noqa: S608 - our names
-            f"WHERE \"{schema.STAGE}\" = '{stage.value}' AND \"{schema.REASON}\" = '{reason}'"
+            f"WHERE \"{schema.STAGE}\" = '{stage.value}' AND \"{schema.REASON}\" = '{reason}' "
+            f'GROUP BY "{schema.SHARD}"'
         )
         answer = self.store.query(query)
-        return float(answer[0].values[0][1]) if answer else None
+        return sum(float(one.values[0][1]) for one in answer) if answer else None
 
 
 def stored_pairs(store: Store) -> Pairs:
@@ -136,33 +140,79 @@ def bench_cluster(base: Cluster, nodes: int, folder: Path, store_url: str) -> Cl
 
 
 @contextmanager
-def pipeline(base: Path, nodes: int, folder: Path, *, influxd: str | None = None) -> Iterator[Pipeline]:
-    """Start everything but the sender; stop it in order."""
+def pipeline(
+    base: Path, nodes: int, folder: Path, *, influxd: str | None = None, workers: int = 0
+) -> Iterator[Pipeline]:
+    """Start everything but the sender; stop it in order.
+
+    Args:
+        base: the cluster that is made larger.
+        nodes: its training nodes.
+        folder: for everything.
+        influxd: the program; by default the one on the PATH.
+        workers: so many share what a relay brings to a broker; 0: the bridge reads the spool itself.
+    """
     with ExitStack() as running:
         influxdb = running.enter_context(LocalInfluxDB(folder / "influxdb", binary=influxd))
+        cluster = bench_cluster(load_cluster(base), nodes, folder, influxdb.url)
+        pids = {"influxd": influxdb.pid}
+        if workers:
+            broker = running.enter_context(LocalKafka(folder / "kafka", heap="1g"))
+            cluster = replace(cluster, kafka=replace(cluster.kafka, brokers=(broker.address,), partitions=PARTITIONS))
+            pids["kafka"] = broker.pid
         config = folder / "cluster.yaml"
-        config.write_text(dump_cluster(bench_cluster(load_cluster(base), nodes, folder, influxdb.url)))
+        config.write_text(dump_cluster(cluster))
         cluster = load_cluster(config)
         store = Store(cluster.store)
         running.callback(store.close)
-        collector = Part(
-            "collect", command("collect", config, "--run-dir", str(folder / "run")), folder / "collect.log"
-        )
-        bridge = Part("ingest", command("ingest", config), folder / "ingest.log")
-        for part in (collector, bridge):
+        parts = {"nfacctd": _part(folder, "collect", command("collect", config, "--run-dir", str(folder / "run")))}
+        parts |= _readers(config, folder, workers)
+        for part in parts.values():
             running.callback(part.stop)
             part.start()
-        collector.wait_until(lambda: has_socket(cluster.collector.netflow_port), _READY_SECONDS)
-        bridge.wait_until(lambda: _has_begun(bridge.log), _READY_SECONDS)
-        found = Pipeline(folder, config, cluster, store, influxdb, collector, bridge)
-        pids = {"nfacctd": collector.process, "bridge": bridge.process}
-        found.meter.parts |= {name: process.pid for name, process in pids.items() if process is not None}
-        found.meter.parts["influxd"] = influxdb.pid or 0
+        parts["nfacctd"].wait_until(lambda: has_socket(cluster.collector.netflow_port), _READY_SECONDS)
+        _wait_for_readers([part for name, part in parts.items() if name != "nfacctd"], workers)
+        found = Pipeline(folder, config, cluster, store)
+        pids |= {name: part.process.pid for name, part in parts.items() if part.process is not None}
+        found.meter.parts |= {name: pid for name, pid in pids.items() if pid is not None}
         yield found
 
 
-def _has_begun(log: Path) -> bool:
-    return log.exists() and "state=" in log.read_text(errors="replace")
+def _part(folder: Path, name: str, arguments: list[str]) -> Part:
+    return Part(name, arguments, folder / f"{name}.log")
+
+
+def _readers(config: Path, folder: Path, workers: int) -> dict[str, Part]:
+    """Return what reads the spool, by the names of the meter."""
+    if not workers:
+        return {"bridge": _part(folder, "ingest", command("ingest", config))}
+    letters = ("--dead-letters", str(folder / "dead-letters.jsonl"))
+    own = command("relay", config, "--id", "bench", "--metrics-listen", "off", *letters)
+    relay = {"relay": _part(folder, "relay", own)}
+    names = [f"worker-{number}" for number in range(1, workers + 1)]
+    return relay | {name: _part(folder, name, command("ingest", config, "--kafka")) for name in names}
+
+
+def _wait_for_readers(readers: Sequence[Part], workers: int) -> None:
+    """Wait until each has begun, and workers have shared all partitions."""
+    for part in readers:
+        part.wait_until(partial(_has_begun, part), _READY_SECONDS)
+    if workers:
+        readers[-1].wait_until(lambda: _is_shared(readers[-workers:]), _READY_SECONDS)
+
+
+def _has_begun(part: Part) -> bool:
+    return b"event=start " in _said(part)
+
+
+def _is_shared(workers: Sequence[Part]) -> bool:
+    """Whether every partition is somebody's, and everybody has one, so far as they have said."""
+    owned = [set(_ASSIGNED.findall(_said(part))) for part in workers]
+    return all(owned) and len(set[bytes]().union(*owned)) == PARTITIONS
+
+
+def _said(part: Part) -> bytes:
+    return part.log.read_bytes() if part.log.exists() else b""
 
 
 @contextmanager
@@ -330,6 +380,8 @@ def _account(running: Pipeline, load: Load, sending: Sender, stored: Pairs) -> d
         "sent_datagrams": result["datagrams"],
         "achieved_rate": round(result["records"] / result["seconds"]),
         "sent_bytes": result["bytes"],
+        "sent_flows": sum(flows for _, _, flows in sent.values()),
+        "stored_flows": sum(flows for _, _, flows in stored.values()),
         "stored_bytes": sum(size for size, _, _ in stored.values()),
         "pairs": len(sent),
         "exact": sent == stored,

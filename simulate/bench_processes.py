@@ -11,7 +11,8 @@ from typing import Any
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SLOWER = 1.1
-"""The last third of a soak may hold so many times the memory of the first: caches settle, leaks grow."""
+"""The last third of a soak may hold so many times the memory of the middle one: leaks go on growing. In the first third
+caches fill: InfluxDB's of each retention until they are first written out, the bridge's windows and first contacts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Meter:
         return round(max(busy_seconds() - self._busy - ours, 0.0) / seconds, 2)
 
     def thirds(self) -> dict[str, Any]:
-        """Return each part's median memory in the first and last third, whether that is flat, and CPU of both compared.
+        """Return each part's median memory in each third, whether the last two are alike, and CPU of first and last.
 
         Samples are as far apart as ever. What a part has of files is not in it: InfluxDB maps all data that it has
         written, which is the kernel's cache.
@@ -146,10 +147,12 @@ class Meter:
             if not third:
                 continue
             first, last = series[:third], series[-third:]
-            before, after = (median(one.memory - one.mapped for one in part) for part in (first, last))
+            parts = first, series[third:-third], last
+            begin, before, after = (median(one.memory - one.mapped for one in part) for part in parts)
             early, late = (part[-1].cpu - part[0].cpu for part in (first, last))
             found[name] = {
-                "first_third_mib": round(before) >> 20,
+                "first_third_mib": round(begin) >> 20,
+                "middle_third_mib": round(before) >> 20,
                 "last_third_mib": round(after) >> 20,
                 "mapped_mib": series[-1].mapped >> 20,
                 "cpu_last_to_first": round(late / early, 2) if early else None,

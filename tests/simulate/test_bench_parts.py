@@ -67,21 +67,24 @@ def test_growth_is_told() -> None:
         samples = {
             "flat": Usage(second, 100 << 20, 0, 1),
             "leak": Usage(0, grown, 0, 1),
+            "cache": Usage(0, min(100 + 25 * second, 200) << 20, 0, 1),
             # Pages of files that it has written come, and the kernel takes them when it likes.
             "store": Usage(second * (1 + second // 6), grown, 10 * second << 20, 1),
         }
         for name, sample in samples.items():
             meter._series.setdefault(name, []).append(sample)
     assert meter.thirds() == {
-        "flat": thirds(100, 100, 0, 1.0, flat=True),
-        "leak": thirds(110, 170, 0, None, flat=False),
-        "store": thirds(100, 100, 80, 2.0, flat=True),
+        "flat": thirds((100, 100, 100), 0, 1.0, flat=True),
+        "leak": thirds((110, 140, 170), 0, None, flat=False),
+        "store": thirds((100, 100, 100), 80, 2.0, flat=True),
+        # Caches fill, and then are full.
+        "cache": thirds((125, 200, 200), 0, None, flat=True),
     }
 
 
-def thirds(first: int, last: int, mapped: int, cpu: float | None, *, flat: bool) -> dict[str, object]:
-    memory = {"first_third_mib": first, "last_third_mib": last, "mapped_mib": mapped, "flat": flat}
-    return memory | {"cpu_last_to_first": cpu}
+def thirds(medians: tuple[int, int, int], mapped: int, cpu: float | None, *, flat: bool) -> dict[str, object]:
+    names = "first_third_mib", "middle_third_mib", "last_third_mib"
+    return dict(zip(names, medians, strict=True)) | {"mapped_mib": mapped, "flat": flat, "cpu_last_to_first": cpu}
 
 
 def test_what_nfacctd_says_it_printed() -> None:

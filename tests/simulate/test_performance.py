@@ -90,6 +90,28 @@ def test_totals_that_differ_meet_no_target(changes: dict[str, Any], word: str) -
     assert targets(live(**changes))["lost at 200,000 flows/s on the wire"][2] == word
 
 
+def test_what_a_late_rate_would_have_needed() -> None:
+    """1.3 cores at 100,000 flows/s are 13 µs a flow, and 2.6 cores at twice the rate."""
+    late = live(delay=DELAY | {"max": 40.0})
+    assert "need 2.6 cores" in page(merged([], printed(live(rate=100_000), late)))
+    assert "takes 13.0 µs of CPU a flow" in page(merged([], printed(live(rate=100_000), late)))
+    assert "cores; where there are fewer" not in page(merged([], printed(live(rate=100_000), live())))
+
+
+def test_the_way_through_kafka_is_a_table() -> None:
+    costs = COSTS | {name: {"cores": 0.25, "peak_mib": 300} for name in ("worker-1", "worker-2", "relay", "kafka")}
+    one = live(step="live_kafka", workers=2, partitions=8, rate=50_000, sent_flows=1000, stored_flows=990,
+               processes=costs)  # fmt: skip
+    relay = {"step": "relay", "flows": 1000, "flows_per_second": 500_000, "cpu_seconds": 0.1}
+    kafka = {"step": "kafka", "workers": 2, "partitions": 8, "flows_per_second": 1, "cpu_us_a_flow": 3, "exact": True,
+             "processes": costs}  # fmt: skip
+    text = page(merged([], printed(relay, kafka, one)))
+    (row,) = [one for one in text.splitlines() if one.startswith("| 2 | 50,000 |")]
+    cells = row.strip("| ").split(" | ")
+    assert cells[2:6] == ["10,000,000 in 50 s", "0 / 0 / 10", "yes", "4.0 s / 6.0 s / 9.0 s"]
+    assert cells[6:] == ["0.50, 300 MiB each", "0.50, 600 MiB", "0.25, 300 MiB", "0.25, 300 MiB", "0.10, 200 MiB"]
+
+
 def test_sizes_follow_from_unit_costs() -> None:
     """2 µs a flow: 100,000 flows/s need 0.2 cores, planned half busy 0.4."""
     lines = [live(), live(rate=50_000, exact=True, printed=1)]
