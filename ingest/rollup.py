@@ -38,7 +38,8 @@ class Rollup:
         self._store = store
         self._writer = writer
         self._shard = shard.replace("\\", "\\\\").replace("'", "\\'")
-        self._steps = [(source, target) for source, target in pairwise(retentions) if source.window < target.window]
+        # Also of windows that are as long as the target's: boards ask minutes of every cluster.
+        self._steps = [(source, target) for source, target in pairwise(retentions) if source.window <= target.window]
         self._dirty: dict[str, set[int]] = {target.name: set() for _, target in self._steps}
 
     def touch(self, windows: pl.Series) -> None:
