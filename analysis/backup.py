@@ -186,7 +186,7 @@ def _checkpoint(folder: Path, opened: ExitStack) -> dict[str, IO[bytes]]:
             manifest = json.loads(text)
             checkpoint.check_version(folder / checkpoint.MANIFEST, manifest.get("version"))
             names = checkpoint.files_of(manifest)
-        except (ValueError, KeyError, AttributeError) as error:
+        except (*_NO_BACKUP, RecursionError) as error:
             raise ClusterflowError(f"{folder}: the checkpoint is damaged: {error}") from error
         with ExitStack() as these:
             try:
@@ -196,6 +196,12 @@ def _checkpoint(folder: Path, opened: ExitStack) -> dict[str, IO[bytes]]:
                 time.sleep(_PAUSE)
                 continue
             opened.push(these.pop_all())
+        # A bridge reads them at its next start only: damage of today is to be told today, not after a restore.
+        if (damaged := checkpoint.damaged_files(text, files)) is not None:
+            raise ClusterflowError(
+                f"{folder}: the checkpoint is damaged: {damaged} is not what it was",
+                "a bridge that runs writes another one within seconds: try again",
+            )
         members: dict[str, IO[bytes]] = {f"{STATE}/{BRIDGE}/{name}": file for name, file in files.items()}
         return members | {f"{STATE}/{BRIDGE}/{checkpoint.MANIFEST}": io.BytesIO(text)}
     raise ClusterflowError(f"{folder}: the checkpoint names files that are not there", "is it damaged?")

@@ -9,9 +9,10 @@ import fcntl
 import json
 import os
 import zlib
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import polars as pl
 
@@ -23,6 +24,7 @@ VERSION = 2
 MANIFEST = "manifest.json"
 LOCK = "lock"
 _HOUR = 3600
+_BLOCK = 1 << 20
 _CHECK = b', "check": '
 """What stands before the manifest's own checksum, which comes last. Manifests of before there was one have none."""
 
@@ -45,6 +47,26 @@ def check_version(path: Path, found: object) -> None:
 def files_of(manifest: dict[str, Any]) -> list[str]:
     """Return the names of the files that belong to a manifest."""
     return sorted({*manifest["files"].values(), *manifest["kept"]})
+
+
+def damaged_files(manifest: bytes, files: Mapping[str, IO[bytes]]) -> str | None:
+    """Return the name of a file of a checkpoint that is not what it was when it was saved; None if all are.
+
+    Args:
+        manifest: its text, which is JSON; one of before there were checksums says nothing.
+        files: those that `files_of` names, open; they are read to their ends and rewound.
+    """
+    sums = json.loads(manifest).get("sums", {})
+    if (sums or _CHECK in manifest) and not _is_whole(manifest):
+        return MANIFEST
+    for name, file in files.items():
+        check = 0
+        while block := file.read(_BLOCK):
+            check = zlib.crc32(block, check)
+        file.seek(0)
+        if sums.get(name, check) != check:
+            return name
+    return None
 
 
 class Checkpoint:

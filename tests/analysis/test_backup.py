@@ -1023,3 +1023,17 @@ def test_a_file_from_before_the_versions_is_taken_as_the_first(site: Site) -> No
         assert state.position == 1_772_352_000
     with sqlite3.connect(site.state / "analysis.sqlite") as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("what", ["traffic", "manifest"])
+def test_a_checkpoint_that_a_disk_has_damaged_gets_into_no_backup(site: Site, what: str) -> None:
+    """The bridge reads it at its next start only: until then nobody else would tell."""
+    (path,) = (site.state / "bridge").glob(f"{what}*")
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b'"number": 1') + 10 if what == "manifest" else len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    done = site.make()
+    assert isinstance(done.exception, ClusterflowError), done.output
+    assert path.name in done.exception.message
+    assert "is not what it was" in done.exception.message
+    assert not site.file.exists()

@@ -196,6 +196,23 @@ def test_messages(value: bytes) -> None:
     assert all(set(frame.columns) in ({*RECORD_SCHEMA}, {*SAMPLE_SCHEMA}) for frame in frames)
 
 
+def test_checkpoints_of_before_there_were_checksums(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"window": [10, 20]})
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.save({"traffic": frame}, {"window": 10, "position": {}})
+    checkpoint.close()
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest.pop("sums").keys() == {"traffic-1.arrow"}
+    del manifest["check"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    again = Checkpoint(tmp_path)
+    found = again.load()
+    again.close()
+    assert found is not None
+    assert found[0]["traffic"].equals(frame)
+    assert found[1] == {"window": 10, "position": {}}
+
+
 @NO_DEADLINE
 @given(st.data())
 def test_checkpoints(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
