@@ -1051,7 +1051,8 @@ ROOT = Section(
             "Addresses that belong together.", REQUIRED),
         Key("inventory", names.PATH, "A CSV file with more nodes, beside this file.", absent="none",
             example="nodes.csv"),
-        Key("nodes", MapOf(names.NODE_PATTERN, NODE), "The inventory.", {}),
+        Key("nodes", MapOf(names.NODE_PATTERN, NODE), "The inventory: at most 262,144 nodes and addresses. A name "
+            "with ranges has at most 200 characters.", {}),
         Key("exporters", MapOf(names.NAME, EXPORTER), "The devices that export flows.", {}),
         Key("allowed", ListOf(ALLOWED), "Who may send to whom.", []),
         Key("authority", ListOf(AUTHORITY), "Whose count is the truth.", []),

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -29,8 +29,9 @@ REFERENCE = "a key of docs/jobs.md"
 MOST_NESTED = 8
 """Depth at which JSON is none of ours."""
 
-MOST_NAMED = 1 << 20
-"""Nodes that the jobs of a document name in all: 100 MB."""
+MOST_NAMED, MOST_READ = 1 << 20, 1 << 24
+"""Nodes that the jobs of a document name in all, runs on the same nodes counted once: 100 MB; and each run for itself:
+some ten seconds."""
 
 
 def _moment(text: str) -> datetime:
@@ -183,15 +184,21 @@ def as_value(data: object, depth: int = 0) -> Value:
 
 def _jobs(items: list[tuple[str, Value]], zone: ZoneInfo, faults: Faults) -> tuple[Job, ...]:
     found: list[tuple[str, Job]] = []
-    named = 0
+    # A history of runs on the same nodes takes the memory of one.
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    named = read = 0
     for path, item in items:
         for table in take(RECORD, item, path, faults):
             job = job_of(table, path, zone, faults)
             if job is not None:
-                found.append((path, job))
-                named += len(job.nodes)
+                named += 0 if job.nodes in known else len(job.nodes)
+                read += len(job.nodes)
+                found.append((path, replace(job, nodes=known.setdefault(job.nodes, job.nodes))))
         if named > MOST_NAMED:
             faults.add(path, f"{named:,} nodes up to here", f"at most {MOST_NAMED:,} in all jobs")
+            break
+        if read > MOST_READ:
+            faults.add(path, f"{read:,} nodes up to here", f"at most {MOST_READ:,} in all jobs, repeats included")
             break
     check_runs(found, faults)
     faults.raise_if_any()

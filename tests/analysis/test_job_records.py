@@ -56,6 +56,17 @@ def test_json() -> None:
     assert read_json("[]", "jobs.json", ZONE) == ()
 
 
+def test_a_long_history_of_runs_on_the_same_nodes() -> None:
+    """More than a million names in all, but a thousand nodes: a file that keeps what was long ago."""
+    runs = [
+        {"id": f"run-{n}", "nodes": "gpu-[1-4096]", "start": T0 + n * 60, "end": T0 + n * 60 + 30} for n in range(300)
+    ]
+    found = read_json(json.dumps(runs), "jobs.json", ZONE)
+    assert len(found) == 300
+    assert {len(job.nodes) for job in found} == {4096}
+    assert len({id(job.nodes) for job in found}) == 1
+
+
 def test_csv() -> None:
     text = """# exported nightly
 id,nodes,start,end,outcome,class
