@@ -168,6 +168,7 @@ def _chosen_over_time(cluster: Cluster) -> Built:
             x=12, y=10, w=12, h=5, links=(states.stragglers(cluster), to_board("pipeline", "Pipeline")),
         ),
         [replace(query, points=0)],
+        missing="choose nodes above, or click one in the table",
         links=(to_board("training", "Against its past", node=clicked(schema.NODE)),),
     )  # fmt: skip
 

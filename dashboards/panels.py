@@ -242,8 +242,13 @@ def time_series(
     points: bool = False,
     bars: bool = False,
     minimum: int | None = 0,
+    missing: str = "",
 ) -> Built:
-    """Return lines (or stacked areas, points, bars) over time; gaps stay gaps. Sums of events are bars."""
+    """Return lines (or stacked areas, points, bars) over time; gaps stay gaps. Sums of events are bars.
+
+    `missing` is shown where there is nothing to draw, where that is as it should be.
+    """
+    no_value = {"noValue": missing} if missing else {}
     panel = core.TimeSeries(
         **_common(cluster, face, queries),
         unit=(unit or queries[0].unit).value,
@@ -266,7 +271,7 @@ def time_series(
         # The axis reaches up to the alert's limit, so that the eye sees how far away it is.
         axisSoftMax=None if limit.act is None else math.ceil(limit.act * _ABOVE_LIMIT),
         extraJson={
-            "fieldConfig": {"defaults": {"links": [link.json() for link in links]}},
+            "fieldConfig": {"defaults": {"links": [link.json() for link in links]} | no_value},
             "options": {"legend": {"showLegend": True}},
         },
     )

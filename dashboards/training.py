@@ -118,6 +118,7 @@ def _observed_expected(cluster: Cluster) -> Built:
         # Few nodes pass, however many the cluster has: there are points enough for them.
         [replace(query, points=0) for query in queries] if is_large else queries,
         unit=Unit.RATIO,
+        missing="no node is low or down" if is_large else "",
         overrides=[
             panels.override(
                 f"/ {_EXPECTED}$/", color=panels.fixed(DIM), custom__lineStyle={"fill": "dash", "dash": [8, 6]},

@@ -235,9 +235,9 @@ class Delivery:
         del now
         try:
             refuse_newer(self._store)
-        except StoreError:
-            # Whoever reads tells of it. Its mark alone may be kept from us.
-            self._check_first()
+        except StoreError as error:
+            # Whoever reads tells of it. Its mark alone may be kept from us, which is asked for no more often then.
+            self._log.sparse("schema_not_known", why=" ".join(error.lines()))
 
     def _check_first(self) -> None:
         """Look at the store's schema before anything else at the next tick: who was away may come back as another."""

@@ -118,8 +118,7 @@ def ingest(
             log=log,
         )
         return
-    own_spool = spool_folder(cluster)
-    folder = spool or own_spool
+    folder = spool or spool_folder(cluster)
     is_stream = str(spool) == "-"
     once_shard = "once-stdin" if is_stream else _once_shard(folder.resolve())
     own_shard = shard or (once_shard if once else None)
@@ -139,7 +138,7 @@ def ingest(
             source = StreamSource(sys.stdin.buffer, time_zone=time_zone)
         else:
             # Files elsewhere belong to somebody else's daemon.
-            is_ours = folder.resolve() == own_spool.resolve() and not once
+            is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
             after = After.DELETE if is_ours and not keep_files else After.KEEP
             notice = partial(_tell_of_file, log)
             source = Spool(folder, once=once, after=after, time_zone=time_zone, notice=notice)

@@ -91,8 +91,7 @@ def relay(
             f"kafka.format: {cluster.kafka.format}: relays write the format {KafkaFormat.CLUSTERFLOW}",
             "set kafka.format, or let pmacct's Kafka plugin fill the topic and run no relay",
         )
-    own = spool_folder(cluster)
-    folder = spool or own
+    folder = spool or spool_folder(cluster)
     log = Log(as_json=json_log)
     counters = Counters()
     stop = SignalEvent()
@@ -101,7 +100,7 @@ def relay(
     ignore_hangups(log, stop, "relay", "it goes on where it was")
     with ExitStack() as cleanup:
         # Files elsewhere belong to somebody else's daemon.
-        is_ours = folder.resolve() == own.resolve() and not once
+        is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
         after = After.DELETE if is_ours and not keep_files else After.KEEP
         source = Spool(folder, once=once, after=after, time_zone=time_zone)
         cleanup.callback(source.close)
