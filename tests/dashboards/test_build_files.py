@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import UserError
@@ -81,6 +81,7 @@ def test_a_folder_that_cannot_be_written_is_the_users_error(tmp_path: Path) -> N
     assert "choose a folder" in caught.value.hint
 
 
+@settings(deadline=None)
 @given(st.lists(st.dictionaries(names, st.text(alphabet="abc\n", max_size=5), max_size=5), min_size=1, max_size=4))
 def test_after_any_builds_the_folder_is_the_last(
     tmp_path_factory: pytest.TempPathFactory, builds: list[dict[str, str]]
