@@ -14,6 +14,7 @@ from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 
 from cluster.errors import UserError
 from cluster.model import Cluster, ExportProtocol, Network
+from cluster.names import show_source
 
 MOST_LINES = 2048
 """MAX_MAP_ENTRIES of pmacct."""
@@ -59,11 +60,7 @@ def overlong(cluster: Cluster) -> Iterator[UserError]:
 
 def _written(networks: Iterable[Network]) -> list[str]:
     whole = (part for network in networks for part in _of_whole_bytes(network))
-    return list(dict.fromkeys(_line(network) for network in whole))
-
-
-def _line(network: Network) -> str:
-    return str(network.network_address if network.prefixlen == network.max_prefixlen else network)
+    return list(dict.fromkeys(show_source(network) for network in whole))
 
 
 def _of_whole_bytes(network: Network) -> Iterator[Network]:

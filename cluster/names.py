@@ -153,23 +153,25 @@ def _prefix(text: str) -> Network:
         except Bad:
             raise Bad from None
         raise Bad(hint=f"write {alone}")
-    try:
-        network = ipaddress.ip_network(text)
-    except ValueError:
-        raise Bad(hint=_host_bits_hint(text)) from None
-    if network.prefixlen == 0:
-        raise Bad("a prefix longer than /0", "what is in no group is external by itself")
-    _refuse_mapped(network)
+    network = _network(text, of_all="what is in no group is external by itself")
     for local in LOCAL_PREFIXES:
         if network.version == local.version and network.subnet_of(local):  # type: ignore[arg-type]
             raise Bad("a prefix of routable addresses", f"{local} is in the reserved group local")
     return network
 
 
-def _refuse_mapped(network: Network) -> None:
+def _network(text: str, *, of_all: str) -> Network:
+    """Read a prefix; `of_all` is the hint to whoever names all addresses."""
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError:
+        raise Bad(hint=_host_bits_hint(text)) from None
+    if network.prefixlen == 0:
+        raise Bad("a prefix longer than /0", of_all)
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(MAPPED):
         inner = ipaddress.ip_network((int(network.network_address) & 0xFFFF_FFFF, network.prefixlen - 96))
         raise Bad(hint=f"write {inner}")
+    return network
 
 
 def _host_bits_hint(text: str) -> str:
@@ -185,21 +187,15 @@ PREFIX = Text("prefix", "an IPv4 or IPv6 prefix such as 10.20.0.0/16", _prefix)
 def _source(text: str) -> Network:
     if "/" not in text:
         return ipaddress.ip_network(parse_address(text))
-    try:
-        network = ipaddress.ip_network(text)
-    except ValueError:
-        raise Bad(hint=_host_bits_hint(text)) from None
-    if network.prefixlen == 0:
-        raise Bad("a prefix longer than /0", "where none is named, everybody's datagrams are taken")
-    _refuse_mapped(network)
-    return network
+    return _network(text, of_all="where none is named, everybody's datagrams are taken")
 
 
-def _show_source(network: Network) -> str:
+def show_source(network: Network) -> str:
+    """Return a prefix, or the address that it is: as cluster.yaml and pmacct's allow files write it."""
     return str(network.network_address if network.prefixlen == network.max_prefixlen else network)
 
 
-SOURCE = Text("address or prefix", "an IPv4 or IPv6 address, or a prefix such as 10.60.0.0/24", _source, _show_source)
+SOURCE = Text("address or prefix", "an IPv4 or IPv6 address, or a prefix such as 10.60.0.0/24", _source, show_source)
 
 
 def _time_zone(text: str) -> ZoneInfo:
