@@ -43,6 +43,7 @@ from ingest.reload import Reload
 from ingest.rollup import Rollup, horizon
 from ingest.spool import Chunk, Position, Source
 from ingest.store import Store
+from ingest.template_file import TemplateFile
 from ingest.writer import StoppedError, Writer
 
 _CHUNK_BYTES = 24 << 20
@@ -142,7 +143,7 @@ class Bridge:
         # One thread parses the next chunk and one writes the last flush while this one computes: the work is in
         # polars, zlib and the socket, which leave the interpreter to the others.
         self._parser = ThreadPoolExecutor(1, "parse")
-        self._habits = Habits()
+        self._habits = Habits(TemplateFile(Path(source.place)))
         self._sender = ThreadPoolExecutor(1, "write")
         self._ahead: tuple[Chunk, Future[Parsed]] | None = None
         self._sending: Future[None] | None = None

@@ -9,6 +9,7 @@ import polars as pl
 
 from ingest import records
 from ingest.readers_format import Format
+from ingest.template_file import TemplateFile
 
 _LINES, _HEAD_BYTES = 20, 1 << 14
 _ENOUGH, _MANY = 1000, 100_000
@@ -18,6 +19,10 @@ none, wherever in their datagrams they stand."""
 _SELDOM = 10_000
 """Lines of an exporter to one of several flows, at least, where that is no habit. pmacct reads one in millions twice;
 where the machine has much else to do, one in some hundred thousand."""
+
+_SELDOM_TOLD = 1000
+"""The same with an exporter whose templates have no count of flows: from the second such line on, since what is read
+now may have been sent before its templates were others."""
 
 _REMEMBERED = 2_000_000
 """Lines of an exporter that count; then those before weigh half, since habits change with a configuration."""
@@ -46,9 +51,13 @@ class Habits:
     """How many lines of each exporter stood for one flow, and for several, in all that was read so far.
 
     What a file has had to read at once says little: while flows come, it is a second's.
+
+    Args:
+        templates: what nfacctd knows of the exporters' templates; by default nothing is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, templates: TemplateFile | None = None) -> None:
+        self._templates = templates
         self._lines: dict[str, int] = {}
         self._several: dict[str, int] = {}
 
@@ -69,14 +78,22 @@ class Habits:
         columns = {records.EXPORTER: pl.String, "lines": pl.Int64, "several": pl.Int64}
         return pl.DataFrame(rows, schema=columns, orient="row")
 
+    def without_flow_count(self, exporters: pl.Series) -> list[str]:
+        """Return those of some exporters whose templates of NetFlow v9 or IPFIX are known to have no count of flows."""
+        templates = self._templates
+        if templates is None:
+            return []
+        return [exporter for exporter in exporters.drop_nulls().unique() if templates.lacks_flow_count(exporter)]
+
 
 def once_each(frame: pl.DataFrame, habits: Habits) -> tuple[pl.DataFrame, int]:
     """Return numbered records with those that were read twice once, and how many these were.
 
     NetFlow v5 and sFlow have no records of several flows: there, two are proof. In v9 and IPFIX an exporter may count
-    flows itself (IE 3, deltaFlowCount), and does so as a rule. There, a line is taken for one record if lines of
-    several flows are seldom with its exporter. As long as little was heard of it, the line has to be the only such one,
-    and the last of its datagram: most often the plugin goes back to a record where no other had come.
+    flows itself (IE 3, deltaFlowCount), and does so as a rule. Where its templates are known to have no such count, a
+    line is taken for one record from the first on. Where nobody knows, it is if lines of several flows are seldom with
+    its exporter; as long as little was heard of it, the line has to be the only such one, and the last of its datagram:
+    most often the plugin goes back to a record where no other had come.
 
     Args:
         frame: RECORD_SCHEMA, in the order in which pmacct printed it.
@@ -95,9 +112,12 @@ def once_each(frame: pl.DataFrame, habits: Habits) -> tuple[pl.DataFrame, int]:
     is_seldom = (lines >= _MANY) & (several * _SELDOM <= lines)
     is_odd_one = (several == 1) & (lines >= _ENOUGH)
     is_last = pl.struct(records.EXPORTER, records.DOMAIN, records.SEQ).is_last_distinct()
+    told = habits.without_flow_count(frame.filter(is_double).get_column(records.EXPORTER))
+    is_few = ((several - 1) * _SELDOM_TOLD <= lines).fill_null(value=True)
+    is_told = pl.col(records.EXPORTER).is_in(told) & pl.lit(is_few)
     is_even = pl.all_horizontal(pl.col(records.BYTES, records.PACKETS) % 2 == 0)
     is_no_habit = pl.lit(is_seldom.fill_null(value=False)) | (pl.lit(is_odd_one.fill_null(value=False)) & is_last)
-    is_again = frame.select(pl.lit(is_double) & is_even & (is_one_flow | is_no_habit)).to_series()
+    is_again = frame.select(pl.lit(is_double) & is_even & (is_one_flow | is_told | is_no_habit)).to_series()
     names = (records.BYTES, records.PACKETS, records.FLOWS)
     once = frame.with_columns(
         pl.when(is_again).then(pl.col(name) // 2).otherwise(pl.col(name)).alias(name) for name in names

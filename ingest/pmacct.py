@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cluster.allow_list import allow_lines, overlong, senders
 from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode
-from ingest import counter_files, numbered
+from ingest import counter_files, numbered, template_file
 from ingest.flow_files import link_of
 
 RECEIVE_BUFFER = 64 << 20
@@ -68,7 +68,7 @@ NFACCTD = Daemon("nfacctd", ExportProtocol.NETFLOW, "nfacct-")
 SFACCTD = Daemon("sfacctd", ExportProtocol.SFLOW, "sfacct-")
 
 
-_TEMPLATES, _SCRATCH = ".nfacctd.templates", ".copy"
+_SCRATCH = ".copy"
 _MALLOC_STEP, _MALLOC_HEADER = 16, 8
 
 
@@ -208,9 +208,9 @@ def _templates_path(place: Path) -> str:
     falls on the next block's header, and nfacctd aborts ("corrupted size vs. prev_size") soon after. One more slash
     moves the end into the padding. Seen with valgrind and in core dumps.
     """
-    text = f"{place}/{_TEMPLATES}"
+    text = f"{place}/{template_file.NAME}"
     fills_block = (len(os.fsencode(text)) + len(_SCRATCH)) % _MALLOC_STEP == _MALLOC_STEP - _MALLOC_HEADER
-    return f"{place}//{_TEMPLATES}" if fills_block else text
+    return f"{place}//{template_file.NAME}" if fills_block else text
 
 
 def _rotation(seconds: int) -> str:

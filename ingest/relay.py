@@ -37,6 +37,7 @@ from ingest.records import Parsed, Reason
 from ingest.relay_status import status_of
 from ingest.sequence import SequenceTracker
 from ingest.spool import Position, Spool
+from ingest.template_file import TemplateFile
 
 _CHUNK_BYTES = 24 << 20
 """As much as the bridge reads at once."""
@@ -152,7 +153,7 @@ class Relay:
         # One thread parses, one makes messages, one sends and waits for brokers: the work is in polars and librdkafka,
         # which leave the interpreter to the others.
         self._parser = ThreadPoolExecutor(1, "parse")
-        self._habits = Habits()
+        self._habits = Habits(TemplateFile(Path(source.place)))
         self._encoder = ThreadPoolExecutor(1, "encode")
         self._ahead: deque[_Ahead] = deque()
         self._source_counts: Counter[str] = Counter()

@@ -1,11 +1,16 @@
 """Records that pmacct read twice count once; what only looks like them counts as it stands."""
 
+from pathlib import Path
+
 import pytest
 
+from ingest import template_file
 from ingest.numbered import Habits
 from ingest.readers import Format, Kind, read_chunk, sniff
 from ingest.records import FIRST_NUMBER as FIRST
 from ingest.records import PRINTED_COLUMNS, SPOOL_COLUMNS, Parsed
+from ingest.template_file import TemplateFile
+from tests.ingest.test_template_file import FLOWS, OCTETS, template
 
 TIMES = "1666345513.807000,1666345513.907000,1666345514.500000"
 
@@ -111,6 +116,22 @@ def test_in_the_midst_of_a_datagram_nothing_is_read_twice() -> None:
     twice = line(FIRST + ENOUGH, flows=2, size=3000, packets=6)
     assert read([*singles(ENOUGH), twice, line(FIRST + ENOUGH + 1)]).repeated == 0
     assert read([*singles(ENOUGH), twice, line(FIRST + ENOUGH + 1, seq=8)]).repeated == 1
+
+
+def test_where_templates_have_no_count_of_flows_the_first_one_is_known_wherever_it_stands(tmp_path: Path) -> None:
+    lines = [template("127.0.0.11", OCTETS), template("127.0.0.12", OCTETS, FLOWS)]
+    (tmp_path / template_file.NAME).write_text("".join(f"{text}\n" for text in lines))
+    habits = Habits(TemplateFile(tmp_path))
+    twice = [line(FIRST, leaf=leaf, flows=2, size=3000, packets=6) for leaf in (11, 12, 13)]
+    (parsed,) = pieces([*twice, *singles(3)], 100, habits)
+    assert parsed.frame.get_column("flows").to_list() == [1, 2, 2, 1, 1, 1], "of the third one nothing is known"
+    assert parsed.repeated == 1
+    # So many: what is read now was sent under templates that have changed since.
+    (parsed,) = pieces([line(FIRST + 1, flows=2, size=3000, packets=6)], 100, habits)
+    assert parsed.repeated == 0
+    pieces(singles(2 * ENOUGH), ENOUGH, habits)
+    (parsed,) = pieces([line(FIRST + 2, flows=2, size=3000, packets=6)], 100, habits)
+    assert parsed.repeated == 1
 
 
 @pytest.mark.parametrize("number", ["7", "", "x", "9" * 5000])

@@ -19,6 +19,7 @@ from ingest.readers import read_chunk
 from ingest.records import RECORD_SCHEMA
 from ingest.spool import Spool
 from ingest.supervise import Collector
+from ingest.template_file import TemplateFile
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CAPTURES = Path(os.environ.get("CLUSTERFLOW_CAPTURES") or REPOSITORY.parent / "shared" / "captures")
@@ -30,6 +31,9 @@ pytestmark = [
 
 # nfacctd 1.7.7 cannot read an options template of this capture, and loses the rest of that datagram.
 KNOWN_LOSS = {"telegraf:ipfix_example": (27, 110_656)}
+
+# Its template has IE 3, deltaFlowCount.
+COUNTS_FLOWS = "telegraf:issue_14370"
 
 
 def _cases() -> dict[str, dict[str, Any]]:
@@ -53,9 +57,13 @@ def _replay(port: int, source: str, files: list[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("captures")
+
+
+@pytest.fixture(scope="module")
+def records(folder: Path) -> pl.DataFrame:
     """Records of all cases. A NetFlow case's exporter is 127.0.1.N, N being its place among the cases."""
-    folder = tmp_path_factory.mktemp("captures")
     cluster = Cluster("captures", (), collector=CollectorSettings("127.0.0.1", _port(), _port(), refresh=1))
     with Collector(cluster, folder / "run", spool=folder / "spool"):
         for number, case in enumerate(_cases().values(), 1):
@@ -82,6 +90,15 @@ def test_totals_of_netflow_and_ipfix(name: str, records: pl.DataFrame) -> None:
     assert frame["flows"].sum() == case["flows"]
     assert frame["bytes"].sum() == case["bytes"]
     assert frame["packets"].sum() == case["packets"]
+
+
+def test_the_file_of_templates_tells_who_counts_flows(folder: Path, records: pl.DataFrame) -> None:
+    """One of the captures has IE 3 in its templates."""
+    templates = TemplateFile(folder / "spool")
+    with_templates = records.filter(pl.col("version").is_in([9, 10]))["exporter"].unique()
+    counting = {exporter for exporter in with_templates if not templates.lacks_flow_count(exporter)}
+    assert counting == {f"127.0.1.{list(_cases()).index(COUNTS_FLOWS) + 1}"}
+    assert len(with_templates) > 5
 
 
 def test_totals_of_sflow(records: pl.DataFrame) -> None:
