@@ -150,7 +150,8 @@ def _check_places(targets: Iterable[Path], home: Path) -> None:
         if target.is_file() and target.stat().st_mode & _EXECUTABLE:
             raise UserError(
                 f"{target}: is a program there: expected a file of the configuration",
-                "move it away; if it is none, `chmod a-x` says so",
+                "move it away; if it is none, `chmod a-x` says so; where a mount takes no modes, restore to another "
+                "folder: --config FOLDER/cluster.yaml",
             )
 
 

@@ -350,5 +350,5 @@ class Sender:
         if self._stop.is_set():
             self._stopping_since = self._stopping_since or now
             if not self._is_open or now - self._stopping_since >= _LAST_SECONDS:
-                raise StoppedError("stopped before Kafka had taken everything: the rest will be sent after a restart")
+                raise StoppedError("stopped while Kafka was away: what it has not taken is sent after a restart")
             time.sleep(_RETRY_SECONDS / 5)

@@ -35,7 +35,7 @@ def test_lock_holds_all_that_pyproject_asks_for(lock: str, dev: bool) -> None:  
     assert "setuptools" in pins  # installing ourselves needs it, and must not fetch another
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock", "tests/fuzz/requirements.lock"])
 def test_every_line_is_a_pin_or_its_hash(lock: str) -> None:
     for line in (REPOSITORY / lock).read_text(encoding="utf-8").splitlines():
         assert not line or line.lstrip().startswith(("#", "--hash=sha256:")) or PINNED.match(line), line
