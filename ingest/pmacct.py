@@ -69,6 +69,9 @@ SFACCTD = Daemon("sfacctd", ExportProtocol.SFLOW, "sfacct-")
 
 
 _SCRATCH = ".copy"
+_MAP_ENTRIES = 384
+"""What pmacct reads of a map unless told otherwise (``MAX_PRETAG_MAP_ENTRIES``); its log warns of the rest."""
+
 _MALLOC_STEP, _MALLOC_HEADER = 16, 8
 
 
@@ -174,11 +177,14 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
             f"{key}_counter_file: {place / counter_files.FOLDER / counter_files.LINK}",
             f"{key}_counter_output: json",
         ]
-    if _fixed(cluster, daemon):
+    if rates := len(_fixed(cluster, daemon)):
         lines += [
             "! Rates that exporters do not tell. They are printed, not applied: the bridge multiplies.",
             f"sampling_map: {folder / _sampling_name(daemon)}",
         ]
+        if rates >= _MAP_ENTRIES:
+            # One more: with as many as there are, pmacct says that it cut the file.
+            lines += [f"! Lines of a map that are read; {_MAP_ENTRIES} by default.", f"maps_entries: {rates + 1}"]
     lines += [
         "! Each record has a number of its own, so that none is counted twice that the plugin reads twice.",
         f"pre_tag_map: {folder / _numbers_name(daemon)}",
