@@ -773,6 +773,8 @@ class CollectorSettings:
         refresh: the print interval in seconds.
         rotate: the age of a spool file in seconds.
         sflow_sources: from where sFlow is taken; empty: from everywhere.
+        keep_templates: whether nfacctd keeps templates of NetFlow v9 and IPFIX in a file, so that they outlive a
+            restart; None: if the exporters are few enough for what that costs.
     """
 
     listen: str = "0.0.0.0"  # noqa: S104 - exporters are other machines
@@ -782,6 +784,7 @@ class CollectorSettings:
     refresh: int = 1
     rotate: int = 60
     sflow_sources: tuple[Network, ...] = ()
+    keep_templates: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Generate what nfacctd (NetFlow, IPFIX) and sfacctd (sFlow) need to run: configuration, allow list, sampling map.
+"""Generate what nfacctd (NetFlow, IPFIX) and sfacctd (sFlow) need to run: configuration, allow list, numbering.
 
 Sizes were measured with pmacct 1.7.7 at 200,000 flows/s on two cores without a loss. What is *not* set matters as much:
 
@@ -10,6 +10,8 @@ Sizes were measured with pmacct 1.7.7 at 200,000 flows/s on two cores without a 
   wrong. File names rotate without ``print_history``, whatever CONFIG-KEYS says: they tell the time of the purge.
 - ``nfacctd_renormalize`` stays off: the bridge multiplies by the sampling rate, and once is enough. Renormalising also
   turns counters into zeros where nfacctd did not understand the exporter's rate, without a line in the log.
+- ``sampling_map`` stays off: the bridge knows the rates that cluster.yaml fixes. pmacct would read 384 of them, and
+  sfacctd would take that of one IPv6 agent for all agents of its /32 (``sfv245_check_status``).
 - Purges overlap without harm: each writer opens the file with O_APPEND and holds a write lock until it is done.
 - Every record is looked for among those printed since the last purge that share its bucket of the cache, one after the
   other: at 200,000 flows/s twice the buckets and half the time between purges take an eighth off a flow's cost.
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.allow_list import allow_lines, overlong, senders
-from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode
+from cluster.model import Cluster, Exporter, ExportProtocol
 from ingest import counter_files, numbered, template_file
 from ingest.flow_files import link_of
 
@@ -69,8 +71,9 @@ SFACCTD = Daemon("sfacctd", ExportProtocol.SFLOW, "sfacct-")
 
 
 _SCRATCH = ".copy"
-_MAP_ENTRIES = 384
-"""What pmacct reads of a map unless told otherwise (``MAX_PRETAG_MAP_ENTRIES``); its log warns of the rest."""
+_TEMPLATE_EXPORTERS = 100
+"""With so many, of three templates each, one that is repeated takes nfacctd 1.3 ms: a quarter of a core where 100,000
+flows/s come, 24 a datagram, and templates with every 20th."""
 
 _MALLOC_STEP, _MALLOC_HEADER = 16, 8
 
@@ -103,8 +106,6 @@ def collector_files(
         files[_numbers_name(daemon)] = numbered.MAP
         if allowed := allow_lines(senders(cluster, daemon.protocol)):
             files[_allow_name(daemon)] = "".join(f"{line}\n" for line in allowed)
-        if _fixed(cluster, daemon):
-            files[_sampling_name(daemon)] = _sampling_map(cluster, daemon)
     return files
 
 
@@ -154,7 +155,7 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
         "! The bridge may run as another user of the same group.",
         "files_umask: 027",
     ]
-    if daemon is NFACCTD:
+    if daemon is NFACCTD and keeps_templates(cluster):
         lines += [
             "! Templates outlive a restart: data before its template would be dropped without a word.",
             f"nfacctd_templates_file: {_templates_path(place)}",
@@ -177,14 +178,6 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
             f"{key}_counter_file: {place / counter_files.FOLDER / counter_files.LINK}",
             f"{key}_counter_output: json",
         ]
-    if rates := len(_fixed(cluster, daemon)):
-        lines += [
-            "! Rates that exporters do not tell. They are printed, not applied: the bridge multiplies.",
-            f"sampling_map: {folder / _sampling_name(daemon)}",
-        ]
-        if rates >= _MAP_ENTRIES:
-            # One more: with as many as there are, pmacct says that it cut the file.
-            lines += [f"! Lines of a map that are read; {_MAP_ENTRIES} by default.", f"maps_entries: {rates + 1}"]
     lines += [
         "! Each record has a number of its own, so that none is counted twice that the plugin reads twice.",
         f"pre_tag_map: {folder / _numbers_name(daemon)}",
@@ -204,6 +197,17 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
         f"print_max_writers[flows]: {_WRITERS}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def keeps_templates(cluster: Cluster) -> bool:
+    """Whether templates are kept in a file.
+
+    nfacctd 1.7.7 reads and writes the whole file at each template that comes, changed or not, in the process that
+    receives. Exporters that repeat theirs every 20 datagrams would keep it from its socket where they are many; those
+    that do so every half hour need the file most (decision 0009).
+    """
+    asked = cluster.collector.keep_templates
+    return len(NFACCTD.exporters(cluster)) <= _TEMPLATE_EXPORTERS if asked is None else asked
 
 
 def _templates_path(place: Path) -> str:
@@ -235,16 +239,3 @@ def _allow_name(daemon: Daemon) -> str:
 
 def _numbers_name(daemon: Daemon) -> str:
     return f"{daemon.name}.numbers"
-
-
-def _fixed(cluster: Cluster, daemon: Daemon) -> list[Exporter]:
-    """Return the exporters whose rate cluster.yaml fixes."""
-    return [exporter for exporter in daemon.exporters(cluster) if exporter.sampling.mode is SamplingMode.FIXED]
-
-
-def _sampling_name(daemon: Daemon) -> str:
-    return f"{daemon.name}.sampling"
-
-
-def _sampling_map(cluster: Cluster, daemon: Daemon) -> str:
-    return "".join(f"id={exporter.sampling.rate} ip={exporter.address}\n" for exporter in _fixed(cluster, daemon))

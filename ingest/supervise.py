@@ -18,9 +18,10 @@ from typing import Self
 
 from cluster.errors import UserError, of_disk
 from cluster.model import Cluster
+from ingest import template_file
 from ingest.counter_files import CounterFiles
 from ingest.flow_files import FlowFiles, claim
-from ingest.pmacct import SFACCTD, Daemon, collector_files, daemons
+from ingest.pmacct import SFACCTD, Daemon, collector_files, daemons, keeps_templates
 
 _LOG_BYTES = 8 << 20
 _BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -218,6 +219,9 @@ class Collector:
                 self._counters_begun = time.monotonic()
             for name, text in collector_files(self._cluster, self.run_folder, self.spool, is_rotated=True).items():
                 (self.run_folder / name).write_text(text)
+            if not keeps_templates(self._cluster):
+                # Those of another time would be taken for those of now: by whom reads records, and at a later start.
+                (self.spool / template_file.NAME).unlink(missing_ok=True)
             for running in self._all:
                 running.files.begin()
         except OSError as error:

@@ -33,7 +33,9 @@ class TemplateFile:
 
     def lacks_flow_count(self, exporter: str) -> bool:
         """Whether templates of this exporter are known, and none of them, since we look, has IE 3."""
-        self._look()
+        # nfacctd writes the file again at each template that comes: who is believed for ever needs no look.
+        if not self._counts.get(exporter):
+            self._look()
         return self._counts.get(exporter) is False
 
     def _look(self) -> None:

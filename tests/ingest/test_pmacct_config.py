@@ -39,15 +39,14 @@ def keys(config: str) -> dict[str, str]:
 def test_files_name_each_other() -> None:
     files = collector_files(CLUSTER, Path("/etc/pm"), Path("/spool"))
     assert sorted(files) == [
-        "nfacctd.allow", "nfacctd.conf", "nfacctd.numbers", "nfacctd.sampling", "sfacctd.conf", "sfacctd.numbers",
+        "nfacctd.allow", "nfacctd.conf", "nfacctd.numbers", "sfacctd.conf", "sfacctd.numbers",
     ]  # fmt: skip
     assert files["nfacctd.numbers"] == "set_tag2=1000000000000++\n"
     assert files["nfacctd.allow"] == "10.0.0.1\n2001:db8::1\n"
-    assert files["nfacctd.sampling"] == "id=1000 ip=2001:db8::1\n"
     config = keys(files["nfacctd.conf"])
     assert config["nfacctd_allow_file"] == "/etc/pm/nfacctd.allow"
     assert config["pre_tag_map"] == "/etc/pm/nfacctd.numbers"
-    assert config["sampling_map"] == "/etc/pm/nfacctd.sampling"
+    assert "sampling_map" not in config, "BORDER has a fixed rate: the bridge knows it"
     assert config["print_output_file"] == "/spool/nfacct-%Y%m%d-%H%M.csv"
     assert config["print_refresh_time"] == "3"
     assert config["daemonize"] == "false"

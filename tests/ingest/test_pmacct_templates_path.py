@@ -1,12 +1,17 @@
-"""nfacctd 1.7.7 writes one byte beyond the name of its scratch copy: our path must leave room for it."""
+"""nfacctd's file of templates: whether there is one, and a path at which 1.7.7 does not die of it."""
 
+import shutil
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from cluster.load import load_cluster
+from cluster.model import Exporter, ExportProtocol
 from ingest.pmacct import nfacctd_config
+from ingest.supervise import Collector
+from tests.ingest.test_pmacct_daemons import a_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
@@ -14,6 +19,7 @@ CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
 
 @pytest.mark.parametrize("length", range(1, 40))
 def test_the_scratch_copys_name_never_fills_its_block(length: int) -> None:
+    """1.7.7 writes one byte beyond it."""
     spool = f"/{'s' * length}"
     cluster = replace(CLUSTER, collector=replace(CLUSTER.collector, spool=spool))
     (line,) = [line for line in nfacctd_config(cluster).splitlines() if line.startswith("nfacctd_templates_file")]
@@ -21,3 +27,31 @@ def test_the_scratch_copys_name_never_fills_its_block(length: int) -> None:
     assert Path(path) == Path(spool, ".nfacctd.templates")
     # glibc hands out blocks of 24, 40, 56, ... usable bytes.
     assert (len(path) + len(".copy")) % 16 != 8
+
+
+def exporters(count: int, protocol: ExportProtocol = ExportProtocol.NETFLOW) -> tuple[Exporter, ...]:
+    return tuple(Exporter(f"{protocol}-{i}", ip_address("127.1.0.1") + i, protocol) for i in range(count))
+
+
+@pytest.mark.parametrize(
+    ("count", "asked", "kept"),
+    [(0, None, True), (100, None, True), (101, None, False), (101, True, True), (1, False, False)],
+)
+def test_templates_of_many_exporters_are_kept_only_if_asked_for(count: int, asked: bool | None, kept: bool) -> None:  # noqa: FBT001 - a table's columns
+    """nfacctd writes the whole file at each template that comes, in the process that reads its socket."""
+    cluster = replace(CLUSTER, exporters=(*exporters(count), *exporters(50 * bool(count), ExportProtocol.SFLOW)))
+    cluster = replace(cluster, collector=replace(cluster.collector, keep_templates=asked))
+    assert ("nfacctd_templates_file" in nfacctd_config(cluster)) is kept
+
+
+@pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
+@pytest.mark.parametrize("keeps", [True, False])
+def test_templates_of_another_time_are_not_left_where_none_are_kept(keeps: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter
+    cluster = a_cluster(*exporters(1))
+    cluster = replace(cluster, collector=replace(cluster.collector, keep_templates=keeps))
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    file = spool / ".nfacctd.templates"
+    file.touch()
+    with Collector(cluster, tmp_path / "run", spool=spool):
+        assert file.exists() is keeps
