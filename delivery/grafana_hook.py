@@ -16,7 +16,7 @@ from threading import Thread
 from cluster.errors import ClusterflowError, UserError
 from cluster.model import EventSeverity
 from delivery.alerts import FAULTS, Report
-from ingest.http_server import GuardedHandler, GuardedServer, bears_token, check_token
+from ingest.http_server import GuardedHandler, GuardedServer, bears_token, cannot_listen, check_token
 from ingest.logs import Log
 from rules.model import Rule
 
@@ -163,7 +163,8 @@ class GrafanaHook:
         log: told of what is refused.
 
     Raises:
-        UserError: nobody can listen there, or the token is too short to be one, or no header could bear it.
+        UserError: the token is too short to be one, or no header could bear it, or nobody will ever listen there.
+        ClusterflowError: nobody can listen there now.
     """
 
     def __init__(self, listen: str, token: str, rules: Mapping[str, Rule], take: Take, log: Log) -> None:
@@ -186,9 +187,7 @@ class GrafanaHook:
                 listen, handler, most=_MOST_CONNECTIONS, tell=lambda error: log.sparse("hook_trouble", why=repr(error))
             )
         except (OSError, ValueError, OverflowError) as error:
-            raise UserError(
-                f"delivery.listen: {listen}: cannot listen there: {error}", "choose another host:port"
-            ) from error
+            raise cannot_listen("delivery.listen", listen, error) from error
         self._thread = Thread(target=self._server.serve_forever, name="grafana-hook", daemon=True)
 
     @property

@@ -15,7 +15,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from cluster.errors import UserError
+from cluster.errors import ClusterflowError, UserError
 
 Tell = Callable[[BaseException | None], None]
 
@@ -41,6 +41,24 @@ def check_token(token: str, place: str) -> None:
                 f"{place}: character {position} of the token is not printable ASCII: expected what a header can bear",
                 "make one with `openssl rand -hex 32`",
             )
+
+
+def cannot_listen(place: str, listen: str, error: Exception) -> ClusterflowError:
+    """Return why nobody can listen there.
+
+    Args:
+        place: what names the address, for people.
+        listen: the address.
+        error: what `GuardedServer` raised.
+
+    Returns:
+        UserError where it will never be: the value is no address, or the port is not for us. Else a ClusterflowError,
+        so that whoever starts us tries again: an address may come up later than we do, and a port become free.
+    """
+    message = f"{place}: {listen}: cannot listen there: {error}"
+    if isinstance(error, OSError) and not isinstance(error, PermissionError):
+        return ClusterflowError(message, "bring the address up or free the port, or choose another host:port")
+    return UserError(message, "choose another host:port")
 
 
 def bears_token(authorization: str, token: bytes) -> bool:

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from cluster.errors import UserError
 from cluster.model import BridgeSettings
 from ingest.counters import Counters
-from ingest.http_server import GuardedHandler, GuardedServer, bears_token, check_token
+from ingest.http_server import GuardedHandler, GuardedServer, bears_token, cannot_listen, check_token
 from ingest.store import read_secret
 
 _MOST_CONNECTIONS = 32
@@ -62,6 +62,9 @@ class MetricsServer:
         counters: asked at every scrape for what to show.
         health: asked at every ``/healthz``: 200 ``ok`` or 503 with its words.
         token: what ``/metrics`` asks for; empty: nothing. ``/healthz`` answers everybody.
+
+    Raises:
+        ClusterflowError: nobody can listen there; a UserError where nobody ever will.
     """
 
     def __init__(self, listen: str, counters: Sources, health: Health, token: str = "") -> None:
@@ -94,9 +97,7 @@ class MetricsServer:
         try:
             self._server = GuardedServer(listen, Handler, most=_MOST_CONNECTIONS)
         except (OSError, ValueError, OverflowError) as error:
-            raise UserError(
-                f"bridge.metrics_listen: {listen}: cannot listen there: {error}", "choose another host:port, or null"
-            ) from error
+            raise cannot_listen("bridge.metrics_listen", listen, error) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
 
     @property

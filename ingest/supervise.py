@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cluster.errors import UserError, of_disk
+from cluster.errors import ClusterflowError, UserError, of_disk
 from cluster.model import Cluster
 from ingest import template_file
 from ingest.counter_files import CounterFiles
@@ -186,15 +186,16 @@ class Collector:
         """Write the configuration and start the daemons; wait until they listen.
 
         Raises:
-            UserError: pmacct is not installed, a port is taken, a folder cannot be written, another collector writes to
-                the spool, or a daemon refuses to run.
+            UserError: pmacct is not installed, or a folder cannot be written.
+            ClusterflowError: what may pass: a port is taken, another collector writes to the spool, or a daemon refuses
+                to run, as it does before its address is up.
         """
         for running in self._all:
             if shutil.which(running.daemon.name) is None:
                 raise UserError(f"{running.daemon.name} is not installed", "apt-get install pmacct")
             if udp_sockets(running.port):
                 # It would start, and the kernel would share the datagrams out among the two sockets.
-                raise UserError(
+                raise ClusterflowError(
                     f"UDP port {running.port} is taken", f"stop the other {running.daemon.name}, or choose another port"
                 )
         try:
@@ -344,7 +345,8 @@ class Collector:
                 return
             time.sleep(0.02)
         self._read_log(running)
-        raise UserError(
+        # At boot, collector.listen may come up later than we do: on a slow card, or with VRRP. So it is tried again.
+        raise ClusterflowError(
             f"{running.daemon.name} did not start: {running.last_complaint or 'no reason given'}",
             f"see {running.log_file}",
         )

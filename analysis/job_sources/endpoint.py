@@ -30,7 +30,7 @@ from cluster.errors import UserError
 from cluster.jobs import in_utc
 from cluster.kinds import REQUIRED, Bad, Choice, Key, Section, Table, one_of
 from cluster.model import HttpJobs, Job, Outcome
-from ingest.http_server import GONE, GuardedHandler, GuardedServer, Tell, bears_token, check_token
+from ingest.http_server import GONE, GuardedHandler, GuardedServer, Tell, bears_token, cannot_listen, check_token
 from ingest.logs import Log
 from ingest.store import read_secret
 
@@ -232,7 +232,8 @@ class HttpSource:
         """Begin to answer.
 
         Raises:
-            UserError: there is no token, or one that no header could bear, or nobody can listen there.
+            UserError: there is no token, or one that no header could bear, or nobody will ever listen there.
+            ClusterflowError: nobody can listen there now.
         """
         token = read_secret(self._settings.token).strip()
         if len(token) < _SHORTEST_TOKEN:
@@ -244,10 +245,7 @@ class HttpSource:
         try:
             self._server = _Server(self._settings.listen, self.desk, token, self._tell, self._clock)
         except (OSError, ValueError, OverflowError) as error:
-            raise UserError(
-                f"job source {self.name}: {self._settings.listen}: cannot listen there: {error}",
-                "choose another host:port",
-            ) from error
+            raise cannot_listen(f"job source {self.name}", self._settings.listen, error) from error
         threading.Thread(target=self._server.serve_forever, name=f"jobs-{self.name}", daemon=True).start()
 
     def _tell(self, error: BaseException | None) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from analysis.job_sources.endpoint import MOST_BYTES, HttpSource, _Handler
 from analysis.job_sources.register import Register
-from cluster.errors import UserError
+from cluster.errors import ClusterflowError, UserError
 from cluster.model import HttpJobs, Secret
 from ingest.logs import Log
 
@@ -217,13 +217,14 @@ def test_a_body_without_its_length_is_refused(endpoint: Endpoint) -> None:
     assert connection.getresponse().status == 411
 
 
-def test_a_short_token_and_a_taken_port_are_the_users_to_mend(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_a_short_token_is_the_users_to_mend_and_a_taken_port_may_pass(endpoint: Endpoint, tmp_path: Path) -> None:
     (tmp_path / "short").write_text("hi")
     with pytest.raises(UserError, match="the token has 2 characters"):
         source_of(HttpJobs("http", Secret(file=str(tmp_path / "short"))), endpoint.register).start()
     again = HttpJobs("http", endpoint.settings.token, f"127.0.0.1:{endpoint.source.port}")
-    with pytest.raises(UserError, match="cannot listen there"):
+    with pytest.raises(ClusterflowError, match="cannot listen there") as caught:
         source_of(again, endpoint.register).start()
+    assert caught.value.exit_code == 1
     with pytest.raises(UserError, match="NOT_THERE is not set"):
         source_of(HttpJobs("http", Secret(env="NOT_THERE")), endpoint.register).start()
 

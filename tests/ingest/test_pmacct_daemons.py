@@ -310,12 +310,17 @@ def test_no_orphans_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     wait_for(lambda: spooled(tmp_path / "spool").height == 10)
 
 
-def test_a_taken_port_is_the_users_error(tmp_path: Path) -> None:
+def test_a_taken_port_ends_the_start_for_now(tmp_path: Path) -> None:
+    """Whose it is may be about to end: systemd tries again, as the exit code is not that of the user's mistakes."""
     cluster = a_cluster(EXPORTERS[0])
+    collector = Collector(cluster, tmp_path / "run", spool=tmp_path / "spool")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", cluster.collector.netflow_port))
-        with pytest.raises(UserError, match=f"UDP port {cluster.collector.netflow_port} is taken"):
-            Collector(cluster, tmp_path / "run", spool=tmp_path / "spool").start()
+        with pytest.raises(ClusterflowError, match=f"UDP port {cluster.collector.netflow_port} is taken") as caught:
+            collector.start()
+    assert caught.value.exit_code == 1
+    with collector:
+        assert collector.pids
 
 
 def test_two_collectors_do_not_share_a_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,9 +344,17 @@ def test_an_address_that_is_not_ours_ends_the_start_with_its_reason(tmp_path: Pa
     cluster = a_cluster(EXPORTERS[0])
     cluster = replace(cluster, collector=replace(cluster.collector, listen="192.0.2.1"))
     collector = Collector(cluster, tmp_path / "run", spool=tmp_path / "spool")
-    with pytest.raises(UserError, match=r"nfacctd did not start: .*192\.0\.2\.1"):
+    with pytest.raises(ClusterflowError, match=r"nfacctd did not start: .*192\.0\.2\.1") as caught:
         collector.start()
+    assert caught.value.exit_code == 1, "at boot it may come up later than we do"
+    assert len(caught.value.lines()) == 1
     assert collector.pids == {}
+
+
+def test_a_daemon_that_is_not_installed_is_the_users_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="nfacctd is not installed"):
+        Collector(a_cluster(EXPORTERS[0]), tmp_path / "run", spool=tmp_path / "spool").start()
 
 
 PLAIN = {

@@ -17,14 +17,14 @@ import pytest
 from analysis.job_sources import endpoint as endpoint_module
 from analysis.job_sources.endpoint import HttpSource, _Handler
 from analysis.job_sources.register import Register
-from cluster.errors import UserError
+from cluster.errors import ClusterflowError, UserError
 from cluster.job_sources import is_loopback
 from cluster.load import parse_cluster
 from cluster.model import AlertsFrom, BridgeSettings, DeliverySettings, FileDestination, HttpJobs, Secret
 from delivery.deliver import Delivery
 from ingest import http_server
 from ingest.counters import Counters
-from ingest.http_server import GuardedHandler, bears_token
+from ingest.http_server import GuardedHandler, bears_token, cannot_listen
 from ingest.local_influxdb import free_port
 from ingest.logs import Log
 from ingest.metrics import MetricsServer, metrics_token
@@ -98,6 +98,30 @@ def test_a_token_that_no_header_can_bear_is_refused_at_the_start(
     assert "geheim" not in line
 
 
+LISTENERS = {"metrics": "bridge.metrics_listen", "jobs": "job source http", "grafana": "delivery.listen"}
+
+
+@pytest.mark.parametrize(("listen", "code"), [("192.0.2.1:9105", 1), ("127.0.0.1:70000", 2), ("127.0.0.1", 2)])
+@pytest.mark.parametrize("who", LISTENERS)
+def test_an_address_that_is_not_up_yet_may_pass_and_one_that_is_none_is_the_users_to_mend(
+    who: str, listen: str, code: int, tmp_path: Path
+) -> None:
+    """Exit code 2 would keep systemd from starting it again, when a slow card is up or VRRP has moved the address."""
+    (tmp_path / "token").write_text(TOKEN)
+    with pytest.raises(ClusterflowError) as caught:
+        begin(who, Secret(file=str(tmp_path / "token")), tmp_path, listen)
+    (line,) = caught.value.lines()
+    assert line.startswith(f"{LISTENERS[who]}: {listen}: cannot listen there: ")
+    assert line.endswith("choose another host:port)")
+    assert caught.value.exit_code == code
+
+
+def test_a_port_for_root_alone_is_the_users_to_mend() -> None:
+    """Nothing that starts us again would change it."""
+    error = cannot_listen("bridge.metrics_listen", "127.0.0.1:80", PermissionError(13, "Permission denied"))
+    assert error.exit_code == 2
+
+
 @pytest.mark.parametrize("who", ["metrics", "jobs", "grafana"])
 def test_a_secret_that_is_no_text_is_refused_in_one_line(who: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes("geheim-für-uns".encode("latin-1"))
@@ -107,21 +131,22 @@ def test_a_secret_that_is_no_text_is_refused_in_one_line(who: str, tmp_path: Pat
     assert line == f"secret file {tmp_path / 'secret'}: byte 8 is not UTF-8 (write the secret in ASCII)"
 
 
-def begin(who: str, secret: Secret, folder: Path) -> None:
-    """Start an endpoint, which is to refuse its token."""
+def begin(who: str, secret: Secret, folder: Path, listen: str = "127.0.0.1:0") -> None:
+    """Start an endpoint, which is to refuse its token or its address."""
     if who == "metrics":
-        metrics_token(BridgeSettings(metrics_token=secret))
+        token = metrics_token(BridgeSettings(metrics_token=secret))
+        MetricsServer(listen, lambda: {"0": Counters()}, lambda: "", token)
     elif who == "grafana":
         out = FileDestination(name="out", path=str(folder / "out"))
         settings = DeliverySettings(
-            destinations=(out,), state=str(folder), alerts=AlertsFrom.GRAFANA, token=secret, listen="127.0.0.1:0"
+            destinations=(out,), state=str(folder), alerts=AlertsFrom.GRAFANA, token=secret, listen=listen
         )
         cluster = replace(parse_cluster("cluster: lab\ngroups: {a: {role: custom}}\n"), delivery=settings)
         Delivery(cluster, Store(cluster.store), log=Log(quiet=True))
     else:
         with Register.open(folder) as register:
             HttpSource(
-                HttpJobs("http", secret, "127.0.0.1:0"), register, ZoneInfo("UTC"), Log(quiet=True), keep=86_400
+                HttpJobs("http", secret, listen), register, ZoneInfo("UTC"), Log(quiet=True), keep=86_400
             ).start()
 
 
@@ -293,7 +318,7 @@ def test_defaults_listen_to_this_machine_alone() -> None:
 def test_an_ipv6_address_is_listened_to() -> None:
     try:
         server = MetricsServer("[::1]:0", lambda: {"0": Counters()}, lambda: "")
-    except UserError as error:
+    except ClusterflowError as error:
         pytest.skip(str(error))
     server.start()
     with closing(socket.create_connection(("::1", server.port), timeout=5)) as connection:
