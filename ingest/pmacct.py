@@ -18,6 +18,7 @@ Sizes were measured with pmacct 1.7.7 at 200,000 flows/s on two cores without a 
 """
 
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,16 +127,33 @@ def receive_buffer_advice(granted: int | None = None) -> str | None:
         granted: the kernel's limit in bytes; by default what it is now.
     """
     if granted is None:
-        try:
-            granted = int(_RMEM_MAX.read_text())
-        except (OSError, ValueError):
-            return None
-    if granted >= RECEIVE_BUFFER:
+        granted = granted_receive_buffer()
+    if granted is None or granted >= RECEIVE_BUFFER:
         return None
     return (
         f"net.core.rmem_max is {granted}: bursts of flows will be lost; as root: "
         f"sysctl -w net.core.rmem_max={RECEIVE_BUFFER} (and in /etc/sysctl.d/ to keep it)"
     )
+
+
+def granted_receive_buffer(limit: Path = _RMEM_MAX) -> int | None:
+    """Return how many bytes of socket buffer the kernel grants, of as many as wanted; None if it does not tell.
+
+    Args:
+        limit: the file that tells. In a container on an older kernel, such as Debian 12's, it is not there; then a
+            socket is asked.
+    """
+    try:
+        return int(limit.read_text())
+    except (OSError, ValueError):
+        pass
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as scratch:
+            scratch.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+            # The kernel doubles what it grants, for its own bookkeeping: socket(7).
+            return scratch.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+    except OSError:
+        return None
 
 
 def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, *, is_rotated: bool = False) -> str:

@@ -16,6 +16,7 @@ from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol, 
 from ingest.pmacct import (
     RECEIVE_BUFFER,
     collector_files,
+    granted_receive_buffer,
     nfacctd_config,
     receive_buffer_advice,
     sfacctd_config,
@@ -104,6 +105,16 @@ def test_says_what_to_set_when_the_kernel_grants_too_little() -> None:
     advice = receive_buffer_advice(212_992)
     assert advice is not None
     assert "sysctl -w net.core.rmem_max=67108864" in advice
+
+
+def test_asks_the_kernel_itself_where_its_limit_cannot_be_read(tmp_path: Path) -> None:
+    """In a container on an older kernel the file is not there, and the warning is needed most."""
+    limit = int(Path("/proc/sys/net/core/rmem_max").read_text())
+    assert granted_receive_buffer() == limit
+    unreadable = tmp_path / "rmem_max"
+    assert granted_receive_buffer(unreadable) == min(limit, RECEIVE_BUFFER)
+    unreadable.write_text("\n")
+    assert granted_receive_buffer(unreadable) == min(limit, RECEIVE_BUFFER)
 
 
 YAML = """\
