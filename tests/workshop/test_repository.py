@@ -126,6 +126,31 @@ def test_shellcheck_finds_nothing() -> None:
     assert result.returncode == 0, result.stdout
 
 
+@pytest.mark.parametrize(
+    ("closed", "mode"),
+    [("docker", 0o750), ("docker/cluster.yaml", 0o640), ("docker/tokens.sh", 0o754), ("provisioning/grafana", 0o751)],
+)
+def test_make_secrets_tells_of_files_that_containers_cannot_read(closed: str, mode: int, tmp_path: Path) -> None:
+    """A clone under a umask of 027: InfluxDB and Grafana would start anew for ever, each with a riddle in its log."""
+    (tmp_path / "provisioning" / "grafana").mkdir(parents=True)
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker" / "cluster.yaml").write_text("cluster: lab\n")
+    (tmp_path / "docker" / "tokens.sh").write_text("true\n")
+    (tmp_path / "docker" / "tokens.sh").chmod(0o755)
+    script = shutil.copy(REPOSITORY / "docker/make-secrets", tmp_path / "docker")
+    subprocess.run(["chmod", "-R", "a+rX", "."], cwd=tmp_path, check=True)
+    (tmp_path / closed).chmod(mode)
+    result = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {closed}: not readable for the containers' users (")
+    (command,) = re.findall(r": (chmod [^)]*)\)", line)
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    result = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert len(list((tmp_path / "secrets").glob("*_*"))) == 4
+
+
 def test_make_secrets_keeps_what_is_there(tmp_path: Path) -> None:
     """The folder is closed, the files are long and unlike each other, and a second run changes none."""
     folder = tmp_path / "secrets"
