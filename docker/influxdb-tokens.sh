@@ -19,6 +19,8 @@ make_token() {
     shift
     for retention in raw 1m 1h meta; do rights+=(--read-bucket "${ids[$retention]}"); done
     for retention in "$@"; do rights+=(--write-bucket "${ids[$retention]}"); done
+    # One of a database before this one cannot be written to: it was closed below, to its own user as well.
+    rm -f "/run/tokens/$name/influxdb_token"
     influx auth create --org "$org" --description "clusterflow $name" "${rights[@]}" --json |
         sed -n 's/^.*"token": *"\([^"]*\)".*$/\1/p' | tr -d '\n' >"/run/tokens/$name/influxdb_token"
     # Others read it under users of their own; the folder on the host is closed.

@@ -1,5 +1,6 @@
 """docker-compose.yml and docker/, as far as they can be judged without an engine."""
 
+import os
 import re
 import shutil
 import stat
@@ -39,7 +40,7 @@ VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 INFLUXDB_VARIABLES = {
     "DOCKER_INFLUXDB_INIT_MODE", "DOCKER_INFLUXDB_INIT_USERNAME", "DOCKER_INFLUXDB_INIT_PASSWORD_FILE",
     "DOCKER_INFLUXDB_INIT_ADMIN_TOKEN_FILE", "DOCKER_INFLUXDB_INIT_ORG", "DOCKER_INFLUXDB_INIT_BUCKET",
-    "DOCKER_INFLUXDB_INIT_RETENTION", "INFLUXD_SQLITE_PATH", "INFLUXD_REPORTING_DISABLED",
+    "DOCKER_INFLUXDB_INIT_RETENTION", "INFLUXD_SQLITE_PATH", "INFLUXD_REPORTING_DISABLED", "INFLUX_CONFIGS_PATH",
 }  # fmt: skip
 GRAFANA_SETTINGS = {
     "SECURITY_ADMIN_USER", "SECURITY_ADMIN_PASSWORD__FILE", "SECURITY_DISABLE_GRAVATAR", "USERS_ALLOW_SIGN_UP",
@@ -264,6 +265,35 @@ def test_each_who_asks_influxdb_gets_a_token_with_no_more_rights_than_it_needs(t
     }
     tokens = {name: (tmp_path / "tokens" / name / "influxdb_token").read_text() for name in ASKERS}
     assert tokens == {name: f"t-{name}==" for name in ASKERS}
+
+
+def test_a_new_database_beside_kept_secrets_makes_tokens_anew(tmp_path: Path) -> None:
+    """As another user than root: the token before has mode 444, so that it can be replaced and not written to."""
+    (tmp_path / "influx").write_text(FAKE_INFLUX)
+    (tmp_path / "influx").chmod(0o755)
+    for name in ASKERS:
+        (tmp_path / "tokens" / name).mkdir(parents=True)
+        (tmp_path / "tokens" / name).chmod(0o777)
+        (tmp_path / "tokens" / name / "influxdb_token").write_text("of the database before")
+        (tmp_path / "tokens" / name / "influxdb_token").chmod(0o444)
+    script = (REPOSITORY / "docker/influxdb-tokens.sh").read_text().replace("/run/tokens", str(tmp_path / "tokens"))
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "RECORD": "/dev/null",
+        "DOCKER_INFLUXDB_INIT_ORG": "clusterflow",
+    }
+    # Root may write to any file; without its capabilities it may not.
+    as_another = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    subprocess.run([*as_another, "bash", "-c", script], env=environment, check=True)
+    tokens = {name: (tmp_path / "tokens" / name / "influxdb_token").read_text() for name in ASKERS}
+    assert tokens == {name: f"t-{name}==" for name in ASKERS}
+
+
+def test_what_influxdbs_command_line_remembers_does_not_outlive_the_container() -> None:
+    """Beside a new database the setup would refuse its name, and the container start anew for ever."""
+    influxdb = SERVICES["influxdb"]
+    place = Path(influxdb["environment"]["INFLUX_CONFIGS_PATH"])
+    assert [str(place.parent)] == [mount.split(":")[0] for mount in influxdb["tmpfs"]]
 
 
 def test_analysis_and_deliver_write_where_their_tokens_may() -> None:
