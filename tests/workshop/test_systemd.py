@@ -169,6 +169,14 @@ def test_a_spool_has_one_reader() -> None:
     assert _settings(relay)["Conflicts"] == ["clusterflow-ingest.service"]
 
 
+@each_unit
+def test_what_a_unit_is_in_conflict_with_has_stopped_before_it_starts(unit: Path) -> None:
+    """A conflict alone orders nothing: the relay would find the spool still locked, end with code 2, and stay so."""
+    settings = _settings(unit)
+    others = " ".join(settings.get("Conflicts", [])).split()
+    assert set(others) <= set(" ".join(settings["After"]).split())
+
+
 def test_workers_of_one_host_do_not_get_in_each_others_way() -> None:
     (worker,) = [unit for unit in UNITS if unit.stem == "clusterflow-worker@"]
     *_, state, _, listen = _settings(worker)["ExecStart"][0].split()
