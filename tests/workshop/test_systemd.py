@@ -177,6 +177,15 @@ def test_what_a_unit_is_in_conflict_with_has_stopped_before_it_starts(unit: Path
     assert set(others) <= set(" ".join(settings["After"]).split())
 
 
+def test_pmacct_may_call_chown_and_nobody_else() -> None:
+    """nfacctd does at each purge, to change nothing, and warns each second where that is refused."""
+    filters = {unit.stem: _settings(unit)["SystemCallFilter"] for unit in UNITS}
+    common = ["@system-service", "~@privileged"]
+    assert filters == {name: common + ["@chown"] * (name == "clusterflow-collect") for name in COMMANDS}
+    (collect,) = [unit for unit in UNITS if unit.stem == "clusterflow-collect"]
+    assert _settings(collect)["CapabilityBoundingSet"] == [""]
+
+
 def test_workers_of_one_host_do_not_get_in_each_others_way() -> None:
     (worker,) = [unit for unit in UNITS if unit.stem == "clusterflow-worker@"]
     *_, state, _, listen = _settings(worker)["ExecStart"][0].split()
