@@ -21,7 +21,7 @@ from cluster.model import Cluster
 from ingest import template_file
 from ingest.counter_files import CounterFiles
 from ingest.flow_files import FlowFiles, claim
-from ingest.pmacct import SFACCTD, Daemon, collector_files, daemons, keeps_templates
+from ingest.pmacct import NFACCTD, SFACCTD, Daemon, collector_files, daemons, keeps_templates
 
 _LOG_BYTES = 8 << 20
 _BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -218,6 +218,9 @@ class Collector:
             if any(running.daemon is SFACCTD for running in self._all):
                 self._counter_files.prepare()
                 self._counters_begun = time.monotonic()
+            for idle in {NFACCTD, SFACCTD} - {running.daemon for running in self._all}:
+                # Left by an earlier cluster.yaml: the health check of docker-compose.yml goes by what is there.
+                (self.run_folder / f"{idle.name}.conf").unlink(missing_ok=True)
             for name, text in collector_files(self._cluster, self.run_folder, self.spool, is_rotated=True).items():
                 (self.run_folder / name).write_text(text)
             if not keeps_templates(self._cluster):

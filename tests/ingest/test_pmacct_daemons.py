@@ -323,6 +323,14 @@ def test_a_taken_port_ends_the_start_for_now(tmp_path: Path) -> None:
         assert collector.pids
 
 
+def test_the_run_folder_has_configurations_of_what_runs_only(tmp_path: Path) -> None:
+    """The health check of the container goes by them: one of an earlier cluster.yaml would make it sick for good."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "sfacctd.conf").write_text("of an earlier cluster.yaml\n")
+    with Collector(a_cluster(EXPORTERS[0]), tmp_path / "run", spool=tmp_path / "spool"):
+        assert [path.name for path in (tmp_path / "run").glob("*.conf")] == ["nfacctd.conf"]
+
+
 def test_two_collectors_do_not_share_a_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_files, "_CLAIM_SECONDS", 0.5)
     with Collector(a_cluster(*EXPORTERS[:1]), tmp_path / "run", spool=tmp_path / "spool") as first:

@@ -3,8 +3,10 @@
 import os
 import re
 import shutil
+import socket
 import stat
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +135,47 @@ def test_only_flow_records_come_from_outside() -> None:
     ]
 
 
-def test_health_check_of_the_collector_looks_at_its_ports() -> None:
-    test = SERVICES["collector"]["healthcheck"]["test"][1]
-    for port in (CLUSTER.collector.netflow_port, CLUSTER.collector.sflow_port):
-        assert f":{port:04X} " in test
+@pytest.mark.parametrize(
+    ("configured", "bound", "code"),
+    [
+        ((), (), 1),
+        (("nfacctd",), (), 1),
+        (("nfacctd",), ("nfacctd",), 0),
+        (("sfacctd",), ("nfacctd",), 1),
+        (("sfacctd",), ("sfacctd",), 0),
+        (("nfacctd", "sfacctd"), ("nfacctd",), 1),
+        (("nfacctd", "sfacctd"), ("nfacctd", "sfacctd"), 0),
+    ],
+)
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_health_check_of_the_collector_asks_for_the_daemons_that_the_cluster_needs(
+    host: str, configured: tuple[str, ...], bound: tuple[str, ...], code: int, tmp_path: Path
+) -> None:
+    """A cluster that exports sFlow alone has no nfacctd: it would never be healthy, and the simulator never start."""
+    kind, test = SERVICES["collector"]["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    (tmp_path / ".collect").mkdir()
+    for daemon in configured:
+        (tmp_path / ".collect" / f"{daemon}.conf").touch()
+    script = test.replace("$$", "$").replace(CLUSTER.collector.spool, str(tmp_path))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    ports = {"nfacctd": CLUSTER.collector.netflow_port, "sfacctd": CLUSTER.collector.sflow_port}
+    with ExitStack() as cleanup:
+        for daemon, port in ports.items():
+            holder = cleanup.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+            try:
+                holder.bind((host, 0))
+            except OSError as error:
+                pytest.skip(f"no {host}: {error}")
+            # One that sends there, as the simulator does, is not one that listens.
+            sender = cleanup.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+            sender.connect(holder.getsockname())
+            assert script.count(f" {port:04X};") == 1
+            script = script.replace(f" {port:04X};", f" {holder.getsockname()[1]:04X};")
+            if daemon not in bound:
+                holder.close()
+        result = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == code, result.stderr
 
 
 @each_service

@@ -12,6 +12,8 @@ import yaml
 
 from cluster.model import BridgeSettings, CollectorSettings
 from clusterflow import main
+from ingest import supervise
+from ingest.pmacct import NFACCTD, SFACCTD
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 UNITS = sorted((REPOSITORY / "provisioning/systemd").glob("*.service"))
@@ -184,6 +186,14 @@ def test_pmacct_may_call_chown_and_nobody_else() -> None:
     assert filters == {name: common + ["@chown"] * (name == "clusterflow-collect") for name in COMMANDS}
     (collect,) = [unit for unit in UNITS if unit.stem == "clusterflow-collect"]
     assert _settings(collect)["CapabilityBoundingSet"] == [""]
+
+
+def test_the_collector_has_the_time_that_an_orderly_stop_may_take() -> None:
+    (unit,) = [unit for unit in UNITS if unit.stem == "clusterflow-collect"]
+    compose = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8"))
+    needed = supervise._DRAIN_SECONDS + len((NFACCTD, SFACCTD)) * supervise._STOP_SECONDS
+    assert int(_settings(unit)["TimeoutStopSec"][0]) > needed
+    assert int(compose["services"]["collector"]["stop_grace_period"].removesuffix("s")) > needed
 
 
 def test_workers_of_one_host_do_not_get_in_each_others_way() -> None:
