@@ -105,7 +105,8 @@ def _datasource(cluster: Cluster) -> str:
         "access": "proxy",
         "orgId": 1,
         "url": store.url,
-        "isDefault": True,
+        # Two that are provisioned as the default keep Grafana from starting, and all of ours name the uid.
+        "isDefault": False,
         "editable": False,
         "jsonData": settings,
     }

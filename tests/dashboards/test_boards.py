@@ -457,6 +457,13 @@ def test_the_data_source_speaks_influxql_without_secrets_in_the_file() -> None:
     assert "secureJsonData" not in source
 
 
+def test_the_data_source_is_nobodys_default() -> None:
+    """Grafana starts with one default at most among the data sources that files bring; others may have theirs."""
+    source = yaml.safe_load(artefacts(CLUSTER)["grafana/datasources/clusterflow.yaml"])["datasources"][0]
+    assert source["isDefault"] is False
+    assert source["uid"] == CLUSTER.grafana.datasource_uid
+
+
 @pytest.mark.parametrize(
     ("store", "expected"),
     [
