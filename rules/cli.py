@@ -23,7 +23,7 @@ from dashboards import provision
 from dashboards.build import LIST, Change, Drift, check, watch, write
 from ingest.schema_version import refuse_newer
 from ingest.store import Store
-from rules.generated import artefacts
+from rules.generated import artefacts, secrets_of_grafana
 from rules.registry import rules_of
 from rules.status import status_of
 from rules.status_view import show
@@ -66,6 +66,9 @@ def build(cluster: Cluster, out: Path, grafana_folder: str, only_check: bool, ke
     for drift in changes:
         click.echo(f"{out / drift.path}: {_written(drift)}")
     click.echo(f"{len(files)} files generated, {len(changes)} changed")
+    if secrets := secrets_of_grafana(files):
+        needed = ", ".join(f"variable {secret.env}" if secret.env else f"file {secret.file}" for secret in secrets)
+        click.echo(f"Grafana needs, where it runs: {needed}")
     for skipped in rules_of(cluster).skipped:
         click.echo(f"rule not generated: {skipped}", err=True)
 

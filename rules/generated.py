@@ -1,8 +1,12 @@
 """Everything that is generated from cluster.yaml: boards, rules, and the collector's configuration."""
 
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cluster.model import Cluster
+import yaml
+
+from cluster.model import Cluster, Secret
 from dashboards import provision
 from ingest.pmacct import collector_files
 from rules import encode
@@ -13,6 +17,10 @@ COLLECTOR = "pmacct"
 
 COLLECTOR_INSTALLED = Path("/etc/clusterflow/pmacct")
 """Where those files lie on the collector's machine: they name each other by this path."""
+
+_WITH_SECRETS = (f"{provision.PREFIX}/datasources/clusterflow.yaml", encode.CONTACT_POINTS)
+# Grafana takes $$ for a plain $.
+_REFERENCE = re.compile(r"(?<!\$)(?:\$\$)*\$__(env|file)\{([^}]*)\}")
 
 
 def artefacts(cluster: Cluster, grafana: str = provision.INSTALLED) -> dict[str, str]:
@@ -28,3 +36,21 @@ def artefacts(cluster: Cluster, grafana: str = provision.INSTALLED) -> dict[str,
         **encode.artefacts(cluster),
         **{f"{COLLECTOR}/{name}": text for name, text in collector.items()},
     }
+
+
+def secrets_of_grafana(files: Mapping[str, str]) -> list[Secret]:
+    """Return what Grafana must find where it runs, to load these files: each variable and file once, in their order."""
+    texts = [text for path in _WITH_SECRETS for text in _texts(yaml.safe_load(files[path]))]
+    found = [match for text in texts for match in _REFERENCE.findall(text)]
+    return [Secret(**{kind: name}) for kind, name in dict.fromkeys(found)]
+
+
+def _texts(content: object) -> Iterator[str]:
+    """Return every text in a document."""
+    if isinstance(content, dict):
+        content = [*content.values()]
+    if isinstance(content, list):
+        for part in content:
+            yield from _texts(part)
+    elif isinstance(content, str):
+        yield content

@@ -38,7 +38,7 @@ def test_build_writes_everything_once(tmp_path: Path) -> None:
     assert {"grafana/alerting/rules.yaml", "grafana/dashboards/noc-wall.json", "pmacct/nfacctd.conf"} <= set(wanted)
     again = _build("--out", str(tmp_path)).output.splitlines()
     assert again[0] == f"{len(wanted)} files generated, 0 changed"
-    assert all(line.startswith("rule not generated: ") for line in again[1:])
+    assert all(line.startswith("rule not generated: ") for line in again[1:]), "no secret, no word of one"
 
 
 def test_check_tells_drift_and_writes_nothing(tmp_path: Path) -> None:
@@ -57,6 +57,25 @@ def test_check_tells_drift_and_writes_nothing(tmp_path: Path) -> None:
     assert f"{tmp_path}/pmacct/nfacctd.conf: missing" in lines
     assert "2 files differ: run `clusterflow build`" in result.output
     assert rules.read_text(encoding="utf-8") == edited
+
+
+def test_build_names_the_secrets_that_grafana_reads_each_once(tmp_path: Path) -> None:
+    """Those of contact points and of what reads the store; what only looks like a reference is none."""
+    config = tmp_path / "cluster.yaml"
+    sections = """
+store: {api: v2, org: lab, token: {env: OF_THE_BRIDGE}, ca_file: /etc/clusterflow/ca.pem}
+grafana: {token: {file: "/etc/grafana/a token"}}
+notify:
+  noc: {type: webhook, url: {env: NOC}, username: "$__env{NO_REFERENCE}", password: {file: /etc/grafana/noc}}
+  night: {type: slack, url: {env: NOC}}
+"""
+    config.write_text(CASES.read_text(encoding="utf-8") + sections, encoding="utf-8")
+    result = CliRunner().invoke(build, ["--config", str(config), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.output.splitlines() if line.startswith("Grafana")]
+    assert line.partition(": ")[2] == (
+        "file /etc/clusterflow/ca.pem, file /etc/grafana/a token, variable NOC, file /etc/grafana/noc"
+    )
 
 
 def test_build_leaves_what_people_put_there(tmp_path: Path) -> None:
