@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from cluster.allow_list import overlong
 from cluster.groups import outer_groups
 from cluster.job_sources import is_loopback
-from cluster.model import Cluster, ExportProtocol, HttpJobs, KafkaSettings, Role, SaslMechanism
+from cluster.model import Cluster, ExportProtocol, GrafanaSettings, HttpJobs, KafkaSettings, Role, SaslMechanism
 
 
 def advice(cluster: Cluster) -> list[str]:
@@ -91,6 +91,8 @@ def _policies(cluster: Cluster) -> Iterator[str]:
             yield f"transport: {pair} talk {declared.transport}: flow records do not show it, rules leave it out"
     if not cluster.notify:
         yield "notify: empty: alerts show on the boards only"
+    elif cluster.grafana.runbook_url == GrafanaSettings().runbook_url:
+        yield "grafana.runbook_url: not set: each alert's link to the runbook leads nowhere"
 
 
 def _jobs(cluster: Cluster) -> Iterator[str]:

@@ -212,12 +212,18 @@ INTERFACE = Section(
         Key("speed", names.BIT_RATE, "Its speed.", absent="not known", example="400 Gbit/s"),
     ),
 )
+NETFLOW_NAMES = dict.fromkeys(
+    ("ipfix", "v5", "v9", "v10", "netflow5", "netflow9", "netflow10", "netflow-v5", "netflow-v9", "nf9"),
+    "netflow stands for NetFlow v5, v9 and IPFIX",
+)
+"""What people write for a version of NetFlow -> what to tell them."""
+
 EXPORTER = Section(
     "exporter",
     (
         Key("address", names.ADDRESS, "The source of its NetFlow or IPFIX packets; for sFlow its agent address.",
             REQUIRED, example="10.60.0.1"),
-        Key("protocol", Choice(tuple(ExportProtocol)), "`netflow` (v5, v9, IPFIX) or `sflow`.",
+        Key("protocol", Choice(tuple(ExportProtocol), NETFLOW_NAMES), "`netflow` (v5, v9, IPFIX) or `sflow`.",
             _default(Exporter, "protocol")),
         Key("sampling", SAMPLING,
             "`auto`: multiply by the rate it announces. `renormalised`: its counters are scaled already. A number: it "
@@ -231,8 +237,8 @@ EXPORTER = Section(
             _default(Exporter, "watched")),
     ),
     "The devices that export flows. NetFlow and IPFIX from unlisted addresses are dropped without a word, unless no "
-    "exporter is listed at all. sFlow, and files of another pmacct, are taken from everyone: an unlisted exporter is "
-    "shown under its address.",
+    "exporter is listed at all. sFlow is taken from the sources in `collector.sflow_sources`; where it names none, "
+    "from everyone, as are files of another pmacct. An unlisted exporter is shown under its address.",
 )
 ALLOWED = Section(
     "conversation",

@@ -8,7 +8,7 @@ import difflib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -185,9 +185,13 @@ class Flag(Kind[bool]):
 
 @dataclass(frozen=True)
 class Choice(Kind[E]):
-    """One of the words of an enumeration."""
+    """One of the words of an enumeration.
+
+    `hints` tells those who write another word, in small letters, what they want instead of it.
+    """
 
     words: tuple[E, ...]
+    hints: dict[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:  # type: ignore[override]
@@ -206,7 +210,7 @@ class Choice(Kind[E]):
         for word in self.words:
             if word.value == text:
                 return word
-        raise Bad(hint=closest(text, (word.value for word in self.words)))
+        raise Bad(hint=self.hints.get(text.lower()) or closest(text, (word.value for word in self.words)))
 
     def write(self, value: E) -> object:
         """Return the word."""

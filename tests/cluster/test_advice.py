@@ -17,12 +17,14 @@ nodes:
 exporters: {leaf-1: {address: 10.20.0.250}, spine-1: {address: 10.20.0.251, counts: false}}
 allowed: [{from: training, to: model_storage}]
 notify: {noc: {type: webhook, url: {env: NOC}}}
+grafana: {runbook_url: "https://wiki.example.org/runbook"}
 """
+NO_RUNBOOK = "grafana.runbook_url: not set: each alert's link to the runbook leads nowhere"
 
 
 @pytest.mark.parametrize("file", ["cluster.yaml", "cluster/starter.yaml"])
-def test_nothing_to_say_about_ours(file: str) -> None:
-    assert advice(load_cluster(ROOT / file)) == []
+def test_nothing_to_say_about_ours_but_that_nobody_published_a_runbook(file: str) -> None:
+    assert advice(load_cluster(ROOT / file)) == [NO_RUNBOOK]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,7 @@ def test_nothing_to_say_about_ours(file: str) -> None:
             "allowed: empty: every conversation between groups is a violation",
         ),
         ("notify: {noc: {type: webhook, url: {env: NOC}}}", "", "notify: empty: alerts show on the boards only"),
+        ('grafana: {runbook_url: "https://wiki.example.org/runbook"}', "", NO_RUNBOOK),
         (
             "exporters: {leaf-1: {address: 10.20.0.250}, spine-1: {address: 10.20.0.251, counts: false}}",
             "",

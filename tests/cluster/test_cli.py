@@ -82,10 +82,11 @@ def test_check_without_a_file(name: str, line: str) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", line)
 
 
-def test_init_writes_a_file_that_passes_check_without_a_warning() -> None:
+def test_init_writes_a_file_that_passes_check_and_lacks_only_where_the_runbook_is() -> None:
     assert run("init").exit_code == 0
     result = run("check")
-    assert (result.exit_code, result.stderr) == (0, "")
+    warning = "grafana.runbook_url: not set: each alert's link to the runbook leads nowhere"
+    assert (result.exit_code, result.stderr) == (0, f"cluster.yaml: warning: {warning}\n")
     assert result.stdout.startswith("cluster.yaml: ok: my-cluster: ")
 
 

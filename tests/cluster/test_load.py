@@ -261,3 +261,17 @@ def test_more_groups_than_ingest_can_number() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_cluster(f"cluster: lab\ngroups:\n{groups}")
     assert caught.value.lines() == ["cluster.yaml:2: groups: 201 entries: expected at most 200"]
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        *((name, "netflow stands for NetFlow v5, v9 and IPFIX") for name in ("ipfix", "IPFIX", "v9", "v5", "netflow9")),
+        ("sflw", "did you mean sflow?"),
+    ],
+)
+def test_whoever_names_a_version_of_netflow_is_told_what_stands_for_it(written: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_cluster(f"{SMALL}exporters: {{leaf-1: {{address: 10.20.0.250, protocol: {written}}}}}\n")
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.hint) == ("exporters.leaf-1.protocol", hint)
