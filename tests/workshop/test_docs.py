@@ -86,6 +86,15 @@ def test_named_files_exist(page: Path) -> None:
     assert not missing
 
 
+def test_readme_has_the_numbers_of_the_scorecard() -> None:
+    card = (REPOSITORY / "docs/scorecard.md").read_text(encoding="utf-8")
+    counts = re.search(r"([\d.]+) simulated days: (\d+) of (\d+) alerts found \(.*\), (\d+) false", card)
+    assert counts is not None
+    days, found, due, false = counts.groups()
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert f"{found} of {due} alerts found, {false} false in {days} simulated days" in " ".join(readme.split())
+
+
 def test_readme_says_where_every_folder_is() -> None:
     """No folder of the repository goes without a line; new ones are noticed here."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
