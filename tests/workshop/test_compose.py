@@ -235,6 +235,21 @@ def test_grafana_finds_the_secrets_of_the_contact_points() -> None:
             assert _default(environment[secret.env]) if secret.env else Path(secret.file or "").name in files
 
 
+def test_the_folder_of_the_documentation_is_mounted_in_all_that_read_cluster_yaml() -> None:
+    """Compose refuses services that the first file does not know."""
+    page = (REPOSITORY / "docs/deployment.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(x-site: .*?)^```", page, re.MULTILINE | re.DOTALL)
+    services = yaml.safe_load(block)["services"]
+    readers = {
+        name
+        for name, service in COMPOSE["services"].items()
+        if "/etc/clusterflow/cluster.yaml" in [target for _, target in _mounts(service)]
+    }
+    assert set(services) == readers - {"simulator"}
+    for service in services.values():
+        assert service == {"volumes": ["./site:/etc/clusterflow:ro"]}
+
+
 def test_grafana_asks_the_store_of_the_containers() -> None:
     """The mounted data source is the one generated for docker/cluster.yaml, and hides the demo's in the same folder."""
     mounted = {target: source for source, target in _mounts(SERVICES["grafana"])}
