@@ -50,7 +50,11 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
         listen = cluster.delivery.metrics_listen
         if listen:
             server = MetricsServer(
-                listen, lambda: {SHARD: delivery.counters}, delivery.health, metrics_token(cluster.bridge)
+                listen,
+                lambda: {SHARD: delivery.counters},
+                delivery.health,
+                metrics_token(cluster.bridge),
+                place="delivery.metrics_listen",
             )
             server.start()
             cleanup.callback(server.stop)

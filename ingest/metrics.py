@@ -62,12 +62,21 @@ class MetricsServer:
         counters: asked at every scrape for what to show.
         health: asked at every ``/healthz``: 200 ``ok`` or 503 with its words.
         token: what ``/metrics`` asks for; empty: nothing. ``/healthz`` answers everybody.
+        place: the key of cluster.yaml that names the address.
 
     Raises:
         ClusterflowError: nobody can listen there; a UserError where nobody ever will.
     """
 
-    def __init__(self, listen: str, counters: Sources, health: Health, token: str = "") -> None:
+    def __init__(
+        self,
+        listen: str,
+        counters: Sources,
+        health: Health,
+        token: str = "",
+        *,
+        place: str = "bridge.metrics_listen",
+    ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_CountersCollector(counters))
 
@@ -97,7 +106,7 @@ class MetricsServer:
         try:
             self._server = GuardedServer(listen, Handler, most=_MOST_CONNECTIONS)
         except (OSError, ValueError, OverflowError) as error:
-            raise cannot_listen("bridge.metrics_listen", listen, error) from error
+            raise cannot_listen(place, listen, error) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
 
     @property
