@@ -367,11 +367,20 @@ MINUTES_OF_SILENCE = _minutes(120, DAY)
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or not text.isprintable() or " " in text:
-        raise Bad
+        raise Bad(hint=_scheme_hint(text))
     if parts.username is not None or parts.password is not None:
         raise Bad("an address without user and password", "they have keys of their own", shown="a URL with credentials")
     _ = parts.port  # ValueError where it is no port
     return text.rstrip("/")
+
+
+def _scheme_hint(text: str) -> str:
+    if "/" in text or "@" in text or text in {"http:", "https:"}:
+        return ""
+    try:
+        return f"with its scheme: {_url(f'http://{text}')}?"
+    except (Bad, ValueError):
+        return ""
 
 
 URL = Text("URL", "an http:// or https:// address", _url)

@@ -10,12 +10,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-from cluster import config_log, schema
+from cluster import config_log, names, options, schema
 from cluster.cli import cluster_file, cluster_option
 from cluster.config_log import newest, note_configuration
 from cluster.errors import ClusterflowError
@@ -47,10 +48,11 @@ from ingest.store import Store
 )
 @click.option("--kafka", is_flag=True, help="Share the topic kafka.topic with other workers instead of reading files.")
 @click.option("--once", is_flag=True, help="Read what is there to its end, by the records' own times, and stop.")
-@click.option("--influx-url", metavar="URL", help="Another InfluxDB than store.url.")
-@click.option("--database", metavar="NAME", help="Another database than store.database.")
+@click.option("--influx-url", type=options.URL, metavar="URL", help="Another InfluxDB than store.url.")
+@click.option("--database", type=options.DATABASE, metavar="NAME", help="Another database than store.database.")
 @click.option(
     "--shard",
+    type=options.SHARD,
     metavar="NAME",
     help="Tag of this bridge's partial totals: one for each source, or they overwrite each other. "
     "Default: bridge.shard; with --once one of the folder's path, or once-stdin.",
@@ -65,7 +67,13 @@ from ingest.store import Store
     type=click.Path(path_type=Path),
     help="File for records that make no sense. Default: dead-letters.jsonl beside the checkpoint; with --once, here.",
 )
-@click.option("--time-zone", default="UTC", show_default=True, help="Of timestamps printed without a zone.")
+@click.option(
+    "--time-zone",
+    type=options.TIME_ZONE,
+    default="UTC",
+    show_default=True,
+    help="Of timestamps printed without a zone.",
+)
 @click.option(
     "--keep-files",
     is_flag=True,
@@ -73,8 +81,9 @@ from ingest.store import Store
 )
 @click.option(
     "--metrics-listen",
+    type=options.LISTEN_OR_OFF,
     metavar="HOST:PORT",
-    help="Another address than bridge.metrics_listen, for a second process here.",
+    help="Another address than bridge.metrics_listen, for a second process here, or off.",
 )
 @click.option("--json-log", is_flag=True, help="Log JSON lines.")
 def ingest(
@@ -87,7 +96,7 @@ def ingest(
     shard: str | None,
     state: Path | None,
     dead_letters: Path | None,
-    time_zone: str,
+    time_zone: ZoneInfo,
     keep_files: bool,
     metrics_listen: str | None,
     json_log: bool,
@@ -113,7 +122,7 @@ def ingest(
             _as_asked(cluster, url=influx_url, database=database, shard=shard, listen=metrics_listen),
             refused={"--once": once, "--spool": spool is not None, "--keep-files": keep_files},
             dead_letters=dead_letters or (state or Path(cluster.bridge.state)) / "dead-letters-kafka.jsonl",
-            time_zone=time_zone,
+            time_zone=time_zone.key,
             stop=stop,
             log=log,
         )
@@ -135,13 +144,13 @@ def ingest(
         source: Source
         counters_source: Source | None = None
         if is_stream:
-            source = StreamSource(sys.stdin.buffer, time_zone=time_zone)
+            source = StreamSource(sys.stdin.buffer, time_zone=time_zone.key)
         else:
             # Files elsewhere belong to somebody else's daemon.
             is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
             after = After.DELETE if is_ours and not keep_files else After.KEEP
             notice = partial(_tell_of_file, log)
-            source = Spool(folder, once=once, after=after, time_zone=time_zone, notice=notice)
+            source = Spool(folder, once=once, after=after, time_zone=time_zone.key, notice=notice)
             counters_source = counters_spool(cleanup, folder, source, make=is_ours)
         cleanup.callback(source.close)
         if dead_letters is None:
@@ -197,7 +206,8 @@ def _as_asked(
     """Return the cluster with what the command line says in place of what its file says."""
     store = replace(cluster.store, url=url or cluster.store.url, database=database or cluster.store.database)
     bridge = cluster.bridge
-    bridge = replace(bridge, shard=shard or bridge.shard, metrics_listen=listen or bridge.metrics_listen)
+    listens = None if listen == names.OFF else listen or bridge.metrics_listen
+    bridge = replace(bridge, shard=shard or bridge.shard, metrics_listen=listens)
     return replace(cluster, store=store, bridge=bridge)
 
 

@@ -4,13 +4,13 @@ import signal
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import click
 
-from cluster import names
+from cluster import names, options
 from cluster.cli import cluster_option
 from cluster.errors import ClusterflowError, UserError
-from cluster.kinds import Bad
 from cluster.model import Cluster, KafkaFormat
 from cluster.signals import SignalEvent
 from ingest.counter_spool import counters_spool
@@ -29,12 +29,8 @@ _ONCE_SECONDS = 60.0
 
 
 def _relay_id(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
-    del context
-    try:
-        return names.NAME.parse(value or socket.gethostname())
-    except (Bad, ValueError):
-        hint = f"{value or socket.gethostname()}: expected {names.NAME.expected}"
-        raise click.BadParameter(hint, param=parameter) from None
+    """Return the host's name where no other is given; that, too, may not be one."""
+    return options.NAME.convert(socket.gethostname(), parameter, context) if value is None else value
 
 
 @click.command()
@@ -43,6 +39,7 @@ def _relay_id(context: click.Context, parameter: click.Parameter, value: str | N
 @click.option(
     "--id",
     "relay",
+    type=options.NAME,
     metavar="NAME",
     callback=_relay_id,
     help="Name of this relay, and of what it must not forget: one for each spool. Default: the host's name.",
@@ -53,7 +50,13 @@ def _relay_id(context: click.Context, parameter: click.Parameter, value: str | N
     type=click.Path(path_type=Path),
     help="File for records that make no sense. Default: dead-letters.jsonl in bridge.state; with --once, here.",
 )
-@click.option("--time-zone", default="UTC", show_default=True, help="Of timestamps printed without a zone.")
+@click.option(
+    "--time-zone",
+    type=options.TIME_ZONE,
+    default="UTC",
+    show_default=True,
+    help="Of timestamps printed without a zone.",
+)
 @click.option(
     "--keep-files",
     is_flag=True,
@@ -61,6 +64,7 @@ def _relay_id(context: click.Context, parameter: click.Parameter, value: str | N
 )
 @click.option(
     "--metrics-listen",
+    type=options.LISTEN_OR_OFF,
     metavar="HOST:PORT",
     help="Where /metrics and /healthz answer, or off. Default: bridge.metrics_listen.",
 )
@@ -71,7 +75,7 @@ def relay(
     relay: str,
     once: bool,
     dead_letters: Path | None,
-    time_zone: str,
+    time_zone: ZoneInfo,
     keep_files: bool,
     metrics_listen: str | None,
     json_log: bool,
@@ -102,7 +106,7 @@ def relay(
         # Files elsewhere belong to somebody else's daemon.
         is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
         after = After.DELETE if is_ours and not keep_files else After.KEEP
-        source = Spool(folder, once=once, after=after, time_zone=time_zone)
+        source = Spool(folder, once=once, after=after, time_zone=time_zone.key)
         cleanup.callback(source.close)
         sender = Sender(
             cluster.kafka, relay, stop=stop, log=log, counters=counters, patience=_ONCE_SECONDS if once else None
