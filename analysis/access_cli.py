@@ -22,6 +22,7 @@ from cluster import schema
 from cluster.cli import cluster_option
 from cluster.errors import UserError
 from cluster.model import Cluster
+from cluster.options import OutputFile
 from ingest.points import WINDOW
 from ingest.schema_version import opened
 from ingest.store import Store
@@ -40,12 +41,8 @@ _COLUMNS = (*schema.ACCESS.tags, _BYTES, _FLOWS, _FIRST, _LAST)
 @click.option("--to", "stop", type=Moment(), default="now", show_default=True, help="... and its end.")
 @click.option("--user", help="Only this user: a name, or a pseudonym.")
 @click.option("--src", help="Only this address or node.")
-@click.option(
-    "--csv", "csv_path", type=click.Path(dir_okay=False, allow_dash=True), help="Write all rows as CSV (- prints them)."
-)
-@click.option(
-    "--json", "json_path", type=click.Path(dir_okay=False, allow_dash=True), help="Write all as JSON (- prints it)."
-)
+@click.option("--csv", "csv_path", type=OutputFile(dash=True), help="Write all rows as CSV (- prints them).")
+@click.option("--json", "json_path", type=OutputFile(dash=True), help="Write all as JSON (- prints it).")
 def access(
     cluster: Cluster,
     start: float,

@@ -243,24 +243,34 @@ class Analyser:
 
     # -- the past ----------------------------------------------------------------------------------
 
+    def past(self, start: float, stop: float, now: float) -> tuple[int, int]:
+        """Return begin and end of the closed windows of a past range; the store is not asked.
+
+        Raises:
+            UserError: there are none, or some that the raw retention no longer has.
+        """
+        closed = self.closed_until(now)
+        first, last = self._floor(start), min(self._ceil(stop), closed)
+        if last <= first:
+            raise UserError("the range holds no closed window", f"the newest one ends at {format_moment(closed)}")
+        if first < closed - self._cluster.store.keep_raw:
+            days = self._cluster.store.keep_raw / 86_400
+            raise UserError("the range begins before the raw retention", f"it keeps {days:g} days")
+        return first, last
+
     def rerun(self, start: float, stop: float, now: float) -> Round:
         """Judge the closed windows of a past range once more, and write all their points.
 
         The state should be a copy: contacts first seen in the range or later are found again.
 
         Raises:
-            UserError: the range holds no closed window, or windows that the raw retention no longer has.
+            UserError: see `past`.
             StoreError: the store is away.
         """
         closed = self.closed_until(now)
-        first, last = self._floor(start), min(self._ceil(stop), closed)
-        if last <= first:
-            raise UserError("the range holds no closed window", f"the newest one ends at {format_moment(closed)}")
+        first, last = self.past(start, stop, now)
         self._raw_from = self._oldest(closed)
         self._due = self._floor(closed - self._delay)
-        if first < closed - self._cluster.store.keep_raw:
-            days = self._cluster.store.keep_raw / 86_400
-            raise UserError("the range begins before the raw retention", f"it keeps {days:g} days")
         if self._state.position is None:
             earliest = self._reader.earliest_egress()
             learning_end = max(

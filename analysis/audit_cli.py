@@ -22,6 +22,7 @@ from cluster import schema
 from cluster.cli import cluster_option
 from cluster.errors import UserError
 from cluster.model import ANY, Cluster, Transport
+from cluster.options import OutputFile
 from cluster.units import format_duration
 from ingest.schema_version import opened
 
@@ -48,13 +49,11 @@ FINDINGS = ("violations", "shadows", "wrong-plane", "management")
 @cluster_option
 @click.option("--from", "start", type=Moment(), default="7d", show_default=True, help="Begin of the period ...")
 @click.option("--to", "stop", type=Moment(), default="now", show_default=True, help="... and its end.")
-@click.option(
-    "--csv", "csv_path", type=click.Path(dir_okay=False, allow_dash=True), help="Write all rows as CSV (- prints them)."
-)
+@click.option("--csv", "csv_path", type=OutputFile(dash=True), help="Write all rows as CSV (- prints them).")
 @click.option(
     "--json",
     "json_path",
-    type=click.Path(dir_okay=False, allow_dash=True),
+    type=OutputFile(dash=True),
     help="Write all of it as JSON (- prints it).",
 )
 @click.option(
@@ -87,9 +86,10 @@ def audit(
     now = time.time()
     if stop <= start:
         raise UserError("the period is empty", "--from must be before --to")
+    period = period_of(cluster, start, stop, now)
     store = opened(cluster.store)
     try:
-        found = audit_of(cluster, store, period_of(cluster, start, stop, now))
+        found = audit_of(cluster, store, period)
     finally:
         store.close()
     printed = False

@@ -68,6 +68,8 @@ def analyze(
     ignore_hangups(log, stopping, "analyze", "it goes on where it was")
     if every <= 0:
         raise UserError(f"--every {every:g}s: expected more than 0 seconds")
+    now = time.time()
+    end = _end(start, stop, now)
     store = Store(cluster.store)
     folder, path = Path(cluster.bridge.state), cluster_file()
 
@@ -80,16 +82,16 @@ def analyze(
 
     try:
         if start is not None:
-            schema_version.refuse_newer(store)
             with State.copy_of(folder) as state, Register.copy_of(folder) as register:
-                now = time.time()
                 sources = JobSources(cluster, store, register, log, check=check)
+                again = analyser(state, sources)
+                # Before anything is asked: a range that cannot be judged should not hide behind a store that is away.
+                again.past(start, end, now)
+                schema_version.refuse_newer(store)
                 sources.rebuild()
                 sources.refresh(now)
-                _tell(log, "analysed", analyser(state, sources).rerun(start, now if stop is None else stop, now))
+                _tell(log, "analysed", again.rerun(start, end, now))
             return
-        if stop is not None:
-            raise UserError("--to needs --from", "for example --from 3d --to now")
         with exclusive(folder), State.open(folder) as state, Register.open(folder) as register:
             if state.broken:
                 log.line("state_broken", what="analysis.sqlite cannot be read", moved_to=state.broken)
@@ -106,6 +108,16 @@ def analyze(
         log.line("stopped")
     finally:
         store.close()
+
+
+def _end(start: float | None, stop: float | None, now: float) -> float:
+    """Return the end of the range to judge again; UserError where it is none."""
+    if start is None and stop is not None:
+        raise UserError("--to needs --from", "for example --from 3d --to now")
+    end = now if stop is None else stop
+    if start is not None and end <= start:
+        raise UserError("the period is empty", "--from must be before --to")
+    return end
 
 
 def _note_changes(cluster: Cluster, folder: Path, path: Path, log: Log) -> list[Record]:

@@ -8,6 +8,9 @@ import click
 
 from cluster.units import parse_duration
 
+_END = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
+"""The first moment that is none: cluster.yaml takes none either."""
+
 
 class Moment(click.ParamType[float]):
     """A time: ISO 8601 (UTC unless it says otherwise), epoch seconds, ``now``, or so long ago: ``3d``, ``90m``."""
@@ -17,16 +20,24 @@ class Moment(click.ParamType[float]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return epoch seconds."""
         text = str(value).strip()
-        if text == "now":
-            return time.time()
-        for read in (float, lambda ago: time.time() - float(parse_duration(ago))):
-            with suppress(ValueError):
-                return read(text)
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
+        moment = _moment(text)
+        # Also nan is no time, and what the store could not hold.
+        if moment is None or not 0 <= moment < _END:
             self.fail(f"{text}: expected a time such as 2026-03-01T12:00, 1772366400, 3d (ago) or now", param, ctx)
+        return moment
+
+
+def _moment(text: str) -> float | None:
+    """Return the epoch seconds that a text stands for; None where it is no time."""
+    if text == "now":
+        return time.time()
+    for read in (float, lambda ago: time.time() - float(parse_duration(ago))):
+        with suppress(ValueError):
+            return read(text)
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return None
 
 
 class Duration(click.ParamType[float]):

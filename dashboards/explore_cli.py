@@ -114,11 +114,13 @@ def explore(
             raise UserError(f"{option} {group}: no such group", f"there are {', '.join(known)}")
     if service and by == "node":
         raise UserError(f"--service {service}: nodes are kept without services", "ask --by service, or leave it out")
+    end = int(time.time())
     try:
         seconds = int(parse_duration(since))
-    except ValueError as error:
-        raise UserError(f"--since {since}: expected a duration", "such as 15m, 6h or 30d") from error
-    end = int(time.time())
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < end:
+        raise UserError(f"--since {since}: expected a duration", "such as 15m, 6h or 30d")
     question = Question(by, source, destination, plane, service, end - seconds, end)
     rows = answer(cluster, opened(cluster.store), question)
     if order == "smallest":

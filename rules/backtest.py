@@ -1,5 +1,6 @@
 """What rules would have done over a stretch of stored data: as they are, with other limits, as they were before."""
 
+import math
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -195,7 +196,9 @@ def _own(rule: Rule, value: str, text: str) -> Setting:
     try:
         number = float(value)
     except ValueError:
-        raise UserError(f"--sweep {text}", f"expected numbers: the limit of {rule.id} in its own unit") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"--sweep {text}", f"expected numbers: the limit of {rule.id} in its own unit")
     limit = replace(rule.threshold, value=number)
     return Setting(rule.id, value, (replace(rule, threshold=limit),), number == rule.threshold.value)
 

@@ -10,13 +10,14 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
+from cluster import options
 from cluster.cli import DEFAULT_FILE, VARIABLE
 from cluster.errors import ConfigError, UserError
 from rules.case_runs import Outcome, run_case
 from rules.cases import Case, find_files, load_cases, missing_kinds
 from simulate.backtest_cli import backtest
 from simulate.canary_cli import canary
-from simulate.case_scenarios import Scenarios
+from simulate.case_scenarios import Scenarios, script_of
 from simulate.stores import influxdb
 
 CASE_FOLDER = "tests/rules"
@@ -54,7 +55,12 @@ def _cases(files: Sequence[Path], config: Path) -> list[Case]:
 )
 @click.option("--rule", "rules", multiple=True, metavar="ID", help="Only cases of this rule. May be repeated.")
 @click.option("--case", "part", default="", metavar="TEXT", help="Only cases with TEXT in their name.")
-@click.option("--url", metavar="URL", help="An InfluxDB to test on. Default: one is started, and removed afterwards.")
+@click.option(
+    "--url",
+    type=options.URL,
+    metavar="URL",
+    help="An InfluxDB to test on. Default: one is started, and removed afterwards.",
+)
 @click.option("--complete", is_flag=True, help="Fail where a rule's cases do not cover all four kinds.")
 @click.option("--verbose", "-v", is_flag=True, help="Name every case.")
 def test_rules(
@@ -83,6 +89,10 @@ def test_rules(
     cases = [case for case in loaded if (not rules or case.rule in rules) and part in case.name]
     if not cases:
         raise UserError("no case is chosen", f"{len(loaded)} cases were found; see --rule and --case")
+    for case in cases:
+        if case.scenario:
+            # That it is none should not be told after all the others ran, nor behind a store that is away.
+            script_of(case)
     began = time.monotonic()
     with influxdb(url) as address:
         outcomes = list(_run(cases, address, verbose=verbose))

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.options import Moment
+from cluster import options
 from cluster.cli import cluster_option
 from cluster.errors import UserError
 from cluster.model import Cluster
@@ -22,6 +23,7 @@ from ingest.store import Store
 from rules.backtest import (
     Backtest,
     Change,
+    Setting,
     Stretch,
     Sweep,
     Told,
@@ -40,9 +42,10 @@ from rules.report import Report, moment, total
 from rules.report_html import html
 from rules.texts import FACTS
 from rules.truth import Score, Truth, read_truth, score
-from simulate.case_scenarios import Played, Scenarios
+from simulate.case_scenarios import Scenarios
 from simulate.matching import truth_of
 from simulate.progress import progress
+from simulate.script import find_script, load_script
 from simulate.stores import influxdb
 from simulate.trial import WARM_UP
 
@@ -109,11 +112,14 @@ class Data:
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Of the scenario, instead of its own.")
 @click.option(
-    "--url", metavar="URL", help="InfluxDB for the scenario. Default: one is started, and removed afterwards."
+    "--url",
+    type=options.URL,
+    metavar="URL",
+    help="InfluxDB for the scenario. Default: one is started, and removed afterwards.",
 )
 @click.option("--as-stored", is_flag=True, help="Take every stored point for seen at once, as test-rules does.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a report: one file.")
-@click.option("--json", "json_file", type=click.Path(allow_dash=True, dir_okay=False), help="Write JSON; - prints it.")
+@click.option("--html", "html_file", type=options.OutputFile(path_type=Path), help="Write a report: one file.")
+@click.option("--json", "json_file", type=options.OutputFile(dash=True), help="Write JSON; - prints it.")
 @click.option(
     "--fail-on",
     "fail_on",
@@ -151,24 +157,25 @@ def backtest(
     The real queries run on the real InfluxDB, evaluation by evaluation, with Grafana's semantics; where a rule cannot
     fire at all, nothing is asked. docs/backtest.md says what a backtest assumes.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    wanted = {FailOn(text) for text in fail_on}
-    if wanted & {FailOn.MISSED, FailOn.FALSE} and truth_file is None and scenario is None:
-        raise UserError("--fail-on missed, false: against what?", "add --truth FILE or --scenario")
-    if FailOn.CHANGED in wanted and against is None:
-        raise UserError("--fail-on changed: against what?", "add --against")
+    fails = {FailOn(text) for text in fail_on}
+    _refuse_mixtures(
+        fails,
+        {"--scenario": scenario, "--against": against},
+        {"--from": start, "--to": stop, "--truth": truth_file},
+        {"--url": url, "--seed": seed},
+    )
+    # What may be wrong with all that was asked for shows here: not behind a store that is away, or after minutes.
+    source = (
+        _stored(cluster, start, stop, truth_file)
+        if scenario is None
+        else _Staged(load_script(find_script(scenario), seed=seed).cluster, scenario, seed, url)
+    )
+    wanted = _wanted(source.cluster, ids, sweeps, None if against is None else _Versions(against, provisioned))
     with ExitStack() as stack:
         told = stack.enter_context(progress(Console(stderr=True)))
-        if scenario is None:
-            data = _stored(cluster, start, stop, truth_file)
-            stack.callback(data.store.close)
-        elif start is not None or stop is not None or truth_file is not None:
-            raise UserError("--scenario: has a time and a truth of its own", "leave out --from, --to and --truth")
-        else:
-            address = stack.enter_context(influxdb(url))
-            data = _staged(stack.enter_context(Scenarios(address, told)).play(scenario, seed))
+        data = source.open(stack, told)
         sight = Sight() if as_stored else Sight.settled(data.cluster)
-        versions = None if against is None else _Versions(against, provisioned)
-        report = _report(data, sight, ids, sweeps, versions, told)
+        report = _report(data, sight, wanted, told)
     if html_file is not None:
         html_file.write_text(html(report), encoding="utf-8")
     if json_file is not None:
@@ -179,11 +186,65 @@ def backtest(
             Path(json_file).write_text(text + "\n", encoding="utf-8")
     if json_file != "-":
         _tell(report, html_file)
-    if any(_has_failed(report, one) for one in wanted):
+    if any(_has_failed(report, one) for one in fails):
         sys.exit(1)
 
 
-def _stored(cluster: Cluster, start: float | None, stop: float | None, truth_file: Path | None) -> Data:
+def _refuse_mixtures(
+    fails: set[FailOn], named: dict[str, object], of_store: dict[str, object], of_scenario: dict[str, object]
+) -> None:
+    """Raise UserError for options that do not go together: names -> values, None where they are not given."""
+    scenario = named["--scenario"]
+    if fails & {FailOn.MISSED, FailOn.FALSE} and of_store["--truth"] is None and scenario is None:
+        raise UserError("--fail-on missed, false: against what?", "add --truth FILE or --scenario")
+    if FailOn.CHANGED in fails and named["--against"] is None:
+        raise UserError("--fail-on changed: against what?", "add --against")
+    if scenario is not None and any(value is not None for value in of_store.values()):
+        raise UserError("--scenario: has a time and a truth of its own", "leave out --from, --to and --truth")
+    given = [name for name, value in of_scenario.items() if value is not None]
+    if given and scenario is None:
+        raise UserError(f"{', '.join(given)}: of what?", "add --scenario NAME")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the store of cluster.yaml holds of a period."""
+
+    cluster: Cluster
+    start: int
+    end: int
+    truth: Truth | None
+
+    def open(self, stack: ExitStack, _told: Told) -> Data:
+        """Return it, once the store answers."""
+        settings = self.cluster.store
+        store = opened(settings)
+        stack.callback(store.close)
+        source = f"InfluxDB at {settings.url}, database {settings.database}"
+        return Data(self.cluster, store, self.start, self.end, source, self.truth)
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A scenario, which is played into a store of its own, or into the one at `url`."""
+
+    cluster: Cluster
+    name: str
+    seed: int | None
+    url: str | None
+
+    def open(self, stack: ExitStack, told: Told) -> Data:
+        """Return it, played."""
+        address = stack.enter_context(influxdb(self.url))
+        played = stack.enter_context(Scenarios(address, told)).play(self.name, self.seed)
+        script = played.script
+        words = f"Scenario {script.name}, seed {script.scenario.seed}: {script.title}"
+        start = script.start + WARM_UP
+        return Data(played.cluster, played.store, start, script.end, words, truth_of(script.incidents))
+
+
+def _stored(cluster: Cluster, start: float | None, stop: float | None, truth_file: Path | None) -> _Stored:
+    """Return the period that is asked for; UserError where it is empty, or the file holds no truth."""
     now = time.time()
     end = now if stop is None else stop
     begin = end - 86_400 if start is None else start
@@ -194,16 +255,7 @@ def _stored(cluster: Cluster, start: float | None, stop: float | None, truth_fil
         # Rules look at raw points nearly all; those of the rollups see further.
         kept = humanize_duration(cluster.store.keep_raw)
         click.echo(f"warning: raw points are kept for {kept}: what is before {moment(int(oldest))} is gone", err=True)
-    truth = None if truth_file is None else read_truth(truth_file)
-    source = f"InfluxDB at {cluster.store.url}, database {cluster.store.database}"
-    return Data(cluster, opened(cluster.store), int(begin), int(end), source, truth)
-
-
-def _staged(played: Played) -> Data:
-    script = played.script
-    words = f"Scenario {script.name}, seed {script.scenario.seed}: {script.title}"
-    start = script.start + WARM_UP
-    return Data(played.cluster, played.store, start, script.end, words, truth_of(script.incidents))
+    return _Stored(cluster, int(begin), int(end), None if truth_file is None else read_truth(truth_file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +270,27 @@ class _Versions:
         return change_of(cluster, earlier, rules)
 
 
-def _report(
-    data: Data, sight: Sight, ids: Sequence[str], sweeps: Sequence[str], versions: _Versions | None, told: Told
-) -> Report:
-    cluster = data.cluster
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is evaluated: rules, other settings of them, earlier ones."""
+
+    rules: tuple[Rule, ...]
+    settings: tuple[tuple[Setting, ...], ...]
+    before: str
+    change: Change | None
+
+
+def _wanted(cluster: Cluster, ids: Sequence[str], sweeps: Sequence[str], versions: _Versions | None) -> _Wanted:
+    """Return what the options ask for; UserError where there is no such thing."""
     rules = chosen(rules_of(cluster), ids)
-    settings = [settings_of(cluster, rules, text) for text in sweeps]
-    change = None if versions is None else versions.change(cluster, rules, ids)
+    settings = tuple(settings_of(cluster, rules, text) for text in sweeps)
+    if versions is None:
+        return _Wanted(rules, settings, "", None)
+    return _Wanted(rules, settings, versions.name, versions.change(cluster, rules, ids))
+
+
+def _report(data: Data, sight: Sight, wanted: _Wanted, told: Told) -> Report:
+    cluster, rules, settings, change = data.cluster, wanted.rules, wanted.settings, wanted.change
     stretch = Stretch(data.store, data.start, data.end, sight, cluster.grafana.datasource_uid)
     every = [*rules, *(rule for each in settings for one in each for rule in one.rules)]
     every += [] if change is None else change.earlier
@@ -232,8 +298,8 @@ def _report(
     run = runner.run(rules, told)
     swept = tuple(Sweep(each[0].name, each, tuple(runner.run(one.rules, told) for one in each)) for each in settings)
     difference = None
-    if change is not None and versions is not None:
-        difference = compare(versions.name, change, runner.run(change.earlier, told), run)
+    if change is not None:
+        difference = compare(wanted.before, change, runner.run(change.earlier, told), run)
     scores: tuple[Score, ...] = ()
     if data.truth is not None:
         scores = score(data.truth, run.firings, (rule.id for rule in rules), data.start, data.end)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from analysis.options import Duration
 from cluster.cli import cluster_option
-from cluster.errors import StoreError
+from cluster.errors import StoreError, UserError
 from cluster.model import Cluster
 from ingest.schema_version import refuse_newer
 from ingest.store import Store
@@ -31,6 +31,8 @@ def canary(cluster: Cluster, within: float, exporter: str | None, netflow: Targe
     For a cron job: one line, and 1 at the end if it did not arrive or took longer than --within. cluster.yaml needs a
     group of role canary and an exporter with an address of this machine: see docs/canary.md.
     """
+    if within <= 0:
+        raise UserError(f"--within {within:g}s: expected more than 0 seconds")
     plan = canaries.plan(cluster, exporter)
     target = netflow or canaries.collector(cluster)
     console = Console(stderr=True)

@@ -31,6 +31,16 @@ class Played:
     store: Store
 
 
+def script_of(case: Case) -> Script:
+    """Return the scenario of a case that has one; UserError says which case has none that can be played."""
+    try:
+        return load_script(case.file.parent / find_script(case.scenario), seed=case.seed)
+    except ConfigError:
+        raise
+    except UserError as error:
+        raise UserError(f"{case}: {error.message}", error.hint) from error
+
+
 @dataclass(slots=True)
 class Scenarios:
     """Plays scenarios, and takes their databases away at the end. Use it as a context manager.
@@ -83,12 +93,8 @@ class Scenarios:
 
     def stage(self, case: Case) -> Stage:
         """Return what a case with a scenario is evaluated on; UserError says which case has none that can be played."""
-        try:
-            played = self.play(case.scenario, case.seed, case.file.parent)
-        except ConfigError:
-            raise
-        except UserError as error:
-            raise UserError(f"{case}: {error.message}", error.hint) from error
+        script_of(case)
+        played = self.play(case.scenario, case.seed, case.file.parent)
         script = played.script
         return Stage(
             cluster=played.cluster,

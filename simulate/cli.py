@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cluster import options
 from cluster.cli import cluster_option
 from cluster.dump import dump_cluster
 from cluster.errors import UserError
@@ -79,8 +80,12 @@ def _target(context: click.Context, parameter: click.Parameter, value: str | Non
     "incident, now.",
 )
 @click.option("--into-store", is_flag=True, help="With --scenario: straight into a database of its own, and analysed.")
-@click.option("--influx-url", metavar="URL", help="With --into-store: this InfluxDB. Default: store.url.")
-@click.option("--database", metavar="NAME", help="With --into-store: its name. Default: scenario_NAME.")
+@click.option(
+    "--influx-url", type=options.URL, metavar="URL", help="With --into-store: this InfluxDB. Default: store.url."
+)
+@click.option(
+    "--database", type=options.DATABASE, metavar="NAME", help="With --into-store: its name. Default: scenario_NAME."
+)
 @click.option("--seed", type=int, help="The same seed sends the same flows.  [default: 1, or what the scenario says]")
 @click.option(
     "--for", "seconds", callback=_seconds, metavar="TIME", help="Simulated time, such as 2m or 3d. Default: until ^C."
@@ -115,7 +120,7 @@ def _target(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option(
     "--truth",
     "truth_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=options.OutputFile(path_type=Path),
     help="Write what was really sent, as JSON.",
 )
 @click.option(
@@ -137,7 +142,7 @@ def _target(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--nodes", type=click.IntRange(min=2), help="Training nodes of --flows. Default: those of cluster.yaml.")
 @click.option(
     "--write-cluster",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=options.OutputFile(path_type=Path),
     help="Write the cluster.yaml that fits what is sent: with --scenario or --flows.",
 )
 def simulate(

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from cluster import options
 from cluster.errors import ClusterflowError
 from ingest.store import Store
 from simulate.script import find_script, library, load_script
@@ -322,7 +323,9 @@ def _worse_cell(where: str, before: Cell | None, now: Cell) -> Iterator[str]:
 @click.option("--missing", is_flag=True, help="Only trials that the file does not have of a scenario as it is now.")
 @click.option("--check", is_flag=True, help="Write nothing; end with 1 if something is worse than in the file.")
 @click.option("--table", is_flag=True, help="Run nothing; write the table from the file.")
-@click.option("--url", metavar="URL", help="An InfluxDB. Default: one is started, and removed afterwards.")
+@click.option(
+    "--url", type=options.URL, metavar="URL", help="An InfluxDB. Default: one is started, and removed afterwards."
+)
 def main(  # noqa: PLR0917 - click passes by name
     names: tuple[str, ...],
     seeds: tuple[int, ...],
@@ -335,6 +338,9 @@ def main(  # noqa: PLR0917 - click passes by name
     """Run scenarios (all by default) on several seeds, and write docs/scorecard.json and docs/scorecard.md."""
     before = read(FIGURES)
     chosen = REDUCED if reduced else names or tuple(path.stem for path in library())
+    for name in chosen:
+        # That the last one is misspelt should not be told after hours of the others.
+        find_script(name)
     wanted = [(name, seed) for name in chosen for seed in seeds or (SEEDS[:1] if reduced else SEEDS)]
     if missing:
         wanted = stale(before, {name: text_of(find_script(name)) for name in chosen}, wanted)
