@@ -74,6 +74,7 @@ def _summary(log: Log, collector: Collector) -> None:
         ("restarts", collector.restarts),
         ("dropped", collector.dropped()),
         ("complaints", collector.complaints),
+        ("discarded", collector.discarded),
     ):
         values |= {f"{daemon}_{title}": count for daemon, count in counts.items()}
     log.line("collector", **values)

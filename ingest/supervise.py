@@ -20,6 +20,7 @@ from cluster.errors import ClusterflowError, UserError, of_disk
 from cluster.model import Cluster
 from ingest import template_file
 from ingest.counter_files import CounterFiles
+from ingest.discards import Discard, Discards
 from ingest.flow_files import FlowFiles, claim
 from ingest.pmacct import NFACCTD, SFACCTD, Daemon, collector_files, daemons, keeps_templates
 
@@ -110,6 +111,7 @@ class _Running:
     dropped_now: int = 0
     complaints: int = 0
     last_complaint: str = ""
+    discards: Discards = field(default_factory=Discards)
     rest: str = field(default="", repr=False)
 
 
@@ -173,6 +175,11 @@ class Collector:
     def complaints(self) -> dict[str, int]:
         """Warnings and errors in each daemon's log: each may mean lost records."""
         return {running.daemon.name: running.complaints for running in self._all}
+
+    @property
+    def discarded(self) -> dict[str, int]:
+        """Datagrams that each daemon could not read, or not to their end: what was left of them was thrown away."""
+        return {running.daemon.name: running.discards.count for running in self._all}
 
     def dropped(self) -> dict[str, int]:
         """Return the datagrams that the kernel dropped before each daemon read them, since `start`."""
@@ -412,7 +419,7 @@ class Collector:
         running.dropped_now = max(now, running.dropped_now)
 
     def _read_log(self, running: _Running) -> None:
-        """Pass on warnings and errors; empty the log where it has grown large."""
+        """Pass on warnings, errors and what was thrown away; empty the log where it has grown large."""
         try:
             with running.log_file.open("rb") as log_file:
                 log_file.seek(running.read_to)
@@ -428,6 +435,17 @@ class Collector:
                 running.complaints += 1
                 running.last_complaint = match[2]
                 self._log("daemon_complains", daemon=running.daemon.name, level=match[1].lower(), text=match[2])
+            elif not match and (discard := Discard.read(line)) is not None:
+                running.discards.take(discard)
+        for told in running.discards.due(time.monotonic()):
+            self._log(
+                "datagrams_discarded",
+                daemon=running.daemon.name,
+                agent=told.agent,
+                text=told.reason,
+                count=told.count,
+                total=running.discards.count,
+            )
         if running.read_to > _LOG_BYTES:
             # The daemon appends, so it goes on at the new end.
             os.truncate(running.log_file, 0)

@@ -174,4 +174,5 @@ def test_command_collects_until_it_is_told_to_stop(tmp_path: Path) -> None:
     errors = process.stderr.read()
     assert process.wait(60) == 0, errors
     assert "nfacctd_dropped=0" in errors
+    assert "nfacctd_discarded=0" in errors
     assert daemons.spooled(tmp_path / "spool").height == 20

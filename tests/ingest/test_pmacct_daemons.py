@@ -236,6 +236,41 @@ def test_equal_records_stand_in_lines_of_their_own(tmp_path: Path) -> None:
     assert numbers == [[str(FIRST), str(FIRST + 1)], [str(FIRST)]]
 
 
+def drop_notification(then: bytes) -> bytes:
+    """An sFlow datagram whose first sample tells of a dropped packet (type 5), before those of another datagram."""
+    drop = struct.pack(">IIIIIIII", 1, 0, 1, 0, 1, 2, 256, 0)
+    return then[:24] + struct.pack(">III", 2, 5, len(drop)) + drop + then[28:]
+
+
+def test_what_pmacct_throws_away_is_counted_and_told_with_the_agents_address(tmp_path: Path) -> None:
+    """It says so at level INFO alone, and the flow samples behind a sample of unknown type are gone."""
+    told: list[tuple[str, dict[str, object]]] = []
+    cluster = a_cluster(*EXPORTERS)
+    with Collector(
+        cluster, tmp_path / "run", spool=tmp_path / "spool", log=lambda event, **values: told.append((event, values))
+    ) as collector:
+        send(cluster.collector.sflow_port, [drop_notification(sflow("127.0.0.16"))] * 3, source="127.0.0.77")
+        send(cluster.collector.sflow_port, [sflow("127.0.0.16")], source="127.0.0.77")
+        # Two records are announced, one is there; an IPFIX message whose set is longer than itself.
+        send(cluster.collector.netflow_port, [v5(0, 2)[:-48]])
+        send(
+            cluster.collector.netflow_port,
+            [struct.pack(">HHIII", 10, 24, NOW, 7, 1) + struct.pack(">HH", 256, 400) + bytes(4)],
+            "127.0.0.12",
+        )
+        wait_for(lambda: collector.poll() is None and sum(collector.discarded.values()) == 5)
+        assert collector.complaints == {"nfacctd": 0, "sfacctd": 0}
+    assert collector.discarded == {"nfacctd": 2, "sfacctd": 3}
+    lost = [values for event, values in told if event == "datagrams_discarded"]
+    assert {(values["daemon"], values["agent"], values["text"]) for values in lost} == {
+        ("sfacctd", "127.0.0.16", "discarding unknown v5 sample"),
+        ("nfacctd", "127.0.0.11", "discarding malformed NetFlow v5 packet"),
+        ("nfacctd", "127.0.0.12", "unable to read next Data Flowset (incomplete NetFlow v9/IPFIX packet)"),
+    }
+    assert len(lost) == 3
+    assert spooled(tmp_path / "spool").select("exporter", "bytes").rows() == [("127.0.0.16", 100)]
+
+
 def test_a_single_flow_does_not_wait_for_others(tmp_path: Path) -> None:
     """Nothing may hold records back until a buffer is full: a quiet exporter's flows must show within seconds."""
     cluster = a_cluster(EXPORTERS[0])
