@@ -1,10 +1,15 @@
 """Records lost between exporter and collector, by gaps in the export protocols' sequence numbers.
 
 NetFlow v5 and IPFIX number flow records. IPFIX numbers its options records, too, which pmacct does not print: a gap of
-one is taken for such a record, not for a loss. NetFlow v9 numbers datagrams: how many records a missing one held is
-estimated by those around it, and datagrams of templates alone, which pmacct does not print either, are told from losses
-by their rhythm. What stays unseen: a loss as regular and as rare as templates (one datagram in 16 or fewer). sFlow's
-numbers cover counter samples that pmacct does not print: no figure.
+one is taken for such a record, not for a loss, and a table of them, sent again and again by a clock, is told from
+losses by its size and rhythm. What stays unseen there: a lone record, and a loss of as many records as regularly. What
+counts though nothing was lost: tables until they have come six times, those of changing size, several of different
+rhythms, those that come more often than once a minute, and those in many minutes that are read at once.
+
+NetFlow v9 numbers datagrams: how many records a missing one held is estimated by those around it, and datagrams of
+templates alone, which pmacct does not print either, are told from losses by their rhythm. What stays unseen: a loss as
+regular and as rare as templates (one datagram in 16 or fewer). sFlow's numbers cover counter samples that pmacct does
+not print: no figure.
 """
 
 from collections.abc import Iterator
@@ -48,6 +53,19 @@ _TEMPLATE_DISTANCE = 16
 """Datagrams from one of templates alone to the next, at least: exporters repeat them after 20 of data by default. What
 is missing more often is a loss however regular, as where one of the links that take turns is dead."""
 
+_BURST_SLOTS = 15
+"""What is missing within this time (30 s) may be one table: its messages go out one by one, others among them."""
+
+_TABLE_SLOTS = 30
+"""From one time that a table is sent to the next (60 s), at least. Losses by chance come about a minute apart, too, but
+of one size and five times at one distance only once in a year or so."""
+
+_TABLE_JITTER = 16
+"""A distance may be off by one part in so many: a gap shows only with the next flow, and settles with the one after."""
+
+_TABLE_SLACK = 2
+"""Records by which a table's size may seem to change: a lone one between two flows is forgiven beforehand."""
+
 _Source = tuple[str, int, int]
 
 
@@ -82,6 +100,68 @@ class _Rhythm:
             return 0
         self.begin, self.beats = begin, self.beats + 1
         return length * _BEATS if self.is_of_templates else 0
+
+
+@dataclass(slots=True)
+class _Table:
+    """Records of IPFIX that are missing in bursts of one size, at one distance: a table of options, not a loss.
+
+    Of the burst that goes on: when it `begun`, the records missing in it (`amount`; 0 for none) and those told as lost.
+    Of the rhythm: when the `last` one began, their `length` and `distance`, and how many `beats` in a row.
+    Times are numbers of slots.
+    """
+
+    begun: int = 0
+    amount: int = 0
+    told: int = 0
+    last: int = 0
+    length: int = 0
+    distance: int = 0
+    beats: int = 0
+
+    def take(self, slot: int, fresh: int) -> int:
+        """Take how many records are newly known to be missing, also if none; return how many of all are lost.
+
+        On the beat, what may be the table is held back until the burst is over: if it is of another size then, all of
+        it was losses, and is told so late.
+        """
+        lost = 0
+        if self.amount and not self.begun <= slot <= self.begun + _BURST_SLOTS:
+            lost = self._end()
+        if fresh:
+            self.begun = self.begun if self.amount else slot
+            self.amount += fresh
+            if not self._is_on_the_beat() or self.amount > self.length + _TABLE_SLACK:
+                lost += self.amount - self.told
+                self.told = self.amount
+        return lost
+
+    def _is_on_the_beat(self) -> bool:
+        return self.beats >= _BEATS and self._is_multiple(self.begun - self.last, _SILENT_BEATS)
+
+    def _is_multiple(self, distance: int, most: int) -> bool:
+        times = round(distance / self.distance) if self.distance else 0
+        return 1 <= times <= most and abs(distance - times * self.distance) <= max(self.distance / _TABLE_JITTER, 2)
+
+    def _end(self) -> int:
+        """End the burst; return how many records of it were held back and are lost after all."""
+        amount, told, distance = self.amount, self.told, self.begun - self.last
+        is_table = self._is_on_the_beat() and abs(amount - self.length) <= _TABLE_SLACK
+        self.amount = self.told = 0
+        if is_table:
+            self.last = self.begun
+            return 0
+        # A loss beside a table, or off the beat, does not end a rhythm that was learned.
+        if self.beats < _BEATS or not 0 < distance <= (_SILENT_BEATS + 0.5) * self.distance:
+            self._learn(amount, distance)
+        return amount - told
+
+    def _learn(self, amount: int, distance: int) -> None:
+        if abs(amount - self.length) <= _TABLE_SLACK and self._is_multiple(distance, 1):
+            self.beats += 1
+        else:
+            self.length, self.distance, self.beats = amount, distance if distance >= _TABLE_SLOTS else 0, 1
+        self.last = self.begun
 
 
 @dataclass(slots=True)
@@ -162,6 +242,7 @@ class _Stream:
     slot: int | None = None
     tail: int = -1
     tail_records: int = 0
+    table: _Table = field(default_factory=_Table)
 
     def goes_on(self, slot: int | None) -> bool:
         """Whether what arrived in this time belongs to the batch before."""
@@ -310,7 +391,8 @@ class SequenceTracker:
             ends = numbers[:-1] + sizes[:-1]
             stream.received += int(numbers[0]) - before == 1
             stream.received += int(np.count_nonzero(numbers[1:] - ends == 1))
-        return stream.newly_lost(goes_on=goes_on)
+        fresh = stream.newly_lost(goes_on=goes_on)
+        return stream.table.take(slot, fresh) if source[2] == _IPFIX and slot is not None else fresh
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -324,7 +406,8 @@ class SequenceTracker:
             if values["received"] > values["end"] - values["first"]:
                 continue
             datagrams = None if values["datagrams"] is None else _Datagrams.load(values["datagrams"])
-            self._streams[exporter, domain, version] = _Stream(**{**values, "datagrams": datagrams})
+            table = _Table(**values.get("table", {}))
+            self._streams[exporter, domain, version] = _Stream(**{**values, "datagrams": datagrams, "table": table})
 
 
 def _whole(column: pl.Series, rows: npt.NDArray[np.intp]) -> Ints:

@@ -175,7 +175,7 @@ def test_what_a_killed_nfacctd_had_is_counted_as_lost(
     missing, counted = loss.of(loss.estimated)
     assert all(0.5 * missing[name] < counted[name] < 1.5 * missing[name] for name in loss.estimated)
     told = "its records of up to 1 s, and those of the second until it listens again: `exporter` seq_lost, "
-    told += "exact for NetFlow v5 and IPFIX, an estimate for v9"
+    told += "exact for NetFlow v5 and, but for options records, IPFIX, an estimate for v9"
     record("collector-killed", result, stated=lost_of(result), counted=told)
 
 

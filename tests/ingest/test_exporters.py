@@ -176,6 +176,137 @@ def test_a_record_that_comes_twice_hides_no_loss(version: int) -> None:
     assert total == 20
 
 
+TABLE_SECONDS = 600
+FULL = 30
+
+
+def quiet(
+    hours: float,
+    *,
+    tables: Sequence[tuple[int, int]] = ((0, 200),),
+    lost: Iterable[int] = (),
+    drawn: random.Random | None = None,
+    version: int = 10,
+    first: int = 0,
+) -> list[pl.DataFrame]:
+    """A quiet exporter: a datagram of three records a second, in batches of ten seconds, and tables of options records.
+
+    Args:
+        hours: of it.
+        tables: when each is sent for the first time, in seconds, and how many records it has; again every ten minutes.
+        lost: the seconds whose datagrams do not arrive; they hold 30 records.
+        drawn: a table's records go out within some seconds, flows among them, where this is given.
+        version: of the protocol.
+        first: sequence number.
+    """
+    number, gone, due = first, set(lost), dict[int, int]()
+    rows, arrivals = [], []
+    for now in range(round(hours * 3600)):
+        for begin, size in tables:
+            if now >= begin and (now - begin) % TABLE_SECONDS == 0:
+                left = size
+                for after in range(8 if drawn else 0):
+                    part = min(drawn.randrange(5, 30), left) if drawn else 0
+                    due[now + after] = due.get(now + after, 0) + part
+                    left -= part
+                due[now] = due.get(now, 0) + left
+        number += due.pop(now, 0)
+        size = FULL if now in gone else 3
+        if now not in gone:
+            rows.append((number, size))
+            arrivals.append(T0 + now // 10 * 10_000 + 900)
+        number += size
+    whole = datagrams(version, *rows).with_columns(pl.Series(records.ARRIVAL, arrivals, pl.Int64))
+    return whole.partition_by(records.ARRIVAL, maintain_order=True)
+
+
+def by_hour(batches: Iterable[pl.DataFrame]) -> list[int]:
+    """Return what is told as lost in each hour; between any two batches the tracker is saved and loaded at times."""
+    tracker, found = SequenceTracker(), dict[int, int]()
+    for place, batch in enumerate(batches):
+        arrived = batch.get_column(records.ARRIVAL).max()
+        assert isinstance(arrived, int)
+        hour = (arrived - T0) // 3_600_000
+        found[hour] = found.get(hour, 0) + sum(tracker.lost(batch).values())
+        if place % 97 == 0:
+            saved, tracker = json.loads(json.dumps(tracker.dump())), SequenceTracker()
+            tracker.load(saved)
+    return list(found.values())
+
+
+@pytest.mark.parametrize(("size", "seed"), [(2, None), (200, None), (1500, None), (1500, 4)])
+def test_a_table_of_options_that_a_clock_sends_is_known_after_an_hour(size: int, seed: int | None) -> None:
+    drawn = None if seed is None else random.Random(seed)
+    first, *after = by_hour(quiet(3, tables=((300, size),), drawn=drawn))
+    assert 6 * (size - 2) <= first <= 6 * size
+    assert after == [0, 0]
+
+
+def test_two_tables_that_are_sent_together_are_one() -> None:
+    assert by_hour(quiet(2, tables=((300, 200), (306, 40))))[1:] == [0]
+
+
+def test_version_5_has_no_options_records() -> None:
+    assert by_hour(quiet(2, version=5))[1:] == [1200]
+
+
+def test_losses_between_tables_and_beside_them_are_told() -> None:
+    """Beside one, as of the same moment, the table counts as well: it cannot be told which is which."""
+    between, beside = (7_500, 8_200, 8_201, 9_000), (10_203,)
+    hours = by_hour(quiet(4, tables=((300, 200),), lost=(*between, *beside)))
+    assert hours[1:] == [0, FULL * (len(between) + len(beside)) + 200, 0]
+
+
+@pytest.mark.parametrize("every", [31, 120])
+def test_losses_by_chance_among_tables_are_told(every: int) -> None:
+    drawn = random.Random(every)
+    lost = {second for second in range(3700, 3 * 3600 - 100) if drawn.random() < 1 / every}
+    hours = by_hour(quiet(3, lost=lost))
+    tables = 200 * 6 * 2
+    assert FULL * len(lost) <= sum(hours[1:]) <= FULL * len(lost) + tables
+
+
+@pytest.mark.parametrize("every", [60, 300])
+def test_losses_by_chance_alone_make_no_rhythm(every: int) -> None:
+    """All of one size, about as often as tables may come."""
+    drawn = random.Random(every)
+    lost = {second for second in range(10, 3 * 3600 - 100) if drawn.random() < 1 / every}
+    assert sum(by_hour(quiet(3, tables=(), lost=lost))) == FULL * len(lost)
+
+
+@pytest.mark.parametrize("every", [2, 20, 50])
+def test_regular_losses_more_often_than_once_a_minute_are_told(every: int) -> None:
+    lost = range(10, 3600 - 100, every)
+    assert sum(by_hour(quiet(1, tables=(), lost=lost))) == FULL * len(lost)
+
+
+def one_after_another(before: list[pl.DataFrame], after: list[pl.DataFrame], hours: int) -> list[pl.DataFrame]:
+    """Return two streams as one, the second one so many hours later; each ends with a datagram of three records."""
+    number = before[-1].get_column(records.SEQ)[-1] + 3
+    later = (pl.col(records.ARRIVAL) + hours * 3_600_000, pl.col(records.SEQ) + number)
+    return [*before, *(batch.with_columns(later) for batch in after)]
+
+
+def test_a_table_that_grows_is_learned_anew() -> None:
+    batches = one_after_another(quiet(2, tables=((300, 200),)), quiet(4, tables=((300, 260),)), 2)
+    hours = by_hour(batches)
+    assert hours[1] == 0
+    assert hours[2] == 6 * 260
+    assert hours[4:] == [0, 0]
+
+
+def test_a_table_that_is_sent_no_more_hides_only_losses_of_its_size_on_its_beat() -> None:
+    sent = quiet(2, tables=((300, FULL),))
+    on, off = range(300, 7000, 600), range(450, 7100, 600)
+    hours = by_hour(one_after_another(sent, quiet(2, tables=(), lost=[*on, *off]), 2))
+    assert hours[1:] == [0, FULL * 6, FULL * 6]
+    # Two datagrams at once are not of that size; nor is anything hidden when the beat has been silent for long.
+    twice = [second + after for second in on for after in (0, 1)]
+    assert by_hour(one_after_another(sent, quiet(1, tables=(), lost=[n for n in twice if n < 3600]), 2))[2] > 300
+    late = [second for second in on if second > 2000 and second < 3600]
+    assert by_hour(one_after_another(sent, quiet(1, tables=(), lost=late), 2))[2] == FULL * len(late)
+
+
 def test_losses_of_nobody_are_nobodys() -> None:
     tracker = SequenceTracker()
     for batch in range(6):
