@@ -189,7 +189,7 @@ def quiet(
     version: int = 10,
     first: int = 0,
 ) -> list[pl.DataFrame]:
-    """A quiet exporter: a datagram of three records a second, in batches of ten seconds, and tables of options records.
+    """A quiet exporter: a datagram of three records a second, in batches of twenty seconds, and tables of options records.
 
     Args:
         hours: of it.
@@ -214,7 +214,7 @@ def quiet(
         size = FULL if now in gone else 3
         if now not in gone:
             rows.append((number, size))
-            arrivals.append(T0 + now // 10 * 10_000 + 900)
+            arrivals.append(T0 + now // 20 * 20_000 + 900)
         number += size
     whole = datagrams(version, *rows).with_columns(pl.Series(records.ARRIVAL, arrivals, pl.Int64))
     return whole.partition_by(records.ARRIVAL, maintain_order=True)
