@@ -76,3 +76,8 @@ NAME = OfKind(names.NAME)
 SHARD = OfKind(Text(names.SHARD.label, f"{names.SHARD.expected}, or one of a backfill, {_BACKFILL}NAME", _shard))
 LISTEN_OR_OFF = OfKind(names.LISTEN_OR_OFF)
 TIME_ZONE = OfKind(names.TIME_ZONE)
+
+time_zone_option = click.option(
+    "--time-zone", type=TIME_ZONE, default="UTC", show_default=True, help="Of timestamps printed without a zone."
+)
+"""Of commands that read spool files."""

@@ -67,13 +67,7 @@ from ingest.store import Store
     type=click.Path(path_type=Path),
     help="File for records that make no sense. Default: dead-letters.jsonl beside the checkpoint; with --once, here.",
 )
-@click.option(
-    "--time-zone",
-    type=options.TIME_ZONE,
-    default="UTC",
-    show_default=True,
-    help="Of timestamps printed without a zone.",
-)
+@options.time_zone_option
 @click.option(
     "--keep-files",
     is_flag=True,

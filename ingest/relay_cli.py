@@ -50,13 +50,7 @@ def _relay_id(context: click.Context, parameter: click.Parameter, value: str | N
     type=click.Path(path_type=Path),
     help="File for records that make no sense. Default: dead-letters.jsonl in bridge.state; with --once, here.",
 )
-@click.option(
-    "--time-zone",
-    type=options.TIME_ZONE,
-    default="UTC",
-    show_default=True,
-    help="Of timestamps printed without a zone.",
-)
+@options.time_zone_option
 @click.option(
     "--keep-files",
     is_flag=True,

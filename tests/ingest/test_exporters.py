@@ -189,7 +189,7 @@ def quiet(
     version: int = 10,
     first: int = 0,
 ) -> list[pl.DataFrame]:
-    """A quiet exporter: a datagram of three records a second, in batches of twenty seconds, and tables of options records.
+    """A quiet exporter: a datagram of three records a second, in batches of 20 seconds, and tables of options records.
 
     Args:
         hours: of it.
