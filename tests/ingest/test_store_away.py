@@ -1,5 +1,6 @@
 """The store is away: nothing ends but what is asked to."""
 
+import re
 import ssl
 import threading
 import time
@@ -93,7 +94,8 @@ def test_a_long_rollup_is_no_standstill_as_long_as_the_store_answers(
             counters=Counters(),
         )
         time.sleep(0.4)
-        assert bridge.health().startswith("no progress for 0 s: is InfluxDB there?")
+        # How long it was is the machine's: a busy one takes more than a second for this.
+        assert re.match(r"no progress for [0-9]+ s: is InfluxDB there\?", bridge.health())
         # What a rollup does for minutes: it asks, and is answered.
         bridge._writer.patiently(lambda: None)
         assert bridge.health() == ""
