@@ -41,14 +41,16 @@ class TemplateFile:
     def _look(self) -> None:
         try:
             status = self._path.stat()
-            now = status.st_mtime_ns, status.st_size, status.st_ino
+            now: tuple[int, int, int] | None = (status.st_mtime_ns, status.st_size, status.st_ino)
             if now == self._read or status.st_size > _MAX_BYTES:
                 return
             with self._path.open("rb") as file:
                 lines = file.read(_MAX_BYTES).splitlines()
         except OSError:
-            return
+            # Taken away, as where templates are kept no more: what it said may hold no longer.
+            now, lines = None, []
         self._read = now
+        self._counts = {exporter: True for exporter, counts in self._counts.items() if counts}
         for line in lines:
             exporter, counts = _of_line(line)
             # An exporter whose templates had it once stays believed: what we read may be older than its last ones.

@@ -64,6 +64,18 @@ def test_a_file_that_changes_is_read_again_and_an_exporter_that_counted_stays_be
     assert not templates.lacks_flow_count("127.0.0.11")
 
 
+def test_a_file_that_is_taken_away_says_nothing_any_more(tmp_path: Path) -> None:
+    """Where templates are kept no more, nobody would hear of those that come."""
+    write(tmp_path, template("127.0.0.11", OCTETS))
+    templates = TemplateFile(tmp_path)
+    assert templates.lacks_flow_count("127.0.0.11")
+    (tmp_path / template_file.NAME).unlink()
+    assert not templates.lacks_flow_count("127.0.0.11")
+    write(tmp_path, template("127.0.0.12", OCTETS))
+    assert not templates.lacks_flow_count("127.0.0.11")
+    assert templates.lacks_flow_count("127.0.0.12")
+
+
 @pytest.mark.parametrize(
     "line",
     ["", "{", "7", "[]", '{"template_type": 0}', '{"template_type": 0, "list": 7, "agent": "127.0.0.12"}',
