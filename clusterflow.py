@@ -1,21 +1,62 @@
 """The command ``clusterflow``: the commands of all packages under one name."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 import click
 
-from cluster.application import Application
+from app.application import Application
+from app.version import own_version
+
+# By name: --help should not wait for what single commands import. In the order in which a site needs them.
+COMMANDS = {
+    "The cluster's description": {
+        "init": ("cluster.cli:init", "Write a commented cluster.yaml to start from."),
+        "check": ("operations.check_cli:check", "Tell every fault of cluster.yaml at once, or what it describes."),
+        "dump": ("cluster.cli:dump", "Print the cluster with every default written out."),
+        "suggest": ("operations.suggest_cli:suggest", "Print lines for cluster.yaml that the traffic suggests."),
+    },
+    "Boards and alerts as code": {
+        "build": ("operations.cli:build", "Generate boards, rules, contact points, pmacct's configuration."),
+        "notify": ("operations.notify_cli:notify", "Show, or have Grafana send, what an alert looks like."),
+        "playlist": ("dashboards.cli:playlist", "Make or update the kiosk playlist in Grafana."),
+        "test-rules": ("simulate.rule_checks_cli:test_rules", "Run rule cases: points in, expected alerts out."),
+        "backtest": ("simulate.backtest_cli:backtest", "Tell what alert rules would have done over stored data."),
+        "canary": ("simulate.canary_cli:canary", "Send one tiny flow through collector, bridge and store."),
+    },
+    "From flows to alerts": {
+        "collect": ("ingest.collect.collect_cli:collect", "Run nfacctd and sfacctd for this cluster."),
+        "listen": ("ingest.listen.listen_cli:listen", "Show who sends flow records to this host, and what is wrong."),
+        "relay": ("ingest.kafka.relay_cli:relay", "Send a collector's flow records to Kafka."),
+        "ingest": ("ingest.cli:ingest", "Turn flow records into points."),
+        "analyze": ("analysis.cli:analyze", "Judge nodes, jobs, checkpoints and first contacts."),
+        "deliver": ("delivery.cli:deliver", "Deliver alerts and events to syslog, SIEMs, Kafka, webhooks, files."),
+    },
+    "How things stand": {
+        "status": ("operations.cli:status", "Show how things stand: data, nodes, alerts, counters."),
+        "alerts": ("operations.alerts_cli:alerts", "Show the history of alerts, and mark alerts."),
+        "explore": ("dashboards.explore_cli:explore", "Ask who moved how much."),
+        "jobs": ("analysis.jobs.jobs_cli:jobs", "List the jobs that every source tells of."),
+        "contacts": ("analysis.cli:contacts", "List, acknowledge and forget first contacts."),
+        "audit": ("analysis.audit_cli:audit", "Report on a period: segmentation, permits, what was not seen."),
+        "access": ("analysis.access_cli:access", "Report who called which service of inference and management."),
+        "lists": ("operations.lists_cli:lists", "Show the lists about addresses, their age and their faults."),
+        "report": ("reporting.cli:report", "Write a report of a period as one HTML file."),
+    },
+    "Keeping it": {
+        "backup": ("operations.backup.backup_cli:backup", "Write state and configuration to a file."),
+        "restore": ("operations.backup.backup_cli:restore", "Put a backup back."),
+    },
+    "Simulation": {
+        "simulate": ("simulate.cli:simulate", "Play the cluster of cluster.yaml as flow records."),
+        "demo": ("simulate.demo.demo_cli:demo", "Run a simulated AI cluster live."),
+    },
+}
 
 
-def _version() -> str:
-    try:
-        return version("clusterflow")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
-
-
-@click.group(cls=Application, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(_version(), prog_name="clusterflow", message="%(prog)s %(version)s")
+@click.group(
+    cls=Application,
+    listed=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(own_version(), prog_name="clusterflow", message="%(prog)s %(version)s")
 def main() -> None:
     """Watch the network of an AI cluster: flow records to InfluxDB, Grafana boards and alerts.
 
@@ -23,23 +64,12 @@ def main() -> None:
     First steps:
       clusterflow init                write a commented cluster.yaml
       clusterflow check               see whether it is right
-      clusterflow COMMAND --help      more about a command
+      clusterflow build               make boards, rules and pmacct's configuration of it
+      clusterflow collect             receive flows (pmacct), ...
+      clusterflow ingest              ... store them, ...
+      clusterflow analyze             ... and judge them
+      clusterflow status              how things stand
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-
-
-# By name: --help should not wait for what single commands need.
-main.add_listed("The cluster's description", "cluster.cli")
-main.add_listed("The cluster's description", "cluster.config_log_cli", "CONFIG_LOG_COMMANDS")
-main.add_listed("From flows to the store", "ingest.cli")
-main.add_listed("What the traffic means", "analysis.cli")
-main.add_listed("Keeping it", "analysis.backup_cli", "BACKUP_COMMANDS")
-main.add_listed("Boards", "dashboards.cli")
-main.add_listed("From flows to the store", "rules.lists_cli", "LISTS_COMMANDS")
-main.add_listed("Alerts", "rules.cli")
-main.add_listed("Alerts", "simulate.alerts_cli", "ALERT_COMMANDS")
-main.add_listed("Alerts", "delivery.cli")
-main.add_listed("What the traffic means", "reporting.cli")
-main.add_listed("Simulation", "simulate.cli")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import io
 import json
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 
 import click
 import polars as pl
@@ -13,19 +13,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from analysis.access import EVERY
-from analysis.asked import identity_of
-from analysis.audit_cli import size, write
-from analysis.options import Moment
-from analysis.sums import any_of, binned
-from cluster import schema
+from analysis.detectors.inference.access import EVERY
+from analysis.detectors.inference.asked import identity_of
+from app.units import format_moment
+from app.words import amount
 from cluster.cli import cluster_option
-from cluster.errors import UserError
 from cluster.model import Cluster
-from cluster.options import OutputFile
-from ingest.points import WINDOW
-from ingest.schema_version import opened
-from ingest.store import Store
+from cluster.options import OutputFile, json_option, period_options, write_output
+from store import schema
+from store.influx import Store
+from store.influxql import Condition, is_in
+from store.points import WINDOW
+from store.schema_version import opened
+from store.sums import binned
 
 _SHOWN = 50
 """Rows that are printed; exports have all."""
@@ -37,12 +37,11 @@ _COLUMNS = (*schema.ACCESS.tags, _BYTES, _FLOWS, _FIRST, _LAST)
 
 @click.command()
 @cluster_option
-@click.option("--from", "start", type=Moment(), default="7d", show_default=True, help="Begin of the period ...")
-@click.option("--to", "stop", type=Moment(), default="now", show_default=True, help="... and its end.")
+@period_options("7d")
 @click.option("--user", help="Only this user: a name, or a pseudonym.")
 @click.option("--src", help="Only this address or node.")
 @click.option("--csv", "csv_path", type=OutputFile(dash=True), help="Write all rows as CSV (- prints them).")
-@click.option("--json", "json_path", type=OutputFile(dash=True), help="Write all as JSON (- prints it).")
+@json_option
 def access(
     cluster: Cluster,
     start: float,
@@ -50,7 +49,7 @@ def access(
     user: str | None,
     src: str | None,
     csv_path: str | None,
-    json_path: str | None,
+    json_to: str | None,
 ) -> None:
     """Report who called which service of inference and management: from where, when, how much.
 
@@ -63,33 +62,31 @@ def access(
     A row is a user, an address and a service, with all that was sent. Management has its unexpected connections only.
     Times are those of five minutes each. Where names are pseudonyms, --user takes either. Nothing is changed.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    if stop <= start:
-        raise UserError("the period is empty", "--from must be before --to")
-    where = [] if src is None else [any_of(schema.SRC, [src])]
+    where = [] if src is None else [is_in(schema.SRC, [src])]
     if user is not None:
-        where.append(any_of(schema.USER, [identity_of(cluster).names.listed(user) or schema.UNKNOWN_USER]))
+        where.append(is_in(schema.USER, [identity_of(cluster).names.listed(user) or schema.UNKNOWN_USER]))
     store = opened(cluster.store)
     try:
         rows = accessed(store, int(start), min(int(stop), int(time.time())), where)
     finally:
         store.close()
     printed = False
-    for path, text in ((csv_path, _csv), (json_path, _json)):
+    for path, text in ((csv_path, _csv), (json_to, _json)):
         if path is not None:
-            write(path, text(rows))
+            write_output(path, text(rows))
             printed |= path == "-"
     if not printed:
         _show(cluster, rows, Console(width=None if sys.stdout.isatty() else 200, highlight=False))
 
 
-def accessed(store: Store, start: int, stop: int, where: list[str]) -> pl.DataFrame:
+def accessed(store: Store, start: int, stop: int, where: list[Condition]) -> pl.DataFrame:
     """Return what was asked in a period, the largest first: the tags of ACCESS, bytes, flows, first and last.
 
     Args:
         store: asked.
         start: epoch seconds; a part of five minutes at the begin counts as a whole.
         stop: epoch seconds, as well.
-        where: further conditions, in InfluxQL.
+        where: further conditions.
     """
     first, last = start // EVERY * EVERY, -(-stop // EVERY) * EVERY
     fields = schema.BYTES, schema.FLOWS
@@ -114,7 +111,7 @@ def _plain(rows: pl.DataFrame) -> list[dict[str, object]]:
     """Return rows for exports: times in UTC, nothing where no user is known."""
     return [
         {name: row[name] for name in _COLUMNS}
-        | {name: _iso(row[name]) for name in (_FIRST, _LAST)}
+        | {name: format_moment(row[name]) for name in (_FIRST, _LAST)}
         | {schema.USER: "" if row[schema.USER] == schema.UNKNOWN_USER else row[schema.USER]}
         for row in rows.iter_rows(named=True)
     ]
@@ -142,8 +139,9 @@ def _show(cluster: Cluster, rows: pl.DataFrame, console: Console) -> None:
         hint = "" if cluster.identity.sources or cluster.inference.access else ": cluster.yaml has no identity"
         console.print(f"nothing is stored of that period{hint}", markup=False)
         return
-    table = Table("user", "from", "group", "country", "network", "asked", "service", "sent", "records", "first", "last",
-                  box=None)  # fmt: skip
+    zone = cluster.site.time_zone
+    table = Table("user", "from", "group", "country", "network", "asked", "service", "sent", "records",
+                  f"first ({zone.key})", "last", box=None)  # fmt: skip
     for row in rows.head(_SHOWN).iter_rows(named=True):
         table.add_row(
             escape(row[schema.USER]),
@@ -153,10 +151,9 @@ def _show(cluster: Cluster, rows: pl.DataFrame, console: Console) -> None:
             escape(row[schema.NETWORK]),
             _title(cluster, row[schema.DST_GROUP]),
             row[schema.SERVICE],
-            size(row[_BYTES]),
+            amount(row[_BYTES]),
             f"{row[_FLOWS]:,}",
-            _iso(row[_FIRST]),
-            _iso(row[_LAST]),
+            *(datetime.fromtimestamp(row[name], zone).strftime("%Y-%m-%d %H:%M") for name in (_FIRST, _LAST)),
         )
     console.print(table)
     if rows.height > _SHOWN:
@@ -166,7 +163,3 @@ def _show(cluster: Cluster, rows: pl.DataFrame, console: Console) -> None:
 def _title(cluster: Cluster, group: str) -> str:
     known = {one.id for one in cluster.groups}
     return cluster.title(group) if group in known or group == "external" else group
-
-
-def _iso(moment: int) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")

@@ -15,22 +15,22 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from analysis.detectors.studies import studies_of
+from analysis.detectors.study import Span
 from analysis.evidence import Reader, heartbeat, with_events
-from analysis.jobs import JobSource, LateRows, gpus_of, status_points
+from analysis.jobs.job_windows import JobSource, LateRows, gpus_of, status_points
 from analysis.runs import JobRuns
 from analysis.state import State
-from analysis.studies import studies_of
-from analysis.study import Span
 from analysis.writing import Output, gathered
-from cluster import schema
-from cluster.errors import ClusterflowError, UserError
+from app.errors import ClusterflowError, UserError
+from app.log import Log
+from app.units import format_moment
 from cluster.model import Cluster
-from cluster.schema import Measurement
-from cluster.units import format_moment
-from ingest.list_readings import list_points
-from ingest.logs import Log
-from ingest.points import WINDOW
-from ingest.store import Store
+from ingest.flows.list_readings import list_points
+from store import schema
+from store.influx import Store
+from store.points import WINDOW
+from store.schema import Measurement
 
 _LISTED_SECONDS = 30
 """How often it is told how the exports of sign-ins are."""
@@ -81,7 +81,7 @@ class Analyser:
         store: read from and written to.
         state: what is remembered; changed.
         jobs: who knows the job windows.
-        log: where progress is told.
+        log: for progress.
         settings: see there.
         is_stopping: asked between stretches of work; True ends it with AnalysisStoppedError.
     """
@@ -178,7 +178,9 @@ class Analyser:
             position = self._begin(now, final)
         if position < self._raw_from:
             until = format_moment(self._raw_from)
-            self._log.line("skipped", why="older than the raw retention", since=format_moment(position), until=until)
+            self._log.warning(
+                "range_skipped", why="older than the raw retention", since=format_moment(position), until=until
+            )
             position = self._raw_from
         final = max(final, position)
         late = self._late_rows.before(self._jobs.jobs(), self._raw_from, position)
@@ -226,14 +228,14 @@ class Analyser:
             history = status_points(self._jobs.jobs(), self._raw_from, position, self._window, self._gpus)
             self._output.write(schema.JOB_STATUS, history)
         else:
-            self._log.line("state_lost", what="rebuilt from the store; acknowledgements are gone", **told)
+            self._log.warning("state_lost", what="rebuilt from the store; acknowledgements are gone", **told)
         if learning_end > now + self._window:
             why = "too little history to call anything new"
             self._log.line("contacts_learning", why=why, until=format_moment(learning_end))
         return position
 
     def _list_sign_ins(self, now: float) -> None:
-        """Tell how it is with the files that say who had which address, as bridges do of theirs."""
+        """Report the state of the files that say who had which address, as bridges do of theirs."""
         readings = self._studies.of_clients.readings()
         if readings and int(now) // _LISTED_SECONDS != self._listed:
             self._listed = int(now) // _LISTED_SECONDS
@@ -317,7 +319,7 @@ class Analyser:
         return span.until(self._due) if span.start < self._due else None
 
     def _recall(self, span: Span, until: int | None) -> None:
-        """Take note of what was written of a span by somebody else."""
+        """Take note of a span that another analysis has written."""
         behind = self._behind(span)
         for part, is_of_clients in ((span, False), (behind, True)):
             if part is not None:

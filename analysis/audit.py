@@ -1,8 +1,8 @@
-"""The audit of a period: what broke the segmentation, which permits nobody used, and what nobody could have seen.
+"""The audit of a period: breaches of the segmentation, unused permits, and what could not be seen.
 
-Rules tell of what happens now, above their limits, and each conversation once. The audit counts everything that is
-stored of the period, down to the byte and whichever rule told of it: one conversation may stand under several headings.
-It reads rollups, so that periods of months are a matter of seconds.
+Rules report what happens now, above their limits, and each conversation once. The audit counts everything that is
+stored of the period, down to the byte and whichever rule reported it: one conversation may stand under several
+headings. It reads rollups, so that periods of months are a matter of seconds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,15 @@ from itertools import pairwise
 
 import polars as pl
 
-from analysis.breaches import oriented
-from analysis.sums import binned
-from cluster import schema
-from cluster.errors import UserError
+from analysis.detectors.fabric.breaches import oriented
+from app.errors import UserError
 from cluster.model import ANY, EXTERNAL, Cluster, GroupPair, Retention, Transport
-from cluster.schema import Field, Measurement, Violation
-from ingest.points import WINDOW
-from ingest.store import Store
+from store import schema
+from store.influx import Store
+from store.influxql import Condition, Select, compare, earliest, finest, is_in, newest, total
+from store.points import WINDOW
+from store.schema import Field, Measurement, Violation
+from store.sums import binned
 
 FIRST, LAST = "first", "last"
 """Columns: start of the first and of the last window in which something was seen, epoch seconds."""
@@ -26,8 +27,7 @@ FIRST, LAST = "first", "last"
 USED, UNUSED, INVISIBLE = "used", "unused", "not visible"
 """What became of a permit."""
 
-_RAW_SECONDS = 6 * 3_600
-_MINUTE_SECONDS = 40 * 86_400
+_LONGEST = 6 * 3_600, 40 * 86_400
 """Longest periods that are read from `raw` and from `1m`."""
 
 _ROLLUP_LAG = 180
@@ -119,10 +119,6 @@ class Audit:
         """Return the permits without a byte."""
         return tuple(permit for permit in self.permits if permit.state == UNUSED)
 
-    def invisible(self) -> tuple[Permit, ...]:
-        """Return the permits that flow records cannot judge."""
-        return tuple(permit for permit in self.permits if permit.state == INVISIBLE)
-
 
 def period_of(cluster: Cluster, start: float, stop: float, now: float) -> Period:
     """Return the whole windows of a range, in the finest retention that has all of them and answers soon.
@@ -130,13 +126,11 @@ def period_of(cluster: Cluster, start: float, stop: float, now: float) -> Period
     Raises:
         UserError: the range is empty, or begins before everything that is kept.
     """
-    raw, minute, hour = cluster.retentions()
-    length = stop - start
-    for retention, longest in ((raw, _RAW_SECONDS), (minute, _MINUTE_SECONDS), (hour, float("inf"))):
-        if start >= now - retention.keep and length <= longest:
-            return _whole(retention, start, stop, now)
-    days = cluster.store.keep_1h / 86_400
-    raise UserError("the period begins before anything that is kept", f"the store keeps {days:g} days")
+    retention = finest(cluster, start, stop, now, _LONGEST)
+    if retention is None:
+        days = cluster.store.keep_1h / 86_400
+        raise UserError("the period begins before anything that is kept", f"the store keeps {days:g} days")
+    return _whole(retention, start, stop, now)
 
 
 def _whole(retention: Retention, start: float, stop: float, now: float) -> Period:
@@ -184,8 +178,8 @@ def audit(cluster: Cluster, store: Store, period: Period) -> Audit:
 
 def _talks(store: Store, period: Period, kind: Violation) -> pl.DataFrame:
     """Return the violations of a kind, both directions of a conversation in one row."""
-    where = f"\"{schema.KIND}\" = '{kind.value}'"
-    found = _seen(store, period, schema.VIOLATION, (schema.BYTES, schema.FLOWS), where)
+    of_kind = is_in(schema.KIND, [kind.value])
+    found = _seen(store, period, schema.VIOLATION, (schema.BYTES, schema.FLOWS), of_kind)
     tags = [tag for tag in schema.VIOLATION.tags if tag in found.columns]
     talk = [schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE]
     # One window holds the whole period: directions are turned as the analysis turns them.
@@ -211,7 +205,7 @@ def _unknown(store: Store, period: Period) -> pl.DataFrame:
 
 
 def _seen(
-    store: Store, period: Period, measurement: Measurement, fields: Sequence[Field], where: str = ""
+    store: Store, period: Period, measurement: Measurement, fields: Sequence[Field], *where: Condition
 ) -> pl.DataFrame:
     """Return sums over the period of each combination of tags, largest first, and when it was first and last seen.
 
@@ -220,55 +214,42 @@ def _seen(
         period: read.
         measurement: grouped by its tags, but those of the condition and the shard.
         fields: summed; the first is above 0 in every row.
-        where: a condition on KIND, in InfluxQL.
+        where: a condition on KIND.
     """
     left_out = {schema.SHARD, *([schema.KIND] if where else [])}
     tags = [tag for tag in measurement.tags if tag not in left_out]
-    names = ", ".join(f'"{tag}"' for tag in tags)
-    tail = f"{f'{where} AND ' if where else ''}time >= {period.start}s AND time < {period.stop}s GROUP BY {names}"
-    source = f'"{period.retention}"."{measurement.name}"'
-    columns = ", ".join(f'sum("{field.name}") AS "{field.name}"' for field in fields)
-    ends = f'"{fields[0].name}" > 0 AND {tail}'
+    asked = Select(measurement, period.retention).where(*where).by(*tags).between(period.start, period.stop)
+    there = asked.where(compare(fields[0], ">", 0))
     parts = [
-        _frame(store, f"SELECT {columns} FROM {source} WHERE {tail}", tags, fields),  # noqa: S608 - the schema's names
-        _moments(store, f'SELECT first("{fields[0].name}") FROM {source} WHERE {ends}', tags, FIRST),  # noqa: S608
-        _moments(store, f'SELECT last("{fields[0].name}") FROM {source} WHERE {ends}', tags, LAST),  # noqa: S608
+        _frame(store, asked.take(*map(total, fields)), fields),
+        _moments(store, there.take(earliest(fields[0])), FIRST),
+        _moments(store, there.take(newest(fields[0])), LAST),
     ]
     found = parts[0].join(parts[1], on=tags, how="inner").join(parts[2], on=tags, how="inner")
     return found.sort(fields[0].name, *tags, descending=[True, *([False] * len(tags))])
 
 
-def _frame(store: Store, text: str, tags: Sequence[str], fields: Sequence[Field]) -> pl.DataFrame:
+def _frame(store: Store, asked: Select, fields: Sequence[Field]) -> pl.DataFrame:
+    wide = 1 + len(asked.tags)
     rows = [
-        (*(series.tags.get(tag, "") for tag in tags), *(None if value is None else int(value) for value in row[1:]))
-        for series in store.query(text)
-        for row in series.values
+        (*row[1:wide], *(None if value is None else int(value) for value in row[wide:])) for row in store.rows(asked)
     ]
-    columns = {**dict.fromkeys(tags, pl.String), **dict.fromkeys((field.name for field in fields), pl.Int64)}
+    columns = {**dict.fromkeys(asked.tags, pl.String), **dict.fromkeys((field.name for field in fields), pl.Int64)}
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
-def _moments(store: Store, text: str, tags: Sequence[str], name: str) -> pl.DataFrame:
-    rows = [
-        (*(series.tags.get(tag, "") for tag in tags), int(series.values[0][0]) // 1000) for series in store.query(text)
-    ]
-    return pl.DataFrame(rows, schema={**dict.fromkeys(tags, pl.String), name: pl.Int64}, orient="row")
+def _moments(store: Store, asked: Select, name: str) -> pl.DataFrame:
+    rows = [(*tags, moment) for moment, *tags, _ in store.rows(asked)]
+    return pl.DataFrame(rows, schema={**dict.fromkeys(asked.tags, pl.String), name: pl.Int64}, orient="row")
 
 
 # -- permits ---------------------------------------------------------------------------------------------
 
 
 def _permits(cluster: Cluster, store: Store, period: Period) -> tuple[Permit, ...]:
-    tags = (schema.SRC_GROUP, schema.DST_GROUP)
-    names = ", ".join(f'"{tag}"' for tag in tags)
-    text = (
-        f'SELECT sum("{_BYTES}") FROM "{period.retention}"."{schema.TRAFFIC.name}" '  # noqa: S608 - the schema's names
-        f"WHERE time >= {period.start}s AND time < {period.stop}s GROUP BY {names}"
-    )
-    volume = {
-        (series.tags[schema.SRC_GROUP], series.tags[schema.DST_GROUP]): int(series.values[0][1] or 0)
-        for series in store.query(text)
-    }
+    sums = Select(schema.TRAFFIC, period.retention).take(total(schema.BYTES)).by(schema.SRC_GROUP, schema.DST_GROUP)
+    found = store.rows(sums.between(period.start, period.stop))
+    volume = {(src, dst): int(sent or 0) for _, src, dst, sent in found}
     return tuple(
         Permit(src, dst, entry, volume.get((src, dst), 0), _state(volume.get((src, dst), 0), transport), transport)
         for src, dst, entry in permitted(cluster)

@@ -5,9 +5,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -17,19 +15,17 @@ from rich.table import Table
 
 from analysis.audit import FIRST, LAST, Audit, Permit, period_of
 from analysis.audit import audit as audit_of
-from analysis.options import Moment
-from cluster import schema
+from app.errors import UserError
+from app.units import format_duration, format_moment
+from app.words import amount, lasting
 from cluster.cli import cluster_option
-from cluster.errors import UserError
 from cluster.model import ANY, Cluster, Transport
-from cluster.options import OutputFile
-from cluster.units import format_duration
-from ingest.schema_version import opened
+from cluster.options import OutputFile, json_option, period_options, write_output
+from store import schema
+from store.schema_version import opened
 
 _SHOWN = 20
 """Rows of a table that are printed; exports have all."""
-
-_STDOUT = "-"
 
 FAILURES: Mapping[str, Callable[[Audit], bool]] = {
     "violations": lambda found: found.violations.height > 0,
@@ -47,15 +43,9 @@ FINDINGS = ("violations", "shadows", "wrong-plane", "management")
 
 @click.command()
 @cluster_option
-@click.option("--from", "start", type=Moment(), default="7d", show_default=True, help="Begin of the period ...")
-@click.option("--to", "stop", type=Moment(), default="now", show_default=True, help="... and its end.")
+@period_options("7d")
 @click.option("--csv", "csv_path", type=OutputFile(dash=True), help="Write all rows as CSV (- prints them).")
-@click.option(
-    "--json",
-    "json_path",
-    type=OutputFile(dash=True),
-    help="Write all of it as JSON (- prints it).",
-)
+@json_option
 @click.option(
     "--fail-on",
     "fail_on",
@@ -68,10 +58,10 @@ def audit(
     start: float,
     stop: float,
     csv_path: str | None,
-    json_path: str | None,
+    json_to: str | None,
     fail_on: tuple[str, ...],
 ) -> None:
-    """Report on a period: what broke the segmentation, permits nobody used, and what could not be seen.
+    """Report on a period: what broke the segmentation, unused permits, and what could not be seen.
 
     \b
     Examples:
@@ -80,7 +70,7 @@ def audit(
       clusterflow audit --from 1d --fail-on any                for a nightly job
 
     Lists all conversations that `allowed` does not permit, shadow nodes, storage traffic on the compute plane, and
-    unexpected management connections, whichever alert told of them; permits of `allowed` without a byte; group pairs
+    unexpected management connections, whichever alert reported them; permits of `allowed` without a byte; group pairs
     and times of which flow records say nothing. Nothing is changed.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     now = time.time()
@@ -93,26 +83,15 @@ def audit(
     finally:
         store.close()
     printed = False
-    for path, text in ((csv_path, _csv), (json_path, _json)):
+    for path, text in ((csv_path, _csv), (json_to, _json)):
         if path is not None:
-            write(path, text(cluster, found))
-            printed |= path == _STDOUT
+            write_output(path, text(cluster, found))
+            printed |= path == "-"
     if not printed:
         _show(cluster, found, Console(width=None if sys.stdout.isatty() else 200, highlight=False))
     wanted = {one for name in fail_on for one in (FINDINGS if name == "any" else (name,))}
     if any(FAILURES[name](found) for name in wanted):
         sys.exit(1)
-
-
-def write(path: str, text: str) -> None:
-    """Write an export; ``-`` prints it. UserError if the file cannot be written."""
-    if path == _STDOUT:
-        click.echo(text, nl=False)
-        return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}", "choose a file that you can write") from error
 
 
 # -- exports ---------------------------------------------------------------------------------------------
@@ -127,9 +106,9 @@ _COLUMNS = (
 def _rows(cluster: Cluster, found: Audit) -> Iterable[dict[str, object]]:
     for section, frame in _talks(found):
         for row in frame.iter_rows(named=True):
-            yield {"section": section, **row, FIRST: _iso(row[FIRST]), LAST: _iso(row[LAST])}
+            yield {"section": section, **row, FIRST: format_moment(row[FIRST]), LAST: format_moment(row[LAST])}
     for row in found.shadows.iter_rows(named=True):
-        times = {FIRST: _iso(row[FIRST]), LAST: _iso(row[LAST])}
+        times = {FIRST: format_moment(row[FIRST]), LAST: format_moment(row[LAST])}
         numbers = {field.name: row[field.name] for field in (schema.BYTES, schema.TX_BYTES, schema.FLOWS)}
         received = {schema.RX_BYTES.name: row[schema.BYTES.name] - row[schema.TX_BYTES.name]}
         who = {schema.SRC_GROUP: row[schema.GROUP], schema.SRC: row[schema.ADDRESS]}
@@ -157,14 +136,17 @@ def _csv(cluster: Cluster, found: Audit) -> str:
 
 def _json(cluster: Cluster, found: Audit) -> str:
     def talks(frame: pl.DataFrame) -> list[dict[str, Any]]:
-        return [row | {FIRST: _iso(row[FIRST]), LAST: _iso(row[LAST])} for row in frame.iter_rows(named=True)]
+        return [
+            row | {FIRST: format_moment(row[FIRST]), LAST: format_moment(row[LAST])}
+            for row in frame.iter_rows(named=True)
+        ]
 
     period = found.period
     document = {
         "cluster": cluster.name,
         "period": {
-            "from": _iso(period.start),
-            "to": _iso(period.stop),
+            "from": format_moment(period.start),
+            "to": format_moment(period.stop),
             "retention": period.retention,
             "window_seconds": period.window,
         },
@@ -241,7 +223,7 @@ def _show(cluster: Cluster, found: Audit, console: Console) -> None:
     period = found.period
     length = format_duration(period.stop - period.start)
     console.print(
-        f"[bold]{cluster.name}[/], {_iso(period.start)} to {_iso(period.stop)} ({length}), "
+        f"[bold]{cluster.name}[/], {format_moment(period.start)} to {format_moment(period.stop)} ({length}), "
         f"windows of {format_duration(period.window)}"
     )
     _show_talks(cluster, console, "Violations of `allowed`", found.violations)
@@ -269,11 +251,11 @@ def _show_talks(cluster: Cluster, console: Console, title: str, frame: pl.DataFr
             row[schema.DST],
             _title(cluster, row[schema.DST_GROUP]),
             f"{row[schema.PROTO]}/{row[schema.SERVICE]}",
-            size(row[schema.TX_BYTES.name]),
-            size(row[schema.RX_BYTES.name]),
+            amount(row[schema.TX_BYTES.name]),
+            amount(row[schema.RX_BYTES.name]),
             f"{row[schema.FLOWS.name]:,}",
-            _iso(row[FIRST]),
-            _iso(row[LAST]),
+            format_moment(row[FIRST]),
+            format_moment(row[LAST]),
         )
     console.print(table)
     _more(console, frame.height)
@@ -288,11 +270,11 @@ def _show_shadows(cluster: Cluster, console: Console, found: Audit) -> None:
             table.add_row(
                 row[schema.ADDRESS],
                 _title(cluster, row[schema.GROUP]),
-                size(sent),
-                size(both - sent),
+                amount(sent),
+                amount(both - sent),
                 f"{row[schema.FLOWS.name]:,}",
-                _iso(row[FIRST]),
-                _iso(row[LAST]),
+                format_moment(row[FIRST]),
+                format_moment(row[LAST]),
             )
         console.print(table)
         _more(console, found.shadows.height)
@@ -325,12 +307,12 @@ def _show_visibility(cluster: Cluster, console: Console, found: Audit) -> None:
     ]
     for silence in found.silences:
         what = "was never heard" if silence.never else (
-            f"was silent for {_length(silence.seconds)} in {silence.stretches} stretches, the longest "
-            f"{_length(silence.longest)}"
+            f"was silent for {lasting(silence.seconds)} in {silence.stretches} stretches, the longest "
+            f"{lasting(silence.longest)}"
         )  # fmt: skip
         notes.append(f"exporter {silence.exporter} {what}: what only it sees may be missing above")
     if found.blind:
-        notes.append(f"for {_length(found.blind)} of the period nothing at all is stored")
+        notes.append(f"for {lasting(found.blind)} of the period nothing at all is stored")
     if found.lost:
         share = found.lost / (found.lost + found.records)
         notes.append(f"{found.lost:,} flow records ({share:.2%}) were lost on their way to the collector")
@@ -338,7 +320,7 @@ def _show_visibility(cluster: Cluster, console: Console, found: Audit) -> None:
     for note in notes:
         console.print(f"  {note}")
     console.print(
-        f"An absence above means that no exporter saw it; silences below {_length(found.resolution)} do not show. "
+        f"An absence above means that no exporter saw it; silences below {lasting(found.resolution)} do not show. "
         "Conversations beyond the largest of a window are summed up as other."
     )
 
@@ -350,23 +332,3 @@ def _more(console: Console, number: int) -> None:
 
 def _title(cluster: Cluster, group: str) -> str:
     return group if group == schema.OTHER else cluster.title(group)
-
-
-def size(volume: int) -> str:
-    """Return bytes for people: ``41.2 GB``."""
-    value, units = float(volume), ("B", "kB", "MB", "GB", "TB", "PB")
-    place = 0
-    while value >= 999.5 and place < len(units) - 1:
-        value, place = value / 1000, place + 1
-    return f"{volume} B" if place == 0 else f"{value:.3g} {units[place]}"
-
-
-def _length(seconds: int) -> str:
-    days, rest = divmod(seconds, 86_400)
-    hours, rest = divmod(rest, 3_600)
-    parts: Sequence[tuple[int, str]] = ((days, "d"), (hours, "h"), (rest // 60, "m"), (rest % 60, "s"))
-    return " ".join(f"{number}{unit}" for number, unit in parts if number)
-
-
-def _iso(moment: int) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")

@@ -1,7 +1,7 @@
 """What a node, or a cohort, of a job class normally sends: learnt from earlier good runs, robust against accidents.
 
-The quantity of a node is the ratio of its bytes to the median of its cohort, smoothed as `analysis.dropout` judges it;
-that of a cohort is its rate, smoothed as `analysis.cohort` does: what is learnt and what is compared are the same
+The quantity of a node is the ratio of its bytes to the median of its cohort, smoothed as `dropout` judges it;
+that of a cohort is its rate, smoothed as `cohort` does: what is learnt and what is compared are the same
 thing. Over the last K good runs of the class
 
     centre = median of the pooled values

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.baseline import Floats
-from analysis.sums import any_of
-from cluster.schema import HOUR, MINUTE, Field, Measurement, Merge
-from ingest.store import ROWS, Store
+from store.influx import ROWS, Store
+from store.influxql import Select, beside, is_in, merged
+from store.schema import HOUR, MINUTE, Field, Measurement, Merge
 
 _MILLI = 1000
 _WINDOWS = {MINUTE: 60, HOUR: 3_600}
@@ -61,20 +61,12 @@ def binned(store: Store, source: Source, fields: Sequence[Field], start: int, st
     bins = max((stop - start) // seconds, 0)
     if not bins or (source.only is not None and not source.only[1]):
         return Binned([], np.zeros((0, bins, len(fields))))
-    among = ""
+    asked = Select(source.measurement, source.retention).by(*source.tags).between(start, stop)
     if source.only is not None:
-        among = f" AND {any_of(*source.only)}"
+        asked = asked.where(is_in(*source.only))
     is_raw = seconds == _WINDOWS.get(source.retention)
-    names = ", ".join(f'"{tag}"' for tag in source.tags)
-    bins_of = "" if is_raw else f"time({seconds}s)"
-    groups = ", ".join(part for part in (bins_of, names) if part)
-    columns = ", ".join(f'"{field.name}"' if is_raw else f'{field.merge.value}("{field.name}")' for field in fields)
-    text = (
-        f'SELECT {columns} FROM "{source.retention}"."{source.measurement.name}" '  # noqa: S608 - the schema's names
-        f"WHERE time >= {start}s AND time < {stop}s{among}"
-        f"{f' GROUP BY {groups}' if groups else ''}{'' if is_raw else ' fill(none)'}"
-    )
-    found = store.numbers(text, source.tags, tuple(field.name for field in fields))
+    columns = map(beside if is_raw else merged, fields)
+    found = store.numbers(asked.take(*columns).each(0 if is_raw else seconds))
     # Without tags there is one series, or none.
     keys: list[Keys] = [()] * found.tags.height
     if source.tags:

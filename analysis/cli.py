@@ -2,7 +2,6 @@
 
 import getpass
 import json
-import signal
 import sqlite3
 import sys
 import threading
@@ -10,38 +9,32 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 import click
 import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from analysis.access_cli import access
 from analysis.analyser import Analyser, AnalysisStoppedError, Round
-from analysis.audit_cli import audit
-from analysis.contacts import DIGEST, FIRST_SEEN, NEW
-from analysis.job_sources.register import Register
-from analysis.job_sources.sources import JobSources
-from analysis.jobs_cli import jobs
-from analysis.late_search import LateSearch, LateSearching
-from analysis.options import Duration, Moment
+from analysis.detectors.egress.contacts import DIGEST, FIRST_SEEN, NEW
+from analysis.detectors.egress.late_search import LateSearch, LateSearching
+from analysis.jobs.all_sources import JobSources
+from analysis.jobs.register import Register
 from analysis.state import AUDIT, State, exclusive
-from cluster import config_log, schema
+from app.errors import ClusterflowError, StoreError, UserError
+from app.log import Log
+from app.signals import SignalEvent
+from app.time_options import Duration
+from app.units import format_moment
 from cluster.cli import cluster_file, cluster_option
-from cluster.config_log import Record, newest, note_configuration
-from cluster.errors import ClusterflowError, StoreError, UserError
 from cluster.model import Cluster
-from cluster.signals import SignalEvent
-from cluster.units import format_moment
-from ingest import schema_version
-from ingest.config_point import config_points
-from ingest.logs import Log
-from ingest.points import batches, encode
-from ingest.reload import ignore_hangups
-from ingest.store import Store
+from cluster.options import Moment, json_option, write_output
+from cluster.reload import ignore_hangups
+from store import schema, schema_version
+from store.influx import Store
+from store.points import batches
 
-__all__ = ["COMMANDS", "Duration", "Moment", "analyze", "contacts"]
+__all__ = ["Duration", "analyze", "contacts"]
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -63,8 +56,7 @@ def analyze(
     analysis.
     """
     log = Log(as_json=json_log)
-    stopping = SignalEvent()
-    _stop_on_signals(stopping)
+    stopping = SignalEvent.of_stop()
     ignore_hangups(log, stopping, "analyze", "it goes on where it was")
     if every <= 0:
         raise UserError(f"--every {every:g}s: expected more than 0 seconds")
@@ -94,16 +86,15 @@ def analyze(
             return
         with exclusive(folder), State.open(folder) as state, Register.open(folder) as register:
             if state.broken:
-                log.line("state_broken", what="analysis.sqlite cannot be read", moved_to=state.broken)
+                log.error("state_broken", what="analysis.sqlite cannot be read", moved_to=state.broken)
             sources = JobSources(cluster, store, register, log, path=path, check=check)
-            changed = _note_changes(cluster, folder, path, log)
             if once:
-                _prepare(store, cluster, changed)
+                schema_version.prepare(store, cluster.retentions(), may_migrate=False)
                 _tell(log, "analysed", _round(analyser(state, sources), sources, store))
                 LateSearch(cluster, store, folder, log, patience=0).look()
             else:
                 searching = LateSearching(cluster, folder, log)
-                _run(analyser(state, sources), sources, searching, store, log, stopping, every, changed)
+                _run(analyser(state, sources), sources, searching, store, log, stopping, every)
     except AnalysisStoppedError:
         log.line("stopped")
     finally:
@@ -120,21 +111,6 @@ def _end(start: float | None, stop: float | None, now: float) -> float:
     return end
 
 
-def _note_changes(cluster: Cluster, folder: Path, path: Path, log: Log) -> list[Record]:
-    """Tell of a configuration that is another one than at the last start; return what the store has to know."""
-    changed = note_configuration(folder, "analyze", cluster, path)
-    if changed is not None and not changed.note:
-        log.line("configuration", what=changed.summary(), see=folder / config_log.LOG)
-    return newest(folder, "analyze")
-
-
-def _prepare(store: Store, cluster: Cluster, changed: list[Record]) -> None:
-    """Make the database, or see that it is ours, and tell it of a changed configuration."""
-    schema_version.prepare(store, cluster.retentions(), may_migrate=False)
-    if changed:
-        store.write(encode(schema.CONFIG_CHANGE, config_points(changed)), schema.CONFIG_CHANGE.kept)
-
-
 def _run(
     analyser: Analyser,
     sources: JobSources,
@@ -143,7 +119,6 @@ def _run(
     log: Log,
     stopping: threading.Event,
     every: float,
-    changed: list[Record],
 ) -> None:
     """Tick until asked to stop; a store or a job source that is away is tried again at the next tick."""
     sources.start()
@@ -155,16 +130,16 @@ def _run(
             began = time.monotonic()
             try:
                 if not is_prepared:
-                    _prepare(store, sources.cluster, changed)
+                    schema_version.prepare(store, sources.cluster.retentions(), may_migrate=False)
                     is_prepared = True
                     # Not before: it reads and writes by itself, also a store that is not of our schema, or not yet.
                     searching.start()
                 result = _round(analyser, sources, store)
             except StoreError as error:
-                log.sparse("store_trouble", why=" ".join(error.lines()))
+                log.sparse("store_failed", why=" ".join(error.lines()))
             except sqlite3.OperationalError as error:
                 # What was not saved is judged again with the next tick, as after a crash.
-                log.sparse("state_trouble", why=str(error), hint="make room on the disk of bridge.state; tried again")
+                log.sparse("state_not_saved", why=str(error), hint="make room on the disk of bridge.state; tried again")
             except sqlite3.DatabaseError as error:
                 if error.sqlite_errorcode & 0xFF not in _DAMAGED:
                     raise
@@ -174,7 +149,7 @@ def _run(
                     "start the analysis again: it moves the file aside and rebuilds it from the store",
                 ) from error
             else:
-                log.sparse("tick", **_numbers(result), seconds=time.monotonic() - began)
+                log.sparse("tick", level="info", **_numbers(result), seconds=time.monotonic() - began)
             stopping.wait(max(every - (time.monotonic() - began), 0.0))
     finally:
         searching.stop()
@@ -203,15 +178,6 @@ def _numbers(result: Round) -> dict[str, object]:
     }
 
 
-def _stop_on_signals(stopping: threading.Event) -> None:
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
-
-
 # -- contacts ---------------------------------------------------------------------------------------
 
 
@@ -224,9 +190,9 @@ def contacts() -> None:
 @cluster_option
 @click.option("--new", "only_new", is_flag=True, help="Only those called new and not acknowledged.")
 @click.option("--src", help="Only this source.")
-@click.option("--since", type=Moment(), help="Only those first seen since then.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_contacts(cluster: Cluster, only_new: bool, src: str | None, since: float | None, as_json: bool) -> None:
+@click.option("--from", "start", type=Moment(), help="Only those first seen since then.")
+@json_option
+def list_contacts(cluster: Cluster, only_new: bool, src: str | None, start: float | None, json_to: str | None) -> None:
     """Show every pair of source and outside destination ever seen, newest first."""
     with State.copy_of(Path(cluster.bridge.state)) as state:
         frame = state.contacts().join(state.decisions(), on=[schema.SRC, schema.DST], how="left")
@@ -234,17 +200,17 @@ def list_contacts(cluster: Cluster, only_new: bool, src: str | None, since: floa
         frame = frame.filter(pl.col(NEW) == 1, pl.col("acked_at").is_null())
     if src:
         frame = frame.filter(pl.col(schema.SRC) == src)
-    if since is not None:
-        frame = frame.filter(pl.col(FIRST_SEEN) >= since)
+    if start is not None:
+        frame = frame.filter(pl.col(FIRST_SEEN) >= start)
     frame = frame.sort(FIRST_SEEN, schema.SRC, schema.DST, descending=[True, False, False])
-    if as_json:
-        for row in frame.iter_rows(named=True):
-            click.echo(json.dumps(row))
+    if json_to:
+        write_output(json_to, "".join(f"{json.dumps(row)}\n" for row in frame.iter_rows(named=True)))
         return
     if frame.is_empty():
         click.echo("no such contact: `clusterflow analyze` notes them as they happen", err=True)
         return
-    table = Table("source", "destination", "group", "service", "first seen (UTC)", "state", box=None)
+    zone = cluster.site.time_zone
+    table = Table("source", "destination", "group", "service", f"first seen ({zone.key})", "state", box=None)
     for row in frame.iter_rows(named=True):
         service = f"{row[schema.PROTO]}/{row[schema.SERVICE]}" if row[schema.PROTO] else ""
         table.add_row(
@@ -252,7 +218,7 @@ def list_contacts(cluster: Cluster, only_new: bool, src: str | None, since: floa
             row[schema.DST],
             cluster.title(row[schema.DST_GROUP]),
             service,
-            _time(row[FIRST_SEEN]),
+            datetime.fromtimestamp(row[FIRST_SEEN], zone).strftime("%Y-%m-%d %H:%M:%S"),
             _word(row),
         )
     # Addresses are to be copied, not cut: a narrow terminal wraps instead.
@@ -265,10 +231,6 @@ def _word(row: Mapping[str, object]) -> str:
     if row[NEW] == 0:
         return "learned"
     return "new, in a storm" if row[DIGEST] else "new"
-
-
-def _time(moment: int) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(" ").removesuffix("+00:00")
 
 
 @contacts.command()
@@ -300,7 +262,7 @@ def _decide(
         if not decide(state, src, dst, moment):
             raise UserError(f"no contact of {src} with {dst} was ever seen", "clusterflow contacts list shows all")
     entry = {
-        "time": _time(moment) + "Z",
+        "time": datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%SZ"),
         "user": getpass.getuser(),
         "action": action,
         "src": src,
@@ -310,6 +272,3 @@ def _decide(
     with (folder / AUDIT).open("a", encoding="utf-8") as audit:
         audit.write(json.dumps(entry) + "\n")
     click.echo(f"{src} -> {dst}: {'acknowledged' if action == 'ack' else 'forgotten'}")
-
-
-COMMANDS: list[click.Command] = [analyze, jobs, contacts, audit, access]

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.jobs import end_of, overlapping, start_of
+from analysis.detectors.study import FLAW, JobStudy, JobWindows, Memory, Points, Span
+from analysis.jobs.job_windows import end_of, overlapping, start_of
 from analysis.state import MOST_RUNS, State, fingerprint
-from analysis.study import FLAW, JobStudy, JobWindows, Memory, Points, Span
-from analysis.windows import WindowReader, Windows
+from analysis.window_reader import WindowReader, Windows
+from app.log import Log
+from app.units import format_moment
 from cluster.model import Job
-from cluster.units import format_moment
-from ingest.logs import Log
 
 _TAIL = 60
 """Seconds before its end in which a job may be judged otherwise."""
@@ -47,7 +47,7 @@ class JobRuns:
         studies: in the order in which they run.
         reader: of the store.
         state: remembers finished runs.
-        log: where finished runs are told.
+        log: for finished runs.
         window: seconds.
         horizon: seconds after its end from which a run teaches: it is final then, live as well as later.
         stretch: seconds of windows that are read at once.
@@ -163,7 +163,7 @@ class JobRuns:
             self._check()
             if start > first:
                 # Days of a large job take minutes, in which nothing is judged and no heartbeat written.
-                self._log.sparse("replay", job=job.id, at=format_moment(start), until=format_moment(upto))
+                self._log.sparse("replay", level="info", job=job.id, at=format_moment(start), until=format_moment(upto))
             windows, stop = ahead, min(start + self._stretch, upto)
             ahead = self._reader.begin(stop, min(stop + self._stretch, upto), job.nodes) if stop < upto else None
             if windows is not None:
@@ -204,7 +204,7 @@ class JobRuns:
             running.carries[study.name] = study.first(job, earlier, running.first)
 
     def _learn_runs(self, job: Job, before: float, jobs: Sequence[Job], raw_from: int) -> bool:
-        """Go through earlier runs that nobody remembers; False if one of them is still under way.
+        """Go through earlier runs that are not remembered; False if one of them is still under way.
 
         The newest that may teach something, oldest first: each learns from what is remembered when it is its turn.
         """
@@ -252,7 +252,7 @@ class JobRuns:
         self._state.remember(job, memories)
         flaws = {str(memory[FLAW]) for memory in memories.values() if memory.get(FLAW)}
         told = ", ".join(sorted(flaws)) or "none"
-        self._log.line("run", job=job.id, job_class=job.job_class, nodes=len(job.nodes), flaw=told)
+        self._log.line("run_finished", job=job.id, job_class=job.job_class, nodes=len(job.nodes), flaw=told)
 
     def _floor(self, moment: float) -> int:
         return math.floor(moment / self._window) * self._window

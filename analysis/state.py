@@ -16,16 +16,15 @@ from typing import IO, Self
 
 import polars as pl
 
-from analysis.contacts import CONTACT_COLUMNS, DECISION_COLUMNS
-from analysis.countries import COUNTRY_COLUMNS
-from analysis.jobs import end_of, start_of
-from analysis.networks import KNOWN
-from analysis.sqlite_damage import refuse_damaged
-from analysis.sqlite_version import settle_version
-from analysis.study import FLAW, Memory
-from cluster import schema
-from cluster.errors import UserError
+from analysis.detectors.egress.contacts import CONTACT_COLUMNS, DECISION_COLUMNS
+from analysis.detectors.egress.networks import KNOWN
+from analysis.detectors.inference.countries import COUNTRY_COLUMNS
+from analysis.detectors.study import FLAW, Memory
+from analysis.jobs.job_windows import end_of, start_of
+from app import sqlite_file
+from app.errors import UserError
 from cluster.model import Job
+from store import schema
 
 FILE = "analysis.sqlite"
 LOCK = "analysis.lock"
@@ -47,7 +46,7 @@ _MOST_MEMORIES = 10_000
 goes first is what is farthest from the newest of its class, so that thousands of small jobs do not displace ten large
 ones."""
 
-_BUSY_SECONDS = 10.0
+_WRITABLE = "set bridge.state to a folder that this user may write"
 _POSITION, _LEARNING_END, _COUNTRIES_FROM = "position", "learning_end", "countries_from"
 _NETWORKS_LEARNING_END = "networks_learning_end"
 
@@ -117,38 +116,16 @@ class State:
     def open(cls, folder: Path) -> Self:
         """Open the file in a folder, or make it; one that is no SQLite file is moved aside."""
         path = folder / FILE
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            is_new = not path.exists()
-            try:
-                return cls(_connect(path), is_new=is_new)
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
-                    raise
-                aside = move_aside(path)
-                return cls(_connect(path), is_new=True, broken=aside.name)
-        except (OSError, sqlite3.OperationalError) as error:
-            raise UserError(
-                f"state {path}: {error}", "set bridge.state to a folder that this user may write"
-            ) from error
+        is_new = not path.exists()
+        connection, broken = sqlite_file.opened(path, _TABLES, _WRITABLE, synchronous="NORMAL")
+        return cls(connection, is_new=is_new or bool(broken), broken=broken)
 
     @classmethod
     def copy_of(cls, folder: Path) -> Self:
         """Return a copy in memory, which can be changed without a trace; an empty one where there is no file."""
-        memory = sqlite3.connect(":memory:")
         path = folder / FILE
-        is_new = not path.exists()
-        if not is_new:
-            try:
-                source = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
-                with source:
-                    source.backup(memory)
-                source.close()
-            except sqlite3.Error as error:
-                raise UserError(f"state {path}: {error}", "move the file away: it is rebuilt from the store") from error
-        settle_version(memory, path)
-        memory.executescript(_TABLES)
-        return cls(memory, is_new=is_new)
+        hint = "move the file away: it is rebuilt from the store"
+        return cls(sqlite_file.copied_to_memory(path, _TABLES, hint), is_new=not path.exists())
 
     def __enter__(self) -> Self:
         return self
@@ -257,7 +234,7 @@ class State:
         return self._meta(_NETWORKS_LEARNING_END)
 
     def begin_networks(self, learning_end: int, networks: pl.DataFrame) -> None:
-        """Start with the networks that history holds (analysis.networks.KNOWN)."""
+        """Start with the networks that history holds (analysis.detectors.egress.networks.KNOWN)."""
         with self._connection:
             self._set_meta(_NETWORKS_LEARNING_END, learning_end)
             self._insert_networks(networks)
@@ -371,31 +348,6 @@ def _for(rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
         yield tuple("" if value is None else value for value in row)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        settle_version(connection, path)
-        connection.executescript(_TABLES)
-        refuse_damaged(connection)
-    except (sqlite3.Error, UserError):
-        connection.close()
-        raise
-    return connection
-
-
-def move_aside(path: Path) -> Path:
-    """Rename a file that SQLite cannot read, and return its new name; nothing is ever overwritten."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.broken-{number}")).exists():
-        number += 1
-    path.rename(aside)
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    return aside
-
-
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; UserError if another analysis holds it."""
@@ -408,7 +360,7 @@ def exclusive(folder: Path) -> Iterator[None]:
             who = file.read().strip() or "unknown"
             raise UserError(
                 f"another analysis works on {folder} (process {who})",
-                "stop it, or give this one a bridge.state of its own",
+                "stop it, or give this one its own bridge.state",
             ) from error
         _sign(file)
         yield

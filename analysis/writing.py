@@ -5,15 +5,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import polars as pl
 
-from analysis.study import QUIET, Points
-from cluster import schema
-from cluster.schema import Kind, Measurement, NodeState
-from ingest.points import WINDOW, batches
-from ingest.store import Store
+from analysis.detectors.study import QUIET, Points
+from store import schema
+from store.influx import Store
+from store.influxql import Select, compare, everything
+from store.points import WINDOW, batches
+from store.schema import Kind, Measurement, NodeState
 
 _TELLING = {
-    schema.BASELINE.name: f'"{schema.STATE.name}" >= {NodeState.LOW}',
-    schema.JOB_NODE.name: f'"{schema.RANK.name}" < 0',
+    schema.BASELINE.name: (compare(schema.STATE, ">=", NodeState.LOW),),
+    schema.JOB_NODE.name: (compare(schema.RANK, "<", 0),),
 }
 """Which stored rows of measurements with a row a node are looked at once more: those that claim something."""
 
@@ -36,10 +37,8 @@ class Output:
         """Take note of what an earlier process, or an earlier run over the past, wrote of them in [start, stop)."""
         for measurement in measurements:
             self._pending.pop(measurement.name, None)
-            telling = _TELLING.get(measurement.name)
-            where = f"time >= {start}s AND time < {stop}s{f' AND {telling}' if telling else ''}"
-            table = f'"{measurement.kept}"."{measurement.name}"'
-            stored = self._store.frame(f"SELECT * FROM {table} WHERE {where}")  # noqa: S608 - the schema's names
+            asked = Select(measurement, measurement.kept).take(everything()).where(*_TELLING.get(measurement.name, ()))
+            stored = self._store.frame(asked.between(start, stop).text())
             if stored.height:
                 self._pending[measurement.name] = _as_points(measurement, stored)
 

@@ -5,9 +5,9 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from cluster.allow_list import overlong
-from cluster.groups import outer_groups
-from cluster.job_sources import is_loopback
-from cluster.model import Cluster, ExportProtocol, GrafanaSettings, HttpJobs, KafkaSettings, Role, SaslMechanism
+from cluster.model import ANY, Cluster, ExportProtocol, HttpJobs, KafkaSettings, Plane, Role, SaslMechanism
+from cluster.sections.job_sources import is_loopback
+from cluster.sections.network.groups import outer_groups
 
 
 def advice(cluster: Cluster) -> list[str]:
@@ -15,6 +15,7 @@ def advice(cluster: Cluster) -> list[str]:
     return [
         *_groups(cluster),
         *_nodes(cluster),
+        *_converged(cluster),
         *_exporters(cluster),
         *_senders(cluster),
         *_inference(cluster),
@@ -51,11 +52,44 @@ def _nodes(cluster: Cluster) -> Iterator[str]:
             yield f"nodes: {_some(without)} of training group {group.id} without GPUs: idle time there costs nothing"
 
 
+def _converged(cluster: Cluster) -> Iterator[str]:
+    """Yield storage that training nodes may reach, and can by their compute network alone: that is no wrong plane."""
+    planes = {group.id: group.plane for group in cluster.groups}
+    for storage in cluster.groups_with(Role.STORAGE, Role.MODEL_STORAGE):
+        own = {address.plane for node in cluster.nodes if node.group == storage.id for address in node.addresses}
+        if not ({storage.plane, *own} - {None, Plane.COMPUTE}):
+            continue
+        for training in cluster.groups_with(Role.TRAINING):
+            addresses = [one for node in cluster.nodes if node.group == training.id for one in node.addresses]
+            found = {address.plane or planes[training.id] for address in addresses}
+            is_allowed = cluster.is_allowed(training.id, storage.id) or cluster.is_allowed(storage.id, training.id)
+            if found == {Plane.COMPUTE} and is_allowed and not _crosses_elsewhere(cluster):
+                yield (
+                    f"groups.{storage.id}.plane: {storage.plane or 'its nodes have others'}, but {training.id} has "
+                    "addresses on compute alone: what they exchange is a violation (wrong_plane); "
+                    "one fabric for both? Write plane: compute there"
+                )
+
+
+def _crosses_elsewhere(cluster: Cluster) -> bool:
+    """Whether an exporter's interface is said to be of the storage plane: traffic can go there."""
+    return any(one.plane is Plane.STORAGE for exporter in cluster.exporters for one in exporter.interfaces)
+
+
 def _exporters(cluster: Cluster) -> Iterator[str]:
     if not cluster.exporters:
         yield "exporters: none: nothing says whose records to take, nor which network they crossed"
     elif not any(exporter.counts for exporter in cluster.exporters):
         yield "exporters: none of them counts: every total stays zero"
+    counting = [exporter for exporter in cluster.exporters if exporter.counts]
+    vague = [exporter.name for exporter in counting if not exporter.interfaces]
+    is_told = any(rule.pair.src == rule.pair.dst == ANY for rule in cluster.authority)
+    if vague and len(counting) > 1 and not is_told:
+        what = "has neither interfaces nor a line of" if len(vague) == 1 else "have neither interfaces nor a line of"
+        yield (
+            f"exporters: {_some(vague)} {what} `authority`: what several exporters see is found while records flow; "
+            "`clusterflow suggest` says who counts"
+        )
     silent = {exporter.name for exporter in cluster.exporters if not exporter.counts}
     for index, rule in enumerate(cluster.authority):
         for name in rule.exporters:
@@ -91,8 +125,8 @@ def _policies(cluster: Cluster) -> Iterator[str]:
             yield f"transport: {pair} talk {declared.transport}: flow records do not show it, rules leave it out"
     if not cluster.notify:
         yield "notify: empty: alerts show on the boards only"
-    elif cluster.grafana.runbook_url == GrafanaSettings().runbook_url:
-        yield "grafana.runbook_url: not set: each alert's link to the runbook leads nowhere"
+    elif (urlsplit(cluster.grafana.url).hostname or "") in ("localhost", "127.0.0.1", "::1"):
+        yield f"grafana.url: {cluster.grafana.url}: the links in alerts open on Grafana's machine only"
 
 
 def _jobs(cluster: Cluster) -> Iterator[str]:

@@ -12,9 +12,9 @@ As pmacct 1.7.7 reads such a file (`load_allow_file` and `str_to_addr_mask` in i
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.model import Cluster, ExportProtocol, Network
-from cluster.names import show_source
+from cluster.scalars.names import show_source
 
 MOST_LINES = 2048
 """MAX_MAP_ENTRIES of pmacct."""

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from cluster.advice import advice
+from app.errors import UserError
 from cluster.dump import dump_cluster
-from cluster.errors import UserError
 from cluster.load import load_cluster
 from cluster.model import Cluster
 
@@ -21,9 +20,12 @@ VARIABLE = "CLUSTERFLOW_CONFIG"
 _PATH = "clusterflow.config"
 
 
-def _config_option(
-    parameter: str, convert: Callable[[click.Context, click.Parameter, Path], object]
+def config_option(
+    parameter: str,
+    convert: Callable[[click.Context, click.Parameter, Path], object] | None = None,
+    text: str = "The cluster's description.",
 ) -> Callable[[Command], Command]:
+    """Add ``--config/-c FILE`` to a command, which receives as `parameter` the path, or what `convert` makes of it."""
     return click.option(
         "--config",
         "-c",
@@ -35,7 +37,9 @@ def _config_option(
         show_envvar=True,
         metavar="FILE",
         callback=convert,
-        help="The cluster's description.",
+        # Before the others: times are of the site's zone, which the file names.
+        is_eager=True,
+        help=text,
     )
 
 
@@ -49,7 +53,7 @@ def cluster_option(command: Command) -> Command:
         context.meta[_PATH] = path
         return load_cluster(path)
 
-    return _config_option("cluster", load)(command)
+    return config_option("cluster", load)(command)
 
 
 def cluster_file() -> Path:
@@ -61,51 +65,13 @@ def cluster_file() -> Path:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path), required=False)
-@_config_option("config", lambda _context, _parameter, path: path)
-def check(file: Path | None, config: Path) -> None:
-    """Check FILE (or --config): tell every fault at once, or what it describes.
-
-    \b
-    Examples:
-      clusterflow check                  cluster.yaml in this folder
-      clusterflow check new.yaml         another file
-
-    Faults end it with 2, one line each: line, path, value, what was expected, a hint. Warnings do not.
-    """  # noqa: D301 - \b is click's mark for "keep these lines"
-    path = file or config
-    cluster = load_cluster(path)
-    for line in advice(cluster):
-        click.echo(f"{path}: warning: {line}", err=True)
-    click.echo(f"{path}: ok: {summary(cluster)}")
-
-
-def summary(cluster: Cluster) -> str:
-    """Return a cluster in one line: its name and how much of what it has."""
-    addresses = sum(len(node.addresses) for node in cluster.nodes)
-    counts = (
-        (len(cluster.groups), "group"),
-        (len(cluster.nodes), "node"),
-        (addresses, "address"),
-        (len(cluster.exporters), "exporter"),
-        (len(cluster.jobs), "job"),
-    )
-    return f"{cluster.name}: {', '.join(_counted(number, what) for number, what in counts)}"
-
-
-def _counted(number: int, what: str) -> str:
-    plural = f"{what}es" if what.endswith("s") else f"{what}s"
-    return f"{number:,} {what if number == 1 else plural}"
-
-
-@click.command()
 @click.argument("file", type=click.Path(path_type=Path), default=DEFAULT_FILE)
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 def init(file: Path, force: bool) -> None:
     """Write a commented FILE to start from (default: cluster.yaml)."""
     if file.is_dir():
         raise UserError(f"{file}: is a folder", f"name the file: {file / DEFAULT_FILE}")
-    text = files("cluster").joinpath("starter.yaml").read_text(encoding="utf-8")
+    text = starter()
     try:
         # "x" looks and creates in one step: two of us at once cannot write over each other.
         with file.open("w" if force else "x", encoding="utf-8") as out:
@@ -117,6 +83,11 @@ def init(file: Path, force: bool) -> None:
     click.echo(f"{file}: written; next: put your prefixes, nodes and exporters in, then `clusterflow check {file}`")
 
 
+def starter() -> str:
+    """Return what `clusterflow init` writes."""
+    return files("cluster").joinpath("starter.yaml").read_text(encoding="utf-8")
+
+
 @click.command()
 @cluster_option
 def dump(cluster: Cluster) -> None:
@@ -125,7 +96,3 @@ def dump(cluster: Cluster) -> None:
     Secrets are shown as where they are, never as what they are.
     """
     click.echo(dump_cluster(cluster), nl=False)
-
-
-COMMANDS: list[click.Command] = [init, check, dump]
-"""What `clusterflow` takes from here."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from cluster.errors import ConfigError, Problem
+from app.errors import ConfigError, Problem
 
 Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's parser where PyYAML was built with it: ten times faster, for inventories of thousands of nodes."""

@@ -4,19 +4,29 @@ Wrong input is told before anything is asked of the store: it would hide behind 
 for it for ever.
 """
 
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, tzinfo
+from functools import wraps
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import click
 
-from cluster import names
+from app.errors import UserError
+from app.units import parse_duration
 from cluster.document import Scalar
-from cluster.errors import UserError
-from cluster.kinds import Bad, Text
+from cluster.scalars import names
+from cluster.scalars.kinds import Bad, Text
 
 T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 _BACKFILL = "once-"
+_STDOUT = "-"
+_NO_TIME = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
+"""The first moment that cluster.yaml refuses, too."""
 
 
 class OfKind(click.ParamType[T], Generic[T]):
@@ -81,3 +91,89 @@ time_zone_option = click.option(
     "--time-zone", type=TIME_ZONE, default="UTC", show_default=True, help="Of timestamps printed without a zone."
 )
 """Of commands that read spool files."""
+
+
+# -- times -----------------------------------------------------------------------------------------------
+
+
+class Moment(click.ParamType[float]):
+    """A time: ISO 8601 (the site's zone unless it says otherwise), epoch seconds, ``now``, or so long ago: ``3d``."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return epoch seconds."""
+        text = str(value).strip()
+        # `--config` is read before all other options.
+        cluster = ctx.params.get("cluster") if ctx is not None else None
+        moment = _moment(text, cluster.site.time_zone if cluster is not None else UTC)
+        # Also nan is no time, and what the store could not hold.
+        if moment is None or not 0 <= moment < _NO_TIME:
+            option = f"{param.opts[0]} " if param is not None and param.opts else ""
+            raise UserError(f"{option}{text}: expected a time", "such as 2026-03-01, 2026-03-01T12:00, 3d (ago) or now")
+        return moment
+
+
+def _moment(text: str, zone: tzinfo) -> float | None:
+    """Return the epoch seconds that a text stands for; None where it is no time."""
+    if text == "now":
+        return time.time()
+    for read in (float, lambda ago: time.time() - float(parse_duration(ago))):
+        with suppress(ValueError):
+            return read(text)
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
+    return None
+
+
+def period_options(length: str) -> Callable[[Command], Command]:
+    """Add ``--from`` and ``--to`` to a command, which receives `start` and `stop` as epoch seconds.
+
+    Args:
+        length: of the period that begins by default so long before its end.
+
+    UserError leaves the command before it runs if the period is empty or begins in the future.
+    """
+
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def run(*args: Any, start: float | None, stop: float | None, **named: Any) -> Any:  # noqa: ANN401
+            now = time.time()
+            end = now if stop is None else stop
+            begin = end - float(parse_duration(length)) if start is None else start
+            # Moments that were "now" a blink ago are no period.
+            if min(end, now) - begin < 1:
+                raise UserError("the period is empty", "--from must be before --to, and before now")
+            return command(*args, start=begin, stop=end, **named)
+
+        begins = f"Begin of the period: a time of the site's zone, or so long ago.  [default: {length} before its end]"
+        with_end = click.option("--to", "stop", type=Moment(), help="End of the period.  [default: now]")(run)
+        return cast("Command", click.option("--from", "start", type=Moment(), help=begins)(with_end))
+
+    return add
+
+
+# -- output ----------------------------------------------------------------------------------------------
+
+json_option = click.option(
+    "--json",
+    "json_to",
+    is_flag=False,
+    flag_value=_STDOUT,
+    type=OutputFile(dash=True),
+    metavar="[FILE]",
+    help="JSON: printed, or written to FILE.",
+)
+"""The command receives `json_to` for `write_output`: None without the option, ``-`` without a FILE."""
+
+
+def write_output(target: str, text: str) -> None:
+    """Write text to a file; ``-`` prints it. UserError if the file cannot be written."""
+    if target == _STDOUT:
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{target}: {error.strerror}", "choose a file that you can write") from error

@@ -1,21 +1,23 @@
-"""docs/configuration.md, written from the table of keys: ``python -m cluster.reference docs/configuration.md``."""
+"""Writes the page of all keys: ``python -m cluster.reference docs/reference/configuration.md``."""
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster import fields, names
-from cluster.inventory import COLUMNS, REQUIRED_COLUMNS
-from cluster.kinds import REQUIRED, Choice, Key, Kind, ListOf, MapOf, Number, OneOf, OneOrMany, Section, Text, Whole
-from cluster.services import WELL_KNOWN, port_runs
+from cluster.model import ROOT
+from cluster.scalars import names
+from cluster.scalars.declared import REQUIRED, Key, OneOf, Section
+from cluster.scalars.kinds import SECRET, Choice, Kind, ListOf, MapOf, Number, OneOrMany, Text, Whole
+from cluster.sections.network.inventory import COLUMNS, REQUIRED_COLUMNS
+from cluster.sections.network.services import WELL_KNOWN, port_runs
 
 PROTOCOL_NAMES = {number: name for name, number in names.PROTOCOLS.items()}
 
 INTRODUCTION = """\
 # Configuration
 
-<!-- Written by `python -m cluster.reference`; edit cluster/fields.py instead. -->
+<!-- Written by `python -m cluster.reference`; edit the section's module in cluster/sections instead. -->
 
 One file describes a cluster: `cluster.yaml`. Every command reads it: the one in the folder where it runs, or the one
 that `--config FILE` or the environment variable `CLUSTERFLOW_CONFIG` names.
@@ -50,8 +52,8 @@ def reference() -> str:
     parts = [
         INTRODUCTION,
         "## Keys\n",
-        table(key_rows(fields.ROOT)),
-        *chapters("", fields.ROOT),
+        table(key_rows(ROOT)),
+        *chapters("", ROOT),
         RANGES,
         *_inventory(),
         SECRETS,
@@ -119,7 +121,7 @@ def _default(key: Key) -> str:
         return "as below"
     if key.default is None:
         return "none"
-    if key.default in ([], {}):
+    if key.default in ([], {}, ()):
         return "none"
     written = key.kind.write(key.default)
     return f"`{str(written).lower() if isinstance(written, bool) else written}`"
@@ -170,8 +172,8 @@ def _scalars() -> dict[str, str]:
         elif isinstance(kind, Text) and not isinstance(kind, Choice):
             found.setdefault(kind.label, kind.expected)
 
-    visit(fields.ROOT)
-    found["secret"] = fields.SECRET.expected
+    visit(ROOT)
+    found["secret"] = SECRET.expected
     return found
 
 

@@ -2,24 +2,23 @@
 
 from pathlib import Path
 
-from cluster import fields
+from app.errors import ConfigError
 from cluster.document import Faults, parse, read_text
-from cluster.errors import ConfigError
-from cluster.kinds import Bad, Table
-from cluster.model import BridgeSettings, DeliverySettings
+from cluster.model import ROOT, BridgeSettings, DeliverySettings
+from cluster.scalars.kinds import Bad, Table
 
-INVENTORY, RULES = "inventory", "rules"
+INVENTORY, OWN = "inventory", ("rules", "boards")
 """Keys whose values are files, relative to cluster.yaml's folder."""
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return cluster.yaml itself, then its inventory and the rules of the site's own, as they are named there.
+    """Return cluster.yaml itself, then its inventory, rules and boards of the site's own, as they are named there.
 
     Raises:
         ConfigError: it cannot be read. Faults are `load_cluster`'s to tell: what they hide is not returned.
     """
     table = _table(path)
-    named = [table.get(INVENTORY), *(placed.value for placed in table.get(RULES) or [])]
+    named = [table.get(INVENTORY), *_own(table)]
     return [path, *(path.parent / name for name in named if name)]
 
 
@@ -39,8 +38,11 @@ def named_in(text: str, source: str) -> set[str]:
     certificates = [(one or {}).get(key) for one in settings for key in ("ca_file", "certificate_file")]
     sections = [(table.get(name) or {}).get("files") or {} for name in ("names", "applications")]
     lists = [placed.value.get("file") for files in sections for placed in files.values()]
-    rules = [placed.value for placed in table.get(RULES) or []]
-    return {str(name) for name in (table.get(INVENTORY), *rules, *certificates, *lists) if name}
+    return {str(name) for name in (table.get(INVENTORY), *_own(table), *certificates, *lists) if name}
+
+
+def _own(table: Table) -> list[str]:
+    return [placed.value for key in OWN for placed in table.get(key) or []]
 
 
 def state_of(path: Path) -> Path:
@@ -71,6 +73,6 @@ def _read(text: str, source: str) -> Table:
     faults = Faults(source)
     root = parse(text, faults)
     try:
-        return {} if root is None else fields.ROOT.read(root, "", faults)
+        return {} if root is None else ROOT.read(root, "", faults)
     except (Bad, ConfigError):
         return {}

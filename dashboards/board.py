@@ -1,4 +1,4 @@
-"""From panels to the JSON that Grafana loads: ids, uid, tags, refresh and links are stamped here and nowhere else."""
+"""From panels to the JSON that Grafana loads: only here are ids, uid, tags, refresh and links set."""
 
 import json
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ from typing import Any
 from grafanalib import core
 from grafanalib._gen import DashboardEncoder
 
+from app.errors import UserError
 from cluster.model import Cluster
 from dashboards.panels import Built
-from dashboards.registry import BOARDS, HOME
+from dashboards.registry import BOARDS, HOME, Board
 
 TAG = "clusterflow"
 SCHEMA_VERSION = 41
@@ -24,7 +25,7 @@ class Page:
     """One board before it is stamped.
 
     Attributes:
-        board: its key in the registry.
+        board: its key in the registry; a board of the site's own says itself what it is.
         panels: in reading order.
         since: default time range: from now back.
         refresh: seconds between refreshes.
@@ -33,7 +34,7 @@ class Page:
         tags: besides the common one.
     """
 
-    board: str
+    board: str | Board
     panels: tuple[Built, ...]
     since: str = "6h"
     refresh: str = "30s"
@@ -43,10 +44,17 @@ class Page:
 
 
 def dashboard(cluster: Cluster, page: Page) -> core.Dashboard:
-    """Return the board as grafanalib's object, with everything that all boards share."""
-    board = BOARDS[page.board]
+    """Return the board as grafanalib's object, with everything that all boards share.
+
+    Raises:
+        UserError: the board, or one of its panels, is registered nowhere.
+    """
+    board = page.board if isinstance(page.board, Board) else _registered(page.board)
     panels = []
     for built in page.panels:
+        if built.name not in board.panels:
+            hint = f"append the name to the board's panels: {', '.join(board.panels)}"
+            raise UserError(f"board {board.uid}: panel {built.name!r} is registered nowhere", hint)
         built.panel.id = board.panel_id(built.name)
         panels.append(built.panel)
     built_in = {
@@ -66,24 +74,31 @@ def dashboard(cluster: Cluster, page: Page) -> core.Dashboard:
         schemaVersion=SCHEMA_VERSION,
         timezone="browser",
         time=core.Time(f"now-{page.since}", "now"),
-        timePicker=core.TimePicker(refreshIntervals=_REFRESHES, timeOptions=[]),
+        # Nothing stands above the first tile of a wall.
+        timePicker=core.TimePicker(refreshIntervals=_REFRESHES, timeOptions=[], hidden=page.board == HOME),
         refresh=page.refresh,
         graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
         templating=core.Templating(list=list(page.variables)),
         annotations=core.Annotations(list=[built_in, *page.annotations]),
-        links=[
-            *([] if page.board == HOME else [_to_the_wall()]),
-            # A variable means the same on every board that has it: what was chosen stays chosen.
-            core.DashboardLink(title="Boards", tags=[TAG], type="dashboards", keepTime=True, includeVars=True),
-        ],
+        links=[] if page.board == HOME else [_to_boards()],
         panels=panels,
         editable=True,
     )
 
 
-def _to_the_wall() -> core.DashboardLink:
-    wall = BOARDS[HOME]
-    return core.DashboardLink(title=wall.title, type="link", uri=f"/d/{wall.uid}", icon="dashboard", keepTime=True)
+def _registered(name: str) -> Board:
+    if name not in BOARDS:
+        hint = "add it to BOARDS in dashboards/registry.py; a board of your own needs no fork: docs/extending.md"
+        raise UserError(f"board {name!r} is registered nowhere", hint)
+    return BOARDS[name]
+
+
+def _to_boards() -> core.DashboardLink:
+    """Return one list to open: a link a board would fill two lines, in kiosk mode too. The wall has none."""
+    # A variable means the same on every board that has it: what was chosen stays chosen.
+    return core.DashboardLink(
+        title="Boards", tags=[TAG], type="dashboards", asDropdown=True, keepTime=True, includeVars=True
+    )
 
 
 def to_json(board: core.Dashboard) -> str:
@@ -112,8 +127,16 @@ def _without_empty(value: Any, parent: str = "") -> Any:  # noqa: ANN401 - JSON 
 
 
 def pages_sorted(pages: Sequence[Page]) -> list[Page]:
-    """Return pages in the registry's order; ValueError if one is missing or twice."""
+    """Return pages in the registry's order.
+
+    Raises:
+        UserError: the registry has a board without a page.
+    """
     by_name = {page.board: page for page in pages}
-    if len(by_name) != len(pages) or set(by_name) != set(BOARDS):
-        raise ValueError(f"boards {sorted(by_name)} are not the registered {sorted(BOARDS)}")
-    return [by_name[name] for name in BOARDS]
+    if len(by_name) != len(pages):
+        raise ValueError(f"two pages of one board: {[page.board for page in pages]}")
+    for name in BOARDS:
+        if name not in by_name:
+            hint = "add its module to those of dashboards/provision.py"
+            raise UserError(f"board {name!r} of dashboards/registry.py is made by no module", hint)
+    return [*(by_name.pop(name) for name in BOARDS), *by_name.values()]

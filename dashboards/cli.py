@@ -1,21 +1,29 @@
-"""Commands about boards. `clusterflow build`, which writes them, stands with the rules, which it writes too."""
+"""Commands about boards. `clusterflow build`, which writes boards and rules, is in `operations`."""
 
 import os
 from pathlib import Path
 
 import click
 
-from cluster import names, options
+from app.errors import UserError
+from app.units import format_duration
+from cluster import options
 from cluster.cli import cluster_option
-from cluster.errors import UserError
 from cluster.model import Cluster, Secret
-from cluster.units import format_duration
-from dashboards.explore_cli import EXPLORE_COMMANDS
+from cluster.scalars import names
 from dashboards.playlist import Grafana
 from dashboards.provision import kiosk_uids
-from ingest.store import read_secret
+from store.influx import read_secret
 
 TOKEN_VARIABLE = "CLUSTERFLOW_GRAFANA_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def token_of(token_file: Path | None) -> str:
+    """Return the token of a service account of Grafana; UserError where there is none."""
+    token = read_secret(Secret(file=str(token_file))) if token_file else os.environ.get(TOKEN_VARIABLE)
+    if not token:
+        raise UserError("no Grafana token", f"set {TOKEN_VARIABLE}, or give --token-file, to a service account's")
+    return token
 
 
 @click.command()
@@ -39,12 +47,6 @@ def playlist(cluster: Cluster, interval: int, token_file: Path | None, grafana_u
 
     Grafana loads boards and rules from files, but playlists by its API only. Running it again changes nothing.
     """
-    token = read_secret(Secret(file=str(token_file))) if token_file else os.environ.get(TOKEN_VARIABLE)
-    if not token:
-        raise UserError("no Grafana token", f"set {TOKEN_VARIABLE}, or give --token-file, to a service account's")
-    grafana = Grafana(grafana_url or cluster.grafana.url, token)
+    grafana = Grafana(grafana_url or cluster.grafana.url, token_of(token_file))
     made = grafana.ensure_playlist(kiosk_uids(), format_duration(interval))
     click.echo(f"playlist {'written' if made.changed else 'unchanged'}: {made.url}")
-
-
-COMMANDS: list[click.Command] = [*EXPLORE_COMMANDS, playlist]

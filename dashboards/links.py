@@ -44,6 +44,11 @@ def to_alerts(title: str = "All alert rules") -> Link:
     return Link(title, _ALERTS)
 
 
+def to_rule(rule: str) -> Link:
+    """Link to Grafana's page of a rule, by its id or an expression for it."""
+    return Link("Rule", f"/alerting/grafana/{rule}/view")
+
+
 def clicked(tag: str) -> str:
     """The value of a tag of the clicked series."""
     return f"${{__field.labels.{tag}}}"

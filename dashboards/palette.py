@@ -4,14 +4,22 @@ Colour is for states: orange says look, red says act (only where an alert fires,
 quiet. Groups keep one colour everywhere. Both tables avoid red against green; a word always stands beside a state.
 """
 
-from cluster import schema
+import re
+
 from cluster.model import EXTERNAL, LOCAL, Cluster, Role
+from store import schema
 
 QUIET = "#7EA6E0"
 """Normal values."""
 
 DIM = "#6E7687"
 """What is known to be nothing, and what is not known yet."""
+
+UNUSED = "#6E768740"
+"""A place where something may be and is not: DIM, mostly transparent."""
+
+CALM = "#7EA6E059"
+"""QUIET where it fills much of a wall: nothing that is well should shine."""
 
 LOOK = "#FF9830"
 ACT = "#F2495C"
@@ -70,6 +78,8 @@ _ROLE_COLOURS = {
 _FURTHER = ("#CCBBEE", "#88A0A8", "#D8B4A0", "#A0C8B0", "#9090C8", "#C8C8A0", "#A8C8E0", "#C0A0C0")
 _RESERVED = {EXTERNAL: "#FFAABB", LOCAL: "#DDDDDD"}
 
+_SHORT = 18
+
 OTHER_COLOUR = "#9AA0A6"
 """Everything beyond what is shown by name."""
 
@@ -91,6 +101,13 @@ def group_colours(cluster: Cluster) -> dict[str, str]:
 def group_titles(cluster: Cluster) -> dict[str, str]:
     """Return the title of every group by its id, reserved ones last."""
     return {group_id: cluster.title(group_id) for group_id in group_colours(cluster)}
+
+
+def short_titles(cluster: Cluster) -> dict[str, str]:
+    """Return the same as far as a wall has room for it: a title up to its first ``/`` or bracket, 18 letters."""
+    titles = group_titles(cluster)
+    heads = {group_id: re.split(r" ?[/(]", title)[0] or title for group_id, title in titles.items()}
+    return {group_id: head if len(head) <= _SHORT else f"{head[: _SHORT - 1]}…" for group_id, head in heads.items()}
 
 
 def shade(colour: str, step: int) -> str:

@@ -1,10 +1,11 @@
-"""Panels: queries with a face. grafanalib gives the shapes; what it lacks of Grafana 12's options is added here, once.
+"""Panels: grafanalib gives the shapes; options of Grafana 12 that it lacks are added here.
 
 Every panel has a unit, a description in three sentences and links; a limit is drawn from a named threshold of
 cluster.yaml.
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,19 +14,29 @@ from typing import Any
 from grafanalib import core
 from grafanalib.influxdb import InfluxDBTarget
 
-from cluster import schema
 from cluster.model import Cluster
 from dashboards.links import Link
-from dashboards.palette import ACT, DIM, LOOK, QUIET, group_colours, group_titles
-from dashboards.queries import Query, Unit
+from dashboards.palette import ACT, DIM, LOOK, QUIET, group_colours, group_titles, shade
+from store import schema
+from store.influxql import Query, Unit
 
 Json = dict[str, Any]
 COLUMNS = 24
+_GRID_ROW = 38
+"""Pixels of a row of Grafana's grid, with the gap."""
 TIME = "Time"
 """What Grafana calls InfluxDB's time column."""
 
+_TIMELINE_EXTRAS, _TIMELINE_ROW = 150, 14
+"""Pixels of a state timeline that are none of its rows (title, time axis, legend, pages); fewest of a row's name."""
+
+COLUMN_WIDTH = 60
+"""Fewest pixels of a table's column that has no width: Grafana's 150 push the last ones out of sight."""
+
 _INFLUXDB = "influxdb"
 _ABOVE_LIMIT = 1.1
+_DIGITS: dict[Unit | str, int] = {Unit.RATIO: 1, Unit.USD: 2}
+"""Digits after the point where Grafana's own choice follows the value down to nothing."""
 _REF_IDS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -36,7 +47,8 @@ class Face:
     Attributes:
         name: its name in the registry.
         title: the answer's name.
-        shows, cannot, then: three short sentences: what it shows, what it cannot show, where to look next.
+        shows, cannot, then: three short sentences: what it shows, what it cannot show, where to look next. All empty
+            on a narrow tile, whose title would lose the width of the icon.
         x, y, w, h: place in Grafana's grid of 24 columns.
         links: where it leads as a whole.
         since: its own relative time range, such as ``15m``; empty for the board's.
@@ -85,6 +97,8 @@ class Cell(StrEnum):
     TEXT = "auto"
     BAR = "gauge"
     COLOUR = "color-background"
+    HTML = "markdown"
+    """Its mappings make HTML of a text (see `large_text`): a wall's size of letters, which no other cell has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +124,30 @@ class TableOrder:
     hidden: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Large:
+    """How a tile of a wall is set, in pixels; by itself Grafana makes names of 18 pixels and less.
+
+    Attributes:
+        value: size of the number.
+        title: size of its name.
+        wide: name and number on one line, not one above the other.
+        rows: several numbers one below the other, not side by side.
+        digits: after the point; as many as the unit takes where None.
+    """
+
+    value: int
+    title: int = 0
+    wide: bool = False
+    rows: bool = False
+    digits: int | None = None
+
+    def options(self) -> Json:
+        """Return Grafana's options of a stat panel."""
+        sizes = {"valueSize": self.value} | ({"titleSize": self.title} if self.title else {})
+        return {"text": sizes, "wideLayout": self.wide} | ({"orientation": "horizontal"} if self.rows else {})
+
+
 def source(cluster: Cluster) -> Json:
     """Return Grafana's reference to the data source."""
     return {"type": _INFLUXDB, "uid": cluster.grafana.datasource_uid}
@@ -122,7 +160,7 @@ def targets(cluster: Cluster, queries: Sequence[Query]) -> list[InfluxDBTarget]:
             alias=query.alias,
             format=query.shape.value,
             datasource=source(cluster),
-            query=query.influxql,
+            query=query.text,
             rawQuery=True,
             refId=_REF_IDS[position],
         )
@@ -148,18 +186,36 @@ def fixed(colour: str) -> Json:
     return {"mode": "fixed", "fixedColor": colour}
 
 
-def group_series(cluster: Cluster) -> list[Json]:
-    """Return overrides that give series named by group id the group's title and colour."""
+def group_series(cluster: Cluster, *further: str) -> list[Json]:
+    """Return overrides that give series named by group id the group's title and colour.
+
+    With `further` names, series are named by group id and one of these, such as ``storage written``; each further name
+    has a darker shade of the group's colour.
+    """
     titles = group_titles(cluster)
     return [
-        override(group_id, displayName=titles[group_id], color=fixed(colour))
+        override(
+            f"{group_id} {name}".rstrip(),
+            displayName=f"{titles[group_id]} {name}".rstrip(),
+            color=fixed(shade(colour, step)),
+        )
         for group_id, colour in group_colours(cluster).items()
+        for step, name in enumerate(further or ("",))
     ]
 
 
 def group_names(cluster: Cluster) -> list[Json]:
     """Return overrides that give series named by group id the group's title, and leave their colour to their state."""
     return [override(group_id, displayName=title) for group_id, title in group_titles(cluster).items()]
+
+
+def pair_titles(cluster: Cluster, arrow: str = "→") -> list[Json]:
+    """Return the transformations that put titles into series named by two groups: ``training → storage``."""
+    steps = []
+    for group_id, title in group_titles(cluster).items():
+        safe = title.replace("$", "$$")
+        steps += [(f"/^{group_id}( {arrow} )/", f"{safe}$1"), (f"/( {arrow} ){group_id}$/", f"$1{safe}")]
+    return [{"id": "renameByRegex", "options": {"regex": regex, "renamePattern": name}} for regex, name in steps]
 
 
 def words(mapping: dict[int | str, tuple[str, str]]) -> Json:
@@ -180,13 +236,48 @@ def word_if_missing(text: str, colour: str) -> Json:
     return {"type": "special", "options": {"match": "null+nan", "result": {"text": text, "color": colour}}}
 
 
+def large_text(size: int, *, pattern: str = "/^(.*)$/", text: str = "$1", style: str = "") -> Json:
+    """Return a mapping for a column of HTML cells: texts that match become `text` in letters of `size` pixels.
+
+    The first mapping that matches counts. Grafana takes away what does not belong into HTML, scripts above all.
+    """
+    html = f'<div style="font-size:{size}px;{style}">{text}</div>'
+    return {"type": "regex", "options": {"pattern": pattern, "result": {"text": html}}}
+
+
+def without_begin(begin: str) -> Json:
+    """Return a mapping that leaves out what texts begin with."""
+    return {"type": "regex", "options": {"pattern": f"/^{re.escape(begin)}(.*)$/", "result": {"text": "$1"}}}
+
+
+def as_text(column: str, form: str) -> Json:
+    """Return the transformation of moments to texts: HTML cells take nothing else."""
+    conversion = {"targetField": column, "destinationType": "string", "dateFormat": form}
+    return {"id": "convertFieldType", "options": {"fields": {}, "conversions": [conversion]}}
+
+
+def largest_as(name: str) -> list[Json]:
+    """Return the transformations that make one number of all series' single values: the largest."""
+    largest = {"mode": "reduceRow", "reduce": {"reducer": "max"}, "replaceFields": True, "alias": name}
+    return [
+        {"id": "concatenate", "options": {"frameNameMode": "drop"}},
+        {"id": "calculateField", "options": largest},
+    ]
+
+
 def group_words(cluster: Cluster) -> Json:
     """Return the mapping of group ids to titles, for table columns."""
     return words({group_id: (title, "") for group_id, title in group_titles(cluster).items()})
 
 
+def pair_words(cluster: Cluster, arrow: str) -> Json:
+    """Return the mapping of pairs of group ids to titles, for table columns."""
+    titles = group_titles(cluster)
+    return words({f"{src} {arrow} {dst}": (f"{titles[src]} → {titles[dst]}", "") for src in titles for dst in titles})
+
+
 def place_columns() -> list[Column]:
-    """Return the columns that say where an outside address is; empty where nobody knows."""
+    """Return the columns that say where an outside address is; empty if unknown."""
     return [Column(schema.NETWORK, "Network"), Column(schema.COUNTRY, "Country", width=90)]
 
 
@@ -207,7 +298,7 @@ def _common(cluster: Cluster, face: Face, queries: Sequence[Query]) -> Json:
     return {
         "dataSource": source(cluster),
         "title": face.title,
-        "description": f"{face.shows} {face.cannot} {face.then}",
+        "description": " ".join(filter(None, (face.shows, face.cannot, face.then))) or None,
         "gridPos": core.GridPos(h=face.h, w=face.w, x=face.x, y=face.y),
         "targets": targets(cluster, queries),
         "links": [link.json() for link in face.links],
@@ -243,6 +334,7 @@ def time_series(
     bars: bool = False,
     minimum: int | None = 0,
     missing: str = "",
+    transformations: Sequence[Json] = (),
 ) -> Built:
     """Return lines (or stacked areas, points, bars) over time; gaps stay gaps. Sums of events are bars.
 
@@ -251,7 +343,6 @@ def time_series(
     no_value = {"noValue": missing} if missing else {}
     panel = core.TimeSeries(
         **_common(cluster, face, queries),
-        unit=(unit or queries[0].unit).value,
         stacking={"mode": "normal" if stacked else "none", "group": "A"},
         fillOpacity=55 if stacked else 8,
         lineWidth=1 if stacked else 2,
@@ -266,12 +357,18 @@ def time_series(
         tooltipSort="desc",
         valueMin=minimum,
         overrides=list(overrides),
+        transformations=list(transformations),
         thresholds=limit.steps(),
         thresholdsStyleMode="off" if limit == NO_LIMIT else "dashed",
         # The axis reaches up to the alert's limit, so that the eye sees how far away it is.
         axisSoftMax=None if limit.act is None else math.ceil(limit.act * _ABOVE_LIMIT),
         extraJson={
-            "fieldConfig": {"defaults": {"links": [link.json() for link in links]} | no_value},
+            "fieldConfig": {
+                "defaults": _number(unit or queries[0].unit)
+                # Grafana's own palette has the orange and the red of states.
+                | {"color": {"mode": "shades", "fixedColor": QUIET}, "links": [link.json() for link in links]}
+                | no_value
+            },
             "options": {"legend": {"showLegend": True}},
         },
     )
@@ -296,6 +393,7 @@ def stat(
     each_row: int = 0,
     background: bool = False,
     transformations: Sequence[Json] = (),
+    large: Large | None = None,
 ) -> Built:
     """Return big numbers.
 
@@ -316,13 +414,13 @@ def stat(
         each_row: show every row of a table, up to so many, instead of reducing.
         background: colour the tile, not the number.
         transformations: Grafana transformations.
+        large: sizes for a wall; by default Grafana fits the text into the panel.
     """
     reduction: Json = {"calcs": [reduce], "fields": fields, "values": bool(each_row)}
     if each_row:
         reduction["limit"] = each_row
     panel = core.Stat(
         **_common(cluster, face, queries),
-        format=str(unit or queries[0].unit),
         color={"mode": "thresholds"},
         colorMode="background_solid" if background else "value",
         graphMode="area" if sparkline else "none",
@@ -334,12 +432,14 @@ def stat(
         transformations=list(transformations),
         extraJson={
             "fieldConfig": {
-                "defaults": {
+                "defaults": _number(unit or queries[0].unit)
+                | {
                     "links": [link.json() for link in links],
                     "thresholds": {"mode": "absolute", "steps": limit.steps()},
                 }
+                | ({"decimals": large.digits} if large and large.digits is not None else {})
             },
-            "options": {"reduceOptions": reduction, "wideLayout": True},
+            "options": {"reduceOptions": reduction, "wideLayout": True} | (large.options() if large else {}),
         },
     )
     return Built(face.name, panel, tuple(queries))
@@ -353,13 +453,15 @@ def table(
     *,
     order: TableOrder | None = None,
     before: Sequence[Json] = (),
-    missing: str = "",
+    missing: str = "none",
     limit_rows: int = 50,
     any_column: bool = False,
+    header: bool = True,
 ) -> Built:
     """Return a table: columns in the given order and none else, so Grafana's Time column stays away.
 
     With `any_column`, columns that are not listed come too (their name is a variable's value), except Time and hidden.
+    A table without a `header` cannot be sorted or filtered: it is looked at.
     """
     hidden = order.hidden if order else ()
     transformations: list[Json] = list(before)
@@ -379,7 +481,8 @@ def table(
             "id": "organize",
             "options": {
                 "excludeByName": {},
-                "indexByName": {name: position for position, name in enumerate(shown)},
+                # A column that is there by a variable's value is named by a regular expression.
+                "indexByName": {name.strip("/^$"): position for position, name in enumerate(shown)},
                 "renameByName": {},
             },
         }
@@ -388,14 +491,23 @@ def table(
         **_common(cluster, face, queries),
         transformations=transformations,
         overrides=[_column_override(column) for column in columns],
-        filterable=True,
-        unit=queries[0].unit.value,
+        showHeader=header,
+        # Units belong to columns: a date here would make NaN of every text.
+        unit=Unit.STATE.value,
         extraJson={
             "fieldConfig": {
                 "defaults": {
                     "color": {"mode": "thresholds"},
                     "noValue": missing,
-                    "custom": {"cellOptions": {"type": Cell.TEXT.value}, "inspect": False, "displayMode": None},
+                    "custom": {
+                        "cellOptions": {"type": Cell.TEXT.value},
+                        "inspect": False,
+                        "displayMode": None,
+                        # An icon in each head would cut the heads.
+                        "filterable": False,
+                        "minWidth": COLUMN_WIDTH,
+                        "wrapHeaderText": True,
+                    },
                     "thresholds": {"mode": "absolute", "steps": NO_LIMIT.steps()},
                 }
             },
@@ -405,15 +517,23 @@ def table(
     return Built(face.name, panel, tuple(queries))
 
 
+def _number(unit: Unit | str) -> Json:
+    """Return unit and digits: a small ratio is 0.0%, not 0.00000174%."""
+    if not unit:
+        return {}
+    return {"unit": str(unit)} | ({"decimals": _DIGITS[unit]} if unit in _DIGITS else {})
+
+
 def _column_override(column: Column) -> Json:
-    properties: Json = {"displayName": column.title}
-    if column.unit:
-        properties["unit"] = str(column.unit)
+    # The word for a table without rows would stand in each empty cell.
+    properties: Json = {"displayName": column.title, "noValue": ""} | _number(column.unit)
     if column.cell is Cell.BAR:
         properties["custom__cellOptions"] = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
         properties["min"] = 0
         # Else a bar's full length is the largest number of the whole table, whatever its unit.
         properties["fieldMinMax"] = True
+    elif column.cell is Cell.HTML:
+        properties["custom__cellOptions"] = {"type": Cell.HTML.value}
     elif column.cell is Cell.COLOUR:
         properties["custom__cellOptions"] = {"type": "color-background", "mode": "basic", "applyToRow": False}
         properties["custom__align"] = "center"
@@ -424,7 +544,10 @@ def _column_override(column: Column) -> Json:
     if column.width:
         properties["custom__width"] = column.width
     if column.limit != NO_LIMIT:
-        properties["thresholds"] = {"mode": "absolute", "steps": column.limit.steps()}
+        steps = column.limit.steps()
+        if column.cell is Cell.COLOUR:
+            steps = [step | {"color": "transparent"} if step["color"] == QUIET else step for step in steps]
+        properties["thresholds"] = {"mode": "absolute", "steps": steps}
     return override(column.name, **properties)
 
 
@@ -435,40 +558,50 @@ def state_timeline(
     mappings: Sequence[Json],
     *,
     links: Iterable[Link] = (),
-    rows: int = 0,
+    transformations: Sequence[Json] = (),
 ) -> Built:
-    """Return a row of named states for each series; `rows` a page, 0 for all."""
-    options: Json = {"legend": {"showLegend": True}}
-    if rows:
-        options["perPage"] = rows
+    """Return a row of named states for each series, as many a page as have room for their names.
+
+    A gap is empty: nothing was stored. That an exporter was blind is a state like others, with a colour of its own.
+    """
     panel = core.StateTimeline(
         **_common(cluster, face, queries),
         mappings=list(mappings),
-        colorMode="thresholds",
+        colorMode="fixed",
         fillOpacity=85,
         showValue="never",
         mergeValues=True,
+        transformations=list(transformations),
         rowHeight=0.85,
         extraJson={
             "fieldConfig": {
                 "defaults": {
                     "unit": queries[0].unit.value,
                     "links": [link.json() for link in links],
-                    "noValue": "blind",
+                    # By thresholds Grafana would merge neighbouring states of one threshold, whatever the mappings
+                    # say. This colour is that of a gap, in the legend.
+                    "color": {"fixedColor": "transparent"},
+                    "noValue": "no data",
                     "custom": {"spanNulls": False},
-                    "thresholds": {"mode": "absolute", "steps": NO_LIMIT.steps()},
                 }
             },
-            "options": options,
+            "options": {"legend": {"showLegend": True}, "perPage": timeline_rows(face.h)},
         },
     )
     return Built(face.name, panel, tuple(queries))
 
 
-def heatmap(cluster: Cluster, face: Face, queries: Sequence[Query], *, links: Iterable[Link] = ()) -> Built:
+def timeline_rows(h: int) -> int:
+    """Return how many rows of a state timeline can be told apart in so many rows of the grid."""
+    return max((h * _GRID_ROW - _TIMELINE_EXTRAS) // _TIMELINE_ROW, 1)
+
+
+def heatmap(
+    cluster: Cluster, face: Face, queries: Sequence[Query], *, links: Iterable[Link] = (), missing: str = ""
+) -> Built:
     """Return how many things lie in each bucket over time: a query a bucket, whose alias begins with its lower end.
 
-    Grafana puts the rows in order by the number that their names begin with.
+    Grafana puts the rows in order by the number that their names begin with. `missing` is shown where there are none.
     """
     panel = _Heatmap(
         **_common(cluster, face, queries),
@@ -478,7 +611,8 @@ def heatmap(cluster: Cluster, face: Face, queries: Sequence[Query], *, links: It
                     "unit": queries[0].unit.value,
                     "links": [link.json() for link in links],
                     "custom": {"hideFrom": {"legend": False, "tooltip": False, "viz": False}},
-                },
+                }
+                | ({"noValue": missing} if missing else {}),
                 "overrides": [],
             },
             "options": {
@@ -511,57 +645,128 @@ class _Heatmap(core.Panel):  # type: ignore[misc]
         return panel
 
 
-class AlertView(StrEnum):
-    """How an alert list looks."""
+def strips(cluster: Cluster, face: Face, query: Query, steps: Sequence[Json], *, links: Iterable[Link] = ()) -> Built:
+    """Return a strip of colours for each series, in the order of the answer, without names and hours.
 
-    LIST = "list"
-    NUMBER = "stat"
+    Their letters have 12 pixels in Grafana, so names stand beside it: `stat` with `Large.rows`.
+    """
+    hidden = {"axisPlacement": "hidden", "hideFrom": {"legend": False, "tooltip": False, "viz": False}}
+    panel = _StatusHistory(
+        **_common(cluster, face, [query]),
+        extraJson={
+            "fieldConfig": {
+                "defaults": _number(query.unit)
+                | {
+                    "color": {"mode": "thresholds"},
+                    "thresholds": {"mode": "absolute", "steps": list(steps)},
+                    "links": [link.json() for link in links],
+                    "custom": hidden | {"fillOpacity": 100, "lineWidth": 0},
+                },
+                "overrides": [
+                    {
+                        "matcher": {"id": "byType", "options": "time"},
+                        "properties": [{"id": "custom.axisPlacement", "value": "hidden"}],
+                    }
+                ],
+            },
+            "options": {
+                "colWidth": 1,
+                "rowHeight": 0.85,
+                "showValue": "never",
+                "legend": {"showLegend": False},
+                "tooltip": {"mode": "single"},
+            },
+        },
+    )
+    return Built(face.name, panel, (query,))
 
 
-class _AlertListPanel(core.Panel):  # type: ignore[misc]
-    """Grafana's alert list since unified alerting; grafanalib's own class has the options of the one before."""
+class _StatusHistory(core.Panel):  # type: ignore[misc]
+    """Grafana's status history; grafanalib has none."""
 
     def to_json_data(self) -> Json:
-        panel: Json = self.panel_json({"type": core.ALERTLIST_TYPE})
+        panel: Json = self.panel_json({"type": "status-history"})
         return panel
 
 
-def alert_list(cluster: Cluster, face: Face, view: AlertView, *, labels: str = "") -> Built:
-    """Return what fires and what is about to. A NUMBER counts rules, not their instances.
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle of a drawing, in percent of it, with a text in it.
 
-    Args:
-        cluster: what the board is about.
-        face: what the panel says.
-        view: list or number.
-        labels: matcher of the alerts' labels, such as ``{severity="critical"}``.
+    Attributes:
+        name: what Grafana calls it.
+        x, y, w, h: place and size.
+        text: what it says; with `series`, what the mappings of that series say.
+        size: of its letters, pixels.
+        align: ``left``, ``center`` or ``right``.
+        series: whose newest value gives text and background.
+        background: where there is no series, or nothing came of it.
     """
-    is_list = view is AlertView.LIST
-    options: Json = {
-        "viewMode": view.value,
-        "groupMode": "default",
-        "groupBy": [],
-        "maxItems": 20,
-        # Importance: firing before pending.
-        "sortOrder": 3,
-        "dashboardAlerts": False,
-        "alertName": "",
-        "alertInstanceLabelFilter": labels,
-        "datasource": "",
-        "showInstances": is_list,
-        "stateFilter": {
-            "firing": True,
-            "pending": is_list,
-            "recovering": is_list,
-            "noData": is_list,
-            "error": True,
-            "normal": False,
+
+    name: str
+    x: float
+    y: float
+    w: float
+    h: float
+    text: str = ""
+    size: int = 20
+    align: str = "center"
+    series: str = ""
+    background: str = "transparent"
+    link: Link | None = None
+
+    def json(self) -> Json:
+        """Return Grafana's element."""
+        said = {"mode": "field", "field": self.series, "fixed": ""} if self.series else {"mode": "fixed"}
+        return {
+            "name": self.name,
+            "type": "rectangle",
+            "constraint": {"horizontal": "scale", "vertical": "scale"},
+            "placement": {
+                "left": round(self.x, 2),
+                "top": round(self.y, 2),
+                "right": round(100 - self.x - self.w, 2),
+                "bottom": round(100 - self.y - self.h, 2),
+            },
+            "background": {"color": {"fixed": self.background} | ({"field": self.series} if self.series else {})},
+            "border": {"width": 0, "color": {"fixed": "transparent"}},
+            "config": {
+                "align": self.align,
+                "valign": "middle",
+                "size": self.size,
+                "color": {"fixed": "text"},
+                "text": said | ({} if self.series else {"fixed": self.text}),
+            },
+            "links": [self.link.json()] if self.link else [],
+        }
+
+
+def drawing(
+    cluster: Cluster, face: Face, queries: Sequence[Query], boxes: Sequence[Box], *, overrides: Iterable[Json] = ()
+) -> Built:
+    """Return rectangles that fill the panel, whatever its size; overrides name what values of series are called."""
+    panel = _Canvas(
+        **_common(cluster, face, queries),
+        extraJson={
+            "fieldConfig": {"defaults": {"unit": queries[0].unit.value}, "overrides": list(overrides)},
+            "options": {
+                "inlineEditing": False,
+                "panZoom": False,
+                "showAdvancedTypes": False,
+                "tooltip": {"mode": "none"},
+                "root": {"name": face.name, "type": "frame", "elements": [box.json() for box in boxes]},
+            },
         },
-    }
-    common = _common(cluster, face, ())
-    # Grafana's own alert state, not ours: no data source, no unit.
-    del common["dataSource"]
-    panel = _AlertListPanel(**common, extraJson={"options": options})
-    return Built(face.name, panel)
+    )
+    return Built(face.name, panel, tuple(queries))
+
+
+class _Canvas(core.Panel):  # type: ignore[misc]
+    """Grafana's canvas; grafanalib has none."""
+
+    def to_json_data(self) -> Json:
+        panel: Json = self.panel_json({"type": "canvas"})
+        return panel
 
 
 def text(cluster: Cluster, face: Face, content: str) -> Built:

@@ -1,4 +1,4 @@
-"""The kiosk playlist: Grafana provisions those by its HTTP API only."""
+"""Grafana's HTTP API, and what it provisions by that only: the kiosk playlist."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 import requests
 
-from cluster.errors import ClusterflowError, UserError
+from app.errors import ClusterflowError, UserError
 
 NAME = "clusterflow"
 _TIMEOUT_SECONDS = 15
@@ -26,7 +26,7 @@ class Playlist:
 
 
 class Grafana:
-    """Grafana's HTTP API, as far as playlists need it.
+    """Grafana's HTTP API, as far as playlists and tests of contact points need it.
 
     Args:
         url: Grafana's address.
@@ -51,30 +51,30 @@ class Grafana:
             GrafanaError: Grafana is away or answers with an error.
         """
         for uid in uids:
-            if self._request("GET", f"/api/dashboards/uid/{uid}", absent_ok=True) is None:
+            if self.request("GET", f"/api/dashboards/uid/{uid}", absent_ok=True) is None:
                 raise UserError(f"Grafana at {self.url} has no board {uid}", "provision the boards first")
         wanted = {"name": name, "interval": interval, "items": [_item(uid) for uid in uids]}
         found = self._find(name)
         if found is None:
-            made = self._request("POST", "/api/playlists", wanted)
+            made = self.request("POST", "/api/playlists", wanted)
             return self._result(str(made["uid"]), changed=True)
         if _same(found, wanted):
             return self._result(str(found["uid"]), changed=False)
-        self._request("PUT", f"/api/playlists/{found['uid']}", wanted)
+        self.request("PUT", f"/api/playlists/{found['uid']}", wanted)
         return self._result(str(found["uid"]), changed=True)
 
     def _result(self, uid: str, *, changed: bool) -> Playlist:
         return Playlist(uid, f"{self.url}/playlists/play/{uid}?kiosk", changed)
 
     def _find(self, name: str) -> dict[str, Any] | None:
-        listed = self._request("GET", "/api/playlists?limit=1000") or []
+        listed = self.request("GET", "/api/playlists?limit=1000") or []
         for entry in listed:
             if entry.get("name") == name:
-                found: dict[str, Any] = self._request("GET", f"/api/playlists/{entry['uid']}")
+                found: dict[str, Any] = self.request("GET", f"/api/playlists/{entry['uid']}")
                 return found
         return None
 
-    def _request(self, method: str, path: str, body: object = None, *, absent_ok: bool = False) -> Any:  # noqa: ANN401
+    def request(self, method: str, path: str, body: object = None, *, absent_ok: bool = False) -> Any:  # noqa: ANN401
         """Return the decoded answer; None where the object does not exist and that is all right."""
         try:
             response = self._session.request(method, self.url + path, json=body, timeout=_TIMEOUT_SECONDS)

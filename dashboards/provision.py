@@ -1,33 +1,22 @@
 """Everything that Grafana loads from here: boards, the provider that finds them, the data source, the home board."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import yaml
 
 from cluster.model import Cluster, Secret, StoreApi
-from dashboards import (
-    capacity,
-    checkpoints,
-    coverage,
-    egress,
-    explore,
-    group_matrix,
-    inference,
-    inference_access,
-    ledger,
-    management,
-    noc_wall,
-    pipeline,
-    segmentation,
-    stragglers,
-    training,
-)
 from dashboards.board import dashboard, pages_sorted, to_json
+from dashboards.boards import coverage
+from dashboards.own_boards import own_boards
 from dashboards.registry import BOARDS, HOME
 
 PREFIX = "grafana"
 """Folder of everything for Grafana, below the provisioning folder."""
+
+DASHBOARDS = f"{PREFIX}/dashboards"
+"""Folder of the boards."""
 
 INSTALLED = "/etc/grafana/provisioning"
 """Where that folder's content lies on Grafana's machine: in Grafana's packages and in its container image."""
@@ -37,15 +26,30 @@ FOLDER = "clusterflow"
 
 _RESCAN_SECONDS = 10
 
+_OFFLINE = {
+    "analytics": {
+        "reporting_enabled": "false",
+        "check_for_updates": "false",
+        "check_for_plugin_updates": "false",
+        "feedback_links_enabled": "false",
+    },
+    "news": {"news_feed_enabled": "false"},
+    "security": {"disable_gravatar": "true"},
+    "snapshots": {"external_enabled": "false"},
+    "plugins": {
+        "plugin_admin_enabled": "false",
+        "preinstall_disabled": "true",
+        "public_key_retrieval_disabled": "true",
+    },
+}
+"""Everything for which Grafana 12.3 would ask the Internet by itself."""
+
 
 def boards(cluster: Cluster, skipped: Sequence[str] | None = None) -> dict[str, str]:
-    """Return every board's JSON by its name in the registry; `skipped`: see `artefacts`."""
-    modules = (
-        noc_wall, explore, egress, ledger, segmentation, management, group_matrix, training, stragglers, checkpoints,
-        inference, inference_access, capacity, pipeline,
-    )  # fmt: skip
+    """Return the JSON of every board of ours by its name in the registry; `skipped`: see `artefacts`."""
+    modules = (import_module(f"dashboards.boards.{name}") for name in BOARDS if name != coverage.BOARD)
     pages = pages_sorted([*(module.page(cluster) for module in modules), coverage.page(cluster, skipped)])
-    return {page.board: to_json(dashboard(cluster, page)) for page in pages}
+    return {str(page.board): to_json(dashboard(cluster, page)) for page in pages}
 
 
 def board_file(board: str) -> str:
@@ -61,9 +65,12 @@ def artefacts(cluster: Cluster, installed: str = INSTALLED, skipped: Sequence[st
         installed: folder in which Grafana will find what lies below `PREFIX` here.
         skipped: a line for each rule, or part of one, that is not generated; None where that is not known.
     """
-    files = {f"{PREFIX}/dashboards/{board_file(name)}": text for name, text in boards(cluster, skipped).items()}
-    files[f"{PREFIX}/dashboards/clusterflow.yaml"] = _provider(cluster, installed)
+    shipped = {board_file(name): text for name, text in boards(cluster, skipped).items()}
+    every = {**shipped, **own_boards(cluster, shipped)}
+    files = {f"{DASHBOARDS}/{name}": text for name, text in every.items()}
+    files[f"{DASHBOARDS}/clusterflow.yaml"] = _provider(cluster, installed)
     files[f"{PREFIX}/datasources/clusterflow.yaml"] = _datasource(cluster)
+    files[f"{PREFIX}/plugins/clusterflow.yaml"] = _document(cluster, {"apps": []})
     files[f"{PREFIX}/clusterflow.ini"] = _settings(cluster, installed)
     return files
 
@@ -77,8 +84,9 @@ def _provider(cluster: Cluster, installed: str) -> str:
     provider = {
         "name": "clusterflow",
         "orgId": 1,
+        # By its title and without a uid: rules can name their folder by its title only, and Grafana, which loads them
+        # first, makes it with a uid of its own. A uid here would make a second folder of the same name.
         "folder": FOLDER,
-        "folderUid": FOLDER,
         "type": "file",
         "disableDeletion": False,
         # Boards are code: what somebody changes in the browser would be gone at the next start.
@@ -136,13 +144,19 @@ def reference(secret: Secret) -> str:
 
 
 def _settings(cluster: Cluster, installed: str) -> str:
-    home = f"{installed}/dashboards/{board_file(HOME)}"
-    return (
-        f"; For grafana.ini on the machine of the cluster {cluster.name}: the home board.\n"
-        f"; As a variable: GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH={home}\n"
-        "[dashboards]\n"
-        f"default_home_dashboard_path = {home}\n"
-    )
+    """Return Grafana's own settings: where links lead, the home board, and no word to the outside."""
+    sections = {
+        "server": {"root_url": f"{cluster.grafana.url.rstrip('/')}/"},
+        "dashboards": {"default_home_dashboard_path": f"{installed}/dashboards/{board_file(HOME)}"},
+        **_OFFLINE,
+    }
+    lines = [
+        f"; For grafana.ini on the machine of the cluster {cluster.name}. As variables: GF_SECTION_KEY, such as",
+        f"; GF_SERVER_ROOT_URL={sections['server']['root_url']}",
+    ]
+    for name, keys in sections.items():
+        lines += ["", f"[{name}]", *(f"{key} = {value}" for key, value in keys.items())]
+    return "\n".join(lines) + "\n"
 
 
 def kiosk_uids() -> tuple[str, ...]:

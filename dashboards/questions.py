@@ -5,15 +5,18 @@ They choose groups by role or by `allowed`, never by id, and leave the form (`ov
 
 from collections.abc import Iterable
 
-from cluster import schema
 from cluster.model import EXTERNAL, Cluster, Role
-from dashboards.queries import (
-    Column,
+from ingest.read.records import Reason
+from store import schema
+from store.influxql import (
     Condition,
+    Query,
     Select,
     Unit,
+    aggregate,
     all_of,
     any_of,
+    beside,
     compare,
     highest,
     is_in,
@@ -23,7 +26,6 @@ from dashboards.queries import (
     scaled,
     total,
 )
-from ingest.records import Reason
 
 APPROVED = (Role.APPROVED_EXTERNAL,)
 
@@ -77,6 +79,26 @@ def sent_off_hours(cluster: Cluster, retention: str) -> Select:
     )
 
 
+ALERT_COLUMNS = (
+    schema.ALERT_TITLE, schema.ALERT_SOURCE, schema.ALERT_DESTINATION, schema.BYTES_TEXT, schema.DURATION_TEXT,
+    schema.ALERT_STATE,
+)  # fmt: skip
+"""What an alert's row says in short; its time is when the alert fired."""
+
+
+def alerts() -> Select:
+    """Alerts of the history, one row each, as they are now: those that began within the time range."""
+    return Select(schema.ALERT, schema.ALERT.kept).where(is_in(schema.CHANGE, [schema.Change.FIRED]))
+
+
+def newest_alerts(rows: int) -> Query:
+    """Return the newest alerts of the history: time (since when), title, source, destination, bytes, duration, state.
+
+    A time range of its own, say 30 days, keeps the table full where a board looks at hours.
+    """
+    return alerts().take(*map(beside, ALERT_COLUMNS)).newest_rows(rows, "One row an alert, the newest first.")
+
+
 def first_contacts(cluster: Cluster) -> Select:
     """First contacts of model storage and training nodes, approved destinations included: bytes, duration."""
     sources = role_ids(cluster, Role.MODEL_STORAGE, Role.TRAINING)
@@ -123,11 +145,10 @@ def exporter_ages_now() -> Select:
 
 def counter_growth(*conditions: Condition) -> Select:
     """How much running totals of the pipeline grew within the range; group it by stage or reason."""
-    name = "growth"
-    grown = Column(f'spread("{schema.TOTAL.name}")', name, Unit.COUNT, (schema.TOTAL.name,))
+    grown = aggregate("spread", schema.TOTAL, "growth")
     each = Select(schema.PIPELINE, schema.RAW).take(grown).where(*conditions)
     each = each.by(schema.STAGE, schema.REASON, schema.SHARD)
-    return Select(each).take(Column(f'sum("{name}")', name, Unit.COUNT, (name,)))
+    return Select(each).take(total(grown))
 
 
 def is_dead_letter() -> Condition:

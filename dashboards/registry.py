@@ -31,6 +31,7 @@ class PanelRef:
     panel_id: int
 
 
+# A board's module in `dashboards.boards` has its name.
 BOARDS = {
     "noc_wall": Board(
         "cf-noc-wall",
@@ -39,7 +40,7 @@ BOARDS = {
         (
             "alerts_critical", "alerts_warning", "data_age", "cohort_counts", "unknown_volume", "checkpoint_age",
             "stall_cost", "traffic", "cohort_grid", "cohort", "alerts", "egress", "matrix", "exporters_alive",
-            "flow_rate", "lag", "lost", "late", "dead_letters", "runs",
+            "flow_rate", "lag", "lost", "late", "dead_letters", "runs", "cohort_names",
         ),
     ),
     "explore": Board(
@@ -55,7 +56,7 @@ BOARDS = {
         (
             "unknown_volume", "off_hours", "first_contacts", "violations", "egress_over_time", "sensitive_over_time",
             "destinations", "contacts", "off_hours_over_time", "violation_list", "unknown_nodes", "known_bad",
-            "new_networks", "address_names",
+            "new_networks", "address_names", "exfiltration",
         ),
     ),
     "ledger": Board(
@@ -137,11 +138,18 @@ BOARDS = {
             "growth", "errors", "cost_by_job", "cost_over_time",
         ),
     ),
+    "alerts": Board(
+        "cf-alerts",
+        "Alerts",
+        "What fired, how often, how soon did somebody look, and what was false?",
+        ("firing", "fired", "marked_false", "acknowledge", "history", "over_time", "by_rule", "by_source"),
+    ),
     "coverage": Board(
         "cf-coverage",
         "Coverage",
         "What of the cluster's traffic do flow records see, and what does nobody judge?",
-        ("counts", "pairs", "skipped", "over_time", "visibility", "interfaces", "share_over_time"),
+        ("counts", "pairs", "skipped", "over_time", "visibility", "interfaces", "share_over_time", "unread",
+         "counting"),
     ),
     "pipeline": Board(
         "cf-pipeline",

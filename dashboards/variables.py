@@ -4,10 +4,11 @@ from typing import Any
 
 from grafanalib import core
 
-from cluster import schema
 from cluster.model import Cluster, Plane
 from dashboards.palette import group_titles
 from dashboards.panels import source
+from store import schema
+from store.influxql import tag_values
 
 SOURCE = "src"
 DESTINATION = "dst"
@@ -21,6 +22,7 @@ GROUPS = (SOURCE, DESTINATION)
 NODE = "node"
 JOB = "job"
 KIND = "kind"
+SEVERITY = "severity"
 
 ALL = "$__all"
 """What a link sets to choose everything."""
@@ -30,6 +32,7 @@ SMALLEST = "-1"
 """Values of ORDER: the sign that the ranked sum is multiplied with."""
 
 _EVERYTHING = ".*"
+_EACH_TIME, _HIDDEN = 2, 2
 
 
 def fill_in(name: str) -> str:
@@ -58,10 +61,18 @@ def choices(name: str, label: str, options: dict[str, str]) -> core.Template:
 
 def stored(cluster: Cluster, name: str, label: str, measurement: schema.Measurement, tag: str) -> core.Template:
     """Return a variable with any of the values that a tag has in the store, all of them at first."""
-    query = f'SHOW TAG VALUES FROM "{measurement.name}" WITH KEY = "{tag}"'
+    query = tag_values(measurement, tag)
     return _Stored(
         name=name, label=label, type="query", query=query, dataSource=source(cluster), multi=True, includeAll=True,
         allValue=_EVERYTHING,
+    )  # fmt: skip
+
+
+def found(cluster: Cluster, name: str, query: str) -> core.Template:
+    """Return a hidden variable: everything that a query finds, each time the board is refreshed."""
+    return _Stored(
+        name=name, type="query", query=query, dataSource=source(cluster), multi=True, includeAll=True,
+        refresh=_EACH_TIME, hide=_HIDDEN,
     )  # fmt: skip
 
 

@@ -1,22 +1,21 @@
 """``clusterflow deliver``."""
 
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import click
 
+from app.errors import ClusterflowError, StoreError
+from app.log import Log
+from app.signals import SignalEvent
 from cluster.cli import cluster_option
-from cluster.errors import ClusterflowError, StoreError
 from cluster.model import Cluster
-from cluster.signals import SignalEvent
+from cluster.reload import ignore_hangups
 from delivery.deliver import SHARD, Delivery
-from ingest.logs import Log
-from ingest.metrics import MetricsServer, metrics_token
-from ingest.reload import ignore_hangups
-from ingest.schema_version import NewerStoreError, refuse_newer
-from ingest.store import Store
+from ingest.metrics import serve_metrics
+from store.influx import Store
+from store.schema_version import NewerStoreError, refuse_newer
 
 _DRAIN_SECONDS = 60.0
 _STEP_SECONDS = 1.0
@@ -24,7 +23,7 @@ _STEP_SECONDS = 1.0
 
 @click.command()
 @cluster_option
-@click.option("--once", is_flag=True, help="Deliver what there is until now, and end.")
+@click.option("--once", is_flag=True, help="Deliver what is stored now, and exit.")
 @click.option("--json-log", is_flag=True, help="Log lines as JSON.")
 def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
     """Deliver alerts and what is stored to syslog, Splunk, Elasticsearch, Kafka, webhooks and files.
@@ -33,9 +32,7 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
     away meanwhile. An event that comes twice has the same id.
     """
     log = Log(as_json=json_log)
-    stopping = SignalEvent()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    stopping = SignalEvent.of_stop()
     ignore_hangups(log, stopping, "deliver", "it goes on where it was")
     store = Store(cluster.store)
     with ExitStack() as cleanup:
@@ -47,17 +44,9 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
         if once:
             _once(delivery)
             return
-        listen = cluster.delivery.metrics_listen
-        if listen:
-            server = MetricsServer(
-                listen,
-                lambda: {SHARD: delivery.counters},
-                delivery.health,
-                metrics_token(cluster.bridge),
-                place="delivery.metrics_listen",
-            )
-            server.start()
-            cleanup.callback(server.stop)
+        place, listen = "delivery.metrics_listen", cluster.delivery.metrics_listen
+        counters = {SHARD: delivery.counters}
+        serve_metrics(cleanup, cluster.bridge, listen, lambda: counters, delivery.health, place=place)
         delivery.start()
         names = ", ".join(sender.destination.name for sender in delivery.senders)
         log.line("started", cluster=cluster.name, destinations=names, alerts=cluster.delivery.alerts.value)
@@ -91,7 +80,3 @@ def _once(delivery: Delivery) -> None:
             f"{', '.join(behind)}: not everything was taken within {_DRAIN_SECONDS:.0f} s",
             "it waits in the spool: run it again",
         )
-
-
-COMMANDS: list[click.Command] = [deliver]
-"""The commands of this package."""

@@ -8,46 +8,47 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cluster import schema
-from cluster.errors import ClusterflowError, StoreError, UserError
+from app.errors import ClusterflowError, StoreError, UserError
+from app.log import Log
 from cluster.model import (
     AlertsFrom,
-    AnyDestination,
     Cluster,
+    Destination,
     ElasticDestination,
-    EventKind,
     FileDestination,
     KafkaDestination,
     SplunkDestination,
     SyslogDestination,
     WebhookDestination,
 )
-from cluster.schema import Stage
-from delivery.alerts import SOURCE, AlertBook, Report, report_of
-from delivery.checkpoints import Completeness
-from delivery.directory import Directory, SignedIn
+from delivery.alert_events import SOURCE, AlertBook, Report, report_of
 from delivery.event import Document
-from delivery.file_transport import NdjsonFile
 from delivery.grafana_hook import GrafanaHook
-from delivery.http_transport import Elastic, Splunk, Webhook
-from delivery.kafka_transport import Kafka
+from delivery.known_addresses import Directory, SignedIn
 from delivery.parties import Nobody, Parties
-from delivery.readings import Reader, wanted
+from delivery.queue import Spool
 from delivery.sender import FAILING, LOST, MOST_REFUSED, WAITING, Sender
-from delivery.spool import Spool
+from delivery.settled_checkpoints import Completeness
 from delivery.stored import readings_of
-from delivery.syslog_transport import Syslog
-from delivery.transport import Transport
+from delivery.stored_rows import Reader, wanted
+from delivery.transports.destination import Transport
+from delivery.transports.file_transport import NdjsonFile
+from delivery.transports.history_transport import DESTINATION as HISTORY_DESTINATION
+from delivery.transports.history_transport import StoredHistory
+from delivery.transports.http_transport import Elastic, Splunk, Webhook
+from delivery.transports.kafka_transport import Kafka
+from delivery.transports.syslog_transport import Syslog
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.logs import Log
-from ingest.points import batches
-from ingest.schema_version import NewerStoreError, refuse_newer
-from ingest.store import Store, read_secret
-from rules.evaluate import ERROR_ALERT, Evaluator
-from rules.model import INTERVAL_SECONDS, ErrorPolicy, Rule
+from rules.evaluate.evaluator import ERROR_ALERT, Evaluator
+from rules.evaluate.states import Outcome, State, Transition
 from rules.registry import rules_of
-from rules.states import Outcome, State, Transition
+from rules.rule import INTERVAL_SECONDS, ErrorPolicy, Rule
+from store import schema
+from store.influx import Store, read_secret
+from store.points import batches
+from store.schema import Stage
+from store.schema_version import NewerStoreError, refuse_newer
 
 SHARD = "deliver"
 """Of our rows in the measurement `pipeline`."""
@@ -67,21 +68,20 @@ _REFUSED = "refused.jsonl"
 _EVENTS = "events"
 
 
-def transport_of(destination: AnyDestination, cluster: Cluster) -> Transport:
+TRANSPORTS: Mapping[type[Destination], Callable[[Any, Cluster], Transport]] = {
+    SyslogDestination: lambda one, _: Syslog(one),
+    SplunkDestination: lambda one, _: Splunk(one),
+    ElasticDestination: lambda one, _: Elastic(one),
+    KafkaDestination: lambda one, cluster: Kafka(one, cluster.kafka),
+    WebhookDestination: lambda one, _: Webhook(one),
+    FileDestination: lambda one, _: NdjsonFile(one),
+}
+"""What brings events to each kind of destination."""
+
+
+def transport_of(destination: Destination, cluster: Cluster) -> Transport:
     """Return what brings events to a destination; UserError where its files or secrets cannot be used."""
-    match destination:
-        case SyslogDestination():
-            return Syslog(destination)
-        case SplunkDestination():
-            return Splunk(destination)
-        case ElasticDestination():
-            return Elastic(destination)
-        case KafkaDestination():
-            return Kafka(destination, cluster.kafka)
-        case WebhookDestination():
-            return Webhook(destination)
-        case FileDestination():
-            return NdjsonFile(destination)
+    return TRANSPORTS[type(destination)](destination, cluster)
 
 
 class Delivery:
@@ -90,7 +90,7 @@ class Delivery:
     Args:
         cluster: what to deliver where.
         store: read from, and told how we are.
-        log: told of trouble.
+        log: for trouble.
         pauses: the first and the longest pause between two tries of a destination, in seconds.
         stopping: once it is set, a `tick` ends after the question that it waits for.
 
@@ -108,8 +108,11 @@ class Delivery:
         stopping: threading.Event | None = None,
     ) -> None:
         settings = cluster.delivery
-        if not settings.destinations:
-            raise UserError("delivery.destinations: none: expected at least one", "docs/delivery.md has examples")
+        takes_alerts = settings.alerts is not AlertsFrom.OFF
+        if not settings.destinations and not takes_alerts:
+            raise UserError(
+                "delivery.destinations: none, and alerts are off: expected one of them", "docs/delivery.md has examples"
+            )
         self.counters = Counters()
         self._cluster, self._store, self._log = cluster, store, log
         self._stopping = stopping or threading.Event()
@@ -122,8 +125,7 @@ class Delivery:
         noted: Mapping[str, Any] = self._spool.note(SOURCE) or {}
         self._book = AlertBook(cluster, self._rule_set, parties, noted)
         self._book_lock = threading.Lock()
-        wants_alerts = EventKind.ALERT in settings.kinds()
-        self._evaluates = wants_alerts and settings.alerts is AlertsFrom.EVALUATE
+        self._evaluates = settings.alerts is AlertsFrom.EVALUATE
         by_errors = (rule.id for rule in self._rule_set.rules if rule.on_error is ErrorPolicy.ALERTING)
         self._by_errors = {ERROR_ALERT, *by_errors}
         # None until it knows what ticks of before say.
@@ -135,23 +137,32 @@ class Delivery:
         ]
         dead = DeadLetters(self._folder / _REFUSED, max_line=MOST_REFUSED)
         more: dict[str, Any] = {} if pauses is None else {"pauses": pauses}
+        receivers: list[tuple[Destination, Transport]] = [
+            (destination, transport_of(destination, cluster)) for destination in settings.destinations
+        ]
+        self._history = StoredHistory(store) if takes_alerts else None
+        if self._history is not None:
+            receivers.append((HISTORY_DESTINATION, self._history))
+        # Incident -> what its row in the history says.
+        self._followed: dict[str, Document] = {}
         self.senders = [
             Sender(
                 destination,
-                transport_of(destination, cluster),
+                transport,
                 self._spool,
                 counters=self.counters,
                 dead=dead,
                 log=log,
                 **more,
             )
-            for destination in settings.destinations
+            for destination, transport in receivers
         ]
-        for name in self._spool.register([destination.name for destination in settings.destinations]):
-            log.line("position_unreadable", destination=name, goes_on="with the oldest event that is kept")
+        self._spool.register([destination.name for destination, _ in receivers])
+        if self._spool.broken:
+            log.warning("spool_broken", what="the events in it are lost", moved_to=self._spool.broken)
         self._lost_before: dict[str, int] = {}
         self.hook: GrafanaHook | None = None
-        if wants_alerts and settings.alerts is AlertsFrom.GRAFANA:
+        if settings.alerts is AlertsFrom.GRAFANA:
             rules = {rule.id: rule for rule in self._rule_set.rules}
             self.hook = GrafanaHook(settings.listen, read_secret(settings.token).strip(), rules, self._take, log)
         self._due: dict[Callable[[float], None], float] = {}
@@ -166,7 +177,7 @@ class Delivery:
             self.hook.start()
 
     def tick(self, now: float) -> None:
-        """Do what is due at an epoch second; trouble with store or disk is told, and tried again.
+        """Do what is due at an epoch second; trouble with store or disk is reported, and tried again.
 
         Raises:
             NewerStoreError: a newer clusterflow has upgraded the store meanwhile; what is left to do is `stop`.
@@ -175,6 +186,7 @@ class Delivery:
             # Before all that reads it.
             self._check: _CHECKED_SECONDS,
             self._evaluate: INTERVAL_SECONDS,
+            self._follow: INTERVAL_SECONDS,
             self._read: self._cluster.delivery.every,
             self._tell: _TOLD_SECONDS,
             self._save: _SAVED_SECONDS,
@@ -186,10 +198,11 @@ class Delivery:
                 self._due[step] = now - now % period + period
                 self._try(step, now)
 
-    def drain(self, seconds: float) -> list[str]:
-        """Wait until every destination has everything; return those that have not within so many seconds."""
+    def drain(self, seconds: float, names: Collection[str] = ()) -> list[str]:
+        """Wait until every destination, or those of these names, has everything; return those that have not in time."""
         ends = time.monotonic() + seconds
-        while behind := [one.destination.name for one in self.senders if self._spool.waiting(one.destination.name)]:
+        wanted = names or [one.destination.name for one in self.senders]
+        while behind := [name for name in wanted if self._spool.waiting(name)]:
             if time.monotonic() > ends:
                 break
             time.sleep(_DRAIN_SECONDS)
@@ -224,11 +237,11 @@ class Delivery:
         except StoreError as error:
             self._check_first()
             self._store_trouble = error.message
-            self._log.sparse("store_trouble", why=" ".join(error.lines()))
+            self._log.sparse("store_failed", why=" ".join(error.lines()))
         except ClusterflowError as error:
-            self._log.sparse("spool_trouble", why=" ".join(error.lines()))
+            self._log.sparse("spool_failed", why=" ".join(error.lines()))
         except OSError as error:
-            self._log.sparse("disk_trouble", why=str(error))
+            self._log.sparse("disk_failed", why=str(error))
 
     def _check(self, now: float) -> None:
         """Refuse a store that was upgraded under us: what it says might be read wrongly."""
@@ -236,8 +249,8 @@ class Delivery:
         try:
             refuse_newer(self._store)
         except StoreError as error:
-            # Whoever reads tells of it. Its mark alone may be kept from us, which is asked for no more often then.
-            self._log.sparse("schema_not_known", why=" ".join(error.lines()))
+            # Readers report it. Its mark alone may be kept from us, which is asked for no more often then.
+            self._log.sparse("schema_unknown", why=" ".join(error.lines()))
 
     def _check_first(self) -> None:
         """Look at the store's schema before anything else at the next tick: who was away may come back as another."""
@@ -246,8 +259,8 @@ class Delivery:
     def _evaluate(self, now: float) -> None:
         """Evaluate the rules at the present tick, and after a pause at those that were missed.
 
-        While the store answers nothing but errors, that alone is told: what fires is as it was, and the ticks are made
-        up for when it is back.
+        While the store answers nothing but errors, that alone is reported: what fires is as it was, and the ticks are
+        made up for when it is back.
         """
         if not self._evaluates:
             return
@@ -260,7 +273,7 @@ class Delivery:
             if _all_failed(evaluator.tick(end), end):
                 self._tell_of_errors(evaluator)
                 return
-            # What is pending, or keeps firing, is told by ticks of before.
+            # What is pending, or keeps firing, is reported by ticks of before.
             evaluator = self._new_evaluator()
             first -= max((rule.remembered() for rule in evaluator.rules), default=0)
         for moment, told in evaluator.run(first, end):
@@ -309,6 +322,18 @@ class Delivery:
         except ClusterflowError:
             self._book.undo()
             raise
+
+    def _follow(self, now: float) -> None:
+        """Keep the history's rows of what fires up to date, once it has their begins."""
+        del now
+        if self._history is None or self._spool.waiting(HISTORY_DESTINATION.name):
+            return
+        with self._book_lock:
+            firing = {str(event["incident"]): event for event in self._book.firing()}
+        changed = [event for incident, event in firing.items() if self._followed.get(incident) != event]
+        if changed:
+            self._history.follow(changed)
+        self._followed = firing
 
     def _read(self, now: float) -> None:
         """Look for what is new in the store."""

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from cluster import schema
 from cluster.model import EventKind, EventSeverity
+from store import schema
 
 SCHEMA = "clusterflow.event/1"
 """Name and version of the schema: fields may be added to a version, never renamed, nor change their meaning."""
@@ -127,7 +127,7 @@ class Event:
     """One event.
 
     Attributes:
-        id: the same whenever the same thing is told of again.
+        id: the same whenever the same thing is reported again.
         incident: of an alert: the same for its begin and its end.
         kind: what it tells of.
         action: the rule, or what happened, in one word.

@@ -11,16 +11,15 @@ import hmac
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from threading import Thread
 
-from cluster.errors import ClusterflowError, UserError
+from app.errors import ClusterflowError, UserError
+from app.http_server import GuardedHandler, GuardedServer, bears_token, check_token
+from app.log import Log
 from cluster.model import EventSeverity
-from delivery.alerts import FAULTS, Report
-from ingest.http_server import GuardedHandler, GuardedServer, bears_token, cannot_listen, check_token
-from ingest.logs import Log
-from rules.model import Rule
+from cluster.sections.delivery import HOOK_PATH
+from delivery.alert_events import FAULTS, Report
+from rules.rule import Rule
 
-PATH = "/grafana"
 MOST_BYTES = 2 << 20
 """Longest body: Grafana sends all alerts of a group in one."""
 
@@ -115,44 +114,32 @@ class _Handler(GuardedHandler):
 
     def do_POST(self) -> None:  # noqa: N802 - http.server's name
         """Take a notification."""
-        if self.path.partition("?")[0] != PATH:
-            self._answer(404, f"try {PATH}")
+        if self.path.partition("?")[0] != HOOK_PATH:
+            self.answer(404, f"try {HOOK_PATH}\n".encode())
         elif not _may_post(self.headers.get("Authorization", ""), self.token):
             self.log.sparse("alerts_refused", why="a request without the token", peer=self.client_address[0])
-            self._answer(401, "expected the token of delivery.token")
+            self.answer(401, b"expected the token of delivery.token\n")
         else:
             self._take()
 
     def _take(self) -> None:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or len(length) > 9 or int(length) > MOST_BYTES:
-            self._answer(413, f"expected a body of at most {MOST_BYTES:,} bytes, with its length")
+            self.answer(413, f"expected a body of at most {MOST_BYTES:,} bytes, with its length\n".encode())
             return
         try:
             count = self.keep(json.loads(self.rfile.read(int(length))))
         except (ValueError, RecursionError) as error:
             self.log.sparse("alerts_refused", why=str(error)[:200])
-            self._answer(400, str(error)[:200])
+            self.answer(400, f"{str(error)[:200]}\n".encode())
         except ClusterflowError as error:
             self.log.sparse("alerts_not_kept", why=error.message)
-            self._answer(503, "not kept: send it again")
+            self.answer(503, b"not kept: send it again\n")
         else:
-            self._answer(200, f"{count} taken")
-
-    def _answer(self, status: int, text: str) -> None:
-        body = f"{text}\n".encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        if status != 200:
-            # What is left of a body that was not read must not be taken for a request.
-            self.send_header("Connection", "close")
-            self.close_connection = True
-        self.end_headers()
-        self.wfile.write(body)
+            self.answer(200, f"{count} taken\n".encode())
 
 
-class GrafanaHook:
+class GrafanaHook(GuardedServer):
     """The endpoint, in threads of its own.
 
     Args:
@@ -160,7 +147,7 @@ class GrafanaHook:
         token: what every request must bear.
         rules: ours, by id.
         take: what keeps the alerts.
-        log: told of what is refused.
+        log: for what is refused.
 
     Raises:
         UserError: the token is too short to be one, or no header could bear it, or nobody will ever listen there.
@@ -182,27 +169,13 @@ class GrafanaHook:
 
         given = {"token": token.encode(), "keep": staticmethod(keep), "log": log}
         handler = type("Handler", (_Handler,), given)
-        try:
-            self._server = GuardedServer(
-                listen, handler, most=_MOST_CONNECTIONS, tell=lambda error: log.sparse("hook_trouble", why=repr(error))
-            )
-        except (OSError, ValueError, OverflowError) as error:
-            raise cannot_listen("delivery.listen", listen, error) from error
-        self._thread = Thread(target=self._server.serve_forever, name="grafana-hook", daemon=True)
-
-    @property
-    def port(self) -> int:
-        """The port in use."""
-        return int(self._server.server_address[1])
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop answering and free the port."""
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(
+            listen,
+            handler,
+            place="delivery.listen",
+            most=_MOST_CONNECTIONS,
+            tell=lambda error: log.sparse("hook_failed", why=repr(error)),
+        )
 
 
 def _may_post(authorization: str, token: bytes) -> bool:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import Protocol
 
-from cluster import schema
 from cluster.model import EXTERNAL, RESERVED_GROUPS, Cluster, Role
 from delivery.event import Party
+from store import schema
 
 INBOUND, OUTBOUND = "inbound", "outbound"
 _NETWORK = re.compile(r"AS(\d{1,10})\b\s*(.*)")
@@ -25,7 +25,7 @@ class UserAt(Protocol):
     """What knows who was at an address when."""
 
     def user(self, address: str, moment: float) -> str:
-        """Return the user; empty where nobody knows."""
+        """Return the user; empty if unknown."""
 
 
 class Nobody:
@@ -74,9 +74,9 @@ class Parties:
 
         Args:
             name: a node, an address, `other`, or nothing.
-            group: id of its group; empty where nobody says.
+            group: id of its group; empty if unknown.
             moment: of the event, for who was at the address.
-            labels: tags that tell of it.
+            labels: tags about it.
             until: when the event ended, where it took a while.
         """
         group = group or self._groups.get(name, "")
@@ -106,7 +106,7 @@ class Parties:
         return group in self._outside
 
     def direction(self, src_group: str, dst_group: str) -> str:
-        """Return which way a conversation crosses the border; empty where it does not, or nobody knows."""
+        """Return which way a conversation crosses the border; empty where it does not, or if unknown."""
         src, dst = self.is_outside(src_group), self.is_outside(dst_group)
         if src is dst or not src_group or not dst_group:
             return ""

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from cluster.errors import ClusterflowError
-from cluster.model import AnyDestination
-from cluster.schema import Stage
+from app.errors import ClusterflowError
+from app.log import Log
+from cluster.model import Destination
 from delivery.event import Document, at, line
-from delivery.spool import Batch, Spool
-from delivery.transport import AwayError, Refusal, RefusedBatchError, Transport
+from delivery.queue import Batch, Spool
+from delivery.transports.destination import AwayError, Refusal, RefusedBatchError, Transport
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.logs import Log
+from store.schema import Stage
 
 SENT, REFUSED, RETRIES, LOST, WAITING, FAILING = "sent", "refused", "retries", "lost", "waiting", "failing_seconds"
 """What follows a destination's name, after a dot, in the names of its counters and readings."""
@@ -36,15 +36,15 @@ class Sender(threading.Thread):
         destination: its events, severities and rate.
         transport: how they get there.
         spool: where they are.
-        counters: told of everything that becomes of them.
+        counters: for everything that becomes of them.
         dead: keeps what the receiver refuses for good.
-        log: told of trouble, and of its end.
+        log: for trouble, and its end.
         pauses: the first and the longest pause between two tries, in seconds.
     """
 
     def __init__(
         self,
-        destination: AnyDestination,
+        destination: Destination,
         transport: Transport,
         spool: Spool,
         *,
@@ -140,10 +140,10 @@ class Sender(threading.Thread):
             return [*self._send(events[:half]), *self._send(events[half:])]
 
     def _note_failure(self, error: AwayError) -> float:
-        """Tell of a failure; return for how long to wait: ever longer, never all at once."""
+        """Log a failure; return how long to wait: longer each time, with jitter."""
         if self._failing_since is None:
             self._failing_since = time.monotonic()
-            self._log.line("delivery_failing", destination=self.destination.name, why=" ".join(error.lines()))
+            self._log.warning("delivery_failing", destination=self.destination.name, why=" ".join(error.lines()))
         else:
             self._log.sparse(
                 f"delivery_fails.{self.destination.name}",
@@ -159,11 +159,11 @@ class Sender(threading.Thread):
 
     def _note_success(self) -> None:
         if self._failing_since is not None:
-            self._log.line("delivery_works", destination=self.destination.name, after=self.failing_seconds())
+            self._log.line("delivery_recovered", destination=self.destination.name, after=self.failing_seconds())
         self._failing_since, self._failures = None, 0
 
     def _bury(self, refused: Sequence[Refusal]) -> None:
-        """Keep what the receiver will never take, and tell of it."""
+        """Keep what the receiver will never take, and report it."""
         if not refused:
             return
         # A receiver's words are many; what is counted by its reason has one.

@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cluster import schema
+from app.words import amount, lasting
 from cluster.model import Cluster, EventKind, EventSeverity
-from cluster.schema import Cause, CheckpointState, NodeState, Violation
 from dashboards.registry import BOARDS
-from delivery.checkpoints import Completeness
 from delivery.event import Event, JobFacts, Party, Threat, Traffic, feeds_in
 from delivery.parties import INBOUND, OUTBOUND, Parties
-from delivery.readings import Reading, Row
-from rules.status_view import written
+from delivery.settled_checkpoints import Completeness
+from delivery.stored_rows import Reading, Row
+from rules.runbook import address
+from store import schema
+from store.influxql import compare, says
+from store.schema import Cause, CheckpointState, NodeState, Violation
 
 _MINUTE, _FIVE_MINUTES = 60, 300
 
@@ -31,12 +33,14 @@ _FINE = frozenset({CheckpointState.ON_TIME, CheckpointState.UNJUDGED})
 def readings_of(cluster: Cluster, parties: Parties, checkpoints: Completeness) -> list[Reading]:
     """Return all readings, in a fixed order."""
     make = _Makers(cluster, parties, checkpoints)
-    low = f'"{schema.STATE.name}" >= {NodeState.LOW} AND "{schema.STATE.name}" <= {NodeState.DOWN}'
+    is_new = (compare(schema.CONTACT_NEW, "=", 1),)
+    told = (says(schema.JOB_EVENT, "", "!="),)
+    low = compare(schema.STATE, ">=", NodeState.LOW), compare(schema.STATE, "<=", NodeState.DOWN)
     return [
         Reading(EventKind.THREAT, schema.THREAT, _MINUTE, make.threat, identity=(schema.FEED,)),
-        Reading(EventKind.CONTACT, schema.CONTACT, 0, make.contact, f'"{schema.CONTACT_NEW.name}" = 1'),
+        Reading(EventKind.CONTACT, schema.CONTACT, 0, make.contact, is_new),
         Reading(EventKind.VIOLATION, schema.VIOLATION, _MINUTE, make.violation),
-        Reading(EventKind.JOB, schema.JOB_STATUS, 0, make.job, f"\"{schema.JOB_EVENT.name}\" != ''"),
+        Reading(EventKind.JOB, schema.JOB_STATUS, 0, make.job, told),
         Reading(
             EventKind.JOB,
             schema.CHECKPOINT,
@@ -261,7 +265,7 @@ class _Makers:
             usd=_number(row, schema.USD),
         )
         where = f"{node}, job {job.id}" if node else f"job {job.id}"
-        lost = f", {written(job.lost_seconds)} lost" if job.lost_seconds else ""
+        lost = f", {lasting(job.lost_seconds)} lost" if job.lost_seconds else ""
         return Event(
             id=row.id,
             kind=EventKind.JOB,
@@ -282,7 +286,7 @@ class _Makers:
         )
 
     def _runbook(self, section: str) -> str:
-        return f"{self._cluster.grafana.runbook_url}#{section}" if section else ""
+        return address(self._cluster, section) if section else ""
 
     def _board(self, place: tuple[str, str] | None) -> str:
         if place is None:
@@ -296,21 +300,12 @@ def _sentence(source: Party, destination: Party, traffic: Traffic, words: str) -
     protocol = f"{traffic.protocol.upper()}/{traffic.service}" if traffic.service else traffic.protocol.upper()
     parts = [
         f"{source} → {destination}",
-        "" if traffic.bytes is None else volume(traffic.bytes),
+        "" if traffic.bytes is None else amount(traffic.bytes),
         protocol,
-        written(traffic.duration) if traffic.duration else "",
+        lasting(traffic.duration) if traffic.duration else "",
         words,
     ]
     return ", ".join(part for part in parts if part)
-
-
-def volume(size: float) -> str:
-    """Return bytes as people say them, with three digits: ``41.2 GB``."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(size) < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} PB"
 
 
 def _checkpoint_state(row: Row) -> int:

@@ -30,6 +30,6 @@ make_token() {
 make_token bridge raw 1m 1h meta
 # Its verdicts; sums of minutes are the bridge's alone.
 make_token analysis raw 1h meta
-# How it is.
-make_token deliver raw
+# How it is, and the history of alerts.
+make_token deliver raw 1h
 make_token grafana

@@ -2,11 +2,11 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
-from cluster import schema
+from app.words import one_line
 from enrichment.watched import WatchedFile
+from store import schema
 
 MOST_CHARACTERS = 120
 """Length beyond which a label is cut: it becomes a tag of every row about its address."""
@@ -65,7 +65,7 @@ class Labels:
         self.generation = 0
 
     def __bool__(self) -> bool:
-        """Whether there is anybody to ask."""
+        """Whether there is any provider."""
         return bool(self._providers)
 
     @property
@@ -102,7 +102,7 @@ class Labels:
         fresh = dict(zip(missing, self._ask(missing), strict=True))
         found = [fresh[address] if address in fresh else known[address] for address in addresses]
         with self._lock:
-            # Whoever looks while a file is read anew may get either answer; remembered is the new one only.
+            # A reader may get either answer while a file is read again; only the new one is remembered.
             if generation == self.generation:
                 if len(known) + len(fresh) > _CACHE_LIMIT:
                     self._known = fresh
@@ -115,25 +115,9 @@ class Labels:
         for provider in self._providers:
             for name, texts in provider.label(addresses).items():
                 # Many addresses share a text.
-                spelled = {text: one_line(text) for text in set(texts)}
+                spelled = {text: one_line(text, MOST_CHARACTERS) for text in set(texts)}
                 tame = [spelled[text] for text in texts]
                 before = columns.get(name)
                 columns[name] = tame if before is None else [a or b for a, b in zip(before, tame, strict=True)]
         nothing = [""] * len(addresses)
         return list(zip(*(columns.get(name, nothing) for name in schema.LABELS), strict=True))
-
-
-def one_line(text: str) -> str:
-    """Return a text from a file as a label: one line that can be printed, MOST_CHARACTERS at most.
-
-    Control characters, also those that turn the direction of writing, become spaces.
-    """
-    # Cut first: a name of 10 MB costs no more than any other.
-    return _tamed(text[: 2 * MOST_CHARACTERS])
-
-
-@lru_cache(maxsize=65_536)  # many addresses share a name
-def _tamed(short: str) -> str:
-    if not short.isprintable():
-        short = "".join(one if one.isprintable() else " " for one in short)
-    return " ".join(short.split())[:MOST_CHARACTERS].rstrip()

@@ -1,13 +1,13 @@
-"""Who knows labels of outside addresses, as cluster.yaml says: one line for each section of it."""
+"""Providers of labels of outside addresses: one line for each section of cluster.yaml."""
 
 from collections.abc import Iterator
 
 from cluster.model import Applications, Cluster, HostNaming
-from enrichment.applications import ApplicationLists
-from enrichment.geography import GeographyFiles
-from enrichment.host_names import HostNames
+from enrichment.addresses.applications import ApplicationLists
+from enrichment.addresses.geography import GeographyFiles
+from enrichment.addresses.host_names import HostNames
+from enrichment.feeds.threats import Threats
 from enrichment.labels import Labels, Provider
-from enrichment.threats import Threats
 
 
 def providers_of(cluster: Cluster) -> tuple[Provider, ...]:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from cluster.errors import ClusterflowError
+from app.errors import ClusterflowError
 
 T = TypeVar("T")
 
 _TOLERATED = 1
-"""Reads in a row during which a file may change before anybody is told."""
+"""Reads in a row during which a file may change before it is reported."""
 
 _MOST_WORDS = 200
-"""Characters that are told of what a parser says."""
+"""Characters of a parser's message that are reported."""
 
 Mark = tuple[int, int, int, int]
 """What tells a version of a file from another: device, inode, size, time of the last change (ns)."""
@@ -30,7 +30,7 @@ class Loaded(Generic[T]):
         entries: how many things it lists.
         dated: when its origin made it, epoch seconds; None where the file does not say, so that its time counts.
         origin: what it says of where it comes from; may be empty.
-        skipped: entries that were passed over.
+        skipped: entries that were skipped.
         note: the first of these as one line; empty if there is none.
         doubt: says what look-ups have met since then that is not as it should be, as one line; empty if nothing.
     """
@@ -55,8 +55,8 @@ class FileReading:
         entries: in the version in use; 0 if there is none.
         dated: when the version in use was made, epoch seconds; None if there is none.
         origin: where it comes from, by its own words.
-        skipped: entries passed over in the version in use.
-        error: why what stands there now is not in use, or the first entry passed over, as one line; empty if all is
+        skipped: entries skipped in the version in use.
+        error: why what stands there now is not in use, or the first entry skipped, as one line; empty if all is
             well.
         in_use: whether any version is in use.
         broken: whether what stands there now is not in use, for the reason that `error` gives.
@@ -151,7 +151,7 @@ class WatchedFile(Generic[T]):
         return False
 
     def reading(self) -> FileReading:
-        """Return how it is with the file."""
+        """Return the state of the file."""
         loaded = self._loaded
         if loaded is None:
             return FileReading(

@@ -8,9 +8,9 @@ only when a checkpoint holds what was in them.
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
@@ -18,33 +18,33 @@ from pathlib import Path
 
 import polars as pl
 
-from cluster import schema
-from cluster.config_log import Record
-from cluster.errors import StoreError, UserError
+from app.errors import StoreError, UserError
+from app.log import Log
 from cluster.model import Cluster
-from cluster.schema import RAW, Measurement, Stage
+from cluster.reload import Reload
 from ingest.checkpoint import Checkpoint
-from ingest.config_point import config_points
-from ingest.counter_samples import read_counter_samples
+from ingest.collect.template_file import TemplateFile
+from ingest.count.engine import Engine
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters, as_dead_letters, bury
-from ingest.engine import Engine
-from ingest.enriching import Enrichment
-from ingest.exporters import UNLISTED
-from ingest.logs import Log
-from ingest.normalise import Clock
-from ingest.numbered import Habits
+from ingest.flows.enriching import Enrichment
+from ingest.flows.exporters import UNLISTED
+from ingest.flows.known_rates import KnownRates, tell_changes
+from ingest.flows.normalise import Clock
+from ingest.flows.two_way import with_replies
 from ingest.pace import Pace
-from ingest.points import WINDOW
-from ingest.readers import read_chunk
+from ingest.read.counter_samples import read_counter_samples
+from ingest.read.numbered import Habits
+from ingest.read.readers import read_chunk
+from ingest.read.records import Parsed
+from ingest.read.spool import Chunk, Position, Source
 from ingest.readings import exporter_readings, resident_bytes
-from ingest.records import Parsed
-from ingest.reload import Reload
 from ingest.rollup import Rollup, horizon
-from ingest.spool import Chunk, Position, Source
-from ingest.store import Store
-from ingest.template_file import TemplateFile
 from ingest.writer import StoppedError, Writer
+from store import schema
+from store.influx import Store
+from store.points import WINDOW
+from store.schema import RAW, Measurement, Stage
 
 _CHUNK_BYTES = 24 << 20
 _COUNTER_BYTES = 4 << 20
@@ -71,6 +71,8 @@ class Summary:
     seconds: float
     is_whole: bool = True
     """Whether a source that has an end was read to it."""
+    unknown_rates: Mapping[str, int] = field(default_factory=dict)
+    """Records by exporter that samples, and told no rate: counted as they stand."""
 
 
 class Bridge:
@@ -143,24 +145,17 @@ class Bridge:
         # One thread parses the next chunk and one writes the last flush while this one computes: the work is in
         # polars, zlib and the socket, which leave the interpreter to the others.
         self._parser = ThreadPoolExecutor(1, "parse")
+        # One each: they look at it from different threads.
         self._habits = Habits(TemplateFile(Path(source.place)))
+        self._templates = TemplateFile(Path(source.place))
+        self._rates = KnownRates(self._templates)
         self._sender = ThreadPoolExecutor(1, "write")
         self._ahead: tuple[Chunk, Future[Parsed]] | None = None
         self._sending: Future[None] | None = None
         self._pace = Pace(self._settings.flush)
         self._let_go: list[tuple[str, pl.DataFrame]] = []
         self._source_counts: dict[str, int] = {}
-        self._changed: tuple[Record, ...] = ()
         self._is_restored = False
-
-    def announce(self, *records: Record) -> None:
-        """Have changes of the configuration stored, as soon as the store is there."""
-        self._changed = records
-
-    def _tell_change(self) -> None:
-        changed, self._changed = self._changed, ()
-        if changed:
-            self._writer.write(schema.CONFIG_CHANGE, config_points(changed), schema.CONFIG_CHANGE.kept)
 
     def health(self) -> str:
         """Return why the bridge is not well; empty if it is."""
@@ -175,7 +170,6 @@ class Bridge:
         is_whole = True
         try:
             self._writer.prepare()
-            self._tell_change()
             self._restore()
             self._is_restored = True
             if self._clock is Clock.LIVE:
@@ -187,7 +181,7 @@ class Bridge:
             # Before that nothing was read: what memory holds is less than what the checkpoint has.
             if self._is_restored and is_whole and not self._source.is_resumable:
                 self._keep_pending()
-            self._log.line("stopped", why=error.message)
+            self._log.warning("stopped", why=error.message)
         except BaseException:
             # A write that waits for the store would keep the process from ending.
             self._stop.set()
@@ -201,7 +195,7 @@ class Bridge:
         records, points, dead_letters = (
             int(now - before) for now, before in zip(self._done(), self._before, strict=True)
         )
-        return Summary(records, points, dead_letters, time.monotonic() - begun, is_whole)
+        return Summary(records, points, dead_letters, time.monotonic() - begun, is_whole, self._engine.unknown_rates)
 
     def _done(self) -> tuple[float, float, float]:
         """Return records read, points written and dead letters since the checkpoint was first made."""
@@ -264,12 +258,12 @@ class Bridge:
         self._save()
 
     def _mind_clock(self) -> None:
-        """Forget what was measured by a wall clock that somebody has set since."""
+        """Forget what was measured by a wall clock that was set since."""
         ahead = time.time() - time.monotonic()
         step, self._clock_ahead = ahead - self._clock_ahead, ahead
         if abs(step) < _STEP_SECONDS:
             return
-        self._log.line("clock_stepped", seconds=step)
+        self._log.warning("clock_stepped", seconds=step)
         self._counters.add(Stage.BRIDGE, "clock_steps")
         now = time.time()
         # Nobody is silent for an hour because the clock jumped, nor heard of in the future because it went back.
@@ -309,7 +303,7 @@ class Bridge:
         with reload.refusing():
             engine = Engine(cluster, self._clock, self._counters, labels=enrichment.labels)
             engine.load(*self._engine.dump())
-            record = reload.note(cluster)
+            reload.taken_up(self._cluster, cluster)
             before, self._enrichment = self._enrichment, enrichment
             self._cluster, self._settings, self._engine = cluster, cluster.bridge, engine
             self._pace = Pace(self._settings.flush)
@@ -317,10 +311,7 @@ class Bridge:
                 before.close()
             self._forget_removed()
             self._counters.add(Stage.BRIDGE, "reloads")
-            if record is not None:
-                self.announce(record)
         self._drop_coming()
-        self._tell_change()
 
     def _drop_coming(self) -> None:
         """Let go of a configuration that is not taken up, and of the lists that it alone has."""
@@ -329,14 +320,14 @@ class Bridge:
             coming[1].close()
 
     def _forget_removed(self) -> None:
-        """Forget the readings of exporters that cluster.yaml no longer names: nobody waits for them."""
+        """Forget the readings of exporters that cluster.yaml no longer names."""
         named = {exporter.name for exporter in self._cluster.exporters}
         for name in [*self._engine.exporters]:
             if name not in named and name != UNLISTED and not _is_address(name):
                 del self._engine.exporters[name]
 
     def _roll_up(self) -> None:
-        """Recompute rollups; a query that the store refuses is told and tried again, it does not end the stream."""
+        """Recompute rollups; a query that the store refuses is reported and tried again, it does not end the stream."""
         try:
             self._rollup.run()
         except StoreError as error:
@@ -364,7 +355,15 @@ class Bridge:
             self._counters.add(Stage.READ, "repeated_records", parsed.repeated)
         self._bury(parsed.dead, source)
         if parsed.frame.height:
-            refused = self._engine.take(parsed.frame, now, is_numbered=parsed.is_numbered)
+            frame, changes = self._rates.take(parsed, source)
+            tell_changes(
+                changes,
+                self._counters,
+                self._log,
+                {str(exporter.address): exporter.name for exporter in self._cluster.exporters},
+            )
+            frame = with_replies(frame, self._templates.two_way())
+            refused = self._engine.take(frame, now, is_numbered=parsed.is_numbered)
             self._bury(as_dead_letters(refused), source)
         self._position = position
         progress(size)
@@ -428,6 +427,7 @@ class Bridge:
         notes |= {"position": self._position, "counters": self._counters.dump(), "rollup": self._rollup.dump()}
         notes["counters_position"] = self._counters_position
         notes["source"] = self._source.place
+        notes["rates"] = self._rates.dump()
         self._on_disk(partial(self._checkpoint.save, frames, notes))
         self._saved_positions = self._position, self._counters_position
         self._source.release(self._position)
@@ -460,16 +460,16 @@ class Bridge:
                 return
 
     def _keep_pending(self) -> None:
-        """Save what came through a pipe and was not flushed: nobody can read it again."""
+        """Save what came through a pipe and was not flushed: it cannot be read again."""
         # Their last points may not be written.
         for table, rows in self._let_go:
-            self._engine.tables[table].put_back(rows)
+            self._engine.parts[table].put_back(rows)
         for _, points in self._engine.merge():
             self._rollup.touch(points.get_column(WINDOW).unique())
         try:
             self._save()
         except StoppedError as error:
-            self._log.line("stopped", why=error.message)
+            self._log.warning("stopped", why=error.message)
 
     def _write(self, changed: list[tuple[Measurement, pl.DataFrame]]) -> None:
         with self._pace.sending():
@@ -492,7 +492,7 @@ class Bridge:
 
     def _take_back(self) -> None:
         """Bring back windows that this backfill had put aside, because older records came after newer ones."""
-        for name, table in self._engine.tables.items():
+        for name, table in self._engine.parts.items():
             windows = table.pending_windows()
             old = windows.filter(windows < table.evicted_before)
             if len(old):
@@ -516,8 +516,12 @@ class Bridge:
         place = notes.get("source", self._source.place)
         if place != self._source.place:
             rest = "what was left unread there is not counted"
-            self._log.line("other_source", before=place, now=self._source.place, hint=f"{rest}: finish with it first")
+            self._log.warning(
+                "other_source", before=place, now=self._source.place, hint=f"{rest}: finish with it first"
+            )
         self._engine.load(frames, notes)
+        # Checkpoints of before this was kept have none.
+        self._rates.load(notes.get("rates", {}))
         self._forget_removed()
         self._counters.load(notes["counters"])
         self._before = self._done()
@@ -556,7 +560,12 @@ class Bridge:
         self._writer.write(schema.PIPELINE, counters.points(window, self._settings.shard), RAW)
         if self._clock is Clock.LIVE:
             readings = exporter_readings(
-                self._cluster, self._engine.exporters, window=window, started=self._started, drained=self._drained
+                self._cluster,
+                self._engine.exporters,
+                window=window,
+                started=self._started,
+                drained=self._drained,
+                unread=self._templates.unread(),
             )
             self._writer.write(schema.EXPORTER_STATUS, readings, RAW)
             self._writer.write(schema.ENRICHMENT, self._enrichment.points(now, window), RAW)

@@ -2,7 +2,7 @@
 
 Frames are Arrow files named by a generation; a manifest names the files that belong together and is replaced by rename.
 Files that no manifest names are left-overs of a crash and are removed. The manifest has checksums of the files and of
-itself: what a disk has damaged is told as such, and is given to no parser, which may end the process by it.
+itself: what a disk has damaged is reported as such, and is given to no parser, which may end the process by it.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from cluster.errors import UserError, of_disk
+from app.errors import UserError, of_disk
 
 VERSION = 2
 """Format of the checkpoint; another version refuses to read it."""
@@ -208,7 +208,7 @@ class Checkpoint:
     def _damaged(self, why: str) -> UserError:
         return UserError(
             f"{self.folder}: the checkpoint is damaged: {why}",
-            "move the folder away: the bridge then starts anew from the spool files that are still there",
+            "move the folder away: the bridge then starts over from the spool files that are still there",
         )
 
 

@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -16,27 +17,24 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-from cluster import config_log, names, options, schema
+from app.errors import ClusterflowError
+from app.log import Log
+from app.signals import SignalEvent
+from cluster import options
 from cluster.cli import cluster_file, cluster_option
-from cluster.config_log import newest, note_configuration
-from cluster.errors import ClusterflowError
 from cluster.model import Cluster
-from cluster.schema import Stage
-from cluster.signals import SignalEvent
+from cluster.reload import Reload
+from cluster.scalars import names
 from ingest.bridge import Bridge, Summary
-from ingest.collect_cli import COLLECT_COMMANDS
-from ingest.counter_spool import counters_spool
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.kafka_cli import follow_topic
-from ingest.logs import Log
-from ingest.metrics import MetricsServer, metrics_token
-from ingest.normalise import Clock
-from ingest.relay_cli import RELAY_COMMANDS
-from ingest.reload import Reload
-from ingest.spool import PATTERNS, After, Source, Spool, StreamSource
-from ingest.spool_place import spool_folder
-from ingest.store import Store
+from ingest.flows.normalise import Clock
+from ingest.kafka.kafka_cli import follow_topic
+from ingest.metrics import serve_metrics
+from ingest.read.counter_spool import counters_spool
+from ingest.read.spool import PATTERNS, After, Source, Spool, StreamSource
+from ingest.read.spool_place import spool_folder
+from store.influx import Store
 
 
 @click.command()
@@ -47,7 +45,7 @@ from ingest.store import Store
     help="Folder of pmacct's files, or - for standard input. Default: collector.spool.",
 )
 @click.option("--kafka", is_flag=True, help="Share the topic kafka.topic with other workers instead of reading files.")
-@click.option("--once", is_flag=True, help="Read what is there to its end, by the records' own times, and stop.")
+@click.option("--once", is_flag=True, help="Read all files, by the records' own times, and stop.")
 @click.option("--influx-url", type=options.URL, metavar="URL", help="Another InfluxDB than store.url.")
 @click.option("--database", type=options.DATABASE, metavar="NAME", help="Another database than store.database.")
 @click.option(
@@ -105,13 +103,12 @@ def ingest(
       nfacctd -f my.conf | clusterflow ingest --spool -   read a daemon's standard output
       clusterflow ingest --kafka                          one worker of those that share the topic kafka.topic
 
-    A restart goes on where the last checkpoint stands; totals stay exact, whatever was killed. Two runs of --once over
+    A restart continues from the last checkpoint; totals stay exact, whatever was killed. Two runs of --once over
     the same folder write the same points. SIGHUP has it read cluster.yaml again.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     log = Log(as_json=json_log)
-    stop = SignalEvent()
+    stop = SignalEvent.of_stop()
     if kafka:
-        _obey_signals(stop, None)
         follow_topic(
             _as_asked(cluster, url=influx_url, database=database, shard=shard, listen=metrics_listen),
             refused={"--once": once, "--spool": spool is not None, "--keep-files": keep_files},
@@ -128,8 +125,7 @@ def ingest(
     as_asked = partial(_as_asked, url=influx_url, database=database, shard=own_shard, listen=metrics_listen)
     cluster = as_asked(cluster)
     counters = Counters()
-    reload = None if once else Reload(cluster_file(), as_asked, state or Path(cluster.bridge.state), log)
-    _obey_signals(stop, reload)
+    reload = None if once else _reload(as_asked, stop, log)
     with ExitStack() as cleanup:
         is_temporary = once and state is None
         if is_temporary:
@@ -163,8 +159,8 @@ def ingest(
             reload=reload,
         )
         if not once:
-            _note_changes(bridge, cluster, state, log)
-            _serve_metrics(cleanup, cluster, counters, bridge)
+            shard, listen = cluster.bridge.shard, cluster.bridge.metrics_listen
+            serve_metrics(cleanup, cluster.bridge, listen, lambda: {shard: counters}, bridge.health)
         summary = _with_bar(bridge, source) if once else bridge.run()
         unreadable = source.unreadable() if once and isinstance(source, Spool) else []
     if not summary.is_whole:
@@ -177,9 +173,15 @@ def ingest(
         seconds=summary.seconds,
         **({"see": dead_letters} if summary.dead_letters else {}),
     )
-    guessed = int(counters.total(Stage.NORMALISE, schema.UNKNOWN_RATE.name))
-    if once and guessed:
-        log.line("rate_unknown", records=guessed, taken_as="1:1", hint="if they are sampled, set exporters.*.sampling")
+    if once and summary.unknown_rates:
+        guessed = sorted(summary.unknown_rates.items(), key=lambda item: (-item[1], item[0]))
+        log.warning(
+            "rate_unknown",
+            exporters=", ".join(f"{name} ({count} records)" for name, count in guessed[:_MOST_NAMED]),
+            **({"more": len(guessed) - _MOST_NAMED} if len(guessed) > _MOST_NAMED else {}),
+            taken_as="1:1",
+            hint="they sample, and sent no rate: set exporters.*.sampling",
+        )
     if once and not summary.records and not unreadable:
         raise ClusterflowError(
             f"{folder}: no flow records found",
@@ -205,18 +207,20 @@ def _as_asked(
     return replace(cluster, store=store, bridge=bridge)
 
 
-def _obey_signals(stop: threading.Event, reload: Reload | None) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    if reload is not None:
-        # Where it comes from a terminal that is gone, nobody wants us to stay.
-        signal.signal(signal.SIGHUP, (lambda *_: stop.set()) if sys.stdin.isatty() else reload.on_signal)
+def _reload(as_asked: Callable[[Cluster], Cluster], stop: threading.Event, log: Log) -> Reload:
+    """Return what SIGHUP asks for another configuration."""
+    reload = Reload(cluster_file(), as_asked, log)
+    # Where it comes from a terminal that is gone, nobody wants us to stay.
+    signal.signal(signal.SIGHUP, (lambda *_: stop.set()) if sys.stdin.isatty() else reload.on_signal)
+    return reload
 
 
 def _once_shard(folder: Path) -> str:
     """Return the shard of a backfill: readable, and another one for each folder, also for two of one name."""
     return f"once-{folder.name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:6]}"
 
+
+_MOST_NAMED = 8
 
 _FILE_NOTICES = {
     "copied": "it repeats what another file of the spool has: that is counted once",
@@ -225,31 +229,14 @@ _FILE_NOTICES = {
     "line_too_long": "no record is that long: its beginning is a dead letter, the rest is skipped",
     "not_released": "it is read, but cannot be deleted",
     "replaced": "it holds something else than before: read from its start",
-    "truncated": "it was emptied and written anew: read from its start",
-    "unreadable": "not read to its end; tried again when it changes",
-    "vanished": "somebody else took it away: what was not read of it is lost",
+    "truncated": "it was emptied and rewritten: read from its start",
+    "unreadable": "not read completely; retried when it changes",
+    "vanished": "removed by another process: its unread part is lost",
 }
 
 
 def _tell_of_file(log: Log, reason: str, name: str) -> None:
     log.sparse(f"spool_{reason}", file=name, what=_FILE_NOTICES.get(reason, reason))
-
-
-def _note_changes(bridge: Bridge, cluster: Cluster, state: Path, log: Log) -> None:
-    """Tell of a configuration that is another one than at the last start."""
-    changed = note_configuration(state, "ingest", cluster, cluster_file())
-    if changed is not None and not changed.note:
-        log.line("configuration", what=changed.summary(), see=state / config_log.LOG)
-    bridge.announce(*newest(state, "ingest"))
-
-
-def _serve_metrics(cleanup: ExitStack, cluster: Cluster, counters: Counters, bridge: Bridge) -> None:
-    """Answer /metrics and /healthz until `cleanup`, if that is wanted."""
-    if cluster.bridge.metrics_listen:
-        shard, token = cluster.bridge.shard, metrics_token(cluster.bridge)
-        server = MetricsServer(cluster.bridge.metrics_listen, lambda: {shard: counters}, bridge.health, token)
-        server.start()
-        cleanup.callback(server.stop)
 
 
 def _with_bar(bridge: Bridge, source: Source) -> Summary:
@@ -258,6 +245,3 @@ def _with_bar(bridge: Bridge, source: Source) -> Summary:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("reading", total=source.backlog_bytes())
         return bridge.run(lambda count: bar.advance(task, count))
-
-
-COMMANDS: list[click.Command] = [*COLLECT_COMMANDS, *RELAY_COMMANDS, ingest]

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
-from cluster import schema
-from cluster.schema import Stage
-from ingest.points import WINDOW
+from store import schema
+from store.points import columns
+from store.schema import Stage
 
 Key = tuple[str, str]
 """Stage and reason."""
@@ -47,7 +47,7 @@ class Counters:
             return sorted(self._totals.items())
 
     def take(self) -> Iterable[tuple[Key, float]]:
-        """Return all totals, and begin anew at nothing."""
+        """Return all totals, and begin again at nothing."""
         with self._lock:
             totals, self._totals = self._totals, {}
         return sorted(totals.items())
@@ -61,15 +61,8 @@ class Counters:
         """Return totals and readings as rows of the `pipeline` measurement at this window."""
         rows: list[tuple[object, ...]] = [(window, *key, shard, value, None) for key, value in self.totals()]
         rows += [(window, *key, shard, None, value) for key, value in self.readings()]
-        columns = {
-            WINDOW: pl.Int64,
-            schema.STAGE: pl.String,
-            schema.REASON: pl.String,
-            schema.SHARD: pl.String,
-            schema.TOTAL.name: pl.Float64,
-            schema.VALUE.name: pl.Float64,
-        }
-        return pl.DataFrame(rows, schema=columns, orient="row")
+        kinds = columns(schema.STAGE, schema.REASON, schema.SHARD, schema.TOTAL, schema.VALUE)
+        return pl.DataFrame(rows, schema=kinds, orient="row")
 
     def dump(self) -> list[tuple[str, str, float]]:
         """Return the totals for the checkpoint."""

@@ -1,14 +1,14 @@
-"""Keep what could not be counted: one JSON object a line, with the reason, for whoever wants to know what was lost."""
+"""Dead letters: what could not be counted, one JSON object a line, with the reason."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
 
-from cluster.schema import Stage
+from app.log import Log
 from ingest.counters import Counters
-from ingest.logs import Log
-from ingest.records import Reason
+from ingest.read.records import Reason
+from store.schema import Stage
 
 MAX_LINE_CHARACTERS = 2000
 MAX_FILE_BYTES = 64 << 20
@@ -97,7 +97,7 @@ def bury(letters: DeadLetters, dead: pl.DataFrame, source: str, *, counters: Cou
         dead: ``line`` and ``reason``, as in `records.DEAD_SCHEMA`; may be empty.
         source: where they came from.
         counters: count them, in all and by reason.
-        log: tells of the first in a while.
+        log: reports the first in a while.
     """
     if dead.is_empty():
         return

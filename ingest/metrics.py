@@ -1,17 +1,17 @@
-"""``/metrics`` for Prometheus and ``/healthz`` for whoever restarts us, on an address of the user's choice."""
+"""``/metrics`` for Prometheus and ``/healthz`` for supervisors, on a configured address."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cluster.errors import UserError
+from app.errors import UserError
+from app.http_server import GuardedHandler, GuardedServer, bears_token, check_token
 from cluster.model import BridgeSettings
 from ingest.counters import Counters
-from ingest.http_server import GuardedHandler, GuardedServer, bears_token, cannot_listen, check_token
-from ingest.store import read_secret
+from store.influx import read_secret
 
 _MOST_CONNECTIONS = 32
 
@@ -54,8 +54,8 @@ class _CountersCollector(Collector):
         yield readings
 
 
-class MetricsServer:
-    """An HTTP server in a thread of its own.
+class MetricsServer(GuardedServer):
+    """Answers at an address of the user's choice.
 
     Args:
         listen: ``host:port``; port 0 takes a free one.
@@ -83,42 +83,43 @@ class MetricsServer:
         class Handler(GuardedHandler):
             def do_GET(self) -> None:  # noqa: N802 - http.server's name
                 path = self.path.partition("?")[0]
-                if path == "/metrics" and not self._may_see():
-                    self._answer(401, b"expected the header Authorization: Bearer TOKEN\n", "text/plain")
+                if (
+                    path == "/metrics"
+                    and token
+                    and not bears_token(self.headers.get("Authorization", ""), token.encode())
+                ):
+                    self.answer(401, b"expected the header Authorization: Bearer TOKEN\n")
                 elif path == "/metrics":
-                    self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+                    self.answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
                 elif path == "/healthz":
                     trouble = health()
-                    self._answer(503 if trouble else 200, (trouble or "ok").encode() + b"\n", "text/plain")
+                    self.answer(503 if trouble else 200, (trouble or "ok").encode() + b"\n")
                 else:
-                    self._answer(404, b"try /metrics or /healthz\n", "text/plain")
+                    self.answer(404, b"try /metrics or /healthz\n")
 
-            def _answer(self, status: int, body: bytes, content_type: str) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", content_type)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+        super().__init__(listen, Handler, place=place, most=_MOST_CONNECTIONS)
 
-            def _may_see(self) -> bool:
-                return not token or bears_token(self.headers.get("Authorization", ""), token.encode())
 
-        try:
-            self._server = GuardedServer(listen, Handler, most=_MOST_CONNECTIONS)
-        except (OSError, ValueError, OverflowError) as error:
-            raise cannot_listen(place, listen, error) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+def serve_metrics(
+    cleanup: ExitStack,
+    settings: BridgeSettings,
+    listen: str | None,
+    counters: Sources,
+    health: Health,
+    *,
+    place: str = "bridge.metrics_listen",
+) -> None:
+    """Answer until `cleanup`; not at all without an address.
 
-    @property
-    def port(self) -> int:
-        """The port in use."""
-        return int(self._server.server_address[1])
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop answering and free the port."""
-        self._server.shutdown()
-        self._server.server_close()
+    Args:
+        cleanup: stops it.
+        settings: have the token.
+        listen: where.
+        counters: as for `MetricsServer`.
+        health: the same.
+        place: the same.
+    """
+    if listen:
+        server = MetricsServer(listen, counters, health, metrics_token(settings), place=place)
+        server.start()
+        cleanup.callback(server.stop)

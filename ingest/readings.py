@@ -1,26 +1,21 @@
-"""What a process that brings flows into the store says of itself, and of the exporters that it heard."""
+"""Readings of a process that writes flows to the store: of itself, and of the exporters that it heard."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
 
-from cluster import schema
 from cluster.model import Cluster
-from ingest.engine import ExporterReading
-from ingest.points import WINDOW
+from ingest.count.engine import ExporterReading
+from store import schema
+from store.points import columns
+from store.schema import Unread
 
 _PAGE = 4096
 
-_COLUMNS = {
-    WINDOW: pl.Int64,
-    schema.EXPORTER: pl.String,
-    schema.AGE.name: pl.Float64,
-    schema.LAST_SEEN.name: pl.Float64,
-    schema.LAG.name: pl.Float64,
-    schema.SKEW.name: pl.Float64,
-    schema.SAMPLING.name: pl.Int64,
-}
+_COLUMNS = columns(
+    schema.EXPORTER, schema.AGE, schema.LAST_SEEN, schema.LAG, schema.SKEW, schema.SAMPLING, schema.UNREAD
+)
 
 
 def exporter_readings(
@@ -31,6 +26,7 @@ def exporter_readings(
     started: float,
     drained: float,
     elsewhere: Mapping[str, float] | None = None,
+    unread: Mapping[str, Unread] | None = None,
 ) -> pl.DataFrame:
     """Return the readings of every exporter that is configured or was heard, as rows of EXPORTER_STATUS.
 
@@ -41,19 +37,25 @@ def exporter_readings(
         started: since when they could have been heard, epoch seconds.
         drained: up to when the source is known to be read, having nothing more at that time; 0 if never.
         elsewhere: when others heard an exporter, epoch seconds.
+        unread: what pmacct does not read of the templates of each address, where templates are known.
     """
+    names = {str(exporter.address): exporter.name for exporter in cluster.exporters}
+    templates = {names.get(address, address): bits for address, bits in (unread or {}).items()}
     elsewhere = elsewhere or {}
     # We know as much as the newest record, or the last look that found none: while a backlog waits, as after an
     # outage of the store, an exporter's silence is ours.
     heard = max(drained, *(reading.last_seen for reading in exporters.values()), 0.0)
     rows = []
-    for name in sorted({*(exporter.name for exporter in cluster.exporters), *exporters}):
+    # Who is not listed and sends what cannot be read is known by that alone.
+    unheard = {name for name, bits in templates.items() if bits}
+    for name in sorted({*names.values(), *exporters, *unheard}):
         reading = exporters.get(name)
         # Before our own start we could not have heard it.
         last_seen = max(started, reading.last_seen if reading else 0.0, elsewhere.get(name, 0.0))
         rows.append(
             (window, name, max(heard - last_seen, 0.0))
             + ((reading.last_seen, reading.lag, reading.skew, reading.sampling) if reading else (None,) * 4)
+            + (templates.get(name),)
         )
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
 

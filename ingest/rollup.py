@@ -10,12 +10,13 @@ from itertools import pairwise
 
 import polars as pl
 
-from cluster import schema
 from cluster.model import Retention
-from cluster.schema import MEASUREMENTS, Measurement
-from ingest.points import WINDOW
-from ingest.store import Store
 from ingest.writer import Writer
+from store import schema
+from store.influx import Store
+from store.influxql import Select, is_in, merged
+from store.points import WINDOW
+from store.schema import MEASUREMENTS, Measurement
 
 _FIRST_SPAN, _SHORTEST_SPAN, _LONGEST_SPAN = 60, 5, 1440
 _AT_ONCE = 2
@@ -90,13 +91,10 @@ class Rollup:
     def _folded(
         self, measurement: Measurement, source: Retention, target: Retention, first: int, last: int
     ) -> pl.DataFrame:
-        fields = ", ".join(f'{f.merge.value}("{f.name}") AS "{f.name}"' for f in measurement.fields)
         # Another bridge rolls up its own partials: what we read of them may be older than what it has written.
-        mine = f"\"{schema.SHARD}\" = '{self._shard}'"
-        query = (
-            f'SELECT {fields} FROM "{source.name}"."{measurement.name}" '  # noqa: S608 - schema's names, a quoted value
-            f"WHERE {mine} AND time >= {first}s AND time < {last}s GROUP BY time({target.window}s), * fill(none)"
-        )
+        mine = is_in(schema.SHARD, [self._shard])
+        sums = Select(measurement, source.name).take(*map(merged, measurement.fields)).by(*measurement.tags)
+        query = sums.where(mine).each(target.window).between(first, last).text()
         # A store that is away is no reason to end: it is waited for here as for a write.
         frame = self._writer.patiently(lambda: self._store.frame(query))
         if frame.is_empty():

@@ -1,4 +1,4 @@
-"""Points into the store, whatever it takes: retries with backoff and jitter; refusals counted, never in the way."""
+"""Points into the store: retries with backoff and jitter; refusals are counted and block nothing."""
 
 import random
 import threading
@@ -9,15 +9,14 @@ from typing import TypeVar
 
 import polars as pl
 
-from cluster import schema
-from cluster.errors import ClusterflowError, StoreError
+from app.errors import ClusterflowError, StoreError
+from app.log import Log
 from cluster.model import Retention
-from cluster.schema import Measurement, Stage
-from ingest import schema_version
 from ingest.counters import Counters
-from ingest.logs import Log
-from ingest.points import batches
-from ingest.store import PartialWriteError, Store, StoreUnavailableError
+from store import schema, schema_version
+from store.influx import PartialWriteError, Store, StoreUnavailableError
+from store.points import batches
+from store.schema import Measurement, Stage
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 10.0
 _LONGEST_WISH = 300.0
@@ -44,7 +43,7 @@ class Writer:
         shard: value of the shard tag.
         counters: points written, refused, retries.
         stop: ends waiting for a store that is away.
-        log: where trouble is told.
+        log: for trouble.
         finishes: write what was begun also when `stop` is set, for some seconds, as long as the store takes it.
         permit: asked before each attempt; raises what ends the writing where it is no longer ours to write.
 
@@ -136,7 +135,7 @@ class Writer:
             except StoreUnavailableError as error:
                 pause = max(seconds, min(error.retry_after, _LONGEST_WISH))
                 self._counters.add(Stage.WRITE, "retries")
-                self._log.sparse("store_away", why=" ".join(error.lines()), retry_seconds=pause)
+                self._log.sparse("store_unavailable", why=" ".join(error.lines()), retry_seconds=pause)
                 # Jitter, so that several bridges do not come back in step; never sooner than the server asked for.
                 spread = random.uniform(1.0, 1.2) if error.retry_after else random.uniform(0.5, 1.5)  # noqa: S311 - no secret
                 if self._stop.wait(pause * spread):
@@ -145,11 +144,11 @@ class Writer:
             else:
                 self.answered = time.monotonic()
                 if seconds > _FIRST_WAIT:
-                    self._log.line("store_back", away_seconds=self.answered - began)
+                    self._log.line("store_recovered", away_seconds=self.answered - began)
                 return answer
 
     def _in_time(self, attempt: Callable[[], _T]) -> _T:
-        """Return what an attempt gives. A store that holds it up does not hold up whoever asked us to stop."""
+        """Return what an attempt gives. A store that hangs does not delay a stop."""
         future: Future[_T] = Future()
 
         def run() -> None:

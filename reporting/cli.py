@@ -14,24 +14,22 @@ import click
 from rich.console import Console
 
 from analysis.audit import Period, period_of
+from app.errors import UserError
 from cluster.cli import cluster_option
-from cluster.errors import UserError
 from cluster.model import Cluster
-from ingest.schema_version import opened
+from cluster.options import json_option, period_options, write_output
 from reporting.page import html
 from reporting.report import document, report_of
-from reporting.spans import limits_of
 from reporting.words import Wording
-from rules.backtest import Told
+from rules.evaluate.backtest import Told
+from store.schema_version import opened
 
 _STDOUT = "-"
 
 
 @click.command()
 @cluster_option
-@click.option("--from", "start", metavar="TIME", help="Begin of the period ...  [default: 7d before its end]")
-@click.option("--to", "stop", metavar="TIME", help="... and its end.  [default: now]")
-@click.option("--last", metavar="DURATION", help="Instead of --from: how long it is, such as 24h or 30d.")
+@period_options("7d")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True),
@@ -39,16 +37,20 @@ _STDOUT = "-"
     help="Where to write it; - prints it.  [default: report-CLUSTER-FROM-TO.html]",
 )
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts as JSON, printed unless --output names a file.")
-@click.option("--alerts", "with_alerts", is_flag=True, help="Also evaluate the rules over the period; takes minutes.")
+@json_option
+@click.option(
+    "--alerts",
+    "with_alerts",
+    is_flag=True,
+    help="Evaluate the present rules over the period in place of the alert history; takes minutes.",
+)
 def report(
     cluster: Cluster,
-    start: str | None,
-    stop: str | None,
-    last: str | None,
+    start: float,
+    stop: float,
     output: str | None,
     force: bool,
-    as_json: bool,
+    json_to: str | None,
     with_alerts: bool,
 ) -> None:
     """Write a report of a period for an audit or a weekly review: one HTML file that loads nothing from anywhere.
@@ -57,25 +59,28 @@ def report(
     Examples:
       clusterflow report                                        the last week
       clusterflow report --from 2026-03-01 --to 2026-04-01      a month, by the site's clock
-      clusterflow report --last 24h --alerts --output day.html
-      clusterflow report --json > week.json
+      clusterflow report --from 24h --alerts --output day.html
+      clusterflow report --json week.json                       the same facts as JSON
 
     What broke the segmentation, what left the cluster, first contacts, who asked inference, checkpoints, stalls
-    and their cost, and when nobody was looking. TIME: 2026-03-01, 2026-03-01T12:00 (site time), 3d (ago), now.
+    and their cost, and gaps in monitoring.
     Nothing is changed in the store.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     now = time.time()
     zone = cluster.site.time_zone
-    period = period_of(cluster, *limits_of(start, stop, last, zone, now), now)
-    target = output or (_STDOUT if as_json else _name(cluster, period, zone))
-    if target != _STDOUT:
+    period = period_of(cluster, start, stop, now)
+    target = json_to or output or _name(cluster, period, zone)
+    if target != _STDOUT and not json_to:
         _check(Path(target), force=force)
     with ExitStack() as stack:
         store = opened(cluster.store)
         stack.callback(store.close)
         told = stack.enter_context(_told()) if with_alerts else None
         found = report_of(cluster, store, period, int(now), told)
-    text = f"{json.dumps(document(found), indent=1)}\n" if as_json else html(found, Wording.of(cluster))
+    if json_to:
+        write_output(json_to, f"{json.dumps(document(found), indent=1)}\n")
+        return
+    text = html(found, Wording.of(cluster))
     if target == _STDOUT:
         click.echo(text, nl=False)
         return
@@ -101,7 +106,7 @@ def _name(cluster: Cluster, period: Period, zone: ZoneInfo) -> str:
 
 
 def _check(path: Path, *, force: bool) -> None:
-    """Tell at once what would be told after minutes of work."""
+    """Fail now rather than after minutes of work."""
     if path.exists() and not force:
         raise _is_there(str(path))
     if not path.parent.is_dir():
@@ -121,7 +126,3 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 
 def _is_there(path: str) -> UserError:
     return UserError(f"{path}: is there already", "--force writes over it, --output names another")
-
-
-COMMANDS: list[click.Command] = [report]
-"""What `clusterflow` takes from here."""

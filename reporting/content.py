@@ -1,4 +1,4 @@
-"""What a report is made of, before anybody decides how it looks: sections of facts, tables and charts.
+"""The content of a report, without its look: sections of facts, tables and charts.
 
 Values are in base units: bytes, seconds, epoch seconds, USD, shares of 1. JSON keeps them so; the page writes them for
 people.
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 class Tone(StrEnum):
-    """Whether something needs anybody: quiet does not, look is worth a look, act is what an alert fires for."""
+    """Whether something needs attention: quiet does not, look is worth a look, act is what an alert fires for."""
 
     QUIET = "ordinary"
     LOOK = "look"
@@ -37,7 +37,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A text that says how it is with something."""
+    """A text about the state of something."""
 
     text: str
     tone: Tone = Tone.QUIET

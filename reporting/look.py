@@ -1,17 +1,17 @@
-"""Questions to the store that end with the period of a report; what comes back are rows."""
+"""Queries of a report, up to the end of its period, as rows."""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from analysis.audit import Audit, Period, audit
+from app.units import format_duration
 from cluster.model import Cluster
-from cluster.schema import Field, Measurement
-from cluster.units import format_duration
-from dashboards.queries import Column, Select, Unit, compare, identifier, total
-from ingest.store import Store
 from reporting.spans import Bins, asked_seconds, bins_of, days_of
 from reporting.words import Wording
+from store.influx import Store
+from store.influxql import Select, compare, earliest, newest, total
+from store.schema import Field, Measurement
 
 Row: TypeAlias = "dict[str, Any]"
 """Tags and columns of one row of an answer, and TIME; a tag that a point lacks is empty."""
@@ -58,13 +58,8 @@ class Look:
         """
         start = self.period.start if since is None else since
         stop = self.period.stop if until is None else until
-        text = select.text().replace("$timeFilter", f"time >= {start}s AND time < {stop}s")
-        found = []
-        for series in self.store.query(text):
-            for values in series.values:
-                row = dict.fromkeys(select.tags, "") | series.tags | dict(zip(series.columns, values, strict=True))
-                found.append(row | {TIME: row[TIME] // 1000})
-        return found
+        names = TIME, *select.tags, *(column.name for column in select.columns)
+        return [dict(zip(names, row, strict=True)) for row in self.store.rows(select.between(start, stop))]
 
     def over_time(self, select: Select) -> list[Row]:
         """Return the same in bins that `bins` and `days` can be made of."""
@@ -81,10 +76,9 @@ class Look:
         first = fields[0]
         there = source.where(compare(first, ">", 0)).by(*tags)
         ends: dict[tuple[str, ...], dict[str, int]] = {}
-        for name in (FIRST, LAST):
+        for name, selector in ((FIRST, earliest), (LAST, newest)):
             # A selector alone keeps the time of the point that it chose.
-            column = Column(f"{name}({identifier(first.name)})", name, Unit.MOMENT, (first.name,))
-            for row in self.rows(there.take(column)):
+            for row in self.rows(there.take(selector(first))):
                 ends.setdefault(tuple(row[tag] for tag in tags), {})[name] = row[TIME]
         sums = self.rows(source.take(*map(total, fields)).by(*tags))
         found = [row | ends[key] for row in sums if (key := tuple(row[tag] for tag in tags)) in ends]
@@ -112,11 +106,6 @@ class Look:
 
     def _keep(self, retention: str) -> int:
         return next(one.keep for one in self.cluster.retentions() if one.name == retention)
-
-
-def stored(fields: Iterable[Field]) -> tuple[Column, ...]:
-    """Return fields as they are, for rows that are listed one by one."""
-    return tuple(Column(identifier(one.name), one.name, Unit.COUNT, (one.name,)) for one in fields)
 
 
 def split(rows: Iterable[Row], tag: str, column: str, bins: Bins) -> dict[str, list[float]]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-from cluster import schema
 from cluster.model import Cluster, HostNaming
 from dashboards import questions
+from reporting.address_names import known_of
 from reporting.content import Column, Kind, Tone, Value, Word
-from reporting.directory import known_of
 from reporting.look import Look, Row
+from store import schema
 
 PLACE = (
     Column(schema.KNOWN_NAME.name, "Name"), Column(schema.COUNTRY, "Country"), Column(schema.NETWORK, "Network"),
@@ -23,7 +23,7 @@ _NAMED = 200
 
 
 def is_approved(look: Look, row: Row) -> bool:
-    """Return whether somebody approved what goes to an outside group: as a partner, or as a pair of `allowed`."""
+    """Return whether traffic to an outside group is approved: as a partner, or as a pair of `allowed`."""
     src, dst = row[schema.SRC_GROUP], row[schema.DST_GROUP]
     return dst in questions.approved_ids(look.cluster) or look.cluster.is_allowed(src, dst)
 

@@ -12,10 +12,10 @@ from html import escape
 from plotly.offline import get_plotlyjs
 
 from analysis.audit import Period
+from app.words import lasting
 from reporting.charts import figure_json, is_drawn
 from reporting.content import Bars, Column, Fact, Kind, Marks, Report, Section, Table, Tone, Value, Word
 from reporting.words import Wording, counted
-from rules.status_view import written
 
 _MOST_ROWS = 50
 """Rows of a table that the page shows; JSON has all."""
@@ -119,10 +119,10 @@ def _link(section: Section) -> str:
 
 
 def _about(period: Period, report: Report, words: Wording) -> str:
-    length = written(period.stop - period.start)
+    length = lasting(period.stop - period.start)
     return (
         f"{words.moment(period.start)} to {words.moment(period.stop)} ({length}), times in {report.zone.key}. Read in "
-        f"windows of {written(period.window)}. Made {words.moment(report.made_at)} by clusterflow report. Bytes are IP "
+        f"windows of {lasting(period.window)}. Made {words.moment(report.made_at)} by clusterflow report. Bytes are IP "
         "bytes, scaled by sampling; kB, MB, GB are decimal."
     )
 

@@ -3,13 +3,13 @@
 from typing import Any
 
 from analysis.audit import Period
+from app.units import format_moment
 from cluster.model import Cluster
-from ingest.store import Store
-from reporting import alerts, checkpoints, contacts, egress, gaps, inference, segmentation, stalls
 from reporting.content import Bars, Column, Fact, Kind, Report, Section, Table, Value, Word
 from reporting.look import Look
-from reporting.words import iso
-from rules.backtest import Told
+from reporting.sections import alerts, checkpoints, contacts, egress, gaps, inference, segmentation, stalls
+from rules.evaluate.backtest import Told
+from store.influx import Store
 
 SCHEMA = "clusterflow.report/1"
 """Name of the JSON's form: keys may be added to it, none is renamed."""
@@ -40,7 +40,7 @@ def report_of(cluster: Cluster, store: Store, period: Period, now: int, told: To
     """
     look = Look(cluster, store, period, now)
     found = [section(look) for section in _SECTIONS]
-    found.append(alerts.not_asked() if told is None else alerts.section(look, told))
+    found.append(alerts.history(look) if told is None else alerts.section(look, told))
     is_empty = look.audit.blind >= period.stop - period.start
     return Report(cluster.name, look.zone, period, now, is_empty, tuple(found))
 
@@ -52,13 +52,13 @@ def document(report: Report) -> dict[str, Any]:
         "schema": SCHEMA,
         "cluster": report.cluster,
         "period": {
-            "from": iso(period.start),
-            "to": iso(period.stop),
+            "from": format_moment(period.start),
+            "to": format_moment(period.stop),
             "time_zone": report.zone.key,
             "retention": period.retention,
             "window_seconds": period.window,
         },
-        "made_at": iso(report.made_at),
+        "made_at": format_moment(report.made_at),
         "is_empty": report.is_empty,
         "attention": [
             {"section": section.id, "tone": word.tone.value, "text": word.text} for section, word in report.attention()
@@ -97,7 +97,7 @@ def _value(value: Value, kind: Kind) -> str | int | float | None:
     if isinstance(value, Word):
         return value.text
     if kind is Kind.MOMENT and isinstance(value, int | float):
-        return iso(value)
+        return format_moment(value)
     return value
 
 
@@ -105,7 +105,7 @@ def _bars(chart: Bars) -> dict[str, Any]:
     return {
         "title": chart.title,
         "unit": chart.kind.value,
-        "from": [iso(start) for start in chart.starts],
-        "to": iso(chart.stop),
+        "from": [format_moment(start) for start in chart.starts],
+        "to": format_moment(chart.stop),
         "values": {stack.name: list(stack.values) for stack in chart.stacks},
     }

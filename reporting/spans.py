@@ -1,70 +1,17 @@
-"""The period of a report: as people say it, and cut into bins by the clock on the site's wall."""
+"""The period of a report: as people write it, and cut into bins of the site's local time."""
 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-import click
-
 from analysis.audit import Period
-from analysis.options import Moment
-from cluster.errors import UserError
-from cluster.units import parse_duration
 
 _HOUR, _DAY = 3600, 86_400
 _FINE_UP_TO, _FINE = 6 * _HOUR, 300
 _HOURS_UP_TO = 14 * _DAY
-
-
-def moment_of(text: str, zone: ZoneInfo) -> float:
-    """Return epoch seconds of a time: ISO 8601 (the site's time unless it says otherwise), ``now``, ``3d`` ago.
-
-    Raises:
-        UserError: it is none.
-    """
-    with suppress(ValueError):
-        # Epoch seconds have no dash.
-        moment = datetime.fromisoformat(text.strip()) if "-" in text else None
-        if moment is not None:
-            return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
-    try:
-        return Moment().convert(text, None, None)
-    except click.BadParameter:
-        hint = "such as 2026-03-01, 2026-03-01T12:00, 3d (ago) or now"
-        raise UserError(f"{text}: expected a time", hint) from None
-
-
-def limits_of(start: str | None, stop: str | None, last: str | None, zone: ZoneInfo, now: float) -> tuple[float, float]:
-    """Return begin and end of what the options ask for, epoch seconds; the last week by default.
-
-    Args:
-        start: ``--from``.
-        stop: ``--to``.
-        last: ``--last``.
-        zone: of the site.
-        now: epoch seconds.
-
-    Raises:
-        UserError: they contradict each other, or the period is empty or lies ahead.
-    """
-    if start is not None and last is not None:
-        raise UserError("--from and --last: two beginnings", "leave out one of them")
-    end = now if stop is None else moment_of(stop, zone)
-    begin = end - _length(last or "7d") if start is None else moment_of(start, zone)
-    if begin >= min(end, now):
-        raise UserError("the period is empty", "--from must be before --to, and before now")
-    return begin, end
-
-
-def _length(text: str) -> float:
-    try:
-        return float(parse_duration(text))
-    except ValueError:
-        raise UserError(f"--last {text}: expected a duration", "such as 12h, 7d or 4w") from None
 
 
 @dataclass(frozen=True, slots=True)

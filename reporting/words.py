@@ -1,15 +1,14 @@
-"""Values as people read them: every number with its unit, times by the site's clock, names that cannot play tricks."""
+"""Values as people read them: every number with its unit, times by the site's clock, names made safe to print."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from analysis.audit_cli import size
+from app.words import amount, lasting
 from cluster.model import Cluster
 from dashboards.palette import group_titles
 from reporting.content import Kind, Value, Word
-from rules.status_view import written
 
 _LONGEST = 160
 """Characters of a name that are shown: JSON has all of it."""
@@ -59,11 +58,6 @@ def plain(text: str) -> str:
     return visible if len(text) <= _LONGEST else f"{visible}…"
 
 
-def amount(number: float) -> str:
-    """Return bytes: ``41.2 GB``."""
-    return size(round(number))
-
-
 def percent(number: float) -> str:
     """Return a share of 1 in percent, never rounded up to all: ``99.96%``."""
     return f"{number:.1%}" if number < 0.999 or number == 1 else f"{int(number * 10_000) / 100:.2f}%"
@@ -84,16 +78,11 @@ def _gpu_hours(number: float) -> str:
 
 _NUMBERS: Mapping[Kind, Callable[[float], str]] = {
     Kind.BYTES: amount,
-    Kind.SECONDS: written,
+    Kind.SECONDS: lasting,
     Kind.USD: usd,
     Kind.GPU_HOURS: _gpu_hours,
     Kind.SHARE: percent,
 }
-
-
-def iso(moment: float) -> str:
-    """Return epoch seconds as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(int(moment), UTC).isoformat().replace("+00:00", "Z")
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -1,5 +1,1 @@
 """Alert rules as data: their encoding for Grafana, and an evaluator of our own."""
-
-from rules.encode import artefacts
-
-__all__ = ["artefacts"]

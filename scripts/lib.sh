@@ -136,7 +136,7 @@ ensure_venv() {
     mv "$stamp.new" "$stamp"
 }
 
-# has_kafka: whether there are Kafka's jars and a Java for them; ingest/local_kafka.py finds them there.
+# has_kafka: whether there are Kafka's jars and a Java for them; ingest/kafka/local_kafka.py finds them there.
 has_kafka() {
     command -v java >/dev/null && compgen -G "${CLUSTERFLOW_KAFKA:-$TOOLS/kafka}/kafka_*.jar" >/dev/null
 }
@@ -191,4 +191,59 @@ build_influxd_v2() {
     GOBIN="$TOOLS/bin" GOFLAGS='' CGO_ENABLED=0 quietly influxd-v2 go install \
         -ldflags "-X main.version=$INFLUXD_V2_VERSION" \
         "github.com/influxdata/influxdb/cmd/influxd@v$INFLUXD_V2_VERSION"
+}
+
+COMPOSE_VERSION=2.40.3
+BASE_IMAGE="$(sed -n 's/^FROM \(python:[^ ]*\) AS build$/\1/p' docker/Dockerfile)"
+
+# ensure_engine: a Docker engine that answers: the one there is, or, as root, one of the tests' own until the script ends.
+# Its images stay in var/containers. Where it can pull none, its base image is made of Debian's packages.
+ensure_engine() {
+    command -v docker >/dev/null || return 1
+    docker version >/dev/null 2>&1 && return
+    [ "$(id -u)" -eq 0 ] && command -v dockerd >/dev/null && command -v debootstrap >/dev/null || return 1
+    local folder="$REPOSITORY/var/containers"
+    mkdir -p "$folder" "$LOGS"
+    export DOCKER_HOST="unix://$folder/docker.sock"
+    dockerd --data-root "$folder/docker" --exec-root "$folder/exec" --host "$DOCKER_HOST" --pidfile "$folder/dockerd.pid" \
+        >"$LOGS/dockerd.log" 2>&1 </dev/null &
+    # Expanded now: the engine that was started here, and no other.
+    # shellcheck disable=SC2064
+    trap "kill $! && wait $! 2>/dev/null || true" EXIT
+    local tries
+    for tries in {1..30}; do
+        docker version >/dev/null 2>&1 && break
+        if [ "$tries" -eq 30 ]; then
+            say "no Docker engine: see ${LOGS#"$REPOSITORY/"}/dockerd.log"
+            return 1
+        fi
+        sleep 1
+    done
+    docker image inspect "$BASE_IMAGE" >/dev/null 2>&1 || docker pull "$BASE_IMAGE" >/dev/null 2>&1 && return
+    say "making a base image of Debian's packages (once)"
+    tests/containers/base-image "$BASE_IMAGE"
+}
+
+has_compose() {
+    docker compose version >/dev/null 2>&1 || [ -x "$TOOLS/bin/docker-compose" ]
+}
+
+# build_compose: some minutes, once; Debian's package is of another generation. Its exclusions forbid `go install`.
+build_compose() {
+    command -v go >/dev/null || return 1
+    local folder
+    folder=$(mktemp -d)
+    say "building Docker Compose $COMPOSE_VERSION (minutes, once)"
+    mkdir -p "$TOOLS/bin"
+    # The inner shell expands it.
+    # shellcheck disable=SC2016
+    quietly compose env GOFLAGS= CGO_ENABLED=0 sh -euc '
+        cd "$1"
+        go mod init tests/compose
+        go mod edit -exclude github.com/davecgh/go-spew@v1.1.2-0.20180830191138-d8f796af33cc \
+            -exclude github.com/pmezard/go-difflib@v1.0.1-0.20181226105442-5d4384ee4fb2
+        go get "github.com/docker/compose/v2/cmd@v$2"
+        go build -trimpath -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=v$2" -o "$3" \
+            github.com/docker/compose/v2/cmd' sh "$folder" "$COMPOSE_VERSION" "$TOOLS/bin/docker-compose" || return 1
+    rm -rf "$folder"
 }

@@ -13,14 +13,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from analysis.options import Moment
+from app.errors import UserError
+from app.progress import progress
+from app.units import format_moment as moment
 from cluster import options
 from cluster.cli import cluster_option
-from cluster.errors import UserError
 from cluster.model import Cluster
-from ingest.schema_version import opened
-from ingest.store import Store
-from rules.backtest import (
+from rules.common.texts import FACTS
+from rules.evaluate.backtest import (
     Backtest,
     Change,
     Setting,
@@ -34,20 +34,20 @@ from rules.backtest import (
     look_back,
     settings_of,
 )
-from rules.go_numbers import humanize_duration
-from rules.model import Rule
+from rules.evaluate.backtest_html import html
+from rules.evaluate.backtest_report import Report, total
+from rules.evaluate.replay import Sight
+from rules.evaluate.truth import Score, Truth, read_truth, score
+from rules.grafana.go_numbers import humanize_duration
 from rules.registry import rules_of
-from rules.replay import Sight
-from rules.report import Report, moment, total
-from rules.report_html import html
-from rules.texts import FACTS
-from rules.truth import Score, Truth, read_truth, score
-from simulate.case_scenarios import Scenarios
-from simulate.matching import truth_of
-from simulate.progress import progress
-from simulate.script import find_script, load_script
+from rules.rule import Rule
+from simulate.scenarios.case_scenarios import Scenarios
+from simulate.scenarios.script import find_script, load_script
 from simulate.stores import influxdb
 from simulate.trial import WARM_UP
+from simulate.truth.matching import truth_of
+from store.influx import Store
+from store.schema_version import opened
 
 _MOST_LINES = 40
 
@@ -78,8 +78,8 @@ class Data:
 
 @click.command()
 @cluster_option
-@click.option("--from", "start", type=Moment(), help="From this time of what is stored ...  [default: 1d ago]")
-@click.option("--to", "stop", type=Moment(), help="... to this one.  [default: now]")
+@click.option("--from", "start", type=options.Moment(), help="From this time of what is stored ...  [default: 1d ago]")
+@click.option("--to", "stop", type=options.Moment(), help="... to this one.  [default: now]")
 @click.option("--rule", "ids", multiple=True, metavar="ID", help="Only this rule. May be repeated.")
 @click.option(
     "--sweep",
@@ -119,7 +119,7 @@ class Data:
 )
 @click.option("--as-stored", is_flag=True, help="Take every stored point for seen at once, as test-rules does.")
 @click.option("--html", "html_file", type=options.OutputFile(path_type=Path), help="Write a report: one file.")
-@click.option("--json", "json_file", type=options.OutputFile(dash=True), help="Write JSON; - prints it.")
+@options.json_option
 @click.option(
     "--fail-on",
     "fail_on",
@@ -142,10 +142,10 @@ def backtest(
     url: str | None,
     as_stored: bool,
     html_file: Path | None,
-    json_file: str | None,
+    json_to: str | None,
     fail_on: tuple[str, ...],
 ) -> None:
-    """Tell what alert rules would have done over stored data.
+    """Show what alert rules would have done over stored data.
 
     \b
     Examples:
@@ -155,7 +155,7 @@ def backtest(
       clusterflow backtest --scenario drip-exfil-week --html drip.html       a staged week, against what was staged
 
     The real queries run on the real InfluxDB, evaluation by evaluation, with Grafana's semantics; where a rule cannot
-    fire at all, nothing is asked. docs/backtest.md says what a backtest assumes.
+    fire at all, nothing is asked. docs/extending.md says what a backtest assumes.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     fails = {FailOn(text) for text in fail_on}
     _refuse_mixtures(
@@ -178,13 +178,9 @@ def backtest(
         report = _report(data, sight, wanted, told)
     if html_file is not None:
         html_file.write_text(html(report), encoding="utf-8")
-    if json_file is not None:
-        text = json.dumps(report.json(), indent=1)
-        if json_file == "-":
-            click.echo(text)
-        else:
-            Path(json_file).write_text(text + "\n", encoding="utf-8")
-    if json_file != "-":
+    if json_to is not None:
+        options.write_output(json_to, json.dumps(report.json(), indent=1) + "\n")
+    if json_to != "-":
         _tell(report, html_file)
     if any(_has_failed(report, one) for one in fails):
         sys.exit(1)
@@ -260,7 +256,7 @@ def _stored(cluster: Cluster, start: float | None, stop: float | None, truth_fil
 
 @dataclass(frozen=True, slots=True)
 class _Versions:
-    """Which earlier rules are meant: see ``rules.backtest.earlier_rules``."""
+    """Which earlier rules are meant: see ``rules.evaluate.backtest.earlier_rules``."""
 
     name: str
     provisioned: Path

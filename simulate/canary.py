@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from cluster import schema
-from cluster.errors import ClusterflowError, StoreError, UserError
+from app.errors import ClusterflowError, StoreError, UserError
 from cluster.model import Address, Cluster, Exporter, ExportProtocol, Role, SamplingMode
-from dashboards.queries import Query, Select, is_in, total, window_seconds
 from dashboards.registry import panel_ref
-from ingest.store import Store
-from rules import texts
-from rules.evaluate import Evaluator, expand
-from rules.model import INTERVAL_SECONDS, Comparison, Measure, Rule, Severity, Threshold
-from simulate.netflow import FlowFormat, NetflowEncoder, RecordColumns
-from simulate.udp import Target
+from rules.common import texts
+from rules.evaluate.evaluator import Evaluator
+from rules.rule import INTERVAL_SECONDS, Comparison, Measure, Rule, Severity, Threshold
+from simulate.packets.netflow import FlowFormat, NetflowEncoder, RecordColumns
+from simulate.packets.udp import Target
+from store import schema
+from store.influx import Store
+from store.influxql import Query, Select, is_in, total, window_seconds
 
 DOMAIN = 0x0CA7
-"""Observation domain of its packets: templates and sequence numbers of nobody else."""
+"""Observation domain of its packets: with its own templates and sequence numbers."""
 
 RULE = "canary"
 _PORT = 9
@@ -38,7 +38,7 @@ _UDP = 17
 _SMALLEST, _LARGEST = 1_000, 1_000_000
 _PACKET = 1_000
 _POLL_SECONDS = 0.25
-_HELP = "docs/canary.md shows the lines that cluster.yaml needs"
+_HELP = "docs/operations.md shows the lines that cluster.yaml needs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,4 +279,4 @@ def watch(
 
 
 def _stored(store: Store, group: str, first: int, last: int) -> int:
-    return sum(int(series.values[0][1] or 0) for series in store.query(expand(_bytes_of(group), first, last)))
+    return sum(int(series.values[0][1] or 0) for series in store.query(_bytes_of(group).between(first, last)))

@@ -6,15 +6,16 @@ import sys
 import click
 from rich.console import Console
 
-from analysis.options import Duration
+from app.errors import StoreError, UserError
+from app.time_options import Duration
 from cluster.cli import cluster_option
-from cluster.errors import StoreError, UserError
 from cluster.model import Cluster
-from ingest.schema_version import refuse_newer
-from ingest.store import Store
+from cluster.options import json_option, write_output
 from simulate import canary as canaries
-from simulate.options import TargetType
-from simulate.udp import Target
+from simulate.packets.udp import Target
+from simulate.target_option import TargetType
+from store.influx import Store
+from store.schema_version import refuse_newer
 
 
 @click.command()
@@ -24,12 +25,12 @@ from simulate.udp import Target
 )
 @click.option("--exporter", metavar="NAME", help="Speak for this exporter. Default: the first with an address of ours.")
 @click.option("--netflow", type=TargetType(), help="Where nfacctd listens. Default: as cluster.yaml says.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def canary(cluster: Cluster, within: float, exporter: str | None, netflow: Target | None, as_json: bool) -> None:
+@json_option
+def canary(cluster: Cluster, within: float, exporter: str | None, netflow: Target | None, json_to: str | None) -> None:
     """Send one tiny flow through collector, bridge and store, and tell how long it took to be worth an alert.
 
     For a cron job: one line, and 1 at the end if it did not arrive or took longer than --within. cluster.yaml needs a
-    group of role canary and an exporter with an address of this machine: see docs/canary.md.
+    group of role canary and an exporter with an address of this machine: see docs/operations.md.
     """
     if within <= 0:
         raise UserError(f"--within {within:g}s: expected more than 0 seconds")
@@ -43,12 +44,13 @@ def canary(cluster: Cluster, within: float, exporter: str | None, netflow: Targe
             seen = canaries.watch(cluster, store, plan, target=target, within=within, told=status.update)
     except StoreError as error:
         # Before anything was sent: for whoever reads cron's mail that is the same trouble.
-        click.echo(json.dumps({"ok": False, "trouble": error.message}) if as_json else f"canary: {error.message}")
+        failed = json.dumps({"ok": False, "trouble": error.message}) if json_to else f"canary: {error.message}"
+        write_output(json_to or "-", f"{failed}\n")
         sys.exit(1)
     finally:
         store.close()
-    if as_json:
-        click.echo(json.dumps(seen.json()))
+    if json_to:
+        write_output(json_to, json.dumps(seen.json()) + "\n")
     elif seen.trouble:
         click.echo(f"canary: {seen.trouble}")
     else:

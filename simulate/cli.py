@@ -1,7 +1,6 @@
 """The command ``clusterflow simulate``."""
 
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,26 +14,28 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from app.errors import UserError
+from app.signals import SignalEvent
+from app.units import parse_duration
+from app.words import amount
 from cluster import options
 from cluster.cli import cluster_option
 from cluster.dump import dump_cluster
-from cluster.errors import UserError
 from cluster.model import Cluster
-from cluster.signals import SignalEvent
-from cluster.units import parse_duration
-from simulate import load, scenario_cli
-from simulate.cast import Cast
-from simulate.demo_cli import DEMO_COMMANDS
-from simulate.flows import FlowBatch
-from simulate.incident import Incident, IncidentKind
-from simulate.incident_kinds import KINDS
-from simulate.scenario import Phase, Profile, Run, Scenario, runs_of
-from simulate.script import find_script, load_script
-from simulate.spool import SpoolFormat, SpoolWriter
-from simulate.stage import Stage
-from simulate.truth import GroundTruth
-from simulate.udp import Clock, Target, UdpEmitter
-from simulate.workload import Workload
+from simulate import scenario_cli
+from simulate.incidents.exfiltration_evidence import with_exfiltration
+from simulate.incidents.incident import Incident, IncidentKind
+from simulate.incidents.incident_kinds import KINDS
+from simulate.incidents.stage import Stage
+from simulate.packets.flows import FlowBatch
+from simulate.packets.spool_files import SpoolFormat, SpoolWriter
+from simulate.packets.udp import Clock, Target, UdpEmitter
+from simulate.scenarios.scenario import Phase, Profile, Run, Scenario, runs_of
+from simulate.scenarios.script import find_script, load_script
+from simulate.traffic import bulk_load
+from simulate.traffic.cast import Cast
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
 
 FINE_SECONDS = 3600
 """Spool files of longer times are written in coarse records: see `Phase.coarse`."""
@@ -76,8 +77,8 @@ def _target(context: click.Context, parameter: click.Parameter, value: str | Non
     "--scenario",
     "scenario_name",
     metavar="NAME|FILE",
-    help="Play a scenario: one of --list, or a file (docs/scenarios.md). With packets: the part around its first "
-    "incident, now.",
+    help="Play a scenario: one of --list, or a file (docs/reference/scenarios.md). As packets: the part around its "
+    "first incident, now.",
 )
 @click.option("--into-store", is_flag=True, help="With --scenario: straight into a database of its own, and analysed.")
 @click.option(
@@ -207,9 +208,7 @@ def simulate(
     if write_cluster is not None:
         write_cluster.write_text(dump_cluster(workload.cluster), encoding="utf-8")
     truth = GroundTruth(workload)
-    stop = SignalEvent()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = SignalEvent.of_stop()
     with _bar(console, phase, flows) as advance:
         if spool is not None:
             with SpoolWriter(workload, spool, truth, file_format=SpoolFormat(file_format)) as writer:
@@ -227,7 +226,7 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class _Traffic:
-    """What is sent, in which time; `is_endless`: until somebody stops it."""
+    """What is sent, in which time; `is_endless`: until it is stopped."""
 
     workload: Workload
     phase: Phase
@@ -248,10 +247,10 @@ def _of_scenario(name: str, seed: int | None, seconds: int | None, *, for_spool:
 
 def _of_load(cluster: Cluster, seed: int, flows: int, rate: int, nodes: int | None, *, for_spool: bool) -> _Traffic:
     """Return exactly so many flow records."""
-    cluster = cluster if nodes is None else load.large_cluster(cluster, nodes)
+    cluster = cluster if nodes is None else bulk_load.large_cluster(cluster, nodes)
     phase = _phase(-(-flows // rate), for_spool=for_spool)
-    workload = Workload(cluster, load.load_scenario(phase.start, phase.end - phase.start, seed))
-    return _Traffic(workload, phase, load.load_batches(workload, flows, phase.end - phase.start))
+    workload = Workload(cluster, bulk_load.load_scenario(phase.start, phase.end - phase.start, seed))
+    return _Traffic(workload, phase, bulk_load.load_batches(workload, flows, phase.end - phase.start))
 
 
 def _of_cluster(
@@ -340,7 +339,7 @@ def _scenario(cluster: Cluster, phase: Phase, seed: int, specs: tuple[str, ...])
         runs = (Run("simulated", tuple(cast.training), phase.start, phase.end),)
     stage = Stage(cluster, cast, Profile(), runs, None, seed)
     incidents = tuple(_incident(replace(stage, number=n), phase, spec) for n, spec in enumerate(specs))
-    return Scenario(seed, phase, runs=runs, incidents=incidents)
+    return Scenario(seed, phase, runs=runs, incidents=with_exfiltration(stage, incidents))
 
 
 _SPEC = re.compile(r"([a-z_]+)@([0-9a-z. ]+?)(?:\+([0-9a-z. ]+?))?(?:=([0-9.]+))?")
@@ -390,25 +389,14 @@ def _tell(console: Console, truth: GroundTruth, truth_file: Path | None) -> None
     table = Table("exporter", "format", "1 in", "records", "datagrams", "bytes", "counted by others", box=None)
     for row in document["exporters"]:
         numbers = (f"{row[name]:,}" for name in ("sampling", "records", "datagrams"))
-        sizes = (_short(row[name]) for name in ("bytes", "suppressed_bytes"))
+        sizes = (amount(row[name]) for name in ("bytes", "suppressed_bytes"))
         table.add_row(row["exporter"], row["format"], *numbers, *sizes)
     console.print(table)
     totals = document["totals"]
     span = "" if document["first"] is None else f" from {document['first']} to {document['last']}"
-    console.print(f"{totals['records']:,} records, {_short(totals['bytes'])} each flow once{span}")
+    console.print(f"{totals['records']:,} records, {amount(totals['bytes'])} each flow once{span}")
     for incident in document["incidents"]:
         rules = ", ".join(incident["expected"]) or "none"
         console.print(f"{incident['id']}: {incident['start']} to {incident['end']}, rules that must fire: {rules}")
     if truth_file is not None:
         console.print(f"ground truth: {truth_file}")
-
-
-def _short(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} PB"
-
-
-COMMANDS: list[click.Command] = [simulate, *DEMO_COMMANDS]

@@ -14,28 +14,28 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from cluster import schema
+from app.log import Log
 from cluster.model import Cluster
-from cluster.schema import RAW, ListState, Measurement, Stage
-from ingest import records
-from ingest.counter_samples import read_counter_samples
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.logs import Log
-from ingest.normalise import Clock
-from ingest.points import WINDOW, encode
+from ingest.flows.normalise import Clock
+from ingest.read import records
+from ingest.read.counter_samples import read_counter_samples
 from ingest.rollup import Rollup
-from ingest.store import Store
 from ingest.writer import Writer
-from simulate.flows import FLOW_SCHEMA, FlowBatch, Ints, column
-from simulate.incident import LOSSES, Incident, IncidentKind
-from simulate.netflow import FlowFormat
-from simulate.polls import Poll, as_printed
-from simulate.staged_feed import staged_labels
-from simulate.staging_pipeline import STAGED_LIST, STAGED_RELAYS
-from simulate.truth import GroundTruth
-from simulate.wire import SequenceNumbers, lost, plan, source_id
-from simulate.workload import Workload
+from simulate.incidents.incident import LOSSES, Incident, IncidentKind
+from simulate.incidents.staged_feed import staged_labels
+from simulate.incidents.staging_pipeline import STAGED_LIST, STAGED_RELAYS
+from simulate.packets.flows import FLOW_SCHEMA, FlowBatch, Ints, column
+from simulate.packets.netflow import FlowFormat
+from simulate.packets.polls import Poll, as_printed
+from simulate.packets.wire import SequenceNumbers, lost, plan, source_id
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from store import schema
+from store.influx import Store
+from store.points import WINDOW, columns, encode
+from store.schema import RAW, ListState, Measurement, Stage
 
 SHARD = "0"
 
@@ -260,17 +260,9 @@ class Signs:
             return []
         self._next = int(beats[-1]) + SIGN_SECONDS
         rows = [row for beat in beats.tolist() if beat % (2 * SIGN_SECONDS) == 0 for row in self._readings(beat)]
-        columns = {
-            WINDOW: pl.Int64,
-            schema.EXPORTER: pl.String,
-            schema.AGE.name: pl.Float64,
-            schema.LAST_SEEN.name: pl.Float64,
-            schema.LAG.name: pl.Float64,
-            schema.SKEW.name: pl.Float64,
-            schema.SAMPLING.name: pl.Int64,
-        }
+        kinds = columns(schema.EXPORTER, schema.AGE, schema.LAST_SEEN, schema.LAG, schema.SKEW, schema.SAMPLING)
         return [
-            (schema.EXPORTER_STATUS, pl.DataFrame(rows, schema=columns, orient="row")),
+            (schema.EXPORTER_STATUS, pl.DataFrame(rows, schema=kinds, orient="row")),
             (schema.PIPELINE, self._heartbeats(beats.tolist())),
             *([(schema.ENRICHMENT, self._lists(beats.tolist()))] if self._broken else []),
             *([(schema.RELAY_STATUS, self._relays(beats.tolist()))] if self._silences else []),
@@ -325,14 +317,8 @@ class Signs:
             heard = min((start for start, end in self._silences if start <= moment < end), default=moment)
             last = {relay: heard if relay == silent else moment for relay in STAGED_RELAYS}
             rows += [(moment, relay, float(at), float(moment - at), 0) for relay, at in last.items()]
-        columns = {
-            WINDOW: pl.Int64,
-            schema.RELAY: pl.String,
-            schema.RELAY_LAST_SEEN.name: pl.Float64,
-            schema.RELAY_AGE.name: pl.Float64,
-            schema.RELAY_BACKLOG.name: pl.Int64,
-        }
-        return pl.DataFrame(rows, schema=columns, orient="row")
+        kinds = columns(schema.RELAY, schema.RELAY_LAST_SEEN, schema.RELAY_AGE, schema.RELAY_BACKLOG)
+        return pl.DataFrame(rows, schema=kinds, orient="row")
 
     def _is_stopped(self, moment: int) -> bool:
         return any(start <= moment < end for start, end in self._stops)
@@ -340,8 +326,8 @@ class Signs:
 
 def pipeline_rows(rows: list[tuple[int, str, str, float]]) -> pl.DataFrame:
     """Return readings (epoch second, stage, reason, value) as a frame for ``encode(schema.PIPELINE, ...)``."""
-    columns = {WINDOW: pl.Int64, schema.STAGE: pl.String, schema.REASON: pl.String, schema.VALUE.name: pl.Float64}
-    return pl.DataFrame(rows, schema=columns, orient="row")
+    kinds = columns(schema.STAGE, schema.REASON, schema.VALUE)
+    return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
 # -- batches -------------------------------------------------------------------------------------------

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from rich.console import Console
 
+from app.errors import UserError
+from app.progress import progress
 from cluster.dump import dump_cluster
-from cluster.errors import UserError
 from cluster.model import Cluster, StoreApi
-from ingest.store import Store
-from simulate.matching import truth_of
-from simulate.moments import iso
-from simulate.progress import progress
 from simulate.recording import Recorded
-from simulate.scenario import Phase
-from simulate.script import Script, find_script, library, load_script
+from simulate.scenarios.scenario import Phase
+from simulate.scenarios.script import Script, find_script, library, load_script
 from simulate.trial import analyse, put
-from simulate.truth import GroundTruth
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.matching import truth_of
+from simulate.truth.written_moments import iso
+from store.influx import Store
 
 _AHEAD = 60
 """Seconds of an ordinary background before the first incident, where a scenario is played live."""

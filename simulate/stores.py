@@ -1,11 +1,11 @@
-"""A store for what is only played: an InfluxDB that somebody names, or one of our own."""
+"""The InfluxDB of a simulation: a given one, or a private one."""
 
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ingest.local_influxdb import LocalInfluxDB
+from store.local_influxdb import LocalInfluxDB
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A scenario's trial: played into a store, analysed, its rules evaluated, their alerts held against what was staged."""
+"""A scenario's trial: played into a store, analysed, its rules evaluated, alerts compared with the truth."""
 
 import time
 from collections.abc import Sequence
@@ -9,26 +9,26 @@ import polars as pl
 
 from analysis.analyser import Analyser
 from analysis.evidence import heartbeat
-from analysis.jobs import ClusterFileJobs
+from analysis.jobs.job_windows import ClusterFileJobs
 from analysis.state import State
-from cluster import schema
+from app.log import Log
 from cluster.model import Cluster
-from cluster.schema import RAW
-from ingest.logs import Log
-from ingest.points import encode
-from ingest.store import Store
-from rules.backtest import Backtest, Run, Stretch, Told, look_back
-from rules.model import Rule
+from rules.evaluate.backtest import Backtest, Run, Stretch, Told, look_back
+from rules.evaluate.replay import Sight
+from rules.evaluate.truth import Score, Truth, score
 from rules.registry import rules_of
-from rules.replay import Sight
-from rules.truth import Score, Truth, score
-from simulate.incident import Incident, IncidentKind
-from simulate.matching import truth_of
-from simulate.reckoning import Reckoning, reckon
+from rules.rule import Rule
+from simulate.incidents.incident import Incident, IncidentKind
 from simulate.recording import SHARD, SIGN_SECONDS, Recorded, record
-from simulate.script import Script
-from simulate.truth import GroundTruth
-from simulate.workload import Workload
+from simulate.scenarios.script import Script
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.matching import truth_of
+from simulate.truth.reckoning import Reckoning, reckon
+from store import schema
+from store.influx import Store
+from store.points import encode
+from store.schema import RAW
 
 WARM_UP = 600
 """Seconds for which heartbeats must have come before their absence means something."""

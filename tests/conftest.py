@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from cluster import schema
-from cluster.errors import StoreError
+from app.errors import StoreError
+from bench.faults import RESULTS, Record, Result, note
 from cluster.model import StoreSettings
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from simulate.faults import RESULTS, Record, Result, note
-from simulate.reckoning import Reckoning
+from simulate.truth.reckoning import Reckoning
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -116,7 +116,7 @@ def fresh_database() -> Iterator[str]:
 
 @pytest.fixture
 def record() -> Record:
-    """Note what a fault did, for the table in docs/reliability.md, and fail unless it is what is stated."""
+    """Note what a fault did, for the table in docs/reference/faults.md, and fail unless it is what is stated."""
 
     def of(fault: str, result: Reckoning, *, trials: int = 1, stated: int = 0, counted: str = "") -> None:
         gaps = [one for one in result.differences if one.what.startswith("groups ") and one.unit == schema.BYTES.name]
@@ -132,12 +132,35 @@ def record() -> Record:
     return of
 
 
+_SERVICES = {"influxdb_v1", "influxdb_v2", "kafka", "rsyslog"}
+"""Fixtures that start a server."""
+
+# What `scripts/test --fast` leaves out, by where it lies; tests that ask for a server, and those that Hypothesis
+# makes many examples for, are known by themselves.
+_MARKED = {
+    "end_to_end": ("tests/end_to_end", "tests/faults"),
+    "service": (
+        "tests/kafka", "tests/ingest/test_pmacct_daemons.py", "tests/ingest/test_pmacct_captures.py",
+        "tests/ingest/test_pmacct_config.py", "tests/ingest/test_pmacct_templates_path.py",
+        "tests/simulate/test_simulate_pmacct.py", "tests/simulate/test_simulate_polls.py",
+        "tests/simulate/test_packet_pool.py", "tests/workshop/test_tee.py",
+    ),
+    "thorough": ("tests/fuzz", "tests/hostile"),
+}  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What lies in these folders runs real daemons for long: `scripts/test --fast` leaves it out."""
-    folders = {REPOSITORY / "tests/end_to_end", REPOSITORY / "tests/faults"}
+    """Mark tests by where they lie and by what they ask for."""
     for item in items:
-        if folders.intersection(item.path.parents):
-            item.add_marker(pytest.mark.end_to_end)
+        places = {item.path, *item.path.parents}
+        for mark, names in _MARKED.items():
+            if places.intersection(REPOSITORY / name for name in names):
+                item.add_marker(mark)
+        # Some ask for a fixture by its name among their parameters.
+        if _SERVICES.intersection((*getattr(item, "fixturenames", ()), *re.split(r"[\[\]-]", item.name))):
+            item.add_marker(pytest.mark.service)
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.thorough)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

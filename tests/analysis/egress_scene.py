@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import scene
 
-from cluster import schema
+from app.log import Log
 from cluster.model import (
     Artefact,
     BridgeSettings,
@@ -23,11 +23,11 @@ from cluster.model import (
     StoreSettings,
 )
 from ingest.counters import Counters
-from ingest.logs import Log
-from ingest.points import WINDOW
 from ingest.rollup import Rollup
-from ingest.store import Store
 from ingest.writer import Writer
+from store import schema
+from store.influx import Store
+from store.points import WINDOW
 
 NOW = 1_780_000_000 // 3600 * 3600
 """2026-05-28, a whole hour. A fixed day: nothing here depends on the clock."""

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from analysis import checkpoints, phases
-from analysis.checkpoints import CheckpointCarry, Ledger, Usual
-from analysis.phases import PhaseCarry, PhasePolicy, Phases, Subject
-from analysis.study import JobWindows
-from cluster import schema
+from analysis.detectors.storage import checkpoints, phases
+from analysis.detectors.storage.checkpoints import CheckpointCarry, Ledger, Usual
+from analysis.detectors.storage.phases import PhaseCarry, PhasePolicy, Phases, Subject
+from analysis.detectors.study import JobWindows
 from cluster.model import CheckpointPlan, Job
-from ingest.points import WINDOW
+from store import schema
+from store.points import WINDOW
 
 T0 = 1_760_000_000
 WINDOW_SECONDS = 10

@@ -8,7 +8,6 @@ from ipaddress import ip_address, ip_network
 import numpy as np
 import polars as pl
 
-from cluster import schema
 from cluster.model import (
     BridgeSettings,
     Cluster,
@@ -23,9 +22,10 @@ from cluster.model import (
     StoreSettings,
     Thresholds,
 )
-from cluster.schema import Kind, Measurement
-from ingest.points import WINDOW, encode
-from ingest.store import Store
+from store import schema
+from store.influx import Store
+from store.points import WINDOW, encode
+from store.schema import Kind, Measurement
 
 NODES = tuple(f"gpu-{number}" for number in range(6))
 RATE = 10_000_000_000
@@ -95,7 +95,7 @@ def write_training(
     A node without bytes has no row. `silent`: exporter -> the range in which it has none either.
     """
     starts = np.arange(start, stop, 10)
-    sent = np.array([_bytes(int(window)) for window in starts])
+    sent = np.array([usual_bytes(int(window)) for window in starts])
     if change:
         change(sent, starts)
     rows = pl.DataFrame(
@@ -127,7 +127,8 @@ def write_training(
         write(store, schema.EXPORTER_STATUS, status)
 
 
-def _bytes(window: int) -> np.ndarray:
+def usual_bytes(window: int) -> np.ndarray:
+    """Return what each node sends in a window when nothing is wrong."""
     rng = np.random.default_rng(window)
     return RATE * rng.normal(1.0, 0.1) * rng.normal(1.0, 0.004, len(NODES))
 

@@ -8,9 +8,8 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from analysis.study import Span, Study
+from analysis.detectors.study import Span, Study
 from analysis.writing import Output, gathered
-from cluster import schema
 from cluster.model import (
     BridgeSettings,
     Cluster,
@@ -30,11 +29,12 @@ from cluster.model import (
     StoreSettings,
     Transport,
 )
-from cluster.schema import Measurement
-from cluster.services import WELL_KNOWN
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.points import WINDOW, batches
-from ingest.store import Store
+from cluster.sections.network.services import WELL_KNOWN
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW, batches
+from store.schema import Measurement
 
 GBIT = 1_000_000_000
 

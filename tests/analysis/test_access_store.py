@@ -12,15 +12,15 @@ import service_scene as scenes
 from click.testing import CliRunner
 from service_scene import Scene
 
-from analysis.access_study import AccessStudy
 from analysis.analyser import Analyser
-from analysis.asked import Asked, identity_of
-from analysis.client_studies import client_studies
-from analysis.jobs import ClusterFileJobs
+from analysis.detectors.inference.access_study import AccessStudy
+from analysis.detectors.inference.asked import Asked, identity_of
+from analysis.detectors.inference.client_studies import client_studies
+from analysis.jobs.job_windows import ClusterFileJobs
 from analysis.state import State
-from cluster import schema
+from app.errors import UserError
+from app.log import Log
 from cluster.dump import dump_cluster
-from cluster.errors import UserError
 from cluster.model import (
     AccessEntry,
     Cluster,
@@ -32,11 +32,11 @@ from cluster.model import (
     SignInFormat,
     SignInSource,
 )
-from cluster.schema import AccessBreach, ListState, Violation
 from clusterflow import main
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.logs import Log
-from rules.lists import stored_lists
+from operations.lists import stored_lists
+from store import schema
+from store.local_influxdb import LocalInfluxDB
+from store.schema import AccessBreach, ListState, Violation
 
 NOW = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 6 * 3600
 """A whole hour some hours ago."""

@@ -17,11 +17,11 @@ from click.testing import CliRunner
 
 from analysis.cli import Duration, Moment, analyze, contacts
 from analysis.state import AUDIT, FILE, State, exclusive
-from cluster import schema
-from cluster.errors import StoreError, UserError
+from app.errors import StoreError, UserError
 from cluster.load import load_cluster
-from ingest.local_influxdb import LocalInfluxDB, free_port
-from ingest.store import Store
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -220,7 +220,7 @@ def test_moments(text: str, expected: float) -> None:
 
 def test_moments_ago() -> None:
     assert Moment().convert("3d", None, None) == pytest.approx(time.time() - 3 * 86_400, abs=5)
-    with pytest.raises(click.BadParameter, match="yesterday: expected a time"):
+    with pytest.raises(UserError, match="yesterday: expected a time"):
         Moment().convert("yesterday", None, None)
 
 

@@ -16,22 +16,21 @@ from test_breaches_store import flow, probe
 
 from analysis.audit import Audit, Period, _gaps, audit, period_of
 from analysis.audit_cli import audit as audit_command
-from analysis.audit_cli import size
-from cluster import schema
-from cluster.application import Application
-from cluster.errors import UserError
+from app.application import Application
+from app.errors import UserError
+from app.log import Log
 from cluster.load import load_cluster
 from cluster.model import Cluster
-from ingest import records
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.logs import Log
-from ingest.normalise import Clock
-from ingest.points import WINDOW
+from ingest.flows.normalise import Clock
+from ingest.read import records
 from ingest.rollup import Rollup
-from ingest.store import Store
 from ingest.writer import Writer
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW
 
 HOUR = 3_600
 T0 = BASE - BASE % HOUR
@@ -196,19 +195,12 @@ def test_a_period_of_which_nothing_is_kept_is_refused(site: Site) -> None:
         period_of(site.cluster, T0 - 30, T0, T0)
 
 
-@pytest.mark.parametrize(
-    ("volume", "text"), [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (999_600, "1 MB"), (41_200_000_000, "41.2 GB")]
-)
-def test_sizes_for_people(volume: int, text: str) -> None:
-    assert size(volume) == text
-
-
 # -- the command -----------------------------------------------------------------------------------------
 
 
 def run(site: Site, *arguments: str) -> Result:
     application = Application(name="clusterflow")
-    application.add_package("analysis", [audit_command])
+    application.add_command(audit_command)
     period = ["--from", str(T0), "--to", str(T0 + HOUR)]
     return CliRunner().invoke(application, ["audit", "--config", str(site.config), *period, *arguments])
 
@@ -287,7 +279,7 @@ def test_a_quiet_period_fails_on_nothing_that_happened(site: Site) -> None:
     """Before anything was sent: no findings, but gaps."""
     quiet = ["--from", str(T0 - 5 * HOUR), "--to", str(T0 - 4 * HOUR)]
     application = Application(name="clusterflow")
-    application.add_package("analysis", [audit_command])
+    application.add_command(audit_command)
     for wanted, code in (("any", 0), ("gaps", 1)):
         arguments = ["audit", "--config", str(site.config), *quiet, "--fail-on", wanted]
         result = CliRunner().invoke(application, arguments)
@@ -297,7 +289,7 @@ def test_a_quiet_period_fails_on_nothing_that_happened(site: Site) -> None:
 
 def test_an_empty_period_is_a_mistake(site: Site) -> None:
     application = Application(name="clusterflow")
-    application.add_package("analysis", [audit_command])
+    application.add_command(audit_command)
     result = CliRunner().invoke(application, ["audit", "--config", str(site.config), "--from", "1d", "--to", "2d"])
     assert result.exit_code == 2
     assert "--from must be before --to" in result.stderr

@@ -3,10 +3,10 @@
 import polars as pl
 import pytest
 
-from analysis.breaches import UNKNOWN, VIOLATIONS, Scope, find, recent
-from cluster import schema
-from cluster.schema import Breach, Violation
-from ingest.points import WINDOW, encode
+from analysis.detectors.fabric.breaches import UNKNOWN, VIOLATIONS, Scope, find, recent
+from store import schema
+from store.points import WINDOW, encode
+from store.schema import Breach, Violation
 
 T0 = 1_760_000_000
 SCOPE = Scope(

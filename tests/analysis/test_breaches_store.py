@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 import scene
 
-from analysis.breach_study import BreachStudy
-from analysis.study import Span
-from cluster import schema
+from analysis.detectors.fabric.breach_study import BreachStudy
+from analysis.detectors.study import Span
 from cluster.model import (
     ANY,
     Cluster,
@@ -24,15 +23,16 @@ from cluster.model import (
     Role,
     StoreSettings,
 )
-from cluster.schema import Breach
-from cluster.services import with_well_known
-from ingest import records
+from cluster.sections.network.services import with_well_known
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.normalise import Clock
-from ingest.points import WINDOW
-from ingest.store import Store
+from ingest.flows.normalise import Clock
+from ingest.read import records
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW
+from store.schema import Breach
 
 T0 = 1_750_000_000
 SYN = 2

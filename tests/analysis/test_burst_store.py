@@ -10,13 +10,13 @@ import pytest
 import service_scene as scenes
 from service_scene import Scene
 
-from analysis.burst_study import BurstStudy
-from analysis.study import Span
+from analysis.detectors.storage.burst_study import BurstStudy
+from analysis.detectors.study import Span
 from analysis.writing import Output
-from cluster import schema
 from cluster.model import Cluster, Node, NodeAddress, Thresholds
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.points import WINDOW, encode
+from store import schema
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW, encode
 
 NOW = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 6 * 3600
 ENDPOINTS = tuple(f"nas-{number}" for number in range(1, 5))

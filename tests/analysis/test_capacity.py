@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.capacity import DAY, fullness, nearest_rank
+from analysis.detectors.fabric.capacity import DAY, fullness, nearest_rank
 
 NOW = 1_800_000_000.0
 DAYS = np.arange(30.0)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from job_series import NODES, SHARD, T0, Series, Verdict, job, verdict
 
-from analysis.checkpoints import Ledger, Usual, rhythm
-from cluster import schema
+from analysis.detectors.storage.checkpoints import Ledger, Usual, rhythm
 from cluster.model import ALL_NODES, CheckpointMode, CheckpointPlan
-from cluster.schema import CheckpointState as State
+from store import schema
+from store.schema import CheckpointState as State
 
 SIZE = int(8 * SHARD)
 USUAL = Usual(gaps=(600.0,) * 10, sizes=(float(SIZE),) * 5, lengths=(20.0,) * 5, nodes=(8,) * 5)

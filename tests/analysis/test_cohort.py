@@ -7,13 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis import cohort, stalls
-from analysis.cohort import CohortCarry, CohortPolicy, Expectation, Look, Subject, Verdicts
-from analysis.stalls import Payer, Waiting
-from cluster import schema
+from analysis.detectors.training import cohort, stalls
+from analysis.detectors.training.cohort import CohortCarry, CohortPolicy, Expectation, Look, Subject, Verdicts
+from analysis.detectors.training.stalls import Payer, Waiting
 from cluster.model import Job
-from cluster.schema import Cause, CohortState, NodeState, Phase
-from ingest.points import WINDOW
+from store import schema
+from store.points import WINDOW
+from store.schema import Cause, CohortState, NodeState, Phase
 
 T0 = 1_760_000_000
 NODES = tuple(f"n{number}" for number in range(8))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from analysis.job_sources.cohorts import MARGIN, Cohorts, Ended, Memory, Minute, components
-from cluster.errors import StoreError
+from analysis.jobs.traffic_cohorts import MARGIN, Cohorts, Ended, Memory, Minute, components
+from app.errors import StoreError
 from cluster.model import InferredJobs
 
 GBIT_MINUTE = 1e9 / 8 * 60

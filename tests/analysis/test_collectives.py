@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from analysis.baseline import Floats
-from analysis.collectives import Links, changed, rail_imbalance, shape_of
+from analysis.detectors.training.collectives import Links, changed, rail_imbalance, shape_of
 from cluster.load import parse_cluster
-from cluster.schema import Pattern
-from simulate.cast import Cast
-from simulate.scenario import Algorithm, Run
-from simulate.training import connections
+from simulate.scenarios.scenario import Algorithm, Run
+from simulate.traffic.cast import Cast
+from simulate.traffic.training_traffic import connections
+from store.schema import Pattern
 
 MEGABYTE = 1e6
 

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from analysis.contacts import (
+from analysis.detectors.egress.contacts import (
     CONTACT_COLUMNS,
     DECISION_COLUMNS,
     DIGEST,
@@ -14,8 +14,8 @@ from analysis.contacts import (
     Found,
     find,
 )
-from cluster import schema
-from ingest.points import WINDOW, encode
+from store import schema
+from store.points import WINDOW, encode
 
 T0 = 1_760_000_000
 NOBODY = pl.DataFrame(schema=CONTACT_COLUMNS)

@@ -10,17 +10,17 @@ import pytest
 import service_scene as scenes
 from service_scene import Scene
 
-from analysis.access import ASKED
-from analysis.asked import Asked
-from analysis.contacts import CONTACT_COLUMNS
-from analysis.countries import COUNTRY_COLUMNS, FIRST_SEEN, NEW, CountryPolicy, Found, find
-from analysis.country_study import CountryStudy
+from analysis.detectors.egress.contacts import CONTACT_COLUMNS
+from analysis.detectors.inference.access import ASKED
+from analysis.detectors.inference.asked import Asked
+from analysis.detectors.inference.countries import COUNTRY_COLUMNS, FIRST_SEEN, NEW, CountryPolicy, Found, find
+from analysis.detectors.inference.country_study import CountryStudy
 from analysis.state import State
-from cluster import schema
+from app.log import Log
 from cluster.model import Geography, GroupPair, Thresholds
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.logs import Log
-from ingest.points import WINDOW, encode
+from store import schema
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW, encode
 
 T0 = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 6 * 3600
 """A whole hour some hours ago: the store takes nothing that is too old."""

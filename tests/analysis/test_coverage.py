@@ -2,9 +2,9 @@
 
 import pytest
 
-from analysis.coverage import Seen, state_of
+from analysis.detectors.fabric.coverage import Seen, state_of
 from cluster.model import Transport
-from cluster.schema import CoverageState as State
+from store.schema import CoverageState as State
 
 GB = 1_000_000_000
 TCP, ROCE, SAMPLED, IB = Transport.TCP, Transport.ROCE, Transport.ROCE_SAMPLED, Transport.INFINIBAND

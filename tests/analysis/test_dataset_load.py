@@ -3,11 +3,11 @@
 import pytest
 from job_series import COMPUTE, NODES, PREFETCH, T0, WINDOW_SECONDS, Series, followed, job, subject
 
-from analysis import dataset_load, phases
-from analysis.dataset_load import LoadCarry, LoadSubject
-from cluster import schema
-from cluster.schema import Phase
-from ingest.points import WINDOW
+from analysis.detectors.storage import dataset_load, phases
+from analysis.detectors.storage.dataset_load import LoadCarry, LoadSubject
+from store import schema
+from store.points import WINDOW
+from store.schema import Phase
 
 EACH = 4e9
 SUBJECT = LoadSubject(job(), WINDOW_SECONDS)

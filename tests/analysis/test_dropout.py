@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 
 from analysis.baseline import Baseline, RunSummary, learn, quantiles_of
-from analysis.dropout import Carry, Cohort, DropoutPolicy, first_carry, judge, summarise
-from analysis.study import JobWindows
-from cluster import schema
+from analysis.detectors.study import JobWindows
+from analysis.detectors.training.dropout import Carry, Cohort, DropoutPolicy, first_carry, judge, summarise
 from cluster.model import Job
-from cluster.schema import NodeState
-from ingest.points import WINDOW
+from store import schema
+from store.points import WINDOW
+from store.schema import NodeState
 
 T0 = 1_760_000_000
 NODES = tuple(f"n{number}" for number in range(8))

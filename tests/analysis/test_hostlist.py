@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.job_sources.hostlist import compress, expand
+from analysis.jobs.hostlist import compress, expand
 
 
 @pytest.mark.parametrize(

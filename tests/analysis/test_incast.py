@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.baseline import Floats
-from analysis.incast import (
+from analysis.detectors.storage.incast import (
     LATELY,
     IncastPolicy,
     running,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.inference_load import (
+from analysis.detectors.inference.inference_load import (
     AROUND_MINUTES,
     LOAD_MINUTES,
     Expected,
@@ -13,7 +13,7 @@ from analysis.inference_load import (
     loads,
     week_sample,
 )
-from cluster.schema import LoadState
+from store.schema import LoadState
 
 POLICY = LoadPolicy(spreads=6.0, least=0.0, min_weeks=2)
 SAMPLE = LOAD_MINUTES + 2 * AROUND_MINUTES

@@ -16,11 +16,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from analysis.job_sources.endpoint import MOST_BYTES, HttpSource, _Handler
-from analysis.job_sources.register import Register
-from cluster.errors import ClusterflowError, UserError
+from analysis.jobs.endpoint import MOST_BYTES, HttpSource, _Handler
+from analysis.jobs.register import Register
+from app.errors import ClusterflowError, UserError
+from app.log import Log
 from cluster.model import HttpJobs, Secret
-from ingest.logs import Log
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOOKS = REPOSITORY / "provisioning/hooks"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.job_sources.files import ClusterYaml, FileSource
-from analysis.job_sources.records import read_csv, read_json
-from analysis.job_sources.register import FILE, Register, key_of
-from cluster.errors import ConfigError
+from analysis.jobs.job_files import ClusterYaml, FileSource
+from analysis.jobs.job_records import read_csv, read_json
+from analysis.jobs.register import FILE, Register, key_of
+from app.errors import ConfigError
+from app.log import Log
 from cluster.load import load_cluster
 from cluster.model import FileJobs, Job, Outcome
-from ingest.logs import Log
 
 KEEP = 7 * 86_400
 ZONE = ZoneInfo("Europe/Amsterdam")

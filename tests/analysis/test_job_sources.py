@@ -15,26 +15,26 @@ import scene
 from polars.testing import assert_frame_equal
 
 from analysis.analyser import Analyser
-from analysis.job_sources.register import FILE, Register, key_of
-from analysis.job_sources.sources import JobSources, merged
+from analysis.jobs.all_sources import JobSources, merged
+from analysis.jobs.register import FILE, Register, key_of
 from analysis.state import State
-from cluster import schema
+from app.log import Log
 from cluster.model import (
     Cluster,
     FileJobs,
     HttpJobs,
     InferredJobs,
     Job,
-    JobSourceSettings,
+    JobSource,
     Outcome,
     Secret,
     Site,
     SlurmJobs,
 )
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.logs import Log
-from ingest.points import WINDOW
-from ingest.store import Store
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW
 
 T0 = 1_772_352_000
 
@@ -177,9 +177,9 @@ def test_a_trouble_is_told_once_and_shown_until_it_is_over(shop: Shop, capsys: p
         plan(shop, {}, {"id": "b"})
         sources.refresh(T0 + 210)
     told = capsys.readouterr().err
-    assert told.count("event=job_source_trouble") == 1
+    assert told.count("event=job_source_failed") == 1
     assert "jobs.json:1: column 2: expected JSON" in told
-    assert "event=job_source_back source=planned away=110" in told
+    assert "event=job_source_recovered source=planned away=110" in told
 
 
 def test_a_file_that_is_away_after_a_restart_leaves_its_jobs(shop: Shop) -> None:
@@ -204,7 +204,7 @@ def test_a_file_that_is_away_after_a_restart_leaves_its_jobs(shop: Shop) -> None
     ],
 )
 def test_jobs_are_inferred_where_nobody_else_tells_of_any(
-    tmp_path: Path, settings: tuple[JobSourceSettings, ...], *, listed: bool, kinds: list[str]
+    tmp_path: Path, settings: tuple[JobSource, ...], *, listed: bool, kinds: list[str]
 ) -> None:
     cluster = scene.cluster_of("http://127.0.0.1:9", "none", jobs=(scene.job("a", T0),) if listed else ())
     with Register.open(tmp_path) as register:

@@ -10,18 +10,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.cohort_study import CohortStudy
-from analysis.dropout_study import DropoutStudy
+from analysis.detectors.storage.storage_study import StorageStudy
+from analysis.detectors.study import JobWindows, Span
+from analysis.detectors.training.cohort_study import CohortStudy
+from analysis.detectors.training.dropout_study import DropoutStudy
+from analysis.detectors.training.pattern_study import PatternStudy
+from analysis.detectors.training.straggler_study import StragglerStudy
 from analysis.evidence import Reader
-from analysis.jobs import gpus_in, gpus_of
-from analysis.pattern_study import PatternStudy
-from analysis.storage_study import StorageStudy
-from analysis.straggler_study import StragglerStudy
-from analysis.study import JobWindows, Span
-from cluster import schema
+from analysis.jobs.job_windows import gpus_in, gpus_of
 from cluster.model import Cluster, Cost, Exporter, ExportProtocol, Group, Job, Node, Plane, Role
-from cluster.schema import NodeState, Phase
-from ingest.store import ROWS, Numbers, Store
+from store import schema
+from store.influx import ROWS, Numbers, Store
+from store.influxql import Select
+from store.schema import NodeState, Phase
 
 T0 = 1_760_000_400
 SFLOW = Exporter("leaf-1", ip_address("192.0.2.1"), ExportProtocol.SFLOW)
@@ -58,10 +59,11 @@ class Asked:
         self.seconds.append((start, stop))
         return np.zeros((stop - start, len(nodes)))
 
-    def numbers(self, text: str, tags: tuple[str, ...], columns: tuple[str, ...]) -> Numbers:
-        self.texts.append(text)
-        shape = {**dict.fromkeys(tags, pl.String), ROWS: pl.Int64}
-        return Numbers(pl.DataFrame(schema=shape), ("time", *columns), np.zeros((0, 1 + len(columns))))
+    def numbers(self, asked: Select) -> Numbers:
+        self.texts.append(asked.text())
+        shape = {**dict.fromkeys(asked.tags, pl.String), ROWS: pl.Int64}
+        columns = "time", *(column.name for column in asked.columns)
+        return Numbers(pl.DataFrame(schema=shape), columns, np.zeros((0, len(columns))))
 
     @property
     def reader(self) -> Reader:

@@ -10,12 +10,11 @@ import polars as pl
 import pytest
 
 from analysis.bins import Source, binned
-from analysis.sums import any_of
-from analysis.windows import WindowReader, sees_seconds
-from cluster import schema
+from analysis.window_reader import WindowReader, sees_seconds
 from cluster.model import Cluster, Exporter, ExportProtocol, Group, Job, Role, StoreSettings
-from cluster.schema import Field, Measurement
-from ingest.store import ROWS, Numbers, Store
+from store import schema
+from store.influx import ROWS, Numbers, Store
+from store.influxql import Select
 
 T0 = 1_760_000_000
 CLUSTER = Cluster(
@@ -33,12 +32,14 @@ class Answering(WindowReader):
         super().__init__(Store(StoreSettings()), cluster)
         self._rates, self.asked, self.fields = np.array(rates, np.float64), list[str](), list[str]()
 
-    def _numbers(self, measurement: Measurement, fields: Sequence[Field], tag: str | None, where: str) -> Numbers:
-        self.asked.append(where)
-        self.fields += [field.name for field in fields]
-        columns = ("time", *(field.name for field in fields))
-        if measurement is not schema.EXPORTER_STATUS:
-            return Numbers(pl.DataFrame(schema={tag or ROWS: pl.String, ROWS: pl.Int64}), columns, np.zeros((0, 3)))
+    def _numbers(self, asked: Select) -> Numbers:
+        self.asked.append(asked.text())
+        names = [column.name for column in asked.columns]
+        self.fields += names
+        columns = ("time", *names)
+        if asked.measurement is not schema.EXPORTER_STATUS:
+            tags = dict.fromkeys(asked.tags, pl.String)
+            return Numbers(pl.DataFrame(schema={**tags, ROWS: pl.Int64}), columns, np.zeros((0, 3)))
         count, windows = self._rates.shape
         tags = pl.DataFrame({schema.EXPORTER: ["leaf-1", "leaf-2"][:count], ROWS: [windows] * count})
         times = np.tile((T0 + np.arange(windows) * 10) * 1000.0, count)
@@ -72,10 +73,6 @@ def test_without_exporters_rates_are_one() -> None:
     assert nobody.begin(T0, T0 + 100, JOB.nodes).of(JOB, T0, T0 + 30).rates.tolist() == [1.0] * 3
 
 
-def test_values_are_escaped_and_in_order() -> None:
-    assert any_of("node", {"b", "it's", "a"}) == "(\"node\" = 'a' OR \"node\" = 'b' OR \"node\" = 'it\\'s')"
-
-
 def test_every_question_escapes_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
     quoted = Answering(replace(CLUSTER, groups=(*CLUSTER.groups, Group("o'b", "O", Role.STORAGE))), np.ones((2, 10)))
     quoted.begin(T0, T0 + 100, ("n'1",)).of(replace(JOB, nodes=("n'1",)), T0, T0 + 100)
@@ -85,11 +82,10 @@ def test_every_question_escapes_its_values(monkeypatch: pytest.MonkeyPatch) -> N
     assert "!= 'o\\'b'" in asked
     texts: list[str] = []
 
-    def numbers(_: Store, text: str, tags: tuple[str, ...], columns: tuple[str, ...]) -> Numbers:
-        texts.append(text)
-        return Numbers(
-            pl.DataFrame(schema={**dict.fromkeys(tags, pl.String), ROWS: pl.Int64}), columns, np.zeros((0, 2))
-        )
+    def numbers(_: Store, asked: Select) -> Numbers:
+        texts.append(asked.text())
+        tags = dict.fromkeys(asked.tags, pl.String)
+        return Numbers(pl.DataFrame(schema={**tags, ROWS: pl.Int64}), ("time", "rx_bytes"), np.zeros((0, 2)))
 
     monkeypatch.setattr(Store, "numbers", numbers)
     source = Source(schema.NODE_TRAFFIC, schema.RAW, (schema.NODE,), (schema.GROUP, ("o'b",)))

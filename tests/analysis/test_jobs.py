@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from analysis.jobs import active_at, overlapping, status_points
-from cluster import schema
+from analysis.jobs.job_windows import active_at, overlapping, status_points
 from cluster.model import Job
-from ingest.points import WINDOW, encode
+from store import schema
+from store.points import WINDOW, encode
 
 T0 = 1_760_000_000
 

@@ -15,11 +15,11 @@ import pytest
 import scene
 from click.testing import CliRunner
 
-from analysis.jobs_cli import jobs
-from cluster import schema
+from analysis.jobs.jobs_cli import jobs
 from cluster.load import load_cluster
-from ingest.local_influxdb import LocalInfluxDB, free_port
-from ingest.store import Store
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "correct-horse-battery"

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from analysis.job_sources.kubernetes_api import KubernetesApi
-from analysis.job_sources.register import Register, key_of
-from analysis.job_sources.source import AskedSource
+from analysis.jobs.job_source import AskedSource
+from analysis.jobs.kubernetes_api import KubernetesApi
+from analysis.jobs.register import Register, key_of
 from cluster.model import Job, KubernetesJobs, Workload
 
 T0 = 1_772_352_000

@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 from egress_scene import DAY, HOUR, NOW, Month, sent, talk
 
-from analysis.history import EgressHistory
-from analysis.ledger import LedgerPolicy
-from analysis.ledger_study import LedgerStudy
-from analysis.study import Span
-from cluster import schema
+from analysis.detectors.egress.history import EgressHistory
+from analysis.detectors.egress.ledger import LedgerPolicy
+from analysis.detectors.egress.ledger_study import LedgerStudy
+from analysis.detectors.study import Span
 from cluster.model import Cluster
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.points import WINDOW
+from store import schema
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW
 
 HORIZONS = {
     schema.BYTES_1H.name: HOUR,

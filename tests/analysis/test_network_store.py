@@ -9,15 +9,15 @@ import polars as pl
 import pytest
 import scene
 
-from analysis.network_study import NetworkStudy, network_studies
+from analysis.detectors.egress.network_study import NetworkStudy, network_studies
+from analysis.detectors.study import Span
 from analysis.state import State
-from analysis.study import Span
-from cluster import schema
+from app.log import Log
 from cluster.model import Cluster, Geography, Group, Role, StoreSettings, Thresholds
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.logs import Log
-from ingest.points import WINDOW
-from ingest.store import Store
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW
 
 NOW = 1_780_000_000 // 3600 * 3600
 LEARNING = 600

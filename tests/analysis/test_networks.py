@@ -3,10 +3,22 @@
 import polars as pl
 import pytest
 
-from analysis.networks import FIRST_SEEN, KNOWN, NEW, SENT, TALKS, NetworkPolicy, find, number_of, rows, sources, young
-from cluster import schema
+from analysis.detectors.egress.networks import (
+    FIRST_SEEN,
+    KNOWN,
+    NEW,
+    SENT,
+    TALKS,
+    NetworkPolicy,
+    find,
+    number_of,
+    rows,
+    sources,
+    young,
+)
 from cluster.model import Cluster, Group, Role
-from ingest.points import WINDOW, encode
+from store import schema
+from store.points import WINDOW, encode
 
 T0 = 1_760_000_000
 POLICY = NetworkPolicy(volume=100, window=60, episode=50)

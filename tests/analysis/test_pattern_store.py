@@ -12,23 +12,23 @@ import pytest
 import service_scene as scenes
 from service_scene import Scene
 
-from analysis.pattern_study import LOOKED_AT, SELDOM, PatternStudy, looked_at_every
-from cluster import schema
+from analysis.detectors.training.pattern_study import LOOKED_AT, SELDOM, PatternStudy, looked_at_every
 from cluster.load import load_cluster
 from cluster.model import Cluster, Exporter, ExportProtocol, Interface, Job, Node, NodeAddress, Plane
-from cluster.schema import Pattern
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.normalise import Clock
-from ingest.points import WINDOW, encode
-from ingest.readers import read_chunk, sniff
-from ingest.store import Store
-from simulate.netflow import FlowFormat
-from simulate.scenario import Algorithm, ExportStyle, Phase, Profile, Run, Scenario
-from simulate.spool import SpoolWriter
-from simulate.truth import GroundTruth
-from simulate.workload import Workload
+from ingest.flows.normalise import Clock
+from ingest.read.readers import read_chunk, sniff
+from simulate.packets.netflow import FlowFormat
+from simulate.packets.spool_files import SpoolWriter
+from simulate.scenarios.scenario import Algorithm, ExportStyle, Phase, Profile, Run, Scenario
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW, encode
+from store.schema import Pattern
 
 REPOSITORY = Path(__file__).parents[2]
 NOW = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 6 * 3600

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from job_series import NODES, SHARD, T0, WINDOW_SECONDS, Series, first, followed, job, subject
 
-from analysis import phases
-from analysis.study import JobWindows
-from cluster.schema import Phase
+from analysis.detectors.storage import phases
+from analysis.detectors.study import JobWindows
+from store.schema import Phase
 
 IDLE, LOAD, COMPUTE, CHECKPOINT, BLIND = Phase.IDLE, Phase.LOAD, Phase.COMPUTE, Phase.CHECKPOINT, Phase.BLIND
 KNOWN = (8 * SHARD,) * 3

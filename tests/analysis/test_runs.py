@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from analysis import state as memory
+from analysis.detectors.study import FLAW, JobWindows, Memory, Points, Span
 from analysis.runs import JobRuns
 from analysis.state import MOST_RUNS, State
-from analysis.study import FLAW, JobWindows, Memory, Points, Span
-from analysis.windows import WindowReader
-from cluster.errors import StoreError
+from analysis.window_reader import WindowReader
+from app.errors import StoreError
+from app.log import Log
 from cluster.model import Job, Outcome
-from cluster.schema import Measurement
-from ingest.logs import Log
+from store.schema import Measurement
 
 DAY = 86_400
 NOW = 1_760_000_400

@@ -11,14 +11,14 @@ import pytest
 import service_scene as scenes
 from service_scene import GBIT, Scene
 
-from analysis.capacity_study import CapacityStudy
-from analysis.coverage_study import CoverageStudy
-from analysis.inference_study import InferenceStudy
-from analysis.study import Span
+from analysis.detectors.fabric.capacity_study import CapacityStudy
+from analysis.detectors.fabric.coverage_study import CoverageStudy
+from analysis.detectors.inference.inference_study import InferenceStudy
+from analysis.detectors.study import Span
 from analysis.writing import Output
-from cluster import schema
-from cluster.schema import Capacity, CoverageState, LoadState
-from ingest.local_influxdb import LocalInfluxDB
+from store import schema
+from store.local_influxdb import LocalInfluxDB
+from store.schema import Capacity, CoverageState, LoadState
 
 NOW = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 6 * 3600
 """A whole hour some hours ago: points of a fixed day would be older than the retentions."""

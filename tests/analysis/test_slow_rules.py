@@ -10,17 +10,17 @@ import pytest
 import scene
 from egress_scene import DAY, HOUR, NOW, Month, sent, talk
 
-from analysis.history import EgressHistory
-from analysis.ledger_study import LedgerStudy
-from analysis.recurrence_study import RecurrenceStudy
-from analysis.study import Span
-from cluster import schema
+from analysis.detectors.egress.history import EgressHistory
+from analysis.detectors.egress.ledger_study import LedgerStudy
+from analysis.detectors.egress.recurrence_study import RecurrenceStudy
+from analysis.detectors.study import Span
 from cluster.model import Cluster
-from ingest.local_influxdb import LocalInfluxDB
-from rules import low_and_slow_7d, low_and_slow_24h, recurring_dependency
-from rules.evaluate import Alert, Evaluator
-from rules.model import Rule
+from rules.alerts import low_and_slow_7d, low_and_slow_24h, recurring_dependency
+from rules.evaluate.evaluator import Alert, Evaluator
 from rules.registry import rules_of
+from rules.rule import Rule
+from store import schema
+from store.local_influxdb import LocalInfluxDB
 
 GB = 10**9
 START = NOW - 8 * DAY

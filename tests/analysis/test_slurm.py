@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from analysis.job_sources.register import Register
-from analysis.job_sources.slurm import PATIENCE, SlurmCommands, SlurmFiles, as_word, number, records_of
-from analysis.job_sources.source import AskedSource, AskError
+from analysis.jobs.job_source import AskedSource, AskError
+from analysis.jobs.register import Register
+from analysis.jobs.slurm import PATIENCE, SlurmCommands, SlurmFiles, as_word, number, records_of
 from cluster.model import ClassFrom, Job, Outcome, SlurmJobs
 
 T0 = 1_772_352_000

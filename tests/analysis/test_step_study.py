@@ -10,16 +10,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis import cohort
-from analysis.cohort import CohortCarry, Expectation, Look, Subject
-from analysis.cohort_study import Pace, paces
+from analysis.detectors.study import JobWindows, Memory
+from analysis.detectors.training import cohort
+from analysis.detectors.training.cohort import CohortCarry, Expectation, Look, Subject
+from analysis.detectors.training.cohort_study import Pace, paces
+from analysis.detectors.training.step_study import Standing, StepStudy, learn
 from analysis.evidence import Reader
-from analysis.step_study import Standing, StepStudy, learn
-from analysis.study import JobWindows, Memory
-from cluster import schema
 from cluster.model import Cluster, Exporter, ExportProtocol, Group, Job, Role, Thresholds
-from cluster.schema import CohortState, Phase, StepState
-from ingest.points import WINDOW
+from store import schema
+from store.points import WINDOW
+from store.schema import CohortState, Phase, StepState
 
 T0 = 1_760_000_400
 NODES = tuple(f"n{number}" for number in range(8))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.baseline import Floats
-from analysis.steps import LEAST_SAMPLES, SHORTEST, step_of
+from analysis.detectors.training.steps import LEAST_SAMPLES, SHORTEST, step_of
 
 SECONDS = 256
 FINE = 50

@@ -13,9 +13,9 @@ import scene
 from polars.testing import assert_frame_equal
 
 from analysis.analyser import Analyser
-from analysis.jobs import ClusterFileJobs
+from analysis.jobs.job_windows import ClusterFileJobs
 from analysis.state import State
-from cluster import schema
+from app.log import Log
 from cluster.model import (
     ALL_NODES,
     CheckpointMode,
@@ -32,11 +32,11 @@ from cluster.model import (
     Role,
     Transport,
 )
-from cluster.schema import CheckpointState, Measurement, Phase
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.logs import Log
-from ingest.points import WINDOW
-from ingest.store import Store
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW
+from store.schema import CheckpointState, Measurement, Phase
 
 SETTLE = 15
 SHARD = 4_000_000_000

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis import stragglers
-from analysis.stragglers import Field, Ranking, StragglerCarry, lateness, step_shifts
-from cluster.schema import NodeState, Phase
+from analysis.detectors.training import stragglers
+from analysis.detectors.training.stragglers import Field, Ranking, StragglerCarry, lateness, step_shifts
+from store.schema import NodeState, Phase
 
 NODES = 8
 RATE = 1e10

@@ -7,13 +7,13 @@ import polars as pl
 import pytest
 import scene
 
-from analysis.study import QUIET
+from analysis.detectors.study import QUIET
 from analysis.writing import Output, gathered, retracted
-from cluster import schema
-from cluster.errors import StoreError
-from ingest.local_influxdb import LocalInfluxDB, free_port
-from ingest.points import WINDOW
-from ingest.store import Store
+from app.errors import StoreError
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB, free_port
+from store.points import WINDOW
 
 T0 = int(time.time()) // 10 * 10 - 3600
 JOB = schema.JOB_STATUS

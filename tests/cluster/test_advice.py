@@ -17,14 +17,14 @@ nodes:
 exporters: {leaf-1: {address: 10.20.0.250}, spine-1: {address: 10.20.0.251, counts: false}}
 allowed: [{from: training, to: model_storage}]
 notify: {noc: {type: webhook, url: {env: NOC}}}
-grafana: {runbook_url: "https://wiki.example.org/runbook"}
+grafana: {url: "https://grafana.example.org"}
 """
-NO_RUNBOOK = "grafana.runbook_url: not set: each alert's link to the runbook leads nowhere"
+NEAR = "grafana.url: http://127.0.0.1:3000: the links in alerts open on Grafana's machine only"
 
 
 @pytest.mark.parametrize("file", ["cluster.yaml", "cluster/starter.yaml"])
-def test_nothing_to_say_about_ours_but_that_nobody_published_a_runbook(file: str) -> None:
-    assert advice(load_cluster(ROOT / file)) == [NO_RUNBOOK]
+def test_nothing_to_say_about_ours_but_where_people_reach_grafana(file: str) -> None:
+    assert advice(load_cluster(ROOT / file)) == [NEAR]
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,19 @@ def test_nothing_to_say_about_ours_but_that_nobody_published_a_runbook(file: str
             "allowed: empty: every conversation between groups is a violation",
         ),
         ("notify: {noc: {type: webhook, url: {env: NOC}}}", "", "notify: empty: alerts show on the boards only"),
-        ('grafana: {runbook_url: "https://wiki.example.org/runbook"}', "", NO_RUNBOOK),
+        ('grafana: {url: "https://grafana.example.org"}', "", NEAR),
         (
             "exporters: {leaf-1: {address: 10.20.0.250}, spine-1: {address: 10.20.0.251, counts: false}}",
             "",
             "exporters: none: nothing says whose records to take, nor which network they crossed",
+        ),
+        (
+            "spine-1: {address: 10.20.0.251, counts: false}",
+            "edge: {address: 10.20.0.251, interfaces: {1: {name: wan}}}",
+            (
+                "exporters: leaf-1 has neither interfaces nor a line of `authority`: what several exporters see is "
+                "found while records flow; `clusterflow suggest` says who counts"
+            ),
         ),
         (
             "leaf-1: {address: 10.20.0.250}, ",
@@ -133,3 +141,43 @@ def test_each_piece_of_advice(old: str, new: str, line: str) -> None:
     assert old in QUIET
     assert advice(parse_cluster(QUIET)) == []
     assert advice(parse_cluster(QUIET.replace(old, new, 1))) == [line]
+
+
+CONVERGED = """
+cluster: lab
+groups:
+  training: {role: training, prefixes: [10.20.0.0/16], plane: compute}
+  model_storage: {role: model_storage, prefixes: [10.40.0.0/24], plane: storage}
+nodes:
+  "gpu-[01-04]": {group: training, addresses: [{address: "10.20.0.{1..4}", plane: compute, rail: 0}]}
+  store: {group: model_storage, addresses: [10.40.0.1]}
+exporters: {"leaf-{1..2}": {address: "10.20.0.25{0..1}", interfaces: {1: {name: a, plane: compute}}}}
+allowed: [{from: training, to: model_storage}]
+notify: {noc: {type: webhook, url: {env: NOC}}}
+grafana: {url: "https://grafana.example.org"}
+"""
+
+
+def test_a_converged_fabric_is_told_which_line_to_write() -> None:
+    (line,) = advice(parse_cluster(CONVERGED))
+    assert line == (
+        "groups.model_storage.plane: storage, but training has addresses on compute alone: what they exchange is a "
+        "violation (wrong_plane); one fabric for both? Write plane: compute there"
+    )
+    written = CONVERGED.replace("plane: storage", "plane: compute")
+    assert advice(parse_cluster(written)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("plane: compute, rail: 0}]", 'plane: compute, rail: 0}, {address: "10.20.1.{1..4}", plane: storage}]'),
+        ("{name: a, plane: compute}", "{name: a, plane: storage}"),
+        ("allowed: [{from: training, to: model_storage}]", "allowed: [{from: model_storage, to: model_storage}]"),
+        ("prefixes: [10.40.0.0/24], plane: storage", "prefixes: [10.40.0.0/24]"),
+    ],
+)
+def test_no_fabric_is_called_converged_that_need_not_be(old: str, new: str) -> None:
+    changed = CONVERGED.replace(old, new)
+    assert changed != CONVERGED
+    assert not any("wrong_plane" in line for line in advice(parse_cluster(changed)))

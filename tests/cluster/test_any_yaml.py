@@ -10,12 +10,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster import fields
+from app.errors import ConfigError
 from cluster.document import MAX_DEPTH
-from cluster.errors import ConfigError
-from cluster.kinds import Kind, ListOf, MapOf, OneOf, OneOrMany, Section
 from cluster.load import parse_cluster
-from cluster.model import Cluster
+from cluster.model import ROOT, Cluster
+from cluster.scalars.declared import OneOf, Section
+from cluster.scalars.kinds import Kind, ListOf, MapOf, OneOrMany
 
 RICH = yaml.safe_load((Path(__file__).parent / "rich.yaml").read_text(encoding="utf-8"))
 
@@ -30,7 +30,7 @@ def known_keys(kind: Kind[Any]) -> set[str]:
     return set()
 
 
-KEYS = st.sampled_from(sorted(known_keys(fields.ROOT) | {"training", "leaf-1", "gpu-{1..3}", "1", "<<", "env", "file"}))
+KEYS = st.sampled_from(sorted(known_keys(ROOT) | {"training", "leaf-1", "gpu-{1..3}", "1", "<<", "env", "file"}))
 SCALARS = (
     st.none()
     | st.booleans()

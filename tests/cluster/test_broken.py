@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cluster.application import Application
-from cluster.cli import COMMANDS
+from app.application import Application
+from operations.check_cli import check
 
 BROKEN = Path(__file__).parent / "broken"
 FILES = sorted(path.name for path in BROKEN.glob("*.yaml"))
@@ -16,7 +16,7 @@ FILES = sorted(path.name for path in BROKEN.glob("*.yaml"))
 def test_check_tells_every_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(BROKEN)
     application = Application(name="clusterflow")
-    application.add_package("cluster", COMMANDS)
+    application.add_command(check)
     result = CliRunner().invoke(application, ["check", name])
     assert result.stderr == (BROKEN / name).with_suffix(".txt").read_text(encoding="utf-8")
     assert result.stdout == ""

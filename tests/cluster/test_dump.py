@@ -27,6 +27,15 @@ def test_dumping_again_gives_the_same_text(file: Path) -> None:
     assert dump_cluster(parse_cluster(text)) == text
 
 
+def test_a_job_source_with_nothing_but_its_type_comes_back() -> None:
+    """A selector that is not given is no text, which no key takes."""
+    kinds = "file, path: jobs.csv", "kubernetes", "slurm, sacct: off", "inferred"
+    given = "".join(f"- {{type: {kind}}}\n" for kind in kinds)
+    cluster = parse_cluster(f"cluster: lab\ngroups: {{a: {{role: custom}}}}\njob_sources:\n{given}")
+    assert [source.kind for source in cluster.job_sources] == ["file", "kubernetes", "slurm", "inferred"]
+    assert parse_cluster(dump_cluster(cluster)) == cluster
+
+
 def test_every_default_is_written_out() -> None:
     small = parse_cluster("cluster: lab\ngroups: {a: {role: custom}}\n")
     dumped = yaml.safe_load(dump_cluster(small))

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from cluster.advice import advice
-from cluster.job_sources import is_loopback
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import (
     ClassFrom,
@@ -20,6 +19,7 @@ from cluster.model import (
     SlurmJobs,
     Workload,
 )
+from cluster.sections.job_sources import is_loopback
 
 HERE = Path(__file__).parent
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.errors import ConfigError
+from app.errors import ConfigError
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import (
     AccessEntry,
@@ -112,8 +112,9 @@ def test_exporters(rich: Cluster) -> None:
     assert [exporter.watched for exporter in (one, two, three)] == [True, True, False]
 
 
-def test_own_rules_are_named_not_run(rich: Cluster) -> None:
+def test_own_rules_and_boards_are_named_not_run(rich: Cluster) -> None:
     assert rich.rules == (str(HERE / "own_rule.py"),)
+    assert rich.boards == (str(HERE / "own_board.py"),)
 
 
 def test_policies(rich: Cluster) -> None:
@@ -173,7 +174,9 @@ def test_jobs_are_in_utc_with_each_node_once(rich: Cluster) -> None:
 
 def test_settings(rich: Cluster) -> None:
     assert rich.thresholds == Thresholds(
-        1_610_612_736, 5_400, 1_000, 86_400, 123_457, 600, 2.5, 2, 5, 0, exporter_silent=90, ingest_silent=3_600,
+        exfil_volume=1_610_612_736, exfil_window=5_400, first_contact_bytes=1_000, off_hours_bytes=123_457,
+        off_hours_window=600, dropout_spreads=2.5, dropout_min_runs=2, dropout_max_runs=5, dropout_for=0,
+        exporter_silent=90, ingest_silent=3_600,
         dropout_digest=16, slowdown_spreads=3.5, slowdown_for=300, stalled_for=600, analysis_silent=240,
         inference_window=600, inference_unauthorised_bytes=0, inference_off_window_bytes=2_000_000,
         inference_min_weeks=3, inference_spike_spreads=5.5, inference_spike_bytes=3_000_000, inference_spike_for=180,
@@ -202,7 +205,7 @@ def test_settings(rich: Cluster) -> None:
     )
     sources = tuple(ip_network(text) for text in ("10.60.0.0/24", "10.60.9.17", "fd00:60::/60"))
     assert rich.collector == CollectorSettings("::", 9995, 9996, "spool", 1, 30, sources)
-    assert rich.bridge == BridgeSettings(5, 0, 60, 600, 30, 10, 1000, 0.5, "b", None, "state")
+    assert rich.bridge == BridgeSettings(5, 0, 60, 600, 30, 10, 1000, 0.5, "b", None, state="state")
     assert rich.grafana == GrafanaSettings("http://grafana.example.org", "https://wiki.example.org/runbook", "influx")
 
 
@@ -275,3 +278,24 @@ def test_whoever_names_a_version_of_netflow_is_told_what_stands_for_it(written: 
         parse_cluster(f"{SMALL}exporters: {{leaf-1: {{address: 10.20.0.250, protocol: {written}}}}}\n")
     (problem,) = caught.value.problems
     assert (problem.path, problem.hint) == ("exporters.leaf-1.protocol", hint)
+
+
+def test_ranges_of_exporters_and_of_slurm() -> None:
+    found = parse_cluster(
+        """
+cluster: lab
+groups: {training: {role: training, prefixes: [10.20.0.0/16]}}
+nodes: {"gpu-[08-11]": {group: training, addresses: ["10.20.0.{8..11}"]}}
+exporters:
+  "leaf-{1..3}": {address: "10.0.0.{7..9}", sampling: 1000, interfaces: {49: {name: up, counts: false}}}
+  "spine-[1-2]": {address: "fd00::1{1..2}", protocol: sflow}
+authority: [{between: [training, training], exporters: [leaf-3, spine-2]}]
+"""
+    )
+    assert [node.name for node in found.nodes] == ["gpu-08", "gpu-09", "gpu-10", "gpu-11"]
+    assert [(exporter.name, str(exporter.address)) for exporter in found.exporters] == [
+        ("leaf-1", "10.0.0.7"), ("leaf-2", "10.0.0.8"), ("leaf-3", "10.0.0.9"),
+        ("spine-1", "fd00::11"), ("spine-2", "fd00::12"),
+    ]  # fmt: skip
+    assert {exporter.sampling.rate for exporter in found.exporters} == {1000, None}
+    assert found.authority[0].exporters == ("leaf-3", "spine-2")

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import MANAGEMENT_SERVICES, Artefact, Management
-from cluster.services import WELL_KNOWN
+from cluster.sections.network.services import WELL_KNOWN
 
 RICH = load_cluster(Path(__file__).parent / "rich.yaml")
 SITE = parse_cluster(

@@ -7,8 +7,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from app.errors import UserError
 from cluster import options
-from cluster.errors import UserError
 from cluster.load import parse_cluster
 from clusterflow import main
 from ingest.cli import _as_asked

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.ranges import LONGEST, MOST, ends, expand, has_range
+from cluster.scalars.ranges import LONGEST, MOST, ends, expand, has_range
 
 
 @pytest.mark.parametrize(

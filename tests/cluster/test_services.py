@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.model import Service
-from cluster.services import WELL_KNOWN, port_runs, with_well_known
+from cluster.sections.network.services import WELL_KNOWN, port_runs, with_well_known
 
 
 def owners(services: tuple[Service, ...]) -> dict[tuple[int, int], str]:

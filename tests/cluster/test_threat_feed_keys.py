@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 def test_feeds_stand_in_the_order_of_the_file() -> None:
     botnets, scored, exchange = load_cluster(HERE / "rich.yaml").threat_feeds
-    assert botnets == ThreatFeed("botnets", str(HERE / "feeds/botnets.txt"), FeedFormat.LIST, FeedColumns(), 50, 0)
+    assert botnets == ThreatFeed("botnets", str(HERE / "feeds/botnets.txt"), FeedFormat.LIST, FeedColumns(""), 50, 0)
     columns = FeedColumns("ip", "score", "first seen", "expires")
     assert scored == ThreatFeed("scored", str(HERE / "feeds/scored.csv"), FeedFormat.CSV, columns, 10, 20)
     assert exchange == ThreatFeed("exchange", str(HERE / "feeds/bundle.json"), FeedFormat.STIX)

@@ -7,10 +7,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from bench.scorecard import main as scorecard
 from cluster import options
 from clusterflow import main
-from ingest.local_influxdb import free_port
-from simulate.scorecard import main as scorecard
+from store.local_influxdb import free_port
 
 CLUSTER = """\
 cluster: lab
@@ -77,14 +77,14 @@ WRONG = {
     "access --json no/a.json": f"--json no/a.json: {FOLDER}",
     "report --from 1d --to 2d": PERIOD,
     "report --from nan": "nan: expected a time",
-    "report --last soon": "--last soon: expected a duration",
+    "report --from soon": "--from soon: expected a time",
     "report --from 9000d": "the period begins before anything that is kept",
     "report --output no/x.html": f"no/x.html: {FOLDER}",
-    "explore --from nosuch": "--from nosuch: no such group",
-    "explore --to nosuch": "--to nosuch: no such group",
-    "explore --since soon": "--since soon: expected a duration",
-    "explore --since 0s": "--since 0s: expected a duration",
-    "explore --since 999999999d": "--since 999999999d: expected a duration",
+    "explore --src nosuch": "--src nosuch: no such group",
+    "explore --dst nosuch": "--dst nosuch: no such group",
+    "explore --from soon": "--from soon: expected a time",
+    "explore --from 0s": PERIOD,
+    "explore --from 999999999d": "--from 999999999d: expected a time",
     "explore --service https": "--service https: nodes are kept without services",
     "explore --plane nosuch": "'nosuch' is not one of",
     "backtest --rule nosuch": "--rule nosuch: the cluster has no such rule",
@@ -152,8 +152,11 @@ def test_the_scorecard_begins_no_hours_of_work_for_a_mistake(arguments: list[str
 def option_list(command: click.Command) -> Iterator[click.Option]:
     yield from (one for one in command.params if isinstance(one, click.Option))
     if isinstance(command, click.Group):
-        for name in command.commands:
-            yield from option_list(command.commands[name])
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from option_list(found)
 
 
 def test_every_option_that_takes_an_address_or_a_name_of_the_store_is_checked_like_its_key() -> None:

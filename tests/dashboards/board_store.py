@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from cluster import schema
 from cluster.model import EXTERNAL, Cluster, StoreSettings
-from cluster.schema import Breach, Capacity, Cause, NodeState, Stage
 from dashboards import variables as var
-from dashboards.asked import Asked, Json, asked, expand, first_choices, seconds
-from ingest import points
-from ingest.records import Reason
-from ingest.store import Store
+from dashboards.filled_queries import Asked, Json, asked, expand, first_choices, seconds
+from ingest.read.records import Reason
+from store import points, schema
+from store.influx import Store
+from store.schema import Breach, Capacity, Cause, Leak, NodeState, Stage
 
 __all__ = ["Asked", "Filled", "asked", "defaults", "expand", "fill", "load", "seconds"]
 
@@ -25,6 +24,7 @@ def defaults(board: Json, *, everything: bool = True) -> dict[str, str]:
         var.SOURCE: "(training|model_storage|users|management)",
         var.DESTINATION: f"(training|storage|inference|{EXTERNAL})",
         var.PLANE: "compute", var.SERVICE: "https", var.NODE: r"gpu-0[1-5]", var.JOB: "run-7",
+        var.SEVERITY: "critical", "worst_nodes": r"gpu-0[1-5]",
     }  # fmt: skip
     values = first_choices(board)
     several = [one["name"] for one in board["templating"]["list"] if one.get("includeAll")]
@@ -133,6 +133,15 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             | {schema.DST: "203.0.113.9", schema.DST_GROUP: EXTERNAL, schema.COUNTRY: "NL"}
             | {schema.NETWORK: "AS64500 ExampleHost", schema.APPLICATION: "model hub", schema.FEED: "botnets"}
         ],
+        schema.EXFILTRATION: [
+            model_store
+            | {schema.KIND: Leak.BULK.value, schema.DST: "203.0.113.9", schema.DST_GROUP: EXTERNAL}
+            | {
+                schema.COUNTRY: "NL",
+                schema.NETWORK: "AS64500 ExampleHost",
+                schema.LARGEST: "model-store-1 -> 203.0.113.9",
+            }
+        ],
         schema.ADDRESS_NAME: [{schema.ADDRESS: "203.0.113.9"}],
         schema.LEDGER: sent,
         schema.RECURRENCE: [one for one in sent if one[schema.DST_GROUP] == EXTERNAL],
@@ -159,11 +168,21 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         ],
         schema.ENRICHMENT: [{schema.NAME: "blocklist", schema.KIND: "feed", schema.SHARD: "0"}],
         schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name, schema.SHARD: "0"} for one in cluster.exporters],
+        schema.COUNTING: [
+            {schema.SRC_GROUP: "training", schema.DST_GROUP: "storage", schema.EXPORTER: "leaf-1"}
+            | {schema.COUNTED_BY: "storage-1", schema.REASON: schema.Because.UNSAMPLED.value, schema.SHARD: "0"}
+        ],
         schema.RELAY_STATUS: [{schema.RELAY: relay, schema.SHARD: "k0"} for relay in ("rack-7", "rack-8")],
         schema.PIPELINE: [
             {schema.STAGE: stage.value, schema.REASON: reason, schema.SHARD: shard}
             for stage, reason in counted
             for shard in "01"
+        ],
+        schema.ALERT: [
+            {schema.RULE: "exfil_volume", schema.SEVERITY: severity, schema.SRC: "model-store-1"}
+            | {schema.ALERT_KEY: severity, schema.CHANGE: change.value}
+            for change in schema.Change
+            for severity in ("critical", "warning")
         ],
         schema.JOB_STATUS: [job],
         schema.PATTERN: [job],
@@ -187,6 +206,8 @@ def _field_value(measurement: schema.Measurement, one: schema.Field, row: int, w
     }
     if one is schema.UTILISATION:
         return (row % 20 // 2) / 10 + 0.05
+    if one is schema.ALERT_STATE:
+        special[one.name] = schema.FIRING
     if one.name in special:
         return special[one.name]
     if one in (schema.ACTIVE_DAYS, schema.ACTIVE_HOURS):

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from board_store import Asked, Filled, asked, defaults, expand, fill, load
 
-from cluster import schema
 from cluster.load import load_cluster
 from cluster.model import EXTERNAL, Cluster, Node
-from cluster.schema import NodeState
-from dashboards import checkpoints, noc_wall, questions, training
+from dashboards import questions
 from dashboards import variables as var
-from dashboards.explore import page as explore_page
-from dashboards.matrix import column_query
+from dashboards.boards import checkpoints, noc_wall, training
+from dashboards.boards.explore import page as explore_page
+from dashboards.parts.matrix import column_query
+from dashboards.parts.spread import FASTEST, MEDIAN, SLOWEST, node_spread
 from dashboards.provision import boards
-from dashboards.queries import Fill, Query, Select, bit_rate
-from dashboards.spread import FASTEST, MEDIAN, SLOWEST, node_spread
-from ingest.local_influxdb import LocalInfluxDB
+from store import schema
+from store.influxql import Fill, Query, Select, bit_rate
+from store.local_influxdb import LocalInfluxDB
+from store.schema import NodeState
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
@@ -83,10 +84,18 @@ def test_variables_find_their_values(filled: Filled) -> None:
                 assert filled.store.query(variable["query"]), variable["query"]
 
 
+def _events(filled: Filled, query: str, values: dict[str, str], since: int = 86_400) -> list[dict[str, Any]]:
+    """Return what an annotation's query finds, a row an event, as Grafana can read it: one series, nothing missing."""
+    text = expand(query, start=filled.now - since, end=filled.now, minimum="", variables=values)
+    (series,) = filled.store.query(text)
+    assert not series.tags
+    assert all(value is not None for row in series.values for value in row), "Grafana leaves such events out"
+    return [dict(zip(series.columns, row, strict=True)) for row in series.values]
+
+
 def test_checkpoints_are_marked(filled: Filled) -> None:
-    query = checkpoints.annotation(CLUSTER)["query"]
-    text = expand(query, start=filled.now - 86_400, end=filled.now, minimum="", variables={})
-    assert {series.tags[schema.JOB] for series in filled.store.query(text)} == {"run-7", "run-8", "run-9"}
+    found = _events(filled, checkpoints.annotation(CLUSTER)["query"], {})
+    assert {event[schema.JOB] for event in found} == {"run-7", "run-8", "run-9"}
 
 
 def _marks(board: str) -> dict[str, str]:
@@ -100,16 +109,14 @@ def _marks(board: str) -> dict[str, str]:
 def test_annotations_run(filled: Filled, board: str, everything: bool) -> None:  # noqa: FBT001
     values = defaults(BOARDS[board], everything=everything)
     for name, query in _marks(board).items():
-        text = expand(query, start=filled.now - 86_400, end=filled.now, minimum="", variables=values)
-        jobs = {series.tags[schema.JOB] for series in filled.store.query(text)}
+        jobs = {event[schema.JOB] for event in _events(filled, query, values)}
         assert "run-7" in jobs, name
         assert jobs == {"run-7"} or everything, name
 
 
 def test_a_start_is_marked_with_its_word(filled: Filled) -> None:
-    query = _marks("training")["Job start and stop"]
-    text = expand(query, start=filled.now - 900, end=filled.now, minimum="", variables={var.JOB: ".*"})
-    assert filled.store.query(text)[0].values[0][1] == "start"
+    found = _events(filled, _marks("training")["Job start and stop"], {var.JOB: ".*"}, since=900)
+    assert {event[schema.JOB_EVENT.name] for event in found} == {"start"}
 
 
 # -- what the numbers mean -------------------------------------------------------------------------------
@@ -176,9 +183,9 @@ def test_the_matrix_tells_allowed_unused_and_violating(filled: Filled) -> None:
 
 def test_nodes_are_counted_by_state_and_zero_is_said(filled: Filled) -> None:
     """Five nodes, one in each state; a state that no node has is 0, not missing, while a job runs."""
-    counts = noc_wall._nodes_in(NodeState.LOW)
+    counts = noc_wall._nodes_in(NodeState.LOW, "low")
     assert _run(filled, counts, since=120)[0].values[0][1] == 1
-    nobody = replace(counts, influxql=counts.influxql.replace(f'"state" = {NodeState.LOW}', '"state" = 9'))
+    nobody = replace(counts, text=counts.influxql.replace(f'"state" = {NodeState.LOW}', '"state" = 9'))
     assert nobody != counts
     assert _run(filled, nobody, since=120)[0].values[0][1] == 0
 
@@ -280,13 +287,11 @@ def test_the_rate_tile_divides_rate_by_expectation(filled: Filled) -> None:
     assert filled.store.query(text)[0].values[0][1] == 1
 
 
-def test_the_last_checkpoint_is_that_of_the_job_that_has_gone_longest_without(filled: Filled) -> None:
+def test_the_delay_of_checkpoints_is_that_of_the_worst_judged_job(filled: Filled) -> None:
     """One job runs; what its status says is what the tile says, and a job that nobody judges gives no delay."""
-    age = _run(filled, checkpoints.oldest(), since=120)[0].values[0][1]
-    assert age == 4
     overdue = checkpoints.most_overdue()
     assert _run(filled, overdue, since=120)[0].values[0][1] == 0.1
-    nobody = replace(overdue, influxql=overdue.influxql.replace('"regular" = 1', '"regular" = 0'))
+    nobody = replace(overdue, text=overdue.influxql.replace('"regular" = 1', '"regular" = 0'))
     assert nobody != overdue
     assert _run(filled, nobody, since=120) == []
 

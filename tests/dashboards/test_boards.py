@@ -10,41 +10,44 @@ import pytest
 import yaml
 from board_store import load, seconds
 
-from cluster import schema
 from cluster.load import load_cluster
 from cluster.model import (
     ANY,
     Cluster,
     DeclaredTransport,
     GroupPair,
+    Role,
     Secret,
     StoreApi,
     StoreSettings,
     Transport,
 )
-from dashboards import palette, transport
+from dashboards import palette
 from dashboards import variables as var
+from dashboards.boards import noc_wall
 from dashboards.panels import Limit
+from dashboards.parts import transport
 from dashboards.provision import artefacts, board_file, boards, kiosk_uids
-from dashboards.queries import chosen
 from dashboards.registry import BOARDS as REGISTERED
 from dashboards.registry import HOME, panel_ref
-from rules import generated
+from operations import generated
 from rules.registry import rules_of
+from store import schema
+from store.influxql import chosen
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
 BOARDS = {name: load(text) for name, text in boards(CLUSTER).items()}
 PANELS = [(name, panel) for name, board in BOARDS.items() for panel in board["panels"]]
 IDS = [f"{name}-{panel['title']}" for name, panel in PANELS]
-GRID_ROWS = 26
+GRID_ROWS = 27
 
 # Grafana's own words in queries, then ours from the schema; anything else in double quotes is a name made up.
 MADE_UP = {
     "rate", "rank", "sent", "received", "nodes", "alive", "usd", "contacts", "growth", "series", "highest",
     "suppressed", "bytes", "fastest", "median", "slowest", "${by:raw}", *schema.NODE_STATE_WORDS.values(),
     "clients", "found", "counters", "full", "links", "of_counters", "pairs", *schema.COVERAGE_WORDS.values(),
-    *schema.CHECKPOINT_WORDS.values(),
+    *schema.CHECKPOINT_WORDS.values(), "alerts", "false", "firing", "critical", "other",
 }  # fmt: skip
 
 
@@ -87,7 +90,7 @@ def test_panels_stand_beside_each_other(name: str) -> None:
 
 
 def test_the_wall_is_one_screen_and_full() -> None:
-    """26 rows of 38 pixels fit under 1080 pixels in kiosk mode, and no place is left empty."""
+    """27 rows of 38 pixels fit under 1080 in kiosk mode with nothing above them, and no place is left empty."""
     places = [panel["gridPos"] for panel in BOARDS[HOME]["panels"]]
     height = max(place["y"] + place["h"] for place in places)
     assert height <= GRID_ROWS
@@ -96,11 +99,136 @@ def test_the_wall_is_one_screen_and_full() -> None:
     assert all(board["refresh"] == "30s" for name, board in BOARDS.items() if name != HOME)
 
 
+LEAST_LETTERS, LEAST_NUMBER = 20, 60
+
+
+def wall_panel(name: str, cluster: Cluster = CLUSTER) -> dict[str, Any]:
+    board = BOARDS[HOME] if cluster is CLUSTER else load(boards(cluster)[HOME])
+    panel_id = panel_ref(HOME, name).panel_id
+    found: dict[str, Any] = next(panel for panel in board["panels"] if panel["id"] == panel_id)
+    return found
+
+
+def _overridden(panel: dict[str, Any], name: str) -> dict[str, Any]:
+    return {
+        one["id"]: one["value"]
+        for override in panel["fieldConfig"]["overrides"]
+        for one in override["properties"]
+        if override["matcher"]["options"] == name
+    }
+
+
+def test_nothing_stands_above_the_wall() -> None:
+    """Each would take a line of the screen: a list of boards, a choice, a switch of annotations, the time picker."""
+    wall = BOARDS[HOME]
+    assert wall["timepicker"]["hidden"]
+    assert all(one["hide"] == 2 for one in wall["templating"]["list"])
+    assert all(one["hide"] for one in wall["annotations"]["list"])
+    assert not wall.get("links")
+
+
+@pytest.mark.parametrize("panel", BOARDS[HOME]["panels"], ids=lambda panel: panel["id"])
+def test_the_wall_is_legible_from_three_metres(panel: dict[str, Any]) -> None:
+    """Grafana's titles and cells have 14 pixels, axes and legends 12; names of tiles are as small as it likes."""
+    options, defaults = panel["options"], panel["fieldConfig"]["defaults"]
+    assert not panel["title"], "14 px"
+    if panel["type"] == "stat":
+        assert options["text"]["valueSize"] >= LEAST_LETTERS
+        assert options["textMode"] == "name" or options["text"]["titleSize"] >= LEAST_LETTERS
+    elif panel["type"] == "table":
+        assert not options["showHeader"], "14 px"
+        for override in panel["fieldConfig"]["overrides"]:
+            cell = {one["id"]: one["value"] for one in override["properties"]}
+            assert cell["custom.cellOptions"] == {"type": "markdown"}, "14 px"
+            sizes = re.findall(r"font-size:(\d+)px", str(cell["mappings"]))
+            assert len(sizes) == len(cell["mappings"])
+            assert all(int(size) >= LEAST_LETTERS for size in sizes)
+    elif panel["type"] == "status-history":
+        assert options["showValue"] == "never"
+        assert not options["legend"]["showLegend"]
+        assert defaults["custom"]["axisPlacement"] == "hidden"
+        assert panel["fieldConfig"]["overrides"][0]["matcher"] == {"id": "byType", "options": "time"}
+    else:
+        assert panel["type"] == "canvas"
+        boxes = options["root"]["elements"]
+        assert all(box["config"]["size"] >= LEAST_LETTERS for box in boxes)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "alerts_critical", "alerts_warning", "data_age", "cohort_counts", "unknown_volume", "checkpoint_age",
+        "stall_cost", "exporters_alive", "flow_rate", "lag", "lost", "late", "dead_letters",
+    ],
+)  # fmt: skip
+def test_tiles_of_the_wall_have_a_name_and_a_large_number(name: str) -> None:
+    panel = wall_panel(name)
+    assert panel["options"]["text"]["valueSize"] > LEAST_NUMBER
+    assert panel["options"]["textMode"] == "value_and_name"
+    assert all(0 < len(target["alias"]) <= len("To unknown 15 min") for target in panel["targets"])
+    assert panel["fieldConfig"]["defaults"]["links"]
+
+
+def test_red_on_the_wall_is_what_somebody_must_act_on() -> None:
+    """Firing critical alerts are; warnings are orange, and a share of the median is nobody's limit."""
+    assert palette.ACT in str(wall_panel("alerts_critical")["fieldConfig"])
+    assert palette.ACT in str(_overridden(wall_panel("alerts"), "critical"))
+    for name in ("alerts_warning", "cohort", "cohort_names", "egress", "traffic", "matrix"):
+        assert palette.ACT not in str(wall_panel(name)["fieldConfig"]), name
+    assert palette.ACT not in str(_overridden(wall_panel("alerts"), "other"))
+
+
+@pytest.mark.parametrize(
+    ("count", "digits", "shown", "left_out"), [(16, 2, 16, ""), (1024, 4, 36, "gpu-"), (4096, 4, 36, "gpu-")]
+)
+def test_the_grid_of_nodes_holds_what_has_room(count: int, digits: int, shown: int, left_out: str) -> None:
+    """The worst come first; what all names begin with is left out where not all nodes have room with it."""
+    training = CLUSTER.groups_with(Role.TRAINING)[0].id
+    template = next(node for node in CLUSTER.nodes if node.group == training)
+    nodes = tuple(replace(template, name=f"gpu-{number:0{digits}}", addresses=()) for number in range(count))
+    grid = wall_panel("cohort_grid", replace(CLUSTER, nodes=nodes))
+    assert shown <= grid["options"]["reduceOptions"]["limit"] <= 64
+    begins = _overridden(grid, schema.NODE).get("mappings", [{"options": {"pattern": ""}}])[0]["options"]["pattern"]
+    assert begins == (f"/^{re.escape(left_out)}(.*)$/" if left_out else "")
+    assert grid["transformations"][0]["options"]["sort"] == [{"field": schema.STATE.name, "desc": True}]
+
+
+def test_the_drawn_matrix_has_every_group_twice_and_every_pair_once() -> None:
+    matrix = wall_panel("matrix")
+    groups = [*(group.id for group in CLUSTER.groups), "external"]
+    boxes = {box["name"]: box for box in matrix["options"]["root"]["elements"]}
+    assert set(boxes) == {
+        *(f"to {one}" for one in groups), *(f"from {one}" for one in groups),
+        *(f"{a} to {b}" for a in groups for b in groups),
+    }  # fmt: skip
+    heads = [boxes[f"to {one}"]["config"]["text"]["fixed"] for one in groups]
+    assert heads == ["GT", "St", "MS", "In", "MP", "IC", "AE", "UE"]
+    for box in boxes.values():
+        place = box["placement"]
+        assert min(place.values()) >= -0.01
+        assert place["left"] + place["right"] < 100
+        assert place["top"] + place["bottom"] < 100
+    violating = _overridden(matrix, "training → users")["mappings"][0]["options"]["result"]
+    assert violating == {"text": "!", "color": palette.LOOK}, "a word or a shape beside the colour"
+    assert _overridden(matrix, "training → storage")["mappings"][0]["options"]["result"]["color"] == palette.QUIET
+    assert boxes["training to users"]["background"]["color"]["field"] == "training → users"
+
+
+def test_heads_of_the_drawn_matrix_differ() -> None:
+    titles = ("Storage", "Station", "Stage one", "Stage out", "External")
+    groups = tuple(replace(CLUSTER.groups[0], id=f"g{number}", title=title) for number, title in enumerate(titles))
+    matrix = wall_panel("matrix", replace(CLUSTER, groups=groups, nodes=(), allowed=()))
+    boxes = {box["name"]: box["config"]["text"] for box in matrix["options"]["root"]["elements"]}
+    assert [boxes[f"to g{number}"]["fixed"] for number in range(5)] == ["St", "St2", "So", "So2", "Ex"]
+
+
 @pytest.mark.parametrize("name", [name for name in REGISTERED if name != HOME])
 def test_the_wall_leads_to_every_board_and_every_board_back(name: str) -> None:
     there = f"/d/{REGISTERED[name].uid}?"
     assert any(url.startswith(there) for panel in BOARDS[HOME]["panels"] for url in _urls(panel))
-    assert f"/d/{REGISTERED[HOME].uid}" in [link["url"] for link in BOARDS[name]["links"]]
+    (link,) = BOARDS[name]["links"]
+    assert set(link["tags"]) <= set(BOARDS[HOME]["tags"])
+    assert not BOARDS[HOME]["links"]
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -146,7 +274,7 @@ def test_links_lead_to_boards_with_the_range_and_known_variables(name: str, pane
     by_uid = {board["uid"]: board for board in BOARDS.values()}
     own = {variable["name"] for variable in BOARDS[name]["templating"]["list"]}
     for url in _urls(panel):
-        if url == "/alerting/list":
+        if url in {"/alerting/list", "/alerting/grafana/${__data.fields.rule}/view"}:
             continue
         match = re.fullmatch(r"/d/([a-z0-9-]+)\?\$\{__url_time_range\}(.*)", url)
         assert match, url
@@ -200,9 +328,9 @@ def test_training_panels_say_what_is_not_seen() -> None:
     rdma = replace(CLUSTER, transport=(DeclaredTransport(GroupPair(training, training), Transport.ROCE),))
     for cluster, word in ((CLUSTER, "NVLink"), (rdma, "RoCE")):
         wall = load(boards(cluster)["noc_wall"])
-        described = {panel["title"]: panel["description"] for panel in wall["panels"]}
-        for title in ("Training nodes", "Nodes now, worst first", "Nodes of the running jobs", "Traffic by group pair"):
-            assert word in described[title]
+        described = {panel["id"]: panel["description"] for panel in wall["panels"]}
+        for name in ("cohort_counts", "cohort_grid", "cohort", "cohort_names", "runs", "traffic", "matrix"):
+            assert word in described[panel_ref(HOME, name).panel_id]
     (note,) = (one for one in load(boards(rdma)["training"])["panels"] if one["title"] == "What flow records see")
     assert "Declared invisible" in note["options"]["content"]
     assert "GPU Training Nodes ↔ GPU Training Nodes: RoCE" in note["options"]["content"]
@@ -236,14 +364,14 @@ def test_boards_that_show_jobs_mark_starts_stops_and_verdicts(name: str) -> None
     marks = {one["name"]: one for one in board["annotations"]["list"] if not one.get("builtIn")}
     assert {"Job start and stop", "Verdict on the job"} <= set(marks)
     has_choice = var.JOB in {variable["name"] for variable in board["templating"]["list"]}
-    assert ("Checkpoints" in marks) is has_choice
+    assert ("Checkpoint" in marks) is has_choice
     for mark in marks.values():
         assert mark["target"]["query"] == mark["query"], "Grafana reads the one or the other"
         assert (chosen(schema.JOB, var.JOB).text in mark["query"]) is has_choice
 
 
 def test_the_boards_that_show_jobs_are_found() -> None:
-    assert set(SHOW_JOBS) == {"noc_wall", "training", "stragglers", "checkpoints"}
+    assert set(SHOW_JOBS) == {"training", "stragglers", "checkpoints"}
 
 
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
@@ -285,7 +413,8 @@ def test_red_stands_only_at_the_limits_of_alerts() -> None:
 def _reds(panel: dict[str, Any]) -> dict[str, float]:
     """Return the values at which a tile's numbers turn red, by the alias of their query; those of none are missing."""
     config = panel["fieldConfig"]
-    steps = {target["alias"]: config["defaults"]["thresholds"]["steps"] for target in panel["targets"]}
+    aliases = [target["alias"] for target in panel["targets"] if target["alias"] != noc_wall.ZERO]
+    steps = dict.fromkeys(aliases, config["defaults"]["thresholds"]["steps"])
     for one in config["overrides"]:
         properties = {each["id"]: each["value"] for each in one["properties"]}
         if "thresholds" in properties:
@@ -297,6 +426,7 @@ def _reds(panel: dict[str, Any]) -> dict[str, float]:
 
 def _sums(query: str) -> tuple[set[str], set[str]]:
     """Return the fields that a query's inner question sums up, and the tags that it groups by."""
+    query = query.replace("\n", " ")
     inner = re.search(r"FROM \((SELECT .*?)\) WHERE", query)
     text = inner[1] if inner else query
     assert " GROUP BY " in text, "a sum of everything"
@@ -357,9 +487,15 @@ def test_tiles_of_the_ledger_show_what_their_rule_judges(name: str, rule_id: str
     assert seconds(panel["timeFrom"]) == rule.measures[0].since
 
 
+def test_a_column_named_by_a_choice_stands_first() -> None:
+    (table,) = (panel for panel in BOARDS["explore"]["panels"] if panel["title"].startswith("Traffic by"))
+    (places,) = (one["options"]["indexByName"] for one in table["transformations"] if one["id"] == "organize")
+    assert places[schema.DST_GROUP] < places[schema.BYTES.name]
+
+
 def test_the_list_of_boards_carries_what_was_chosen() -> None:
-    for board in BOARDS.values():
-        (listed,) = (link for link in board["links"] if link["type"] == "dashboards")
+    for board in (board for name, board in BOARDS.items() if name != HOME):
+        (listed,) = board["links"]
         assert listed["keepTime"]
         assert listed["includeVars"]
 
@@ -421,7 +557,7 @@ def test_the_matrix_has_a_column_for_every_group() -> None:
 
 
 def test_the_straggler_query_is_two_clicks_from_the_wall() -> None:
-    cohort = next(panel for panel in BOARDS[HOME]["panels"] if panel["title"] == "Nodes of the running jobs")
+    cohort = wall_panel("cohort")
     urls = [link["url"] for link in cohort["links"]]
     assert any("var-src=training&var-dst=training&var-plane=compute&var-order=-1" in url for url in urls)
 

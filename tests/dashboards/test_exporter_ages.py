@@ -7,13 +7,13 @@ import pytest
 
 from cluster.load import load_cluster
 from cluster.model import StoreSettings
-from cluster.schema import RAW
 from dashboards import questions
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from rules.evaluate import Evaluator
+from rules.evaluate.evaluator import Evaluator
+from rules.evaluate.states import State
 from rules.registry import rules_of
-from rules.states import State
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.schema import RAW
 
 
 @pytest.mark.parametrize("ages", [(3, 900), (900, 3)])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cluster.errors import UserError
+from app.errors import UserError
 from dashboards.cli import TOKEN_VARIABLE, playlist
 from dashboards.playlist import Grafana, GrafanaError
 from dashboards.provision import kiosk_uids

@@ -9,11 +9,11 @@ import pytest
 
 from cluster.load import load_cluster
 from cluster.model import KafkaSettings, StoreSettings
-from cluster.schema import RAW
-from dashboards import pipeline
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
+from dashboards.boards import pipeline
 from rules.registry import rules_of
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.schema import RAW
 
 CLUSTER = replace(load_cluster(Path("cluster.yaml")), kafka=KafkaSettings(brokers=("127.0.0.1:1",)))
 

@@ -11,16 +11,16 @@ import polars as pl
 import pytest
 from board_store import expand, load
 
-from cluster import schema
 from cluster.load import load_cluster
 from cluster.model import EXTERNAL, Inference, StoreSettings
-from cluster.schema import Breach, Capacity, CoverageState
-from dashboards import capacity, coverage, questions
+from dashboards import questions
+from dashboards.boards import capacity, coverage
 from dashboards.provision import boards
-from dashboards.queries import Query
-from ingest import points
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Series, Store
+from store import points, schema
+from store.influx import Series, Store
+from store.influxql import Query
+from store.local_influxdb import LocalInfluxDB
+from store.schema import Breach, Capacity, CoverageState
 
 CLUSTER = load_cluster(Path(__file__).resolve().parents[2] / "cluster.yaml")
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from app.log import Log
 from cluster.load import parse_cluster
-from cluster.model import AnyDestination
+from cluster.model import Destination
 from delivery.deliver import transport_of
+from delivery.queue import Spool
 from delivery.sender import MOST_REFUSED, Sender
-from delivery.spool import Spool
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.logs import Log
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 
 @pytest.fixture
-def deliver(spool: Spool, counters: Counters, tmp_path: Path) -> Iterator[Callable[[AnyDestination], Sender]]:
+def deliver(spool: Spool, counters: Counters, tmp_path: Path) -> Iterator[Callable[[Destination], Sender]]:
     """Start the sender of a destination; stopped at the end of the test."""
     cluster = parse_cluster("cluster: lab\ngroups: {a: {role: custom}}\n")
     senders: list[Sender] = []
 
-    def start(destination: AnyDestination) -> Sender:
+    def start(destination: Destination) -> Sender:
         sender = Sender(
             destination,
             transport_of(destination, cluster),

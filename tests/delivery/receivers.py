@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from app.local_process import LocalProcess, end_of
 from cluster.model import EventKind, EventSeverity
 from delivery.event import Document, Event, Party, Threat, Traffic, event_id
-from ingest.local_influxdb import free_port
-from ingest.local_process import LocalProcess, end_of
+from store.local_influxdb import free_port
 
 RSYSLOGD = shutil.which("rsyslogd") or shutil.which("rsyslogd", path="/usr/sbin")
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from receivers import event
 
 from cluster.model import FileDestination, SyslogDestination, SyslogFormat
-from delivery.cef import EXTENSION, LABELLED, cef
-from delivery.ecs import COPIED, ecs
 from delivery.event import Document, Event, at, event_id
-from delivery.file_transport import NdjsonFile
-from delivery.rfc5424 import MOST_BYTES, PARAMETERS, message
+from delivery.formats.cef import EXTENSION, LABELLED, cef
+from delivery.formats.ecs import COPIED, ecs
+from delivery.formats.rfc5424 import MOST_BYTES, PARAMETERS, message
+from delivery.transports.file_transport import NdjsonFile
 
 SYSLOG = SyslogDestination(name="siem", address="siem:514")
 HOSTILE = st.text(alphabet=st.characters(), max_size=40) | st.text(alphabet='|=\\"]\n\r[ a', max_size=20)

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from receivers import RESET, RESET_AFTER, Answer, Bulk, Hec, HttpReceiver, event, listening, numbers, until
 
-from cluster.model import AnyDestination, ElasticDestination, EventKind, Secret, SplunkDestination, WebhookDestination
-from cluster.schema import Stage
+from app.log import Log
+from cluster.model import Destination, ElasticDestination, EventKind, Secret, SplunkDestination, WebhookDestination
 from delivery.event import Document
-from delivery.http_transport import SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhook, signature
+from delivery.queue import Spool
 from delivery.sender import Sender
-from delivery.spool import Spool
+from delivery.transports.http_transport import SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhook, signature
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.local_influxdb import free_port
-from ingest.logs import Log
+from store.local_influxdb import free_port
+from store.schema import Stage
 
-Deliver = Callable[[AnyDestination], Sender]
+Deliver = Callable[[Destination], Sender]
 EVERY_FAULT: list[tuple[int, dict[str, str]] | str] = [
     (500, {}), (503, {}), (429, {"Retry-After": "0"}), RESET, RESET_AFTER, (401, {}),
 ]  # fmt: skip
@@ -107,7 +107,7 @@ def test_one_event_that_is_refused_does_not_stop_the_others(
     taker.poison = "number 7"
     with listening(taker) as receiver:
         monkeypatch.setenv("TEST_URL", f"{receiver.url}/in?key=s3cret")
-        destinations: dict[str, AnyDestination] = {
+        destinations: dict[str, Destination] = {
             "splunk": SplunkDestination(name="x", url=receiver.url, token=TOKEN),
             "elastic": ElasticDestination(name="x", url=receiver.url, api_key=TOKEN),
             "webhook": WebhookDestination(name="x", url=Secret(env="TEST_URL"), token=TOKEN, signing_key=TOKEN),

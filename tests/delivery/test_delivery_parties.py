@@ -3,18 +3,18 @@
 import polars as pl
 import pytest
 
-from cluster import schema
 from cluster.load import parse_cluster
 from cluster.model import EventSeverity, StoreSettings
-from delivery import directory as directory_module
-from delivery.alerts import AlertBook, Report
-from delivery.directory import Directory
+from delivery import known_addresses as directory_module
+from delivery.alert_events import AlertBook, Report
 from delivery.event import at
+from delivery.known_addresses import Directory
 from delivery.parties import Parties
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.points import WINDOW, encode
-from ingest.store import Store
 from rules.registry import rules_of
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW, encode
 
 CLUSTER = parse_cluster("""
 cluster: lab

@@ -2,24 +2,25 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
 import yaml
 from receivers import RESET_AFTER, Hec, listening, until
 
-from cluster import schema
 from cluster.load import load_cluster
 from cluster.model import StoreSettings
 from delivery.event import at
-from ingest import schema_version
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.points import WINDOW, encode
-from ingest.schema_version import Migration
-from ingest.store import Store
+from store import schema, schema_version
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW, encode
+from store.schema_version import Migration
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +64,7 @@ def test_nothing_is_lost_by_kills(tmp_path: Path, influxdb_v1: LocalInfluxDB, fr
             written += 20
 
         process = start()
-        until(lambda: (tmp_path / "state/spool").exists() and list((tmp_path / "state/spool").glob("*.events")))
+        until(lambda: noted(tmp_path / "state/spool/events.sqlite"))
         for _ in range(3):
             write()
             before = len(hec.events)
@@ -83,7 +84,16 @@ def test_nothing_is_lost_by_kills(tmp_path: Path, influxdb_v1: LocalInfluxDB, fr
     assert "unexpected" not in log.read_text()
     left = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     assert len(left) > 2
-    assert not [path for path in [log, *left] if "s3cret" in path.read_text()]
+    assert not [path for path in [log, *left] if b"s3cret" in path.read_bytes()]
+
+
+def noted(spool: Path) -> bool:
+    """Whether a source has noted how far it has read."""
+    try:
+        with closing(sqlite3.connect(f"file:{spool}?mode=ro", uri=True)) as file:
+            return file.execute("SELECT count(*) FROM note").fetchone() != (0,)
+    except sqlite3.OperationalError:
+        return False
 
 
 def test_it_ends_when_its_store_is_upgraded(tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
@@ -118,4 +128,4 @@ def test_it_ends_when_its_store_is_upgraded(tmp_path: Path, influxdb_v1: LocalIn
     *_, line = log.read_text().splitlines()
     assert f"InfluxDB at {store.url}, database {fresh_database}: its schema has version 2, by clusterflow" in line
     assert "Traceback" not in log.read_text()
-    assert list((tmp_path / "state/spool").glob("*.events"))
+    assert noted(tmp_path / "state/spool/events.sqlite")

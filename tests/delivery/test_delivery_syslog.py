@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from receivers import RSYSLOGD, Rsyslog, certificates, event, until
 
-from cluster.model import AnyDestination, SyslogDestination, SyslogFormat, SyslogTransport
-from cluster.schema import Stage
+from cluster.model import Destination, SyslogDestination, SyslogFormat, SyslogTransport
+from delivery.queue import Spool
 from delivery.sender import Sender
-from delivery.spool import Spool
+from store.schema import Stage
 
-Deliver = Callable[[AnyDestination], Sender]
+Deliver = Callable[[Destination], Sender]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -216,7 +216,7 @@ class Sink:
 def test_a_receiver_that_never_closes_gets_everything_once_that_is_known(
     spool: Spool, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delivery.syslog_transport._CLOSE_SECONDS", 0.3)
+    monkeypatch.setattr("delivery.transports.syslog_transport._CLOSE_SECONDS", 0.3)
     with contextlib.closing(Sink(closes=False)) as sink:
         deliver(SyslogDestination(name="x", address=f"127.0.0.1:{sink.port}", transport=SyslogTransport.TCP))
         _fill(spool, 0, 600)

@@ -13,13 +13,13 @@ import yaml
 
 from cluster.load import load_cluster
 from cluster.model import Cluster
-from ingest.counter_files import FOLDER
-from ingest.local_influxdb import free_port
-from simulate.demo import Places, demo_cluster, demo_scenario, live_start
-from simulate.scenario import Phase, Scenario
-from simulate.spool import SpoolFormat, SpoolWriter
-from simulate.truth import GroundTruth
-from simulate.workload import Workload
+from ingest.collect.counter_files import FOLDER
+from simulate.demo.plan import Places, demo_cluster, demo_scenario, live_start
+from simulate.packets.spool_files import SpoolFormat, SpoolWriter
+from simulate.scenarios.scenario import Phase, Scenario
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from store.local_influxdb import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from staged import Staged, finish, move_counters, record_files, stage, start
 
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from simulate.reckoning import Reckoning, reckon
+from simulate.truth.reckoning import Reckoning, reckon
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 BINARY = shutil.which("influxd")
 

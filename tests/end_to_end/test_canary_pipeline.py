@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from staged import Staged, stage, start
 
 from cluster.load import load_cluster
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
 from simulate.canary_cli import canary
-from simulate.stack import has_socket
+from simulate.demo.stack import has_socket
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 
 def _with_canary(staged: Staged) -> None:

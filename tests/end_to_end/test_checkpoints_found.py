@@ -8,19 +8,19 @@ import pytest
 import yaml
 from staged import Staged, finish, stage, start
 
-from cluster import schema
 from cluster.load import load_cluster
-from cluster.schema import CheckpointState, Phase
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from simulate.checkpoints import Save, saves_of
-from simulate.demo import JOB_CLASS
-from simulate.incident import Incident, IncidentKind
-from simulate.scenario import Background, Profile, Run, Scenario
-from simulate.scenario import Phase as Stretch
-from simulate.spool import SpoolWriter
-from simulate.truth import GroundTruth
-from simulate.workload import Workload
+from simulate.demo.plan import JOB_CLASS
+from simulate.incidents.incident import Incident, IncidentKind
+from simulate.packets.spool_files import SpoolWriter
+from simulate.scenarios.scenario import Background, Profile, Run, Scenario
+from simulate.scenarios.scenario import Phase as Stretch
+from simulate.traffic.planned_checkpoints import Save, saves_of
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.schema import CheckpointState, Phase
 
 SECONDS = 3600
 EVERY = 400

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from staged import Staged, finish, move_counters, record_files, stage, start
 
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from simulate.reckoning import Reckoning, reckon
-from simulate.spool import SpoolFormat
-from simulate.stack import has_socket
-from simulate.truth import GroundTruth
-from simulate.udp import Clock, Target, UdpEmitter
+from simulate.demo.stack import has_socket
+from simulate.packets.spool_files import SpoolFormat
+from simulate.packets.udp import Clock, Target, UdpEmitter
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.reckoning import Reckoning, reckon
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 BACKFILL = "test"
 

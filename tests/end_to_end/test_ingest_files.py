@@ -8,8 +8,8 @@ from pathlib import Path
 
 from staged import Staged, record_files, stage, start
 
-from ingest.counter_files import FOLDER
-from ingest.local_influxdb import LocalInfluxDB
+from ingest.collect.counter_files import FOLDER
+from store.local_influxdb import LocalInfluxDB
 
 
 def follow_until_read(staged: Staged, *arguments: str) -> None:

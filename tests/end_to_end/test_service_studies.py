@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from cluster.load import load_cluster
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Series, Store
+from store.influx import Series, Store
+from store.local_influxdb import LocalInfluxDB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LENGTH = "150m"

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from cluster import schema
-from cluster.schema import CheckpointState
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
+from rules.evaluate.truth import score
 from rules.registry import rules_of
-from rules.truth import score
-from simulate.incident import Expected
-from simulate.matching import truth_of
-from simulate.script import Script, load_script
+from simulate.incidents.incident import Expected
+from simulate.scenarios.script import Script, load_script
+from simulate.traffic.workload import Workload
 from simulate.trial import analyse, evaluate, play, run_trial
-from simulate.truth import GroundTruth
-from simulate.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.matching import truth_of
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.schema import CheckpointState
 
 NIGHT = Path(__file__).parents[1] / "simulate" / "night.yaml"
 SOON = 60
@@ -44,7 +44,7 @@ def test_everything_staged_is_found_in_time_and_nothing_else(night: tuple[Script
     scores = score(truth_of(script.incidents), run.firings, [rule.id for rule in rules], script.start, script.end)
     assert [str(one) for each in scores for one in each.missed] == []
     assert [str(one.firing) for each in scores for one in each.false] == []
-    assert sum(each.due for each in scores) == 10
+    assert sum(each.due for each in scores) == 11
     delays = {each.rule: each.first_delays() for each in scores if each.due}
     assert max(delay for found in delays.values() for delay in found) <= SOON, delays
 

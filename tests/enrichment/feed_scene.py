@@ -6,8 +6,8 @@ from pathlib import Path
 
 from cluster.load import parse_cluster
 from cluster.model import FeedColumns, FeedFormat, ThreatFeed
-from enrichment.feed_files import read_feed
-from enrichment.feeds import Feed, Refused
+from enrichment.feeds.feed import Feed, Refused
+from enrichment.feeds.feed_files import read_feed
 from enrichment.watched import Loaded
 
 CLUSTER = """
@@ -39,7 +39,7 @@ def read(
     """Write a file and read it as a feed."""
     path.write_text(text, "utf-8")
     os.utime(path, (dated, dated))
-    settings = ThreatFeed("bad", str(path), kind, columns or FeedColumns(), 50, least_confidence)
+    settings = ThreatFeed("bad", str(path), kind, columns or FeedColumns(""), 50, least_confidence)
     return read_feed(path, settings, refused(), before)
 
 

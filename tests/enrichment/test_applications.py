@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from name_server import NameServer
 
-from cluster import schema
+from app.errors import ConfigError, UserError
 from cluster.dump import dump_cluster
-from cluster.errors import ConfigError, UserError
 from cluster.load import parse_cluster
 from cluster.model import (
     ApplicationFile,
@@ -22,11 +21,12 @@ from cluster.model import (
     NamesFile,
     ReverseDns,
 )
-from enrichment.application_files import load_applications
-from enrichment.applications import ApplicationLists
-from enrichment.host_names import HostNames
+from enrichment.addresses.application_files import load_applications
+from enrichment.addresses.applications import ApplicationLists
+from enrichment.addresses.host_names import HostNames
+from enrichment.list_states import list_state
 from enrichment.providers import labels_of
-from enrichment.readings import list_state
+from store import schema
 
 HEAD = "cluster: one\ngroups: {nodes: {role: training, prefixes: [10.0.0.0/8]}}\n"
 

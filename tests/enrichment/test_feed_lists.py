@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from feed_scene import DATED, listed, read
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.model import FeedColumns, FeedFormat
 
 COLUMNS = FeedColumns("ip", "score", "first", "until")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from feed_scene import DATED, listed, read
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.model import FeedFormat
 
 SAMPLE = Path(__file__).parent / "samples" / "misp-event.json"

@@ -9,10 +9,10 @@ import pytest
 import stix2
 from feed_scene import listed, read
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.model import FeedFormat
-from enrichment.feed_stix import pattern_addresses
-from enrichment.feeds import Feed
+from enrichment.feeds.feed import Feed
+from enrichment.feeds.feed_stix import pattern_addresses
 from enrichment.watched import Loaded
 
 SINCE = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -129,7 +129,7 @@ def test_an_indicator_against_the_standard_is_skipped_and_told(
     ("text", "why"),
     [
         ("{", "not JSON"),
-        ("[" * 100_000, "not JSON"),
+        ("[" * 100_000, "nested too deep"),
         ("[]", "not a STIX bundle"),
         ('{"type": "bundle"}', "not a STIX bundle"),
         ('{"Event": {"Attribute": []}}', "not a STIX bundle"),

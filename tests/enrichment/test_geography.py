@@ -13,13 +13,13 @@ import polars as pl
 import pytest
 from mmdb_samples import geolite_asn, geolite_city, ipinfo_lite, ipinfo_location
 
-from cluster import schema
 from cluster.load import parse_cluster
 from cluster.model import Geography
-from enrichment.geography import GeographyFiles
+from enrichment.addresses.geography import GeographyFiles
 from enrichment.labels import MOST_CHARACTERS, Labels
 from enrichment.providers import labels_of
-from ingest.points import WINDOW, encode
+from store import schema
+from store.points import WINDOW, encode
 
 CITIES = [
     ("203.0.113.0/24", geolite_city("NL", "Amsterdam")),

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from name_server import NameServer
 
+from app.errors import ConfigError
 from cluster.dump import dump_cluster
-from cluster.errors import ConfigError
 from cluster.load import parse_cluster
 from cluster.model import HostNaming, NamesFile, NamesFormat, ReverseDns
-from enrichment.host_files import host_name
-from enrichment.host_names import HostName, HostNames
-from enrichment.readings import HOSTS
+from enrichment.addresses.host_files import host_name
+from enrichment.addresses.host_names import HostName, HostNames
+from enrichment.list_states import HOSTS
 
 HEAD = "cluster: one\ngroups: {nodes: {role: training, prefixes: [10.0.0.0/8]}}\n"
 HOSTS_TEXT = """\

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.model import IdentitySettings, SignInColumns, SignInFormat, SignInSource, Site
-from enrichment.identity_files import SourceFiles, Tally, reader_of
-from enrichment.identity_lines import Mark, Sessions
-from enrichment.identity_sources import Identity
-from enrichment.identity_times import Clock
+from enrichment.identity.log_times import Clock
+from enrichment.identity.signin_files import SourceFiles, Tally, reader_of
+from enrichment.identity.signin_lines import Mark, Sessions
+from enrichment.identity.signin_sources import Identity
 
 SAMPLES = Path(__file__).parent / "signins"
 SITE = Site(ZoneInfo("Europe/Amsterdam"))
@@ -181,7 +181,7 @@ def test_a_renamed_file_is_followed_until_the_next_one_is_written(log: Path, fol
 
 
 def test_a_disk_that_does_not_answer_is_told_and_not_waited_for(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("enrichment.identity_sources._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("enrichment.identity.signin_sources._PATIENCE_SECONDS", 0.1)
     identity = identity_of(SignInSource("okta", SignInFormat.OKTA_JSON, str(log)), hold=7200)
     with hanging(log):
         begun = time.monotonic()
@@ -344,7 +344,7 @@ def test_a_status_file_from_the_future_ends_nothing_until_one_can_be_believed(tm
         path.write_text(STATUS.format(at=at, routes="".join(those)))
         identity.refresh(NOW)
         assert user(identity, "10.8.0.1", "10:10") == "user1"
-    assert identity.readings()[0].error == f"{path}:5: a time 3 h in the future (is a clock wrong, or time_zone?)"
+    assert identity.readings()[0].error == f"{path}:5: a time 3h in the future (is a clock wrong, or time_zone?)"
     assert [user(identity, f"10.8.0.{n}", "10:30") for n in (1, 2)] == ["", "user2"]
     assert identity.readings()[0].skipped == 2, "one who is there, one who left"
 
@@ -373,7 +373,7 @@ def test_a_time_in_the_future_is_refused_with_one_line(log: Path) -> None:
     identity.refresh(NOW)
     (reading,) = identity.readings()
     assert (reading.entries, reading.skipped) == (2, 3)
-    assert reading.error == f"{log}:2: a time 2 h in the future (is a clock wrong, or time_zone?)"
+    assert reading.error == f"{log}:2: a time 2h in the future (is a clock wrong, or time_zone?)"
 
 
 def test_lines_that_cannot_be_read_are_counted_and_their_text_is_not_repeated(log: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enrichment.identity import NOBODY, IdentityTable, Sign, canonical
+from enrichment.identity.identity_table import NOBODY, IdentityTable, Sign, canonical
 
 ADDRESSES = ("10.8.0.5", "10.8.0.6", "2001:db8::5")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster import schema
-from enrichment.labels import MOST_CHARACTERS, NOTHING, Labels, one_line
+from enrichment.labels import NOTHING, Labels
 from enrichment.watched import Loaded, WatchedFile
+from store import schema
 
 
 class Table:
@@ -93,14 +93,6 @@ def test_every_provider_is_refreshed_whichever_changed(tmp_path: Path) -> None:
         tables.append(Table(tmp_path / name, schema.CITY))
     assert Labels(tables).refresh()
     assert [table.files[0].value for table in tables] == [{"192.0.2.1": "x"}] * 2
-
-
-def test_a_label_is_one_short_line_whatever_the_file_says() -> None:
-    assert one_line("  Example\r\nHost\x00\tB.V.\u202e\u2028 ") == "Example Host B.V."
-    assert one_line("São Paulo") == "São Paulo"
-    assert len(one_line("x" * 10_000_000)) == MOST_CHARACTERS
-    assert one_line("\x1b[31m") == "[31m"
-    assert one_line("\ud800") == ""
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,18 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cluster import schema
-from cluster.errors import ConfigError
+from app.errors import ConfigError
 from cluster.load import parse_cluster
 from cluster.model import ListSettings, Retention, StoreSettings
-from cluster.schema import RAW, ListState
-from enrichment.readings import HOSTS, list_state, one_line, reading_rows
+from enrichment.list_states import HOSTS, list_state, reading_rows
 from enrichment.watched import FileReading
-from ingest.list_readings import list_points
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.points import encode
-from ingest.store import Store
-from rules.lists import stored_lists
+from ingest.flows.list_readings import list_points
+from operations.lists import stored_lists
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import encode
+from store.schema import RAW, ListState
 
 NOW = 1_800_000_000.0
 DAY = 86_400
@@ -55,10 +55,6 @@ def reading(
 def test_state(one: FileReading, state: int) -> None:
     settings = ListSettings(35 * DAY, (("slow", 90 * DAY), ("quick", 3600)))
     assert list_state(one, settings, NOW) == state
-
-
-def test_texts_of_files_are_one_line_of_printable_letters() -> None:
-    assert one_line("a\x1b[31mred\nline\t" + "x" * 1000) == ("a?[31mred line " + "x" * 1000)[:300]
 
 
 def test_limits_of_cluster_yaml() -> None:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from maxminddb.const import MODE_MEMORY
 from mmdb_writer import METADATA_MAGIC, Encoder
 
-from cluster.errors import ClusterflowError
-from enrichment.mmdb import NOWHERE, Mmdb, Place, load_mmdb, place_of
-from enrichment.prefixes import address_keys
+from app.errors import ClusterflowError
+from enrichment.addresses.mmdb import NOWHERE, Mmdb, Place, load_mmdb, place_of
+from enrichment.addresses.prefixes import address_keys
 
 # Few different bits, so that prefixes nest and addresses hit them.
 _V4 = st.sampled_from([0xC000_0200, 0xC000_02FF, 0x0A00_0000, 0x0A00_0100, 0x8000_0000, 0xFFFF_FFFF])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enrichment.prefixes import (
+from enrichment.addresses.prefixes import (
     NOT_FOUND,
     PrefixTable,
     address_key,

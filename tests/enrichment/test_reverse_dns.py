@@ -8,9 +8,9 @@ from ipaddress import ip_address
 import pytest
 from name_server import NameServer
 
-import enrichment.reverse_dns as module
+import enrichment.addresses.reverse_dns as module
 from cluster.model import ReverseDns
-from enrichment.reverse_dns import Answer, ReverseNames
+from enrichment.addresses.reverse_dns import Answer, ReverseNames
 
 ADDRESS, PTR = "203.0.113.9", "9.113.0.203.in-addr.arpa."
 

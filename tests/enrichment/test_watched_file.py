@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster.errors import UserError
+from app.errors import UserError
 from enrichment.watched import Loaded, WatchedFile
 
 

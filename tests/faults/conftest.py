@@ -4,7 +4,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="faults: as often and as long as docs/reliability.md says")
+    parser.addoption("--long", action="store_true", help="faults: the long form, as scripts/faults runs it")
 
 
 @pytest.fixture

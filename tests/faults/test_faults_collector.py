@@ -16,15 +16,15 @@ import yaml
 from staged import Staged, record_files, stage, start
 from trouble import Bridge, account, await_that, fill_up, small_disk
 
-from cluster import schema
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from simulate.faults import Record
-from simulate.netflow import FlowFormat
-from simulate.reckoning import Reckoning
-from simulate.stack import has_socket
-from simulate.truth import GroundTruth
-from simulate.udp import Clock, Target, UdpEmitter
+from bench.faults import Record
+from simulate.demo.stack import has_socket
+from simulate.packets.netflow import FlowFormat
+from simulate.packets.udp import Clock, Target, UdpEmitter
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.reckoning import Reckoning
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 QUICK = {"flush": "0.2s"}
 SECONDS, SPEED = 75, 5

@@ -8,8 +8,8 @@ import pytest
 from staged import finish, stage, start
 from trouble import Bridge, account, await_account, await_that, feed, fill_up, filled, small_disk
 
-from ingest.local_influxdb import LocalInfluxDB
-from simulate.faults import Record
+from bench.faults import Record
+from store.local_influxdb import LocalInfluxDB
 
 
 def test_a_full_disk_under_the_state_is_told_and_waited_for(
@@ -47,7 +47,7 @@ def test_a_full_disk_under_the_analysis_is_told_and_tried_again(
             await_that(lambda: "event=tick" in log.read_text(), "it judges", 60)
             ballast = fill_up(disk)
             # What a tick saves fills the room that the file still has within itself, then no more.
-            await_that(lambda: "event=state_trouble" in log.read_text(), "the full disk is told", 60)
+            await_that(lambda: "event=state_not_saved" in log.read_text(), "the full disk is told", 60)
             ballast.unlink()
             time.sleep(2)
             assert process.poll() is None
@@ -56,5 +56,5 @@ def test_a_full_disk_under_the_analysis_is_told_and_tried_again(
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
-    assert log.read_text().count("event=state_trouble") == 1
+    assert log.read_text().count("event=state_not_saved") == 1
     record("analysis-disk-full", account(staged, truth))

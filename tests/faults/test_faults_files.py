@@ -11,9 +11,9 @@ import pytest
 from staged import Staged, finish, record_files, stage, start
 from trouble import Bridge, account, await_account, await_that, feed, filled
 
-from ingest.local_influxdb import LocalInfluxDB
-from simulate.faults import Record
-from simulate.reckoning import Reckoning
+from bench.faults import Record
+from simulate.truth.reckoning import Reckoning
+from store.local_influxdb import LocalInfluxDB
 
 QUICK = {"flush": "0.2s"}
 

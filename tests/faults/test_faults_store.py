@@ -19,11 +19,11 @@ from trouble import (
     small_disk,
 )
 
-from cluster import schema
+from bench.faults import Record
 from cluster.model import StoreSettings
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from simulate.faults import Record
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 QUICK = {"flush": "0.2s"}
 
@@ -44,7 +44,7 @@ def test_a_store_that_stops_for_a_while_gets_everything(tmp_path: Path, record: 
             assert not outages
             result = await_account(staged, truth)
             assert bridge.metrics()["write", "retries"] > 0
-            assert "event=store_back" in bridge.said()
+            assert "event=store_recovered" in bridge.said()
             assert bridge.stop() == 0
     finally:
         server.stop()

@@ -23,8 +23,8 @@ import pytest
 import requests
 from staged import Staged, move_counters, record_files, start
 
-from ingest.store import Store
-from simulate.reckoning import Reckoning, reckon
+from simulate.truth.reckoning import Reckoning, reckon
+from store.influx import Store
 
 # -- the bridge -------------------------------------------------------------------------------------
 

@@ -19,7 +19,19 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOME = REPOSITORY / "var/fuzz"
-PACKAGES = ["cluster", "enrichment", "ingest", "analysis", "delivery", "simulate", "maxminddb", "tarfile"]
+PACKAGES = [
+    "app",
+    "cluster",
+    "store",
+    "operations",
+    "enrichment",
+    "ingest",
+    "analysis",
+    "delivery",
+    "simulate",
+    "maxminddb",
+    "tarfile",
+]
 """Whose coverage counts; what is written in C or Rust has none."""
 
 QUICK = "/dev/shm"  # noqa: S108 - a folder of its own is made there, for files that are written with each input

@@ -9,11 +9,12 @@ import gzip
 import io
 import json
 import shutil
+import sqlite3
 import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -24,12 +25,11 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from analysis.backup import FORMAT, unpack
-from analysis.job_sources.records import read_csv, read_json
-from analysis.job_sources.slurm import records_of
-from analysis.job_sources.source import AskError
-from analysis.sqlite_version import VERSION as SQLITE_FORMAT
-from cluster.errors import ClusterflowError
+from analysis.jobs.job_records import read_csv, read_json
+from analysis.jobs.job_source import AskError
+from analysis.jobs.slurm import records_of
+from app.errors import ClusterflowError
+from app.sqlite_file import VERSION as SQLITE_FORMAT
 from cluster.load import load_cluster
 from cluster.model import (
     ApplicationFile,
@@ -46,26 +46,28 @@ from cluster.model import (
     SlurmJobs,
     ThreatFeed,
 )
-from delivery.spool import Spool as EventSpool
-from enrichment.application_files import load_applications
-from enrichment.feed_files import read_feed
-from enrichment.feeds import Refused
-from enrichment.host_files import load_names
-from enrichment.identity_sources import Identity
-from enrichment.mmdb import load_mmdb
-from enrichment.prefixes import address_keys
-from ingest import kafka_state, relay_status
+from delivery.queue import FILE as EVENTS
+from delivery.queue import Spool as EventSpool
+from enrichment.addresses.application_files import load_applications
+from enrichment.addresses.host_files import load_names
+from enrichment.addresses.mmdb import load_mmdb
+from enrichment.addresses.prefixes import address_keys
+from enrichment.feeds.feed import Refused
+from enrichment.feeds.feed_files import read_feed
+from enrichment.identity.signin_sources import Identity
 from ingest.checkpoint import MANIFEST, Checkpoint
 from ingest.checkpoint import VERSION as CHECKPOINT_FORMAT
-from ingest.counter_samples import SAMPLE_SCHEMA, read_counter_samples
-from ingest.kafka_records import Kind, decode, encode
-from ingest.numbered import Habits
-from ingest.readers import format_after, read_chunk, sniff
-from ingest.records import DEAD_SCHEMA, PRINTED_COLUMNS, RECORD_SCHEMA, SPOOL_COLUMNS
-from ingest.sequence import SequenceTracker
-from ingest.spool import Spool
+from ingest.count.sequence import SequenceTracker
+from ingest.kafka import partition_state, relay_status
+from ingest.kafka.flow_messages import Kind, decode, encode
+from ingest.read.counter_samples import SAMPLE_SCHEMA, read_counter_samples
+from ingest.read.numbered import Habits
+from ingest.read.readers import format_after, read_chunk, sniff
+from ingest.read.records import DEAD_SCHEMA, PRINTED_COLUMNS, RECORD_SCHEMA, SPOOL_COLUMNS
+from ingest.read.spool import Spool
+from operations.backup.archive import FORMAT, unpack
 from simulate.mmdb_file import write_mmdb
-from simulate.script import library, load_script
+from simulate.scenarios.script import library, load_script
 
 SECONDS = 5.0
 """Of processor time that an input may take; with coverage counted, a reader takes a few times as long as without."""
@@ -242,10 +244,10 @@ _MANIFEST = json.dumps(
 def _worker_state(data: bytes, _: Path) -> None:
     kind, content = _chosen(data)
     values = {b"notes/0/0": _NOTES, b"traffic/10/0": _arrow_stream()}
-    kafka_state.remembered({**values, (b"traffic/10/0" if kind % 2 else b"notes/0/0"): content}, "state[0]")
+    partition_state.remembered({**values, (b"traffic/10/0" if kind % 2 else b"notes/0/0"): content}, "state[0]")
 
 
-_NOTES = json.dumps({"version": kafka_state.VERSION, "engine": {"newest": None}}).encode()
+_NOTES = json.dumps({"version": partition_state.VERSION, "engine": {"newest": None}}).encode()
 
 
 @cache
@@ -256,15 +258,19 @@ def _arrow_stream() -> bytes:
 
 
 def _events(data: bytes, folder: Path) -> None:
-    """A segment of a spool of events: as it is, or with checksums; or a destination's position."""
+    """A spool of events: its file as it is, or its events."""
     kind, content = _chosen(data)
     state = _fresh(folder, "events")
-    lines = [b"%08x %b\n" % (zlib.crc32(line), line) for line in content.split(b"\n")]
-    segment, position = (content if kind % 3 == 1 else b"".join(lines)), b"0\n"
-    if kind % 3 == 2:
-        segment, position = b"", content
-    _file(state, f"{0:016}.events", segment)
-    _file(state, "siem.position", position)
+    if kind % 2:
+        _file(state, EVENTS, content)
+    else:
+        spool = EventSpool(state, 1 << 20)
+        spool.register(["siem"])
+        spool.append([{}] * (content.count(b"\n") + 1), {})
+        spool.close()
+        with closing(sqlite3.connect(state / EVENTS)) as file, file:
+            texts = ((line, number) for number, line in enumerate(content.split(b"\n")))
+            file.executemany("UPDATE event SET text = ? WHERE number = ?", texts)
     spool = EventSpool(state, 1 << 20)
     try:
         spool.register(["siem"])
@@ -519,7 +525,7 @@ def _application_files() -> Iterator[bytes]:
         ApplicationFormat.FASTLY: {"addresses": ["192.0.2.0/24"], "ipv6_addresses": ["2001:db8:dddd::/48"]},
     }  # fmt: skip
     samples: dict[str, Iterable[bytes]] = {
-        ApplicationFormat.LIST: [listed, (REPOSITORY / "enrichment/applications.yaml").read_bytes()[:4000]],
+        ApplicationFormat.LIST: [listed, (REPOSITORY / "enrichment/addresses/applications.yaml").read_bytes()[:4000]],
         ApplicationFormat.PREFIXES: [b"# x\n192.0.2.0/24 x\n2001:db8::/32\n"],
         **{kind: [json.dumps(document).encode()] for kind, document in documents.items()},
     }

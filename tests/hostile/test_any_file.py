@@ -14,19 +14,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import documents, garbled
 
-from analysis.job_sources.slurm import records_of
-from analysis.job_sources.source import AskError
-from cluster.errors import ClusterflowError
+from analysis.jobs.job_source import AskError
+from analysis.jobs.slurm import records_of
+from app.errors import ClusterflowError
 from cluster.load import parse_cluster
 from cluster.model import SlurmJobs
 from ingest.checkpoint import Checkpoint
-from ingest.counter_samples import SAMPLE_SCHEMA, read_counter_samples
-from ingest.kafka_records import MessageError, decode, encode
-from ingest.records import RECORD_SCHEMA
-from rules.cases import load_cases
-from rules.decode import rules_from_text
-from rules.truth import read_truth
-from simulate.script import library, load_script
+from ingest.kafka.flow_messages import MessageError, decode, encode
+from ingest.read.counter_samples import SAMPLE_SCHEMA, read_counter_samples
+from ingest.read.records import RECORD_SCHEMA
+from rules.evaluate.cases import load_cases
+from rules.evaluate.truth import read_truth
+from rules.grafana.decode import rules_from_text
+from simulate.scenarios.script import library, load_script
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CASES = sorted((REPOSITORY / "tests/rules").glob("*.yaml"))

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from ingest.records import SPOOL_COLUMNS
+from ingest.read.records import SPOOL_COLUMNS
 
 CHUNK_BYTES = 8 << 20
 PROCESSOR_SECONDS = 30
@@ -25,8 +25,8 @@ OBJECT = '{"event_type":"purge","ip_src":"10.1.0.1","ip_dst":"10.1.0.2","bytes":
 READ = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[3]),) * 2)
-from ingest.readers import read_chunk
-from ingest.readers_format import Format, Kind
+from ingest.read.readers import read_chunk
+from ingest.read.readers_format import Format, Kind
 kind = Kind(sys.argv[1])
 unit = sys.stdin.buffer.read()
 raw = unit * (int(sys.argv[2]) // len(unit))

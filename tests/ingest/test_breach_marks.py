@@ -7,13 +7,13 @@ import polars as pl
 import pytest
 from test_engine import cluster, one, take
 
-from cluster import schema
 from cluster.model import ANY, Cluster, Group, GroupPair, Management, Node, NodeAddress, Role
-from cluster.schema import Violation
-from cluster.services import with_well_known
+from cluster.sections.network.services import with_well_known
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.normalise import Clock
+from ingest.flows.normalise import Clock
+from store import schema
+from store.schema import Violation
 
 SYN, ACK, SYN_ACK, PSH_ACK, EVERYTHING = 0x02, 0x10, 0x12, 0x18, 0x1B
 

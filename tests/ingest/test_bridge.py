@@ -11,19 +11,18 @@ from pathlib import Path
 import pytest
 from test_engine import cluster
 
-from cluster import schema
-from cluster.config_log import Record
+from app.log import Log
 from cluster.model import Cluster
+from cluster.reload import Reload
 from ingest.bridge import Bridge
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.logs import Log
-from ingest.normalise import Clock
-from ingest.records import SPOOL_COLUMNS
-from ingest.reload import Reload
-from ingest.spool import Source, Spool, StreamSource
-from ingest.store import Store
+from ingest.flows.normalise import Clock
+from ingest.read.records import SPOOL_COLUMNS
+from ingest.read.spool import Source, Spool, StreamSource
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 
 def line(arrival: float, exporter: str = "127.0.0.1", size: int = 1000) -> bytes:
@@ -193,24 +192,3 @@ def test_what_came_through_a_pipe_is_stored_when_stopped(known: Cluster, tmp_pat
     assert written > 100
     # Nothing was taken out of the pipe and dropped: the exporter wrote on while the last chunk was worked at.
     assert sent_bytes(known) == (written - left.count(b"\n")) * 1000
-
-
-def test_changes_that_an_earlier_process_could_not_store_are_stored_once(known: Cluster, tmp_path: Path) -> None:
-    """It ended while the store was away; every start tells the newest ones, and to tell one again changes nothing."""
-    now = int(time.time())
-    records = [
-        Record(now - age, "root", "ingest", "1", "cluster.yaml", {}, total, (), "")
-        for age, total in ((7200, 1), (3600, 2))
-    ]
-    folder = tmp_path / "spool"
-    folder.mkdir()
-    for _ in range(2):
-        stop = threading.Event()
-        with Spool(folder) as spool:
-            bridge = a_bridge(known, spool, tmp_path, stop, Clock.LIVE)
-            bridge.announce(*records)
-            threading.Timer(0.5, stop.set).start()
-            bridge.run()
-    query = f'SELECT "changed" FROM "{schema.CONFIG_CHANGE.kept}"."{schema.CONFIG_CHANGE.name}"'
-    (series,) = Store(known.store).query(query)
-    assert [row[1] for row in series.values] == [1, 2]

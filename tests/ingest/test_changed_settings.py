@@ -5,12 +5,12 @@ from dataclasses import replace
 import polars as pl
 from test_engine import T0, cluster, one
 
-from cluster import schema
 from cluster.model import Cluster
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.normalise import Clock
-from ingest.points import WINDOW
+from ingest.flows.normalise import Clock
+from store import schema
+from store.points import WINDOW
 
 
 class Stored:

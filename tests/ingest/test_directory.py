@@ -12,21 +12,21 @@ import pytest
 from click.testing import CliRunner
 from test_bridge import HEADER, a_bridge, known, line  # noqa: F401 - a fixture
 
-from cluster import schema
+from app.errors import StoreError
 from cluster.dump import dump_cluster
-from cluster.errors import StoreError
 from cluster.load import parse_cluster
 from cluster.model import ApplicationFile, ApplicationFormat, Applications, Cluster, HostNaming, NamesFile
-from cluster.schema import Measurement
-from enrichment.host_names import HostNames
-from ingest import directory as module
-from ingest.directory import AddressDirectory
-from ingest.normalise import Clock
-from ingest.points import WINDOW, encode
-from ingest.spool import Spool
-from ingest.store import Store
-from rules.lists import stored_lists
-from rules.lists_cli import lists
+from enrichment.addresses.host_names import HostNames
+from ingest.flows import address_directory as module
+from ingest.flows.address_directory import AddressDirectory
+from ingest.flows.normalise import Clock
+from ingest.read.spool import Spool
+from operations.lists import stored_lists
+from operations.lists_cli import lists
+from store import schema
+from store.influx import Store
+from store.points import WINDOW, encode
+from store.schema import Measurement
 
 CLUSTER = parse_cluster(
     "cluster: one\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.discards import Discard, Discards
+from ingest.collect.discards import Discard, Discards
 
 WHERE = "nfacctd=0.0.0.0:2055 agent=10.60.0.1:50000"
 

@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 import polars as pl
 import pytest
 
-from cluster import schema
+from cluster.load import parse_cluster
 from cluster.model import (
     ANY,
     Authority,
@@ -26,16 +26,21 @@ from cluster.model import (
     SamplingMode,
     Service,
 )
-from ingest import records
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.normalise import Clock, Normaliser
-from ingest.points import WINDOW
+from ingest.flows.normalise import Clock, Normaliser
+from ingest.read import records
+from store import schema
+from store.points import WINDOW
+from store.schema import Stage
 
 T0 = 1_790_000_000_000
 """Epoch ms; a window edge."""
 
 Keys = Counter[tuple[object, ...]]
+
+DESCRIBED = (Interface(900, "described"),)
+"""An exporter with interfaces says what counts: it is not compared with others (test_once.py)."""
 
 LEAF_INTERFACES = (
     Interface(1, "host", Plane.COMPUTE, speed=400_000_000_000),
@@ -74,9 +79,13 @@ def cluster() -> Cluster:
         exporters=(
             Exporter("leaf", ip_address("127.0.0.1"), interfaces=LEAF_INTERFACES),
             Exporter("spine", ip_address("127.0.0.2"), counts=False),
-            Exporter("sampled", ip_address("127.0.0.3"), sampling=Sampling(SamplingMode.FIXED, 100)),
-            Exporter("sflow", ip_address("127.0.0.4"), ExportProtocol.SFLOW, frame_overhead=18),
-            Exporter("done", ip_address("127.0.0.5"), sampling=Sampling(SamplingMode.RENORMALISED)),
+            Exporter(
+                "sampled", ip_address("127.0.0.3"), sampling=Sampling(SamplingMode.FIXED, 100), interfaces=DESCRIBED
+            ),
+            Exporter("sflow", ip_address("127.0.0.4"), ExportProtocol.SFLOW, frame_overhead=18, interfaces=DESCRIBED),
+            Exporter(
+                "done", ip_address("127.0.0.5"), sampling=Sampling(SamplingMode.RENORMALISED), interfaces=DESCRIBED
+            ),
         ),
         allowed=(GroupPair("training", "storage"), GroupPair("storage", "training"), GroupPair("vault", "partner")),
         authority=(Authority(GroupPair("vault", ANY), ("leaf",)),),
@@ -390,12 +399,45 @@ def test_records_that_make_no_sense_are_refused_with_a_reason(values: dict[str, 
     assert {m.name: p for m, p in engine.merge()}["traffic"]["bytes"].sum() == 1000
 
 
+@pytest.mark.parametrize(("plane", "violations"), [("storage", 1), ("compute", 0)])
+def test_storage_of_a_converged_fabric_is_on_no_wrong_plane(plane: str, violations: int) -> None:
+    """As `clusterflow check` advises for nodes that reach storage by their compute rails alone."""
+    converged = f"""
+cluster: lab
+groups:
+  training: {{role: training, prefixes: [10.1.0.0/16], plane: compute}}
+  storage: {{role: storage, prefixes: [10.2.0.0/16], plane: {plane}}}
+exporters: {{leaf: {{address: 127.0.0.1, interfaces: {{1: {{name: rail, plane: compute}}}}}}}}
+allowed: [{{from: training, to: storage}}]
+"""
+    engine = Engine(parse_cluster(converged), Clock.LIVE, Counters())
+    points = take(engine, one(dst="10.2.0.1", iface_in=1))
+    assert ("violation" in points) == bool(violations)
+
+
+def test_a_backfill_believes_the_past_and_no_future() -> None:
+    """A switch in the year 2105 sent a flow of a minute: it counts at its arrival, for as long, and is told."""
+    counters = Counters()
+    engine = Engine(cluster(), Clock.BACKFILL, counters)
+    far = 4_260_000_000_000
+    rows = one(start=far - 60_000, end=far)
+    windows = take(engine, rows, T0 + 86_400_000)["traffic"].get_column(WINDOW)
+    assert (windows.max(), windows.min()) == (T0 // 1000 - 10, T0 // 1000 - 60)
+    # Without an arrival nothing is later than now.
+    windows = take(engine, one(start=far, end=far, arrival=None), T0 + 100_000)["traffic"].get_column(WINDOW)
+    assert windows.max() == (T0 + 100_000) // 10_000 * 10
+    assert counters.total(Stage.NORMALISE, schema.SKEWED.name) == 2
+    old = T0 - 900 * 86_400_000
+    assert take(engine, one(start=old, end=old))["traffic"].get_column(WINDOW).to_list() == [old // 10_000 * 10]
+    assert counters.total(Stage.NORMALISE, schema.SKEWED.name) == 2
+
+
 def test_off_hours_are_decided_per_window() -> None:
     night = replace(cluster(), site=replace(cluster().site))
     engine = Engine(night, Clock.BACKFILL, Counters())
     # 23:00 UTC on the day of T0; the record crosses it.
     edge = (T0 // 86_400_000) * 86_400_000 + 23 * 3_600_000
-    egress = take(engine, one(start=edge - 10_000, end=edge + 10_000))["egress"].sort(WINDOW)
+    egress = take(engine, one(start=edge - 10_000, end=edge + 10_000, arrival=edge + 10_000))["egress"].sort(WINDOW)
     assert egress.select(schema.OFF_HOURS, "bytes").rows() == [(schema.NO, 500), (schema.YES, 500)]
 
 
@@ -457,7 +499,7 @@ def test_sums_of_many_batches_stay_in_64_bits() -> None:
 def test_engines_that_share_an_address_book_keep_their_own_when_it_is_begun_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ingest.classify._CACHE_LIMIT", 50)
+    monkeypatch.setattr("ingest.flows.classify._CACHE_LIMIT", 50)
     shared = Normaliser(cluster(), Clock.BACKFILL)
     quiet, scanned = (Engine(cluster(), Clock.BACKFILL, Counters(), shared) for _ in range(2))
     quiet.take(one(src="10.1.0.1", dst="10.2.0.1", bytes=1000, start=T0, end=T0), T0 / 1000)

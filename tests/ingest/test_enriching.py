@@ -9,17 +9,17 @@ import pytest
 from hanging_disk import hanging
 from test_bridge import HEADER, a_bridge, known, line, sent_bytes  # noqa: F401 - a fixture
 
-import ingest.enriching as module
-from cluster import schema
+import ingest.flows.enriching as module
+from app.log import Log
 from cluster.load import parse_cluster
 from cluster.model import Cluster
+from cluster.reload import Reload
 from ingest.counters import Counters
-from ingest.enriching import Enrichment
-from ingest.logs import Log
-from ingest.normalise import Clock
-from ingest.reload import Reload
-from ingest.spool import Spool
-from ingest.store import Store
+from ingest.flows.enriching import Enrichment
+from ingest.flows.normalise import Clock
+from ingest.read.spool import Spool
+from store import schema
+from store.influx import Store
 
 TEXT = """
 cluster: demo
@@ -105,7 +105,6 @@ def test_flows_go_on_while_a_reload_waits_for_its_lists(
     reload = Reload(
         config,
         lambda fresh: replace(known, threat_feeds=fresh.threat_feeds),
-        tmp_path / "state",
         Log(quiet=True),
     )
     Store(known.store).ensure(known.retentions())

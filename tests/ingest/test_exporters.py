@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 from test_engine import T0, cluster, frame, one
 
-from cluster import schema
-from ingest import records
+from ingest.count.engine import Engine
+from ingest.count.sequence import SequenceTracker
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.exporters import UNKNOWN_LIMIT, UNLISTED, ExporterBook
-from ingest.normalise import Clock
-from ingest.sequence import SequenceTracker
+from ingest.flows.exporters import UNKNOWN_LIMIT, UNLISTED, ExporterBook
+from ingest.flows.normalise import Clock
+from ingest.read import records
+from store import schema
 
 
 def names(book: ExporterBook, *texts: str | None) -> list[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.flow_files import FlowFiles, link_of
-from ingest.records import PRINTED_COLUMNS
+from ingest.collect.flow_files import FlowFiles, link_of
+from ingest.read.records import PRINTED_COLUMNS
 
 HEADER = b"SRC_IP,DST_IP,PACKETS,BYTES\n"
 START, RECORD = b"--START (7)--\n", b"10.0.0.1,10.0.0.2,1,100\n"

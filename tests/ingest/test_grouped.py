@@ -6,8 +6,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from ingest.conversations import PROTOCOLS, Conversations, folded
-from ingest.grouped import grouped
+from ingest.count.conversations import PROTOCOLS, Conversations, folded
+from ingest.count.grouped import grouped
 
 
 @pytest.mark.parametrize(

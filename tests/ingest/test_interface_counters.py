@@ -9,16 +9,16 @@ import polars as pl
 import pytest
 from test_engine import T0, cluster, one
 
-from cluster import schema
 from cluster.model import Exporter, ExportProtocol
-from ingest import counter_samples as samples
-from ingest.counter_deltas import LONGEST, CounterDeltas
-from ingest.counter_files import CounterFiles
-from ingest.counter_samples import SAMPLE_SCHEMA, read_counter_samples
+from ingest.collect.counter_files import CounterFiles
+from ingest.count.counter_deltas import LONGEST, CounterDeltas
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.normalise import Clock
-from ingest.points import encode
+from ingest.flows.normalise import Clock
+from ingest.read import counter_samples as samples
+from ingest.read.counter_samples import SAMPLE_SCHEMA, read_counter_samples
+from store import schema
+from store.points import encode
 
 AGENT = "127.0.0.4"
 

@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from cluster import names
-from ingest import records
-from ingest.counter_samples import SAMPLE_SCHEMA
-from ingest.kafka_records import (
+from cluster.scalars import names
+from ingest.kafka.flow_messages import (
     MAX_TEXT_BYTES,
     MAX_VALUE_BYTES,
     MESSAGE_BYTES,
@@ -22,9 +20,11 @@ from ingest.kafka_records import (
     decode,
     encode,
 )
-from ingest.kafka_split import Partitions
-from ingest.records import RECORD_SCHEMA
-from ingest.relay_status import STATUS_SCHEMA
+from ingest.kafka.partitioner import Partitions
+from ingest.kafka.relay_status import STATUS_SCHEMA
+from ingest.read import records
+from ingest.read.counter_samples import SAMPLE_SCHEMA
+from ingest.read.records import RECORD_SCHEMA
 
 ADDRESSES = st.sampled_from(["10.20.0.1", "fd00:20::1234:5678:9abc:def0", "::ffff:10.20.0.1", "192.0.2.255", ""])
 SMALL = {
@@ -114,8 +114,7 @@ def test_short_numbers_stay_what_they_are_whatever_length_they_need() -> None:
         assert_frame_equal(decode(value).frame, sent.with_columns(bytes=pl.col("bytes").clip(0)))
 
 
-def test_messages_of_version_1_are_still_read() -> None:
-    """They have all numbers at their full length."""
+def test_numbers_may_have_their_full_length() -> None:
     sent = frame(5)
     assert_frame_equal(decode(_with(HEADER, _arrow(sent.drop(OPTIONAL)))).frame, sent)
 
@@ -140,7 +139,7 @@ def test_addresses_spread_over_partitions() -> None:
 
 
 def test_rows_are_split_in_their_order_and_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.kafka_split._MOST_REMEMBERED", 50)
+    monkeypatch.setattr("ingest.kafka.partitioner._MOST_REMEMBERED", 50)
     partitions = Partitions(7)
     for start in (0, 40, 20, 300):
         rows = frame(600).slice(start, 90).with_row_index("row")
@@ -161,7 +160,7 @@ def _refused(value: bytes | None) -> str:
     return caught.value.message
 
 
-def _with(header: object, body: bytes = b"", magic: bytes = b"cfr\x01") -> bytes:
+def _with(header: object, body: bytes = b"", magic: bytes = b"cfr\x03") -> bytes:
     text = json.dumps(header).encode()
     return struct.pack("<4sI", magic, len(text)) + text + body
 
@@ -181,8 +180,8 @@ HEADER = {"kind": "records", "relay": "r", "lost": {}}
         (None, "a message without a value"),
         (b"", "no message of a relay: too short"),
         (b'{"event_type": "purge"}', "no message of a relay"),
-        (_with(HEADER, magic=b"cfr\x04"), "a message of format version 4, expected 3"),
-        (struct.pack("<4sI", b"cfr\x01", 1 << 31), "a message with a broken header"),
+        (_with(HEADER, magic=b"cfr\x02"), "a message of format version 2, expected 3"),
+        (struct.pack("<4sI", b"cfr\x03", 1 << 31), "a message with a broken header"),
         (_with(["records"]), "a message with a broken header"),
         (_with(HEADER | {"kind": "jobs"}), "a message with a broken header"),
         (_with(HEADER | {"relay": None}), "a message with a broken header"),
@@ -206,7 +205,7 @@ HEADER = {"kind": "records", "relay": "r", "lost": {}}
         ),
         (_with(HEADER | {"kind": "counters"}, _arrow(frame(5))), "a message with other columns than counters have"),
         (_with(HEADER, _arrow(pl.DataFrame({"seq": pl.Series([None] * 300_000)}))), "a message with broken records"),
-        (b"cfr\x01" + bytes(MAX_VALUE_BYTES), f"a message of {MAX_VALUE_BYTES + 4} bytes, more than {MAX_VALUE_BYTES}"),
+        (b"cfr\x03" + bytes(MAX_VALUE_BYTES), f"a message of {MAX_VALUE_BYTES + 4} bytes, more than {MAX_VALUE_BYTES}"),
     ],
     ids=range(23),
 )

@@ -11,15 +11,15 @@ import polars as pl
 import pytest
 from test_engine import INSIDE, NAMES, T0, cluster, frame, one, take
 
-from cluster import schema
 from cluster.model import BridgeSettings, Cluster, FeedColumns, FeedFormat, ThreatFeed
+from enrichment.feeds.threats import Threats
 from enrichment.labels import Labels
 from enrichment.providers import labels_of
-from enrichment.threats import Threats
-from ingest import records
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.normalise import Clock
+from ingest.flows.normalise import Clock
+from ingest.read import records
+from store import schema
 
 COLUMNS = FeedColumns("ip", "score", "first", "until")
 WINDOW_MS = 10_000
@@ -217,7 +217,7 @@ def test_a_feed_that_changes_counts_from_then_on(tmp_path: Path) -> None:
 
 def test_numbers_that_are_given_anew_are_looked_up_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The book of addresses forgets when it is full: no stranger inherits a listed one's number."""
-    monkeypatch.setattr("ingest.classify._CACHE_LIMIT", 20)
+    monkeypatch.setattr("ingest.flows.classify._CACHE_LIMIT", 20)
     engine, _ = engine_of(with_feeds(tmp_path, bad="203.0.113.0/30,,,\n"))
     told = 0
     for turn in range(6):

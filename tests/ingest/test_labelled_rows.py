@@ -16,15 +16,15 @@ from test_bridge import HEADER, a_bridge, known, line, sent_bytes  # noqa: F401 
 from test_engine import T0, cluster, one, random_records, stored, take
 from test_engine import frame as records_frame
 
-from cluster import schema
 from cluster.model import Cluster, Geography, Node, NodeAddress
 from enrichment.labels import Labels
 from enrichment.providers import labels_of
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.normalise import Clock, Normaliser
-from ingest.spool import Spool
-from ingest.store import Store
+from ingest.flows.normalise import Clock, Normaliser
+from ingest.read.spool import Spool
+from store import schema
+from store.influx import Store
 
 PLACES = [
     ("203.0.113.0/24", geolite_city("NL", "Amsterdam") | geolite_asn(64500, "ExampleHost")),
@@ -113,7 +113,7 @@ def test_a_label_that_changes_while_a_window_is_open_splits_its_rows_and_no_sum(
 def test_labels_are_right_when_an_address_book_that_is_shared_is_begun_anew(
     labels: Labels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.classify._CACHE_LIMIT", 50)
+    monkeypatch.setattr("ingest.flows.classify._CACHE_LIMIT", 50)
     shared = Normaliser(cluster(), Clock.BACKFILL)
     first, second = (Engine(cluster(), Clock.BACKFILL, Counters(), shared, labels=labels) for _ in range(2))
     for turn in range(4):
@@ -151,7 +151,7 @@ def test_a_new_file_is_taken_up_while_flows_come_and_a_bad_one_is_told(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ingest.enriching._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("ingest.flows.enriching._LOOK_SECONDS", 0.05)
     path = samples.write(tmp_path / "c.mmdb", "sample", [("203.0.113.0/24", geolite_city("NL"))])
     where = located(path, known)
     Store(where.store).ensure(where.retentions())

@@ -12,25 +12,24 @@ from test_engine import T0, cluster, one, take
 
 from analysis.analyser import Analyser
 from analysis.cli import _run
-from analysis.job_sources.register import Register
-from analysis.job_sources.sources import JobSources
-from analysis.late_search import LateSearch, LateSearching
+from analysis.detectors.egress.late_search import LateSearch, LateSearching
+from analysis.jobs.all_sources import JobSources
+from analysis.jobs.register import Register
 from analysis.state import State
-from cluster import schema
+from app.log import Log
 from cluster.model import Cluster, StoreSettings, ThreatFeed, Thresholds
 from enrichment.labels import Labels
 from enrichment.providers import labels_of
-from ingest import schema_version
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.logs import Log
-from ingest.normalise import Clock
-from ingest.points import WINDOW
+from ingest.flows.normalise import Clock
 from ingest.rollup import Rollup
-from ingest.schema_version import Migration, NewerStoreError
-from ingest.store import Store
 from ingest.writer import Writer
+from store import schema, schema_version
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW
+from store.schema_version import Migration, NewerStoreError
 
 FIRST = T0 // 1000
 LONG = 400 * 86_400
@@ -274,6 +273,6 @@ def test_nothing_is_searched_for_before_the_store_is_known_to_be_ours(site: Site
         analyser = Analyser(cluster_, site.store, state, sources, log=log)
         searching = LateSearching(cluster_, site.folder, log, patience=0)
         with pytest.raises(NewerStoreError, match="its schema has version 2"):
-            _run(analyser, sources, searching, site.store, log, threading.Event(), 1.0, [])
+            _run(analyser, sources, searching, site.store, log, threading.Event(), 1.0)
     assert not list(site.folder.glob("searched-*"))
     assert site.late() == site.late(schema.HOUR) == []

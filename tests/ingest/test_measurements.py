@@ -9,15 +9,16 @@ import polars as pl
 import pytest
 from test_engine import T0, cluster, one, take
 
-from cluster import schema
 from cluster.model import Inference, InferenceHours, Node, NodeAddress, Plane
-from cluster.schema import Violation
-from cluster.services import ROCE_PORT, with_well_known
-from ingest import pulse, records
+from cluster.sections.network.services import ROCE_PORT, with_well_known
+from ingest.count import pulse
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.interfaces import UNKNOWN_LIMIT, InterfaceBook
-from ingest.normalise import Clock
+from ingest.flows.interfaces import UNKNOWN_LIMIT, InterfaceBook
+from ingest.flows.normalise import Clock
+from ingest.read import records
+from store import schema
+from store.schema import Violation
 
 
 def engine() -> Engine:
@@ -116,7 +117,8 @@ def test_inference_outside_its_hours() -> None:
     nine_to_five = Inference(InferenceHours(time(9), time(17)))
     day = T0 // 86_400_000 * 86_400_000
     served = Engine(replace(cluster(), inference=nine_to_five), Clock.BACKFILL, Counters())
-    rows = [one(dst="10.3.0.1", start=day + hour * 3_600_000, end=day + hour * 3_600_000) for hour in (8, 9, 16, 17)]
+    moments = [day + hour * 3_600_000 for hour in (8, 9, 16, 17)]
+    rows = [one(dst="10.3.0.1", start=moment, end=moment, arrival=moment) for moment in moments]
     points = take(served, pl.concat(rows))["inference"].sort("window")
     assert points[schema.OFF_WINDOW].to_list() == ["yes", "no", "no", "yes"]
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest import template_file
-from ingest.numbered import Habits
-from ingest.readers import Format, Kind, read_chunk, sniff
-from ingest.records import FIRST_NUMBER as FIRST
-from ingest.records import PRINTED_COLUMNS, SPOOL_COLUMNS, Parsed
-from ingest.template_file import TemplateFile
+from ingest.collect import template_file
+from ingest.collect.template_file import TemplateFile
+from ingest.read.numbered import Habits
+from ingest.read.readers import Format, Kind, read_chunk, sniff
+from ingest.read.records import FIRST_NUMBER as FIRST
+from ingest.read.records import PRINTED_COLUMNS, SPOOL_COLUMNS, Parsed
 from tests.ingest.test_template_file import FLOWS, OCTETS, template
 
 TIMES = "1666345513.807000,1666345513.907000,1666345514.500000"

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from cluster.load import load_cluster
-from ingest.classify import AddressBook
-from ingest.interfaces import UNKNOWN_LIMIT, InterfaceBook
-from ingest.texts import Texts
+from ingest.flows.classify import AddressBook
+from ingest.flows.interfaces import UNKNOWN_LIMIT, InterfaceBook
+from ingest.flows.text_numbers import Texts
 
 CLUSTER = load_cluster(Path(__file__).parents[2] / "cluster.yaml")
 

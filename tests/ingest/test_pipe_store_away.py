@@ -12,9 +12,9 @@ from test_bridge import HEADER, a_bridge, line, sent_bytes
 from test_engine import cluster
 
 from cluster.model import Cluster
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.normalise import Clock
-from ingest.spool import StreamSource
+from ingest.flows.normalise import Clock
+from ingest.read.spool import StreamSource
+from store.local_influxdb import LocalInfluxDB
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 
 from cluster.model import Cluster, CollectorSettings
-from ingest.readers import read_chunk
-from ingest.records import RECORD_SCHEMA
-from ingest.spool import Spool
-from ingest.supervise import Collector
-from ingest.template_file import TemplateFile
+from ingest.collect.supervise import Collector
+from ingest.collect.template_file import TemplateFile
+from ingest.read.readers import read_chunk
+from ingest.read.records import RECORD_SCHEMA
+from ingest.read.spool import Spool
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CAPTURES = Path(os.environ.get("CLUSTERFLOW_CAPTURES") or REPOSITORY.parent / "shared" / "captures")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol, Sampling, SamplingMode
-from ingest.pmacct import (
+from ingest.collect.pmacct import (
     RECEIVE_BUFFER,
     collector_files,
     granted_receive_buffer,
@@ -130,7 +130,7 @@ collector: {listen: 127.0.0.1, netflow_port: PORT, spool: SPOOL}
 def _command(tmp_path: Path, port: int, *arguments: str, text: str = YAML) -> subprocess.Popen[str]:
     config = tmp_path / "cluster.yaml"
     config.write_text(text.replace("PORT", str(port)).replace("SPOOL", str(tmp_path / "spool")))
-    program = "import click\nfrom ingest.collect_cli import COLLECT_COMMANDS\nCOLLECT_COMMANDS[0]()"
+    program = "from ingest.collect.collect_cli import collect; collect()"
     return subprocess.Popen(
         [sys.executable, "-c", program, "-c", str(config), *arguments],
         stdout=subprocess.PIPE,

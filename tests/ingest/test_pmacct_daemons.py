@@ -1,6 +1,7 @@
 """Real nfacctd and sfacctd, configured and supervised by us: packets in, record frames out."""
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -17,8 +18,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cluster import schema
-from cluster.errors import ClusterflowError, UserError
+from app.errors import ClusterflowError, UserError
 from cluster.model import (
     Cluster,
     CollectorSettings,
@@ -31,16 +31,17 @@ from cluster.model import (
     Sampling,
     SamplingMode,
 )
-from cluster.services import with_well_known
-from ingest import flow_files
+from cluster.sections.network.services import with_well_known
+from ingest.collect import flow_files
+from ingest.collect.supervise import Collector, udp_sockets
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.normalise import Clock
-from ingest.readers import read_chunk
-from ingest.records import FIRST_NUMBER as FIRST
-from ingest.records import PRINTED_COLUMNS, RECORD_SCHEMA, SFLOW
-from ingest.spool import Spool
-from ingest.supervise import Collector, udp_sockets
+from ingest.flows.normalise import Clock
+from ingest.read.readers import read_chunk
+from ingest.read.records import FIRST_NUMBER as FIRST
+from ingest.read.records import PRINTED_COLUMNS, RECORD_SCHEMA, SFLOW
+from ingest.read.spool import Spool
+from store import schema
 
 pytestmark = pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
 
@@ -191,6 +192,42 @@ def test_what_is_sent_is_in_the_spool_after_a_stop(tmp_path: Path) -> None:
     )
 
 
+def killer(element: int) -> bytes:
+    """A NetFlow v9 message that kills nfacctd 1.7.7: a field of 300 bytes where its type has four or eight (#934)."""
+    fields = [(8, 4), (12, 4), (1, 4), (2, 4), (element, 300)]
+    spec = b"".join(struct.pack("!HH", *field) for field in fields)
+    data = b"A" * sum(size for _, size in fields)
+    sets = struct.pack("!HHHH", 0, 8 + len(spec), 300, len(fields)) + spec
+    sets += struct.pack("!HH", 300, 4 + len(data)) + data
+    return struct.pack("!HHIIII", 9, 2, UPTIME, NOW, 1, 7) + sets
+
+
+@pytest.mark.parametrize("element", [4, 21])
+def test_a_datagram_that_kills_does_so_from_listed_sources_alone(element: int, tmp_path: Path) -> None:
+    """Who is not on the allow list may send it for ever; of one that is, the daemon is back in seconds."""
+    cluster = a_cluster(*EXPORTERS[:2])
+    port = cluster.collector.netflow_port
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool") as collector:
+        send(port, [killer(element)] * 200, source="127.0.0.99")
+        send(port, [v5(0, 30)])
+        wait_for(lambda: bool(list((tmp_path / "spool").glob("nfacct-*.csv"))))
+        collector.poll()
+        assert collector.restarts == {"nfacctd": 0}
+        send(port, [killer(element)], source="127.0.0.12")
+        begun = time.monotonic()
+
+        def is_back() -> bool:
+            collector.poll()
+            return collector.restarts == {"nfacctd": 1} and bool(udp_sockets(port))
+
+        wait_for(is_back, 10)
+        assert time.monotonic() - begun < 6
+        send(port, [v5(30, 30)])
+    assert collector.restarts == {"nfacctd": 1}
+    assert sorted(spooled(tmp_path / "spool")["bytes"]) == list(range(1000, 1060))
+
+
 @pytest.mark.skipif(shutil.which("sfacctd") is None, reason="pmacct is not installed")
 def test_sflow_is_taken_from_named_sources_only(tmp_path: Path) -> None:
     """By an address and by a prefix; what the agents are called has no part in it."""
@@ -308,7 +345,7 @@ SUPERVISED = """
 import sys, time
 from pathlib import Path
 from tests_cluster import cluster
-from ingest.supervise import Collector
+from ingest.collect.supervise import Collector
 collector = Collector(cluster(int(sys.argv[1])), Path(sys.argv[2]) / "run", spool=Path(sys.argv[2]) / "spool")
 collector.start()
 print(*collector.pids.values(), flush=True)

@@ -9,8 +9,8 @@ import pytest
 
 from cluster.load import load_cluster
 from cluster.model import Exporter, ExportProtocol
-from ingest.pmacct import nfacctd_config
-from ingest.supervise import Collector
+from ingest.collect.pmacct import nfacctd_config
+from ingest.collect.supervise import Collector
 from tests.ingest.test_pmacct_daemons import a_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]

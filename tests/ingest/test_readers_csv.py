@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import records
-from ingest.readers import OWN, Format, Kind, read_chunk, sniff
-from ingest.readers_csv import _read_any
-from ingest.records import RECORD_SCHEMA, SFLOW, Parsed, Reason
+from ingest.read import records
+from ingest.read.readers import OWN, Format, Kind, read_chunk, sniff
+from ingest.read.readers_csv import _read_any
+from ingest.read.records import RECORD_SCHEMA, SFLOW, Parsed, Reason
 
 HEADER = ",".join(records.SPOOL_COLUMNS)
 TIMES = "1666345513.807000,1666345513.907000,1666345514.500000"

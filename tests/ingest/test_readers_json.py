@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.readers import Format, Kind, read_chunk, sniff
-from ingest.records import RECORD_SCHEMA, SFLOW, Parsed, Reason
+from ingest.read.readers import Format, Kind, read_chunk, sniff
+from ingest.read.records import RECORD_SCHEMA, SFLOW, Parsed, Reason
 
 JSON = Format(Kind.JSON)
 GOOD = {

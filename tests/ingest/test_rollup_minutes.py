@@ -7,17 +7,17 @@ import polars as pl
 import pytest
 from test_engine import cluster
 
-from cluster import schema
-from ingest import records
+from app.log import Log
+from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.engine import Engine
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.logs import Log
-from ingest.normalise import Clock
-from ingest.points import WINDOW
+from ingest.flows.normalise import Clock
+from ingest.read import records
 from ingest.rollup import Rollup
-from ingest.store import Store
 from ingest.writer import Writer
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW
 
 T0 = 1_772_352_000
 MINUTES = 5

@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 
 from ingest.dead_letter import MAX_LINE_CHARACTERS, DeadLetters
-from ingest.readers import OWN, read_chunk
-from ingest.records import DEAD_SCHEMA, Reason, empty_dead
+from ingest.read.readers import OWN, read_chunk
+from ingest.read.records import DEAD_SCHEMA, Reason, empty_dead
 
 
 def letters(path: Path) -> list[dict[str, str]]:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.errors import UserError
-from ingest.spool import MAX_LINE, After, Chunk, Position, Spool, StreamSource
+from app.errors import UserError
+from ingest.read.spool import MAX_LINE, After, Chunk, Position, Spool, StreamSource
 
 HEADER = "SRC_IP,DST_IP,PACKETS,BYTES"
 

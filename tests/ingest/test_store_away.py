@@ -14,18 +14,18 @@ import pytest
 import requests
 from test_engine import cluster
 
+from app.log import Log
 from cluster.model import Cluster
 from ingest.bridge import Bridge
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.local_influxdb import free_port
-from ingest.logs import Log
-from ingest.normalise import Clock
-from ingest.points import WINDOW
+from ingest.flows.normalise import Clock
+from ingest.read.spool import Spool
 from ingest.rollup import Rollup
-from ingest.spool import Spool
-from ingest.store import Store, StoreUnavailableError, seconds_until
 from ingest.writer import StoppedError, Writer
+from store.influx import Store, StoreUnavailableError, seconds_until
+from store.local_influxdb import free_port
+from store.points import WINDOW
 
 
 def nobody_there() -> Cluster:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster import schema
-from ingest.aggregate import FIRST, LAST
-from ingest.points import WINDOW
-from ingest.records import MAX_TOTAL
-from ingest.tables import NAMED, WindowTable
+from ingest.count.aggregate import FIRST, LAST
+from ingest.count.tables import NAMED, WindowTable
+from ingest.read.records import MAX_TOTAL
+from store import schema
+from store.points import WINDOW
 
 Row = tuple[int, str, str, int]
 """Window, source, destination, bytes."""

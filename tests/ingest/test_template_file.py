@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ingest import template_file
-from ingest.template_file import TemplateFile
+from ingest.collect import template_file
+from ingest.collect.template_file import TemplateFile
 
 OCTETS, PACKETS, FLOWS = 1, 2, 3
 

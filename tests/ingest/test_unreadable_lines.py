@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cluster.model import Secret, StoreApi, StoreSettings
-from ingest.store import PartialWriteError, Store
+from store.influx import PartialWriteError, Store
 
 
 class _Picky(BaseHTTPRequestHandler):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.windows import MAX_SPAN_MS, Shares, prorate
+from ingest.count.windows import MAX_SPAN_MS, Shares, prorate
 
 COUNTER = st.integers(0, 1 << 50)
 RECORD = st.tuples(st.integers(0, 4_000_000_000_000), st.integers(0, 500_000), COUNTER, COUNTER)

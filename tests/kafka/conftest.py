@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.model import KafkaSettings
-from ingest.local_kafka import LocalKafka, has_kafka
+from ingest.kafka.local_kafka import LocalKafka, has_kafka
 
 
 @pytest.fixture(scope="session")

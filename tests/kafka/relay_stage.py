@@ -19,11 +19,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from cluster.load import load_cluster
 from cluster.model import KafkaSettings
-from ingest.kafka_client import Trouble, ensure_topics, open_consumer
-from ingest.kafka_records import Kind, Message, decode
-from ingest.readers import read_chunk
-from ingest.readers_format import OWN
-from ingest.records import SPOOL_COLUMNS
+from ingest.kafka.client import Trouble, ensure_topics, open_consumer
+from ingest.kafka.flow_messages import Kind, Message, decode
+from ingest.read.readers import read_chunk
+from ingest.read.readers_format import OWN
+from ingest.read.records import SPOOL_COLUMNS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEADER = ",".join(SPOOL_COLUMNS)

@@ -7,15 +7,15 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from app.log import Log
 from cluster.model import EventKind, KafkaDestination, KafkaSettings
 from delivery.event import Document, Event, event_id
-from delivery.kafka_transport import Kafka
+from delivery.queue import Spool
 from delivery.sender import Sender
-from delivery.spool import Spool
+from delivery.transports.kafka_transport import Kafka
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.local_kafka import LocalKafka
-from ingest.logs import Log
+from ingest.kafka.local_kafka import LocalKafka
 
 
 def _event(number: int) -> Document:

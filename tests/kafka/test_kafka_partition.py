@@ -13,19 +13,19 @@ import polars as pl
 import pytest
 from test_kafka_state import CLUSTER, flows
 
-from cluster import schema
-from cluster.errors import UserError
+from app.errors import UserError
+from app.log import Log
 from cluster.model import KafkaFormat
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.enriching import Enrichment
-from ingest.kafka_partition import PartitionWork, Surroundings
-from ingest.kafka_records import encode
-from ingest.kafka_state import Remembered, remembered
-from ingest.logs import Log
-from ingest.normalise import Clock, Normaliser
-from ingest.store import Store
+from ingest.flows.enriching import Enrichment
+from ingest.flows.normalise import Clock, Normaliser
+from ingest.kafka.flow_messages import encode
+from ingest.kafka.partition import PartitionWork, Surroundings
+from ingest.kafka.partition_state import Remembered, remembered
 from ingest.writer import Writer
+from store import schema
+from store.influx import Store
 
 EXPORTER = CLUSTER.exporters[0].name
 RELAYED = encode(flows(0), relay="test")[0]
@@ -133,7 +133,7 @@ def test_messages_for_others_are_garbage_once_the_topic_is_known_to_be_ours(tmp_
 
 @pytest.mark.parametrize(
     ("topic", "number", "said"),
-    [("other", "", "the workers' state is that of topic"), (CLUSTER.kafka.topic, "new", "was made anew")],
+    [("other", "", "the workers' state is that of topic"), (CLUSTER.kafka.topic, "new", "was recreated")],
 )
 def test_the_state_of_another_topic_is_refused(topic: str, number: str, said: str, tmp_path: Path) -> None:
     before = state_of(took(PartitionWork(surroundings(tmp_path, topic_id="old"), 1, 0, None), [RELAYED]))

@@ -18,13 +18,13 @@ from confluent_kafka.admin import (
 )
 from relay_stage import SpoolStage, frame_of, in_order, lines
 
-from cluster.errors import UserError
+from app.errors import UserError
+from app.log import Log
 from cluster.model import KafkaSettings, SaslMechanism, Secret
 from ingest.counters import Counters
-from ingest.kafka_client import KafkaUnavailableError, Trouble, ensure_topics, open_admin
-from ingest.kafka_sender import Sender
-from ingest.local_kafka import LocalKafka
-from ingest.logs import Log
+from ingest.kafka.client import KafkaUnavailableError, Trouble, ensure_topics, open_admin
+from ingest.kafka.local_kafka import LocalKafka
+from ingest.kafka.publisher import Sender
 
 PASSWORD = "open-sesame"
 

@@ -8,16 +8,17 @@ import pytest
 from polars.testing import assert_frame_equal
 from topic_stage import REPOSITORY
 
-from cluster import schema
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.load import load_cluster
-from ingest import kafka_state, records
+from ingest.count.engine import Engine, ExporterReading
 from ingest.counters import Counters
-from ingest.engine import Engine, ExporterReading
-from ingest.kafka_lease import Lease, LeaseError
-from ingest.kafka_state import StateRecords, remembered
-from ingest.normalise import Clock
+from ingest.flows.normalise import Clock
+from ingest.kafka import partition_state
+from ingest.kafka.lease import Lease, LeaseError
+from ingest.kafka.partition_state import StateRecords, remembered
+from ingest.read import records
 from ingest.readings import exporter_readings
+from store import schema
 
 CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
 BEGIN = 1_790_000_000
@@ -32,7 +33,7 @@ class Topic:
         self.records = StateRecords(names_each=100)
         self.written = 0
 
-    def offered(self, notes: dict[str, Any] | None = None, now: float = 0) -> list[kafka_state.Record]:
+    def offered(self, notes: dict[str, Any] | None = None, now: float = 0) -> list[partition_state.Record]:
         self.records.touch(self.engine)
         self.engine.merge()
         return self.records.records(self.engine, notes or {}, now)
@@ -43,7 +44,7 @@ class Topic:
         for key, value in offered:
             self.values.pop(key, None)
             if value is not None:
-                assert len(value) <= kafka_state.RECORD_BYTES
+                assert len(value) <= partition_state.RECORD_BYTES
                 self.values[key] = value
         self.records.committed(now)
         self.records.forget(self.engine.evict())
@@ -112,7 +113,7 @@ def test_what_memory_lets_go_is_removed_with_the_next_flush() -> None:
 
 
 def test_a_window_of_many_rows_is_cut_into_pieces_and_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_state, "RECORD_BYTES", 20_000)
+    monkeypatch.setattr(partition_state, "RECORD_BYTES", 20_000)
     topic = Topic()
     topic.engine.take(flows(0, 3000), BEGIN)
     assert sum(key.startswith(f"egress/{BEGIN}/".encode()) for key in topic.flush()) > 3

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.model import KafkaSettings
-from ingest.kafka_client import (
+from ingest.kafka.client import (
     KafkaUnavailableError,
     Trouble,
     ensure_topics,
@@ -77,7 +77,7 @@ def test_more_copies_than_brokers(kafka_settings: KafkaSettings) -> None:
     """Whoever follows a stream waits for them: the others may only be starting."""
     with pytest.raises(KafkaUnavailableError) as caught:
         ensure_topics(replace(kafka_settings, replication=3))
-    assert caught.value.hint == "kafka.replication asks for more copies than there are brokers now"
+    assert caught.value.hint == "kafka.replication is more than the brokers that are up"
 
 
 def test_copies_are_those_of_the_brokers_that_are_listed(kafka_settings: KafkaSettings) -> None:

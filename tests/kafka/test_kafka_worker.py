@@ -18,14 +18,14 @@ from confluent_kafka.admin import NewPartitions
 from relay_stage import Deaf
 from topic_stage import Gate, Member, TopicStage, Worker, stage
 
-from cluster.errors import UserError
+from app.errors import UserError
+from bench.faults import Record
 from cluster.model import KafkaFormat, KafkaSettings
-from ingest.kafka_client import Trouble, ensure_topics, open_admin
-from ingest.kafka_worker import KafkaWorker
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.local_kafka import LocalKafka
-from simulate.faults import Record
-from simulate.stack import has_socket
+from ingest.kafka.client import Trouble, ensure_topics, open_admin
+from ingest.kafka.local_kafka import LocalKafka
+from ingest.kafka.worker import KafkaWorker
+from simulate.demo.stack import has_socket
+from store.local_influxdb import LocalInfluxDB
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_two_workers_share_the_partitions_and_the_totals_are_the_simulators(stag
 
 def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage, record: Record) -> None:
     rng = random.Random(3)
-    workers = [staged.start().until("event=assigned")]
+    workers = [staged.start().until("event=partition_assigned")]
     for turn, part in enumerate(staged.parts(12)):
         staged.send(part)
         time.sleep(rng.uniform(0.1, 0.6))
@@ -73,7 +73,7 @@ def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage
 
 
 def test_a_broker_that_is_killed_costs_nothing(staged: TopicStage, kafka: LocalKafka, record: Record) -> None:
-    workers = [staged.start().until("event=assigned"), staged.start()]
+    workers = [staged.start().until("event=partition_assigned"), staged.start()]
     for turn, part in enumerate(staged.parts(6)):
         staged.send(part)
         time.sleep(0.4)
@@ -109,7 +109,7 @@ def test_a_worker_that_was_stopped_for_long_writes_nothing_old(
         staged.send(part)
     staged.check()
     sleeper.signal(signal.SIGCONT)
-    sleeper.until("event=lost").until("event=not_written")
+    sleeper.until("event=partitions_lost").until("event=points_not_written")
     time.sleep(3)
     staged.check(0)
     successor.stop()
@@ -122,19 +122,19 @@ def test_a_store_that_is_away_drives_nobody_out_of_the_group(kafka_settings: Kaf
     folder = tmp_path / "away"
     folder.mkdir()
     with LocalInfluxDB(tmp_path / "influxdb") as server, stage(folder, server.url, "away", kafka_settings) as away:
-        workers = [away.start().until("event=assigned"), away.start().until("event=assigned")]
+        workers = [away.start().until("event=partition_assigned"), away.start().until("event=partition_assigned")]
         parts = list(away.parts(6))
         away.send(parts[0])
         time.sleep(1)
         server.stop()
-        before = [worker.said().count("event=assigned") for worker in workers]
+        before = [worker.said().count("event=partition_assigned") for worker in workers]
         for part in parts[1:]:
             away.send(part)
             time.sleep(1.8)
         server.start()
         away.check(90)
-        assert [worker.said().count("event=assigned") for worker in workers] == before, away.said()
-        assert "event=lost" not in away.said()
+        assert [worker.said().count("event=partition_assigned") for worker in workers] == before, away.said()
+        assert "event=partitions_lost" not in away.said()
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def short_memory(
 def test_what_the_store_did_not_take_yet_is_not_forgotten(
     turn: str, gate: Gate, short_memory: TopicStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.kafka_worker._HANDOVER_SECONDS", 1.0)
+    monkeypatch.setattr("ingest.kafka.worker._HANDOVER_SECONDS", 1.0)
     *most, last = short_memory.parts(4)
     for part in most:
         short_memory.send(part)
@@ -178,7 +178,7 @@ def test_what_the_store_did_not_take_yet_is_not_forgotten(
 def test_a_worker_without_brokers_is_not_healthy(
     staged: TopicStage, kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.kafka_worker._HEALTHY_SECONDS", 3.0)
+    monkeypatch.setattr("ingest.kafka.worker._HEALTHY_SECONDS", 3.0)
     first, second = staged.parts(2)
     with Member(staged) as member:
         wait_until(lambda: len(member.shards) == 4)
@@ -268,7 +268,7 @@ def test_a_partition_that_was_added_without_a_place_for_its_state_is_refused(sta
 def test_records_that_expire_while_a_worker_waits_are_counted(
     gate: Gate, fresh_database: str, kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ingest.kafka_worker._MOST_ROWS", 0)
+    monkeypatch.setattr("ingest.kafka.worker._MOST_ROWS", 0)
     with stage(tmp_path, gate.url, fresh_database, kafka_settings) as staged, Member(staged) as member:
         wait_until(lambda: len(member.shards) == 4)
         gate.is_shut.set()
@@ -310,7 +310,9 @@ def test_records_that_the_topic_lost_before_they_were_read_are_told(staged: Topi
         future.result(20)
     second = staged.start().until("partition=3")
     second.until("event=messages_expired partition=3 count=2")
-    assert all(f"event=assigned partition={number} offset={read[number] + 2}" in second.said() for number in range(4))
+    assert all(
+        f"event=partition_assigned partition={number} offset={read[number] + 2}" in second.said() for number in range(4)
+    )
 
 
 @pytest.mark.long_form
@@ -380,7 +382,7 @@ def test_a_topic_that_nfacctd_writes_itself_is_read_whole(staged_pmacct: TopicSt
             assert time.monotonic() < deadline, (folder / "nfacctd.log").read_text()
             time.sleep(0.05)
         time.sleep(1)
-        worker = staged.start().until("event=assigned")
+        worker = staged.start().until("event=partition_assigned")
         staged.emit(port)
         time.sleep(3)
     finally:

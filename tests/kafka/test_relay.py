@@ -17,17 +17,17 @@ from confluent_kafka import Producer
 from polars.testing import assert_frame_equal
 from relay_stage import EXPORTERS, REPOSITORY, Deaf, Feeder, SpoolStage, frame_of, in_order, lines, moments
 
+from app.log import Log
 from cluster.model import KafkaSettings
-from cluster.schema import Stage
-from ingest.counter_files import FOLDER
+from ingest.collect.counter_files import FOLDER
 from ingest.counters import Counters
-from ingest.kafka_records import Kind, encode
-from ingest.kafka_sender import Sender
-from ingest.local_influxdb import free_port
-from ingest.local_kafka import LocalKafka
-from ingest.logs import Log
-from ingest.readers import read_chunk
-from ingest.readers_format import OWN
+from ingest.kafka.flow_messages import Kind, encode
+from ingest.kafka.local_kafka import LocalKafka
+from ingest.kafka.publisher import Sender
+from ingest.read.readers import read_chunk
+from ingest.read.readers_format import OWN
+from store.local_influxdb import free_port
+from store.schema import Stage
 
 ROWS = 250
 
@@ -137,7 +137,7 @@ def test_while_brokers_are_away_the_spool_waits(stage: SpoolStage, kafka: LocalK
             for part in parts[40:]:
                 stage.write(part)
             waiting = set(stage.spool.iterdir())
-            relay.until("event=kafka_waits", 20)
+            relay.until("event=kafka_unavailable", 20)
             metrics = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
             assert 'reason="transactions"' in metrics
             assert 'reason="backlog_bytes"' in metrics
@@ -151,7 +151,7 @@ def test_while_brokers_are_away_the_spool_waits(stage: SpoolStage, kafka: LocalK
         stage.until(120 * ROWS)
         assert successor.stop() < 6
     assert_frame_equal(stage.records(), _whole(parts))
-    assert relay.said().count("event=kafka_waits") == 1
+    assert relay.said().count("event=kafka_unavailable") == 1
 
 
 def _sender(stage: SpoolStage, **more: int) -> Sender:
@@ -201,7 +201,7 @@ def test_a_second_relay_of_the_same_id_ends_the_first(stage: SpoolStage) -> None
         second.commit(notes)
         second.close()
     assert first.said().splitlines()[-1] == (
-        "another relay with the id lab has taken over (give each relay an --id of its own)"
+        "another relay with the id lab has taken over (give each relay its own --id)"
     )
     assert_frame_equal(stage.records(), _whole([lines(0, ROWS)]))
 
@@ -216,7 +216,7 @@ def test_a_relay_of_another_spool_is_refused_and_disturbs_nobody(stage: SpoolSta
         second = stage.start("--spool", str(other))
         assert second.ends() == 2
         assert second.said() == (
-            f"the relay lab has relayed {stage.spool}, not {other} (give this spool's relay an --id of its own)\n"
+            f"the relay lab has relayed {stage.spool}, not {other} (give this spool's relay its own --id)\n"
         )
         stage.write(lines(ROWS, ROWS))
         stage.until(2 * ROWS)

@@ -14,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from relay_stage import HEADER, lines
 
+from app.log import Log
 from cluster.model import KafkaSettings
-from ingest import records, relay_notes
+from ingest.count.sequence import SequenceTracker
 from ingest.counters import Counters
-from ingest.kafka_client import TooLargeError, Trouble, newest_values, open_admin
-from ingest.kafka_sender import Sender
-from ingest.logs import Log
-from ingest.sequence import SequenceTracker
-from ingest.spool import Spool
+from ingest.kafka import relay_notes
+from ingest.kafka.client import TooLargeError, Trouble, newest_values, open_admin
+from ingest.kafka.publisher import Sender
+from ingest.read import records
+from ingest.read.spool import Spool
 
 LIMIT = 100_000
 ENVELOPE = 64 << 10

@@ -12,19 +12,19 @@ import pytest
 from relay_stage import HEADER, lines
 from test_kafka_partition import EXPORTER, RELAYED, ages, buried, state_of, surroundings, took
 
-from cluster import schema
-from cluster.schema import Stage
+from app.log import Log
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
-from ingest.kafka_client import Topics
-from ingest.kafka_partition import PartitionWork
-from ingest.kafka_records import Kind, Message, decode, encode, envelope
-from ingest.kafka_sender import Sender
-from ingest.kafka_split import Partitions
-from ingest.logs import Log
-from ingest.relay import Relay
-from ingest.relay_status import MOST_RELAYS, REMEMBERED_SECONDS, status_of
-from ingest.spool import Spool
+from ingest.kafka.client import Topics
+from ingest.kafka.flow_messages import Kind, Message, decode, encode, envelope
+from ingest.kafka.partition import PartitionWork
+from ingest.kafka.partitioner import Partitions
+from ingest.kafka.publisher import Sender
+from ingest.kafka.relay import Relay
+from ingest.kafka.relay_status import MOST_RELAYS, REMEMBERED_SECONDS, status_of
+from ingest.read.spool import Spool
+from store import schema
+from store.schema import Stage
 
 DAY = REMEMBERED_SECONDS
 PARTITIONS = 4

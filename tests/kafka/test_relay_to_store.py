@@ -9,13 +9,13 @@ import pytest
 from relay_stage import RelayProcess, moments
 from topic_stage import TopicStage, stage
 
+from bench.faults import Record
 from cluster.model import KafkaSettings
-from cluster.schema import RAW, RELAY_AGE, RELAY_STATUS
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from rules.evaluate import Alert, Evaluator
+from rules.evaluate.evaluator import Alert, Evaluator
 from rules.registry import rules_of
-from simulate.faults import Record
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.schema import RAW, RELAY_AGE, RELAY_STATUS
 
 
 @pytest.mark.timeout(240)

@@ -22,29 +22,29 @@ import polars as pl
 import yaml
 from confluent_kafka import Producer, TopicPartition
 
-from cluster import schema
+from app.log import Log
 from cluster.load import load_cluster
 from cluster.model import Cluster, KafkaSettings
-from ingest import counter_samples
-from ingest.counter_files import FOLDER
-from ingest.counter_samples import read_counter_samples
+from ingest.collect.counter_files import FOLDER
 from ingest.dead_letter import DeadLetters
-from ingest.kafka_client import Trouble, ensure_topics, open_consumer, open_producer
-from ingest.kafka_records import Kind, encode
-from ingest.kafka_split import Partitions
-from ingest.kafka_worker import KafkaWorker
-from ingest.local_influxdb import free_port
-from ingest.logs import Log
-from ingest.readers import read_chunk
-from ingest.readers_format import OWN
-from ingest.store import Store
-from simulate.demo import Places, demo_cluster, demo_scenario, live_start
-from simulate.reckoning import Reckoning, reckon
-from simulate.scenario import Phase, Scenario
-from simulate.spool import SpoolWriter
-from simulate.truth import GroundTruth
-from simulate.udp import Clock, Target, UdpEmitter
-from simulate.workload import Workload
+from ingest.kafka.client import Trouble, ensure_topics, open_consumer, open_producer
+from ingest.kafka.flow_messages import Kind, encode
+from ingest.kafka.partitioner import Partitions
+from ingest.kafka.worker import KafkaWorker
+from ingest.read import counter_samples
+from ingest.read.counter_samples import read_counter_samples
+from ingest.read.readers import read_chunk
+from ingest.read.readers_format import OWN
+from simulate.demo.plan import Places, demo_cluster, demo_scenario, live_start
+from simulate.packets.spool_files import SpoolWriter
+from simulate.packets.udp import Clock, Target, UdpEmitter
+from simulate.scenarios.scenario import Phase, Scenario
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.reckoning import Reckoning, reckon
+from store import schema
+from store.influx import Store
+from store.local_influxdb import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SESSION = "6s"
@@ -192,7 +192,7 @@ class Worker:
 
     def assigned(self) -> set[int]:
         """Return the partitions that it ever had."""
-        lines = [line for line in self.said().splitlines() if "event=assigned" in line]
+        lines = [line for line in self.said().splitlines() if "event=partition_assigned" in line]
         return {int(line.split("partition=")[1].split()[0]) for line in lines}
 
     def until(self, text: str, seconds: float = 30) -> Self:

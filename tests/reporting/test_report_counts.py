@@ -11,15 +11,15 @@ import pytest
 import week
 
 from analysis.audit import period_of
-from cluster import schema
 from cluster.model import Cluster
-from cluster.schema import CheckpointState, Measurement, Stage
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.points import WINDOW, encode
-from ingest.store import Store
-from reporting import checkpoints, egress, gaps, inference, segmentation
 from reporting.content import Bars, Section, Table
 from reporting.look import Look
+from reporting.sections import checkpoints, egress, gaps, inference, segmentation
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW, encode
+from store.schema import CheckpointState, Measurement, Stage
 
 DAY = 86_400
 TCP = {schema.PROTO: "tcp", schema.SERVICE: "https"}

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.audit import Period
 from reporting.content import Kind, Word
-from reporting.spans import asked_seconds, bins_of, days_of, limits_of, moment_of
+from reporting.spans import asked_seconds, bins_of, days_of
 from reporting.words import Wording, plain
 
 AMSTERDAM = ZoneInfo("Europe/Amsterdam")
@@ -50,24 +50,6 @@ def test_days_of_half_hour_zones_are_whole() -> None:
     period = Period(second("2025-06-09", zone), second("2025-06-12", zone), "1m", 60)
     step = asked_seconds(period, zone)
     assert all(start % step == 0 for start in days_of(period, zone).starts)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("2025-06-09", "2025-06-09T00:00:00+02:00"),
-        ("2025-01-09T12:30", "2025-01-09T12:30:00+01:00"),
-        ("2025-01-09T12:30Z", "2025-01-09T12:30:00+00:00"),
-        ("1736425800", "2025-01-09T12:30:00+00:00"),
-    ],
-)
-def test_a_time_without_a_zone_is_the_sites(text: str, seconds: str) -> None:
-    assert moment_of(text, AMSTERDAM) == datetime.fromisoformat(seconds).timestamp()
-
-
-def test_the_last_week_is_what_is_meant_by_default() -> None:
-    assert limits_of(None, None, None, AMSTERDAM, 10_000_000.0) == (10_000_000.0 - 7 * 24 * HOUR, 10_000_000.0)
-    assert limits_of(None, "9000000", "24h", AMSTERDAM, 10_000_000.0) == (9_000_000.0 - 24 * HOUR, 9_000_000.0)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from cluster import schema
 from cluster.load import load_cluster
 from cluster.model import Cluster
-from cluster.schema import Measurement
-from ingest.points import WINDOW, batches
-from ingest.store import Store
+from store import schema
+from store.influx import Store
+from store.points import WINDOW, batches
+from store.schema import Measurement
 
 ZONE = ZoneInfo("Europe/Amsterdam")
 START, STOP = (int(datetime(2025, 6, day, tzinfo=ZONE).timestamp()) for day in (9, 16))

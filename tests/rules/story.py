@@ -4,9 +4,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ingest.store import Store
-from rules.cases import Case, CaseKind, find_files, load_cases
-from rules.states import State
+from rules.evaluate.cases import Case, CaseKind, find_files, load_cases
+from rules.evaluate.states import State
+from store.influx import Store
 
 FOLDER = Path(__file__).parent
 SECONDS = 210

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cluster.errors import UserError
+from app.errors import UserError
+from app.units import format_moment as moment
 from cluster.load import load_cluster
 from cluster.model import Retention, Thresholds
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from rules.backtest import change_of, earlier_rules, settings_of
-from rules.cases import BEGINS
-from rules.cli import build
-from rules.decode import rules_from_text
-from rules.encode import rules_text
-from rules.model import RuleSet
+from operations.cli import build
+from rules.evaluate.backtest import change_of, earlier_rules, settings_of
+from rules.evaluate.cases import BEGINS
+from rules.evaluate.truth import Owed, read_truth
+from rules.grafana.decode import rules_from_text
+from rules.grafana.encode import rules_text
 from rules.registry import rules_of
-from rules.report import moment
-from rules.truth import Owed, read_truth
+from rules.rule import RuleSet
 from simulate.backtest_cli import backtest
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 CASES = Path(__file__).parent / "cluster.yaml"
 CLUSTER = load_cluster(CASES)
@@ -122,7 +122,7 @@ def test_the_terminal(site: Site) -> None:
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[0].startswith("2026-02-03T12:00:00Z to 2026-02-03T14:00:00Z: 1 rules, 721 evaluations, ")
     assert lines[1] == (
-        "2026-02-03T12:18:00Z critical exfil_volume: model-store-1 (Model Storage) -> 203.0.113.1 (Unknown External), "
+        "2026-02-03T12:18:00Z warning exfil_volume: model-store-1 (Model Storage) -> 203.0.113.1 (Unknown External), "
         "tcp (https), 60GB, 54s; fired for 14m 50s"
     )
     assert lines[-4:] == ["10GB 3", "20GB 2", "50GB (now) 1", "1TB 0"]

@@ -1,68 +1,105 @@
-"""What is known of a query by its text, and what the bounds spare."""
+"""What is known of a query, by its objects or by a file's text, and what the bounds spare."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cluster import schema
-from cluster.errors import StoreError
+from app.errors import StoreError
 from cluster.load import load_cluster
 from cluster.model import Retention, StoreSettings
-from dashboards.queries import Select, newest, not_in, total
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Series, Store
-from rules.bounds import Cells, Range, Window, merged
-from rules.cases import BEGINS
-from rules.influxql import Column, Comparison, read
+from rules.evaluate.bounds import Cells, Range, Window, merged
+from rules.evaluate.cases import BEGINS
+from rules.evaluate.replay import Replay, Sight
+from rules.evaluate.timeline import Timeline
+from rules.grafana.read_query import select_of
 from rules.registry import rules_of
-from rules.replay import Replay, Sight
-from rules.timeline import Timeline
+from rules.rule import Rule
+from store import schema
+from store.influx import Series, Store
+from store.influxql import Condition, Select, Unit, labelled, newest, not_in, total
+from store.local_influxdb import LocalInfluxDB
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
 RULES = rules_of(CLUSTER)
 DAY = 86_400
 
 
-def test_every_query_of_ours_is_read() -> None:
-    """One that is not costs a backtest hours: write it with `Select`."""
-    unread = [f"{rule.id}: {m.name}" for rule in RULES.rules for m in rule.measures if read(m.query.influxql) is None]
-    assert not unread
+def test_bounds_know_every_query_of_ours() -> None:
+    """An expression that they do not know costs a backtest hours: write it with `total`, `newest`, `ratio` ..."""
+    asked = [(rule.id, m.name, m.query.select) for rule in RULES.rules for m in rule.measures]
+    assert not [f"{rule}: {name}" for rule, name, select in asked if select is None or not select.is_fixed]
+    columns = [
+        (rule, column) for rule, _, select in asked if select for one in select.levels() for column in one.columns
+    ]
+    plain = {f'"{column.name}"' for _, column in columns}
+    unknown = [c for c in columns if not (c[1].function or c[1].above or c[1].expression in plain)]
+    assert not unknown
 
 
-def test_a_statement() -> None:
-    tricky = not_in(schema.SRC_GROUP, ["a' AND time > 0", 'b" FROM "raw'])
+@pytest.mark.parametrize("rule", RULES.rules, ids=lambda rule: rule.id)
+def test_a_query_of_a_file_says_what_the_rule_says(rule: Rule) -> None:
+    """What its text was made of is found again, as far as bounds and series go."""
+    for measure in rule.measures:
+        read = select_of(measure.query.influxql)
+        assert read is not None
+        assert measure.query.select is not None
+        assert [_facts(one) for one in read.levels()] == [_facts(one) for one in measure.query.select.levels()]
+
+
+def _facts(select: Select) -> tuple[object, ...]:
+    return (
+        [replace(column, unit=Unit.COUNT) for column in select.columns],
+        [condition.comparison for condition in select.conditions if condition.comparison],
+        {name for condition in select.conditions for name in condition.fields},
+        (select.is_fixed, select.tags, select.bins, select.base_retention, select.measurements()),
+    )
+
+
+def test_a_query_with_tricky_names_is_read() -> None:
+    tricky = not_in(schema.SRC_GROUP, ["a' AND time > 0", 'b" FROM "raw', "c) GROUP BY ("])
     inner = Select(schema.EGRESS, schema.RAW).where(tricky).by(schema.SRC).take(total(schema.BYTES)).each(10)
-    found = read(Select(inner).by(schema.SRC).take(newest(schema.BYTES)).per_series().influxql)
-    assert found is not None
-    assert (found.measurement, found.tags, found.bins, found.all_bins()) == ("", ("src",), 0, (10,))
-    (bottom,) = found.bottoms()
-    assert bottom.measurement == '"raw"."egress"'
-    assert bottom.columns == (Column("sum", ("bytes",), 1.0, "bytes"),)
-    assert bottom.conditions == ("\"src_group\" != 'a\\' AND time > 0'", '"src_group" != \'b" FROM "raw\'')
-    dropout = read(RULES.rule("node_dropout").measures[0].query.influxql)
-    assert dropout is not None
-    assert dropout.comparisons()[:2] == (Comparison("state", ">=", "2"), Comparison("state", "<=", "3"))
+    asked = Select(inner).by(schema.SRC).take(newest(schema.BYTES))
+    read = select_of(asked.per_series().influxql)
+    assert read is not None
+    assert [_facts(one) for one in read.levels()] == [_facts(one) for one in asked.levels()]
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        'SELECT sum("b") AS "b" FROM "raw"."egress" WHERE $timeFilter AND "src" = \'a\'',
-        'SELECT sum("b") AS "b" FROM "raw"."egress" WHERE "src" = \'a\' OR "src" = \'b\' AND $timeFilter',
-        'SELECT sum("b") AS "b" FROM "raw"."egress" WHERE "src" =~ /a/ AND $timeFilter',
-        'SELECT sum("b") AS "b" FROM "raw"."egress" WHERE time > now() - 1h AND $timeFilter',
-        'SELECT sum("b") AS "b" FROM "raw"."egress" WHERE time > 0 AND $timeFilter',
-        'SELECT 1 AS "b" FROM "raw"."egress" WHERE $timeFilter',
-        'SELECT sum("b") AS "b" FROM "raw"."egress" WHERE $timeFilter GROUP BY time(10s) fill(0)',
-        'SELECT sum("b") AS "b" FROM "raw"."egress" WHERE $timeFilter GROUP BY *',
-        'SELECT sum("b") AS "b" FROM egress WHERE $timeFilter',
-        'SELECT sum("b") AS "b" FROM "raw"."egress"',
+        'SELECT sum("bytes") AS "bytes" FROM "raw"."egress" WHERE $timeFilter AND "src" = \'a\'',
+        'SELECT sum("bytes") AS "bytes" FROM "raw"."egress" WHERE "src" = \'a\'',
+        'SELECT sum("b") AS "b" FROM "raw"."egress" WHERE $timeFilter',
+        'SELECT sum("bytes") AS "bytes" FROM "raw"."nothing" WHERE $timeFilter',
+        'SELECT sum("bytes") AS "bytes" FROM "raw"."egress" WHERE $timeFilter GROUP BY time(10s) fill(0)',
+        'SELECT sum("bytes") AS "bytes" FROM "raw"."egress" WHERE $timeFilter GROUP BY *',
+        'SELECT sum("bytes") AS "bytes" FROM egress WHERE $timeFilter',
+        'SELECT sum("bytes") AS "bytes" FROM "raw"."egress" WHERE "src" = \'a\' OR "src" = \'b\' AND $timeFilter',
+        'SELECT sum("bytes") AS "bytes" FROM "raw"."egress"',
+        'SELECT sum("bytes") FROM "raw"."egress" WHERE $timeFilter',
         "SHOW DATABASES",
+        "",
     ],
 )
 def test_what_is_not_known_is_not_guessed(text: str) -> None:
-    assert read(text) is None
+    assert select_of(text) is None
+
+
+@pytest.mark.parametrize("term", ['"src" =~ /a/', "time > now() - 1h", "time > 0", '("bytes" > 1 OR time > 0)'])
+def test_what_changes_with_the_moment_is_not_fixed(term: str) -> None:
+    read = select_of(f'SELECT sum("bytes") AS "bytes" FROM "raw"."egress" WHERE {term} AND $timeFilter')
+    assert read is not None
+    assert not read.is_fixed
+
+
+def test_what_does_not_name_what_it_reads_is_not_fixed() -> None:
+    """Bounds would believe that a condition by hand looks at nothing."""
+    sent = Select(schema.EGRESS, schema.RAW).take(total(schema.BYTES))
+    assert sent.is_fixed
+    assert not sent.where(Condition('"bytes" > 3')).is_fixed
+    assert not Select(sent.where(Condition("time > 3"))).take(total(schema.BYTES)).is_fixed
+    assert not sent.take(labelled(schema.SRC)).is_fixed
 
 
 def test_ranges() -> None:
@@ -120,14 +157,3 @@ def test_a_quiet_week_is_nearly_free(influxdb_v1: LocalInfluxDB, fresh_database:
         queries[rule.id] = run.effort.queries
     assert [(firing.rule, firing.fired_at - start) for firing in timeline.firings] == [("exfil_volume", 3 * DAY)]
     assert sum(queries.values()) < 1000, queries
-
-
-def test_columns() -> None:
-    found = read(
-        'SELECT (sum("a") + sum("b")) / sum("c") AS "x", max("d") * 0 AS "y", sum("e") - 3 AS "z" FROM "r"."m" '
-        "WHERE $timeFilter"
-    )
-    assert found is not None
-    assert found.columns == (
-        Column("ratio", ("a", "b"), 1.0, "x"), Column("max", ("d",), 0.0, "y"), Column("", ("e",), 1.0, "z"),
-    )  # fmt: skip

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cluster.errors import ConfigError, UserError
+from app.errors import ConfigError, UserError
 from cluster.model import StoreSettings
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from rules.case_runs import run_case
-from rules.cases import BEGINS, CaseKind, load_cases, missing_kinds
-from simulate.alerts_cli import test_rules as command
+from rules.evaluate.case_runs import run_case
+from rules.evaluate.cases import BEGINS, CaseKind, load_cases, missing_kinds
+from simulate.rule_checks_cli import test_rules as command
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 CLUSTER = Path(__file__).parent / "cluster.yaml"
 SERIES = (
@@ -59,7 +59,8 @@ def _run(*arguments: str) -> Result:
         ("  - {name: a, points: [], expect: []}\n", "cases[0].until: missing: expected the last evaluation"),
         (
             POINTS % "series: egres, fields: {bytes: 1}",
-            "series: egres: expected a measurement of docs/measurements.md and its tags (did you mean egress?)",
+            ("series: egres: expected a measurement of docs/reference/measurements.md and its tags "
+            "(did you mean egress?)"),
         ),
         (
             POINTS % "series: 'egress,source=x', fields: {bytes: 1}",

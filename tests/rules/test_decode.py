@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.load import load_cluster
-from rules.decode import rules_from_text
-from rules.encode import rule_entry, rules_text
-from rules.model import Rule
+from rules.grafana.decode import rules_from_text
+from rules.grafana.encode import rule_entry, rules_text
 from rules.registry import rules_of
+from rules.rule import Rule
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")

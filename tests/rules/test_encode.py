@@ -9,8 +9,10 @@ import yaml
 
 from cluster.load import load_cluster
 from cluster.model import (
+    AlertsFrom,
     Cluster,
     DeclaredTransport,
+    DeliverySettings,
     GroupPair,
     NotificationTarget,
     Secret,
@@ -19,8 +21,11 @@ from cluster.model import (
 )
 from dashboards import provision
 from dashboards.registry import BOARDS
-from rules import artefacts, notices, texts
-from rules.encode import (
+from rules import runbook
+from rules.common import texts
+from rules.evaluate.evaluator import FOLDER
+from rules.grafana import encode, history_contact, notices
+from rules.grafana.encode import (
     CONTACT_POINTS,
     DEFAULT_CONTACT,
     POLICIES,
@@ -31,9 +36,8 @@ from rules.encode import (
     rule_entry,
     tombstone_uids,
 )
-from rules.evaluate import FOLDER
-from rules.model import Rule
 from rules.registry import IDS, rules_of
+from rules.rule import Rule
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -55,6 +59,10 @@ def _loaded(cluster: Cluster, path: str) -> dict[str, Any]:
     assert isinstance(content, dict)
     assert content["apiVersion"] == 1
     return content
+
+
+def artefacts(cluster: Cluster) -> dict[str, str]:
+    return encode.artefacts(cluster, rules_of(cluster))
 
 
 def _entries(cluster: Cluster = CLUSTER) -> dict[str, dict[str, Any]]:
@@ -106,7 +114,7 @@ def test_texts_and_links_of_a_rule(rule: Rule) -> None:
     assert all(annotations.values())
     panels = {(board.uid, str(number)) for board in BOARDS.values() for number in range(1, len(board.panels) + 1)}
     assert (annotations["__dashboardUid__"], annotations["__panelId__"]) in panels
-    assert annotations["runbook_url"] == f"{CLUSTER.grafana.runbook_url}#{rule.id}"
+    assert annotations["runbook_url"] == f"{CLUSTER.grafana.url}/d/cf-runbook?viewPanel={runbook.panel_id(rule.id)}"
     assert entry["labels"] == {"rule": rule.id, "severity": rule.severity.value}
     # Newer Grafanas expand ${VAR} in annotations, and all expand $VAR in labels and titles.
     assert not any("${" in text for text in annotations.values())
@@ -210,6 +218,23 @@ def test_secrets_are_references() -> None:
     assert {point["receivers"][0]["uid"] for point in content} == {"cf-noc", "cf-on-call"}
 
 
+def test_grafana_tells_the_history_of_every_alert_where_it_evaluates() -> None:
+    hook = DeliverySettings(
+        alerts=AlertsFrom.GRAFANA, token=Secret(file="/run/secrets/deliver"), url="http://deliver:9107/"
+    )
+    cluster = replace(CLUSTER, notify=(PAGER,), delivery=hook)
+    points = {point["name"]: point["receivers"][0] for point in contact_points(cluster)}
+    settings = points[history_contact.NAME]["settings"]
+    assert settings["url"] == "http://deliver:9107/grafana"
+    assert settings["authorization_credentials"] == "$__file{/run/secrets/deliver}"
+    tree = policies(cluster, rules_of(cluster))
+    exfil = {"alertname": "x", "rule": "exfil_volume", "severity": "critical", "src": "a"}
+    assert _route(tree, exfil) == [(history_contact.NAME, ["rule"]), ("on call", ["rule", "src"])]
+    # Our own evaluator needs nobody to tell it, and twice would be two histories.
+    assert history_contact.receivers(CLUSTER) == []
+    assert history_contact.routes(CLUSTER) == []
+
+
 def test_plain_settings_win_and_are_not_expanded() -> None:
     target = replace(WEBHOOK, settings=(("title", "costs $5"), ("httpMethod", "PUT")))
     (point,) = contact_points(replace(CLUSTER, notify=(target,)))
@@ -272,10 +297,10 @@ def test_what_no_target_takes_goes_to_nobody() -> None:
 
 def test_the_message_names_every_fact() -> None:
     (template,) = _loaded(CLUSTER, TEMPLATES)["templates"]
-    for name in (*texts.REQUIRED, texts.NODE, texts.JOB, texts.COST, "runbook_url"):
+    # The summary of a rule about a node names it.
+    for name in (*texts.REQUIRED, texts.JOB, texts.COST, "runbook_url"):
         assert f".Annotations.{name} " in template["template"], name
     assert ".PanelURL" in template["template"]
-    assert "$" not in template["template"]
 
 
 # Runbook ------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from cluster.model import (
     SignInFormat,
     SignInSource,
 )
-from rules import inference_access_denied, inference_off_window, inference_unusual_country
-from rules.model import RuleSet
+from rules.alerts import inference_access_denied, inference_off_window, inference_unusual_country
+from rules.rule import RuleSet
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
 HOURS = CLUSTER.inference.hours

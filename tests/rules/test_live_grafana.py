@@ -10,14 +10,14 @@ import pytest
 import requests
 from live_grafana import differences, observations, ours
 
+from app.units import format_moment as moment
 from cluster.load import load_cluster
 from cluster.model import Retention, StoreSettings
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from rules.cases import BEGINS, CaseKind, load_cases
-from rules.evaluate import Evaluator
+from rules.evaluate.cases import BEGINS, CaseKind, load_cases
+from rules.evaluate.evaluator import Evaluator
 from rules.registry import rules_of
-from rules.report import moment
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 FOLDER = Path(__file__).parent
 CLUSTER = load_cluster(FOLDER / "cluster.yaml")

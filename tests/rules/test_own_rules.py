@@ -8,23 +8,23 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.load import load_cluster
 from cluster.model import Role
-from ingest.local_influxdb import LocalInfluxDB
-from rules.case_runs import run_case
-from rules.cases import load_cases
-from rules.cli import build
+from operations.cli import build
+from rules.evaluate.case_runs import run_case
+from rules.evaluate.cases import load_cases
 from rules.registry import IDS, rules_of
+from store.local_influxdb import LocalInfluxDB
 
 HERE = Path(__file__).parent
-DOCS = HERE.parents[1] / "docs/own-rules.md"
+DOCS = HERE.parents[1] / "docs/extending.md"
 CASES = (HERE / "cluster.yaml").read_text(encoding="utf-8")
 
 
 def _example() -> str:
-    (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    return str(code)
+    rule, _board = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    return str(rule)
 
 
 def _site(folder: Path, code: str, name: str = "backup_size") -> Path:
@@ -84,6 +84,11 @@ OTHER_ID = _example().replace("id=ID", 'id="another"').replace("Threshold(ID", '
 NO_THRESHOLD = _example().replace("Threshold(ID", 'Threshold("backup_limit"')
 
 
+NO_PANEL = _example().replace('panel_ref("explore", "groups_over_time")', "None")
+WRONG_PANEL = _example().replace('"groups_over_time"', '"wrong"')
+NO_TEXT = _example().replace('"Backup is larger than it ever was"', "object()")
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -95,6 +100,10 @@ NO_THRESHOLD = _example().replace("Threshold(ID", 'Threshold("backup_limit"')
         ("ID = 'backup_size'\nimport nothing_of_this_name\n", ":2: ModuleNotFoundError: "),
         ("ID = 'backup_size'\ndef build(cluster:\n", "SyntaxError: "),
         (OTHER_ID, "rules of other ids: another"),
+        # What only Grafana's file cannot hold.
+        (NO_PANEL, ": AttributeError: 'NoneType' object has no attribute 'dashboard_uid'"),
+        (NO_TEXT, ": RepresenterError: "),
+        (WRONG_PANEL, ":38: KeyError: cf-explore: no panel 'wrong'; there are question, nodes"),
         (NO_THRESHOLD, "cluster.yaml has no threshold 'backup_limit'"),
     ],
 )  # fmt: skip

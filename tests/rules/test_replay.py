@@ -9,33 +9,34 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from cluster import schema
 from cluster.load import load_cluster
 from cluster.model import Retention, StoreSettings
-from dashboards.queries import (
-    Column,
+from rules.evaluate import replay
+from rules.evaluate.bounds import Cells, Range
+from rules.evaluate.cases import BEGINS, find_files, load_cases
+from rules.evaluate.evaluator import Evaluator
+from rules.evaluate.replay import Replay, Sight
+from rules.evaluate.timeline import Timeline
+from rules.registry import rules_of
+from rules.rule import Comparison, ErrorPolicy, Measure, NoDataPolicy, Reducer, Rule, Threshold
+from store import schema
+from store.influx import Store
+from store.influxql import (
     Query,
     Select,
     Unit,
+    aggregate,
     compare,
     count,
     highest,
     is_in,
     lowest,
     newest,
+    ratio,
     scaled,
     total,
 )
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from rules import replay
-from rules.bounds import Cells, Range
-from rules.cases import BEGINS, find_files, load_cases
-from rules.evaluate import Evaluator
-from rules.model import Comparison, ErrorPolicy, Measure, NoDataPolicy, Reducer, Rule, Threshold
-from rules.registry import rules_of
-from rules.replay import Replay, Sight
-from rules.timeline import Timeline
+from store.local_influxdb import LocalInfluxDB
 
 FOLDER = Path(__file__).parent
 CLUSTER = load_cluster(FOLDER / "cluster.yaml")
@@ -119,10 +120,10 @@ ABOVE, AT_LEAST, BELOW, AT_MOST = Comparison.ABOVE, Comparison.AT_LEAST, Compari
 DEADMAN = RULES.rule("ingest_deadman")
 HEARTBEAT = replace(DEADMAN, measures=(replace(DEADMAN.measures[0], since=60),))
 LOW_NODES = Select(LOW.take(newest(schema.STATE)).by(schema.NODE)).take(count(schema.STATE)).per_series()
-MEAN = Column('mean("age")', "age", Unit.SECONDS, ("age",))
+MEAN = aggregate("mean", schema.AGE)
 LATEST = BASELINE.take(newest(schema.LOW_FOR)).per_series()
-LOST = Column('(sum("lost") + sum("records")) / sum("records")', "x", Unit.RATIO, ("lost", "records"))
 NOTHING = scaled(total(schema.EXPORTER_RECORDS), "0", "records", Unit.COUNT)
+LOST = ratio((total(schema.SEQ_LOST, "lost"), NOTHING), NOTHING, "x")
 LOSS = Select(EXPORTER.take(total(schema.SEQ_LOST, "lost"), NOTHING))
 SHAPES = {
     "sums": Shape(_sums(60), _egress, (0, 5, 30, 200)),

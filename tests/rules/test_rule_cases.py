@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from cluster.load import load_cluster
-from ingest.local_influxdb import LocalInfluxDB
-from rules import texts
-from rules.case_runs import run_case
-from rules.cases import Case, find_files, load_cases, missing_kinds
-from rules.model import Rule
+from rules.common import texts
+from rules.evaluate.case_runs import run_case
+from rules.evaluate.cases import Case, find_files, load_cases, missing_kinds
 from rules.registry import IDS, rules_of
-from simulate.case_scenarios import Scenarios
+from rules.rule import Rule
+from simulate.scenarios.case_scenarios import Scenarios
+from store.local_influxdb import LocalInfluxDB
 
 FOLDER = Path(__file__).parent
 FILES = find_files([FOLDER])

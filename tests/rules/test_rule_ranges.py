@@ -7,7 +7,7 @@ import pytest
 
 from cluster.load import load_cluster
 from cluster.model import KafkaFormat
-from rules import enrichment_stale, relay_silent
+from rules.alerts import enrichment_stale, relay_silent
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
 

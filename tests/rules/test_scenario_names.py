@@ -8,7 +8,7 @@ import click
 import pytest
 
 from clusterflow import main
-from simulate.script import library
+from simulate.scenarios.script import library
 
 REPOSITORY = Path(__file__).parents[2]
 LIBRARY = {path.stem for path in library()}
@@ -17,7 +17,10 @@ NAMED = re.compile(r"--scenario[ =](?!and\b|or\b)([a-z][a-z0-9-]*)(?![\w.-])")
 
 
 def _commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
-    for own, command in group.commands.items():
+    context = click.Context(group)
+    for own in group.list_commands(context):
+        command = group.get_command(context, own)
+        assert command is not None
         yield f"{name} {own}", command
         if isinstance(command, click.Group):
             yield from _commands(command, f"{name} {own}")
@@ -40,4 +43,4 @@ def test_named_scenarios_exist(where: str, text: str) -> None:
 
 def test_names_are_found_where_they_stand() -> None:
     found = {where for where, text in _texts().items() if NAMED.search(text)}
-    assert {"clusterflow backtest", "clusterflow simulate", "docs/scenarios.md"} <= found
+    assert {"clusterflow backtest", "clusterflow simulate", "docs/reference/scenarios.md"} <= found

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.load import load_cluster
-from rules.model import ErrorPolicy, NoDataPolicy, Rule
+from rules.evaluate.states import FIRING, Instance, Labels, Outcome, Sample, State, Transition, advance, advance_rule
 from rules.registry import rules_of
-from rules.states import FIRING, Instance, Labels, Outcome, Sample, State, Transition, advance, advance_rule
+from rules.rule import ErrorPolicy, NoDataPolicy, Rule
 
 _BASE = rules_of(load_cluster(Path(__file__).parent / "cluster.yaml")).rule("exfil_volume")
 OUTCOMES = {"n": Outcome.NORMAL, "a": Outcome.ALERTING, "d": Outcome.NO_DATA, "e": Outcome.ERROR}
@@ -187,7 +187,7 @@ def test_instances_are_told_apart_by_labels() -> None:
     assert run.states() == {"one": State.ALERTING, "two": State.NORMAL}
     labels = next(iter(run.instances))
     assert dict(labels)["rule"] == "exfil_volume"
-    assert dict(labels)["severity"] == "critical"
+    assert dict(labels)["severity"] == "warning"
 
 
 def test_a_missing_series_is_resolved_after_some_evaluations() -> None:
@@ -258,3 +258,49 @@ def test_the_same_samples_give_the_same_instances() -> None:
         for outcome in "aannad":
             run.step(one=outcome)
     assert runs[0].instances == runs[1].instances
+
+
+# What people hear ---------------------------------------------------------------------------------
+
+
+def _heard(outcomes: str) -> list[str]:
+    """Return what notifications tell of a rule with the defaults of ours: `begins` and `ends`.
+
+    Letters: what each evaluation says of its one series; `-` where it is missing while another one is there, `d` where
+    nothing is there, `e` where the store does not answer.
+    """
+    run = _Run(replace(_BASE, interval=STEP))
+    told: list[str] = []
+    for letter in outcomes:
+        if letter in "de":
+            outcome, error = (Outcome.NO_DATA, "") if letter == "d" else (Outcome.ERROR, "away")
+            transitions = run.feed([Sample(outcome, (("ref_id", "A"),), error=error)])
+        else:
+            transitions = run.step(**({"other": "n"} if letter == "-" else {"one": letter, "other": "n"}))
+        changed = [one.after.state for one in transitions if (one.before in FIRING) is not (one.after.state in FIRING)]
+        told += ["begins" if state in FIRING else "ends" for state in changed]
+    return told
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        "nn" + "aan" * 40 + "n" * 12,
+        "nn" + "annnn" * 40 + "n" * 12,
+        "nn" + "a-----" * 20 + "n" * 12,
+        "nn" + "adddd" * 20 + "n" * 12,
+        "nnaa" + "e" * 360 + "aa" + "n" * 12,
+        "nnaa" + "eeaeae" * 20 + "aa" + "n" * 12,
+        "nnaa" + "eee" + "dddd" + "aa" + "n" * 12,
+    ],
+    ids=[
+        "flaps every half minute", "well for forty seconds", "its series comes and goes", "its data come and go",
+        "an hour without the store", "the store answers now and then", "the store comes back, its newest data later",
+    ],
+)  # fmt: skip
+def test_what_comes_and_goes_begins_once_and_ends_once(outcomes: str) -> None:
+    assert _heard(outcomes) == ["begins", "ends"]
+
+
+def test_a_store_that_is_away_tells_nothing_by_a_rule_that_was_quiet() -> None:
+    assert _heard("nn" + "e" * 30 + "nn") == []

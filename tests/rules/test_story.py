@@ -8,12 +8,12 @@ import story
 
 from cluster.load import load_cluster
 from cluster.model import Retention
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from rules.cases import BEGINS
-from rules.evaluate import Evaluator
-from rules.model import Rule
+from rules.evaluate.cases import BEGINS
+from rules.evaluate.evaluator import Evaluator
 from rules.registry import IDS, rules_of
+from rules.rule import Rule
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
 

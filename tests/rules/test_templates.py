@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.load import load_cluster
-from rules.go_numbers import go_shortest, humanize, humanize1024, humanize_duration, humanize_percentage
+from rules.common.texts import plain
+from rules.grafana.go_numbers import go_shortest, humanize, humanize1024, humanize_duration, humanize_percentage
+from rules.grafana.templates import Context, Number, TemplateError, parse, render
 from rules.registry import rules_of
-from rules.templates import Context, Number, TemplateError, parse, render
-from rules.texts import plain
 
 FOLDER = Path(__file__).parent
 GOLDENS: dict[str, Any] = yaml.safe_load((FOLDER / "template_goldens.yaml").read_text(encoding="utf-8"))
@@ -38,7 +38,9 @@ def test_same_as_go(case: dict[str, Any]) -> None:
     "template",
     [
         "{{ range $labels }}x{{ end }}",
-        "{{ with $labels }}x{{ end }}",
+        '{{ template "x" . }}',
+        "{{ with $values.B }}{{ .Nothing }}{{ end }}",
+        "{{ (index $values `B`) .Value }}",
         '{{ define "x" }}{{ end }}',
         "{{ $x := 1 }}",
         "{{ .Nothing }}",

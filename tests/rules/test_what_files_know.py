@@ -14,7 +14,7 @@ from cluster.model import (
     SignInSource,
     Transport,
 )
-from rules import egress_new_asn, unexpected_management_connection
+from rules.alerts import egress_new_asn, unexpected_management_connection
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import requests
 
-from ingest.local_influxdb import free_port
+from store.local_influxdb import free_port
 
 CONFIG = """\
 reporting-disabled = true

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol
-from ingest.local_influxdb import free_port
-from ingest.supervise import Collector
+from ingest.collect.supervise import Collector
+from store.local_influxdb import free_port
 
 DAEMON = f"""\
 #!{sys.executable}

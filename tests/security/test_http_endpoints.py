@@ -14,21 +14,21 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from analysis.job_sources import endpoint as endpoint_module
-from analysis.job_sources.endpoint import HttpSource, _Handler
-from analysis.job_sources.register import Register
-from cluster.errors import ClusterflowError, UserError
-from cluster.job_sources import is_loopback
+from analysis.jobs import endpoint as endpoint_module
+from analysis.jobs.endpoint import HttpSource, _Handler
+from analysis.jobs.register import Register
+from app import http_server
+from app.errors import ClusterflowError, UserError
+from app.http_server import GuardedHandler, bears_token, cannot_listen
+from app.log import Log
 from cluster.load import parse_cluster
 from cluster.model import AlertsFrom, BridgeSettings, DeliverySettings, FileDestination, HttpJobs, Secret
+from cluster.sections.job_sources import is_loopback
 from delivery.deliver import Delivery
-from ingest import http_server
 from ingest.counters import Counters
-from ingest.http_server import GuardedHandler, bears_token, cannot_listen
-from ingest.local_influxdb import free_port
-from ingest.logs import Log
 from ingest.metrics import MetricsServer, metrics_token
-from ingest.store import Store
+from store.influx import Store
+from store.local_influxdb import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "s3cret-of-the-endpoint"

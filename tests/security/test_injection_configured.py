@@ -11,17 +11,17 @@ import pytest
 import yaml
 from hostile import HOSTILE, shown
 
-from analysis.job_sources.endpoint import Desk, RefusedError
-from analysis.job_sources.register import Register
-from cluster.errors import ConfigError
+from analysis.jobs.endpoint import Desk, RefusedError
+from analysis.jobs.register import Register
+from app.errors import ConfigError
+from app.log import Log
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster
 from dashboards.provision import _datasource
-from ingest.logs import Log
-from rules.generated import artefacts
+from operations.generated import artefacts
+from rules.common.texts import plain
+from rules.grafana.templates import Context, parse, render
 from rules.registry import rules_of
-from rules.templates import Context, parse, render
-from rules.texts import plain
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO: dict[str, Any] = {

@@ -11,14 +11,13 @@ from hostile import HOSTILE, shown
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.sums import text_of
-from cluster import schema
-from cluster.errors import StoreError
+from app.errors import StoreError
 from cluster.load import load_cluster
-from dashboards.queries import identifier, literal
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.points import WINDOW, encode
-from ingest.store import Store, _identifier
+from store import schema
+from store.influx import Store
+from store.influxql import Select, beside, identifier, is_in
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW, encode
 
 CLUSTER = load_cluster(Path(__file__).resolve().parents[2] / "cluster.yaml")
 NOW = int(time.time()) // 10 * 10
@@ -69,15 +68,12 @@ def check_stored(store: Store, tag: str, text: str) -> None:
 
 
 def check_asked(store: Store, tag: str) -> None:
-    """Ask for the row by its name, in each way in which we write one; another name's row does not come with it."""
+    """Ask for the row by its name; another name's row does not come with it."""
     store.write(point("another", "x"), schema.RAW)
     name = as_stored(tag)
-    for quoted in (literal(name), text_of(name)):
-        where = f'"{schema.JOB}" = {quoted}'
-        found = store.query(f'SELECT "active" FROM "raw"."{schema.JOB_STATUS.name}" WHERE {where}')
-        assert [len(series.values) for series in found] == [1], where
-    found = store.query(f'SELECT "active" FROM "raw"."{schema.JOB_STATUS.name}"')
-    assert [len(series.values) for series in found] == [2], "nothing was dropped"
+    every = Select(schema.JOB_STATUS, schema.RAW).take(beside(schema.ACTIVE)).between()
+    for asked, rows in ((every.where(is_in(schema.JOB, [name])), 1), (every, 2)):
+        assert [len(series.values) for series in store.query(asked.text())] == [rows], asked
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=shown)
@@ -99,12 +95,11 @@ def test_a_quoted_identifier_is_one_identifier(store: Store, name: str) -> None:
     """A measurement of that name is not there: InfluxDB answers nothing, or that it cannot read it; it runs nothing."""
     emptied(store)
     store.write(point("kept", "x"), schema.RAW)
-    for quoted in (identifier(name), _identifier(name)):
-        answer, refusal = [], ""
-        try:
-            answer = store.query(f"SELECT * FROM {quoted}")
-        except StoreError as error:
-            refusal = error.message
-        assert answer == []
-        assert not refusal or "error parsing query" in refusal or "invalid" in refusal, refusal
+    answer, refusal = [], ""
+    try:
+        answer = store.query(f"SELECT * FROM {identifier(name)}")
+    except StoreError as error:
+        refusal = error.message
+    assert answer == []
+    assert not refusal or "error parsing query" in refusal or "invalid" in refusal, refusal
     assert store.query("SHOW MEASUREMENTS")

@@ -9,13 +9,12 @@ import pytest
 import requests
 from influx_place import commands_of, influxdb
 
-from cluster import schema
-from cluster.errors import StoreError
+from app.errors import StoreError
 from cluster.load import load_cluster
 from cluster.model import Cluster, Secret, StoreApi, StoreSettings
-from ingest import schema_version
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
+from store import schema, schema_version
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = load_cluster(ROOT / "cluster.yaml")

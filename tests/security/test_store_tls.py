@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from influx_place import influxdb, make_authority, make_certificate
 
-from cluster import schema
-from cluster.errors import ClusterflowError, StoreError, UserError
+from app.errors import ClusterflowError, StoreError, UserError
 from cluster.load import load_cluster
 from cluster.model import Secret, StoreApi, StoreSettings
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store, StoreUnavailableError
+from store import schema
+from store.influx import Store, StoreUnavailableError
+from store.local_influxdb import LocalInfluxDB
 
 CLUSTER = load_cluster(Path(__file__).resolve().parents[2] / "cluster.yaml")
 

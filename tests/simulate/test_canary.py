@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster, Retention
-from ingest.local_influxdb import LocalInfluxDB, free_port
-from ingest.store import Store
-from rules.evaluate import Evaluator
+from rules.evaluate.evaluator import Evaluator
 from rules.registry import rules_of
 from simulate.canary import alert_rule, plan, send
 from simulate.canary_cli import canary
-from simulate.udp import Target
+from simulate.packets.udp import Target
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB, free_port
 
-DOCS = Path(__file__).parents[2] / "docs/canary.md"
-(LINES,) = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs/operations.md"
+(LINES,) = re.findall(r"```yaml\n(groups:\n  canary:.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
 HEAD = "cluster: x\n"
 
 

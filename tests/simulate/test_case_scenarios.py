@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.model import StoreSettings
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
-from rules.cases import load_cases
-from simulate.alerts_cli import test_rules as command
+from rules.evaluate.cases import load_cases
 from simulate.backtest_cli import backtest
-from simulate.case_scenarios import Scenarios
+from simulate.rule_checks_cli import test_rules as command
+from simulate.scenarios.case_scenarios import Scenarios
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 DEMO = Path(__file__).parents[2] / "cluster.yaml"
 SCENARIO = """

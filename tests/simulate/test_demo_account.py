@@ -1,28 +1,29 @@
 """What the demo's files say of addresses, and the account of what was delivered: each difference is told."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster import schema
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster
 from enrichment.providers import labels_of
-from rules.evaluate import Alert
-from rules.states import State
-from rules.truth import Owed
-from simulate.cast import Cast
-from simulate.delivered import account
-from simulate.demo import Places, demo_cluster, demo_scenario
-from simulate.demo_lists import FEED, place_of, write_lists
-from simulate.incident import IncidentKind
-from simulate.scenario import Scenario
-from simulate.truth import GroundTruth
-from simulate.watch import Firing
-from simulate.workload import Workload
+from rules.evaluate.evaluator import Alert
+from rules.evaluate.states import State
+from rules.evaluate.truth import Owed
+from simulate.demo.demo_lists import FEED, place_of, write_lists
+from simulate.demo.plan import Places, demo_cluster, demo_scenario
+from simulate.incidents.incident import IncidentKind
+from simulate.scenarios.scenario import Scenario
+from simulate.traffic.cast import Cast
+from simulate.traffic.workload import Workload
+from simulate.truth.delivered import account, wall_differences
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.watch import Firing
+from store import schema
 
 REPOSITORY = Path(__file__).parents[2]
 START = 1_795_000_000
@@ -155,3 +156,16 @@ def test_what_differs_is_told(case: str, played: Played, tmp_path: Path) -> None
     assert list(found.differences) == expected
     assert found.texts == (SUMMARY,)
     assert found.events == len(events())
+
+
+def test_the_wall_shows_what_the_terminal_shows() -> None:
+    facts = {"source": "a (Model\nStorage)", "destination": "203.0.113.41", "bytes": "65GB", "duration": "30s"}
+    alert = Alert("r", "Much", "critical", {}, State.ALERTING, "", START, START, {}, facts)
+    row = ("Much", "a (Model Storage)", "203.0.113.41", "65GB", "30s")
+    other = (*row[:3], "64GB", "30s")
+    assert wall_differences(Counter([row]), [Firing(alert, START, None)]) == []
+    assert wall_differences(Counter([other]), [Firing(alert, START, None)]) == [
+        "Much, a (Model Storage), 203.0.113.41, 64GB, 30s: 0 times in the terminal, 1 times on the wall",
+        "Much, a (Model Storage), 203.0.113.41, 65GB, 30s: 1 times in the terminal, 0 times on the wall",
+    ]
+    assert len(wall_differences(Counter([row, row]), [Firing(alert, START, None)])) == 1

@@ -5,18 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from cluster import schema
-from rules.evaluate import Alert, Evaluator
-from rules.states import State
-from rules.timeline import Firing
-from rules.truth import Owed, Truth, read_truth, score
-from simulate.evidence import Crossing, Piece, crossing
-from simulate.incident import Incident
-from simulate.matching import truth_of
-from simulate.script import find_script, library, load_script
-from simulate.truth import GroundTruth
-from simulate.watch import Watch
-from simulate.workload import Workload
+from rules.evaluate.evaluator import Alert, Evaluator
+from rules.evaluate.states import State
+from rules.evaluate.timeline import Firing
+from rules.evaluate.truth import Owed, Truth, read_truth, score
+from simulate.incidents.alert_evidence import Crossing, Piece, crossing
+from simulate.incidents.incident import Incident
+from simulate.scenarios.script import find_script, library, load_script
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.matching import truth_of
+from simulate.truth.watch import Watch
+from store import schema
 
 
 def incident(name: str, number: int) -> Incident:
@@ -78,30 +78,35 @@ def test_what_flaps_is_told_once_too_often() -> None:
     drip = incident("drip-exfil-day", 0)
     (alert,) = each(drip, "low_and_slow_24h")
     flaps = [replace(alert, fired_at=alert.fired_at + number * 60) for number in range(300)]
-    (contact,) = each(drip, "first_external_contact")
-    assert judged(drip, [contact, alert]) == (2, 0, 0)
-    assert judged(drip, [contact, *flaps]) == (2, 0, 299)
+    rest = [*each(drip, "first_external_contact"), *each(drip, "exfiltration")]
+    assert judged(drip, [*rest, alert]) == (3, 0, 0)
+    assert judged(drip, [*rest, *flaps]) == (3, 0, 299)
 
 
 def test_what_comes_before_its_evidence_is_false() -> None:
     """60 GB a day are 50 after twenty hours: nobody can know after ten seconds."""
     drip = incident("drip-exfil-day", 0)
-    (contact,) = each(drip, "first_external_contact")
+    rest = [*each(drip, "first_external_contact"), *each(drip, "exfiltration")]
     (alert,) = each(drip, "low_and_slow_24h")
     assert alert.fired_at >= drip.start + 19 * 3600
     hasty = replace(alert, fired_at=drip.start + 10)
-    assert judged(drip, [contact, hasty]) == (2, 1, 1)
+    assert judged(drip, [*rest, hasty]) == (3, 1, 1)
     (owed,) = (one for one in truth_of([drip]).owed if one.rule == "low_and_slow_24h")
     just = replace(alert, fired_at=owed.earliest)
     assert alert.fired_at - owed.earliest < 3600
-    assert judged(drip, [contact, just]) == (2, 0, 0)
-    assert judged(drip, [contact, replace(just, fired_at=owed.earliest - 1)]) == (2, 1, 1)
+    assert judged(drip, [*rest, just]) == (3, 0, 0)
+    assert judged(drip, [*rest, replace(just, fired_at=owed.earliest - 1)]) == (3, 1, 1)
 
 
 def test_evidence_over_time_has_an_earliest_moment() -> None:
     """Volumes, the ledger and durations: hardly earlier than due, by each of the library's incidents."""
-    at_once = {"first_external_contact", "flow_loss"}
-    slow = {"low_and_slow_24h": 3600, "low_and_slow_7d": 4 * 3600, "recurring_dependency": 600}
+    at_once = {"first_external_contact", "flow_loss", "clock_skewed"}
+    slow = {
+        "low_and_slow_24h": 3600,
+        "low_and_slow_7d": 4 * 3600,
+        "recurring_dependency": 600,
+        "exfiltration": 4 * 3600,
+    }
     for path in library():
         for staged in load_script(path).incidents:
             for one in staged.alerts:

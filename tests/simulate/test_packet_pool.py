@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from test_simulate_pmacct import needs_pmacct, printed, udp_port
 
+from bench.load.packet_pool import PacketPool, Sums
+from bench.load.packet_sender import PacketSender, speaking_netflow
 from cluster.load import load_cluster
 from cluster.model import Cluster
-from ingest.supervise import Collector
-from simulate.packet_pool import PacketPool, Sums
-from simulate.packet_sender import PacketSender, speaking_netflow
+from ingest.collect.supervise import Collector
 
 REPOSITORY = Path(__file__).parents[2]
 CLUSTER = speaking_netflow(load_cluster(REPOSITORY / "cluster.yaml"))

@@ -7,21 +7,21 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cluster import schema
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.readers import read_chunk
-from ingest.readers_format import sniff
-from ingest.store import Store
-from simulate.incident import IncidentKind
-from simulate.netflow import FlowFormat
-from simulate.reckoning import reckon
+from ingest.read.readers import read_chunk
+from ingest.read.readers_format import sniff
+from simulate.incidents.incident import IncidentKind
+from simulate.packets.netflow import FlowFormat
+from simulate.packets.spool_files import SpoolWriter
+from simulate.packets.wire import lost, plan
 from simulate.recording import SHARD, RecordFrames, record
-from simulate.scenario import Phase
-from simulate.script import Script, find_script, library, load_script
-from simulate.spool import SpoolWriter
-from simulate.truth import GroundTruth
-from simulate.wire import lost, plan
-from simulate.workload import Workload
+from simulate.scenarios.scenario import Phase
+from simulate.scenarios.script import Script, find_script, library, load_script
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.reckoning import reckon
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 NAMES = [path.stem for path in library()]
 

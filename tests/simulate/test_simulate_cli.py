@@ -10,11 +10,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.load import load_cluster
-from ingest.local_influxdb import LocalInfluxDB
-from ingest.store import Store
 from simulate.cli import simulate
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
 
 REPOSITORY = Path(__file__).parents[2]
 CLUSTER = str(REPOSITORY / "cluster.yaml")
@@ -90,7 +90,7 @@ def test_wrong_values_are_usage_errors(arguments: list[str]) -> None:
 
 
 def test_the_help_tells_what_a_written_cluster_fits() -> None:
-    """docs/scenarios.md needs it with a scenario, the load test with --flows."""
+    """docs/reference/scenarios.md needs it with a scenario, the load test with --flows."""
     (option,) = (one for one in simulate.params if one.name == "write_cluster")
     assert isinstance(option, click.Option)
     assert {"--scenario", "--flows"} <= set(re.findall(r"--\w+", option.help or ""))

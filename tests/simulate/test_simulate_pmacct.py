@@ -13,19 +13,19 @@ import pytest
 
 from cluster.load import load_cluster
 from cluster.model import Cluster
-from ingest import records
-from ingest.supervise import Collector
-from simulate.cast import Cast
-from simulate.netflow import FlowFormat
+from ingest.collect.supervise import Collector
+from ingest.read import records
+from simulate.incidents.stage import Stage
+from simulate.incidents.staging_egress import bulk_exfil, first_contact
+from simulate.incidents.staging_pipeline import template_loss
+from simulate.packets.netflow import FlowFormat
+from simulate.packets.spool_files import SpoolWriter
+from simulate.packets.udp import Clock, Target, UdpEmitter
 from simulate.recording import RecordFrames
-from simulate.scenario import ExportStyle, Phase, Profile, Run, Scenario
-from simulate.spool import SpoolWriter
-from simulate.stage import Stage
-from simulate.staging_egress import bulk_exfil, first_contact
-from simulate.staging_pipeline import template_loss
-from simulate.truth import GroundTruth
-from simulate.udp import Clock, Target, UdpEmitter
-from simulate.workload import Workload
+from simulate.scenarios.scenario import ExportStyle, Phase, Profile, Run, Scenario
+from simulate.traffic.cast import Cast
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
 
 REPOSITORY = Path(__file__).parents[2]
 START = 1_795_248_000

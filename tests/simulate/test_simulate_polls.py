@@ -11,18 +11,18 @@ import pytest
 
 from cluster.load import load_cluster
 from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol, Group, Interface, Role
-from ingest import counter_files, supervise
-from ingest.counter_samples import EXPORTER, IN_OCTETS, INDEX, MOMENT, OUT_OCTETS, read_counter_samples
-from ingest.supervise import Collector
-from simulate.cast import Cast
-from simulate.polls import POLL_SECONDS, InterfaceCounters, LinkCounters, Poll, as_printed
-from simulate.scenario import Phase, Profile, Run, Scenario
-from simulate.sflow import FRAME_OVERHEAD, SflowEncoder
-from simulate.spool import SpoolWriter
-from simulate.stage import Stage
-from simulate.staging_pipeline import exporter_silent
-from simulate.truth import GroundTruth
-from simulate.workload import Workload
+from ingest.collect import counter_files, supervise
+from ingest.collect.supervise import Collector
+from ingest.read.counter_samples import EXPORTER, IN_OCTETS, INDEX, MOMENT, OUT_OCTETS, read_counter_samples
+from simulate.incidents.stage import Stage
+from simulate.incidents.staging_pipeline import exporter_silent
+from simulate.packets.polls import POLL_SECONDS, InterfaceCounters, LinkCounters, Poll, as_printed
+from simulate.packets.sflow import FRAME_OVERHEAD, SflowEncoder
+from simulate.packets.spool_files import SpoolWriter
+from simulate.scenarios.scenario import Phase, Profile, Run, Scenario
+from simulate.traffic.cast import Cast
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
 
 REPOSITORY = Path(__file__).parents[2]
 START = 1_795_248_000

@@ -12,18 +12,18 @@ import pytest
 
 from cluster.load import load_cluster
 from cluster.model import Cluster, Exporter
-from ingest.readers import read_chunk
-from ingest.records import Parsed
-from simulate.cast import Cast
-from simulate.load import large_cluster, load_batches, load_scenario
-from simulate.scenario import Phase, Profile, Run, Scenario
-from simulate.spool import SpoolFormat, SpoolWriter
-from simulate.stage import Stage
-from simulate.staging_egress import bulk_exfil
-from simulate.staging_jobs import node_dropout
-from simulate.staging_pipeline import exporter_silent
-from simulate.truth import GroundTruth
-from simulate.workload import Workload
+from ingest.read.readers import read_chunk
+from ingest.read.records import Parsed
+from simulate.incidents.stage import Stage
+from simulate.incidents.staging_egress import bulk_exfil
+from simulate.incidents.staging_jobs import node_dropout
+from simulate.incidents.staging_pipeline import exporter_silent
+from simulate.packets.spool_files import SpoolFormat, SpoolWriter
+from simulate.scenarios.scenario import Phase, Profile, Run, Scenario
+from simulate.traffic.bulk_load import large_cluster, load_batches, load_scenario
+from simulate.traffic.cast import Cast
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
 
 REPOSITORY = Path(__file__).parents[2]
 START = 1_795_248_000
@@ -188,7 +188,7 @@ def test_our_readers_take_both_formats(workload: Workload, tmp_path: Path) -> No
 
 
 def _csv_format(raw: bytes):  # noqa: ANN202
-    from ingest.readers_format import sniff  # noqa: PLC0415
+    from ingest.read.readers_format import sniff  # noqa: PLC0415
 
     return sniff(raw)
 

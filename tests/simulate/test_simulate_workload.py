@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.errors import UserError
+from app.errors import UserError
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster
-from simulate.cast import Cast
-from simulate.flows import cut, talks
-from simulate.incident import Incident
-from simulate.scenario import Algorithm, Phase, Profile, Run, Scenario
-from simulate.stage import Stage
-from simulate.staging_jobs import node_dropout
-from simulate.training import connections
-from simulate.truth import GroundTruth
-from simulate.udp import Clock, Target, UdpEmitter
-from simulate.wire import SequenceNumbers, plan
-from simulate.workload import Workload
+from simulate.incidents.incident import Incident
+from simulate.incidents.stage import Stage
+from simulate.incidents.staging_jobs import node_dropout
+from simulate.packets.flows import cut, talks
+from simulate.packets.udp import Clock, Target, UdpEmitter
+from simulate.packets.wire import SequenceNumbers, plan
+from simulate.scenarios.scenario import Algorithm, Phase, Profile, Run, Scenario
+from simulate.traffic.cast import Cast
+from simulate.traffic.training_traffic import connections
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
 
 REPOSITORY = Path(__file__).parents[2]
 START = 1_795_248_000

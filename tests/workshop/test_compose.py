@@ -10,16 +10,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
-from cluster import schema
 from cluster.load import load_cluster
 from cluster.model import Secret
 from clusterflow import main
 from dashboards.provision import artefacts
+from store import schema
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+KNOWN = {name: main.get_command(click.Context(main), name) for name in main.list_commands(click.Context(main))}
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8"))
 KAFKA: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.kafka.yml").read_text(encoding="utf-8"))
 CHANGED = ("bridge", "deliver")
@@ -314,7 +316,7 @@ def test_each_who_asks_influxdb_gets_a_token_with_no_more_rights_than_it_needs(t
     assert rights == {
         "bridge": (every, every),
         "analysis": (every, {"raw", "1h", "meta"}),
-        "deliver": (every, {"raw"}),
+        "deliver": (every, {"raw", "1h"}),
         "grafana": (every, set()),
     }
     tokens = {name: (tmp_path / "tokens" / name / "influxdb_token").read_text() for name in ASKERS}
@@ -358,10 +360,10 @@ def test_analysis_and_deliver_write_where_their_tokens_may() -> None:
         for folder in ("analysis", "delivery")
     }
     written = re.compile(r"(?:store|_writer)\.write\((?:[^()]|\([^()]*(?:\([^()]*\))*[^()]*\))*, ([\w.]+)\)")
-    assert set(written.findall(sources["delivery"])) == {"schema.PIPELINE.kept"}
-    assert schema.PIPELINE.kept == schema.RAW
+    assert set(written.findall(sources["delivery"])) == {"schema.PIPELINE.kept", "schema.ALERT.kept"}
+    assert (schema.PIPELINE.kept, schema.ALERT.kept) == (schema.RAW, schema.HOUR)
     assert set(written.findall(sources["analysis"])) == {
-        "schema.CONFIG_CHANGE.kept", "measurement.kept", "schema.RAW",
+        "measurement.kept", "schema.RAW",
         "retention",  # of late_search.py: RAW and HOUR
     }  # fmt: skip
 
@@ -439,12 +441,12 @@ def test_home_board_is_a_generated_one() -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_commands_are_ours(name: str) -> None:
     command = SERVICES[name]["command"]
-    assert command[0] in main.commands
-    options = {option for parameter in main.commands[command[0]].params for option in parameter.opts}
+    assert command[0] in KNOWN
+    options = {option for parameter in KNOWN[command[0]].params for option in parameter.opts}
     assert {word for word in command[1:] if word.startswith("-")} <= options
     check = SERVICES[name]["healthcheck"]["test"]
     if "clusterflow" in check:
-        assert check[check.index("clusterflow") + 1] in main.commands
+        assert check[check.index("clusterflow") + 1] in KNOWN
 
 
 def test_our_images_are_built_here() -> None:

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import click
@@ -10,7 +11,15 @@ import pytest
 from clusterflow import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = sorted({REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *REPOSITORY.glob("docs/**/*.md")})
+KNOWN = {name: main.get_command(click.Context(main), name) for name in main.list_commands(click.Context(main))}
+PAGES = sorted(
+    {
+        REPOSITORY / "README.md",
+        REPOSITORY / "CONTRIBUTING.md",
+        REPOSITORY / "CHANGELOG.md",
+        *REPOSITORY.glob("docs/**/*.md"),
+    }
+)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 COMMAND = re.compile(r"(?:^|[\s/`(])clusterflow ([a-z][a-z-]*)((?: +(?:--?[a-z][\w-]*|[\w./-]+|[A-Z]+))*)")
@@ -59,7 +68,7 @@ def test_commands_and_their_options_exist(page: Path) -> None:
     for name, rest in COMMAND.findall(page.read_text(encoding="utf-8")):
         if name in WORDS_AFTER_THE_NAME:
             continue
-        command = main.commands.get(name)
+        command = KNOWN.get(name)
         if command is None:
             wrong.append(f"clusterflow {name}")
             continue
@@ -73,21 +82,30 @@ def test_commands_and_their_options_exist(page: Path) -> None:
 def test_every_command_is_in_a_page() -> None:
     """A newcomer reads of each command somewhere before finding it in --help."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    assert not [name for name in main.commands if f"clusterflow {name}" not in text and f"`{name}`" not in text]
+    assert not [name for name in KNOWN if f"clusterflow {name}" not in text and f"`{name}`" not in text]
 
 
 @pytest.mark.parametrize(
-    "page", [REPOSITORY / "README.md", REPOSITORY / "docs/deployment.md"], ids=lambda path: path.name
+    "page",
+    [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "docs/deployment.md")],
+    ids=lambda path: path.name,
 )
 def test_named_files_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    named = set(re.findall(r"(?:scripts|docker|provisioning|docs|cluster|ingest|tests)/[\w./*-]*\w", text))
-    missing = [name for name in named if not list(REPOSITORY.glob(name.rstrip(".")))]
+    named = set(
+        re.findall(
+            r"(?:scripts|docker|provisioning|docs|cluster|ingest|analysis|dashboards|rules|store|tests)/[\w./*-]*\w",
+            text,
+        )
+    )
+    # Words in capitals stand for names that the reader chooses.
+    chosen = re.compile(r"\b[A-Z]{3,}\b")
+    missing = [name for name in named if not chosen.search(name) and not list(REPOSITORY.glob(name.rstrip(".")))]
     assert not missing
 
 
 def test_readme_has_the_numbers_of_the_scorecard() -> None:
-    card = (REPOSITORY / "docs/scorecard.md").read_text(encoding="utf-8")
+    card = (REPOSITORY / "docs/reference/scorecard.md").read_text(encoding="utf-8")
     counts = re.search(r"([\d.]+) simulated days: (\d+) of (\d+) alerts found \(.*\), (\d+) false", card)
     assert counts is not None
     days, found, due, false = counts.groups()
@@ -95,20 +113,20 @@ def test_readme_has_the_numbers_of_the_scorecard() -> None:
     assert f"{found} of {due} alerts found, {false} false in {days} simulated days" in " ".join(readme.split())
 
 
-def test_readme_says_where_every_folder_is() -> None:
+def test_contributing_says_where_every_folder_is() -> None:
     """No folder of the repository goes without a line; new ones are noticed here."""
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
     tracked = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     folders = {name.split("/")[0] for name in tracked.splitlines() if "/" in name and not name.startswith(".")}
-    assert not [folder for folder in sorted(folders - {"tests"}) if f"`{folder}/`" not in readme]
+    assert not [folder for folder in sorted(folders - {"tests"}) if f"`{folder}/`" not in page]
 
 
-def test_decisions_are_numbered_listed_and_shaped_alike() -> None:
-    index = (REPOSITORY / "docs/decisions/README.md").read_text(encoding="utf-8")
-    pages = sorted((REPOSITORY / "docs/decisions").glob("[0-9]*.md"))
-    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
-    for page in pages:
-        text = page.read_text(encoding="utf-8")
-        assert page.name in index
-        assert text.startswith(f"# {page.name[:4]}: ")
-        assert [part for part in ("**Context.**", "**Decision.**", "**Consequence.**") if part not in text] == []
+def test_the_picture_of_the_rooms_is_the_import_order() -> None:
+    layers, _ = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    picture = re.search(
+        r"^ +(bench -->.*)$", (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert picture is not None
+    assert picture[1].replace(" & ", " | ").split(" --> ") == layers["layers"]

@@ -25,7 +25,7 @@ REGISTRIES = re.compile(
     )
 )  # fmt: skip
 # The names by which traffic to them is known.
-NAMES_OF_REGISTRIES = "enrichment/applications.yaml"
+NAMES_OF_REGISTRIES = "enrichment/addresses/applications.yaml"
 SECRETS = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\bAKIA[0-9A-Z]{16}\b|\bxox[abp]-[0-9A-Za-z-]{10,}|\bghp_[0-9A-Za-z]{30,}"
     r"|\bhooks\.slack\.com/services/T\w+/B\w+/\w{10,}"

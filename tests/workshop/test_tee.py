@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.local_influxdb import free_port
+from store.local_influxdb import free_port
 
 TEE = Path(__file__).resolve().parents[2] / "provisioning" / "tee"
 PREFIX, ELSEWHERE = [f"127.0.0.{last}" for last in range(96, 104)], [f"127.0.1.{last}" for last in range(1, 9)]

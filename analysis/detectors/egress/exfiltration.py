@@ -1,0 +1,335 @@
+"""Exfiltration: sums over all that leaves the cluster, so that no split over addresses, machines or hours stays below.
+
+A sum over more is never less: what one conversation, one source, one destination, one group or one network abroad sends
+is in the sum of all watched groups to all unapproved addresses. So that sum alone is judged, over
+`exfil_window`, 24 hours, 7 days and 30 days; a group that may send more counts less (`exfil_scale`). Who sent it, and
+how it was split, is the evidence of the incident, and not another judgement.
+
+What an approved destination usually gets, and what inference usually answers, is learnt: a day may reach
+
+    mean + k * sd * sqrt(1 + 1/n)      the limit of one more value of a normal, from n days [1]; k is `exfil_spreads`
+
+The past is the 24 hours that ended at this hour of earlier days, or the hour before or after if that is more; working
+days and weekends apart where there are enough of both. If a sum is beyond its limit, what is above the mean counts as
+sent to unapproved addresses.
+
+Bytes are reported once: all sums start over when one was too large. Until its hold is over, the group's next one
+prolongs the incident and is no second alert.
+
+[1] Hahn, Meeker, Escobar: Statistical Intervals, 2nd ed. 2017, section 4.8 (prediction interval).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from analysis.detectors.egress.history import BYTES, DAY, HOUR, MONTH, WEEK
+from analysis.detectors.egress.ledger import borders
+from app.words import amount
+from cluster.model import Artefact, Thresholds
+from store import schema
+from store.points import WINDOW, columns
+from store.schema import Leak
+
+Floats = npt.NDArray[np.float64]
+
+FAST_HOLD, SLOW_HOLD = HOUR, DAY + HOUR
+"""Seconds for which an incident stays open after a sum was too large: a steady drip fills the next sum within a day."""
+
+_MOST = 0.8
+"""Share of the bytes from which on one source, destination or service gives the incident its name."""
+_ACTIVE = 0.01
+"""Share of a sum that a group must have sent within the last hour to give the incident its name."""
+_NAMED = 3
+_LONGEST = 240
+
+MIN_DAYS = 7
+"""Days of the past that it takes to know what is usual."""
+MOST_DAYS = 28
+
+TALK = (
+    schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE, schema.COUNTRY,
+    schema.NETWORK,
+)  # fmt: skip
+"""What an incident says of its conversations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """One of the sums: `limit` bytes within `seconds`."""
+
+    kind: Leak
+    seconds: int
+    limit: int
+
+    @property
+    def hold(self) -> int:
+        """Seconds for which an incident stays open after this sum was too large."""
+        return FAST_HOLD if self.kind in (Leak.BULK, Leak.OFF_HOURS) else SLOW_HOLD
+
+
+def fast(limits: Thresholds) -> tuple[Horizon, Horizon]:
+    """Return the sums that are judged every minute: at any time, and in off-hours."""
+    return (
+        Horizon(Leak.BULK, limits.exfil_window, limits.exfil_volume),
+        Horizon(Leak.OFF_HOURS, limits.exfil_window, limits.exfil_off_hours),
+    )
+
+
+def slow(limits: Thresholds) -> tuple[Horizon, ...]:
+    """Return the sums that are judged every five minutes, the shortest first."""
+    return (
+        Horizon(Leak.DAY, DAY, limits.exfil_24h),
+        Horizon(Leak.WEEK, WEEK, limits.exfil_7d),
+        Horizon(Leak.MONTH, MONTH, limits.exfil_30d),
+    )
+
+
+class Grid:
+    """Bytes of each group in bins of equal length, ready to be summed up.
+
+    Args:
+        frame: WINDOW, SRC_GROUP, BYTES.
+        groups: rows of the sums, in this order.
+        start, stop: epoch seconds, multiples of `step`.
+        step: seconds of a bin.
+    """
+
+    def __init__(self, frame: pl.DataFrame, groups: Sequence[str], *, start: int, stop: int, step: int) -> None:
+        self._start, self._step = start, step
+        length = max((stop - start) // step, 0)
+        sums = np.zeros((len(groups), length + 1))
+        inside = frame.filter(pl.col(WINDOW) >= start, pl.col(WINDOW) < start + length * step)
+        places = {group: place for place, group in enumerate(groups)}
+        rows = np.array([places[group] for group in inside.get_column(schema.SRC_GROUP)], np.int64)
+        bins = (inside.get_column(WINDOW).to_numpy() - start) // step + 1
+        np.add.at(sums, (rows, bins), inside.get_column(BYTES).to_numpy())
+        self._sums = np.cumsum(sums, axis=1)
+
+    def between(self, start: int, stop: int) -> Floats:
+        """Return [group] the bytes of the bins that begin in [start, stop)."""
+        last = self._sums.shape[1] - 1
+        a, b = (min(max(-(-(at - self._start) // self._step), 0), last) for at in (start, stop))
+        return np.asarray(self._sums[:, max(a, b)] - self._sums[:, a], np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One incident, as it is at a moment. Times are epoch seconds.
+
+    Attributes:
+        tags: of its rows, KIND and TALK and LARGEST.
+        sent: bytes.
+        sources, destinations, others: that took part when it opened; `others` are pairs beside the largest.
+        since: when the first of these bytes left.
+        reported: when a sum was last too large.
+        until: when it ends unless another is.
+    """
+
+    tags: dict[str, str]
+    sent: float
+    sources: int
+    destinations: int
+    others: int
+    since: int
+    reported: int
+    until: int
+
+    @property
+    def group(self) -> str:
+        """The group that sent most."""
+        return self.tags[schema.SRC_GROUP]
+
+    def again(self, at: int, hold: int) -> "Incident":
+        """Return it after another sum was too large."""
+        return replace(self, reported=at, until=max(self.until, at + hold))
+
+
+@dataclass(slots=True)
+class State:
+    """What is carried from moment to moment.
+
+    Attributes:
+        reported: until when all bytes are reported.
+        open: incidents by the group that sent most.
+    """
+
+    reported: int = 0
+    open: dict[str, Incident] = field(default_factory=dict)
+
+    def copy(self) -> "State":
+        """Return one that changes by itself."""
+        return State(self.reported, dict(self.open))
+
+    def close(self, at: int) -> None:
+        """Forget the incidents that are over."""
+        self.open = {group: one for group, one in self.open.items() if at < one.until}
+
+
+def leader(sent: Floats, lately: Floats) -> int:
+    """Return which group sent most of a sum, of those that still send: what was sent long ago may be another matter.
+
+    Args:
+        sent: [group] bytes of the sum.
+        lately: [group] bytes of its last hour.
+    """
+    is_active = lately >= _ACTIVE * sent.sum()
+    return int(np.argmax(np.where(is_active, sent, 0.0) if is_active.any() else sent))
+
+
+def report(state: State, at: int, horizon: Horizon, *, talks: pl.DataFrame, sent: float, group: str) -> Incident:
+    """Open an incident of a group, or prolong the one that it has; everything before `at` is reported.
+
+    Args:
+        state: changed.
+        at: epoch seconds.
+        horizon: whose sum is too large.
+        talks: TALK, WINDOW, BYTES: what was sent, as far as it is not reported yet.
+        sent: bytes of the sum.
+        group: the one that gives it its name.
+    """
+    before = state.open.get(group)
+    incident = before.again(at, horizon.hold) if before else _opened(at, horizon, talks, sent, group)
+    state.open[group] = incident
+    state.reported = at
+    return incident
+
+
+def _opened(at: int, horizon: Horizon, talks: pl.DataFrame, sent: float, group: str) -> Incident:
+    pairs = (
+        talks.group_by(schema.SRC, schema.DST)
+        .agg(pl.col(BYTES).sum())
+        .sort(BYTES, schema.SRC, schema.DST, descending=[True, False, False])
+    )
+    largest = "; ".join(f"{src} -> {dst} {amount(volume)}" for src, dst, volume in pairs.head(_NAMED).iter_rows())
+    tags = {tag: _main(talks, tag) for tag in TALK}
+    # What has no name is empty; of ends and protocols, many are `other`.
+    for tag in (schema.SRC, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE):
+        tags[tag] = tags[tag] or schema.OTHER
+    if talks.filter(pl.col(schema.SRC) == tags[schema.SRC], pl.col(schema.SRC_GROUP) == group).is_empty():
+        # Of another group, which ceased to send before this one began: it is among the largest.
+        tags[schema.SRC] = schema.OTHER
+    largest = largest[:_LONGEST] or schema.OTHER
+    tags |= {schema.KIND: horizon.kind.value, schema.SRC_GROUP: group, schema.LARGEST: largest}
+    since = talks.get_column(WINDOW).min()
+    return Incident(
+        tags,
+        sent,
+        talks.get_column(schema.SRC).n_unique(),
+        talks.get_column(schema.DST).n_unique(),
+        max(pairs.height - _NAMED, 0),
+        at if since is None else int(since),  # type: ignore[arg-type]
+        at,
+        at + horizon.hold,
+    )
+
+
+def _main(talks: pl.DataFrame, tag: str) -> str:
+    """Return the value that most of the bytes have; empty where none has."""
+    by_value = talks.group_by(tag).agg(pl.col(BYTES).sum()).sort(BYTES, descending=True)
+    if by_value.is_empty() or by_value[0, BYTES] < _MOST * float(by_value.get_column(BYTES).sum()):
+        return ""
+    return str(by_value[0, tag])
+
+
+def rows(moments: Sequence[tuple[int, Incident]], artefacts: Sequence[Artefact]) -> pl.DataFrame:
+    """Return incidents at moments as a frame for ``encode(schema.EXFILTRATION, ...)``."""
+    limits = borders(artefacts)
+    found = []
+    for at, one in moments:
+        nearest = artefacts[sum(one.sent > limit for limit in limits)] if artefacts else None
+        values = {
+            schema.EVENT_BYTES.name: round(one.sent),
+            schema.EVENT_SECONDS.name: float(at - one.since),
+            schema.EVENT_SOURCES.name: one.sources,
+            schema.EVENT_DESTINATIONS.name: one.destinations,
+            schema.OTHER_TALKS.name: one.others,
+            schema.ARTEFACT_NAME.name: nearest.name if nearest else "",
+            schema.LEAK_SHARE.name: one.sent / nearest.size if nearest else 0.0,
+            schema.LEAK_SINCE.name: float(one.since),
+            schema.LEAK_REPORTED.name: one.reported,
+            schema.LEAK_UNTIL.name: one.until,
+        }
+        found.append({WINDOW: at} | one.tags | values)
+    return pl.DataFrame(found, schema=_ROWS)
+
+
+_ROWS = columns(*schema.EXFILTRATION.tags, *schema.EXFILTRATION.fields)
+
+
+def state_of(stored: pl.DataFrame, at: int) -> tuple[State, dict[str, int]]:
+    """Return the state before a moment from the rows that were written until then, and when each open incident's was.
+
+    Args:
+        stored: WINDOW and the columns of EXFILTRATION; rows that were taken back have 0 as `until`.
+        at: epoch seconds.
+    """
+    until, reported = schema.LEAK_UNTIL.name, schema.LEAK_REPORTED.name
+    kept = stored.filter(pl.col(WINDOW) < at, pl.col(until) > 0).sort(WINDOW)
+    state, seen = State(), dict[str, int]()
+    for row in kept.iter_rows(named=True):
+        state.reported = max(state.reported, row[reported])
+        tags = {tag: row[tag] or "" for tag in schema.EXFILTRATION.tags}
+        seen[tags[schema.SRC_GROUP]] = row[WINDOW]
+        state.open[tags[schema.SRC_GROUP]] = Incident(
+            tags,
+            float(row[schema.EVENT_BYTES.name]),
+            row[schema.EVENT_SOURCES.name],
+            row[schema.EVENT_DESTINATIONS.name],
+            row[schema.OTHER_TALKS.name],
+            int(row[schema.LEAK_SINCE.name]),
+            row[reported],
+            row[until],
+        )
+    state.close(at)
+    return state, seen
+
+
+# -- what is usual ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What days of the past say of a sum of 24 hours; arrays are [scope].
+
+    Attributes:
+        mean, limit: bytes.
+        is_known: whether the past is long enough to say so.
+    """
+
+    mean: Floats
+    limit: Floats
+    is_known: bool
+
+
+def usual(hours: Floats, *, days: int, is_weekend: npt.NDArray[np.bool_], skipped: npt.NDArray[np.bool_], now: bool,
+          spreads: float) -> Usual:  # fmt: skip
+    """Return what is usual for each scope.
+
+    Args:
+        hours: [scope, hour] bytes of whole hours, the last one newest; at least 24 * (days + 2) of them.
+        days: of the past that are whole, without the last 24 hours.
+        is_weekend: [day] whether it is one, from the newest on.
+        skipped: [day] whether it teaches nothing.
+        now: whether it is a weekend now.
+        spreads: k.
+    """
+    scopes = len(hours)
+    days = min(days, MOST_DAYS)
+    is_same = (is_weekend[:days] == now) & ~skipped[:days]
+    taken = is_same if is_same.sum() >= MIN_DAYS else ~skipped[:days]
+    count = int(taken.sum()) if days > 0 else 0
+    if count < MIN_DAYS:
+        return Usual(np.zeros(scopes), np.zeros(scopes), is_known=False)
+    sums = np.cumsum(np.concatenate([np.zeros((scopes, 1)), hours], axis=1), axis=1)
+    rolling = sums[:, 24:] - sums[:, :-24]
+    last = rolling.shape[1] - 1
+    # An hour around it, because a clock that changes moves everything by one.
+    ends = last - 24 * np.arange(1, days + 1)[:, None] + np.array([-1, 0, 1])
+    peaks = rolling[:, ends].max(axis=2)[:, taken]
+    mean = peaks.mean(axis=1)
+    spread = peaks.std(axis=1, ddof=1) * np.sqrt(1 + 1 / count)
+    return Usual(mean, mean + spreads * spread, is_known=True)

@@ -1,0 +1,356 @@
+"""Exfiltration as the analyser runs it: from egress and its history to a row an incident."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from analysis.detectors.egress import exfiltration
+from analysis.detectors.egress.exfiltration import MOST_DAYS, TALK, Floats, Grid, Horizon, Incident, State
+from analysis.detectors.egress.history import (
+    BIN,
+    BYTES,
+    CODE,
+    CONVERSATION,
+    DAY,
+    GROUP_TODAY,
+    HOUR,
+    MONTH,
+    EgressHistory,
+    boundary,
+)
+from analysis.detectors.study import Points, Span
+from cluster.calendar import SATURDAY, THURSDAY, local_time, off_hours_mask
+from cluster.model import EXTERNAL, Cluster, Group, Job, Role
+from store import schema
+from store.influx import Store
+from store.influxql import Select, everything, is_in
+from store.points import WINDOW
+from store.schema import Leak
+from store.sums import binned
+
+ROLES = (Role.MODEL_STORAGE, Role.STORAGE, Role.TRAINING, Role.INFERENCE, Role.MANAGEMENT)
+"""Groups that hold weights, or can read them."""
+
+_LEAST_STEP = 10
+"""Short sums are judged at every window, but not more often than that, in seconds."""
+_REFRESH = 60
+"""Long sums that may still change are read again at most so often, in seconds of the cluster's time."""
+_SPARE = 2 * BIN
+"""Seconds of short bins that are read before the longest short sum: rows come every five minutes."""
+_SMALL = 0.02
+"""A destination with less than this share of `exfil_24h` in a day is not looked at by itself."""
+
+
+def watched(cluster: Cluster) -> tuple[Group, ...]:
+    """Return the groups whose bytes count, as far as flows show: those that hold or read weights, sensitive ones."""
+    return tuple(
+        group
+        for group in cluster.inside_groups()
+        if (group.role in ROLES or group.sensitive) and cluster.transport_of(group.id, EXTERNAL).is_visible
+    )
+
+
+class ExfiltrationStudy:
+    """Finds incidents.
+
+    Args:
+        cluster: groups, thresholds, artefacts.
+        store: read from.
+        history: shared with other studies of long ranges.
+    """
+
+    measurements = (schema.EXFILTRATION,)
+
+    def __init__(self, cluster: Cluster, store: Store, history: EgressHistory) -> None:
+        self.cluster, self._store, self.history = cluster, store, history
+        groups = watched(cluster)
+        self.groups = tuple(group.id for group in groups)
+        self.scale = np.array([group.exfil_scale for group in groups])
+        self.serving = [group.id for group in groups if group.role is Role.INFERENCE]
+        limits = cluster.thresholds
+        self._fast, self.slow = exfiltration.fast(limits), exfiltration.slow(limits)
+        window = cluster.bridge.window
+        self._step = window * -(-_LEAST_STEP // window)
+        self._bins = pl.DataFrame()
+        self._bins_from = self._settled = 0
+        self._judged: tuple[tuple[int, int], int, _Slow] | None = None
+        self._known: tuple[int, State] | None = None
+        self._made: tuple[tuple[int, ...], int, pl.DataFrame] | None = None
+        self.usual: dict[tuple[object, ...], exfiltration.Usual] = {}
+
+    def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
+        """Return the rows of all moments from `span.start` on that have closed."""
+        del jobs
+        if not self.groups:
+            return []
+        key = (span.closed // self._step, -(-span.final // self._step))
+        # Nothing new has closed that is judged.
+        if self._made is None or self._made[0] != key or span.start < self._made[1]:
+            self._made = key, span.start, self._pass(span)
+        return [(schema.EXFILTRATION, self._made[2].filter(pl.col(WINDOW) >= span.start))]
+
+    # -- a pass ------------------------------------------------------------------------------------
+
+    def _pass(self, span: Span) -> pl.DataFrame:
+        step = self._step
+        first, mark = (-(-moment // step) * step for moment in (span.start, span.final))
+        look_back = max(horizon.seconds for horizon in self._fast) + _SPARE
+        bins_from = (first - look_back) // step * step
+        bins = self._load_bins(bins_from, span)
+        grid = self.grid(bins, bins_from, span.closed, step)
+        dark = bins.filter(pl.Series(off_hours_mask(self.cluster.site, bins.get_column(WINDOW).to_numpy())))
+        night = self.grid(dark, bins_from, span.closed, step)
+        judged = self._long_sums(span)
+        state = self._state_at(first, grid)
+        found: list[tuple[int, Incident]] = []
+        for at in range(first, span.closed, step):
+            if at == mark:
+                self._known = at, state.copy()
+            self._grow(state, grid, at)
+            changed = self._judge_fast(state, at, (grid, night), (bins, dark))
+            if at % BIN == 0:
+                changed = judged.judge(state, at) or changed
+            if at % BIN == 0:
+                found += [(at, one) for one in state.open.values()]
+            elif changed is not None:
+                found.append((at, changed))
+        if mark >= span.closed:
+            # A pass over the past ends where its final windows do.
+            self._known = mark, state.copy()
+        return exfiltration.rows(found, self.cluster.artefacts)
+
+    def _long_sums(self, span: Span) -> "_Slow":
+        key = (span.closed // _REFRESH, -(-span.final // _REFRESH))
+        if self._judged is None or self._judged[0] != key or span.start < self._judged[1]:
+            self.history.load(span)
+            self._judged = key, span.start, _Slow(self, span)
+        return self._judged[2]
+
+    def _state_at(self, first: int, grid: Grid) -> State:
+        """Return the state before a moment: of the last pass, else from the rows that an earlier process wrote."""
+        if self._known is not None and self._known[0] == first:
+            return self._known[1].copy()
+        asked = Select(schema.EXFILTRATION, schema.EXFILTRATION.kept).take(everything())
+        stored = self._store.frame(asked.between(first - MONTH - DAY, first).text())
+        if stored.is_empty():
+            return State()
+        missing = [tag for tag in schema.EXFILTRATION.tags if tag not in stored.columns]
+        named = stored.with_columns((pl.col("time") // 1000).alias(WINDOW), *(pl.lit("").alias(tag) for tag in missing))
+        state, seen = exfiltration.state_of(named, first)
+        for group, one in state.open.items():
+            if group in self.groups:
+                sent = grid.between(seen[group], first - self._step)
+                state.open[group] = _grown(one, sent[self.groups.index(group)])
+        return state
+
+    def _grow(self, state: State, grid: Grid, at: int) -> None:
+        """Add the last bytes to the incidents that are open, and close those that are over."""
+        state.close(at)
+        if state.open:
+            sent = grid.between(at - self._step, at)
+            for group, one in state.open.items():
+                if group in self.groups:
+                    state.open[group] = _grown(one, sent[self.groups.index(group)])
+
+    def _judge_fast(
+        self, state: State, at: int, grids: tuple[Grid, Grid], sums: tuple[pl.DataFrame, pl.DataFrame]
+    ) -> Incident | None:
+        for horizon, grid, talks in zip(self._fast, grids, sums, strict=True):
+            begin = max(at - horizon.seconds, state.reported)
+            sent = grid.between(begin, at)
+            if (sent / self.scale).sum() > horizon.limit:
+                of_sum = talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at)
+                group = self.groups[exfiltration.leader(sent, grid.between(max(begin, at - HOUR), at))]
+                return exfiltration.report(state, at, horizon, talks=of_sum, sent=float(sent.sum()), group=group)
+        return None
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _load_bins(self, start: int, span: Span) -> pl.DataFrame:
+        """Return TALK, WINDOW, BYTES: short bins of what counts, from a moment on; what is final is read once."""
+        if self._bins.is_empty() or not self._bins_from <= start <= self._settled:
+            self._bins, self._settled = self._read(start, start), start
+        settled = max(min(span.final, span.closed) // self._step * self._step, self._settled)
+        kept = self._bins.filter(pl.col(WINDOW) >= start)
+        self._bins = pl.concat([kept, self._read(self._settled, settled)])
+        self._bins_from, self._settled = start, settled
+        return pl.concat([self._bins, self._read(settled, span.closed // self._step * self._step)])
+
+    def _read(self, start: int, stop: int) -> pl.DataFrame:
+        where = [is_in(schema.SRC_GROUP, self.groups), is_in(schema.DST_GROUP, [EXTERNAL])]
+        found = binned(
+            self._store, schema.EGRESS, schema.RAW, (schema.BYTES,), (*TALK, schema.INITIATOR),
+            start=start, stop=stop, seconds=self._step, where=where,
+        )  # fmt: skip
+        is_answer = pl.col(schema.SRC_GROUP).is_in(self.serving) & (pl.col(schema.INITIATOR) != schema.BY_SOURCE)
+        return found.filter(~is_answer, pl.col(BYTES) > 0).select(*TALK, WINDOW, BYTES)
+
+    def grid(self, frame: pl.DataFrame, start: int, stop: int, step: int) -> Grid:
+        """Return the bytes of the watched groups (WINDOW, SRC_GROUP, BYTES) in bins of `step` seconds."""
+        return Grid(frame, self.groups, start=start, stop=stop, step=step)
+
+    # -- what is usual -----------------------------------------------------------------------------
+
+    def usual_of(
+        self, hours: pl.DataFrame, scopes: pl.DataFrame, keys: tuple[str, ...], *, until: int, first: int, reported: int
+    ) -> exfiltration.Usual:
+        """Return what is usual for some scopes, in their order.
+
+        Args:
+            hours: keys, WINDOW, BYTES: whole hours.
+            scopes: the keys of each.
+            keys: what tells scopes apart.
+            until: where the whole hours end.
+            first: where what the store holds begins.
+            reported: when a sum was last too large: the days around it teach nothing.
+        """
+        days = min((until - first) // DAY - 2, MOST_DAYS)
+        length = 24 * (max(days, 0) + 2)
+        start = until - length * HOUR
+        sums = np.zeros((scopes.height, length))
+        placed = hours.filter(pl.col(WINDOW) >= start).join(scopes.with_row_index("_place"), on=list(keys))
+        bins = (placed.get_column(WINDOW).to_numpy() - start) // HOUR
+        np.add.at(sums, (placed.get_column("_place").to_numpy(), bins), placed.get_column(BYTES).to_numpy())
+        ends = until - np.arange(1, max(days, 0) + 1, dtype=np.int64) * DAY
+        skipped = (ends > reported - DAY) & (ends - 2 * DAY < reported) & (reported > 0)
+        zone = self.cluster.site.time_zone
+        weekends = (local_time(zone, np.append(ends, until) - DAY // 2) // DAY + THURSDAY) % 7 >= SATURDAY
+        return exfiltration.usual(
+            sums, days=days, is_weekend=weekends[:-1], skipped=skipped, now=bool(weekends[-1]),
+            spreads=self.cluster.thresholds.exfil_spreads,
+        )  # fmt: skip
+
+
+def _grown(one: Incident, sent: float) -> Incident:
+    return replace(one, sent=one.sent + sent) if sent else one
+
+
+class _Slow:
+    """The long sums of one pass."""
+
+    def __init__(self, study: ExfiltrationStudy, span: Span) -> None:
+        self._study, self._span, self._history = study, span, study.history
+        names = self._history.conversations
+        is_ours = pl.col(schema.SRC_GROUP).is_in(study.groups)
+        answers = pl.col(schema.SRC_GROUP).is_in(study.serving) & (pl.col(schema.INITIATOR) != schema.BY_SOURCE)
+        is_open = (pl.col(GROUP_TODAY) == EXTERNAL) & ~answers
+        ours = names.filter(is_ours).select(CODE, *CONVERSATION, GROUP_TODAY)
+        self._counted = ours.filter(is_open)
+        # Answers to whoever asks are one destination; an approved group is another.
+        self._learnt = ours.filter(~is_open)
+        until, stop = boundary(span.final), span.closed // BIN * BIN
+        first = boundary(span.start) - MONTH
+        hours = self._history.hours(first, until)
+        self._first = int(hours.get_column(WINDOW).min() or until)  # type: ignore[arg-type]
+        self._hours = hours
+        groups = self._counted.select(CODE, schema.SRC_GROUP)
+        self._hour_grid = study.grid(hours.join(groups, on=CODE), first // HOUR * HOUR, until, HOUR)
+        # Of a later run over the past, moments lie before the newest whole hour.
+        self._bins_from = boundary(span.start)
+        bins = self._history.bins(self._bins_from, stop)
+        self._bin_grid = study.grid(bins.join(groups, on=CODE), self._bins_from, stop, BIN)
+
+    def judge(self, state: State, at: int) -> Incident | None:
+        """Return the incident that a long sum opens or prolongs at a moment; None if there is none."""
+        study = self._study
+        until = boundary(min(at, self._span.final))
+        for horizon in study.slow:
+            begin = self._begin(state, at, horizon)
+            sent = self._sent(begin, until, at)
+            lately = self._sent(max(begin, at - HOUR), until, at)
+            beyond, learnt = np.zeros(len(sent)), None
+            if horizon.kind is Leak.DAY:
+                beyond, learnt = self._beyond(state, begin, until, at)
+            if ((sent + beyond) / study.scale).sum() <= horizon.limit:
+                continue
+            # What is beyond the usual is by the day: that it goes on is not asked.
+            group = study.groups[exfiltration.leader(sent + beyond, lately + beyond)]
+            talks = self._talks(self._counted, begin, until, at)
+            if learnt is not None and learnt.height:
+                talks = learnt if beyond.sum() > sent.sum() else pl.concat([learnt, talks])
+            kind = Leak.LEARNT if beyond.sum() > sent.sum() else horizon.kind
+            named = Horizon(kind, horizon.seconds, horizon.limit)
+            return exfiltration.report(state, at, named, talks=talks, sent=float((sent + beyond).sum()), group=group)
+        return None
+
+    def _begin(self, state: State, at: int, horizon: Horizon) -> int:
+        """Return where a sum begins: with a whole hour, unless what was reported ends later."""
+        begin = (at - horizon.seconds) // HOUR * HOUR
+        return max(begin, -(-state.reported // BIN) * BIN)
+
+    def _sent(self, begin: int, until: int, at: int) -> Floats:
+        whole = self._hour_grid.between(begin, until) + self._bin_grid.between(max(begin, until), at)
+        head = self._head(begin, until)
+        if head.is_empty():
+            return whole
+        groups = self._counted.select(CODE, schema.SRC_GROUP)
+        hour = begin // HOUR * HOUR
+        return whole + self._study.grid(head.join(groups, on=CODE), hour, hour + HOUR, BIN).between(hour, hour + HOUR)
+
+    def _head(self, begin: int, until: int) -> pl.DataFrame:
+        """Return the bins of the hour in which a sum begins, where that is no whole one and bins are no longer here."""
+        is_cut = begin % HOUR and begin < until
+        return self._history.head(begin) if is_cut else self._hours.clear()
+
+    def _sums(self, begin: int, until: int, at: int) -> pl.DataFrame:
+        hours = self._hours.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < until)
+        return pl.concat([self._head(begin, until), hours, self._history.bins(max(begin, until), at)])
+
+    def _talks(self, names: pl.DataFrame, begin: int, until: int, at: int) -> pl.DataFrame:
+        return self._sums(begin, until, at).join(names, on=CODE).select(*TALK, WINDOW, BYTES)
+
+    def _beyond(self, state: State, begin: int, until: int, at: int) -> tuple[Floats, pl.DataFrame]:
+        """Return [group] bytes beyond what is usual for approved destinations and answers, and their conversations."""
+        study = self._study
+        nothing = np.zeros(len(study.groups))
+        limits = study.cluster.thresholds
+        named = self._sums(begin, until, at).join(self._learnt, on=CODE)
+        # Less than may leave at all is not looked at closer.
+        if named.get_column(BYTES).sum() <= limits.exfil_24h * float(study.scale.min()):
+            return nothing, named.select(*TALK, WINDOW, BYTES).clear()
+        keys = (schema.SRC_GROUP, GROUP_TODAY)
+        wide = named.group_by(keys).agg(pl.col(BYTES).sum()).sort(keys)
+        wide = self._judged(wide, keys, state, until)
+        single = (*keys, schema.DST)
+        is_answer = pl.col(GROUP_TODAY) == EXTERNAL
+        least = pl.when(is_answer).then(limits.exfil_answers).otherwise(limits.exfil_24h * _SMALL)
+        each = named.group_by(single).agg(pl.col(BYTES).sum()).filter(pl.col(BYTES) > least).sort(single)
+        each = self._judged(each, single, state, until)
+        joined = wide.join(
+            each.group_by(keys).agg(pl.col("beyond").sum().alias("each")), on=keys, how="left"
+        ).with_columns(pl.col("each").fill_null(0.0))
+        # Addresses of one approved group take turns: their group as a whole must have got more than usual.
+        room = pl.when(is_answer).then(pl.col("each")).otherwise(pl.min_horizontal("each", "room"))
+        beyond = joined.with_columns(pl.max_horizontal("beyond", room).alias("beyond"))
+        result = nothing.copy()
+        for group, volume in beyond.group_by(schema.SRC_GROUP).agg(pl.col("beyond").sum()).iter_rows():
+            result[study.groups.index(group)] = volume
+        suspects, by = beyond.filter(pl.col("beyond") > 0).select(keys), list(keys)
+        alone = each.filter(pl.col("beyond") > 0).join(suspects, on=keys, how="semi")
+        if 2 * alone.get_column("beyond").sum() > result.sum():
+            # A few addresses explain it: the others got what they always get.
+            suspects, by = alone.select(single), list(single)
+        return result, named.join(suspects, on=by, how="semi").select(*TALK, WINDOW, BYTES)
+
+    def _judged(self, sums: pl.DataFrame, keys: tuple[str, ...], state: State, until: int) -> pl.DataFrame:
+        """Return sums of 24 hours with `room`, the bytes above the mean, and `beyond`: these where past the limit."""
+        scopes = sums.select(keys)
+        key = (keys, until, state.reported, *scopes.rows())
+        usual = self._study.usual.get(key)
+        if usual is None:
+            names = self._learnt.join(scopes, on=list(keys), how="semi").select(CODE, *keys)
+            hours = self._hours.filter(pl.col(WINDOW) < until).join(names, on=CODE)
+            usual = self._study.usual_of(hours, scopes, keys, until=until, first=self._first, reported=state.reported)
+            if len(self._study.usual) > 2 * HOUR // BIN:
+                self._study.usual.clear()
+            self._study.usual[key] = usual
+        volume = sums.get_column(BYTES).to_numpy().astype(np.float64)
+        above = np.maximum(volume - usual.mean, 0.0)
+        beyond = np.where(volume > usual.limit, above, 0.0)
+        if not usual.is_known:
+            # Nothing is usual yet: only one client that gets too much in answers is reported.
+            is_client = (sums.get_column(GROUP_TODAY) == EXTERNAL).to_numpy() & (schema.DST in keys)
+            beyond = np.where(is_client, volume, 0.0)
+        return sums.with_columns(pl.Series("beyond", beyond, pl.Float64), pl.Series("room", above, pl.Float64))

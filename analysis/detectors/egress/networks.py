@@ -1,0 +1,184 @@
+"""New networks: to which autonomous system a group of the cluster sends for the first time.
+
+A group knows a network once it sent more than a floor there within some minutes; while the analysis learns, once
+it sent anything. What is below the floor makes nothing known: whoever knocks first and takes much later is reported all
+the same. A network that becomes known after the learning period is new: for its first minutes every base window becomes
+a row with all that the group sent there, the first row with what led to it, so that the sum over the rows is what went
+to the new network so far. The rows name one conversation, the largest until the floor was crossed.
+
+Networks are told apart by their number: a file that spells an organisation otherwise makes no network new. What has no
+number goes by its name.
+
+Everything here is a function of the egress rows and of what was known before them: a live analysis and a later one over
+the same range agree.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+from cluster.model import EXTERNAL, Cluster, Group, Role
+from store import schema
+from store.points import WINDOW
+
+FIRST_SEEN = schema.CONTACT_FIRST.name
+NEW = schema.CONTACT_NEW.name
+BYTES, DURATION = schema.BYTES.name, schema.DURATION.name
+
+SENT: dict[str, pl.DataType] = {
+    WINDOW: pl.Int64(),
+    schema.SRC_GROUP: pl.String(),
+    schema.NETWORK: pl.String(),
+    BYTES: pl.Int64(),
+}
+"""What a group sent to a network in a base window, bytes above 0; the network by its number."""
+
+TALKS: dict[str, pl.DataType] = {
+    WINDOW: pl.Int64(),
+    schema.SRC: pl.String(),
+    schema.SRC_GROUP: pl.String(),
+    schema.DST: pl.String(),
+    schema.PROTO: pl.String(),
+    schema.SERVICE: pl.String(),
+    schema.COUNTRY: pl.String(),
+    schema.NETWORK: pl.String(),
+    schema.APPLICATION: pl.String(),
+    schema.FEED: pl.String(),
+    BYTES: pl.Int64(),
+    DURATION: pl.Float64(),
+}
+"""The same conversation by conversation, the network as it is labelled; labels empty where unknown."""
+
+KNOWN: dict[str, pl.DataType] = {
+    schema.SRC_GROUP: pl.String(),
+    schema.NETWORK: pl.String(),
+    FIRST_SEEN: pl.Int64(),
+    NEW: pl.Int64(),
+}
+"""What is remembered: one row a group and network, since when it is known, and whether it was new then."""
+
+_PAIR = [schema.SRC_GROUP, schema.NETWORK]
+_NUMBER, _ROW = "number", "row"
+_GROUPED = [schema.SRC_GROUP, _NUMBER]
+_TALK = [name for name in TALKS if name not in (WINDOW, schema.SRC_GROUP, BYTES, DURATION)]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPolicy:
+    """The numbers of a new network.
+
+    Attributes:
+        volume: bytes that a group may send to a network before it counts as one that it sends to.
+        window: seconds within which they are sent, a multiple of the base window.
+        episode: seconds for which a new network gets rows.
+    """
+
+    volume: int
+    window: int
+    episode: int = 900
+
+
+def sources(cluster: Cluster) -> tuple[Group, ...]:
+    """Return the groups that are judged: all inside, but people's machines (role custom) only where sensitive."""
+    return tuple(group for group in cluster.inside_groups() if group.role is not Role.CUSTOM or group.sensitive)
+
+
+def number_of(label: pl.Expr) -> pl.Expr:
+    """Return what tells networks apart: AS64500 of ``AS64500 ExampleHost``, else all of the label."""
+    return pl.coalesce(label.str.extract(r"^(AS\d+)(?: |$)"), label)
+
+
+def find(
+    sent: pl.DataFrame, known: pl.DataFrame, *, start: int, learning_end: int, policy: NetworkPolicy
+) -> pl.DataFrame:
+    """Return the networks that become known at or after `start`, KNOWN.
+
+    Args:
+        sent: SENT of [start - policy.window, end of the range).
+        known: KNOWN before `start`.
+        start: epoch seconds, a multiple of the base window.
+        learning_end: networks that become known before it are not new.
+        policy: see there.
+    """
+    unknown = sent.join(known, on=_PAIR, how="anti").sort(*_PAIR, WINDOW)
+    sums = unknown.rolling(WINDOW, period=f"{policy.window}i", group_by=_PAIR).agg(pl.col(BYTES).sum())
+    is_much = (pl.col(WINDOW) < learning_end) | (pl.col(BYTES) > policy.volume)
+    return (
+        sums.filter(pl.col(WINDOW) >= start, is_much)
+        .group_by(_PAIR)
+        .agg(pl.col(WINDOW).min().alias(FIRST_SEEN))
+        .with_columns((pl.col(FIRST_SEEN) >= learning_end).cast(pl.Int64).alias(NEW))
+        .select(*KNOWN)
+        .sort(FIRST_SEEN, *_PAIR)
+    )
+
+
+def young(known: Iterable[pl.DataFrame], start: int, policy: NetworkPolicy) -> pl.DataFrame:
+    """Return the networks (KNOWN) that get rows in windows from `start` on."""
+    return pl.concat(known).filter(pl.col(NEW) == 1, pl.col(FIRST_SEEN) > start - policy.episode)
+
+
+def rows(talks: pl.DataFrame, networks: pl.DataFrame, *, start: int, policy: NetworkPolicy) -> pl.DataFrame:
+    """Return the rows of young networks from `start` on.
+
+    Args:
+        talks: TALKS with these networks, from policy.window before the first of them became known.
+        networks: as `young` gives them.
+        start: epoch seconds.
+        policy: see there.
+
+    Returns:
+        A frame for ``encode(schema.NEW_NETWORK, ...)``.
+    """
+    began = pl.col(FIRST_SEEN)
+    of_networks = (
+        talks.with_columns(number_of(pl.col(schema.NETWORK)).alias(_NUMBER))
+        .join(networks.select(schema.SRC_GROUP, pl.col(schema.NETWORK).alias(_NUMBER), FIRST_SEEN), on=_GROUPED)
+        .filter(pl.col(WINDOW) > began - policy.window, pl.col(WINDOW) < began + policy.episode)
+        # What led to it stands in the first row.
+        .with_columns(pl.max_horizontal(WINDOW, FIRST_SEEN).alias(_ROW))
+    )
+    # Parts run at the same time: the longest counts. In order, so that sums of seconds are the same to the last bit.
+    in_windows = (
+        of_networks.sort(WINDOW)
+        .group_by(*_GROUPED, FIRST_SEEN, _ROW, WINDOW, maintain_order=True)
+        .agg(pl.col(BYTES).sum(), pl.col(DURATION).max())
+    )
+    sums = in_windows.group_by(*_GROUPED, FIRST_SEEN, _ROW, maintain_order=True).agg(
+        pl.col(BYTES).sum(), pl.col(DURATION).sum()
+    )
+    for name, met in ((schema.EVENT_SOURCES.name, schema.SRC), (schema.EVENT_DESTINATIONS.name, schema.DST)):
+        sums = sums.join(_met(of_networks, met, name), on=[*_GROUPED, _ROW], how="left")
+    counts = [schema.EVENT_SOURCES.name, schema.EVENT_DESTINATIONS.name]
+    return (
+        sums.sort(*_GROUPED, _ROW)
+        .with_columns(pl.col(counts).fill_null(0).cum_sum().over(_GROUPED), pl.col(FIRST_SEEN).cast(pl.Float64))
+        .join(_largest(of_networks), on=_GROUPED)
+        .filter(pl.col(_ROW) >= start)
+        .with_columns(pl.lit(EXTERNAL).alias(schema.DST_GROUP))
+        .select(
+            pl.col(_ROW).alias(WINDOW),
+            *schema.NEW_NETWORK.tags,
+            *(field.name for field in schema.NEW_NETWORK.fields),
+        )
+        .sort(WINDOW, *schema.NEW_NETWORK.tags)
+    )
+
+
+def _largest(talks: pl.DataFrame) -> pl.DataFrame:
+    """Return the largest conversation with each network until the floor was crossed."""
+    return (
+        talks.filter(pl.col(WINDOW) <= pl.col(FIRST_SEEN))
+        .group_by(*_GROUPED, *_TALK)
+        .agg(pl.col(BYTES).sum())
+        .sort(BYTES, *_TALK, descending=[True, *([False] * len(_TALK))])
+        .group_by(_GROUPED, maintain_order=True)
+        .agg(pl.col(_TALK).first())
+    )
+
+
+def _met(talks: pl.DataFrame, tag: str, name: str) -> pl.DataFrame:
+    """Return how many values of a tag each row is the first to have."""
+    first = talks.group_by(*_GROUPED, tag).agg(pl.col(_ROW).min())
+    return first.group_by(*_GROUPED, _ROW).agg(pl.len().cast(pl.Int64).alias(name))

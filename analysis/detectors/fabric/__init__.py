@@ -1,0 +1,1 @@
+"""Verdicts on the network: breaches of the segmentation, capacity, coverage."""

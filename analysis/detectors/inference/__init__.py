@@ -1,0 +1,1 @@
+"""Verdicts on inference: who asks, from where, how much."""

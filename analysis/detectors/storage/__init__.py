@@ -1,0 +1,1 @@
+"""Verdicts on storage: checkpoints, loading of data sets, incast."""

@@ -1,0 +1,79 @@
+"""All studies, in the order in which they run. A new one is a line here."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.detectors.egress.contact_study import ContactStudy
+from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy
+from analysis.detectors.egress.history import EgressHistory
+from analysis.detectors.egress.ledger_study import LedgerStudy
+from analysis.detectors.egress.network_study import network_studies
+from analysis.detectors.egress.recurrence_study import RecurrenceStudy
+from analysis.detectors.fabric.breach_study import BreachStudy
+from analysis.detectors.fabric.capacity_study import CapacityStudy
+from analysis.detectors.fabric.coverage_study import CoverageStudy
+from analysis.detectors.inference.client_studies import ClientStudies, client_studies
+from analysis.detectors.inference.inference_study import InferenceStudy
+from analysis.detectors.storage.burst_study import BurstStudy
+from analysis.detectors.storage.storage_study import StorageStudy
+from analysis.detectors.study import JobStudy, Study
+from analysis.detectors.training.cohort_study import CohortStudy
+from analysis.detectors.training.dropout_study import DropoutStudy
+from analysis.detectors.training.pattern_study import PatternStudy
+from analysis.detectors.training.step_study import StepStudy
+from analysis.detectors.training.straggler_study import StragglerStudy
+from analysis.evidence import Reader
+from analysis.state import State
+from app.log import Log
+from cluster.model import Cluster
+from store.schema import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Studies:
+    """What the analyser runs.
+
+    Attributes:
+        of_jobs: run first, window by window through every job.
+        of_cluster: run after them, in this order.
+        of_clients: run last.
+    """
+
+    of_jobs: tuple[JobStudy[Any], ...]
+    of_cluster: tuple[Study, ...]
+    of_clients: ClientStudies = field(default_factory=ClientStudies)
+
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Return what they write, each once."""
+        found = [measurement for job_study in self.of_jobs for measurement in job_study.measurements]
+        studies = (*self.of_cluster, *self.of_clients.studies)
+        found += [measurement for study in studies for measurement in study.measurements]
+        return tuple({measurement.name: measurement for measurement in found}.values())
+
+
+def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Studies:
+    """Return the studies of a cluster."""
+    history = EgressHistory(cluster, reader.store)
+    return Studies(
+        of_jobs=(
+            DropoutStudy(cluster, reader),
+            StorageStudy(cluster, reader),
+            StepStudy(cluster, reader),
+            CohortStudy(cluster),
+            StragglerStudy(cluster, reader),
+        ),
+        of_cluster=(
+            ContactStudy(cluster, reader, state, log),
+            *network_studies(cluster, reader.store, state, log),
+            LedgerStudy(cluster, history),
+            ExfiltrationStudy(cluster, reader.store, history),
+            RecurrenceStudy(cluster, history),
+            BreachStudy(cluster, reader.store),
+            InferenceStudy(cluster, reader.store),
+            CoverageStudy(cluster, reader.store),
+            CapacityStudy(cluster, reader.store),
+            BurstStudy(cluster, reader.store),
+            PatternStudy(cluster, reader.store),
+        ),
+        of_clients=client_studies(cluster, reader.store, state, log),
+    )

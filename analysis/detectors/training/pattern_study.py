@@ -1,0 +1,262 @@
+"""Patterns of collectives as the analyser runs them: from pairs, rails and pulses to `pattern` rows.
+
+A row says what the minute before it looked like, once nothing can change that any more. Pairs of a thousand nodes are
+many: large jobs are looked at less often.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from analysis.baseline import Floats
+from analysis.detectors.study import Points, Span
+from analysis.detectors.training.collectives import Links, changed, rail_imbalance, shape_of
+from analysis.detectors.training.steps import SERIES, Step, sample_of, step_of
+from analysis.jobs.job_windows import end_of, overlapping, start_of
+from analysis.window_reader import sees_seconds
+from cluster.model import Cluster, Job, Plane
+from store import schema
+from store.influx import Store
+from store.influxql import Condition, Select, is_in, not_in, total
+from store.points import WINDOW, columns
+from store.schema import Field, Measurement
+from store.sums import binned
+
+MINUTE = 60
+
+LOOKED_AT = ((64, MINUTE), (256, 5 * MINUTE))
+"""Seconds between two rows of a job of up to so many nodes."""
+SELDOM = 15 * MINUTE
+"""The same for larger ones."""
+
+AGO = 10 * MINUTE
+"""Neighbours are compared with those of so many seconds ago, or of the row before where that is longer ago."""
+
+REFERENCE = 3_600
+"""The first so many seconds of a job, against which its period drifts."""
+
+_FEW = 100
+"""Nodes that a query names; of larger jobs all pairs are read."""
+
+_COLUMNS = columns(
+    schema.JOB, schema.JOB_CLASS, schema.PATTERN_STATE, schema.NEIGHBOURS, schema.CHANGED, schema.IMBALANCE,
+    schema.STEP_PERIOD, schema.STEP_DRIFT, schema.STEP_ERROR,
+)  # fmt: skip
+
+_Key = tuple[str, float]
+"""A run: job id and start."""
+
+
+def looked_at_every(nodes: int) -> int:
+    """Return the seconds between two rows of a job of so many nodes."""
+    return next((seconds for most, seconds in LOOKED_AT if nodes <= most), SELDOM)
+
+
+class PatternStudy:
+    """Looks at each running job's collectives.
+
+    Args:
+        cluster: its rails and exporters.
+        store: read from.
+    """
+
+    measurements = (schema.PATTERN,)
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self._store = store
+        self._keeps, self._sees_seconds = cluster.store.keep_raw, sees_seconds(cluster)
+        self._rails = sorted(
+            {str(entry.rail) for node in cluster.nodes for entry in node.addresses if entry.rail is not None}
+        )
+        self._links: dict[_Key, dict[int, Links]] = {}
+        self._references: dict[_Key, float | None] = {}
+        self._last: dict[_Key, tuple[object, ...]] = {}
+
+    def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
+        """Return the rows of the moments of the span that are final."""
+        running = [job for job in overlapping(jobs, span.start - MINUTE, span.final) if len(job.nodes) > 1]
+        for known in (self._links, self._references, self._last):
+            for key in [key for key in known if key not in {_key(job) for job in running}]:
+                del known[key]
+        rows = [row for job in running for row in self._of(job, span)]
+        return [(schema.PATTERN, pl.DataFrame(rows, schema=_COLUMNS, orient="row"))] if rows else []
+
+    def _of(self, job: Job, span: Span) -> list[tuple[object, ...]]:
+        every, begins = looked_at_every(len(job.nodes)), start_of(job)
+        first = max(span.start, int(-(-begins // 1)) + MINUTE)
+        last = min(span.final, end_of(job))
+        moments = list(range(-(-first // every) * every, int(last) + 1, every))
+        if not moments:
+            return []
+        # The last row of one pass is the first of the next.
+        before = self._last.get(_key(job))
+        known = [before] if before is not None and before[0] == moments[0] else []
+        moments = moments[len(known) :]
+        if not moments:
+            return known
+        ago = max(AGO, every)
+        earlier = [moment - ago for moment in moments if moment - ago - MINUTE >= begins]
+        links = self._links_at(job, sorted({*moments, *earlier}))
+        rails = self._rails_at(job, moments)
+        pulses = self._pulses(job, moments)
+        rows = known + [
+            (
+                moment,
+                job.id,
+                job.job_class,
+                *_shape(links[moment], links.get(moment - ago)),
+                rail_imbalance(rails[moment]),
+                *self._step(job, moment, pulses),
+            )
+            for moment in moments
+        ]
+        self._last[_key(job)] = rows[-1]
+        return rows
+
+    # -- who sent to whom --------------------------------------------------------------------------
+
+    def _links_at(self, job: Job, moments: Sequence[int]) -> dict[int, Links]:
+        """Return the links of the minute before each moment; those asked for again and again are kept."""
+        kept = self._links.setdefault(_key(job), {})
+        missing = [moment for moment in moments if moment not in kept]
+        place = pl.DataFrame({"name": job.nodes, "place": range(len(job.nodes))})
+        for run in _runs(missing):
+            # Of all planes: what nodes say to each other over the others is too little to count, and to ask costs more.
+            found = self._read(schema.PAIR, (schema.BYTES,), (schema.SRC, schema.DST), run, _named(job, schema.SRC))
+            src = found.join(place.rename({"name": schema.SRC, "place": "src_place"}), on=schema.SRC, how="inner")
+            both = src.join(place.rename({"name": schema.DST, "place": "dst_place"}), on=schema.DST, how="left")
+            parts = dict(iter(both.group_by(WINDOW)))
+            for moment in run:
+                kept[moment] = _links(parts.get((moment - MINUTE,), both.clear()), len(job.nodes))
+        for moment in [moment for moment in kept if moment < moments[0]]:
+            del kept[moment]
+        return kept
+
+    # -- rails -------------------------------------------------------------------------------------
+
+    def _rails_at(self, job: Job, moments: Sequence[int]) -> dict[int, Floats]:
+        """Return [node, rail] bytes of the minute before each moment."""
+        result = {moment: np.zeros((len(job.nodes), len(self._rails))) for moment in moments}
+        if len(self._rails) < 2:
+            return result
+        place = {name: number for number, name in enumerate(job.nodes)}
+        rail = {name: number for number, name in enumerate(self._rails)}
+        for run in _runs(moments):
+            tags = (schema.NODE, schema.RAIL)
+            found = self._read(schema.RAIL_TRAFFIC, (schema.TX_BYTES,), tags, run, _named(job, schema.NODE))
+            mine = found.filter(pl.col(schema.NODE).is_in(job.nodes) & pl.col(schema.RAIL).is_in(self._rails))
+            for (window,), part in mine.group_by(WINDOW):
+                at = (
+                    part.get_column(schema.NODE).replace_strict(place, return_dtype=pl.Int64).to_numpy(),
+                    part.get_column(schema.RAIL).replace_strict(rail, return_dtype=pl.Int64).to_numpy(),
+                )
+                np.add.at(result[int(str(window)) + MINUTE], at, part.get_column(schema.TX_BYTES.name).to_numpy())
+        return result
+
+    def _read(
+        self,
+        measurement: Measurement,
+        fields: tuple[Field, ...],
+        tags: tuple[str, ...],
+        moments: Sequence[int],
+        where: Iterable[Condition],
+    ) -> pl.DataFrame:
+        """Return sums of each of the minutes that end at consecutive moments."""
+        return binned(
+            self._store, measurement, schema.RAW, fields, tags,
+            start=moments[0] - MINUTE, stop=moments[-1], seconds=MINUTE, where=where,
+        )  # fmt: skip
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def _pulses(self, job: Job, moments: Sequence[int]) -> dict[int, Floats]:
+        """Return for each moment the bytes of the seconds before it; none without sFlow."""
+        if not self._sees_seconds:
+            return dict.fromkeys(moments, np.zeros(0))
+        begins = int(-(-start_of(job) // 1))
+        result = {}
+        for run in _runs(moments):
+            start = max(run[0] - SERIES, begins)
+            seconds = self._seconds(job, start, run[-1])
+            for moment in run:
+                result[moment] = seconds[max(moment - SERIES - start, 0) : moment - start]
+        return result
+
+    def _seconds(self, job: Job, start: int, stop: int) -> Floats:
+        """Return what some of the job's nodes sent in each second of [start, stop)."""
+        of_nodes = is_in(schema.NODE, sorted(sample_of(job.nodes)))
+        # No traffic of management or storage.
+        on_collectives = not_in(schema.PLANE, (Plane.MANAGEMENT.value, Plane.STORAGE.value))
+        sums = Select(schema.PULSE, schema.RAW).take(total(schema.BYTES)).where(of_nodes, on_collectives)
+        values = self._store.numbers(sums.each(1).between(start, stop)).values
+        seconds = np.zeros(max(stop - start, 0))
+        if len(values):
+            seconds[(values[:, 0] / 1000 - start).astype(np.int64)] = values[:, 1]
+        return seconds
+
+    def _step(self, job: Job, moment: int, pulses: dict[int, Floats]) -> tuple[float | None, ...]:
+        """Return period, drift and error at a moment; None where there are none."""
+        step = step_of(pulses[moment])
+        if step is None:
+            return None, None, None
+        age = moment - start_of(job)
+        # Once the first hour is older than the raw points, nobody could say the same again.
+        reference = self._reference(job) if REFERENCE + SERIES <= age <= self._keeps - REFERENCE else None
+        return step.period, None if reference is None else step.period / reference - 1, step.error
+
+    def _reference(self, job: Job) -> float | None:
+        """Return the period of the job's first hour; None if it had none."""
+        key = _key(job)
+        if key not in self._references:
+            begins = int(-(-start_of(job) // 1))
+            hour = self._seconds(job, begins, begins + REFERENCE)
+            found: list[Step | None] = [
+                step_of(part) for part in hour[: REFERENCE // SERIES * SERIES].reshape(-1, SERIES)
+            ]
+            periods = [step.period for step in found if step is not None]
+            self._references[key] = float(np.median(periods)) if len(periods) > len(found) // 3 else None
+        return self._references[key]
+
+
+def _shape(now: Links, before: Links | None) -> tuple[int, float, int | None]:
+    shape = shape_of(now)
+    return shape.pattern, shape.neighbours, None if before is None else changed(before, now)
+
+
+def _links(part: pl.DataFrame, nodes: int) -> Links:
+    """Return a minute's links; bytes to unnamed nodes are a sum; what left the cohort is not included."""
+    inside = part.filter(pl.col("dst_place").is_not_null())
+    other = part.filter(pl.col(schema.DST) == schema.OTHER)
+    rest = np.zeros(nodes)
+    np.add.at(rest, other.get_column("src_place").to_numpy(), other.get_column(schema.BYTES.name).to_numpy())
+    return Links(
+        nodes,
+        inside.get_column("src_place").to_numpy(),
+        inside.get_column("dst_place").to_numpy(),
+        inside.get_column(schema.BYTES.name).to_numpy().astype(np.float64),
+        rest,
+    )
+
+
+def _key(job: Job) -> _Key:
+    return job.id, start_of(job)
+
+
+def _runs(moments: Sequence[int]) -> Iterator[list[int]]:
+    """Yield stretches of moments that follow each other minute by minute, at most an hour long."""
+    run: list[int] = []
+    for moment in moments:
+        if run and (moment != run[-1] + MINUTE or len(run) == REFERENCE // MINUTE):
+            yield run
+            run = []
+        run.append(moment)
+    if run:
+        yield run
+
+
+def _named(job: Job, tag: str) -> list[Condition]:
+    """Return the condition that a tag names one of the job's nodes, where they are few."""
+    if len(job.nodes) > _FEW:
+        return []
+    return [is_in(tag, sorted(job.nodes))]

@@ -1,0 +1,117 @@
+"""The stall ledger: time that a job lost, window by window, by cause, and what its GPUs cost meanwhile.
+
+    stalled   the whole pause: its seconds
+    slow      seconds x (1 - rate / expected)
+    dropout   seconds x (1 - observed / expected) of the worst node that is low; seconds, while one is down
+
+All GPUs of a job are charged alike: its steps are synchronous, so that nobody computes on while one waits. So is the
+loss by a node: a step is as long as its slowest node makes it, and a node that sends 60 % of what it should has done
+60 % of the steps. That is an upper bound where others can run ahead of it. If the cohort is slow at the same time, the
+node is charged for what it takes from the slow rate only: lost seconds never add up to more than passed.
+
+    USD = GPUs x seconds / 3600 x USD per GPU-hour
+
+1,024 GPUs at 30 USD an hour that wait for a minute cost 512 USD. A verdict begins some windows after what it judges:
+the row of its first window holds all that was lost until then, so that sums over any range that holds the whole
+incident are right.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from analysis.baseline import Floats
+from analysis.detectors.training.cohort import Verdicts
+from cluster.model import Job
+from store import schema
+from store.points import WINDOW
+from store.schema import Cause, NodeState
+
+_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """A job, its GPUs, and what they cost.
+
+    Attributes:
+        window: seconds.
+    """
+
+    job: Job
+    window: int
+    gpus: int
+    usd_per_gpu_hour: float
+
+    def usd(self, seconds: Floats) -> Floats:
+        """Return what the GPUs cost in so many seconds."""
+        return self.gpus * self.usd_per_gpu_hour * seconds / _HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a window hands to the next one: [node] seconds for which each was low or down."""
+
+    low_for: Floats
+
+    @classmethod
+    def first(cls, nodes: int) -> "Waiting":
+        """Return the carry before a job's first window."""
+        return cls(np.zeros(nodes))
+
+
+def judge(
+    payer: Payer, carry: Waiting, nodes: pl.DataFrame, verdicts: Verdicts, start: int
+) -> tuple[Waiting, pl.DataFrame]:
+    """Return the carry after the windows, and their rows of schema.STALL.
+
+    Args:
+        payer: see there.
+        carry: before the first window.
+        nodes: rows of schema.BASELINE, all nodes of a window after the other.
+        verdicts: on the cohort.
+        start: of the first window, epoch seconds.
+    """
+    size = len(carry.low_for)
+    low_for = nodes.get_column(schema.LOW_FOR.name).to_numpy().reshape(-1, size)
+    lost_to_nodes = np.zeros(len(low_for))
+    if low_for.any():
+        before = np.vstack([carry.low_for, low_for[:-1]])
+        passed = np.maximum(low_for - before, 0.0)
+        lost_to_nodes = (passed * _missing_share(nodes, size)).max(axis=1)
+    slow = verdicts.slow_seconds
+    left = 1 - np.clip(slow / payer.window, 0.0, 1.0)
+    lost = {
+        Cause.DROPOUT: np.where(verdicts.stalled_seconds > 0, 0.0, lost_to_nodes * left),
+        Cause.SLOW: slow,
+        Cause.STALLED: verdicts.stalled_seconds,
+    }
+    after = Waiting(low_for[-1].copy()) if len(low_for) else carry
+    return after, pl.concat([_rows(payer, cause, start, seconds) for cause, seconds in lost.items()])
+
+
+def _missing_share(nodes: pl.DataFrame, size: int) -> Floats:
+    """Return [window, node] the share of its expected bytes that a low node does not send: 1 for one that is down."""
+    columns = (schema.OBSERVED.name, schema.EXPECTED.name)
+    observed, expected = (nodes.get_column(name).fill_null(1.0).to_numpy() for name in columns)
+    share = np.clip(1 - observed / np.maximum(expected, 1e-9), 0.0, 1.0)
+    share = np.where(nodes.get_column(schema.STATE.name).to_numpy() == NodeState.DOWN, 1.0, share)
+    return np.asarray(share.reshape(-1, size), np.float64)
+
+
+def _rows(payer: Payer, cause: Cause, start: int, seconds: Floats) -> pl.DataFrame:
+    at = np.flatnonzero(seconds > 0)
+    return pl.DataFrame(
+        {
+            WINDOW: start + at * payer.window,
+            schema.LOST_SECONDS.name: seconds[at],
+            schema.USD.name: payer.usd(seconds[at]),
+        },
+        schema={WINDOW: pl.Int64(), schema.LOST_SECONDS.name: pl.Float64(), schema.USD.name: pl.Float64()},
+    ).with_columns(
+        pl.lit(payer.job.id).alias(schema.JOB),
+        pl.lit(payer.job.job_class).alias(schema.JOB_CLASS),
+        pl.lit(cause.value).alias(schema.CAUSE),
+        pl.lit(payer.gpus).alias(schema.STALL_GPUS.name),
+    )

@@ -1,0 +1,180 @@
+"""Job windows: who knows them, which run at a time, and the points that boards draw them from."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+import polars as pl
+
+from analysis.jobs.hostlist import compress
+from cluster.model import Cluster, Job
+from store import schema
+from store.points import WINDOW, columns
+
+START = "start"
+STOP = "stop"
+"""Values of the event field."""
+
+_LONGEST_TEXT = 60_000
+
+_COLUMNS: dict[str, pl.DataType] = columns(
+    schema.JOB, schema.JOB_CLASS, schema.ACTIVE, schema.JOB_NODES, schema.JOB_GPUS, schema.JOB_ORIGIN,
+    schema.JOB_EVENT, schema.JOB_NODE_NAMES, schema.JOB_OUTCOME, schema.JOB_QUIET,
+)  # fmt: skip
+
+
+class JobSource(Protocol):
+    """Something that knows job windows."""
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Return every job window it knows now: past, running and planned; `end` is None where it is not known.
+
+        The same tuple again means that nothing changed. A job's nodes are nodes of the inventory.
+        """
+
+    def settle(self, oldest: int, final: int) -> None:
+        """Take note that no window before `final` will change any more; called before each pass, in order of time.
+
+        What is inferred from traffic is inferred from these windows only, so that it stays as it is.
+
+        Args:
+            oldest: epoch seconds; the store holds no window before it.
+            final: epoch seconds.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFileJobs:
+    """The job windows that cluster.yaml lists."""
+
+    cluster: Cluster
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Return them in the order of the file."""
+        return self.cluster.jobs
+
+    def settle(self, oldest: int, final: int) -> None:
+        """Do nothing: the file does not depend on the traffic."""
+
+
+def start_of(job: Job) -> float:
+    """Return when the job starts, epoch seconds."""
+    return job.start.timestamp()
+
+
+def end_of(job: Job) -> float:
+    """Return when the job ends, epoch seconds; infinity while unknown."""
+    return math.inf if job.end is None else job.end.timestamp()
+
+
+def active_at(jobs: Iterable[Job], moment: float) -> tuple[Job, ...]:
+    """Return the jobs that run at a moment, epoch seconds; the end itself is no longer part of a job."""
+    return tuple(job for job in jobs if start_of(job) <= moment < end_of(job))
+
+
+def overlapping(jobs: Iterable[Job], start: float, stop: float) -> tuple[Job, ...]:
+    """Return the jobs of which some part lies in [start, stop)."""
+    return tuple(job for job in jobs if start_of(job) < stop and end_of(job) > start)
+
+
+def gpus_of(cluster: Cluster) -> dict[str, int]:
+    """Return node -> its GPUs."""
+    return {node.name: node.gpus for node in cluster.nodes}
+
+
+def gpus_in(job: Job, gpus: Mapping[str, int]) -> int:
+    """Return the GPUs of a job's nodes; `gpus`: node -> its GPUs."""
+    return sum(gpus.get(node, 0) for node in job.nodes)
+
+
+def status_points(
+    jobs: Iterable[Job], start: int, stop: int, window: int, gpus: Mapping[str, int] = MappingProxyType({})
+) -> pl.DataFrame:
+    """Return the job rows of [start, stop): one a window while a job runs, and its events at their exact second.
+
+    Args:
+        jobs: all jobs; those outside the range give nothing.
+        start: epoch seconds.
+        stop: epoch seconds.
+        window: seconds of a base window.
+        gpus: node -> its GPUs; without it it is unknown how many a job has.
+
+    Returns:
+        A frame for ``encode(schema.JOB_STATUS, ...)``.
+    """
+    rows: list[tuple[object, ...]] = []
+    for job in overlapping(jobs, start, stop):
+        owned = gpus_in(job, gpus) if gpus else None
+        about = (len(job.nodes), owned, job.origin)
+        begin, end = start_of(job), end_of(job)
+        events = {moment for moment in (begin, end) if start <= moment < stop}
+        rows += [
+            (at, job.id, job.job_class, 1, *about, None, None, None, None)
+            for at in _windows(job, start, stop, window)
+            if at not in events
+        ]
+        if begin in events:
+            rows.append((int(begin), job.id, job.job_class, 1, *about, START, _names(job), None, None))
+        if end in events:
+            rows.append((int(end), job.id, job.job_class, 0, *about, STOP, None, job.outcome.value, job.quiet or None))
+    return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+
+
+def _names(job: Job) -> str | None:
+    """Return the job's nodes in short, unless that is longer than InfluxDB takes (64 KiB)."""
+    text = compress(job.nodes)
+    return text if len(text) < _LONGEST_TEXT else None
+
+
+def _windows(job: Job, start: int, stop: int, window: int) -> Iterator[int]:
+    """Yield the starts of the windows of [start, stop) that begin while the job runs."""
+    first = math.ceil(max(start_of(job), start) / window) * window
+    yield from range(first, math.ceil(min(end_of(job), stop)), window)
+
+
+class LateRows:
+    """What a job source tells of windows that were written already: a job that it learnt of late, or a changed end.
+
+    Args:
+        window: seconds of a base window.
+        gpus: node -> its GPUs.
+    """
+
+    def __init__(self, window: int, gpus: Mapping[str, int]) -> None:
+        self._window, self._gpus = window, gpus
+        self._told: tuple[Job, ...] | None = None
+
+    def note(self, jobs: Sequence[Job]) -> None:
+        """Take these jobs for told: their rows were written otherwise."""
+        self._told = jobs if isinstance(jobs, tuple) else tuple(jobs)
+
+    def before(self, jobs: Sequence[Job], oldest: int, start: int) -> pl.DataFrame:
+        """Return the job rows of [oldest, start) that differ from what was told the last time.
+
+        Rows of a job that turned out to have ended earlier, or not to have been, become inactive and lose their text.
+        The first call of a process takes every job for known, but writes their events once more: they may have changed
+        while nobody looked.
+        """
+        told = self._told
+        if told is jobs:
+            return pl.DataFrame(schema=_COLUMNS)
+        self.note(jobs)
+        if told is None:
+            events = status_points(jobs, oldest, start, self._window, self._gpus)
+            return events.filter(pl.col(schema.JOB_EVENT.name).is_not_null())
+        fresh = status_points(sorted(set(jobs) - set(told), key=start_of), oldest, start, self._window, self._gpus)
+        stale = status_points(sorted(set(told) - set(jobs), key=start_of), oldest, start, self._window, self._gpus)
+        if stale.is_empty():
+            return fresh
+        kept = status_points(jobs, oldest, start, self._window, self._gpus)
+        place = [WINDOW, schema.JOB, schema.JOB_CLASS]
+        gone = stale.join(kept.select(place), on=place, how="anti").with_columns(
+            pl.lit(0, pl.Int64).alias(schema.ACTIVE.name),
+            pl.lit(0, pl.Int64).alias(schema.JOB_NODES.name),
+            pl.lit(0, pl.Int64).alias(schema.JOB_GPUS.name),
+            pl.when(pl.col(schema.JOB_EVENT.name).is_not_null()).then(pl.lit("")).alias(schema.JOB_EVENT.name),
+            pl.when(pl.col(schema.JOB_OUTCOME.name).is_not_null()).then(pl.lit("")).alias(schema.JOB_OUTCOME.name),
+        )
+        return pl.concat([fresh, gone.select(fresh.columns)])

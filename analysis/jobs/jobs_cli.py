@@ -1,0 +1,138 @@
+"""``clusterflow jobs``: what every job source says now."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from analysis.jobs.all_sources import JobSources, SourceState
+from analysis.jobs.endpoint import as_json
+from analysis.jobs.hostlist import compress
+from analysis.jobs.job_windows import end_of, gpus_of
+from analysis.jobs.register import Register
+from app.errors import StoreError
+from app.log import Log
+from cluster.cli import cluster_file, cluster_option
+from cluster.model import Cluster, HttpJobs, InferredJobs, Job
+from cluster.options import json_option, write_output
+from store.influx import Store
+from store.schema_version import refuse_newer
+
+_RECENT = 86_400
+_PASSIVE = {HttpJobs.kind, InferredJobs.kind}
+"""Sources that only a running analysis hears."""
+
+
+@click.command()
+@cluster_option
+@click.option("--all", "show_all", is_flag=True, help="Also jobs that ended more than a day ago.")
+@json_option
+def jobs(cluster: Cluster, show_all: bool, json_to: str | None) -> None:
+    """List the jobs of every source: files are read, Slurm and Kubernetes are queried, now.
+
+    What was posted to the HTTP endpoint, and what was inferred from traffic, is as the running analysis on this machine
+    has noted it. Ends with 1 if a source does not answer; its last known jobs are shown.
+    """
+    now = time.time()
+    store = Store(cluster.store)
+    # Where it does not answer, what sources say is shown all the same.
+    with suppress(StoreError):
+        refuse_newer(store)
+    try:
+        with Register.copy_of(Path(cluster.bridge.state)) as register:
+            sources = JobSources(cluster, store, register, Log(quiet=True), path=cluster_file())
+            # On another machine than the analysis', what was posted or inferred is known from the store alone.
+            with suppress(StoreError):
+                sources.rebuild()
+            sources.refresh(now)
+            found, states = sources.jobs(), sources.states()
+    finally:
+        store.close()
+    chosen = [job for job in found if show_all or end_of(job) > now - _RECENT]
+    gpus = gpus_of(cluster)
+    if json_to:
+        listed = [as_json(job) | {"gpus": _gpus(job, gpus), "origin": job.origin} for job in chosen]
+        document = {"jobs": listed, "sources": [_state(state) for state in states]}
+        write_output(json_to, json.dumps(document, indent=2) + "\n")
+    else:
+        _show(chosen, states, gpus, now, cluster.site.time_zone, hidden=len(found) - len(chosen))
+    if any(state.trouble for state in states):
+        sys.exit(1)
+
+
+def _show(
+    found: Iterable[Job],
+    states: Iterable[SourceState],
+    gpus: dict[str, int],
+    now: float,
+    zone: ZoneInfo,
+    *,
+    hidden: int,
+) -> None:
+    table = Table("job", "class", "nodes", "", "GPUs", f"start ({zone.key})", "end", "outcome", "origin", box=None)
+    for column in (2, 4):
+        table.columns[column].justify = "right"
+    for job in sorted(found, key=lambda one: (one.start, one.id), reverse=True):
+        end = "" if job.end is None else _time(job.end, zone)
+        outcome = "running" if end_of(job) > now else job.outcome.value
+        if job.start.timestamp() > now:
+            outcome = "planned"
+        number = _gpus(job, gpus)
+        counted = f"{len(job.nodes):,}", _short(job), f"{number:,}" if number else ""
+        table.add_row(job.id, job.job_class, *counted, _time(job.start, zone), end, outcome, job.origin)
+    # Ids are to be copied, not cut: a narrow terminal wraps instead.
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    if table.row_count:
+        console.print(table)
+    else:
+        click.echo("no job runs, and none ended in the last day")
+    if hidden:
+        click.echo(f"{hidden:,} that ended before are left out: --all shows them")
+    for state in states:
+        _tell(state)
+
+
+def _tell(state: SourceState) -> None:
+    """Say how a source is; a trouble goes to stderr."""
+    text = f"{state.name}: {state.known:,} known, {state.running:,} running"
+    if state.strangers:
+        text += f"; nodes that the inventory does not know, left out: {compress(state.strangers)[:200]}"
+    if not state.known and state.kind in _PASSIVE:
+        text += "; `clusterflow analyze` notes them while it runs"
+    click.echo(text)
+    if state.trouble:
+        click.echo(f"{state.name}: {state.trouble} (its last known jobs are shown)", err=True)
+
+
+def _state(state: SourceState) -> dict[str, Any]:
+    return {
+        "name": state.name,
+        "type": state.kind,
+        "ok": not state.trouble,
+        "trouble": state.trouble,
+        "known": state.known,
+        "running": state.running,
+        "unknown_nodes": list(state.strangers),
+    }
+
+
+def _gpus(job: Job, gpus: dict[str, int]) -> int:
+    return sum(gpus.get(node, 0) for node in job.nodes)
+
+
+def _short(job: Job) -> str:
+    text = compress(job.nodes)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _time(moment: datetime, zone: ZoneInfo) -> str:
+    return moment.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,319 @@
+"""Job windows from Kubernetes: Jobs (also those of a JobSet) and Kubeflow's PyTorchJobs, by the official client.
+
+A job's nodes are those that its pods were put on; it starts when its first pod does, and ends as its conditions say.
+Answers are read as the API sends them: the client's own classes refuse objects that a newer server sends.
+
+The service account must be allowed to list ``jobs.batch``, ``pytorchjobs.kubeflow.org`` and ``pods``.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from analysis.jobs.job_source import AskError, Listing
+from analysis.jobs.register import Known
+from analysis.jobs.slurm import as_word
+from app.errors import UserError
+from cluster.model import Job, KubernetesJobs, Outcome, Workload
+
+_PAGE = 500
+_POD_LABELS = {Workload.JOB: "job-name", Workload.PYTORCHJOB: "training.kubeflow.org/job-name"}
+"""Labels that the pods of each kind of job bear."""
+
+_JOB_SET = "JobSet"
+_ENDS = {
+    Workload.JOB: {"Complete": Outcome.COMPLETED, "Failed": Outcome.FAILED},
+    Workload.PYTORCHJOB: {"Succeeded": Outcome.COMPLETED, "Failed": Outcome.FAILED},
+}
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One object that is a job, or one of several that are.
+
+    Attributes:
+        key: what the whole job is known by.
+        created: when the object was made; None if unknown.
+        nodes: of its pods.
+        start: when its first pod started; None where no pod is left that says so.
+        end: when it ended; None while it runs.
+    """
+
+    key: str
+    name: str
+    job_class: str
+    created: datetime | None
+    nodes: tuple[str, ...]
+    start: datetime | None
+    end: datetime | None
+    outcome: Outcome
+
+
+def jobs_of(
+    objects: Iterable[tuple[Workload, Object]],
+    pods: Sequence[Object],
+    class_label: str,
+    known: Mapping[str, Known],
+) -> dict[str, Job]:
+    """Return key -> job of what the API lists.
+
+    Args:
+        objects: Jobs and PyTorchJobs.
+        pods: of all of them.
+        class_label: whose value is the class.
+        known: what is in the register: a job keeps its start, and its nodes once its pods are gone.
+    """
+    by_owner: dict[str, list[Object]] = {}
+    for pod in pods:
+        for owner in _owners(pod):
+            by_owner.setdefault(str(owner.get("uid")), []).append(pod)
+    parts: dict[str, list[Part]] = {}
+    for workload, one in objects:
+        part = _part(workload, one, by_owner.get(_text(_meta(one), "uid"), []), class_label)
+        parts.setdefault(part.key, []).append(part)
+    running = {one.job.id: one for one in known.values() if one.job.end is None}
+    found = {}
+    for key, several in parts.items():
+        job = _whole(several, known.get(key) or _under_its_name(several, running))
+        if job is not None:
+            found[key] = job
+    return found
+
+
+def _under_its_name(parts: Sequence[Part], running: Mapping[str, Known]) -> Known | None:
+    """Return what is known of a job by its name: a register that was rebuilt from the store knows no uid.
+
+    An earlier job of that name began before this one was made.
+    """
+    found = running.get(parts[0].name)
+    created = min((part.created for part in parts if part.created is not None), default=None)
+    return found if found is not None and created is not None and found.job.start >= created else None
+
+
+def _part(workload: Workload, one: Object, pods: Sequence[Object], class_label: str) -> Part:
+    meta = _meta(one)
+    owner = next((owner for owner in _owners(one) if owner.get("kind") == _JOB_SET), None)
+    name = _text(meta, "name") if owner is None else _text(owner, "name")
+    started = [moment for pod in pods if (moment := _moment(_status(pod).get("startTime"))) is not None]
+    alive = [pod for pod in pods if _status(pod).get("phase") != "Failed"]
+    nodes = dict.fromkeys(
+        node for pod in (alive or pods) if (node := _text(pod.get("spec") or {}, "nodeName")) and _has_begun(pod)
+    )
+    end, outcome = _end(workload, one)
+    return Part(
+        key=_text(meta if owner is None else owner, "uid"),
+        name=as_word(f"{_text(meta, 'namespace')}.{name}"),
+        job_class=_class(one, class_label, name),
+        created=_moment(meta.get("creationTimestamp")),
+        nodes=tuple(sorted(nodes)),
+        start=min(started, default=None),
+        end=end,
+        outcome=outcome,
+    )
+
+
+def _has_begun(pod: Object) -> bool:
+    return _status(pod).get("phase") in {"Running", "Succeeded", "Failed"}
+
+
+def _whole(parts: Sequence[Part], known: Known | None) -> Job | None:
+    """Return the job that parts make; None where it has not begun, or it is unknown where it ran."""
+    first = parts[0]
+    nodes = tuple(dict.fromkeys(node for part in parts for node in part.nodes)) or (known.job.nodes if known else ())
+    start = min((part.start for part in parts if part.start is not None), default=None)
+    if known is not None:
+        start = known.job.start
+    is_over = all(part.end is not None for part in parts) or any(part.outcome is Outcome.FAILED for part in parts)
+    end = max((part.end for part in parts if part.end is not None), default=None) if is_over else None
+    outcomes = {part.outcome for part in parts}
+    outcome = Outcome.FAILED if Outcome.FAILED in outcomes else first.outcome
+    if not nodes or start is None or (end is not None and end <= start):
+        return None
+    return Job(first.name, first.job_class, nodes, start, end, outcome if is_over else Outcome.UNKNOWN)
+
+
+def _end(workload: Workload, one: Object) -> tuple[datetime | None, Outcome]:
+    """Return when a job ended and how; None while it runs."""
+    status = _status(one)
+    for condition in status.get("conditions") or ():
+        outcome = _ENDS[workload].get(str(condition.get("type")))
+        if outcome is not None and condition.get("status") == "True":
+            done = _moment(status.get("completionTime")) or _moment(condition.get("lastTransitionTime"))
+            return done, outcome
+    return None, Outcome.UNKNOWN
+
+
+def _class(one: Object, class_label: str, name: str) -> str:
+    """Return what earlier runs are found by: the label, the CronJob that made it, or the name before what was added."""
+    meta = _meta(one)
+    labelled = as_word(_text(meta.get("labels") or {}, class_label))
+    owner = next((_text(owner, "name") for owner in _owners(one) if owner.get("kind") == "CronJob"), "")
+    return labelled or as_word(owner) or as_word(_text(meta, "generateName").rstrip("-.")) or as_word(name)
+
+
+def _meta(one: Object) -> Object:
+    return one.get("metadata") or {}
+
+
+def _status(one: Object) -> Object:
+    return one.get("status") or {}
+
+
+def _owners(one: Object) -> Sequence[Object]:
+    return _meta(one).get("ownerReferences") or ()
+
+
+def _text(section: Object, key: str) -> str:
+    value = section.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _moment(value: object) -> datetime | None:
+    """Return a time of the API: RFC 3339, in whole seconds."""
+    try:
+        return datetime.fromisoformat(str(value)).replace(microsecond=0).astimezone(UTC) if value else None
+    except ValueError:
+        return None
+
+
+# -- asking ------------------------------------------------------------------------------------------
+
+
+class KubernetesApi:
+    """Lists jobs and their pods.
+
+    Args:
+        settings: which, and where the server is.
+
+    Raises:
+        UserError: the client is not installed.
+    """
+
+    def __init__(self, settings: KubernetesJobs) -> None:
+        try:
+            import kubernetes  # noqa: PLC0415 - an optional dependency
+        except ImportError as error:
+            raise UserError(
+                f"job source {settings.name}: the Kubernetes client is not installed",
+                "pip install 'clusterflow[kubernetes]'",
+            ) from error
+        self._kubernetes: Any = kubernetes
+        self._settings = settings
+        self._client: Any = None
+
+    def ask(self, known: Mapping[str, Known], now: float) -> Listing:
+        """List what there is."""
+        del now
+        objects: list[tuple[Workload, Object]] = []
+        pods: list[Object] = []
+        for workload in self._settings.workloads:
+            found = self._jobs(workload)
+            objects += [(workload, one) for one in found]
+            if found:
+                pods += self._pods(_POD_LABELS[workload])
+        return Listing(jobs_of(objects, pods, self._settings.class_label, known))
+
+    def close(self) -> None:
+        """Nothing: a question ends by its timeout."""
+
+    def _jobs(self, workload: Workload) -> list[Object]:
+        selector = self._settings.selector
+        if workload is Workload.JOB:
+            api = self._kubernetes.client.BatchV1Api(self._api())
+            return self._listed("jobs", api.list_job_for_all_namespaces, api.list_namespaced_job, selector)
+        custom = self._kubernetes.client.CustomObjectsApi(self._api())
+        kind = {"group": "kubeflow.org", "version": "v1", "plural": "pytorchjobs"}
+        return self._listed(
+            "pytorchjobs",
+            lambda **options: custom.list_cluster_custom_object(**kind, **options),
+            lambda namespace, **options: custom.list_namespaced_custom_object(namespace=namespace, **kind, **options),
+            selector,
+            may_be_missing=True,
+        )
+
+    def _pods(self, label: str) -> list[Object]:
+        api = self._kubernetes.client.CoreV1Api(self._api())
+        return self._listed("pods", api.list_pod_for_all_namespaces, api.list_namespaced_pod, label)
+
+    def _listed(
+        self,
+        what: str,
+        everywhere: Callable[..., Any],
+        in_one: Callable[..., Any],
+        selector: str,
+        *,
+        may_be_missing: bool = False,
+    ) -> list[Object]:
+        """Return all pages of a list, of the namespaces that are asked for."""
+        if not self._settings.namespaces:
+            return self._pages(what, everywhere, selector, may_be_missing=may_be_missing)
+        return [
+            one
+            for namespace in self._settings.namespaces
+            for one in self._pages(
+                f"{what} of {namespace}",
+                lambda namespace=namespace, **options: in_one(namespace=namespace, **options),
+                selector,
+                may_be_missing=may_be_missing,
+            )
+        ]
+
+    def _pages(self, what: str, ask: Callable[..., Any], selector: str, *, may_be_missing: bool) -> list[Object]:
+        found: list[Object] = []
+        options: dict[str, Any] = {"limit": _PAGE, "_request_timeout": self._settings.timeout}
+        if selector:
+            options["label_selector"] = selector
+        while True:
+            answer = self._asked(what, ask, options, may_be_missing=may_be_missing)
+            if answer is None:
+                return found
+            found += [one for one in answer.get("items") or () if isinstance(one, dict)]
+            token = _text(answer.get("metadata") or {}, "continue")
+            if not token:
+                return found
+            options["_continue"] = token
+
+    def _asked(
+        self, what: str, ask: Callable[..., Any], options: Mapping[str, Any], *, may_be_missing: bool
+    ) -> dict[str, Any] | None:
+        """Return one answer; None where the server does not know the kind and need not."""
+        try:
+            answer = json.loads(ask(_preload_content=False, **options).data)
+        except self._kubernetes.client.ApiException as error:
+            if error.status == 404 and may_be_missing:
+                return None
+            self._client = None  # a token may have been renewed
+            hint = f": allow the service account to list {what}" if error.status == 403 else ""
+            raise AskError(f"{what}: the API server answers {error.status} {error.reason}{hint}") from error
+        except AskError:
+            raise
+        except Exception as error:  # the client lets urllib3's, ssl's and its own through
+            self._client = None
+            why = " ".join(str(error).split())[:200]
+            raise AskError(f"{what}: no answer: {why or type(error).__name__}") from error
+        if not isinstance(answer, dict):
+            raise AskError(f"{what}: the API server's answer is no list")
+        return answer
+
+    def _api(self) -> Any:  # noqa: ANN401 - the client's own type
+        if self._client is None:
+            settings, config = self._settings, self._kubernetes.config
+            configuration = self._kubernetes.client.Configuration()
+            try:
+                if settings.kubeconfig is None and settings.context is None:
+                    try:
+                        config.load_incluster_config(client_configuration=configuration)
+                    except config.ConfigException:
+                        config.load_kube_config(client_configuration=configuration)
+                else:
+                    config.load_kube_config(settings.kubeconfig, settings.context, client_configuration=configuration)
+            except (config.ConfigException, OSError, TypeError, ValueError, KeyError) as error:
+                raise AskError(f"no kubeconfig: {' '.join(str(error).split())[:200]}") from error
+            # We ask again at the next interval anyway.
+            configuration.retries = False
+            self._client = self._kubernetes.client.ApiClient(configuration)
+        return self._client

@@ -1,0 +1,266 @@
+"""Reads jobs' windows: the largest part of all that the analysis reads, so several queries run at once, ahead of need.
+
+InfluxDB is slow to give out rows one by one, and slower to make bins of them. Base windows have one point a series and
+window already: they are asked for as they are, and added up here.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import local
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.baseline import Floats
+from analysis.detectors.study import JobWindows
+from cluster.model import Cluster, ExportProtocol, Job, Plane, Role
+from store import schema
+from store.influx import ROWS, Numbers, Store
+from store.influxql import Select, beside, is_in, not_in
+from store.schema import Field, Measurement
+
+Answer = TypeVar("Answer")
+
+_MILLI = 1000
+_SENT = schema.TX_BYTES, schema.TX_PACKETS
+_EXCHANGED = schema.TX_BYTES, schema.RX_BYTES
+_AT_ONCE = 3
+"""Queries under way at a time: InfluxDB answers each on a core of its own."""
+_FEW = 100
+"""Nodes that are named in a query; of larger jobs the windows of all nodes are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Exporters:
+    """[window, exporter] bytes and sampling rates, in the order of `names`."""
+
+    names: tuple[str, ...]
+    sent: Floats
+    rates: Floats
+
+    def of(self, names: Sequence[str]) -> Floats:
+        """Return [window, exporter] bytes; 0 for one that was not heard."""
+        result = np.zeros((len(self.sent), len(names)))
+        for place, name in enumerate(names):
+            if name in self.names:
+                result[:, place] = self.sent[:, self.names.index(name)]
+        return result
+
+    def heard(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return [window, exporter] whether there were bytes."""
+        return self.of(names) > 0
+
+    def rates_of(self, names: Sequence[str]) -> Floats:
+        """Return [window] the largest sampling rate among them; 1 where none was heard."""
+        places = [self.names.index(name) for name in names if name in self.names]
+        return np.asarray(self.rates[:, places].max(axis=1, initial=1.0), np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """[node, window, field] sums, with the place of each node."""
+
+    places: dict[str, int]
+    sums: Floats
+
+    def of(self, names: Sequence[str]) -> Floats:
+        """Return [field, window, node]; zeros for a node that was not seen."""
+        known = np.array([self.places.get(name, -1) for name in names])
+        result = np.zeros((self.sums.shape[2], self.sums.shape[1], len(names)))
+        result[:, :, known >= 0] = self.sums[known[known >= 0]].transpose(2, 1, 0)
+        return result
+
+
+class WindowReader:
+    """Asks one store about one cluster, in the background.
+
+    Args:
+        store: where the windows are.
+        cluster: whose groups and exporters count.
+
+    Attributes:
+        exporters, storage_exporters: names of those of the compute and of the storage plane.
+    """
+
+    def __init__(self, store: Store, cluster: Cluster) -> None:
+        self._settings, self._cluster = store.settings, cluster
+        self.window = cluster.bridge.window
+        self.exporters = exporters_on(cluster, Plane.COMPUTE)
+        self.storage_exporters = exporters_on(cluster, Plane.STORAGE)
+        self._training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+        self._storage = {group.id for group in cluster.groups_with(Role.STORAGE, Role.MODEL_STORAGE)}
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="windows")
+        self._own = local()
+
+    def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> "Windows":
+        """Begin to read the windows [start, stop): of these nodes only if they are few, else of all."""
+        few = tuple(nodes) if nodes is not None and len(nodes) <= _FEW else ()
+        exporters = self._ask(lambda: self._exporters(start, stop))
+        return Windows(
+            self,
+            start,
+            stop,
+            exporters=exporters,
+            compute=self._ask(lambda: self._sent(exporters.result(), few, start, stop)),
+            storage=self._ask(lambda: self._nodes(_EXCHANGED, self._storage, few, start, stop)),
+            all_storage=self._ask(lambda: self._storage_bytes(start, stop)),
+        )
+
+    def compute_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return [window, exporter] whether its flows hold bytes, in the order of `exporters`."""
+        return self._exporters(start, stop).heard(self.exporters)
+
+    def storage_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return [window, exporter] whether its flows hold bytes, in the order of `storage_exporters`."""
+        return self._exporters(start, stop).heard(self.storage_exporters)
+
+    def pulse(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
+        """Return [second, node] bytes that nodes sent to their own group; 0 where no sFlow exporter saw any."""
+        asked = _rows(schema.PULSE, (schema.BYTES,), start, stop).by(schema.NODE)
+        answer = self._numbers(asked.where(is_in(schema.NODE, sorted(nodes))) if len(nodes) <= _FEW else asked)
+        names = answer.tags.get_column(schema.NODE).to_list() if answer.tags.height else []
+        sums = _summed(answer, start, stop, 1)
+        (seconds,) = _Nodes({name: place for place, name in enumerate(names)}, sums).of(nodes)
+        return np.asarray(seconds, np.float64)
+
+    # -- queries, each in a thread with a connection of its own -------------------------------------
+
+    def _ask(self, question: Callable[[], Answer]) -> Future[Answer]:
+        return self._threads.submit(question)
+
+    def _numbers(self, asked: Select) -> Numbers:
+        store: Store | None = getattr(self._own, "store", None)
+        if store is None:
+            store = self._own.store = Store(self._settings)
+        return store.numbers(asked)
+
+    def _sent(self, exporters: _Exporters, few: tuple[str, ...], start: int, stop: int) -> _Nodes:
+        """Return what nodes sent to training groups; packets too, if any exporter samples.
+
+        They are a quarter of all that is read. Whoever answers for the exporters was asked before: nothing waits for
+        what waits itself.
+        """
+        is_sampled = bool((exporters.rates_of(self.exporters) > 1).any())
+        return self._nodes(_SENT if is_sampled else _SENT[:1], self._training, few, start, stop)
+
+    def _nodes(self, fields: tuple[Field, ...], peers: set[str], few: tuple[str, ...], start: int, stop: int) -> _Nodes:
+        """Return what nodes outside storage exchanged with the peer groups."""
+        if not peers or stop <= start:
+            return _Nodes({}, np.zeros((0, max(stop - start, 0) // self.window, len(fields))))
+        asked = _rows(schema.NODE_TRAFFIC, fields, start, stop).by(schema.NODE)
+        asked = asked.where(is_in(schema.PEER_GROUP, sorted(peers)), not_in(schema.GROUP, sorted(self._storage)))
+        answer = self._numbers(asked.where(is_in(schema.NODE, sorted(few))) if few else asked)
+        names = answer.tags.get_column(schema.NODE).to_list() if answer.tags.height else []
+        return _Nodes({name: place for place, name in enumerate(names)}, _summed(answer, start, stop, self.window))
+
+    def _storage_bytes(self, start: int, stop: int) -> Floats:
+        """Return [window] bytes between storage and everybody else, both directions."""
+        total = np.zeros(max(stop - start, 0) // self.window)
+        for near, far in ((schema.SRC_GROUP, schema.DST_GROUP), (schema.DST_GROUP, schema.SRC_GROUP)):
+            if self._storage and len(total):
+                groups = sorted(self._storage)
+                asked = _rows(schema.TRAFFIC, (schema.BYTES,), start, stop)
+                answer = self._numbers(asked.where(is_in(near, groups), not_in(far, groups)))
+                total += _summed(answer, start, stop, self.window).sum(axis=(0, 2))
+        return total
+
+    def _exporters(self, start: int, stop: int) -> _Exporters:
+        if stop <= start:
+            return _Exporters((), np.zeros((0, 0)), np.ones((0, 0)))
+        fields = schema.EXPORTER_BYTES, schema.SAMPLING
+        answer = self._numbers(_rows(schema.EXPORTER_STATUS, fields, start, stop).by(schema.EXPORTER))
+        names = answer.tags.get_column(schema.EXPORTER).to_list() if answer.tags.height else []
+        rates = np.ones((len(names), (stop - start) // self.window))
+        if names:
+            np.maximum.at(
+                rates.reshape(-1), _cells(answer, start, stop, self.window), np.nan_to_num(answer.values[:, 2])
+            )
+        return _Exporters(tuple(names), _summed(answer, start, stop, self.window)[:, :, 0].T, rates.T)
+
+
+class Windows:
+    """The windows of a range, as they come."""
+
+    def __init__(
+        self,
+        reader: WindowReader,
+        start: int,
+        stop: int,
+        *,
+        exporters: Future[_Exporters],
+        compute: Future[_Nodes],
+        storage: Future[_Nodes],
+        all_storage: Future[Floats],
+    ) -> None:
+        self.start, self.stop = start, stop
+        self._reader, self._exporters = reader, exporters
+        self._compute, self._storage, self._all_storage = compute, storage, all_storage
+
+    def of(self, job: Job, start: int, stop: int) -> JobWindows:
+        """Return a job's windows [start, stop), which lie in the range; waits for the store.
+
+        Raises:
+            StoreError: the store is away.
+        """
+        reader = self._reader
+        part = slice((start - self.start) // reader.window, max(stop - self.start, 0) // reader.window)
+        exporters = self._exporters.result()
+        rates = exporters.rates_of(reader.exporters)[part]
+        sent, *packets = self._compute.result().of(job.nodes)[:, part]
+        written, read = self._storage.result().of(job.nodes)[:, part]
+        all_storage = self._all_storage.result()[part]
+        return JobWindows(
+            start=start,
+            window=reader.window,
+            sent=sent,
+            # Whether they were read depends on all that was read; what is seen of them must not.
+            packets=np.where(rates[:, None] > 1, packets[0], 0.0) if packets else np.zeros_like(sent),
+            written=written,
+            read=read,
+            heard=exporters.heard(reader.exporters)[part],
+            rates=rates,
+            competing=np.maximum(all_storage - written.sum(axis=1) - read.sum(axis=1), 0.0),
+            storage_heard=exporters.heard(reader.storage_exporters)[part],
+        )
+
+
+def _summed(answer: Numbers, start: int, stop: int, window: int) -> Floats:
+    """Return [series, window, field] sums."""
+    series, windows, fields = answer.tags.height, (stop - start) // window, len(answer.columns) - 1
+    result = np.zeros((series, windows, fields))
+    if series:
+        cells = _cells(answer, start, stop, window)
+        for place in range(fields):
+            values = np.nan_to_num(answer.values[:, place + 1])
+            result[:, :, place] = np.bincount(cells, values, series * windows).reshape(series, windows)
+    return result
+
+
+def _cells(answer: Numbers, start: int, stop: int, window: int) -> npt.NDArray[np.int64]:
+    """Return the place of each row in a flat [series, window] table."""
+    rows = answer.tags.get_column(ROWS).to_numpy()
+    at = ((answer.values[:, 0] / _MILLI - start) // window).astype(np.int64)
+    return np.asarray(np.repeat(np.arange(len(rows)), rows) * ((stop - start) // window) + at, np.int64)
+
+
+def exporters_on(cluster: Cluster, plane: Plane) -> tuple[str, ...]:
+    """Return the exporters that can see a plane: those with a counting interface there, else all that count."""
+    counting = [exporter for exporter in cluster.exporters if exporter.counts]
+    there = [
+        exporter.name
+        for exporter in counting
+        if any(interface.plane is plane and interface.counts for interface in exporter.interfaces)
+    ]
+    return tuple(there or [exporter.name for exporter in counting])
+
+
+def sees_seconds(cluster: Cluster) -> bool:
+    """Return whether any exporter samples packets, from which single seconds are kept."""
+    return any(exporter.protocol is ExportProtocol.SFLOW and exporter.counts for exporter in cluster.exporters)
+
+
+def _rows(measurement: Measurement, fields: Sequence[Field], start: int, stop: int) -> Select:
+    """Return the question for fields of base windows as they are stored."""
+    return Select(measurement, schema.RAW).take(*map(beside, fields)).between(start, stop)

@@ -1,0 +1,82 @@
+"""A group of commands that ends errors in one place: clear lines on stderr, and an exit code."""
+
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NoReturn, TypeAlias
+
+import click
+
+from app.errors import ClusterflowError
+
+UNEXPECTED = 3
+INTERRUPTED = 130
+
+
+Listed: TypeAlias = Mapping[str, Mapping[str, tuple[str, str]]]
+"""Heading -> name of a command -> where it is, as ``module:function``, and what it does, in a few words."""
+
+
+class Application(click.Group):
+    """Shows its commands under headings, imports one when it is run, and turns errors into lines and exit codes.
+
+    Exit codes: 0 done, 1 failed, 2 wrong input, 3 a defect of ours (the traceback goes to a file), 130 interrupted.
+
+    Args:
+        listed: the commands.
+        settings: click's own.
+    """
+
+    def __init__(self, *, listed: Listed | None = None, **settings: Any) -> None:  # noqa: ANN401 - passed on
+        super().__init__(**settings)
+        self._listed = listed or {}
+        self._places = {name: place for group in self._listed.values() for name, (place, _) in group.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [*self._places, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of this name."""
+        if cmd_name not in self._places:
+            return super().get_command(ctx, cmd_name)
+        module, _, function = self._places[cmd_name].partition(":")
+        found: click.Command = getattr(import_module(module), function)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, by heading."""
+        del ctx
+        width = max(map(len, self._places), default=0)
+        for heading, commands in self._listed.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), what) for name, (_, what) in commands.items()])
+
+    def main(self, *args: Any, **settings: Any) -> NoReturn:  # noqa: ANN401 - click's own signature
+        """Run a command and end the process."""
+        settings["standalone_mode"] = False
+        try:
+            code = super().main(*args, **settings)
+        except ClusterflowError as error:
+            for line in error.lines():
+                click.echo(line, err=True)
+            sys.exit(error.exit_code)
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except (KeyboardInterrupt, click.Abort):
+            sys.exit(INTERRUPTED)
+        except Exception as error:  # noqa: BLE001 - the last resort: one line for the user, the rest in a file
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            click.echo(f"unexpected error: {what} (the traceback is in {_log()}: please report it)", err=True)
+            sys.exit(UNEXPECTED)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _log() -> str:
+    """Write the traceback to a file that only its owner may read, and return its name."""
+    with tempfile.NamedTemporaryFile("w", prefix="clusterflow-", suffix=".log", delete=False, encoding="utf-8") as log:
+        traceback.print_exc(file=log)
+    return log.name

@@ -1,0 +1,107 @@
+"""Our SQLite files: a damaged one is moved aside, a newer one refused, and others may write while one is copied."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from app.errors import UserError
+
+VERSION = 1
+"""Format of our SQLite files; one without a mark has the first."""
+
+LOGS = ("-wal", "-shm")
+"""How the files end that SQLite keeps beside one that is in use."""
+
+_BUSY_SECONDS = 10.0
+
+
+def opened(path: Path, tables: str, hint: str, *, synchronous: str = "FULL") -> tuple[sqlite3.Connection, str]:
+    """Open a file, or make it; one that SQLite cannot read is moved aside.
+
+    Args:
+        path: of the file; its folder is made if missing.
+        tables: statements that make what is not there yet.
+        hint: what to do where the file cannot be used.
+        synchronous: FULL where what was committed must be there after a power failure.
+
+    Returns:
+        The connection, for one thread at a time, and the name that a broken file was moved to; empty if none was.
+
+    Raises:
+        UserError: the file cannot be used, or a newer clusterflow wrote it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return _connected(path, tables, synchronous), ""
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            aside = _move_aside(path)
+            return _connected(path, tables, synchronous), aside.name
+    except (OSError, sqlite3.OperationalError) as error:
+        raise UserError(f"state {path}: {error}", hint) from error
+
+
+def copied_to_memory(path: Path, tables: str, hint: str) -> sqlite3.Connection:
+    """Return a copy of a file, which can be changed without a trace; an empty one where there is no file.
+
+    Raises:
+        UserError: the file cannot be read, or a newer clusterflow wrote it.
+    """
+    memory = sqlite3.connect(":memory:", check_same_thread=False)
+    if path.exists():
+        try:
+            copy(path, memory)
+        except sqlite3.Error as error:
+            raise UserError(f"state {path}: {error}", hint) from error
+    _settle_version(memory, path)
+    memory.executescript(tables)
+    return memory
+
+
+def copy(path: Path, target: sqlite3.Connection) -> None:
+    """Copy a file, others may write to it meanwhile; sqlite3.Error if it cannot be read."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_BUSY_SECONDS)) as source:
+        source.backup(target)
+
+
+def _connected(path: Path, tables: str, synchronous: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        _settle_version(connection, path)
+        connection.executescript(tables)
+        # Damage that opening does not see would break in the middle of something, at every start. It looks through all
+        # pages: a second for some hundred megabytes.
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(str(verdict))
+    except (sqlite3.Error, UserError):
+        connection.close()
+        raise
+    return connection
+
+
+def _settle_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Mark a file that bears no mark; UserError if it is of a newer format."""
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found > VERSION:
+        raise UserError(
+            f"{path}: written by a newer clusterflow (format {found}, this one knows {VERSION})",
+            "install that version again, or restore a backup of before; nothing was changed",
+        )
+    if found != VERSION:
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _move_aside(path: Path) -> Path:
+    """Rename a file that SQLite cannot read, and return its new name; nothing is ever overwritten."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.broken-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    for suffix in LOGS:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return aside

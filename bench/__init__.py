@@ -1,0 +1,1 @@
+"""Measurements that only we run: speed, scorecard, faults. No part of the wheel."""

@@ -1,0 +1,198 @@
+"""Measure the analysis: a day of a large cluster judged again from the store, and live rounds at its end.
+
+The windows are written straight into a private InfluxDB, as a bridge would have. Each figure is of a process of its
+own, so that its memory is its own. Run by scripts/bench analyze.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import click
+import numpy as np
+import polars as pl
+
+from analysis.analyser import Analyser
+from analysis.jobs.job_windows import ClusterFileJobs, active_at
+from analysis.state import State
+from app.log import Log
+from bench.bridge_rate import line, timed
+from cluster.load import load_cluster
+from cluster.model import Cluster
+from simulate.demo.stack import command
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW, batches
+from store.schema import Measurement
+
+_CLUSTER = """\
+cluster: bench
+groups:
+  training: {{title: GPU Training Nodes, role: training, prefixes: [10.0.0.0/8]}}
+  storage: {{title: Storage, role: storage, prefixes: [172.16.0.0/16]}}
+nodes:
+{nodes}
+exporters:
+  leaf-1: {{address: 192.0.2.1, interfaces: {{1: {{name: rail, plane: compute}}}}}}
+  leaf-2: {{address: 192.0.2.2, interfaces: {{1: {{name: rail, plane: compute}}}}}}
+jobs:
+{jobs}
+store: {{url: "{url}", database: bench}}
+bridge: {{state: "{state}"}}
+"""
+_RATE = 10_000_000_000
+"""Bytes that a node sends in a window."""
+_RUN, _PAUSE = 900, 600
+"""Seconds of an earlier run, and after it."""
+_RUNS = 4
+_CHECKPOINT_EVERY, _CHECKPOINT_SECONDS = 1800, 60
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--nodes", default=1024, show_default=True, help="Training nodes.")
+@click.option("--hours", default=24.0, show_default=True, help="Length of the running job.")
+@click.option("--ticks", default=10, show_default=True, help="Live rounds.")
+def bench(nodes: int, hours: float, ticks: int) -> None:
+    """Print one JSON line a measurement: filling the store, judging the whole range again, a start, live rounds."""
+    with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
+        folder = Path(name)
+        with LocalInfluxDB(folder / "influxdb") as server:
+            now = int(time.time()) // 10 * 10
+            config = folder / "cluster.yaml"
+            begin = now - round(hours * 3600)
+            config.write_text(_cluster(server.url, str(folder / "state"), nodes, begin))
+            cluster = load_cluster(config)
+            store = Store(cluster.store)
+            store.ensure(cluster.retentions())
+            first = begin - _RUNS * (_RUN + _PAUSE)
+            began = time.monotonic()
+            points = sum(_fill(store, cluster, start, min(start + 600, now)) for start in range(first, now, 600))
+            line(step="fill", nodes=nodes, hours=hours, points=points, seconds=round(time.monotonic() - began, 1))
+            span = ("--from", str(first), "--to", str(now))
+            used = _cpu_seconds(server)
+            again = timed([*command("analyze", config), *span])
+            busy = round(_cpu_seconds(server) - used, 1)
+            line(step="rerun", nodes=nodes, hours=hours, cores=os.cpu_count(), **again, store_cpu_seconds=busy)
+            _live(store, cluster, now, ticks)
+
+
+def _cpu_seconds(server: LocalInfluxDB) -> float:
+    """Return the CPU seconds that the server has used: on a machine with other work they say more than the clock."""
+    words = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _live(store: Store, cluster: Cluster, now: int, ticks: int) -> None:
+    """Start as a process would, then judge a new window each round."""
+    began = time.monotonic()
+    with State.open(Path(cluster.bridge.state)) as state:
+        analyser = Analyser(cluster, store, state, ClusterFileJobs(cluster), log=Log(quiet=True))
+        analyser.tick(now)
+        line(step="start", seconds=round(time.monotonic() - began, 2))
+        rounds = []
+        for tick in range(ticks):
+            _fill(store, cluster, now + 10 * tick, now + 10 * tick + 10)
+            began = time.monotonic()
+            analyser.tick(now + 10 * tick + 13)
+            rounds.append(time.monotonic() - began)
+    line(step="tick", median=round(median(rounds), 3), slowest=round(max(rounds), 3), rounds=ticks)
+
+
+def _cluster(url: str, state: str, nodes: int, begin: int) -> str:
+    """Return cluster.yaml: a job that began at `begin` and still runs, and the earlier runs of its class."""
+    lines = [_node(number) for number in range(1, nodes + 1)]
+    jobs = []
+    for run in range(_RUNS):
+        start = begin - (_RUNS - run) * (_RUN + _PAUSE)
+        jobs.append(
+            f'  - {{id: run-{run}, class: llm, nodes: ["gpu-*"], start: "{_at(start)}", end: "{_at(start + _RUN)}"}}'
+        )
+    jobs.append(f'  - {{id: long, class: llm, nodes: ["gpu-*"], start: "{_at(begin)}"}}')
+    return _CLUSTER.format(url=url, state=state, nodes="\n".join(lines), jobs="\n".join(jobs))
+
+
+def _node(number: int) -> str:
+    return f'  gpu-{number:04}: {{group: training, addresses: ["10.0.{number // 256}.{number % 256}"]}}'
+
+
+def _at(moment: int) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(" ")
+
+
+def _fill(store: Store, cluster: Cluster, start: int, stop: int) -> int:
+    """Write the windows of [start, stop); return how many points."""
+    written = 0
+    for measurement, frame in _windows(cluster, start, stop):
+        for lines, count in batches(measurement, frame):
+            store.write(lines, schema.RAW)
+            written += count
+    return written
+
+
+def _windows(cluster: Cluster, start: int, stop: int) -> Iterator[tuple[Measurement, pl.DataFrame]]:
+    """Yield what a bridge writes: nodes to training and to storage, a ring of pairs, the groups' totals, exporters."""
+    names = [node.name for node in cluster.nodes]
+    starts = np.array([at for at in range(start, stop, 10) if _is_running(cluster, at)], np.int64)
+    if not len(starts):
+        return
+    rng = np.random.default_rng(start)
+    shape = len(starts), len(names)
+    own = 1 + 0.01 * np.random.default_rng(1).standard_normal(len(names))
+    sent = _RATE * own * (1 + 0.05 * rng.standard_normal((len(starts), 1))) * (1 + 0.01 * rng.standard_normal(shape))
+    is_checkpoint = (starts % _CHECKPOINT_EVERY < _CHECKPOINT_SECONDS)[:, None]
+    for peer, out, back in (
+        ("training", np.where(is_checkpoint, 0.02 * sent, sent), sent),
+        ("storage", np.where(is_checkpoint, 0.3 * sent, 0.001 * sent), np.full(shape, 0.01 * _RATE)),
+    ):
+        yield (
+            schema.NODE_TRAFFIC,
+            pl.DataFrame(
+                {
+                    WINDOW: np.repeat(starts, len(names)),
+                    schema.NODE: names * len(starts),
+                    schema.TX_BYTES.name: out.ravel().astype(np.int64),
+                    schema.RX_BYTES.name: back.ravel().astype(np.int64),
+                    schema.TX_PACKETS.name: out.ravel().astype(np.int64) // 8000,
+                    schema.RX_PACKETS.name: back.ravel().astype(np.int64) // 8000,
+                    schema.FLOWS.name: np.full(out.size, 16),
+                }
+            ).with_columns(
+                pl.lit("training").alias(schema.GROUP),
+                pl.lit(peer).alias(schema.PEER_GROUP),
+                pl.lit("compute" if peer == "training" else "storage").alias(schema.PLANE),
+                pl.lit("0").alias(schema.SHARD),
+            ),
+        )
+        for src, dst, total in (("training", peer, out.sum(axis=1)), (peer, "training", back.sum(axis=1))):
+            row = {WINDOW: starts, schema.BYTES.name: total.astype(np.int64)}
+            tags = {schema.SRC_GROUP: src, schema.DST_GROUP: dst, schema.PROTO: "tcp", schema.SHARD: "0"}
+            yield schema.TRAFFIC, pl.DataFrame(row).with_columns(pl.lit(v).alias(k) for k, v in tags.items())
+    ring = {
+        WINDOW: np.repeat(starts, len(names)),
+        schema.SRC: names * len(starts),
+        schema.DST: (names[1:] + names[:1]) * len(starts),
+        schema.BYTES.name: sent.ravel().astype(np.int64),
+    }
+    tags = {schema.PLANE: "compute", schema.SHARD: "0"}
+    yield schema.PAIR, pl.DataFrame(ring).with_columns(pl.lit(v).alias(k) for k, v in tags.items())
+    for exporter in cluster.exporters:
+        row = {
+            WINDOW: starts,
+            schema.EXPORTER_BYTES.name: (sent.sum(axis=1) / 2).astype(np.int64),
+            schema.SAMPLING.name: np.ones(len(starts), np.int64),
+        }
+        tags = {schema.EXPORTER: exporter.name, schema.SHARD: "0"}
+        yield schema.EXPORTER_STATUS, pl.DataFrame(row).with_columns(pl.lit(v).alias(k) for k, v in tags.items())
+
+
+def _is_running(cluster: Cluster, moment: int) -> bool:
+    return bool(active_at(cluster.jobs, moment))
+
+
+if __name__ == "__main__":
+    bench()

@@ -1,0 +1,37 @@
+"""`scripts/bench SUBCOMMAND`: measurements of every part, as JSON lines."""
+
+import sys
+
+import click
+
+from app.errors import ClusterflowError
+from bench.boards import boards
+from bench.enrichment_cost import enrichment
+from bench.kafka import kafka
+from bench.live_rates import live, soak
+from bench.memory import memory
+from bench.peer import peer
+from bench.performance import report
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def bench() -> None:
+    """Measure a part of clusterflow on this machine; JSON lines on standard output."""
+
+
+for one in (memory, enrichment, live, soak, kafka, boards, peer, report):
+    bench.add_command(one)
+
+
+def main() -> None:
+    """Run it; trouble is one line, as everywhere."""
+    try:
+        bench(standalone_mode=True)
+    except ClusterflowError as error:
+        hint = f"\n  {error.hint}" if error.hint else ""
+        click.echo(f"{error.message}{hint}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Points of a large cluster, written straight into a store: as many series as a bridge and an analysis would keep.
+
+Every measurement has the tags that boards ask for, and values that move; what they say means nothing.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from cluster.model import EXTERNAL, Cluster, Retention, Role
+from ingest.read.records import Reason
+from store import schema
+from store.influx import Store
+from store.points import WINDOW, batches
+from store.schema import AccessBreach, Breach, Capacity, Cause, Field, Kind, Measurement, NodeState, Stage, Violation
+
+SHARD = "0"
+_ROWS = 400_000
+_WRITERS = 2
+_TALKERS, _CLIENTS, _STRANGERS = 200, 100, 20
+"""Outside conversations, clients of inference and unknown addresses that are named at a time."""
+_ENDPOINT_NODES = 100
+"""Nodes named for each storage endpoint: bridge.named_per_window."""
+_SERVICES = ("collective", "checkpoint", "https", "ssh", "other")
+_INTERFACES = 50
+_NAMED = 1_000
+"""Outside addresses of which something is known."""
+_JOB = {schema.JOB: "run-7", schema.JOB_CLASS: "llama"}
+
+Rows = list[dict[str, str]]
+
+
+def series(cluster: Cluster) -> dict[Measurement, Rows]:
+    """Return the tags of every series, by measurement."""
+    nodes = [node for node in cluster.nodes if cluster.group(node.group).role is Role.TRAINING]
+    names = [node.name for node in nodes]
+    owner = nodes[0].group
+    peers = [owner, *(g.id for g in cluster.groups_with(Role.STORAGE, Role.MANAGEMENT))]
+    inside = [group.id for group in cluster.groups]
+    talk = {schema.PROTO: "tcp", schema.SERVICE: "https"}
+    compute = {schema.PLANE: "compute"}
+    rails = sorted({str(entry.rail) for node in nodes for entry in node.addresses if entry.rail is not None}) or ["0"]
+    following = [*names[1:], names[0]]
+    endpoints = [n for n in cluster.nodes if cluster.group(n.group).role in (Role.STORAGE, Role.MODEL_STORAGE)]
+    outside = [
+        {schema.SRC: f"model-store-{number % 2 + 1}", schema.SRC_GROUP: "model_storage"}
+        | {schema.DST: f"203.0.113.{number}", schema.DST_GROUP: EXTERNAL}
+        | {schema.OFF_HOURS: schema.NO, schema.INITIATOR: schema.BY_SOURCE}
+        | talk
+        for number in range(_TALKERS)
+    ]
+    links = [
+        {schema.EXPORTER: one.name, schema.INTERFACE: f"eth{index}", schema.KIND: kind} | compute
+        for one in cluster.exporters
+        for index in range(_INTERFACES)
+        for kind in (schema.Link.EDGE.value if index else schema.Link.CORE.value,)
+    ]
+    of_nodes = [{schema.NODE: name, schema.GROUP: owner} for name in names]
+    places = {schema.COUNTRY: "US", schema.NETWORK: "AS64500 Example"}
+    clients = [
+        {schema.SRC: f"10.70.0.{n}", schema.SRC_GROUP: "users", schema.DST: "infer-1", schema.DST_GROUP: "inference"}
+        | talk
+        for n in range(_CLIENTS)
+    ]
+    users = [row | places | {schema.USER: f"user-{n}"} for n, row in enumerate(clients)]
+    return {
+        schema.TRAFFIC: [
+            {schema.SRC_GROUP: a, schema.DST_GROUP: b, schema.PROTO: "tcp", schema.SERVICE: service} | compute
+            for a, b in itertools.product([*inside, EXTERNAL], repeat=2)
+            for service in _SERVICES
+        ],
+        schema.NODE_TRAFFIC: [row | {schema.PEER_GROUP: peer} | compute for row in of_nodes for peer in peers],
+        schema.PAIR: [
+            {schema.SRC: a, schema.DST: b} | compute
+            for a, b in [*zip(names, following, strict=True), *zip(following, names, strict=True)]
+        ],
+        schema.RAIL_TRAFFIC: [row | {schema.RAIL: rail} for row in of_nodes for rail in rails],
+        schema.STORAGE_IO: [
+            {schema.ENDPOINT: end.name, schema.ENDPOINT_GROUP: end.group} | row
+            for end in endpoints
+            for row in of_nodes[:_ENDPOINT_NODES]
+        ],
+        schema.EGRESS: outside,
+        schema.CONTACT: outside,
+        schema.LEDGER: outside,
+        schema.RECURRENCE: outside[:_STRANGERS],
+        schema.NEW_NETWORK: [row | places for row in outside[:_STRANGERS]],
+        schema.EXFILTRATION: [
+            row | {schema.KIND: "bulk", schema.COUNTRY: "NL", schema.NETWORK: "", schema.LARGEST: "a -> b 50.0 GB"}
+            for row in outside[:2]
+        ],
+        schema.COUNTING: [
+            {
+                schema.SRC_GROUP: row[schema.SRC_GROUP],
+                schema.DST_GROUP: row[schema.DST_GROUP],
+                schema.EXPORTER: "leaf-1",
+                schema.COUNTED_BY: "spine-1",
+                schema.REASON: "unsampled",
+            }
+            for row in outside[:2]
+        ],
+        schema.THREAT: [
+            row | {schema.DIRECTION: "to", schema.LATE: schema.NO, schema.INDICATOR: row[schema.DST]}
+            for row in outside[:_STRANGERS]
+        ],
+        schema.ADDRESS_NAME: [{schema.ADDRESS: f"203.0.{n // 256}.{n % 256}"} for n in range(_NAMED)],
+        schema.ACCESS: users,
+        schema.ACCESS_BREACH: [row | {schema.KIND: kind.value} for kind in AccessBreach for row in users[:_STRANGERS]],
+        schema.UNUSUAL_COUNTRY: users[:_STRANGERS],
+        schema.ENRICHMENT: [{schema.NAME: f"list-{n}", schema.KIND: "geography"} for n in range(5)],
+        schema.PULSE: [row | compute for row in of_nodes],
+        schema.VIOLATION: [
+            {schema.KIND: kind.value, schema.SRC: name, schema.SRC_GROUP: owner, schema.DST: "mgmt-1"}
+            | {schema.DST_GROUP: "management", schema.INITIATOR: schema.BY_SOURCE}
+            | talk
+            for kind in Violation
+            for name in names[:_STRANGERS]
+        ],
+        schema.BREACH: [
+            {schema.KIND: kind.value, schema.SRC: name, schema.SRC_GROUP: owner}
+            | {schema.DST: "nas-1", schema.DST_GROUP: "storage"}
+            | talk
+            for kind in Breach
+            for name in names[:5]
+        ],
+        schema.UNKNOWN_NODE: [{schema.GROUP: owner, schema.ADDRESS: f"10.23.0.{n}"} for n in range(_STRANGERS)],
+        schema.INFERENCE: [row | {schema.OFF_WINDOW: schema.NO} for row in clients],
+        schema.INFERENCE_LOAD: [{schema.GROUP: "inference"}],
+        schema.INTERFACE_TRAFFIC: links,
+        schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name} for one in cluster.exporters],
+        schema.RELAY_STATUS: [{schema.RELAY: "leaf-collectors-1"}],
+        schema.PIPELINE: [
+            *({schema.STAGE: Stage.READ.value, schema.REASON: reason.value} for reason in Reason),
+            *({schema.STAGE: stage.value, schema.REASON: schema.HEARTBEAT} for stage in Stage),
+            {schema.STAGE: Stage.WRITE.value, schema.REASON: "points"},
+        ],
+        schema.CAPACITY: [
+            {schema.KIND: Capacity.EDGE.value, schema.SUBJECT: f"{row[schema.EXPORTER]} {row[schema.INTERFACE]}"}
+            for row in links
+        ],
+        schema.COVERAGE: [{schema.SRC_GROUP: a, schema.DST_GROUP: b} for a, b in itertools.product(inside, repeat=2)],
+        schema.JOB_STATUS: [_JOB],
+        schema.JOB_NODE: [row | _JOB for row in of_nodes],
+        schema.BASELINE: [row | _JOB for row in of_nodes],
+        schema.COHORT: [_JOB],
+        schema.PHASE: [_JOB],
+        schema.PATTERN: [_JOB],
+        schema.STEP: [_JOB],
+        schema.CHECKPOINT: [_JOB],
+        schema.CHECKPOINT_STATUS: [_JOB],
+        schema.DATASET_LOAD: [_JOB],
+        schema.STALL: [_JOB | {schema.CAUSE: cause.value} for cause in Cause],
+        schema.BURST: [{schema.DST: "nas-1", schema.DST_GROUP: "storage", schema.SRC_GROUP: owner}],
+        schema.ALERT: [
+            {schema.RULE: "exfil_volume", schema.SEVERITY: "critical", schema.SRC: "model-store-1"}
+            | {schema.ALERT_KEY: "0", schema.CHANGE: schema.Change.FIRED.value}
+        ],
+        schema.DROPOUT_DIGEST: [_JOB | {schema.WORST: "gpu-0001"}],
+    }
+
+
+def fill(
+    store: Store, retention: Retention, rows: dict[Measurement, Rows], begin: int, end: int
+) -> Iterator[tuple[int, int]]:
+    """Write the windows of [begin, end) of everything that a retention keeps; yields (window, points) as it goes on.
+
+    All series of some windows at a time, in the order of time, as they would come.
+    """
+    kept = [m for m in rows if m.rollup or m.kept == retention.name]
+    frames = {
+        m: pl.DataFrame([{tag: row.get(tag, "") for tag in m.tags} | {schema.SHARD: SHARD} for row in rows[m]])
+        for m in kept
+    }
+    each = sum(frame.height for frame in frames.values())
+    windows = range(begin // retention.window * retention.window, end, retention.window)
+    together = max(1, _ROWS // max(each, 1))
+    # While the store takes some points the next ones are made.
+    with ThreadPoolExecutor(_WRITERS) as writers:
+        for first in range(0, len(windows), together):
+            part = windows[first : first + together]
+            written = 0
+            sent: deque[Future[None]] = deque()
+            for measurement, tags in frames.items():
+                frame = _points(measurement, tags.select(t for t in tags.columns if t in measurement.tags), part)
+                for lines, count in batches(measurement, frame):
+                    while len(sent) > _WRITERS:
+                        sent.popleft().result()
+                    sent.append(writers.submit(store.write, lines, retention.name))
+                    written += count
+            for one in sent:
+                one.result()
+            yield part[-1], written
+
+
+def _points(measurement: Measurement, tags: pl.DataFrame, windows: range) -> pl.DataFrame:
+    """Return a point for each series and window."""
+    count = tags.height * len(windows)
+    rng = np.random.default_rng(windows[0])
+    row = np.tile(np.arange(tags.height), len(windows))
+    start = np.repeat(np.array(windows, np.int64), tags.height)
+    values = {one.name: _values(one, row, start, rng, count) for one in measurement.fields}
+    return pl.concat([tags] * len(windows)).with_columns(
+        pl.Series(WINDOW, start), *(pl.Series(name, value) for name, value in values.items())
+    )
+
+
+def _values(
+    one: Field,
+    row: np.ndarray[tuple[int], np.dtype[np.int64]],
+    start: np.ndarray[tuple[int], np.dtype[np.int64]],
+    rng: np.random.Generator,
+    count: int,
+) -> list[str] | np.ndarray[tuple[int], np.dtype[Any]]:
+    """Return values of a field: of the size that they have live, and moving, because both cost room."""
+    if one is schema.STATE:
+        return np.where(row % 97, NodeState.OK, NodeState.LOW)
+    if one is schema.TOTAL:
+        return start.astype(np.float64) % 1e6 * (row + 1)
+    if one.unit == "epoch seconds":
+        return start.astype(np.float64 if one.kind is Kind.FLOAT else np.int64)
+    if one.unit == "0 or 1":
+        return np.ones(count, np.int64)
+    if one.kind is not Kind.INT:
+        return ["start"] * count if one.kind is Kind.STRING else np.round(rng.random(count), 4)
+    return rng.lognormal(18 if one.unit == "bytes" else 6, 0.5, count).astype(np.int64)

@@ -1,0 +1,599 @@
+"""Writes docs/reference/performance.md from what the benches printed: tables, targets, sizes computed from unit costs.
+
+performance.json beside it keeps the newest line of each kind; ``scripts/bench report FILES`` adds new ones.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.sizing import sizing
+
+FIGURES = Path("docs/reference/performance.json")
+PAGE = Path("docs/reference/performance.md")
+
+Line = dict[str, Any]
+
+_KEYS: dict[str, tuple[str, ...]] = {
+    "memory": ("format",),
+    "result": ("format",),
+    "enrichment": (),
+    "enrichment_part": ("part",),
+    "live": ("rate",),
+    "live_kafka": ("workers", "rate"),
+    "soak": (),
+    "relay": (),
+    "kafka": ("workers",),
+    "boards_fill": ("nodes",),
+    "board": ("board", "nodes", "span"),
+    "rules": ("nodes",),
+    "peer": ("peer", "rate"),
+    "peer_versions": (),
+    "rerun": (),
+    "tick": (),
+}
+"""Steps that the page shows, and which of their fields tell one line from another."""
+
+_DROPPED = ("memory_series", "run")
+_MACHINE = "machine"
+_LATE_SECONDS = 15
+"""From a record to the first query that finds it, beyond nfacctd's print interval."""
+_DEARER = 1.1
+"""A flow may cost so many times what it cost half an hour before."""
+
+_HEAD = """\
+# Performance
+
+Written by `scripts/bench report` from [performance.json](performance.json), which the benches printed: do not edit.
+Every figure is of this repository's own code on one machine; a bench's line says what else ran there. Measure your own
+with `scripts/bench`: one line of JSON a measurement, `--help` for sizes.
+"""
+
+
+def merged(known: Sequence[Line], printed: Iterable[str]) -> list[Line]:
+    """Return the known lines with those of a bench's output in place of older ones; each bears its machine.
+
+    Args:
+        known: lines of performance.json.
+        printed: what a bench printed, a line each; what is no JSON object or not shown is left out.
+    """
+    found = {_key(one): one for one in known}
+    machine: Line = {}
+    for text in printed:
+        if not text.startswith("{"):
+            continue
+        one: Line = json.loads(text)
+        if one["step"] == _MACHINE:
+            machine = {name: value for name, value in one.items() if name != "step"}
+        elif one["step"] in _KEYS:
+            kept = {name: value for name, value in one.items() if name not in _DROPPED}
+            found[_key(kept)] = kept | {_MACHINE: machine}
+    return [found[key] for key in sorted(found, key=_order)]
+
+
+def _key(one: Line) -> tuple[Any, ...]:
+    return one["step"], *(one[name] for name in _KEYS[one["step"]])
+
+
+def _order(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    # Boards in the order in which they were measured; everything else by its numbers.
+    return (list(_KEYS).index(key[0]), *(f"{part:012}" if isinstance(part, int) else str(part) for part in key[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """The lines of performance.json."""
+
+    lines: tuple[Line, ...]
+
+    def of(self, step: str) -> list[Line]:
+        """Return the lines of a step."""
+        return [one for one in self.lines if one["step"] == step]
+
+    def one(self, step: str, **values: object) -> Line | None:
+        """Return the line of a step with these values; None if it was not measured."""
+        found = (one for one in self.of(step) if all(one.get(name) == value for name, value in values.items()))
+        return next(found, None)
+
+
+def page(lines: Sequence[Line]) -> str:
+    """Return the page's text."""
+    book = Book(tuple(lines))
+    parts = [_HEAD, *_targets(book), *_memory(book), *_enrichment(book), *_live(book), *_soak(book), *_kafka(book)]
+    parts += [*_boards(book), *_analysis(book), *_peers(book), *sizing(book.lines)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table, with an empty line behind it."""
+    text = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    text += [f"| {' | '.join(map(str, row))} |" for row in rows]
+    return "\n".join(text) + "\n"
+
+
+def _measured_on(lines: Sequence[Line]) -> str:
+    """Say on what lines were measured, each machine once."""
+    texts = []
+    for one in lines:
+        machine = one.get(_MACHINE) or {}
+        if machine:
+            versions = ", ".join(str(machine[name]) for name in ("influxd", "nfacctd") if machine.get(name))
+            text = (
+                f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, Python "
+                f"{machine['python']}, polars {machine['polars']}, {versions}"
+            )
+            if text not in texts:
+                texts.append(text)
+    loads = [one[_MACHINE]["load"] for one in lines if one.get(_MACHINE)]
+    busy = (
+        f" Load of the machine before it began: up to {max(loads)}: too low figures."
+        if max(loads, default=0) > 1
+        else ""
+    )
+    return f"*Measured on {'; '.join(texts)}.{busy}*\n" if texts else ""
+
+
+def _missing(title: str, how: str) -> list[str]:
+    return [f"## {title}\n", f"Not measured yet: `scripts/bench {how}`.\n"]
+
+
+def _millions(rate: float) -> str:
+    return f"{rate / 1e6:.2f} M" if rate >= 1e6 else f"{rate / 1e3:,.0f} k"
+
+
+def _targets(book: Book) -> Iterator[str]:
+    yield "## Targets\n"
+    rows = [*_target_rows(book)]
+    yield table(("what", "target", "measured", "met"), rows)
+
+
+def _target_rows(book: Book) -> Iterator[tuple[str, str, str, str]]:
+    def row(what: str, target: str, measured: str | None, *, met: bool = False) -> tuple[str, str, str, str]:
+        return what, target, measured or "not measured yet", "" if not measured else "yes" if met else "**no**"
+
+    csv, live = book.one("memory", format="csv"), book.one("live", rate=200_000)
+    rate = 0 if csv is None else csv["flows_per_second"]
+    yield row("CSV to points", "1 M flows/s", None if csv is None else f"{_millions(rate)} flows/s", met=rate >= 1e6)
+    ratio = 9.0 if csv is None else csv["ratio_to_polars_read"]
+    yield row("against a bare polars read", "2.5 x", None if csv is None else f"{ratio} x", met=ratio <= 2.5)
+    enriched = book.one("enrichment")
+    share = 0.0 if enriched is None else enriched["ratio_of_processor_time"]
+    text = None if enriched is None else f"{share:.2f} of the speed without"
+    yield row("all enrichment on", "0.8 of the speed without", text, met=share >= 0.8)
+    lost = None if live is None else _lost_records(live)
+    is_whole = live is not None and live["exact"] and lost == 0
+    measured = None if live is None else "nothing, every byte stored" if is_whole else f"{lost:,} of {live['sent']:,}"
+    yield row("lost at 200,000 flows/s on the wire", "nothing", measured, met=is_whole)
+    late = None if live is None or live["delay"]["max"] is None else live["delay"]["max"] - live["refresh_seconds"]
+    text = None if late is None else f"{late:.1f} s at most"
+    yield row(
+        "record to query, beyond nfacctd's print interval",
+        f"{_LATE_SECONDS} s",
+        text,
+        met=(late or math.inf) <= _LATE_SECONDS,
+    )
+    soak = book.one("soak")
+    thirds = {} if soak is None else {n: one for n, one in soak["memory_thirds"].items() if n != "sender"}
+    grown = ", ".join(name for name, one in thirds.items() if not one["flat"])
+    text = None if soak is None else f"{soak['seconds'] / 60:.0f} min: " + (f"{grown} grew" if grown else "flat")
+    yield row("memory over time", "flat", text, met=not grown)
+    dearer = {n: one["cpu_last_to_first"] for n, one in thirds.items() if one.get("cpu_last_to_first")}
+    text = ", ".join(f"{name} {ratio}" for name, ratio in dearer.items()) or None
+    yield row(
+        "CPU of the soak's last third over its first", "flat", text, met=max(dearer.values(), default=9) <= _DEARER
+    )
+    for what, one in (("the soak", soak), ("at 200,000 flows/s", live)):
+        peaks = {} if one is None else {n: part["peak_mib"] for n, part in one["processes"].items() if n != "sender"}
+        text = ", ".join(f"{name} {value} MiB" for name, value in peaks.items()) or None
+        # As the kernel counts: 1 GB are 954 MiB.
+        yield row(f"memory of each process, {what}", "1 GB", text, met=max(peaks.values(), default=9999) < 954)
+    relay = book.one("relay")
+    rate = 0 if relay is None else relay["flows_per_second"]
+    yield row(
+        "relay to Kafka", "500 k flows/s", None if relay is None else f"{_millions(rate)} flows/s", met=rate >= 5e5
+    )
+
+
+def _memory(book: Book) -> Iterator[str]:
+    lines = [*book.of("memory"), *book.of("result")]
+    if not lines:
+        yield from _missing("Files to points", "memory")
+        return
+    yield "## Files to points\n"
+    yield (
+        "The bridge reads spool files to their end, checkpoint included: into line protocol that nobody keeps,\n"
+        "and into InfluxDB on the same cores. Beside it, in the same run, polars alone reads the same files.\n"
+    )
+    yield table(
+        ("format", "to", "flow records", "flows/s", "times a bare read", "CPU a flow", "peak memory"),
+        (
+            (
+                one["format"],
+                "memory" if one["step"] == "memory" else "InfluxDB",
+                f"{one['flows']:,}",
+                f"{one['flows_per_second']:,}",
+                one["ratio_to_polars_read"],
+                f"{one['cpu_us_a_flow']} µs" if "cpu_us_a_flow" in one else "",
+                f"{one.get('peak_mib') or one.get('bridge_peak_mib')} MiB",
+            )
+            for one in lines
+        ),
+    )
+    yield _measured_on(lines)
+
+
+def _enrichment(book: Book) -> Iterator[str]:
+    whole, parts = book.one("enrichment"), book.of("enrichment_part")
+    if whole is None:
+        yield from _missing("Enrichment", "enrichment")
+        return
+    yield "## Enrichment\n"
+    yield (
+        f"{whole['flows']:,} flow records to points in memory, one in ten to an address outside, without lists and\n"
+        "with them in the same run: what is left of the speed, by processor time (which other work on the machine\n"
+        "changes less) and by the clock. Reading the lists is beside it: a bridge reads them as it starts, and in a\n"
+        "thread of its own when they change.\n"
+    )
+    yield table(
+        ("lists", "of the speed without, by processor time", "by the clock", "flows/s", "to read them", "peak memory"),
+        (
+            (
+                one.get("part", "all of them").replace("_", " "),
+                f"{one['ratio_of_processor_time']:.2f}",
+                f"{one['ratio_on_to_off']:.2f}",
+                f"{one['flows_per_second']:,}",
+                f"{one['reading_cpu_seconds']:.1f} s of CPU",
+                f"{one['peak_mib']} MiB",
+            )
+            for one in [*parts, whole]
+        ),
+    )
+    yield _measured_on([whole])
+
+
+def _live(book: Book) -> Iterator[str]:
+    lines = book.of("live")
+    if not lines:
+        yield from _missing("From the wire to a query", "live")
+        return
+    yield "## From the wire to a query\n"
+    yield (
+        "Real NetFlow v5, v9 and IPFIX datagrams of a cluster's exporters, sent to nfacctd at a steady rate, with\n"
+        "everything on the same cores. *Delay* is from sending a record to the first query that finds it; nfacctd\n"
+        f"prints every {lines[0]['refresh_seconds']} s. *Exact*: bytes, packets and flows of every group pair are\n"
+        "those sent. *Others' cores* are those of short-lived processes, nfacctd's writers above all (4 µs a\n"
+        "flow), and of other work on the machine.\n"
+    )
+    yield table(
+        (
+            "flows/s",
+            "sent",
+            "lost: kernel (datagrams)",
+            "nfacctd",
+            "bridge",
+            "exact",
+            "delay p50 / p95 / max",
+            "others' cores",
+        ),
+        (
+            (
+                f"{one['rate']:,}",
+                f"{one['sent']:,} in {one['seconds']:.0f} s",
+                f"{one['lost_kernel_datagrams']:,}",
+                f"{_lost_records(one):,}",
+                "0" if one["stored_bytes"] == one["sent_bytes"] or one["sent"] != one["printed"] else "**some**",
+                "yes" if one["exact"] else "**no**",
+                _delay(one["delay"]),
+                one["other_cores"],
+            )
+            for one in lines
+        ),
+    )
+    yield "CPU, in cores while sending, and memory at its peak:\n"
+    names = [name for name in ("sender", "nfacctd", "bridge", "influxd") if name in lines[0]["processes"]]
+    yield table(
+        ("flows/s", *names),
+        (
+            (
+                f"{one['rate']:,}",
+                *(f"{one['processes'][n]['cores']:.2f}, {one['processes'][n]['peak_mib']} MiB" for n in names),
+            )
+            for one in lines
+        ),
+    )
+    yield from _shortage(lines)
+    yield _measured_on(lines)
+
+
+def _shortage(lines: Sequence[Line]) -> Iterator[str]:
+    """Say what a rate that came late would have needed, by what a flow costs at the fastest rate that was in time."""
+    in_time = [one for one in lines if (one["delay"]["max"] or math.inf) - one["refresh_seconds"] <= _LATE_SECONDS]
+    late = [one for one in lines if one not in in_time]
+    if not in_time or not late:
+        return
+    best = max(in_time, key=lambda one: int(one["rate"]))
+    cores = sum(part["cores"] for part in best["processes"].values()) + best["other_cores"]
+    for one in late:
+        needed = cores * one["rate"] / best["rate"]
+        yield (
+            f"At {best['rate']:,} flows/s everything together, sender and writers included, takes "
+            f"{cores / best['rate'] * 1e6:.1f} µs of CPU a flow. At that\ncost {one['rate']:,} flows/s need "
+            f"{needed:.1f} cores; where there are fewer, records wait: none is lost, all are late.\n"
+        )
+
+
+def _lost_records(one: Line) -> int:
+    """Return the records that nfacctd lost: none where all totals are exact.
+
+    A marked record of the delays that is still on its way when its log is read would count as one lost.
+    """
+    return 0 if one["exact"] else max(one["sent"] - one["printed"], 0)
+
+
+def _delay(delay: Line) -> str:
+    return " / ".join("-" if delay[name] is None else f"{delay[name]:.1f} s" for name in ("p50", "p95", "max"))
+
+
+def _soak(book: Book) -> Iterator[str]:
+    one = book.one("soak")
+    if one is None:
+        yield from _missing("Soak", "soak --for 30m --log docs/reference/soak.log")
+        return
+    yield "## Soak\n"
+    yield (
+        f"{one['rate']:,} flows/s for {one['seconds'] / 60:.0f} min: {one['sent']:,} sent, "
+        f"{_lost_records(one):,} lost, totals {'exact' if one['exact'] else '**not exact**'}; "
+        f"delay {_delay(one['delay'])} (p50 / p95 / max).\n"
+        "Pages of files (programs; all data that InfluxDB has written, which it maps) are the kernel's cache: they\n"
+        "stand apart. In the first third caches fill; *flat*: the last third's median is at most 1.1 times the\n"
+        "middle's. Every 10 s: [soak.log](soak.log).\n"
+    )
+    yield table(
+        (
+            "process",
+            "median memory, first third",
+            "middle",
+            "last",
+            "flat",
+            "files mapped",
+            "cores",
+            "last third / first",
+        ),
+        (
+            (
+                name,
+                f"{third['first_third_mib']} MiB",
+                f"{third['middle_third_mib']} MiB" if "middle_third_mib" in third else "-",
+                f"{third['last_third_mib']} MiB",
+                "yes" if third["flat"] else "**no**",
+                f"{third['mapped_mib']} MiB" if "mapped_mib" in third else "counted",
+                one["processes"][name]["cores"],
+                third.get("cpu_last_to_first") or "",
+            )
+            for name, third in one["memory_thirds"].items()
+        ),
+    )
+    yield _measured_on([one])
+
+
+def _kafka(book: Book) -> Iterator[str]:
+    relay, workers = book.one("relay"), book.of("kafka")
+    if relay is None or not workers:
+        yield from _missing("Through Kafka", "kafka")
+        return
+    yield "## Through Kafka\n"
+    yield (
+        f"The relay sends {relay['flows']:,} flow records from a spool into a topic: "
+        f"{relay['flows_per_second']:,} flows/s\n({relay['cpu_seconds'] / relay['flows'] * 1e6:.2f} µs of CPU a flow). "
+        "Workers that start new read them all, into an InfluxDB\non the same cores as broker and workers; start and "
+        "joining the group are in the time:\n"
+    )
+    yield table(
+        ("workers", "partitions", "flows/s", "CPU of workers a flow", "memory of each, at most", "exact"),
+        (
+            (
+                one["workers"],
+                one["partitions"],
+                f"{one['flows_per_second']:,}",
+                f"{one['cpu_us_a_flow']} µs",
+                f"{_of_workers(one, 'peak_mib', max)} MiB",
+                "yes" if one["exact"] else "**no**",
+            )
+            for one in workers
+        ),
+    )
+    yield _measured_on([relay, *workers])
+    yield from _live_kafka(book.of("live_kafka"))
+
+
+def _of_workers(one: Line, field: str, together: Callable[[Iterable[float]], float]) -> float:
+    """Return a figure of all workers of a line, their sum or the largest."""
+    return together(part[field] for name, part in one["processes"].items() if name.startswith("worker-"))
+
+
+def _live_kafka(lines: Sequence[Line]) -> Iterator[str]:
+    if not lines:
+        yield "From the wire through Kafka: not measured yet (`scripts/bench live --workers 1,2,4`).\n"
+        return
+    yield (
+        "From the wire through all of it, on the same cores: sender, nfacctd, relay, a broker, workers, InfluxDB.\n"
+        "*Lost*: datagrams in the kernel, records in nfacctd, flows that are not in the store.\n"
+    )
+    parts = ("nfacctd", "relay", "kafka", "influxd")
+    yield table(
+        ("workers", "flows/s", "sent", "lost", "exact", "delay p50 / p95 / max", "CPU: workers", *parts),
+        (
+            (
+                one["workers"],
+                f"{one['rate']:,}",
+                f"{one['sent']:,} in {one['seconds']:.0f} s",
+                " / ".join(f"{count:,}" for count in _losses(one)),
+                "yes" if one["exact"] else "**no**",
+                _delay(one["delay"]),
+                f"{_of_workers(one, 'cores', sum):.2f}, {_of_workers(one, 'peak_mib', max)} MiB each",
+                *(f"{one['processes'][n]['cores']:.2f}, {one['processes'][n]['peak_mib']} MiB" for n in parts),
+            )
+            for one in lines
+        ),
+    )
+    yield _measured_on(lines)
+
+
+def _losses(one: Line) -> tuple[int, int, int]:
+    """Return the datagrams lost by the kernel, the records lost by nfacctd, and the flows that the store lacks.
+
+    Of a flow that several exporters report, one report counts as a flow: there are more records than flows.
+    """
+    missing = max(one["sent_flows"] - one["stored_flows"], 0)
+    return one["lost_kernel_datagrams"], _lost_records(one), missing
+
+
+def _boards(book: Book) -> Iterator[str]:
+    fills, asked = book.of("boards_fill"), book.of("board")
+    if not fills or not asked:
+        yield from _missing("Boards", "boards")
+        return
+    yield "## Boards\n"
+    yield (
+        "All queries of a board, one after the other, with everything chosen; *cold* is a new InfluxDB with an\n"
+        "empty page cache. Series and points were written straight into the store, as bridge and analysis would:\n"
+    )
+    yield table(
+        ("nodes", "filled", "points", "series", "on disk", "bytes a point"),
+        (
+            (
+                f"{one['nodes']:,}",
+                "; ".join(one["filled"].values()),
+                f"{one['points']:,}",
+                f"{one['series_cardinality']:,}",
+                f"{one['disk_bytes'] / 1e6:,.0f} MB",
+                one["bytes_a_point"],
+            )
+            for one in fills
+        ),
+    )
+    spans = list(dict.fromkeys((one["nodes"], one["span"]) for one in sorted(asked, key=_span_order)))
+    yield "Seconds, cold / warm:\n"
+    yield table(
+        ("board", *(f"{nodes:,} nodes, {span}" for nodes, span in spans)),
+        (
+            (board, *(_seconds(book.one("board", board=board, nodes=nodes, span=span)) for nodes, span in spans))
+            for board in dict.fromkeys(one["board"] for one in asked)
+        ),
+    )
+    slow = [(one, panel) for one in sorted(asked, key=_span_order) for panel in one.get("slow", [])]
+    if slow:
+        yield "Panels that take longer than a second, warm:\n"
+        yield table(
+            ("board", "nodes", "range", "panel", "seconds"),
+            ((one["board"], f"{one['nodes']:,}", one["span"], panel[0], panel[1]) for one, panel in slow),
+        )
+    rules = book.of("rules")
+    if rules:
+        yield "Everything that all rules ask at one evaluation:\n"
+        yield table(
+            ("nodes", "rules", "seconds", "slowest"),
+            (
+                (f"{one['nodes']:,}", one["rules"], one["seconds"], f"{one['slowest']}, {one['slowest_seconds']} s")
+                for one in rules
+            ),
+        )
+    yield _measured_on([*fills, *asked])
+
+
+def _span_order(one: Line) -> tuple[int, int]:
+    unit = {"h": 1, "d": 24}
+    return one["nodes"], int(one["span"][:-1]) * unit.get(one["span"][-1], 0)
+
+
+def _seconds(one: Line | None) -> str:
+    return "" if one is None else f"{one['cold_seconds']:.2f} / {one['warm_seconds']:.2f}"
+
+
+def _analysis(book: Book) -> Iterator[str]:
+    again, tick = book.one("rerun"), book.one("tick")
+    if again is None or tick is None:
+        yield from _missing("Analysis", "analyze")
+        return
+    yield "## Analysis\n"
+    yield (
+        f"{again['hours']:g} hours of a job on {again['nodes']:,} nodes, judged again from the store: "
+        f"{again['seconds']:.0f} s, {again['peak_mib']} MiB,\nwith {again['store_cpu_seconds']} s of CPU in "
+        f"InfluxDB. A live round: {tick['median']} s, {tick['slowest']} s at most.\n"
+    )
+    yield _measured_on([again])
+
+
+def _peers(book: Book) -> Iterator[str]:
+    lines = book.of("peer")
+    if not lines:
+        yield from _missing("Beside other collectors", "peer")
+        return
+    yield "## Beside other collectors\n"
+    versions = book.one("peer_versions") or {}
+    told = ", ".join(str(value) for name, value in versions.items() if name not in ("step", _MACHINE) and value)
+    yield (
+        "The same datagrams at the same rates, in the same run, one collector after the other. nfacctd, goflow2 and\n"
+        "Telegraf only decode records into files here: CSV, JSON or Protocol Buffers, line protocol. To InfluxDB\n"
+        "there are two: Telegraf's own output, and `clusterflow`: nfacctd with the bridge and InfluxDB behind it.\n"
+        "There, what *telegraf (InfluxDB)* lost it had decoded: its points have tags and time of a datagram, and of\n"
+        "equal ones InfluxDB keeps the last. Settings are as each comes, but: nfacctd's as `clusterflow collect`\n"
+        "writes them; Telegraf's with a socket buffer of 64 MiB, flushed each second in batches of 10,000, and room\n"
+        f"for 2,000,000. CPU counts until everything is written. {told}\n"
+    )
+    yield table(
+        ("flows/s", "collector", "kept", "lost", "CPU a flow", "cores needed", "peak memory", "bytes a record"),
+        (
+            (f"{one['rate']:,}", one["peer"], one["skipped"], *[""] * 5)
+            if "skipped" in one
+            else (
+                f"{one['rate']:,}",
+                one["peer"],
+                f"{one['kept']:,}",
+                f"{one['lost_share']:.2%}",
+                f"{one['cpu_us_a_flow']:.2f} µs",
+                f"{one['cores_needed']:.2f}",
+                f"{one['peak_mib']} MiB",
+                one.get("bytes_a_record", ""),
+            )
+            for one in lines
+        ),
+    )
+    yield _measured_on(lines)
+
+
+# -- command ---------------------------------------------------------------------------------------
+
+
+def load() -> list[Line]:
+    """Return the lines of performance.json; none where it is not there."""
+    return list(json.loads(FIGURES.read_text(encoding="utf-8"))) if FIGURES.exists() else []
+
+
+def dump(lines: Sequence[Line]) -> str:
+    """Return performance.json's text, a line of it a measurement."""
+    return "[\n" + ",\n".join(json.dumps(one, ensure_ascii=False) for one in lines) + "\n]\n"
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--check", is_flag=True, help="Write nothing; fail if the page is not what it would be.")
+def report(files: tuple[Path, ...], check: bool) -> None:  # noqa: FBT001 - click passes it so
+    """Write docs/reference/performance.md from performance.json beside it, and from what benches printed into FILES."""
+    lines = load()
+    for path in files:
+        lines = merged(lines, path.read_text(encoding="utf-8").splitlines())
+    if check:
+        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page(lines):
+            raise click.ClickException(f"{PAGE} is not what {FIGURES} says: run scripts/bench report")
+        return
+    FIGURES.write_text(dump(lines), encoding="utf-8")
+    PAGE.write_text(page(lines), encoding="utf-8")

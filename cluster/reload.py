@@ -1,0 +1,103 @@
+"""Another cluster.yaml for a process that runs: SIGHUP asks for it, a file with faults changes nothing."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from app.errors import ClusterflowError
+from app.log import Log
+from app.signals import SignalEvent
+from cluster.changes import changes
+from cluster.load import load_cluster
+from cluster.model import Cluster
+
+_MOST_NAMED = 20
+"""Changes that the log line of a reload names; a new inventory may bring thousands."""
+
+
+class Reload:
+    """What a bridge asks, now and then, for another configuration.
+
+    Args:
+        path: cluster.yaml.
+        override: puts what the command line says in place of what the file says.
+        log: told of what is taken up and what is refused.
+    """
+
+    def __init__(self, path: Path, override: Callable[[Cluster], Cluster], log: Log) -> None:
+        self._path, self._override, self._log = path, override, log
+        self._asked = SignalEvent()
+
+    def on_signal(self, _number: int = 0, _frame: FrameType | None = None) -> None:
+        """Have the file read at the next occasion: a signal handler."""
+        self._asked.set()
+
+    def asked(self, current: Cluster) -> Cluster | None:
+        """Return the configuration to take up; None if nobody asked, or if the old one stays in force."""
+        if not self._asked.is_set():
+            return None
+        self._asked.clear()
+        fresh: Cluster | None = None
+        with self.refusing():
+            fresh = self._override(load_cluster(self._path))
+        if fresh is None:
+            return None
+        fixed = _changed(current, fresh)
+        if fixed:
+            self.refuse(f"{', '.join(fixed)} cannot change while it runs", hint="restart `clusterflow ingest`")
+            return None
+        return fresh
+
+    def refuse(self, why: str, **more: object) -> None:
+        """Tell why the old configuration stays in force."""
+        self._log.line("configuration_refused", file=self._path, why=why, in_force="the one before", **more)
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Have whatever goes wrong inside refuse another configuration in one line, and do no more harm."""
+        try:
+            yield
+        except ClusterflowError as error:
+            self.refuse("; ".join(error.lines()))
+        except Exception as error:  # noqa: BLE001 - the stream goes on by what it has, whatever a new file does to us
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            self.refuse(why, hint="a defect: please report it")
+
+    def taken_up(self, old: Cluster, new: Cluster) -> None:
+        """Log which keys changed, with their values."""
+        found = changes(old, new)
+        more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
+        what = "; ".join([*map(str, found[:_MOST_NAMED]), *more])
+        self._log.line("configuration", what=what or "nothing changed")
+
+
+def _changed(old: Cluster, new: Cluster) -> list[str]:
+    """Return the settings that differ and that a running bridge is built on."""
+    found = [
+        f"bridge.{name}"
+        for name in ("window", "shard", "state", "metrics_listen")
+        if getattr(old.bridge, name) != getattr(new.bridge, name)
+    ]
+    found += ["collector.spool"] if old.collector.spool != new.collector.spool else []
+    return found + (["store"] if old.store != new.store else [])
+
+
+def ignore_hangups(log: Log, stop: threading.Event, command: str, cost: str) -> None:
+    """Answer SIGHUP, which would end the process at once, with a line; or stop in order where a terminal is gone.
+
+    Args:
+        log: where to.
+        stop: set to end in order.
+        command: what runs.
+        cost: what a restart costs.
+    """
+
+    def tell(_number: int, _frame: FrameType | None) -> None:
+        log.line("not_reloaded", hint=f"restart `clusterflow {command}` to take up another cluster.yaml; {cost}")
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGHUP, (lambda *_: stop.set()) if sys.stdin.isatty() else tell)

@@ -1,0 +1,1 @@
+"""The values that cluster.yaml is made of: kinds, names, ranges."""

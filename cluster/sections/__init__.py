@@ -1,0 +1,1 @@
+"""Sections of cluster.yaml, a module each."""

@@ -1,0 +1,1 @@
+"""Sections that say what the cluster is made of: groups, nodes, exporters, and what they may do."""

@@ -1,0 +1,190 @@
+"""Groups: what they are, and which group an address belongs to."""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+from cluster.document import Faults
+from cluster.scalars import names
+from cluster.scalars.declared import Section, key, record
+from cluster.scalars.kinds import FLAG, Choice, ListOf, Number, Placed, Table, closest
+from cluster.vocabulary import ANY, RESERVED_GROUPS, Address, Network, Plane
+
+MOST_NAMED = 8
+"""Most groups that a hint lists."""
+
+
+class Role(StrEnum):
+    """What a group is for; boards and rules are chosen by role, never by a group's id."""
+
+    TRAINING = "training"
+    STORAGE = "storage"
+    MODEL_STORAGE = "model_storage"
+    APPROVED_EXTERNAL = "approved_external"
+    MANAGEMENT = "management"
+    INFERENCE = "inference"
+    CANARY = "canary"
+    CUSTOM = "custom"
+
+
+# fmt: off
+@record
+class Group:
+    """Addresses that belong together.
+
+    Outside all groups is `external`; multicast, link-local and loopback are `local`.
+    """
+
+    id: str
+    title: str = key(names.TITLE, "Its name on boards and in alerts.", absent="the id, in words")
+    role: Role = key(Choice(tuple(Role)),
+        "What it is for; boards and rules choose groups by role. `approved_external` stands outside the cluster: "
+        "traffic to it is egress, but approved.")
+    prefixes: tuple[Network, ...] = key(ListOf(names.PREFIX),
+        "Its IPv4 and IPv6 networks. The longest match over all groups wins.", default=(),
+        example='[10.20.0.0/16, "fd00:20::/48"]')
+    sensitive: bool = key(FLAG, "Whether its transfers to the outside are watched more closely: off-hours, volume.",
+        default=False)
+    nested_in: str | None = key(names.GROUP_ID,
+        "The group that has a prefix around one of ours. Without it an overlap is an error.", default=None,
+        absent="none", example="storage")
+    plane: Plane | None = key(names.PLANE, "Plane of its traffic where neither interface nor node address tells.",
+        default=None, absent="unknown")
+    exfil_scale: float = key(Number(0.01, 10_000),
+        "It may send outside so many times the bytes of the thresholds `exfil_*`: its bytes count that much less.",
+        default=1.0)
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the group stands outside the cluster, so that traffic to it is egress."""
+        return self.role is Role.APPROVED_EXTERNAL
+
+
+GROUP = Section.of(Group, "group")
+# fmt: on
+
+
+def build_groups(tables: dict[str, Placed[Table]], faults: Faults) -> tuple[Group, ...]:
+    """Return the groups that are whole, and record every overlap that no nesting explains."""
+    groups = []
+    for group_id, placed in tables.items():
+        table = placed.value
+        _check_nesting(group_id, placed.path, table, tables, faults)
+        title = table.get("title") or group_id.replace("_", " ").capitalize()
+        groups.append(GROUP.build(table | {"title": title}, name=group_id))
+    _check_overlaps(tables, faults)
+    return tuple(group for group in groups if group is not None)
+
+
+class GroupTable:
+    """Longest-prefix match over groups.
+
+    Args:
+        groups: consistent groups.
+    """
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._by_length: dict[tuple[int, int], dict[int, str]] = {}
+        for group in groups:
+            for prefix in group.prefixes:
+                networks = self._by_length.setdefault((prefix.version, prefix.prefixlen), {})
+                networks.setdefault(int(prefix.network_address), group.id)
+        self._lengths = sorted(self._by_length, reverse=True)
+
+    def group_of(self, address: Address) -> str | None:
+        """Return the id of the group that holds the address; None if none does."""
+        number = int(address)
+        for version, length in self._lengths:
+            if version == address.version:
+                host_bits = address.max_prefixlen - length
+                found = self._by_length[version, length].get(number >> host_bits << host_bits)
+                if found is not None:
+                    return found
+        return None
+
+
+def outer_groups(group: Group, groups: Iterable[Group]) -> set[str]:
+    """Return the ids of the other groups that have a prefix around one of the group's."""
+    return {
+        other.id
+        for other in groups
+        if other.id != group.id and any(_holds(outer, inner) for outer in other.prefixes for inner in group.prefixes)
+    }
+
+
+def check_reference(name: str | None, path: str, known: Iterable[str], faults: Faults) -> None:
+    """Record a fault where `name` is a group that does not exist; a file without any group is told once, as that."""
+    ids = [*known]
+    if ids and name is not None and name != ANY and name not in RESERVED_GROUPS and name not in ids:
+        hint = closest(name, ids) or (f"groups: {', '.join(ids)}" if len(ids) <= MOST_NAMED else "")
+        faults.add(path, name, "a group of this file", hint)
+
+
+def check_references(given: list[Placed[str]], known: Iterable[str], faults: Faults, *, not_all: str = "") -> None:
+    """Record groups of a list that do not exist; `not_all` is the hint where the list may not name all groups."""
+    for group in given:
+        check_reference(group.value, group.path, known, faults)
+        if not_all and group.value == ANY:
+            faults.add(group.path, ANY, "a group", not_all)
+
+
+def _check_nesting(group_id: str, path: str, table: Table, tables: dict[str, Placed[Table]], faults: Faults) -> None:
+    outer = table.get("nested_in")
+    if outer is None:
+        return
+    where = f"{path}.nested_in"
+    if outer not in tables:
+        faults.add(where, outer, "a group of this file", closest(outer, tables))
+    elif group_id in _outers(outer, tables):
+        faults.add(where, outer, "a group that is not itself nested in this one")
+
+
+def _outers(group_id: str, tables: dict[str, Placed[Table]]) -> list[str]:
+    """Return a group and those it is nested in, innermost first; a circle ends where it closes."""
+    chain: list[str] = []
+    current: str | None = group_id
+    while current is not None and current not in chain and current in tables:
+        chain.append(current)
+        current = tables[current].value.get("nested_in")
+    return chain
+
+
+def _check_overlaps(tables: dict[str, Placed[Table]], faults: Faults) -> None:
+    """Record each prefix that repeats or lies within another one without `nested_in`."""
+    for inner, outer in _overlaps(tables):
+        (path, group_id, prefix), (_, other, around) = inner, outer
+        if prefix == around:
+            place = "this group" if group_id == other else f"group {other}"
+            faults.add(path, str(prefix), "each prefix once", f"{place} has it already")
+        elif group_id == other:
+            faults.add(path, str(prefix), "prefixes that do not overlap", f"{around} of this group covers it")
+        elif other not in _outers(group_id, tables)[1:]:
+            hint = f"{around} of group {other} covers it; if that is meant, set nested_in: {other}"
+            faults.add(path, str(prefix), "prefixes that do not overlap", hint)
+
+
+_Entry = tuple[str, str, Network]
+"""Path, group id, prefix."""
+
+
+def _overlaps(tables: dict[str, Placed[Table]]) -> Iterator[tuple[_Entry, _Entry]]:
+    """Yield each prefix with the nearest one around it, or equal to it; in order of addresses, outer ones first."""
+    entries = [
+        (prefix.path, group_id, prefix.value)
+        for group_id, placed in tables.items()
+        for prefix in placed.value.get("prefixes", ())
+    ]
+    entries.sort(key=lambda entry: (entry[2].version, int(entry[2].network_address), entry[2].prefixlen))
+    around: list[_Entry] = []
+    for entry in entries:
+        prefix = entry[2]
+        while around and not _holds(around[-1][2], prefix):
+            around.pop()
+        if around:
+            yield entry, around[-1]
+        around.append(entry)
+
+
+def _holds(outer: Network, inner: Network) -> bool:
+    shift = outer.max_prefixlen - outer.prefixlen
+    same_family = outer.version == inner.version and outer.prefixlen <= inner.prefixlen
+    return same_family and int(outer.network_address) >> shift == int(inner.network_address) >> shift

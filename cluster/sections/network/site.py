@@ -1,0 +1,58 @@
+"""The sections `site` and `cost`: where the cluster stands, and what its GPUs cost."""
+
+from datetime import time
+from zoneinfo import ZoneInfo
+
+from cluster.document import Faults
+from cluster.scalars import names
+from cluster.scalars.declared import Section, key, record
+from cluster.scalars.kinds import FLAG, Number, Table, Whole
+
+
+# fmt: off
+@record
+class OffHours:
+    """Daily off-hours in the site's time zone; `start` > `end` wraps around midnight. `end` itself is on-hours."""
+
+    start: time = key(names.TIME_OF_DAY, "When off-hours begin, local time.", default=time(23, 0), name="from")
+    end: time = key(names.TIME_OF_DAY, "When they end; earlier than `from` wraps around midnight.", default=time(6, 0),
+        name="to")
+    weekends: bool = key(FLAG, "Whether all of Saturday and Sunday, local time, is off-hours too.", default=False)
+
+
+OFF_HOURS = Section.of(OffHours, "off-hours", text="")
+
+
+@record
+class Site:
+    """Where the cluster stands."""
+
+    time_zone: ZoneInfo = key(names.TIME_ZONE,
+        "Where the cluster stands: off-hours and job times follow it, daylight saving too. The store keeps UTC.",
+        default=ZoneInfo("UTC"), absent="`UTC`", example="Europe/Amsterdam")
+    off_hours: OffHours = key(OFF_HOURS, "When nobody is expected to move data.", default=OffHours(),
+        absent="23:00 to 06:00")
+
+
+SITE = Section.of(Site, "site", text="")
+
+
+@record
+class Cost:
+    """What alerts and boards multiply idle GPUs with."""
+
+    gpus_per_node: int = key(Whole(1, 1_024), "GPUs of a training node that does not say.", default=8)
+    usd_per_gpu_hour: float = key(Number(0, 100_000), "What an idle GPU costs an hour, in USD.", default=30.0)
+
+
+COST = Section.of(Cost, "cost")
+# fmt: on
+
+
+def build_site(table: Table | None, faults: Faults) -> Site:
+    """Return the site, and record off-hours that never end."""
+    site: Site = SITE.build(table)
+    if site.off_hours.start == site.off_hours.end:
+        hint = "leave out off_hours for 23:00 to 06:00"
+        faults.add("site.off_hours.to", f"{site.off_hours.end:%H:%M}", "another time than from", hint)
+    return site

@@ -1,0 +1,371 @@
+"""Capacity & cost: how full links, group pairs and storage are, when they will be, and what stalls cost."""
+
+from cluster.model import Cluster
+from dashboards import panels, questions
+from dashboards import variables as var
+from dashboards.board import Page
+from dashboards.links import row, to_board
+from dashboards.palette import DIM, QUIET
+from dashboards.panels import Built, Cell, Face, Limit, TableOrder
+from dashboards.parts import transport
+from store import schema
+from store.influxql import (
+    Column,
+    Query,
+    Select,
+    Unit,
+    added,
+    chosen,
+    compare,
+    count,
+    highest,
+    is_in,
+    lowest,
+    moment,
+    newest,
+    top_rows,
+    total,
+)
+from store.schema import Capacity
+
+BOARD = "capacity"
+
+_ARROW = "->"
+"""Between the groups of a pair, in the subject's name."""
+
+BUSY = 0.8
+"""Share of its limit from which p95 deserves a look: beyond it, queues grow faster than load. No alert compares with
+it."""
+
+_NEWEST = "100m"
+"""Holds the newest row of every hour: it is written a quarter past the hour, for ten past."""
+_MOMENT = "full"
+_BUCKETS, _COLUMNS = 10, 32
+"""Cells of a histogram, down and across: a week has columns of six hours."""
+_ROWS = 50
+_HOUR = 3_600
+_LINKS = (Capacity.EDGE, Capacity.CORE)
+
+
+def page(cluster: Cluster) -> Page:
+    """Return the board."""
+    return Page(
+        BOARD,
+        (
+            *_tiles(cluster),
+            _table(
+                cluster, "links", "Links", _LINKS,
+                (
+                    "p95 and peak of the last 24 hours of each interface, its busier direction, against its speed.",
+                    f"Unknown speed: no share, no date. No counters: flow records only. {transport.note(cluster)}",
+                ),
+                x=0, y=5,
+            ),
+            _table(
+                cluster, "pairs", "Group pairs", (Capacity.PAIR,),
+                (
+                    "p95 and peak of the last 24 hours of each group pair, one direction, against `capacity` limits.",
+                    transport.note(cluster),
+                ),
+                x=12, y=5,
+            ),
+            _histogram(cluster, Capacity.EDGE, "edge_load", "Edge links by load", x=0),
+            _histogram(cluster, Capacity.CORE, "core_load", "Core links by load", x=12),
+            _table(
+                cluster, "endpoints", "Storage nodes", (Capacity.ENDPOINT,),
+                (
+                    "p95 and peak of the last 24 hours of each node of a storage group, its busier direction.",
+                    "Disks and controllers may be full long before the network: flow data does not see them.",
+                ),
+                x=0, y=24,
+            ),
+            _growth(cluster),
+            _errors(cluster),
+            _cost_by_job(cluster),
+            _cost_over_time(cluster),
+        ),
+        since="7d",
+        variables=(
+            var.choice(
+                var.KIND, "Growth of",
+                {
+                    Capacity.PAIR.value: "group pairs", Capacity.EDGE.value: "edge links",
+                    Capacity.CORE.value: "core links", Capacity.ENDPOINT.value: "storage nodes",
+                },
+                Capacity.PAIR.value,
+            ),
+        ),
+        tags=("capacity",),
+    )  # fmt: skip
+
+
+_LONGER = "one value an hour: choose a longer range"
+
+
+def _capacity() -> Select:
+    return Select(schema.CAPACITY, schema.CAPACITY.kept)
+
+
+# -- tiles ---------------------------------------------------------------------------------------------
+
+
+def _tiles(cluster: Cluster) -> list[Built]:
+    home = (to_board("noc_wall", "NOC wall"),)
+    training = (to_board("training", "Training"),)
+    each = _capacity().by(schema.KIND, schema.SUBJECT)
+    soonest = Select(each.take(_full_at())).take(lowest(_full_at()))
+    price = f"at {cluster.cost.usd_per_gpu_hour:g} USD a GPU-hour"
+
+    def cost(name: str, title: str, since: str, x: int) -> Built:
+        return panels.stat(
+            cluster,
+            Face(
+                name, title,
+                f"GPU time that jobs lost to dropouts, slow cohorts and stalls, {price}.",
+                "It counts all GPUs of a job that waits; what the lost time meant for the run is not known.",
+                "The table below names jobs and causes.",
+                x=x, y=0, w=6, h=5, links=training, since=since,
+            ),
+            [questions.stall_usd().per_series("USD lost.")],
+            missing=("none", QUIET),
+            text="value",
+            links=training,
+        )  # fmt: skip
+
+    return [
+        panels.stat(
+            cluster,
+            Face(
+                "soonest", "First to be full",
+                "When the first link, group pair or storage node reaches its limit, if the last month's trend lasts.",
+                "A straight line through a month knows no plans; what has no known limit is never full.",
+                "The tables below name it.",
+                x=0, y=0, w=6, h=5, links=home, since=_NEWEST,
+            ),
+            [soonest.per_series("The earliest date.")],
+            unit="dateTimeFromNow",
+            missing=("none in 2 years", QUIET),
+            text="value",
+            links=home,
+        ),
+        panels.stat(
+            cluster,
+            Face(
+                "busiest", "Fullest",
+                "The largest p95 of the last 24 hours as a share of its limit.",
+                "95 % of the minutes are below it; bursts shorter than a minute do not show.",
+                "The tables below name it.",
+                x=6, y=0, w=6, h=5, links=home, since=_NEWEST,
+            ),
+            [_capacity().take(highest(schema.UTILISATION)).per_series("The largest share.")],
+            limit=Limit(look=BUSY),
+            missing=("no limits known", DIM),
+            text="value",
+            links=home,
+        ),
+        cost("cost_day", "Dollars lost to stalls, 24 h", "24h", 12),
+        cost("cost_month", "Dollars lost to stalls, 30 days", "30d", 18),
+    ]  # fmt: skip
+
+
+# -- how full ------------------------------------------------------------------------------------------
+
+
+def _full_at() -> Column:
+    """Return the newest date."""
+    return moment(newest(schema.FULL_AT, _MOMENT))
+
+
+def _newest_rows(*kinds: Capacity) -> Query:
+    """Return the newest row of each thing, the fullest first; without a limit by p95."""
+    fields = (schema.P95, schema.PEAK, schema.LIMIT_BPS, schema.UTILISATION, schema.TREND)
+    select = _capacity().where(is_in(schema.KIND, [kind.value for kind in kinds])).by(schema.KIND, schema.SUBJECT)
+    return (
+        select.take(*(newest(field) for field in fields), _full_at()).per_series("A row of the last hour.").as_table()
+    )
+
+
+def _table(
+    cluster: Cluster,
+    name: str,
+    title: str,
+    kinds: tuple[Capacity, ...],
+    sentences: tuple[str, str],
+    *,
+    x: int,
+    y: int,
+) -> Built:
+    shows, cannot = sentences
+    kind = [panels.Column(schema.KIND, "Kind", width=70)] if len(kinds) > 1 else []
+    pairs = (panels.pair_words(cluster, _ARROW),) if kinds == (Capacity.PAIR,) else ()
+    # Only the subject of a storage node is a name that another board can choose.
+    is_node = kinds == (Capacity.ENDPOINT,)
+    explore = to_board("explore", "Explore", node=row(schema.SUBJECT)) if is_node else to_board("explore", "Explore")
+    return panels.table(
+        cluster,
+        Face(
+            name, f"{title}: how full, and when",
+            shows, cannot,
+            "A date is there only where the month's trend surely rises: plan before it.",
+            x=x, y=y, w=12, h=10, links=(to_board("coverage", "Coverage"),), since=_NEWEST,
+        ),
+        [_newest_rows(*kinds)],
+        [
+            *kind,
+            panels.Column(schema.SUBJECT, "What", mappings=pairs, links=(explore,)),
+            panels.Column(schema.P95.name, "p95, 24 h", Unit.BITS_PER_SECOND, width=100),
+            panels.Column(schema.PEAK.name, "Peak", Unit.BITS_PER_SECOND, width=100),
+            panels.Column(schema.LIMIT_BPS.name, "Limit", Unit.BITS_PER_SECOND, width=100),
+            panels.Column(
+                schema.UTILISATION.name, "p95 of limit", Unit.RATIO, Cell.COLOUR, limit=Limit(look=BUSY), width=105
+            ),
+            panels.Column(schema.TREND.name, "A day more", Unit.BITS_PER_SECOND, width=105),
+            panels.Column(_MOMENT, "Full", "dateTimeFromNow", width=120),
+        ],
+        order=TableOrder(schema.UTILISATION.name),
+        missing="none",
+    )  # fmt: skip
+
+
+def _histogram(cluster: Cluster, kind: Capacity, name: str, title: str, *, x: int) -> Built:
+    words = {Capacity.EDGE: "Interfaces where flows are counted", Capacity.CORE: "Links between switches"}
+    queries = [_bucket(cluster, kind, bucket) for bucket in range(_BUCKETS)]
+    return panels.heatmap(
+        cluster,
+        Face(
+            name, f"{title}: p95 of 24 h",
+            f"{words[kind]} by their load as a share of their speed: how many lie in each tenth.",
+            "Interfaces without a known speed are in none; the busier direction counts, in long bins the fullest hour.",
+            "A cloud that climbs is a fabric that fills up; one far-off dot is one link: the table names it.",
+            x=x, y=15, w=12, h=9, links=(to_board("coverage", "Coverage"),),
+        ),
+        queries,
+        links=(to_board("coverage", "Coverage"),),
+        missing=_LONGER,
+    )  # fmt: skip
+
+
+def _bucket(cluster: Cluster, kind: Capacity, bucket: int) -> Query:
+    """Return how many links of a kind lie in one tenth of their speed; the last one has no upper end."""
+    low, high = bucket / _BUCKETS, (bucket + 1) / _BUCKETS
+    last = bucket == _BUCKETS - 1
+    below = () if last else (compare(schema.UTILISATION, "<", high),)
+    alias = f"{low:.0%} and more" if last else f"{low:.0%} to {high:.0%}"
+    # A bin of a long range holds several rows of a link: it counts once, where it was fullest. What never reaches the
+    # tenth stays out before it is binned: most links are in the lowest one.
+    above = (is_in(schema.KIND, [kind.value]), compare(schema.UTILISATION, ">=", low))
+    each = _capacity().take(highest(schema.UTILISATION)).where(*above).by(schema.SUBJECT)
+    select = Select(each.binned()).take(count(schema.UTILISATION, "links")).where(*below)
+    query = select.over_time(cluster, "Links in this tenth.", alias=alias, settled=False)
+    return query.at_least(_HOUR).at_most(_COLUMNS)
+
+
+def _growth(cluster: Cluster) -> Built:
+    query = _capacity().take(highest(schema.P95)).where(chosen(schema.KIND, var.KIND)).by(schema.SUBJECT)
+    return panels.time_series(
+        cluster,
+        Face(
+            "growth", "Growth of ${kind:text}: p95 of 24 h",
+            "The p95 of the 24 hours before, for each thing of the chosen kinds; in long bins the largest.",
+            f"A gap means that nothing was heard. {transport.note(cluster)}",
+            "Choose one kind above, and a longer range: rows are kept for years.",
+            x=12, y=24, w=12, h=10, links=(to_board("explore", "Explore"),),
+        ),
+        [query.over_time(cluster, "p95.", alias=f"$tag_{schema.SUBJECT}", settled=False).at_least(_HOUR)],
+        unit=Unit.BITS_PER_SECOND,
+        legend_right=True,
+        missing=_LONGER,
+        transformations=panels.pair_titles(cluster, _ARROW),
+        links=(to_board("explore", "Explore"),),
+    )  # fmt: skip
+
+
+def _errors(cluster: Cluster) -> Built:
+    counters = (schema.IN_ERRORS, schema.OUT_ERRORS, schema.IN_DISCARDS, schema.OUT_DISCARDS)
+    together = added(counters, schema.BYTES.name, Unit.COUNT)
+    inner = (
+        Select(schema.INTERFACE_TRAFFIC, schema.HOUR)
+        .take(together, *(total(one) for one in counters))
+        .by(schema.EXPORTER, schema.INTERFACE, schema.KIND)
+    )
+    bad = Limit(look=1)
+    return panels.table(
+        cluster,
+        Face(
+            "errors", "Errors and discards of interfaces, 24 h",
+            "Packets that interfaces received or sent wrongly, or threw away, by their own counters, in whole hours.",
+            "Only sFlow devices send counters; discards of a shaper or an access list may be intended.",
+            "Discards towards storage or training nodes mean that a queue overflows: compare with the links above.",
+            x=0, y=34, w=12, h=9, links=(to_board("pipeline", "Pipeline"),), since="24h",
+        ),
+        [top_rows(inner, _ROWS)],
+        [
+            panels.Column(schema.EXPORTER, "Exporter"),
+            panels.Column(schema.INTERFACE, "Interface"),
+            panels.Column(schema.KIND, "Kind", width=70),
+            *(
+                panels.Column(one.name, title, Unit.COUNT, Cell.COLOUR, limit=bad, width=105)
+                for one, title in zip(
+                    counters, ("In errors", "Out errors", "In discards", "Out discards"), strict=True
+                )
+            ),
+        ],
+        order=TableOrder(schema.BYTES.name, hidden=(schema.BYTES.name,)),
+        missing="none",
+    )  # fmt: skip
+
+
+# -- cost ----------------------------------------------------------------------------------------------
+
+
+def _stalls() -> Select:
+    return Select(schema.STALL, schema.STALL.kept)
+
+
+def _cost_by_job(cluster: Cluster) -> Built:
+    by = (schema.JOB, schema.JOB_CLASS, schema.CAUSE)
+    lost, gpus = total(schema.LOST_SECONDS), highest(schema.STALL_GPUS)
+    return panels.table(
+        cluster,
+        Face(
+            "cost_by_job", "Dollars lost by job and cause",
+            f"GPU time that each job lost in this range, at {cluster.cost.usd_per_gpu_hour:g} USD a GPU-hour.",
+            "All GPUs of a waiting job count; a job that was stopped for good is no stall.",
+            "Click a job to see what happened to it.",
+            x=12, y=34, w=12, h=9, links=(to_board("training", "Training"),),
+        ),
+        [_stalls().take(total(schema.USD), lost, gpus).by(*by).per_series("A job and a cause.").as_table()],
+        [
+            panels.Column(
+                schema.JOB, "Job", links=(to_board("training", "This job", job=row(schema.JOB)),)
+            ),
+            panels.Column(schema.JOB_CLASS, "Class"),
+            panels.Column(schema.CAUSE, "Cause", width=110),
+            panels.Column(schema.USD.name, "Lost", Unit.USD, Cell.BAR),
+            panels.Column(schema.LOST_SECONDS.name, "Time lost", Unit.SECONDS, width=110),
+            panels.Column(schema.STALL_GPUS.name, "GPUs", Unit.COUNT, width=80),
+        ],
+        order=TableOrder(schema.USD.name),
+        missing="none",
+    )  # fmt: skip
+
+
+def _cost_over_time(cluster: Cluster) -> Built:
+    query = questions.stall_usd().by(schema.CAUSE).over_time(
+        cluster, "USD lost in the bin.", alias=f"$tag_{schema.CAUSE}", settled=False
+    )  # fmt: skip
+    return panels.time_series(
+        cluster,
+        Face(
+            "cost_over_time", "Dollars lost, by cause",
+            "What stalls cost in each bin of the chart, at least an hour long: a day's sum where the range is long.",
+            "Bins follow the range: compare heights within one range only.",
+            "The table above names the jobs.",
+            x=0, y=43, w=24, h=8, links=(to_board("training", "Training"),),
+        ),
+        [query.at_least(_HOUR)],
+        unit=Unit.USD,
+        stacked=True,
+        bars=True,
+        links=(to_board("training", "Training"),),
+    )  # fmt: skip

@@ -1,0 +1,342 @@
+"""Coverage: what flow records see of each group pair, against what cluster.yaml declares; and what is not judged."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cluster.model import Cluster
+from dashboards import panels
+from dashboards import variables as var
+from dashboards.board import Page
+from dashboards.links import CELL, to_board
+from dashboards.palette import BLIND, DIM, LOOK, QUIET
+from dashboards.panels import Built, Cell, Column, Face, Limit, TableOrder
+from dashboards.parts import transport
+from store import schema
+from store.influxql import Column as Value
+from store.influxql import (
+    Query,
+    Select,
+    Unit,
+    added,
+    chosen,
+    compare,
+    count,
+    highest,
+    newest,
+    scaled,
+    top_rows,
+    total,
+)
+from store.schema import CoverageState
+
+BOARD = "coverage"
+
+_LATEST = "20m"
+"""Holds the newest verdicts, which come every five minutes and wait until no late record can change them."""
+_FLOWS, _COUNTERS, _SHARE = "flows", "counters", "of_counters"
+_ROWS = 50
+_LEAST_SHARE = 0.5
+"""Below it a link is seen in part (``analysis.detectors.fabric.coverage.LEAST_SHARE``)."""
+
+STATE_COLOURS = {
+    CoverageState.IDLE: DIM,
+    CoverageState.SEEN: QUIET,
+    CoverageState.UNDECLARED: LOOK,
+    CoverageState.INVISIBLE: BLIND,
+    CoverageState.PARTIAL: LOOK,
+}
+_TILES = (CoverageState.SEEN, CoverageState.UNDECLARED, CoverageState.PARTIAL, CoverageState.INVISIBLE)
+
+
+def page(cluster: Cluster, skipped: Sequence[str] | None = None) -> Page:
+    """Return the board.
+
+    Args:
+        cluster: what it is about.
+        skipped: a line for each rule, or part of one, that is not generated; None where that is not known.
+    """
+    return Page(
+        BOARD,
+        (
+            _counts(cluster),
+            _pairs(cluster),
+            _skipped(cluster, skipped),
+            _over_time(cluster),
+            _visibility(cluster),
+            _interfaces(cluster),
+            _share_over_time(cluster),
+            _unread(cluster),
+            _counting(cluster),
+        ),
+        since="24h",
+        variables=(
+            var.groups(cluster, var.SOURCE, "From"),
+            var.groups(cluster, var.DESTINATION, "To"),
+        ),
+        tags=("pipeline",),
+    )
+
+
+def _mapping() -> panels.Json:
+    return panels.words({state: (word, STATE_COLOURS[state]) for state, word in schema.COVERAGE_WORDS.items()})
+
+
+def _verdicts() -> Select:
+    return Select(schema.COVERAGE, schema.RAW)
+
+
+def _counts(cluster: Cluster) -> Built:
+    look = Limit(look=1)
+    limits = {CoverageState.UNDECLARED: look, CoverageState.PARTIAL: look}
+    return panels.stat(
+        cluster,
+        Face(
+            "counts", "Group pairs by what is seen of them",
+            "How many group pairs are seen as declared, not as declared, in part, or not at all.",
+            "Pairs that are not in use, allowed or declared are not counted; nor is traffic inside a host or a switch.",
+            "The table below names the pairs.",
+            x=0, y=0, w=24, h=4, links=(to_board("noc_wall", "NOC wall"),), since=_LATEST,
+        ),
+        [_pairs_in(state) for state in _TILES],
+        unit=Unit.COUNT,
+        missing=("no verdict", DIM),
+        text="value_and_name",
+        overrides=[
+            panels.override(
+                schema.COVERAGE_WORDS[state],
+                thresholds={"mode": "absolute", "steps": limits.get(state, Limit()).steps()},
+            )
+            for state in _TILES
+        ],
+        links=(to_board("noc_wall", "NOC wall"),),
+    )  # fmt: skip
+
+
+def _pairs_in(state: int) -> Query:
+    """Count the pairs whose newest verdict is a state: 0 while others have one."""
+    word, pairs = schema.COVERAGE_WORDS[state], count(schema.COVERAGE_STATE, "pairs")
+    latest = _verdicts().take(newest(schema.COVERAGE_STATE)).by(schema.SRC_GROUP, schema.DST_GROUP)
+    matching = Select(latest).take(pairs).where(
+        compare(schema.COVERAGE_STATE, "=", state)
+    )  # fmt: skip
+    zero = _verdicts().take(scaled(pairs, "0", pairs.name, Unit.COUNT))
+    return Select((matching, zero)).take(total(pairs, word)).per_series(f"Pairs that are {word}.", alias=word)
+
+
+def _pairs(cluster: Cluster) -> Built:
+    fields = (
+        schema.COVERAGE_STATE, schema.DECLARED, schema.COVERED_BYTES, schema.ROCE_BYTES, schema.UNCOUNTED_BYTES,
+        schema.COUNTER_SHARE,
+    )  # fmt: skip
+    select = _verdicts().take(*(newest(field) for field in fields)).where(
+        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
+    ).by(schema.SRC_GROUP, schema.DST_GROUP)  # fmt: skip
+    words = (panels.group_words(cluster),)
+    declared = panels.words({number: (word, "") for number, word in schema.DECLARED_WORDS.items()})
+    explore = to_board("explore", "Explore what it sends", src=CELL)
+    return panels.table(
+        cluster,
+        Face(
+            "pairs", "Declared against seen, the last hour",
+            "Each group pair: the transport that cluster.yaml declares, and what flow records saw of it.",
+            "RoCE shows only where a switch samples it (sFlow); counters are a plane's, not a pair's.",
+            "Not as declared: mend `transport`, or see why a library fell back. Partly seen: look at the exporters.",
+            x=0, y=4, w=16, h=12, links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),), since=_LATEST,
+        ),
+        [select.per_series("A group pair.").as_table()],
+        [
+            Column(schema.SRC_GROUP, "From", mappings=words, links=(explore,)),
+            Column(schema.DST_GROUP, "To", mappings=words),
+            Column(schema.DECLARED.name, "Declared", mappings=(declared,), width=95),
+            Column(schema.COVERAGE_STATE.name, "Seen", cell=Cell.COLOUR, mappings=(_mapping(),), width=130),
+            Column(schema.COVERED_BYTES.name, "Bytes", Unit.BYTES, width=95),
+            Column(schema.ROCE_BYTES.name, "of it RoCE", Unit.BYTES, width=95),
+            Column(schema.UNCOUNTED_BYTES.name, "Uncounted", Unit.BYTES, width=100),
+            Column(schema.COUNTER_SHARE.name, "of counters", Unit.RATIO, width=105),
+        ],
+        order=TableOrder(schema.COVERED_BYTES.name),
+        limit_rows=200,
+    )  # fmt: skip
+
+
+def _skipped(cluster: Cluster, skipped: Sequence[str] | None) -> Built:
+    if skipped is None:
+        lines = "`clusterflow build` says which rules are not generated, and why."
+    elif skipped:
+        lines = "\n".join(f"- {_escaped(line)}" for line in skipped)
+    else:
+        lines = "None: every rule is generated, for every pair that it looks at."
+    return panels.text(
+        cluster,
+        Face(
+            "skipped", "Rules that are switched off, and why",
+            "Rules, and parts of rules, that `clusterflow build` did not generate from this cluster.yaml.",
+            "It is as old as the last build: after a change of cluster.yaml run it again.",
+            "A pair that is visible after all: mend its `transport`, and build.",
+            x=16, y=4, w=8, h=12, links=(to_board("pipeline", "Pipeline"),),
+        ),
+        lines,
+    )  # fmt: skip
+
+
+def _escaped(text: str) -> str:
+    """Keep Markdown from reading names as markup, and Grafana from reading variables."""
+    for sign in ("\\", "*", "_", "`", "<", "[", "$"):
+        text = text.replace(sign, f"&#{ord(sign)};" if sign in "<$" else f"\\{sign}")
+    return text
+
+
+def _over_time(cluster: Cluster) -> Built:
+    query = (
+        _verdicts()
+        .take(highest(schema.COVERAGE_STATE))
+        .where(chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .by(schema.SRC_GROUP, schema.DST_GROUP)
+    )
+    alias = f"$tag_{schema.SRC_GROUP} → $tag_{schema.DST_GROUP}"
+    return panels.state_timeline(
+        cluster,
+        Face(
+            "over_time", "What was seen of each pair, over time",
+            "The same verdicts over time, a row a pair: the worst of each bin.",
+            "A gap means that no verdict was made: the analysis was away.",
+            "A change without a change of cluster.yaml is a change of the network, or of an exporter.",
+            x=0, y=16, w=16, h=10, links=(to_board("pipeline", "Pipeline"),),
+        ),
+        [query.over_time(cluster, "State.", alias=alias, settled=False).at_least(300)],
+        [_mapping()],
+        links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),),
+        transformations=panels.pair_titles(cluster),
+    )  # fmt: skip
+
+
+def _visibility(cluster: Cluster) -> Built:
+    return panels.text(
+        cluster,
+        Face(
+            "visibility", "What flow records see",
+            "Which group pairs are visible at all, by the transport that cluster.yaml declares.",
+            "It repeats what is declared; the table above says what was found.",
+            "The training board says what it means for jobs.",
+            x=16, y=16, w=8, h=10, links=(to_board("training", "Training"),),
+        ),
+        transport.explanation(cluster),
+    )  # fmt: skip
+
+
+def _flows_and_counters() -> tuple[Value, Value, Value]:
+    """Return flow bytes, counter bytes and the share of the one in the other, both directions together."""
+    sums = (
+        added((schema.IN_BYTES, schema.OUT_BYTES), _FLOWS, Unit.BYTES),
+        added((schema.COUNTER_IN_BYTES, schema.COUNTER_OUT_BYTES), _COUNTERS, Unit.BYTES),
+    )
+    flows, counters = (replace(one, expression=f"({one.expression})") for one in sums)
+    # A ratio of whole numbers is one itself where an outer question reads it: InfluxDB cuts off its fraction.
+    share = f"{flows.expression} * 1.0 / {counters.expression}"
+    return flows, counters, Value(share, _SHARE, Unit.RATIO, (*flows.reads, *counters.reads))
+
+
+def _interfaces(cluster: Cluster) -> Built:
+    tags = (schema.EXPORTER, schema.INTERFACE, schema.PLANE, schema.KIND)
+    flows, counters, share = _flows_and_counters()
+    inner = Select(schema.INTERFACE_TRAFFIC, schema.MINUTE).take(counters, flows, share).by(*tags)
+    return panels.table(
+        cluster,
+        Face(
+            "interfaces", "Flow records against interface counters, 1 h",
+            "Bytes of each interface by flow records, and by its own counters, both directions together.",
+            "Only sFlow devices send counters; they count whole frames, flow records the IP part.",
+            "A share far below 1 is lost records, a wrong sampling rate, or traffic that is not exported.",
+            x=0, y=26, w=12, h=10, links=(to_board("pipeline", "Pipeline"),), since="1h",
+        ),
+        [top_rows(inner, _ROWS)],
+        [
+            Column(schema.EXPORTER, "Exporter"),
+            Column(schema.INTERFACE, "Interface"),
+            Column(schema.PLANE, "Plane", width=100),
+            Column(schema.KIND, "Kind", width=70),
+            Column(_FLOWS, "By flow records", Unit.BYTES, width=130),
+            Column(_COUNTERS, "By counters", Unit.BYTES, width=120),
+            Column(
+                _SHARE, "Share", Unit.RATIO, Cell.COLOUR, limit=Limit(look=_LEAST_SHARE, below=True), width=90
+            ),
+        ],
+        order=TableOrder(_COUNTERS),
+        missing="none",
+    )  # fmt: skip
+
+
+def _share_over_time(cluster: Cluster) -> Built:
+    share = _flows_and_counters()[2]
+    each = Select(schema.INTERFACE_TRAFFIC, schema.MINUTE).take(share).by(schema.EXPORTER).binned()
+    # Of the retentions one answers, so that there is one share in a bin.
+    query = Select(each.by_interval(cluster)).take(highest(share)).by(schema.EXPORTER)
+    return panels.time_series(
+        cluster,
+        Face(
+            "share_over_time", "Share of the counters that flow records reach",
+            "Flow bytes over counter bytes of all interfaces of each exporter that sends counters.",
+            "Short bins jump: counters are read every 20 s or so, and samples have an error of their own.",
+            "A step down means that records are lost or a sampling rate changed: the pipeline board says which.",
+            x=12, y=26, w=12, h=10, links=(to_board("pipeline", "Pipeline"),),
+        ),
+        [query.over_time(cluster, "Share.", alias=f"$tag_{schema.EXPORTER}", settled=False).at_least(300)],
+        unit=Unit.RATIO,
+        limit=Limit(look=_LEAST_SHARE, below=True),
+        legend_right=True,
+        links=(to_board("pipeline", "Pipeline"),),
+    )  # fmt: skip
+
+
+def _unread(cluster: Cluster) -> Built:
+    newest_bits = Select(schema.EXPORTER_STATUS, schema.RAW).take(newest(schema.UNREAD)).by(schema.EXPORTER)
+    some = Select(newest_bits).take(highest(schema.UNREAD)).where(compare(schema.UNREAD, ">", 0)).by(schema.EXPORTER)
+    every = range(1, 2 * max(schema.UNREAD_WORDS))
+    return panels.table(
+        cluster,
+        Face(
+            "unread", "Exporters of which something is not read",
+            "What the templates of NetFlow v9 and IPFIX exporters have that pmacct does not read.",
+            "Empty with Kafka, and where templates are not kept. sFlow and NetFlow v5 have no templates.",
+            "docs/verdicts.md says what to change on the device.",
+            x=0, y=45, w=24, h=6, links=(to_board("pipeline", "Pipeline"),), since=_LATEST,
+        ),
+        [some.per_series("An exporter.").as_table()],
+        [
+            Column(schema.EXPORTER, "Exporter", width=200),
+            Column(
+                schema.UNREAD.name, "Not read",
+                mappings=(panels.words({bits: (schema.unread_words(bits), LOOK) for bits in every}),),
+            ),
+        ],
+        missing="none",
+    )  # fmt: skip
+
+
+def _counting(cluster: Cluster) -> Built:
+    tags = (schema.SRC_GROUP, schema.DST_GROUP, schema.EXPORTER, schema.COUNTED_BY, schema.REASON)
+    inner = Select(schema.COUNTING, schema.MINUTE).take(total(schema.COUNTING_BYTES)).where(
+        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
+    ).by(*tags)  # fmt: skip
+    words = (panels.group_words(cluster),)
+    return panels.table(
+        cluster,
+        Face(
+            "counting", "Who counts what several exporters see",
+            "What each exporter saw, and whose records of it count: found while records flow, with the reason.",
+            "Exact where one that does not sample saw all of it; between sampling exporters it is an estimate.",
+            "`clusterflow suggest` prints the lines of `authority` that say the same for good.",
+            x=0, y=36, w=24, h=9, links=(to_board("pipeline", "Pipeline"),), since="1h",
+        ),
+        [top_rows(inner, _ROWS)],
+        [
+            Column(schema.SRC_GROUP, "From", mappings=words),
+            Column(schema.DST_GROUP, "To", mappings=words),
+            Column(schema.EXPORTER, "Seen by"),
+            Column(schema.COUNTED_BY, "Counted by"),
+            Column(schema.REASON, "Because"),
+            Column(schema.COUNTING_BYTES.name, "Bytes", Unit.BYTES, width=120),
+        ],
+        order=TableOrder(schema.COUNTING_BYTES.name),
+        missing="none",
+    )  # fmt: skip

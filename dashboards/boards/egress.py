@@ -1,0 +1,523 @@
+"""Egress & security: what leaves the cluster, who sends it, when, and whether it is allowed."""
+
+from app.units import format_duration, format_size
+from cluster.model import Cluster
+from dashboards import panels, questions
+from dashboards import variables as var
+from dashboards.board import Page
+from dashboards.links import CELL, Link, clicked, row, to_board
+from dashboards.palette import QUIET
+from dashboards.panels import Built, Cell, Face, Limit, TableOrder
+from store import schema
+from store.influxql import (
+    Fill,
+    Query,
+    Select,
+    Unit,
+    bit_rate,
+    chosen,
+    compare,
+    count,
+    highest,
+    lowest,
+    moment,
+    newest,
+    top_rows,
+    total,
+)
+
+BOARD = "egress"
+
+_ROWS = 50
+_ADDRESSES = 2_000
+_DAY = "24h"
+_ALL = "in all"
+
+
+def page(cluster: Cluster) -> Page:
+    """Return the board."""
+    return Page(
+        BOARD,
+        (
+            *_tiles(cluster),
+            _over_time(cluster),
+            _sensitive_over_time(cluster),
+            _off_hours_over_time(cluster),
+            _exfiltration(cluster),
+            _destinations(cluster),
+            _contacts(cluster),
+            _violations(cluster),
+            _unknown_nodes(cluster),
+            _known_bad(cluster),
+            _new_networks(cluster),
+            _address_names(cluster),
+        ),
+        since=_DAY,
+        variables=(
+            var.groups(cluster, var.SOURCE, "From"),
+            var.groups(cluster, var.DESTINATION, "To"),
+        ),
+        tags=("security",),
+    )
+
+
+def largest_and_all(conversations: Select, labels: tuple[str, ...] = questions.LOCATED) -> list[Query]:
+    """Return the most bytes of one conversation, which an alert compares, and the sum of all, which none does.
+
+    Args:
+        conversations: what is summed up.
+        labels: what tells them apart for the alert.
+    """
+    return [
+        Select(conversations.by(*labels))
+        .take(highest(schema.BYTES))
+        .per_series("Bytes of the largest conversation.", alias="largest"),
+        conversations.per_series("Bytes of all conversations.", alias=_ALL),
+    ]
+
+
+def all_overrides(limit: float) -> list[panels.Json]:
+    """Return how a tile colours the sum beside the largest conversation: many small ones are worth a look."""
+    return [panels.override(_ALL, thresholds={"mode": "absolute", "steps": Limit(look=limit).steps()})]
+
+
+def _tiles(cluster: Cluster) -> list[Built]:
+    limits = cluster.thresholds
+    explore = (_explore(),)
+    return [
+        panels.stat(
+            cluster,
+            Face(
+                "unknown_volume", f"Bytes to unknown destinations, {format_duration(limits.exfil_window)}",
+                "What model storage sent to destinations in no group: in its largest conversation, in all.",
+                "It cannot say what the bytes are. Its warning judges each conversation, *Exfiltration* all of them.",
+                "The destinations below name both ends.",
+                x=0, y=0, w=6, h=5, links=explore, since=f"{limits.exfil_window}s",
+            ),
+            largest_and_all(questions.sent_to_unknown(cluster, schema.RAW), questions.LISTED),
+            limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
+            missing=("none", QUIET),
+            text="value_and_name",
+            overrides=all_overrides(limits.exfil_volume),
+            links=explore,
+        ),
+        panels.stat(
+            cluster,
+            Face(
+                "off_hours", f"Sensitive groups in off-hours, {format_duration(limits.off_hours_window)}",
+                "Bytes that sensitive groups sent outside in off-hours: in the largest conversation, in all.",
+                "Off-hours are those of cluster.yaml; a planned night transfer looks like any other.",
+                "The chart below shows which group, and when.",
+                x=6, y=0, w=6, h=5, links=explore, since=f"{limits.off_hours_window}s",
+            ),
+            largest_and_all(questions.sent_off_hours(cluster, schema.RAW)),
+            limit=Limit(act=limits.off_hours_bytes, look=limits.off_hours_bytes / 2),
+            missing=("none", QUIET),
+            text="value_and_name",
+            overrides=all_overrides(limits.off_hours_bytes),
+            links=explore,
+        ),
+        panels.stat(
+            cluster,
+            Face(
+                "first_contacts", "First contacts, 24 h",
+                "Outside destinations that model storage or training nodes reached for the first time ever.",
+                "A destination behind a new address is new, whoever it belongs to.",
+                "The table below names source, destination and volume.",
+                x=12, y=0, w=6, h=5, links=explore, since=_DAY,
+            ),
+            [_contact_count(cluster)],
+            # A first contact alerts for some minutes, and stands here for a day.
+            limit=Limit(look=1),
+            missing=("none", QUIET),
+            text="value",
+            links=explore,
+        ),
+        panels.stat(
+            cluster,
+            Face(
+                "violations", "Bytes that nobody allowed, 24 h",
+                "Traffic between groups that `allowed` in cluster.yaml does not list.",
+                "It may be harmless and merely unlisted; nothing was blocked.",
+                "The group matrix shows the pairs, the table below the conversations.",
+                x=18, y=0, w=6, h=5, links=(_matrix(),), since=_DAY,
+            ),
+            [questions.violating(schema.MINUTE).per_series("Bytes of conversations that are not allowed.")],
+            limit=Limit(look=1),
+            missing=("none", QUIET),
+            text="value",
+            links=(_matrix(),),
+        ),
+    ]  # fmt: skip
+
+
+def _explore() -> Link:
+    return to_board("explore", "Explore", keep=var.GROUPS)
+
+
+def _matrix() -> Link:
+    return to_board("group_matrix", "Group matrix", keep=var.GROUPS)
+
+
+def _contact_count(cluster: Cluster) -> Query:
+    contacts = questions.first_contacts(cluster)
+    # A contact has a row for each of its first windows: count series, not rows.
+    each = contacts.by(*questions.CONVERSATION)
+    return Select(each).take(count(schema.BYTES, "contacts")).per_series("First contacts.")
+
+
+def _egress(retention: str) -> Select:
+    return Select(schema.EGRESS, retention).where(
+        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
+    )
+
+
+def _over_time(cluster: Cluster) -> Built:
+    query = _egress(schema.MINUTE).take(bit_rate(schema.BYTES)).by(schema.DST_GROUP)
+    return panels.time_series(
+        cluster,
+        Face(
+            "egress_over_time", "To the outside by destination group",
+            "Bit/s from the chosen groups to approved and unknown destinations, stacked.",
+            "Answers to clients outside are in it; content is not seen, and who opened a conversation is inferred.",
+            "Click a group to list only its destinations.",
+            x=0, y=5, w=8, h=9, links=(_explore(),),
+        ),
+        [query.over_time(cluster, "bit/s to a destination group.", alias=f"$tag_{schema.DST_GROUP}")],
+        stacked=True,
+        overrides=panels.group_series(cluster),
+        links=(to_board("egress", "Only this group", keep=(var.SOURCE,), dst=clicked(schema.DST_GROUP)),),
+    )  # fmt: skip
+
+
+def _sensitive_over_time(cluster: Cluster) -> Built:
+    limits = cluster.thresholds
+    query = questions.sent_to_unknown(cluster, schema.MINUTE)
+    query = Select(query.source, query.retention, conditions=query.conditions).take(bit_rate(schema.BYTES))
+    return panels.time_series(
+        cluster,
+        Face(
+            "sensitive_over_time", "Model storage to unknown destinations",
+            "Bit/s from model storage to destinations in no group.",
+            f"Dashed: the mean rate that reaches the alert's volume in {format_duration(limits.exfil_window)};"
+            " a slow drip stays below it.",
+            "Click a group to list only its destinations.",
+            x=8, y=5, w=8, h=9, links=(_explore(),),
+        ),
+        [query.by(schema.SRC_GROUP).over_time(cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}")],
+        limit=Limit(act=limits.exfil_volume * 8 / limits.exfil_window),
+        overrides=panels.group_series(cluster),
+        links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
+    )  # fmt: skip
+
+
+def _conversation_columns(cluster: Cluster, *, groups: bool = True) -> list[panels.Column]:
+    words = (panels.group_words(cluster),)
+    columns = [
+        panels.Column(schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),)),
+        panels.Column(
+            schema.SRC_GROUP, "Source group", mappings=words,
+            links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=CELL),),
+        ),
+        panels.Column(schema.DST, "Destination"),
+        panels.Column(
+            schema.DST_GROUP, "Destination group", mappings=words,
+            links=(to_board("egress", "Only this group", keep=(var.SOURCE,), dst=CELL),),
+        ),
+        panels.Column(schema.PROTO, "Protocol", width=90),
+        panels.Column(schema.SERVICE, "Service", width=110),
+    ]  # fmt: skip
+    return columns if groups else [column for column in columns if not column.name.endswith("_group")]
+
+
+def _destinations(cluster: Cluster) -> Built:
+    inner = (
+        _egress(schema.MINUTE)
+        .take(total(schema.BYTES), total(schema.FLOWS), total(schema.DURATION))
+        .by(*questions.LISTED)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "destinations", "Conversations with the outside, by bytes",
+            "The largest conversations of the chosen groups: both ends, service, bytes, and how long bytes flowed.",
+            "Beyond the largest of each window, destinations are summed up as other.",
+            "Click a source for the node, a group to keep only that one.",
+            x=0, y=20, w=24, h=11, links=(_explore(),),
+        ),
+        [top_rows(inner, _ROWS)],
+        [
+            *_conversation_columns(cluster),
+            *panels.place_columns(),
+            panels.Column(schema.FEED, "Feed"),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
+            panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=110),
+        ],
+        order=TableOrder(schema.BYTES.name),
+        missing="none",
+    )  # fmt: skip
+
+
+def _contacts(cluster: Cluster) -> Built:
+    first = moment(lowest(schema.CONTACT_FIRST))
+    select = (
+        Select(schema.CONTACT, schema.RAW)
+        .take(first, total(schema.BYTES), total(schema.DURATION))
+        .where(
+            chosen(schema.SRC_GROUP, var.SOURCE),
+            chosen(schema.DST_GROUP, var.DESTINATION),
+            compare(schema.CONTACT_NEW, "=", 1),
+        )
+        .by(*questions.LISTED)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "contacts", "First contacts",
+            "Every outside destination that a source reached for the first time ever, newest first.",
+            "What was reached before clusterflow began to learn is not new; a scan is one row with other.",
+            "Click a source to see what else its node does.",
+            x=0, y=31, w=24, h=9, links=(_explore(),),
+        ),
+        [select.per_series("A first contact.").as_table()],
+        [
+            panels.Column(schema.CONTACT_FIRST.name, "First seen", Unit.MOMENT, width=170),
+            *_conversation_columns(cluster),
+            *panels.place_columns(),
+            panels.Column(schema.FEED, "Feed"),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=100),
+        ],
+        order=TableOrder(schema.CONTACT_FIRST.name),
+    )  # fmt: skip
+
+
+def _off_hours_over_time(cluster: Cluster) -> Built:
+    limits = cluster.thresholds
+    query = questions.sent_off_hours(cluster, schema.MINUTE)
+    query = Select(query.source, query.retention, conditions=query.conditions).take(bit_rate(schema.BYTES))
+    hours = cluster.site.off_hours
+    return panels.time_series(
+        cluster,
+        Face(
+            "off_hours_over_time", "Sensitive groups in off-hours",
+            f"Bit/s that sensitive groups sent outside between {hours.start:%H:%M} and {hours.end:%H:%M} site time.",
+            f"The dashed line is the mean rate that reaches the alert's volume in "
+            f"{format_duration(limits.off_hours_window)}; outside off-hours there is a gap.",
+            "Click a group to list its destinations.",
+            x=16, y=5, w=8, h=9, links=(_explore(),),
+        ),
+        [
+            query.by(schema.SRC_GROUP).over_time(
+                cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}", fill=Fill.GAP
+            )
+        ],
+        limit=Limit(act=limits.off_hours_bytes * 8 / limits.off_hours_window),
+        overrides=panels.group_series(cluster),
+        links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
+    )  # fmt: skip
+
+
+def violation_table(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: int) -> Built:
+    """Return the conversations that are not allowed, largest first."""
+    inner = (
+        Select(schema.VIOLATION, schema.MINUTE)
+        .take(total(schema.BYTES), total(schema.FLOWS))
+        .where(questions.NOT_ALLOWED, chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .by(*questions.CONVERSATION)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            name, "Conversations that nobody allowed",
+            "Who talked to whom although `allowed` does not list the pair, largest first.",
+            "Nothing was blocked, and an unlisted pair may be right: then add it to cluster.yaml.",
+            "Click a source to see what else its node does.",
+            x=x, y=y, w=w, h=h, links=(_matrix(),),
+        ),
+        [top_rows(inner, _ROWS)],
+        [
+            *_conversation_columns(cluster),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
+        ],
+        order=TableOrder(schema.BYTES.name),
+    )  # fmt: skip
+
+
+def _violations(cluster: Cluster) -> Built:
+    return violation_table(cluster, "violation_list", x=0, y=40, w=15, h=10)
+
+
+def _unknown_nodes(cluster: Cluster) -> Built:
+    inner = (
+        Select(schema.UNKNOWN_NODE, schema.MINUTE)
+        .take(total(schema.BYTES), total(schema.FLOWS))
+        .where(chosen(schema.GROUP, var.SOURCE))
+        .by(schema.GROUP, schema.ADDRESS)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "unknown_nodes", "Addresses that no inventory knows",
+            "Addresses inside a group's prefixes that sent or received, but belong to no listed node.",
+            "Groups without a node list are not judged.",
+            "Add the node to cluster.yaml, or find out what the machine is.",
+            x=15, y=40, w=9, h=10, links=(_explore(),),
+        ),
+        [top_rows(inner, _ROWS)],
+        [
+            panels.Column(schema.ADDRESS, "Address"),
+            panels.Column(schema.GROUP, "Group", mappings=(panels.group_words(cluster),)),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
+        ],
+        order=TableOrder(schema.BYTES.name),
+    )  # fmt: skip
+
+
+def _known_bad(cluster: Cluster) -> Built:
+    listed, seen = moment(lowest(schema.LISTED_SINCE)), moment(highest(schema.SEEN_AT))
+    select = (
+        Select(schema.THREAT, schema.RAW)
+        .take(seen, total(schema.BYTES), highest(schema.CONFIDENCE), listed)
+        .by(*questions.CONVERSATION, schema.FEED, schema.INDICATOR, schema.NETWORK, schema.COUNTRY, schema.LATE)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "known_bad", "Known bad",
+            "Conversations with addresses that a threat feed lists, in either direction, newest first.",
+            "A feed may be wrong or old, and an address may be shared by many.",
+            "Ask who the address is, then what its other end did; the runbook continues from there.",
+            x=0, y=50, w=24, h=8, links=(_explore(),),
+        ),
+        [select.per_series("A conversation with a listed address.").as_table()],
+        [
+            panels.Column(schema.SEEN_AT.name, "Last seen", Unit.MOMENT, width=170),
+            *_conversation_columns(cluster, groups=False),
+            panels.Column(schema.FEED, "Feed"),
+            panels.Column(schema.INDICATOR, "Listed as"),
+            panels.Column(schema.NETWORK, "Network"),
+            panels.Column(schema.COUNTRY, "Country", width=90),
+            panels.Column(schema.LISTED_SINCE.name, "Listed since", Unit.MOMENT, width=170),
+            panels.Column(schema.LATE, "Late", width=70),
+            panels.Column(schema.CONFIDENCE.name, "Confidence", Unit.COUNT, width=100),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+        ],
+        order=TableOrder(schema.SEEN_AT.name),
+    )  # fmt: skip
+
+
+def _new_networks(cluster: Cluster) -> Built:
+    first = moment(lowest(schema.CONTACT_FIRST))
+    select = (
+        Select(schema.NEW_NETWORK, schema.NEW_NETWORK.kept)
+        .take(
+            first,
+            total(schema.BYTES),
+            total(schema.DURATION),
+            highest(schema.EVENT_SOURCES),
+            highest(schema.EVENT_DESTINATIONS),
+        )
+        .where(chosen(schema.SRC_GROUP, var.SOURCE), compare(schema.BYTES, ">", 0))
+        .by(*schema.NEW_NETWORK.tags)
+    )
+    limits = cluster.thresholds
+    return panels.table(
+        cluster,
+        Face(
+            "new_networks", "New networks, 30 d",
+            f"Networks to which a group sent more than {format_size(limits.new_network_bytes)} within "
+            f"{format_duration(limits.new_network_window)} for the first time: its largest conversation, and the "
+            "bytes of all in the first 15 minutes.",
+            "Without `geography` in cluster.yaml no network is known; one network may belong to many tenants.",
+            "Click a source to see what else its node does.",
+            x=0, y=58, w=24, h=7, links=(_explore(),), since="30d",
+        ),
+        [select.per_series("A network that is new to a group.").as_table()],
+        [
+            panels.Column(schema.CONTACT_FIRST.name, "Since", Unit.MOMENT, width=170),
+            *_conversation_columns(cluster),
+            *panels.place_columns(),
+            panels.Column(schema.APPLICATION, "Is"),
+            panels.Column(schema.FEED, "Feed"),
+            panels.Column(schema.EVENT_SOURCES.name, "Sources", Unit.COUNT, width=90),
+            panels.Column(schema.EVENT_DESTINATIONS.name, "Destinations", Unit.COUNT, width=110),
+            panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=100),
+        ],
+        order=TableOrder(schema.CONTACT_FIRST.name),
+    )  # fmt: skip
+
+
+def _address_names(cluster: Cluster) -> Built:
+    directory = schema.ADDRESS_NAME
+    select = Select(directory, directory.kept).take(*(newest(field) for field in directory.fields)).by(schema.ADDRESS)
+    return panels.table(
+        cluster,
+        Face(
+            "address_names", "Names of outside addresses, 30 d",
+            "What files and reverse DNS say of each outside address that was first seen, or known otherwise, in 30 "
+            "days; those on a feed first.",
+            "A name proves nothing: the owner of an address chooses it, unless it comes from a file of yours.",
+            "Filter a column by a part of an address or name; the tables above show who talked to it.",
+            x=0, y=65, w=24, h=10, links=(_explore(),), since="30d",
+        ),
+        [select.per_series("An outside address.").as_table()],
+        [
+            panels.Column(schema.ADDRESS, "Address"),
+            panels.Column(schema.KNOWN_NAME.name, "Name"),
+            panels.Column(schema.NAME_SOURCE.name, "Name is from"),
+            *panels.place_columns(),
+            panels.Column(schema.CITY, "City"),
+            panels.Column(schema.APPLICATION, "Is"),
+            panels.Column(schema.FEED, "Feed"),
+        ],
+        order=TableOrder(schema.FEED),
+        limit_rows=_ADDRESSES,
+    )  # fmt: skip
+
+
+def _exfiltration(cluster: Cluster) -> Built:
+    measurement = schema.EXFILTRATION
+    fields = (
+        schema.EVENT_BYTES, schema.EVENT_SECONDS, schema.EVENT_SOURCES, schema.EVENT_DESTINATIONS, schema.ARTEFACT_NAME,
+        schema.LEAK_SHARE,
+    )  # fmt: skip
+    select = (
+        Select(measurement, measurement.kept)
+        .take(moment(newest(schema.LEAK_SINCE)), *map(newest, fields))
+        .where(compare(schema.LEAK_UNTIL, ">", 0))
+        .by(*measurement.tags)
+    )
+    columns = [
+        column for column in _conversation_columns(cluster) if column.name in (schema.SRC, schema.SRC_GROUP, schema.DST)
+    ]
+    return panels.table(
+        cluster,
+        Face(
+            "exfiltration", "Exfiltration, 30 d",
+            "Incidents: what left beyond what may, however it was split, and the sum that was too large.",
+            "It cannot say what the bytes are. `other` stands for several, of which none has most of the bytes; "
+            "names are those of the begin.",
+            "The tables above show each conversation.",
+            x=0, y=14, w=24, h=6, links=(_explore(),), since="30d",
+        ),
+        [select.per_series("An incident.").as_table()],
+        [
+            panels.Column(schema.LEAK_SINCE.name, "Since", Unit.MOMENT, width=170),
+            panels.Column(schema.KIND, "Sum", width=90),
+            *columns,
+            panels.Column(schema.LARGEST, "Largest conversations", width=430),
+            panels.Column(schema.EVENT_SOURCES.name, "Sources", Unit.COUNT, width=90),
+            panels.Column(schema.EVENT_DESTINATIONS.name, "Destinations", Unit.COUNT, width=110),
+            panels.Column(schema.EVENT_BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.EVENT_SECONDS.name, "Duration", Unit.SECONDS, width=100),
+            panels.Column(schema.ARTEFACT_NAME.name, "Nearest artefact"),
+            panels.Column(schema.LEAK_SHARE.name, "Of it", Unit.RATIO, width=80),
+        ],
+        order=TableOrder(schema.LEAK_SINCE.name),
+        missing="none",
+    )  # fmt: skip

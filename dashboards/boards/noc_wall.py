@@ -1,0 +1,698 @@
+"""NOC wall: one screen of 1920 x 1080 in kiosk mode, legible from three metres. Is the cluster healthy, what fires?
+
+No letter is smaller than 20 pixels. Grafana's titles have 14, the axes of its charts 12, and no option changes them: so
+the panels have no title (their description shows where a mouse is), tiles are named by their numbers, and where a chart
+would have an axis there are numbers with a curve, strips, or a drawing.
+"""
+
+from dataclasses import replace
+from itertools import takewhile
+
+from cluster.model import EXTERNAL, Cluster, Role
+from dashboards import panels, questions
+from dashboards import variables as var
+from dashboards.board import Page
+from dashboards.boards import checkpoints
+from dashboards.links import clicked, row, to_alerts, to_board
+from dashboards.palette import (
+    ACT,
+    BLIND,
+    CALM,
+    DIM,
+    LOOK,
+    OTHER_COLOUR,
+    QUIET,
+    STATE_COLOURS,
+    group_colours,
+    shade,
+    short_titles,
+)
+from dashboards.panels import Built, Cell, Face, Json, Large, Limit
+from dashboards.parts import node_states, run_panels, transport
+from dashboards.parts.matrix import matrix_drawing
+from store import schema
+from store.influxql import (
+    Condition,
+    Query,
+    Select,
+    Unit,
+    ago,
+    all_of,
+    any_of,
+    beside,
+    bit_rate,
+    bottom,
+    chosen,
+    compare,
+    count,
+    event_rate,
+    highest,
+    is_in,
+    labelled,
+    lowest,
+    newest,
+    not_in,
+    says,
+    scaled,
+    total,
+)
+from store.schema import NodeState
+
+BOARD = "noc_wall"
+
+_LETTERS = 20
+"""Pixels of the smallest letters: 5 mm on a screen of 24 inches, 12 mm on one of 55."""
+
+_TILE = Large(62, 22, digits=0)
+_LINE = Large(62, 22, wide=True, digits=0)
+_CURVE = Large(25, _LETTERS, wide=True, rows=True)
+
+_PAIRS_SHOWN = 4
+_CURVE_POINTS = 360
+
+_ALERT_ROWS = 10
+_ALERT_DAYS = "30d"
+_PLACE = 15
+"""Letters of a source or destination that have room."""
+
+_WORST = "worst_nodes"
+_WORST_SHOWN = 16
+_STRIP_POINTS = 72
+_WELL, _BADLY = 0.9, 0.5
+"""Shares of the cohort's median between which a strip turns orange by steps; limits are each node's own."""
+
+_NAMES, _GRID_PIXELS = 64, (600, 356)
+
+_RECENT, _ALIVE = "15m", "5m"
+
+ZERO = "zero"
+"""Name of the query that finds 0 wherever anything is alive."""
+
+
+def page(cluster: Cluster) -> Page:
+    """Return the wall."""
+    return Page(
+        BOARD,
+        (
+            *_tiles(cluster),
+            _alerts(cluster),
+            run_panels.on_the_wall(cluster),
+            _worst_nodes(cluster),
+            _strips(cluster),
+            _cohort_grid(cluster),
+            matrix_drawing(cluster, "matrix", x=8, y=14, w=7, h=10, since="1h"),
+            _traffic(cluster),
+            _egress(cluster),
+            *_pipeline_strip(cluster),
+        ),
+        since="6h",
+        refresh="10s",
+        variables=(var.found(cluster, _WORST, _worst_now()),),
+        tags=("wall",),
+    )
+
+
+# -- first line: seven tiles ---------------------------------------------------------------------------
+
+
+def _tiles(cluster: Cluster) -> list[Built]:
+    limits = cluster.thresholds
+    unknown = f"To unknown {_minutes(limits.exfil_window)}"
+    to_unknown = questions.sent_to_unknown(cluster, schema.RAW)
+    return [
+        _firing(cluster, "critical", Limit(act=1), 0),
+        _firing(cluster, "warning", Limit(look=1), 2),
+        panels.stat(
+            cluster,
+            Face(
+                "data_age", "",
+                "How old the newest flow record of any exporter is; no data: nothing at all arrived within a minute.",
+                "One live exporter is enough to look fresh here.",
+                "The pipeline board shows each exporter.",
+                x=4, y=0, w=4, h=4, links=(to_board("pipeline", "Pipeline"),), since="1m",
+            ),
+            [_data_age()],
+            limit=Limit(look=limits.ingest_silent / 2, act=limits.ingest_silent),
+            missing=("no data", ACT),
+            text="value_and_name",
+                links=(to_board("pipeline", "Pipeline"),),
+            large=_TILE,
+        ),
+        _cohort_counts(cluster),
+        panels.stat(
+            cluster,
+            Face(
+                "unknown_volume", "",
+                "What model storage sent to destinations in no group, in its largest conversation: as the alert does.",
+                "It says how much, not what. Split transfers fire the alert *exfiltration*.",
+                "Egress & security names sources and destinations, and the sum of all.",
+                x=14, y=0, w=3, h=4, links=(to_board("egress", "Egress & security"),),
+                since=f"{limits.exfil_window}s",
+            ),
+            [
+                Select(to_unknown.by(*questions.LISTED))
+                .take(highest(schema.BYTES))
+                .per_series("Bytes of the largest conversation.", alias=unknown),
+                _zero(),
+            ],
+            transformations=panels.largest_as(unknown),
+            limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
+            missing=("blind", DIM),
+            text="value_and_name",
+            links=(to_board("egress", "Egress & security"),),
+            large=_TILE,
+        ),
+        panels.stat(
+            cluster,
+            Face(
+                "checkpoint_age", "",
+                "How far the most overdue checkpoint of a running job is beyond its time.",
+                "Jobs without a schedule or a rhythm are not judged; flow records do not know whether one is good.",
+                "Checkpoints & I/O shows each job against its schedule, and how old its last one is.",
+                x=17, y=0, w=4, h=4, links=(to_board("checkpoints", "Checkpoints & I/O"),), since="2m",
+            ),
+            [checkpoints.most_overdue("Checkpoint")],
+            mappings=[panels.words({0: ("on time", QUIET)})],
+            limit=checkpoints.overdue_limit(cluster),
+            missing=("no job", DIM),
+            text="value_and_name",
+            links=(to_board("checkpoints", "Checkpoints & I/O"),),
+            large=_TILE,
+        ),
+        panels.stat(
+            cluster,
+            Face(
+                "stall_cost", "",
+                f"GPU time that jobs lost to dropouts, slowness, stalls since midnight, {run_panels.price(cluster)}.",
+                "All GPUs of a job are taken to wait while one of its nodes is low: an upper bound.",
+                "Capacity & cost shows jobs and causes.",
+                x=21, y=0, w=3, h=4, links=(to_board("capacity", "Capacity & cost"),), since="now/d",
+            ),
+            [questions.stall_usd().per_series("USD lost.", alias="Stalls today"), _zero()],
+            transformations=panels.largest_as("Stalls today"),
+            missing=("blind", DIM),
+            text="value_and_name",
+            links=(to_board("capacity", "Capacity & cost"),),
+            large=_TILE,
+        ),
+    ]  # fmt: skip
+
+
+def _zero() -> Query:
+    """Return 0 while records arrive, to stand beside what may find nothing: a tile without any value has no name."""
+    alive = ago(">", _ALIVE)
+    rows = Select(schema.EXPORTER_STATUS, schema.RAW).where(alive)
+    return rows.take(scaled(count(schema.AGE), "0", "alive", Unit.COUNT)).per_series("Nothing.", alias=ZERO)
+
+
+def _data_age() -> Query:
+    ages = questions.exporter_ages_now()
+    return Select(ages).take(lowest(schema.AGE)).per_series("Age of the newest record.", alias="Data age")
+
+
+def _firing(cluster: Cluster, severity: str, limit: Limit, x: int) -> Built:
+    alerts = questions.alerts().where(is_in(schema.SEVERITY, [severity]))
+    query = alerts.where(says(schema.ALERT_STATE, schema.FIRING)).take(count(schema.BEGAN, "firing"))
+    name = severity.capitalize()
+    return panels.stat(
+        cluster,
+        Face(
+            f"alerts_{severity}", "",
+            f"How many {severity} alerts fire now, of those that began within 30 days.",
+            "It counts alerts that Grafana sent to deliver; the pipeline board shows whether that works.",
+            "The list below names them.",
+            x=x, y=0, w=2, h=4, links=(to_board("alerts", "Alerts"), to_alerts()), since=_ALERT_DAYS,
+        ),
+        [query.per_series("Alerts that fire.", alias=name), _zero()],
+        transformations=panels.largest_as(name),
+        unit="none",
+        limit=limit,
+        missing=("blind", DIM),
+        text="value_and_name",
+        links=(to_board("alerts", "Alerts", severity=severity), to_alerts()),
+        large=_TILE,
+    )  # fmt: skip
+
+
+def _minutes(seconds: int) -> str:
+    return f"{seconds // 60} min" if seconds % 60 == 0 else f"{seconds} s"
+
+
+def _cohort_counts(cluster: Cluster) -> Built:
+    shown = (
+        (NodeState.OK, "Nodes ok", Limit().steps()),
+        (NodeState.LOW, "low", Limit(look=1).steps()),
+        (NodeState.DOWN, "down", Limit(act=1).steps()),
+        (NodeState.BLIND, "blind", [{"value": None, "color": BLIND}]),
+        (NodeState.LEARNING, "learning", [{"value": None, "color": DIM}]),
+    )
+    face = Face(
+        "cohort_counts", "",
+        "Nodes of running jobs by their latest window: ok, low, down, blind (their exporter is silent), or learning.",
+        f"{transport.training_note(cluster)} Nodes with too few earlier runs are learning: nothing judges them.",
+        "The training board shows each node against its limit.",
+        x=8, y=0, w=6, h=4, links=(to_board("training", "Training"),), since="2m",
+    )  # fmt: skip
+    return panels.stat(
+        cluster,
+        face,
+        [_nodes_in(state, name) for state, name, _ in shown],
+        unit="none",
+        missing=("no job", DIM),
+        text="value_and_name",
+        overrides=[panels.override(name, thresholds={"mode": "absolute", "steps": steps}) for _, name, steps in shown],
+        links=(to_board("training", "Training"),),
+        large=_TILE,
+    )
+
+
+_ALWAYS = (NodeState.OK, NodeState.LOW, NodeState.DOWN)
+
+
+def _nodes_in(state: int, name: str) -> Query:
+    """Count the nodes whose latest window has a state.
+
+    Of those that are always shown it is 0 while others have one; of the others, nothing. Nothing while no job runs.
+    """
+    word, nodes = schema.NODE_STATE_WORDS[state], count(schema.STATE, "nodes")
+    latest = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by(schema.NODE)
+    matching = Select(latest).take(nodes).where(compare(schema.STATE, "=", state))
+    meaning = f"Nodes that are {word}."
+    if state not in _ALWAYS:
+        return matching.per_series(meaning, alias=name)
+    zero = Select(schema.BASELINE, schema.RAW).take(scaled(nodes, "0", nodes.name, Unit.COUNT))
+    return Select((matching, zero)).take(total(nodes, word)).per_series(meaning, alias=name)
+
+
+# -- below, left: alerts, nodes --------------------------------------------------------------------------
+
+
+def _alerts(cluster: Cluster) -> Built:
+    resolved = panels.large_text(_LETTERS, pattern=f"/^{schema.RESOLVED}$/", text="over", style=f"color:{DIM}")
+    chip = "border-radius:4px;padding:0 6px;text-align:center;color:#111;font-weight:600;background"
+
+    def state(severity: str, colour: str) -> tuple[Json, ...]:
+        firing = f"/^{schema.FIRING}$/"
+        return panels.large_text(_LETTERS, pattern=firing, text=severity, style=f"{chip}:{colour}"), resolved
+
+    words = panels.large_text(
+        _LETTERS, pattern="/^([^_]+)_?([^_]*)_?([^_]*)_?([^_]*)_?([^_]*)$/", text="$1 $2 $3 $4 $5"
+    )
+    long = panels.large_text(_LETTERS, pattern="/^(?=.{28})([^_]+)_([^_]+)_(.{1,3}).*$/", text="$1 $2 $3…")
+    text = panels.large_text(_LETTERS)
+    # The name alone: what a notification adds to it (group, network, "listed by ...") stands on the board Alerts.
+    shown = (f"(.{{1,{_PLACE}}}?)(?: \\(|, ).*", ""), (f"(.{{{_PLACE}}}).+", "…"), ("(.+)", "")
+    source = tuple(panels.large_text(_LETTERS, pattern=f"/^{name}$/", text=f"$1{end}") for name, end in shown)
+    to = tuple(panels.large_text(_LETTERS, pattern=f"/^{name}$/", text=f"→&nbsp;$1{end}") for name, end in shown)
+    number = panels.large_text(_LETTERS, pattern="/^([\\d.,]+ ?[A-Za-z]*).*$/")
+    when = panels.large_text(_LETTERS, style=f"color:{DIM}")
+    return panels.table(
+        cluster,
+        Face(
+            "alerts", "",
+            "The newest alerts of 30 days: whether they fire, since when, what, from where to where, bytes, duration.",
+            "Bytes and duration are those of the notification; what fires on is not counted on here.",
+            "The board Alerts has all of them, with false ones and the time to acknowledge.",
+            x=0, y=4, w=15, h=10, since=_ALERT_DAYS,
+            links=(
+                to_board("alerts", "Alerts"), to_alerts(), to_board("segmentation", "Segmentation"),
+                to_board("management", "Management plane"),
+            ),
+        ),
+        [_newest_alerts(["critical"], _CRITICAL), _newest_alerts(["warning", "info"], _OTHER)],
+        [
+            panels.Column(_CRITICAL, "Critical", cell=Cell.HTML, mappings=state("crit", ACT), width=72),
+            panels.Column(_OTHER, "Others", cell=Cell.HTML, mappings=state("warn", LOOK), width=72),
+            panels.Column(panels.TIME, "Since", cell=Cell.HTML, mappings=(when,), width=152),
+            panels.Column(schema.RULE, "What", cell=Cell.HTML, mappings=(long, words)),
+            panels.Column(schema.ALERT_SOURCE.name, "From", cell=Cell.HTML, mappings=source, width=170),
+            panels.Column(schema.ALERT_DESTINATION.name, "To", cell=Cell.HTML, mappings=to, width=196),
+            panels.Column(schema.BYTES_TEXT.name, "Bytes", cell=Cell.HTML, mappings=(number, text), width=95),
+            panels.Column(schema.DURATION_TEXT.name, "Duration", cell=Cell.HTML, mappings=(text,), width=95),
+        ],
+        before=[
+            {"id": "merge", "options": {}},
+            {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": panels.TIME, "desc": True}]}},
+            {"id": "limit", "options": {"limitField": _ALERT_ROWS}},
+            panels.as_text(panels.TIME, "D MMM HH:mm"),
+        ],
+        missing="no alerts",
+        limit_rows=0,
+        header=False,
+    )  # fmt: skip
+
+
+_CRITICAL, _OTHER = "critical", "other"
+"""Columns of states: each has its own colour while an alert fires, and a row has one of them."""
+
+
+def _newest_alerts(severities: list[str], name: str) -> Query:
+    fields = (schema.ALERT_SOURCE, schema.ALERT_DESTINATION, schema.BYTES_TEXT, schema.DURATION_TEXT)
+    state = replace(beside(schema.ALERT_STATE), name=name)
+    rows = questions.alerts().where(is_in(schema.SEVERITY, severities))
+    return rows.take(*map(beside, fields), state, labelled(schema.RULE)).newest_rows(_ALERT_ROWS, "One row an alert.")
+
+
+def _cohort_grid(cluster: Cluster) -> Built:
+    latest = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by(schema.NODE)
+    colours = STATE_COLOURS | {NodeState.OK: CALM}
+    words = panels.words({state: (word, colours[state]) for state, word in schema.NODE_STATE_WORDS.items()})
+    shown, cut = _grid_names(cluster)
+    return panels.stat(
+        cluster,
+        Face(
+            "cohort_grid", "",
+            f"Nodes of the running jobs in their latest window, the worst first, {shown} at most.",
+            transport.training_note(cluster),
+            "Click a node for its share against its limit.",
+            x=0, y=14, w=8, h=10,
+            links=(to_board("training", "Training"), to_board("stragglers", "Stragglers")), since="2m",
+        ),
+        [latest.per_series("State of the node.").as_table()],
+        fields=f"/^{schema.STATE.name}$/",
+        text="name",
+        each_row=shown,
+        background=True,
+        mappings=[words],
+        missing=("no job", DIM),
+        overrides=[panels.override(schema.NODE, mappings=[panels.without_begin(cut)])] if cut else [],
+        transformations=[node_states.worst_first()],
+        links=(to_board("training", "This node", node=row(schema.NODE)),),
+        large=Large(_LETTERS),
+    )  # fmt: skip
+
+
+def _grid_names(cluster: Cluster) -> tuple[int, str]:
+    """Return how many names of training nodes have room in the grid, and what they all begin with, if that is left out.
+
+    Grafana makes the grid of squares as large as possible. All names are whole where they have room so.
+    """
+    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+    names = [node.name for node in cluster.nodes if node.group in training] or ["node"]
+
+    def room(longest: int) -> int:
+        side = longest * 0.58 * _LETTERS + 20
+        return max(int(_GRID_PIXELS[0] // side) * int(_GRID_PIXELS[1] // side), 4)
+
+    longest = max(map(len, names))
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
+    begin = "".join(letter for letter, _ in same).rstrip("0123456789")
+    if len(names) <= room(longest) or len(begin) == longest:
+        return min(room(longest), _NAMES), ""
+    return min(room(longest - len(begin)), _NAMES), begin
+
+
+# -- below, right: jobs, worst nodes, traffic ------------------------------------------------------------
+
+
+def _worst_now() -> str:
+    """Return the question for the nodes that sent least against their cohort in the last minutes."""
+    recent = ago(">", _RECENT)
+    each = Select(schema.BASELINE, schema.RAW).take(lowest(schema.OBSERVED)).where(recent).by(schema.NODE)
+    worst = bottom(schema.OBSERVED, schema.NODE, _WORST_SHOWN)
+    # The range is this one, whatever the board's is.
+    return Select(Select(each).take(worst)).take(labelled(schema.NODE, "")).between().per_series().influxql
+
+
+def _share_steps() -> list[Json]:
+    return [
+        {"value": None, "color": LOOK},
+        {"value": _BADLY, "color": "#FFD29B"},
+        {"value": _WELL, "color": CALM},
+    ]
+
+
+def _of_the_worst() -> Select:
+    return Select(schema.BASELINE, schema.RAW).where(chosen(schema.NODE, _WORST)).by(schema.NODE)
+
+
+def _worst_nodes(cluster: Cluster) -> Built:
+    query = _of_the_worst().take(newest(schema.OBSERVED))
+    steps = [step | ({"color": QUIET} if step["color"] == CALM else {}) for step in _share_steps()]
+    return panels.stat(
+        cluster,
+        Face(
+            "cohort_names", "",
+            f"The {_WORST_SHOWN} nodes that sent least in the last 15 minutes, and their share of the cohort's median.",
+            transport.training_note(cluster),
+            "The Stragglers board ranks all nodes.",
+            x=15, y=6, w=3, h=10, links=(to_board("stragglers", "Stragglers"),), since=_RECENT,
+        ),
+        [query.per_series("Share of the median.", alias=f"$tag_{schema.NODE}")],
+        missing=("no job", DIM),
+        text="value_and_name",
+        overrides=[panels.override("/.*/", thresholds={"mode": "absolute", "steps": steps})],
+        links=(to_board("training", "This node", node=clicked(schema.NODE)),),
+        large=Large(25, _LETTERS, wide=True, rows=True, digits=0),
+    )  # fmt: skip
+
+
+def _strips(cluster: Cluster) -> Built:
+    query = _of_the_worst().take(lowest(schema.OBSERVED))
+    return panels.strips(
+        cluster,
+        Face(
+            "cohort", "",
+            "What the nodes beside it sent over the cohort's median: blue from 90 %, pale orange, below half orange.",
+            f"{transport.training_note(cluster)} A gap means that no job ran, or blindness.",
+            "Click a strip for observed, expected and limit.",
+            x=18, y=6, w=6, h=10,
+            links=(
+                to_board("training", "Training"),
+                node_states.stragglers(cluster),
+            ),
+        ),
+        query.over_time(cluster, "Share of the median.", alias=f"$tag_{schema.NODE}", settled=False)
+        .at_least(node_states.MINUTE)
+        .at_most(_STRIP_POINTS),
+        _share_steps(),
+        links=(to_board("training", "This node", node=clicked(schema.NODE)),),
+    )  # fmt: skip
+
+
+def shown_pairs(cluster: Cluster) -> tuple[tuple[str, str], ...]:
+    """Return the group pairs that the wall names: collectives first, then what `allowed` lists, in its order."""
+    pairs = [(group.id, group.id) for group in cluster.groups_with(Role.TRAINING)]
+    known = {group.id for group in cluster.groups}
+    pairs += [(pair.src, pair.dst) for pair in cluster.allowed if pair.src in known and pair.dst in known]
+    return tuple(dict.fromkeys(pairs))[:_PAIRS_SHOWN]
+
+
+def _is_pair(src: str, dst: str) -> Condition:
+    return all_of(is_in(schema.SRC_GROUP, [src]), is_in(schema.DST_GROUP, [dst]))
+
+
+def _is_not_pair(src: str, dst: str) -> Condition:
+    return any_of(not_in(schema.SRC_GROUP, [src]), not_in(schema.DST_GROUP, [dst]))
+
+
+def _curve(cluster: Cluster, asked: Select, *tags: str, meaning: str, alias: str) -> Query:
+    """Return bit/s over time; over six hours bins are minutes, so that the newest is whole and its number right."""
+    rate = asked.take(bit_rate(schema.BYTES)).by(*tags)
+    return rate.over_time(cluster, meaning, alias=alias).at_most(_CURVE_POINTS)
+
+
+def _traffic(cluster: Cluster) -> Built:
+    pairs = shown_pairs(cluster)
+    titles, colours = short_titles(cluster), group_colours(cluster)
+    traffic = Select(schema.TRAFFIC, schema.MINUTE)
+    others = traffic.where(*(_is_not_pair(src, dst) for src, dst in pairs))
+    queries = []
+    if pairs:
+        named = traffic.where(any_of(*(_is_pair(src, dst) for src, dst in pairs)))
+        tags = (schema.SRC_GROUP, schema.DST_GROUP)
+        alias = f"$tag_{schema.SRC_GROUP} → $tag_{schema.DST_GROUP}"
+        queries.append(_curve(cluster, named, *tags, meaning="bit/s of a group pair.", alias=alias))
+    queries.append(_curve(cluster, others, meaning="bit/s of all other group pairs.", alias="other"))
+    steps: dict[str, int] = {}
+    overrides = [panels.override("other", color=panels.fixed(OTHER_COLOUR))]
+    for src, dst in pairs:
+        name = f"within {titles[src]}" if src == dst else f"{titles[src]} → {titles[dst]}"
+        colour = shade(colours[src], steps.setdefault(src, 0))
+        steps[src] += 1
+        overrides.append(panels.override(f"{src} → {dst}", displayName=name, color=panels.fixed(colour)))
+    return panels.stat(
+        cluster,
+        Face(
+            "traffic", "",
+            "Bit/s between groups: the first pairs of cluster.yaml, everything else as other.",
+            transport.note(cluster),
+            "Click a line to explore that pair; the group matrix shows all pairs.",
+            x=15, y=16, w=6, h=8,
+            links=(
+                to_board("explore", "Explore"), to_board("group_matrix", "Group matrix"),
+                to_board("inference", "Inference"), to_board("inference_access", "Inference access"),
+                to_board("capacity", "Capacity & cost"),
+                to_board("coverage", "Coverage"),
+            ),
+        ),
+        queries,
+        reduce="last",
+        sparkline=True,
+        missing=("-", QUIET),
+        text="value_and_name",
+        overrides=overrides,
+        links=(
+            to_board("explore", "Explore this pair", src=clicked(schema.SRC_GROUP), dst=clicked(schema.DST_GROUP)),
+        ),
+        large=_CURVE,
+    )  # fmt: skip
+
+
+def _egress(cluster: Cluster) -> Built:
+    limits = cluster.thresholds
+    rate = limits.exfil_volume * 8 / limits.exfil_window
+    outside = [*questions.approved_ids(cluster), EXTERNAL]
+    # The same bytes by pairs of groups: their series do not grow with the addresses outside.
+    asked = Select(schema.TRAFFIC, schema.MINUTE).where(
+        is_in(schema.SRC_GROUP, questions.watched_ids(cluster)), is_in(schema.DST_GROUP, outside)
+    )
+    titles = short_titles(cluster)
+    return panels.stat(
+        cluster,
+        Face(
+            "egress", "",
+            "Bit/s from model storage and sensitive groups to approved and unknown destinations.",
+            f"Orange is the mean rate that reaches the alert's volume within {_minutes(limits.exfil_window)}.",
+            "Egress & security names sources and destinations.",
+            x=21, y=16, w=3, h=8,
+            links=(to_board("egress", "Egress & security"), to_board("ledger", "Egress ledger")),
+        ),
+        [
+            _curve(
+                cluster, asked, schema.DST_GROUP, meaning="bit/s to a destination group.",
+                alias=f"$tag_{schema.DST_GROUP}",
+            )
+        ],
+        reduce="last",
+        sparkline=True,
+        missing=("-", QUIET),
+        text="value_and_name",
+        overrides=[
+            *(panels.override(group_id, displayName=title) for group_id, title in titles.items()),
+            panels.override(EXTERNAL, thresholds={"mode": "absolute", "steps": Limit(look=rate).steps()}),
+        ],
+        links=(to_board("egress", "Egress & security"),),
+        large=Large(34, _LETTERS, rows=True),
+    )  # fmt: skip
+
+
+# -- last line: the pipeline -------------------------------------------------------------------------
+
+
+def _pipeline_strip(cluster: Cluster) -> list[Built]:
+    silent = cluster.thresholds.exporter_silent
+    names = [exporter.name for exporter in cluster.exporters]
+    to_pipeline = (to_board("pipeline", "Pipeline"),)
+    exporters = Select(schema.EXPORTER_STATUS, schema.RAW)
+
+    def strip(name: str, place: int, sentences: tuple[str, str, str], since: str = _RECENT) -> Face:
+        shows, cannot, then = sentences
+        return Face(name, "", shows, cannot, then, x=4 * place, y=24, w=4, h=3, links=to_pipeline, since=since)
+
+    ages = questions.exporter_ages_now().where(is_in(schema.EXPORTER, names))
+    alive = Select(ages).take(count(schema.AGE, "alive")).where(compare(schema.AGE, "<", silent))
+    return [
+        panels.stat(
+            cluster,
+            strip(
+                "exporters_alive", 0,
+                (
+                    f"Exporters of cluster.yaml whose records arrived within the last {silent} s.",
+                    "An exporter that sends, but lost half of its flows, counts as alive.",
+                    "The pipeline board shows age and loss of each.",
+                ),
+                since=f"{silent}s",
+            ),
+            [alive.per_series("Exporters that are heard.", alias="Exporters")],
+            unit=f"suffix: of {len(names)}",
+            limit=Limit(act=len(names), below=True) if names else Limit(),
+            missing=("blind", ACT),
+            text="value_and_name",
+            links=to_pipeline,
+            large=_LINE,
+        ),
+        panels.stat(
+            cluster,
+            strip(
+                "flow_rate", 1,
+                (
+                    "Flow records received from all exporters.",
+                    "Records lost before the collector are not in it.",
+                    "The pipeline board splits it by exporter.",
+                ),
+            ),
+            [
+                exporters.take(event_rate(schema.EXPORTER_RECORDS))
+                .over_time(cluster, "Records a second.", alias="Flows/s")
+            ],
+            unit=Unit.COUNT,
+            text="value_and_name",
+            links=to_pipeline,
+            large=_LINE,
+        ),
+        panels.stat(
+            cluster,
+            strip(
+                "lag", 2,
+                (
+                    "From the end of a flow to the arrival of its record: the slowest exporter's mean.",
+                    "It includes the exporter's own cache timeouts, which cannot be shortened here.",
+                    "The pipeline board splits it by exporter.",
+                ),
+            ),
+            [exporters.take(highest(schema.LAG)).over_time(cluster, "Seconds of lag.", alias="Lag", settled=False)],
+            text="value_and_name",
+            links=to_pipeline,
+            large=_LINE,
+        ),
+        panels.stat(
+            cluster,
+            strip(
+                "lost", 3,
+                (
+                    "Records missing by gaps in the exporters' sequence numbers.",
+                    "Exporters without sequence numbers lose in silence; NetFlow v9 losses are estimated.",
+                    "The pipeline board names the exporter.",
+                ),
+            ),
+            [exporters.take(total(schema.SEQ_LOST)).per_series("Records lost on the way.", alias="Lost, 15 min")],
+            limit=Limit(look=1),
+            text="value_and_name",
+            links=to_pipeline,
+            large=_LINE,
+        ),
+        panels.stat(
+            cluster,
+            strip(
+                "late", 4,
+                (
+                    "Bytes whose window was closed when they came; they were added to it all the same.",
+                    "Numbers of the last minutes can still grow by as much.",
+                    "The pipeline board names the exporter.",
+                ),
+            ),
+            [exporters.take(total(schema.LATE_BYTES)).per_series("Bytes that came late.", alias="Late, 15 min")],
+            text="value_and_name",
+            links=to_pipeline,
+            large=_LINE,
+        ),
+        panels.stat(
+            cluster,
+            strip(
+                "dead_letters", 5,
+                (
+                    "Lines of the collector's output that were no flow records.",
+                    "Their traffic is in no number of this wall.",
+                    "The pipeline board gives the reasons; the dead-letter file has the lines.",
+                ),
+            ),
+            [questions.dead_letters().per_series("Lines that were no flow records.", alias="Dead letters"), _zero()],
+            transformations=panels.largest_as("Dead letters"),
+            missing=("blind", DIM),
+            limit=Limit(look=1),
+            text="value_and_name",
+            links=to_pipeline,
+            large=_LINE,
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,160 @@
+"""Segmentation: what crosses the borders that cluster.yaml draws, who does it, and on which plane."""
+
+from app.units import format_duration
+from cluster.model import Cluster, Plane, Role
+from dashboards import panels, questions
+from dashboards import variables as var
+from dashboards.board import Page
+from dashboards.links import clicked, to_board
+from dashboards.panels import Built, Cell, Face, TableOrder
+from dashboards.parts import transport
+from dashboards.parts.breaches import BREACH_TITLES, alerting, breach_table, breach_tile, breaches, links, of_kind
+from dashboards.parts.matrix import matrix_panel
+from store import schema
+from store.influxql import Fill, Select, Unit, bit_rate, chosen, highest, is_in, top_rows, total
+from store.schema import Breach
+
+BOARD = "segmentation"
+
+_ROWS = 50
+
+
+def page(cluster: Cluster) -> Page:
+    """Return the board."""
+    return Page(
+        BOARD,
+        (
+            *_tiles(cluster),
+            _over_time(cluster),
+            matrix_panel(cluster, "matrix", x=12, y=5, w=12, h=10, keep=var.GROUPS),
+            breach_table(
+                cluster,
+                Face(
+                    "breaches", "Conversations that break the segmentation",
+                    "Both directions of a conversation in one row, under the most specific kind that it is.",
+                    "Nothing was blocked; a scan, or many nodes doing the same, is one row with other.",
+                    "If it is wanted, list it in cluster.yaml; else ask who opened it: the source did.",
+                    x=0, y=15, w=24, h=11, links=links(),
+                ),
+            ),
+            _shadows(cluster),
+            _planes(cluster),
+        ),
+        since="24h",
+        variables=(
+            var.groups(cluster, var.SOURCE, "From"),
+            var.groups(cluster, var.DESTINATION, "To"),
+        ),
+        tags=("security",),
+    )  # fmt: skip
+
+
+def _tiles(cluster: Cluster) -> list[Built]:
+    window = cluster.thresholds.violation_window
+    since = f"{window}s"
+    words = format_duration(window)
+    tiles = (
+        (
+            "not_allowed", f"Not allowed, {words}", Breach.SEGMENTATION,
+            "The largest conversation of groups that `allowed` does not list, if of no other kind; most flow records.",
+            "An unlisted pair may be right: then cluster.yaml lacks it.",
+        ),
+        (
+            "shadow_nodes", f"From a shadow node, {words}", Breach.SHADOW,
+            "The most that an address in a group's prefixes sent that no inventory knows; most flow records.",
+            "Groups without a node list are not judged; a replaced machine looks like a stranger.",
+        ),
+        (
+            "wrong_plane", f"Storage on the compute plane, {words}", Breach.WRONG_PLANE,
+            "The largest conversation with storage that crossed interfaces or addresses of the compute plane.",
+            "Only planes that cluster.yaml names are judged.",
+        ),
+        (
+            "unexpected_management", f"Unexpected management, {words}", Breach.MANAGEMENT,
+            "The largest connection with a management group that `management` in cluster.yaml does not expect.",
+            "Ports say which service it was; a tunnel looks like its port.",
+        ),
+    )  # fmt: skip
+    return [
+        breach_tile(
+            cluster,
+            Face(
+                name, title, shows, cannot, "Red is where it alerts; the table below names both ends, and all others.",
+                x=6 * place, y=0, w=6, h=5, links=links(), since=since,
+            ),
+            kind,
+        )
+        for place, (name, title, kind, shows, cannot) in enumerate(tiles)
+    ]  # fmt: skip
+
+
+def _over_time(cluster: Cluster) -> Built:
+    query = breaches().take(bit_rate(schema.BYTES)).by(schema.KIND)
+    return panels.time_series(
+        cluster,
+        Face(
+            "over_time", "What breaks the segmentation, over time",
+            "Bit/s of all conversations that break the segmentation, by kind.",
+            f"Each conversation counts under one kind only, the most specific one. {transport.note(cluster)}",
+            "The table below names both ends.",
+            x=0, y=5, w=12, h=10, links=links(),
+        ),
+        [query.over_time(cluster, "bit/s of a kind.", alias=f"$tag_{schema.KIND}", fill=Fill.GAP)],
+        stacked=True,
+        overrides=[panels.override(kind.value, displayName=title) for kind, title in BREACH_TITLES.items()],
+        missing="none",
+        links=links(),
+    )  # fmt: skip
+
+
+def _shadows(cluster: Cluster) -> Built:
+    rule = alerting(cluster, Breach.SHADOW)
+    sent = rule.measure
+    inner = (
+        breaches(of_kind(Breach.SHADOW))
+        .take(total(sent), total(schema.RX_BYTES), total(schema.FLOWS), highest(schema.EVENT_DESTINATIONS))
+        .by(*rule.labels)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "shadows", "Shadow nodes",
+            "Addresses inside a group's prefixes that opened conversations, but belong to no listed node.",
+            "Which machine it is, flow records do not say: ask the switch for the port of the address.",
+            "Add it to cluster.yaml, or take it off the network.",
+            x=0, y=26, w=12, h=10, links=links(),
+        ),
+        [top_rows(inner, _ROWS)],
+        [
+            panels.Column(schema.SRC, "Address"),
+            panels.Column(schema.SRC_GROUP, "In the prefix of", mappings=(panels.group_words(cluster),)),
+            panels.Column(sent.name, "Sent", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.RX_BYTES.name, "Received", Unit.BYTES, width=100),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=110),
+            panels.Column(schema.EVENT_DESTINATIONS.name, "Destinations", Unit.COUNT, width=110),
+        ],
+        order=TableOrder(sent.name),
+    )  # fmt: skip
+
+
+def _planes(cluster: Cluster) -> Built:
+    storage = questions.role_ids(cluster, Role.STORAGE, Role.MODEL_STORAGE)
+    to_storage = Select(schema.TRAFFIC, schema.MINUTE).where(
+        is_in(schema.DST_GROUP, storage), chosen(schema.SRC_GROUP, var.SOURCE)
+    )
+    return panels.time_series(
+        cluster,
+        Face(
+            "planes", "Writes to storage, by plane",
+            "Bit/s to storage and model storage, stacked by the network that they crossed.",
+            f"{Plane.UNKNOWN.value} means that neither interface nor address has a plane in cluster.yaml. "
+            f"{transport.note(cluster)}",
+            "Storage traffic on the compute plane competes with the collectives: see the table above.",
+            x=12, y=26, w=12, h=10, links=(to_board("checkpoints", "Checkpoints & I/O"),),
+        ),
+        [to_storage.take(bit_rate(schema.BYTES)).by(schema.PLANE).over_time(
+            cluster, "bit/s of a plane.", alias=f"$tag_{schema.PLANE}"
+        )],
+        stacked=True,
+        links=(to_board("explore", "Explore", keep=(var.SOURCE,), plane=clicked(schema.PLANE)),),
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Boards of the site's own: Python files that cluster.yaml names, each with `boards(cluster)`."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from grafanalib import core
+from grafanalib._gen import DashboardEncoder
+
+from app.errors import UserError
+from cluster.model import Cluster
+from cluster.own_code import faults_of, load_file
+from dashboards.board import Page, dashboard, to_json
+
+EXPECTED = "docs/extending.md shows one to start from"
+_UID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+
+def own_boards(cluster: Cluster, shipped: Mapping[str, str]) -> dict[str, str]:
+    """Return what the files of `cluster.boards` make: file name -> JSON, in their order.
+
+    Args:
+        cluster: says which files.
+        shipped: the same of the boards that are shipped.
+
+    Raises:
+        UserError: a file cannot be run, or does not give what it should.
+    """
+    files = dict(shipped)
+    # Grafana writes none of a folder's boards while two have one uid or one title.
+    taken = {json.loads(text)[key] for text in shipped.values() for key in ("uid", "title")}
+    for text in cluster.boards:
+        path = Path(text)
+        build = getattr(load_file(path, "boards", EXPECTED), "boards", None)
+        if not callable(build):
+            raise UserError(f"{path}: no function boards(cluster)", EXPECTED)
+        with faults_of(path, EXPECTED):
+            for made in build(cluster):
+                board = _board(cluster, made)
+                name = f"{board.uid}.json"
+                if name in files or {board.uid, board.title} & taken:
+                    raise UserError(f"board {board.uid} ({board.title}): there is one of this uid or title already")
+                taken |= {board.uid, board.title}
+                files[name] = to_json(board) if isinstance(made, Page) else _as_it_is(board)
+    return {name: text for name, text in files.items() if name not in shipped}
+
+
+def _board(cluster: Cluster, made: object) -> core.Dashboard:
+    if isinstance(made, Page):
+        made = dashboard(cluster, made)
+    if not isinstance(made, core.Dashboard):
+        raise UserError(f"boards() returned {type(made).__name__}: expected Page, or Dashboard of grafanalib")
+    if not _UID.fullmatch(str(made.uid)):
+        raise UserError(f"board {made.title!r}: uid {made.uid!r}: expected 1 to 40 letters, digits, - and _")
+    return made
+
+
+def _as_it_is(board: core.Dashboard) -> str:
+    document = board.auto_panel_ids().to_json_data()
+    return json.dumps(document, cls=DashboardEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -1,0 +1,221 @@
+"""Panels about a job's collectives: their pattern, their rails, their steps; and bursts into one storage endpoint."""
+
+from analysis.detectors.training.pattern_study import looked_at_every
+from analysis.detectors.training.step_study import EVERY
+from analysis.detectors.training.steps import SHORTEST
+from app.units import format_size
+from cluster.model import Cluster, Role
+from dashboards import panels
+from dashboards import variables as var
+from dashboards.links import Link, clicked, row, to_alerts, to_board
+from dashboards.palette import DIM, LOOK, PATTERN_COLOURS
+from dashboards.panels import Built, Cell, Face, Json, TableOrder
+from dashboards.parts import transport
+from store import schema
+from store.influxql import Column, Query, Select, Unit, chosen, combined, compare, highest, newest
+
+TOP = 62
+"""Where they begin on the Training run board."""
+
+_ROWS = 50
+_EXPECTED, _LIMIT = "in earlier runs", "limit"
+
+
+def all_panels(cluster: Cluster) -> tuple[Built, ...]:
+    """Return the panels in the order of the board."""
+    return (
+        _now(cluster),
+        _patterns(cluster),
+        _steps(cluster),
+        _changed(cluster),
+        _rails(cluster),
+        incast(cluster),
+    )
+
+
+def mapping() -> Json:
+    """Return the value mapping of patterns to words and colours."""
+    return panels.words({state: (word, PATTERN_COLOURS[state]) for state, word in schema.PATTERN_WORDS.items()})
+
+
+def _of_job() -> Select:
+    return Select(schema.PATTERN, schema.RAW).where(chosen(schema.JOB, var.JOB))
+
+
+def _over_time(cluster: Cluster, column: Column, meaning: str, alias: str = f"$tag_{schema.JOB}") -> Query:
+    """Return a value of each job over time, in bins no shorter than the largest jobs are looked at."""
+    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+    every = looked_at_every(sum(node.group in training for node in cluster.nodes))
+    return _of_job().take(column).by(schema.JOB).over_time(cluster, meaning, alias=alias, settled=False).at_least(every)
+
+
+def _only_job() -> tuple[Link, ...]:
+    return (to_board("training", "Only this job", job=clicked(schema.JOB)),)
+
+
+def _now(cluster: Cluster) -> Built:
+    fields = (
+        schema.PATTERN_STATE, schema.NEIGHBOURS, schema.CHANGED, schema.IMBALANCE, schema.STEP_PERIOD,
+        schema.STEP_ERROR, schema.STEP_DRIFT,
+    )  # fmt: skip
+    query = _of_job().take(*(newest(field) for field in fields))
+    return panels.table(
+        cluster,
+        Face(
+            "collectives", "Collectives of each job",
+            "Who sends to whom, whether that changed, how even the rails are, how long a step takes, how sure that is.",
+            f"Steps need sFlow: a NetFlow record holds many of them. {transport.training_note(cluster)}",
+            "The charts below show since when.",
+            x=0, y=TOP, w=24, h=6, links=(to_board("explore", "Explore"),),
+        ),
+        [query.by(schema.JOB, schema.JOB_CLASS).per_series("Collectives of a job.").as_table()],
+        [
+            panels.Column(schema.JOB, "Job", links=(to_board("training", "Only this job", job=row(schema.JOB)),)),
+            panels.Column(schema.JOB_CLASS, "Class"),
+            panels.Column(schema.PATTERN_STATE.name, "Pattern", Unit.STATE, Cell.COLOUR, (mapping(),), width=120),
+            panels.Column(schema.NEIGHBOURS.name, "Neighbours, median", Unit.COUNT, width=160),
+            panels.Column(schema.CHANGED.name, "Nodes that changed theirs", Unit.COUNT, width=200),
+            panels.Column(schema.IMBALANCE.name, "Worst rail above mean", Unit.RATIO, width=180),
+            panels.Column(schema.STEP_PERIOD.name, "Step", Unit.SECONDS, width=110),
+            panels.Column(schema.STEP_ERROR.name, "± 95 %", Unit.SECONDS, width=110),
+            panels.Column(schema.STEP_DRIFT.name, "Step against its first hour", Unit.RATIO, width=210),
+        ],
+        order=TableOrder(schema.JOB, ascending=True),
+    )  # fmt: skip
+
+
+def _patterns(cluster: Cluster) -> Built:
+    return panels.state_timeline(
+        cluster,
+        Face(
+            "patterns", "Pattern of the collectives",
+            "Ring, tree, all to all, or mixed, by who sends how much to whom within a minute.",
+            "What stays inside a node (NVLink) is not seen; pipelines and rings beside trees are mixed.",
+            "A pattern that changes without a reason: look at how the job maps ranks to nodes.",
+            x=0, y=TOP + 6, w=12, h=5, links=(to_board("group_matrix", "Group matrix"),),
+        ),
+        [_over_time(cluster, highest(schema.PATTERN_STATE), "Pattern of a job's collectives.")],
+        [mapping()],
+        links=_only_job(),
+    )  # fmt: skip
+
+
+def _changed(cluster: Cluster) -> Built:
+    return panels.time_series(
+        cluster,
+        Face(
+            "changed", "Nodes with other neighbours",
+            "Nodes that send to others than ten minutes ago.",
+            "Jobs of more than 256 nodes are looked at every 15 min, those of more than 64 every 5 min.",
+            "Expected after a restart; else somebody moved ranks.",
+            x=0, y=TOP + 11, w=6, h=9, links=(to_board("stragglers", "Stragglers", keep=(var.JOB,)),),
+        ),
+        [_over_time(cluster, highest(schema.CHANGED), "Nodes that send to others.")],
+        links=_only_job(),
+    )  # fmt: skip
+
+
+def _rails(cluster: Cluster) -> Built:
+    return panels.time_series(
+        cluster,
+        Face(
+            "rails", "Rail imbalance of the worst node",
+            "How far a node's largest rail lies above the mean of its rails: 0 is even, 100 % is one of two dead.",
+            "Needs `rail` at the nodes' addresses; packet sampling alone makes a few per cent.",
+            "Explore the node's addresses; look at the link of the rail that is low.",
+            x=6, y=TOP + 11, w=6, h=9, links=(to_board("explore", "Explore"),),
+        ),
+        [_over_time(cluster, highest(schema.IMBALANCE), "Largest rail over the mean, less 1.")],
+        links=_only_job(),
+    )  # fmt: skip
+
+
+def _steps(cluster: Cluster) -> Built:
+    job = f"$tag_{schema.JOB}"
+    period, error = newest(schema.STEP_PERIOD), newest(schema.STEP_ERROR)
+    edges = tuple(
+        combined((period, error), sign, name, Unit.SECONDS) for sign, name in (("+", "upper"), ("-", "lower"))
+    )
+    return panels.time_series(
+        cluster,
+        Face(
+            "steps", "Length of a training step",
+            "The period in which all nodes compute and exchange, from sFlow's samples by the second; the dashed lines "
+            "are its 95 % confidence.",
+            f"Nothing is drawn without sFlow, without a clear period, or for steps under {SHORTEST:g} s; those of 1 to "
+            "2 s may show as longer ones.",
+            "Thin lines: earlier runs of the class, and the limit. Longer steps: look at stragglers and at loading.",
+            x=12, y=TOP + 6, w=12, h=7, links=(to_board("stragglers", "Stragglers", keep=(var.JOB,)),),
+        ),
+        [
+            _over_time(cluster, newest(schema.STEP_PERIOD), "Seconds of a step."),
+            *(
+                Select(schema.STEP, schema.RAW)
+                .take(newest(field))
+                .where(chosen(schema.JOB, var.JOB))
+                .by(schema.JOB)
+                .over_time(cluster, meaning, alias=f"{job} {name}", settled=False)
+                .at_least(EVERY)
+                for field, name, meaning in (
+                    (schema.STEP_EXPECTED, _EXPECTED, "What earlier runs of the class took."),
+                    (schema.STEP_LIMIT, _LIMIT, "Longer steps make the job slow."),
+                )
+            ),
+            *(_over_time(cluster, edge, "Edge of its confidence.", f"{job} ± 95 %") for edge in edges),
+        ],
+        unit=Unit.SECONDS,
+        overrides=[
+            panels.override(f"/ {_EXPECTED}$/", color=panels.fixed(DIM), custom__lineWidth=1, custom__fillOpacity=0),
+            panels.override(f"/ {_LIMIT}$/", color=panels.fixed(LOOK), custom__lineWidth=1, custom__fillOpacity=0),
+            panels.override(
+                "/ ± 95 %$/", color=panels.fixed(DIM), custom__lineStyle={"fill": "dash", "dash": [4, 6]},
+                custom__lineWidth=1, custom__fillOpacity=0,
+            )
+        ],
+        links=_only_job(),
+        minimum=None,
+        missing="no step resolved: it takes sFlow of the compute network",
+    )  # fmt: skip
+
+
+def incast(cluster: Cluster) -> Built:
+    """Return the bursts into storage endpoints, largest first."""
+    limits = cluster.thresholds
+    bursts = (
+        Select(schema.BURST, schema.RAW)
+        .take(
+            highest(schema.EVENT_BYTES), highest(schema.EVENT_SOURCES), highest(schema.EVENT_SECONDS),
+            highest(schema.TOP_SHARE), newest(schema.TYPICAL_SHARE),
+        )
+        .where(compare(schema.EVENT_BYTES, ">", 0))
+        .by(schema.DST, schema.DST_GROUP, schema.SRC_GROUP)
+    )  # fmt: skip
+    groups = panels.group_words(cluster)
+    return panels.table(
+        cluster,
+        Face(
+            "incast", "Incast: many nodes into one storage endpoint",
+            f"Endpoints to which {limits.incast_sources} nodes or more wrote at once while the others idled; it alerts "
+            f"above {format_size(limits.incast_bytes)}.",
+            "A checkpoint that all endpoints take in as usual is none; a storage of one endpoint is not judged.",
+            "Look at mounts and striping: why do they all write there?",
+            x=12, y=TOP + 13, w=12, h=7, links=(
+                to_alerts(), to_board("checkpoints", "Checkpoints & I/O", keep=(var.JOB,)),
+            ),
+        ),
+        [bursts.per_series("Bursts into an endpoint.").as_table()],
+        [
+            panels.Column(
+                schema.DST, "Endpoint", links=(to_board("explore", "Explore", node=row(schema.DST)),), width=130
+            ),
+            panels.Column(schema.DST_GROUP, "Storage", mappings=(groups,)),
+            panels.Column(schema.SRC_GROUP, "Written by", mappings=(groups,)),
+            panels.Column(schema.EVENT_SOURCES.name, "Nodes", Unit.COUNT, width=80),
+            panels.Column(schema.EVENT_BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.EVENT_SECONDS.name, "For", Unit.SECONDS, width=80),
+            panels.Column(schema.TOP_SHARE.name, "Its share", Unit.RATIO, width=90),
+            panels.Column(schema.TYPICAL_SHARE.name, "Usually", Unit.RATIO, width=90),
+        ],
+        order=TableOrder(schema.EVENT_BYTES.name),
+        limit_rows=_ROWS,
+    )  # fmt: skip

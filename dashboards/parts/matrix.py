@@ -1,0 +1,150 @@
+"""The group x group matrix: who talks to whom, against what `allowed` lists.
+
+InfluxQL has no joins and no constants, so each cell carries its meaning in its sign: bytes if the pair is allowed,
+minus bytes if it is not, zero if it is allowed and silent. One query a column (a destination group), joined by the row
+(source group). The zeros come from the row's other traffic: a group that sent nothing at all has no row.
+"""
+
+from cluster.model import EXTERNAL, Cluster
+from dashboards import panels, questions
+from dashboards.links import CELL, to_board
+from dashboards.palette import DIM, LOOK, QUIET, UNUSED, group_titles, short_titles
+from dashboards.panels import Box, Built, Cell, Column, Face, Json, TableOrder
+from dashboards.parts import transport
+from store import schema
+from store.influxql import Query, Select, Unit, count, is_in, not_in, scaled, total
+
+_HALF_A_BYTE = 0.5
+_MORE_THAN_EVER = 1e30
+
+
+def listed_groups(cluster: Cluster) -> list[str]:
+    """Return the groups that are rows and columns, in the order of cluster.yaml, the unknown outside last."""
+    return [*(group.id for group in cluster.groups), EXTERNAL]
+
+
+def column_query(cluster: Cluster, dst: str, retention: str) -> Query:
+    """Return one column of the matrix: signed bytes to a destination group by source group."""
+    allowed = questions.allowed_sources(cluster, dst)
+    traffic = Select(schema.TRAFFIC, retention).by(schema.SRC_GROUP)
+    to_here = traffic.where(is_in(schema.DST_GROUP, [dst]))
+    sent = total(schema.BYTES, dst)
+    parts = (
+        to_here.take(sent).where(is_in(schema.SRC_GROUP, allowed)),
+        to_here.take(scaled(sent, "-1", dst, Unit.BYTES)).where(not_in(schema.SRC_GROUP, allowed)),
+        traffic.take(scaled(count(schema.BYTES), "0", dst, Unit.BYTES)).where(is_in(schema.SRC_GROUP, allowed)),
+    )
+    meaning = f"Bytes to {cluster.title(dst)}: negative where not allowed, 0 where allowed and silent."
+    return Select(parts).by(schema.SRC_GROUP).take(total(sent)).per_series(meaning).as_table()
+
+
+def state_words() -> tuple[Json, ...]:
+    """Return the mappings of signed bytes to allowed, unused and violating."""
+    return (
+        panels.word_between(-_MORE_THAN_EVER, -_HALF_A_BYTE, "violating", LOOK),
+        panels.word_between(-_HALF_A_BYTE, _HALF_A_BYTE, "unused", DIM),
+        panels.word_between(_HALF_A_BYTE, _MORE_THAN_EVER, "allowed", QUIET),
+        panels.word_if_missing("", "transparent"),
+    )
+
+
+def matrix_panel(
+    cluster: Cluster, name: str, *, x: int, y: int, w: int, h: int, since: str = "", keep: tuple[str, ...] = ()
+) -> Built:
+    """Return the matrix in words: allowed, unused permit, violating; its links carry the choices of `keep` along."""
+    titles = group_titles(cluster)
+    groups = listed_groups(cluster)
+    explore = to_board("explore", "Explore what it sends", src=CELL)
+    return panels.table(
+        cluster,
+        Face(
+            name, f"Who talks to whom{f', {since}' if since else ''}",
+            "Source groups (rows) to destination groups (columns): allowed, unused (allowed but silent) or violating.",
+            f"A group that sent nothing has no row. {transport.note(cluster)}",
+            "Egress & security lists the violating conversations.",
+            x=x, y=y, w=w, h=h, since=since,
+            links=(
+                to_board("group_matrix", "Group matrix", keep=keep), to_board("egress", "Violations", keep=keep),
+            ),
+        ),
+        [column_query(cluster, dst, schema.MINUTE) for dst in groups],
+        [
+            Column(
+                schema.SRC_GROUP, "from \\ to", mappings=(panels.group_words(cluster),), links=(explore,), width=170
+            ),
+            *(Column(dst, titles[dst], Unit.BYTES, Cell.COLOUR, state_words()) for dst in groups),
+        ],
+        order=TableOrder(schema.SRC_GROUP, ascending=True),
+        before=panels.joined(schema.SRC_GROUP),
+    )  # fmt: skip
+
+
+# -- the same, drawn for a wall --------------------------------------------------------------------------
+
+_NAMES_WIDE = 38.0
+"""Percent of the drawing that the names of the rows take."""
+
+_LETTERS = 20
+_DRAWN_HIGH = 350
+"""Pixels, about: with more groups than have a line of their own in it, letters become smaller."""
+
+
+def matrix_drawing(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: int, since: str) -> Built:
+    """Return the matrix for a wall: every group has its row and its column, whether it talks or not.
+
+    What is allowed and used is quiet, what is allowed and silent a shade, what is not allowed and seen orange, with a
+    mark in it; nothing else has a colour.
+    """
+    groups = listed_groups(cluster)
+    titles, heads = short_titles(cluster), _heads([short_titles(cluster)[one] for one in groups])
+    high, wide = 100 / (len(groups) + 1), (100 - _NAMES_WIDE) / len(groups)
+    size = min(_LETTERS, round(_DRAWN_HIGH / (len(groups) + 1) * 0.8))
+    boxes, overrides = [], []
+    for column, head in enumerate(heads):
+        boxes.append(Box(f"to {groups[column]}", _NAMES_WIDE + column * wide, 0, wide, high, head, size))
+    for line, src in enumerate(groups, 1):
+        boxes.append(Box(f"from {src}", 1, line * high, _NAMES_WIDE - 1, high, titles[src], size, "left"))
+        for column, dst in enumerate(groups):
+            allowed = cluster.is_allowed(src, dst)
+            boxes.append(
+                Box(
+                    f"{src} to {dst}", _NAMES_WIDE + (column + 0.04) * wide, (line + 0.06) * high, wide * 0.92,
+                    high * 0.88, size=size, series=_pair(src, dst),
+                    background=UNUSED if allowed and src != dst else "transparent",
+                )
+            )  # fmt: skip
+            word, colour = ("", QUIET) if allowed else ("!", LOOK)
+            seen = panels.word_between(_HALF_A_BYTE, _MORE_THAN_EVER, word, colour)
+            overrides.append(panels.override(_pair(src, dst), mappings=[seen]))
+    query = Select(schema.TRAFFIC, schema.MINUTE).take(total(schema.BYTES)).by(schema.SRC_GROUP, schema.DST_GROUP)
+    alias = _pair(f"$tag_{schema.SRC_GROUP}", f"$tag_{schema.DST_GROUP}")
+    return panels.drawing(
+        cluster,
+        Face(
+            name, "",
+            f"Who talked to whom within {since}, from rows to columns: blue is allowed, grey allowed and silent, "
+            "orange not allowed.",
+            transport.note(cluster),
+            "Egress & security lists the violating conversations.",
+            x=x, y=y, w=w, h=h, since=since,
+            links=(to_board("group_matrix", "Group matrix"), to_board("egress", "Violations")),
+        ),
+        [query.per_series("Bytes of a group pair.", alias=alias)],
+        boxes,
+        overrides=overrides,
+    )  # fmt: skip
+
+
+def _pair(src: str, dst: str) -> str:
+    return f"{src} → {dst}"
+
+
+def _heads(titles: list[str]) -> list[str]:
+    """Return two letters for each title: of its first two words, or of its one; what would be said twice is counted."""
+    found: list[str] = []
+    for title in titles:
+        first, *others = title.split()
+        letters = (first[0] + others[0][0]) if others else first[:2]
+        same = sum(head.rstrip("23456789") == letters for head in found)
+        found.append(f"{letters}{same + 1}" if same else letters)
+    return found

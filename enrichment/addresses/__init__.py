@@ -1,0 +1,1 @@
+"""What files and DNS know of outside addresses: names, places, networks, applications."""

@@ -1,0 +1,1 @@
+"""Who was signed in at which address."""

@@ -1,0 +1,52 @@
+"""The state of each list about addresses: rows for the store and for people."""
+
+from collections.abc import Iterable
+
+from app.words import one_line
+from cluster.model import ListSettings
+from enrichment.watched import FileReading
+from store import schema
+from store.schema import ListState
+
+HOSTS = "hosts"
+"""Kind of files in the format of /etc/hosts: they change when a machine does, and do not age by themselves."""
+
+BUILTIN = "built-in"
+"""Kind of what comes with clusterflow: an update of it brings a newer one."""
+
+_LASTING = frozenset({HOSTS, BUILTIN})
+
+
+def list_state(reading: FileReading, settings: ListSettings, now: float) -> int:
+    """Return a value of `ListState`: broken before stale. A list of which no version is in use counts as broken.
+
+    Args:
+        reading: of the file.
+        settings: limits of ages.
+        now: epoch seconds.
+    """
+    if reading.broken or not reading.in_use:
+        return ListState.BROKEN
+    no_limit = float("inf") if reading.kind in _LASTING else settings.stale_after
+    limit = dict(settings.by_list).get(reading.name, no_limit)
+    age = reading.age(now)
+    return ListState.STALE if age is not None and age > limit else ListState.OK
+
+
+def reading_rows(readings: Iterable[FileReading], settings: ListSettings, now: float) -> list[dict[str, object]]:
+    """Return the tags and fields of `schema.ENRICHMENT`, a row a file, without time and shard."""
+    return [
+        {
+            schema.NAME: one.name,
+            schema.KIND: one.kind,
+            schema.LIST_STATE.name: list_state(one, settings, now),
+            schema.LIST_ENTRIES.name: one.entries,
+            # Rules join it to the state, and a list that never was good is to be reported as well.
+            schema.LIST_AGE.name: one.age(now) or 0.0,
+            schema.LIST_SKIPPED.name: one.skipped,
+            schema.LIST_ERROR.name: one_line(one.error),
+            schema.LIST_IN_USE.name: int(one.in_use),
+            schema.LIST_ORIGIN.name: one_line(one.origin),
+        }
+        for one in readings
+    ]

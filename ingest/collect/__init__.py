@@ -1,0 +1,1 @@
+"""pmacct's daemons: their configuration, their supervision, what they write."""

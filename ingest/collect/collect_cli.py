@@ -1,0 +1,72 @@
+"""The command that receives what exporters send."""
+
+from pathlib import Path
+
+import click
+
+from app.log import Log
+from app.signals import SignalEvent
+from cluster.cli import cluster_option
+from cluster.model import Cluster
+from cluster.reload import ignore_hangups
+from ingest.collect.pmacct import collector_files, receive_buffer_advice
+from ingest.collect.supervise import Collector
+from ingest.read.spool_place import spool_folder
+
+_RUN_FOLDER = ".collect"
+_POLL_SECONDS = 1.0
+_SUMMARY_SECONDS = 60.0
+
+
+@click.command()
+@cluster_option
+@click.option("--print-config", is_flag=True, help="Show the daemons' configuration; start nothing.")
+@click.option(
+    "--run-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder for their configuration and logs.  [default: .collect in the spool]",
+)
+@click.option("--json-log", is_flag=True, help="Log JSON lines.")
+def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, json_log: bool) -> None:
+    """Run nfacctd and sfacctd for this cluster, until ^C or SIGTERM.
+
+    \b
+    They listen to the ports and exporters of cluster.yaml and write flow records to its spool.
+    One that dies is started again. What they or the kernel lose is logged.
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
+    spool = spool_folder(cluster).resolve()
+    run_folder = (run_dir or spool / _RUN_FOLDER).resolve()
+    if print_config:
+        for name, text in collector_files(cluster, run_folder, spool, is_rotated=True).items():
+            click.echo(f"! ---- {run_folder / name}\n{text}")
+        return
+    log = Log(as_json=json_log)
+    advice = receive_buffer_advice()
+    if advice:
+        log.warning("small_socket_buffer", advice=advice)
+    stopped = SignalEvent.of_stop()
+    ignore_hangups(log, stopped, "collect", "what exporters send in the second between is lost")
+    waited = 0.0
+    with Collector(cluster, run_folder, spool=spool, log=log.line) as collector:
+        log.line("collecting", spool=spool, run=run_folder)
+        while not stopped.wait(_POLL_SECONDS):
+            collector.poll()
+            waited += _POLL_SECONDS
+            if waited >= _SUMMARY_SECONDS:
+                waited = 0.0
+                _summary(log, collector)
+        _summary(log, collector)
+
+
+def _summary(log: Log, collector: Collector) -> None:
+    """Write one line on how it goes."""
+    values: dict[str, object] = {}
+    for title, counts in (
+        ("restarts", collector.restarts),
+        ("dropped", collector.dropped()),
+        ("complaints", collector.complaints),
+        ("discarded", collector.discarded),
+    ):
+        values |= {f"{daemon}_{title}": count for daemon, count in counts.items()}
+    log.line("collector_totals", **values)

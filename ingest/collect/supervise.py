@@ -1,0 +1,484 @@
+"""Run nfacctd and sfacctd, start them again when they die, and say what they lose.
+
+Not thread-safe; and the daemons are told when the thread that started them is gone, so start them in the main thread.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from app.errors import ClusterflowError, UserError, of_disk
+from cluster.model import Cluster
+from ingest.collect import template_file
+from ingest.collect.counter_files import CounterFiles
+from ingest.collect.discards import Discard, Discards
+from ingest.collect.flow_files import FlowFiles, claim
+from ingest.collect.pmacct import NFACCTD, SFACCTD, Daemon, collector_files, daemons, keeps_templates
+
+_LOG_BYTES = 8 << 20
+_BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+_STABLE_SECONDS = 60.0
+_START_SECONDS = 15.0
+_STOP_SECONDS = 15.0
+_DRAIN_SECONDS = 4.0
+_QUIET_SECONDS = 0.4
+_SETTLED_SECONDS = 10.0
+"""Before it is this old, a daemon may not know yet what to do with a signal."""
+
+_NO_ROOM_BYTES = 1 << 20
+"""A disk with less room than this is as good as full: nfacctd does not say when it cannot write."""
+
+_PRIORITY = -10
+"""Of the daemons, on the scale of nice, where we may set it."""
+
+_SOCKET_TABLES = (Path("/proc/net/udp"), Path("/proc/net/udp6"))
+_LEVELS = {"WARN": "warning", "ERROR": "error"}
+_COMPLAINT = re.compile(r"^(?:\S+Z?\s+)?(WARN|ERROR)[ :]\s*(.*)$")
+# nfacctd says so on its very first start, and then makes the file.
+_HARMLESS = ("load_templates_from_file",)
+
+Log = Callable[..., None]
+"""Called as ``log(event, **values)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class UdpSocket:
+    """A row of the kernel's table of UDP sockets. `waiting` is in bytes, `dropped` in datagrams."""
+
+    port: int
+    inode: int
+    waiting: int
+    dropped: int
+
+
+def udp_sockets(port: int) -> list[UdpSocket]:
+    """Return all UDP sockets that are bound to a port, IPv4 and IPv6."""
+    found = []
+    for table in _SOCKET_TABLES:
+        try:
+            rows = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            if int(fields[1].rpartition(":")[2], 16) == port:
+                waiting = int(fields[4].rpartition(":")[2], 16)
+                found.append(UdpSocket(port, int(fields[9]), waiting, int(fields[12])))
+    return found
+
+
+def _group_members(group: int) -> dict[int, int]:
+    """Return the live processes of a process group with the clock ticks they used; zombies are not live."""
+    members = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[2]) == group and fields[0] != "Z":
+                    members[int(entry.name)] = int(fields[11]) + int(fields[12])
+    return members
+
+
+def _group_ticks(group: int) -> int:
+    """Return the clock ticks (1/100 s) that the processes of a group used."""
+    return sum(_group_members(group).values())
+
+
+@dataclass(slots=True)
+class _Running:
+    """One daemon: its process, and what is known of it over all its lives."""
+
+    daemon: Daemon
+    port: int
+    log_file: Path
+    files: FlowFiles
+    files_begun: float = 0.0
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    failures: int = 0
+    restarts: int = 0
+    next_start: float = 0.0
+    read_to: int = 0
+    dropped_before: int = 0
+    dropped_now: int = 0
+    complaints: int = 0
+    last_complaint: str = ""
+    discards: Discards = field(default_factory=Discards)
+    rest: str = field(default="", repr=False)
+
+
+class Collector:
+    """pmacct's daemons for a cluster. Use it as a context manager, or `start` and `stop` it; call `poll` every second.
+
+    Args:
+        cluster: which ports, exporters and sizes.
+        run_folder: where configuration and logs go; made if missing.
+        spool: where records go; made if missing; by default ``collector.spool``.
+        log: for starts, deaths, warnings and losses.
+    """
+
+    def __init__(
+        self, cluster: Cluster, run_folder: Path, *, spool: Path | None = None, log: Log | None = None
+    ) -> None:
+        self.spool = (spool or Path(cluster.collector.spool)).resolve()
+        self.run_folder = run_folder.resolve()
+        self._cluster = cluster
+        self._counter_files = CounterFiles(self.spool)
+        self._counters_begun = 0.0
+        self._is_full = False
+        self._lock = -1
+        self._log: Log = log or (lambda _event, **_values: None)
+        self._all = [
+            _Running(
+                daemon,
+                daemon.port(cluster),
+                self.run_folder / f"{daemon.name}.log",
+                FlowFiles(self.spool, daemon.prefix),
+            )
+            for daemon in daemons(cluster)
+        ]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- what can be asked -------------------------------------------------------------------------
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process id of each daemon that runs, by its name."""
+        return {
+            running.daemon.name: running.process.pid
+            for running in self._all
+            if running.process is not None and running.process.poll() is None
+        }
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """How often each daemon was started again."""
+        return {running.daemon.name: running.restarts for running in self._all}
+
+    @property
+    def complaints(self) -> dict[str, int]:
+        """Warnings and errors in each daemon's log: each may mean lost records."""
+        return {running.daemon.name: running.complaints for running in self._all}
+
+    @property
+    def discarded(self) -> dict[str, int]:
+        """Datagrams that each daemon could not read, or not to their end: what was left of them was thrown away."""
+        return {running.daemon.name: running.discards.count for running in self._all}
+
+    def dropped(self) -> dict[str, int]:
+        """Return the datagrams that the kernel dropped before each daemon read them, since `start`."""
+        for running in self._all:
+            self._read_drops(running)
+        return {running.daemon.name: running.dropped_before + running.dropped_now for running in self._all}
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Write the configuration and start the daemons; wait until they listen.
+
+        Raises:
+            UserError: pmacct is not installed, or a folder cannot be written.
+            ClusterflowError: what may pass: a port is taken, another collector writes to the spool, or a daemon refuses
+                to run, as it does before its address is up.
+        """
+        for running in self._all:
+            if shutil.which(running.daemon.name) is None:
+                raise UserError(f"{running.daemon.name} is not installed", "apt-get install pmacct")
+            if udp_sockets(running.port):
+                # It would start, and the kernel would share the datagrams out among the two sockets.
+                raise ClusterflowError(
+                    f"UDP port {running.port} is taken", f"stop the other {running.daemon.name}, or choose another port"
+                )
+        try:
+            self._prepare()
+            for running in self._all:
+                self._spawn(running)
+            for running in self._all:
+                self._await_socket(running)
+            # A plugin that still sets itself up misses the call for the first datagram, and sleeps until the second.
+            self._await_quiet(self._all)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _prepare(self) -> None:
+        try:
+            self.run_folder.mkdir(parents=True, exist_ok=True)
+            self.spool.mkdir(parents=True, exist_ok=True)
+            self._lock = claim(self.spool)
+            if any(running.daemon is SFACCTD for running in self._all):
+                self._counter_files.prepare()
+                self._counters_begun = time.monotonic()
+            for idle in {NFACCTD, SFACCTD} - {running.daemon for running in self._all}:
+                # Left by an earlier cluster.yaml: the health check of docker-compose.yml goes by what is there.
+                (self.run_folder / f"{idle.name}.conf").unlink(missing_ok=True)
+            for name, text in collector_files(self._cluster, self.run_folder, self.spool, is_rotated=True).items():
+                (self.run_folder / name).write_text(text)
+            if not keeps_templates(self._cluster):
+                # Those of another time would be taken for those of now: by whom reads records, and at a later start.
+                (self.spool / template_file.NAME).unlink(missing_ok=True)
+            for running in self._all:
+                running.files.begin()
+        except OSError as error:
+            raise of_disk(error.filename, error, "choose a folder that this user can write") from error
+
+    def poll(self) -> None:
+        """Look after the daemons: read their logs and drops, start again what died."""
+        now = time.monotonic()
+        self._watch_disk()
+        for running in self._all:
+            self._read_log(running)
+            self._read_drops(running)
+            process = running.process
+            if process is not None and process.poll() is not None:
+                self._bury(running, process)
+            elif process is not None and running.failures and now - running.started > _STABLE_SECONDS:
+                running.failures = 0
+            if running.process is None and now >= running.next_start:
+                running.restarts += 1
+                self._begin_file(running)
+                self._spawn(running)
+            if now - running.files_begun >= self._cluster.collector.rotate:
+                self._rotate(running)
+            if running.daemon is SFACCTD and now - self._counters_begun >= self._cluster.collector.rotate:
+                self._rotate_counters(running)
+
+    def stop(self) -> None:
+        """Stop the daemons; returns when their last records are in the spool and no process of theirs is left."""
+        live = [running for running in self._all if running.process is not None]
+        # What waits in a queue would be lost.
+        self._await_quiet(live)
+        for running in live:
+            if running.process is not None:
+                # SIGTERM stays blocked until the next datagram arrives; SIGINT does not.
+                _signal(running.process.pid, signal.SIGINT)
+        for running in live:
+            self._await_end(running)
+            self._read_log(running)
+            running.process = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _watch_disk(self) -> None:
+        """Log when the spool's disk becomes full, and when it has room again."""
+        try:
+            is_full = shutil.disk_usage(self.spool).free < _NO_ROOM_BYTES
+        except OSError:
+            return
+        if is_full and not self._is_full:
+            self._log("spool_full", level="error", folder=self.spool, hint="make room: what arrives meanwhile is lost")
+        elif self._is_full and not is_full:
+            self._log("spool_has_room", folder=self.spool)
+        self._is_full = is_full
+
+    def _spawn(self, running: _Running) -> None:
+        name = running.daemon.name
+        command = [name, "-f", str(self.run_folder / f"{name}.conf")]
+        guard = shutil.which("setpriv")
+        if guard:
+            # If we are killed, the kernel interrupts the daemon: it prints what it has and ends.
+            command = [guard, "--pdeathsig", "INT", *command]
+        with running.log_file.open("ab") as log_file:
+            running.read_to = log_file.tell()
+            # Its own session, so that ^C in a terminal reaches us alone and we stop it in order. UTC, so that the names
+            # of spool files do not go backwards when summer time ends.
+            running.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                start_new_session=True,
+                # As long as one of them can print, the spool is taken.
+                pass_fds=(self._lock,),
+                # They read packets of strangers: what else stands in our environment is not for them.
+                env={
+                    **{name: text for name, text in os.environ.items() if re.fullmatch("PATH|LANG|LC_[A-Z]+", name)},
+                    "TZ": "UTC",
+                },
+            )
+        _put_first(running.process.pid)
+        running.started = running.files_begun = time.monotonic()
+        self._log("daemon_started", daemon=name, pid=running.process.pid, port=running.port)
+
+    def _begin_file(self, running: _Running) -> None:
+        """Let a daemon that starts again begin with a file and a header of its own: it may be of another version."""
+        with self._going_on("file_not_begun", self.spool, daemon=running.daemon.name):
+            running.files.begin()
+
+    def _rotate(self, running: _Running) -> None:
+        """Have a daemon print to a new file; to the one before where that cannot be done."""
+        running.files_begun = time.monotonic()
+        with self._going_on("file_not_rotated", self.spool, daemon=running.daemon.name):
+            running.files.rotate()
+
+    def _rotate_counters(self, running: _Running) -> None:
+        """Have sfacctd write interface counters to a new file."""
+        process, now = running.process, time.monotonic()
+        if process is None or process.poll() is not None or now - running.started < _SETTLED_SECONDS:
+            return
+        self._counters_begun = now
+        with self._going_on("counters_not_rotated", self._counter_files.folder):
+            self._counter_files.begin()
+            _signal(process.pid, signal.SIGHUP)
+
+    @contextlib.contextmanager
+    def _going_on(self, event: str, folder: Path, **values: object) -> Iterator[None]:
+        """Log what the disk refuses, and go on with the file before."""
+        try:
+            yield
+        except OSError as error:
+            self._log(event, level="warning", **values, why=error.strerror, folder=folder)
+
+    def _await_socket(self, running: _Running) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if running.process is None or running.process.poll() is not None:
+                break
+            if udp_sockets(running.port):
+                return
+            time.sleep(0.02)
+        self._read_log(running)
+        # At boot, collector.listen may come up later than we do: on a slow card, or with VRRP. So it is tried again.
+        raise ClusterflowError(
+            f"{running.daemon.name} did not start: {running.last_complaint or 'no reason given'}",
+            f"see {running.log_file}",
+        )
+
+    def _bury(self, running: _Running, process: subprocess.Popen[bytes]) -> None:
+        """Note a death, and clear away what is left: an orphaned child would keep the socket and get half the data."""
+        _end_group(process.pid)
+        running.dropped_before += running.dropped_now
+        running.dropped_now = 0
+        pause = _BACKOFF_SECONDS[min(running.failures, len(_BACKOFF_SECONDS) - 1)]
+        running.failures += 1
+        running.process = None
+        running.next_start = time.monotonic() + pause
+        self._log(
+            "daemon_died",
+            level="error",
+            daemon=running.daemon.name,
+            code=process.returncode,
+            again_in=pause,
+            why=running.last_complaint,
+        )
+
+    def _await_quiet(self, live: list[_Running]) -> None:
+        """Wait until the daemons have nothing to do, in the kernel's queues and in their own; some seconds at most.
+
+        Their own queues cannot be seen from outside, but a plugin that has records to read uses the processor.
+        """
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        groups = [running.process.pid for running in live if running.process is not None]
+        while time.monotonic() < deadline:
+            before = sum(map(_group_ticks, groups))
+            time.sleep(_QUIET_SECONDS)
+            is_busy = sum(map(_group_ticks, groups)) - before > len(groups)
+            if not is_busy and not any(self._waiting(running) for running in live):
+                return
+
+    def _await_end(self, running: _Running) -> None:
+        process = running.process
+        if process is None:
+            return
+        deadline = time.monotonic() + _STOP_SECONDS
+        while time.monotonic() < deadline:
+            # The writers of the last purge outlive the core.
+            if process.poll() is not None and not _group_members(process.pid):
+                self._log("daemon_stopped", daemon=running.daemon.name)
+                return
+            time.sleep(0.05)
+        _end_group(process.pid)
+        process.wait()
+        self._log("daemon_killed", level="warning", daemon=running.daemon.name, hint="its last records may be lost")
+
+    # -- what they tell ----------------------------------------------------------------------------
+
+    def _waiting(self, running: _Running) -> int:
+        return sum(sock.waiting for sock in udp_sockets(running.port))
+
+    def _read_drops(self, running: _Running) -> None:
+        now = sum(sock.dropped for sock in udp_sockets(running.port))
+        if now > running.dropped_now:
+            self._log("datagrams_dropped", level="error", daemon=running.daemon.name, count=now - running.dropped_now)
+        running.dropped_now = max(now, running.dropped_now)
+
+    def _read_log(self, running: _Running) -> None:
+        """Pass on warnings, errors and what was thrown away; empty the log where it has grown large."""
+        try:
+            with running.log_file.open("rb") as log_file:
+                log_file.seek(running.read_to)
+                text = running.rest + log_file.read().decode("utf-8", "replace")
+                running.read_to = log_file.tell()
+        except OSError:
+            return
+        lines = text.split("\n")
+        running.rest = lines.pop()
+        for line in lines:
+            match = _COMPLAINT.match(line)
+            if match and not any(word in line for word in _HARMLESS):
+                running.complaints += 1
+                running.last_complaint = match[2]
+                self._log("daemon_warned", daemon=running.daemon.name, level=_LEVELS[match[1]], text=match[2])
+            elif not match and (discard := Discard.read(line)) is not None:
+                running.discards.take(discard)
+        for told in running.discards.due(time.monotonic()):
+            self._log(
+                "datagrams_discarded",
+                level="warning",
+                daemon=running.daemon.name,
+                agent=told.agent,
+                text=told.reason,
+                count=told.count,
+                total=running.discards.count,
+            )
+        if running.read_to > _LOG_BYTES:
+            # The daemon appends, so it goes on at the new end.
+            os.truncate(running.log_file, 0)
+            running.read_to = 0
+
+
+def _put_first(pid: int) -> None:
+    """Give a daemon priority, as far as we may: what it misses is lost.
+
+    Its queue holds some seconds of records, and overwrites them in silence when the process that reads it is kept
+    waiting. The kernel weighs sessions first where it groups processes by them, then processes.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, _PRIORITY)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(_PRIORITY))
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _end_group(group: int) -> None:
+    """End every process of a group: in order first, so that a plugin prints what it has, then by force."""
+    for number, patience in ((signal.SIGINT, 3.0), (signal.SIGKILL, 3.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            if not _group_members(group):
+                return
+            time.sleep(0.05)

@@ -1,0 +1,190 @@
+"""nfacctd's file of templates: what an exporter's records have, and what of it nfacctd does not read.
+
+nfacctd keeps the templates of NetFlow v9 and IPFIX in the spool, a JSON object a line, so that they outlive a restart
+(``nfv9_template.c``). A record whose template lacks IE 3, deltaFlowCount, is one flow, always.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from store.schema import Unread
+
+NAME = ".nfacctd.templates"
+"""Beside the files of flows."""
+
+SAMPLING = frozenset((34, 48, 50, 302, 304, 305, 306, 309, 310))
+"""Fields of samplers and their rates, of flows and of options: who has them has somewhere to tell a rate."""
+
+_DELTA_FLOW_COUNT = 3
+_OCTETS, _INITIATOR = frozenset((1, 23, 85)), frozenset((231, 232))
+_COUNTERS = frozenset((1, 2, 23, 24, 85, 86)) | _INITIATOR
+_SOURCES, _DESTINATIONS = frozenset((8, 27)), frozenset((12, 28))
+_REVERSE, _REVERSE_COUNTERS = 29305, frozenset((1, 2, 85, 86))
+"""RFC 5103: the enterprise of fields that tell of the way back."""
+_VARIABLE = 65_535
+_NOTHING = Unread(0)
+_DATA = 0
+"""The type of templates of flows; others are of options."""
+
+_MAX_BYTES = 64 << 20
+"""A larger file is not looked at: some thousand exporters fill a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """What matters of a template.
+
+    Attributes:
+        is_data: whether it is of flows.
+        counts: whether it has IE 3.
+        samples: whether it has a field about sampling.
+        has_octets: whether it counts bytes as usual.
+        is_two_way: whether it counts those of initiator and responder instead (ASA).
+        unread: what of it nfacctd does not read.
+    """
+
+    exporter: str
+    is_data: bool = False
+    counts: bool = False
+    samples: bool = False
+    has_octets: bool = False
+    is_two_way: bool = False
+    unread: Unread = _NOTHING
+
+
+class TemplateFile:
+    """The templates that nfacctd knows, read again only when the file has changed.
+
+    Args:
+        folder: the spool. Where it holds no such file, or one that cannot be read, nothing is known of any exporter.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._read: tuple[int, int, int] | None = None
+        self._lines: dict[bytes, _Template] = {}
+        self._counts: dict[str, bool] = {}
+        self._sampling: set[str] = set()
+        self._two_way: frozenset[str] = frozenset()
+        self._unread: dict[str, Unread] = {}
+
+    def lacks_flow_count(self, exporter: str) -> bool:
+        """Whether templates of this exporter are known, and none of them, since we look, has IE 3."""
+        # nfacctd writes the file again at each template that comes: who is believed for ever needs no look.
+        if not self._counts.get(exporter):
+            self._look()
+        return self._counts.get(exporter) is False
+
+    def tells_sampling(self, exporter: str) -> bool:
+        """Whether templates of this exporter, of flows or of options, have had a field about sampling."""
+        if exporter not in self._sampling:
+            self._look()
+        return exporter in self._sampling
+
+    def two_way(self) -> frozenset[str]:
+        """Return the exporters of which each record counts the bytes of both directions (IE 231 and 232)."""
+        self._look()
+        return self._two_way
+
+    def unread(self) -> dict[str, Unread]:
+        """Return what nfacctd does not read of the templates of each exporter that it has any of."""
+        self._look()
+        return self._unread
+
+    def _look(self) -> None:
+        try:
+            status = self._path.stat()
+            now: tuple[int, int, int] | None = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if now == self._read or status.st_size > _MAX_BYTES:
+                return
+            with self._path.open("rb") as file:
+                lines = file.read(_MAX_BYTES).splitlines()
+        except OSError:
+            # Taken away, as where templates are kept no more: what it said may hold no longer.
+            now, lines = None, []
+        self._read = now
+        # Most lines are those of the time before.
+        self._lines = {line: self._lines.get(line) or _of_line(line) for line in lines}
+        self._take([template for template in self._lines.values() if template.exporter])
+
+    def _take(self, templates: list[_Template]) -> None:
+        self._counts = {exporter: True for exporter, counts in self._counts.items() if counts}
+        octets, two_way = set(), set()
+        self._unread = {}
+        for one in templates:
+            self._unread[one.exporter] = self._unread.get(one.exporter, _NOTHING) | one.unread
+            if one.samples:
+                self._sampling.add(one.exporter)
+            if one.is_data:
+                # An exporter whose templates had it once stays believed: what we read may be older than its last ones.
+                self._counts[one.exporter] = one.counts or self._counts.get(one.exporter, False)
+            if one.has_octets:
+                octets.add(one.exporter)
+            if one.is_two_way:
+                two_way.add(one.exporter)
+        self._two_way = frozenset(two_way - octets)
+        # Of who has templates of both kinds, nobody knows which of them a record had.
+        for exporter in two_way & octets:
+            self._unread[exporter] |= Unread.REPLIES
+
+
+def _of_line(line: bytes) -> _Template:
+    """Return the template that a line holds; one without an exporter where it is none."""
+    try:
+        template: Any = json.loads(line)
+        if template["template_type"] != _DATA:
+            return _of_options(str(template["agent"]), template["tpl"])
+        return _of_flows(str(template["agent"]), template["list"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        # nfacctd is writing just now, or the file is somebody else's: the rest of it still counts.
+        return _Template("")
+
+
+def unread_of_flows(times: Mapping[int, int], others: AbstractSet[tuple[int, int]]) -> Unread:
+    """Return what nfacctd does not read of a template of flows.
+
+    Args:
+        times: how often it has each of IANA's elements.
+        others: its elements of enterprises, with these before them.
+    """
+    unread = _NOTHING
+    elements = times.keys()
+    if elements & _COUNTERS and not (elements & _SOURCES and elements & _DESTINATIONS):
+        unread |= Unread.ADDRESSES
+    if any(enterprise == _REVERSE and element in _REVERSE_COUNTERS for enterprise, element in others):
+        unread |= Unread.REPLIES
+    if any(count > 1 for count in times.values()):
+        unread |= Unread.REPEATED
+    return unread
+
+
+def _of_flows(exporter: str, fields: list[Any]) -> _Template:
+    times = Counter(int(field["otpl"]["tpl_index"]) for field in fields if "otpl" in field)
+    elements = frozenset(times)
+    others = {(int(field["utpl"]["pen"]), int(field["utpl"]["type"])) for field in fields if "utpl" in field}
+    return _Template(
+        exporter,
+        is_data=True,
+        counts=_DELTA_FLOW_COUNT in elements,
+        samples=bool(elements & SAMPLING),
+        has_octets=bool(elements & _OCTETS),
+        is_two_way=elements >= _INITIATOR and not elements & _OCTETS,
+        unread=unread_of_flows(times, others),
+    )
+
+
+def _of_options(exporter: str, fields: list[Any]) -> _Template:
+    """Return what options say.
+
+    nfacctd adds 65,535 for a field of varying length to an offset of 16 bits: what stands behind such a field is read
+    from a byte before it, and rates there are garbage.
+    """
+    places = [(int(field["off"]), int(field["len"])) for field in fields if int(field["type"]) in SAMPLING]
+    varies = min((int(field["off"]) for field in fields if field["len"] == _VARIABLE), default=None)
+    is_garbled = varies is not None and any(begin + size > varies for begin, size in places)
+    return _Template(exporter, samples=bool(places), unread=Unread.RATES if is_garbled else _NOTHING)

@@ -1,0 +1,1 @@
+"""From flows to the totals of windows."""

@@ -1,0 +1,210 @@
+"""The pass over all pieces: what stays of them is one row for each conversation and window.
+
+It folds ports, exporters and interfaces away; every measurement but those of exporters and interfaces is a sum over
+these rows. Rows of several batches fold together the same way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ingest.count.grouped import grouped
+from ingest.count.windows import Shares
+from ingest.flows.normalise import Flags, Flows, Ints
+
+PROTOCOLS = 257
+"""IP protocol numbers, and one for records that name none."""
+
+# Bits of `marks`: who opened it (1), plane (3), whether it counts (1), whether it is on the wrong plane (1).
+_OPENER, _PLANE, _COUNTS, _WRONG, _MARKS = 0, 1, 4, 5, 6
+
+_KEY_BITS = 62
+_SLOT_BITS = 30
+"""Bits beyond which windows are numbered: the rest of a key needs up to 27."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversations:
+    """Sums of pieces: equally long arrays, one row for each different (`src`, `dst`, `kind`, `marks`, `window`).
+
+    Attributes:
+        src, dst: address numbers.
+        kind: service code times PROTOCOLS plus protocol.
+        marks: who opened it, plane, whether it counts, whether it is on the wrong plane.
+        window: number of the window.
+        bytes, packets, flows: sums of the pieces.
+        first, last: epoch ms at which the first piece begins and the last one ends.
+    """
+
+    src: Ints
+    dst: Ints
+    kind: Ints
+    marks: Ints
+    window: Ints
+    bytes: Ints
+    packets: Ints
+    flows: Ints
+    first: Ints
+    last: Ints
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def protocol(self) -> Ints:
+        """IP protocol numbers."""
+        return self.kind % PROTOCOLS
+
+    @property
+    def service(self) -> Ints:
+        """Service codes."""
+        return self.kind // PROTOCOLS
+
+    @property
+    def plane(self) -> Ints:
+        """Plane codes."""
+        return (self.marks >> _PLANE) & 7
+
+    @property
+    def dst_opened(self) -> np.ndarray:
+        """Whether the destination opened it."""
+        return self._mark(_OPENER)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Whether it counts, or only another exporter's record of it does."""
+        return self._mark(_COUNTS)
+
+    @property
+    def wrong_plane(self) -> np.ndarray:
+        """Whether it is storage traffic on the compute plane."""
+        return self._mark(_WRONG)
+
+    def _mark(self, bit: int) -> np.ndarray:
+        return (self.marks >> bit & 1).astype(np.bool_)
+
+
+def conversations(flows: Flows, shares: Shares, without: Flags | None = None) -> Conversations:
+    """Return the sums of a batch's pieces, but for those of some records."""
+    src, dst, kind, marks = flows.src, flows.dst, kinds(flows), marks_of(flows, flows.counts)
+    if without is not None:
+        shares = shares.of(~without)
+        src, dst, kind, marks = (column[~without] for column in (src, dst, kind, marks))
+    # The first pieces of all records stand first.
+    keys = _Keys(src, dst, kind, marks, again=shares.record[len(src) :], window=shares.window)
+    return keys.sums(shares.bytes, shares.packets, shares.flows, shares.first, shares.last)
+
+
+def kinds(flows: Flows) -> Ints:
+    """Return `Conversations.kind` of records."""
+    kind = flows.service.astype(np.int64)
+    kind *= PROTOCOLS
+    kind += flows.protocol
+    return kind
+
+
+def marks_of(flows: Flows, counts: Flags) -> Ints:
+    """Return `Conversations.marks` of records, given which of them count."""
+    marks = (
+        flows.dst_opened.view(np.uint8) << _OPENER
+        | flows.plane << _PLANE
+        | counts.view(np.uint8) << _COUNTS
+        | flows.wrong_plane.view(np.uint8) << _WRONG
+    )
+    return marks.astype(np.int64)
+
+
+def counted(marks: Ints, counts: Flags) -> Ints:
+    """Return marks with another answer to whether their rows count."""
+    return np.asarray(marks & ~(1 << _COUNTS) | counts.astype(np.int64) << _COUNTS)
+
+
+def folded(parts: Sequence[Conversations]) -> Conversations:
+    """Return the sums of several batches."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = (np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Conversations))
+    return summed(Conversations(*columns))
+
+
+def summed(rows: Conversations) -> Conversations:
+    """Return the sums of rows that are not different from each other."""
+    keys = _Keys(rows.src, rows.dst, rows.kind, rows.marks, again=np.empty(0, np.int64), window=rows.window)
+    return keys.sums(rows.bytes, rows.packets, rows.flows, rows.first, rows.last)
+
+
+class _Keys:
+    """What rows are summed by as one number, with as few bits as the values at hand need.
+
+    Args:
+        src, dst, kind, marks: as in Conversations.
+        again: which of these stand for the rows that come behind, one after the other.
+        window: of all rows.
+    """
+
+    def __init__(self, src: Ints, dst: Ints, kind: Ints, marks: Ints, *, again: Ints, window: Ints) -> None:
+        self._windows: Ints | None = None
+        self._base = int(window.min())
+        self._slot_bits = (int(window.max()) - self._base).bit_length()
+        slots = window - self._base
+        if self._slot_bits > _SLOT_BITS:
+            # A clock that is wrong by millennia. Different windows are few.
+            self._windows, slots = np.unique(window, return_inverse=True)
+            self._slot_bits = len(self._windows).bit_length()
+        # Different kinds are few, but their numbers are not.
+        self._kinds = np.flatnonzero(np.bincount(kind))
+        numbers = np.zeros(int(self._kinds[-1]) + 1, np.int64)
+        numbers[self._kinds] = np.arange(len(self._kinds))
+        self._kind_bits = len(self._kinds).bit_length()
+        self._dst_bits = int(dst.max()).bit_length()
+        pair = src << self._dst_bits | dst
+        pair_bits = int(src.max()).bit_length() + self._dst_bits
+        self._pairs: Ints | None = None
+        self._rests: Ints | None = None
+        self._rest_bits = self._kind_bits + _MARKS + self._slot_bits
+        if pair_bits + self._rest_bits > _KEY_BITS:
+            self._pairs, pair = np.unique(pair, return_inverse=True)
+            pair_bits = len(self._pairs).bit_length()
+        if pair_bits + self._rest_bits > _KEY_BITS:
+            rest = numbers[kind] << _MARKS | marks
+            rest = np.concatenate([rest, rest[again]]) << self._slot_bits | slots
+            self._rests, rest = np.unique(rest, return_inverse=True)
+            self._rest_bits = len(self._rests).bit_length()
+            keys = np.concatenate([pair, pair[again]]) << self._rest_bits | rest
+        else:
+            keys = pair << self._kind_bits
+            keys |= numbers[kind]
+            keys <<= _MARKS
+            keys |= marks
+            keys <<= self._slot_bits
+            if len(again):
+                keys = np.concatenate([keys, keys[again]])
+            keys |= slots
+        self._rows = grouped(keys, int(keys.max()) + 1)
+
+    def sums(self, volume: Ints, packets: Ints, flows: Ints, first: Ints, last: Ints) -> Conversations:
+        """Return one row for each different key."""
+        rows, keys = self._rows, self._rows.keys
+        pair, rest = keys >> self._rest_bits, keys & _mask(self._rest_bits)
+        if self._pairs is not None:
+            pair = self._pairs[pair]
+        if self._rests is not None:
+            rest = self._rests[rest]
+        slot = rest & _mask(self._slot_bits)
+        return Conversations(
+            src=pair >> self._dst_bits,
+            dst=pair & _mask(self._dst_bits),
+            kind=self._kinds[rest >> self._slot_bits + _MARKS],
+            marks=rest >> self._slot_bits & _mask(_MARKS),
+            window=slot + self._base if self._windows is None else self._windows[slot],
+            bytes=rows.sum(volume),
+            packets=rows.sum(packets),
+            flows=rows.sum(flows),
+            first=rows.least(first),
+            last=rows.largest(last),
+        )
+
+
+def _mask(bits: int) -> int:
+    return (1 << bits) - 1

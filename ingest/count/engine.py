@@ -1,0 +1,404 @@
+"""The bridge without its surroundings: record frames in, changed points out; its memory can be saved and loaded."""
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from cluster.model import Cluster
+from enrichment.labels import Labels
+from ingest.count import pulse
+from ingest.count.aggregate import Aggregator, Partials, Watermark
+from ingest.count.counter_deltas import CounterDeltas
+from ingest.count.link_totals import counter_points
+from ingest.count.once import NAME as NEWEST_RECORDS
+from ingest.count.once import Once
+from ingest.count.sequence import SequenceTracker
+from ingest.count.tables import WindowTable
+from ingest.counters import Counters
+from ingest.flows.normalise import Clock, Flows, Normaliser
+from ingest.read import records
+from ingest.read.counter_samples import EXPORTER, MOMENT
+from store import schema
+from store.points import WINDOW
+from store.schema import Measurement, Stage
+
+_TABLES = (
+    schema.TRAFFIC,
+    schema.NODE_TRAFFIC,
+    schema.PAIR,
+    schema.RAIL_TRAFFIC,
+    schema.STORAGE_IO,
+    schema.EGRESS,
+    schema.THREAT,
+    schema.VIOLATION,
+    schema.UNKNOWN_NODE,
+    schema.INFERENCE,
+    schema.PULSE,
+    schema.INTERFACE_TRAFFIC,
+    schema.EXPORTER_STATUS,
+    schema.COUNTING,
+)
+"""Measurements that are made of window totals."""
+
+_BY_RECORDS = (schema.IN_BYTES, schema.OUT_BYTES, schema.SPEED)
+_BY_COUNTERS = (
+    schema.COUNTER_IN_BYTES,
+    schema.COUNTER_OUT_BYTES,
+    schema.IN_ERRORS,
+    schema.OUT_ERRORS,
+    schema.IN_DISCARDS,
+    schema.OUT_DISCARDS,
+    schema.SPEED,
+)
+"""Fields of INTERFACE_TRAFFIC by what fills them; the store puts them together."""
+
+_COUNTERS = "interface-counters"
+"""Table of the fields that interface counters fill."""
+
+SAMPLES = "newest-samples"
+"""Frame of `Engine.dump`: the newest sample of each interface."""
+
+_SERIES = "series-"
+
+Part = WindowTable | Once
+"""What is kept by window."""
+
+
+@dataclass(slots=True)
+class ExporterReading:
+    """What the newest records of an exporter said. Epoch seconds; seconds; 1 in `sampling` packets.
+
+    Of one that sent counter samples only, no more is known than that it is there.
+    """
+
+    last_seen: float
+    lag: float | None = None
+    skew: float | None = None
+    sampling: int | None = None
+
+
+class Engine:
+    """Everything between the reader and the writer.
+
+    Attributes:
+        exporters: what the newest records of each said.
+        unknown_rates: records since the start whose exporter samples by a rate that nobody told.
+
+    Args:
+        cluster: names, windows, bounds.
+        clock: live or backfill; a backfill keeps every window that comes back to it.
+        counters: what was refused, late, skewed.
+        normaliser: of the same cluster and clock, where several engines of a thread share one; by default one of its
+            own.
+        labels: what is known of outside addresses, where anybody says; somebody else has files read anew.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        counters: Counters,
+        normaliser: Normaliser | None = None,
+        *,
+        labels: Labels | None = None,
+    ) -> None:
+        self._settings = cluster.bridge
+        self._window_ms = cluster.bridge.window * 1000
+        self._clock = clock
+        self._counters = counters
+        self._normaliser = normaliser or Normaliser(cluster, clock)
+        self._aggregator = Aggregator(cluster, self._normaliser, labels)
+        # Of several engines that share the book, each holds numbers of its own.
+        self._normaliser.addresses.before_reset(self._settle_sums)
+        self._sequence = SequenceTracker()
+        # Losses are found beside the sums: both are in numpy, which leaves the interpreter to the other.
+        self._beside = ThreadPoolExecutor(1, "losses")
+        self._newest: int | None = None
+        self._newest_sample: int | None = None
+        listed = [node.name for node in cluster.nodes]
+        self.exporters: dict[str, ExporterReading] = {}
+        self.unknown_rates: Counter[str] = Counter()
+        self._tables = {
+            measurement.name: WindowTable(
+                measurement,
+                listed=listed,
+                named=cluster.bridge.named_per_window,
+                budget=cluster.bridge.series_budget,
+                keep=cluster.store.keep_raw,
+                fields=_BY_RECORDS if measurement is schema.INTERFACE_TRAFFIC else None,
+            )
+            for measurement in _TABLES
+        }
+        self._tables[_COUNTERS] = WindowTable(schema.INTERFACE_TRAFFIC, fields=_BY_COUNTERS, optional=True)
+        self._once = Once(cluster, self._normaliser, is_final=clock is Clock.LIVE)
+        self._deltas = CounterDeltas(cluster)
+        self._newest_counters: int | None = None
+
+    @property
+    def newest(self) -> float | None:
+        """End of the newest flow so far, epoch seconds."""
+        return None if self._newest is None else self._newest / 1000
+
+    @property
+    def pending_rows(self) -> int:
+        """Partial points, and conversations of which they will be made, that wait for `merge`."""
+        return self._aggregator.pending_rows + sum(part.pending_rows for part in self._parts.values())
+
+    def take(
+        self, frame: pl.DataFrame, now: float, lost: Mapping[str, int] | None = None, *, is_numbered: bool = False
+    ) -> pl.DataFrame:
+        """Take a record frame; return the records refused, with a ``reason`` column.
+
+        Args:
+            frame: RECORD_SCHEMA.
+            now: wall clock, epoch seconds.
+            lost: records lost before these, by exporter address, where somebody else follows the sequence numbers;
+                None: they are followed here.
+            is_numbered: whether each row is one record.
+        """
+        flows, refused = self._normaliser.normalise(frame, int(now * 1000))
+        self._counters.add(Stage.NORMALISE, "records", len(flows))
+        if len(flows):
+            # Unnumbered, samples of sFlow share lines as a matter of course; records of NetFlow and IPFIX only where
+            # they are equal, or stand for several flows by themselves.
+            if merged := int((flows.flows[~flows.is_sflow] - 1).sum()):
+                self._counters.add(Stage.NORMALISE, "merged_records", merged)
+            if not self._aggregator.has_room(flows):
+                generation = self._normaliser.addresses.generation
+                self._settle()
+                if self._normaliser.addresses.generation != generation:
+                    flows, refused = self._normaliser.normalise(frame, int(now * 1000))
+            losing = self._beside.submit(self._sequence.lost, frame, is_numbered=is_numbered) if lost is None else None
+            held = self._once.wanted(flows)
+            watermark = self._watermark()
+            if held is not None:
+                self._once.take(flows, held, watermark.oldest)
+            self._add(self._aggregator.take(flows, watermark, held))
+            self._newest = max(self._newest or 0, int(flows.end.max()))
+            if flows.is_sflow.any():
+                self._newest_sample = max(self._newest_sample or 0, int(flows.end[flows.is_sflow].max()))
+            self._note_losses(losing.result() if losing is not None else lost or {})
+            self._note_exporters(flows, frame, now)
+            self._count(flows)
+        return refused
+
+    def take_counters(self, samples: pl.DataFrame) -> None:
+        """Take samples of interface counters (SAMPLE_SCHEMA)."""
+        known = self._deltas.known(samples)
+        self._counters.add(Stage.NORMALISE, "counter_samples", known.height)
+        self._counters.add(Stage.NORMALISE, "counters_unknown_agent", samples.height - known.height)
+        if known.is_empty():
+            return
+        deltas = self._deltas.take(known)
+        self._counters.add_all(Stage.NORMALISE, deltas.counts)
+        is_live = self._clock is Clock.LIVE and self._newest_counters is not None
+        kept = max(self._oldest(self._newest_counters), self._tables[_COUNTERS].evicted_before)
+        oldest = kept // self._settings.window if is_live else None
+        points = counter_points(deltas.frame, oldest=oldest, seconds=self._settings.window, books=self._normaliser)
+        if points.height:
+            self._tables[_COUNTERS].add(points)
+        self._newest_counters = max(self._newest_counters or 0, int(known.get_column(MOMENT).to_numpy().max()))
+        if self._clock is Clock.LIVE:
+            self._note_samples(known)
+
+    def _note_samples(self, samples: pl.DataFrame) -> None:
+        """A switch through which nothing goes is not silent: its counter samples say so."""
+        book = self._normaliser.exporters
+        arrivals = samples.group_by(EXPORTER).agg(pl.max(MOMENT))
+        for number, moment in zip(book.number(arrivals[EXPORTER]), arrivals[MOMENT], strict=True):
+            reading = self.exporters.setdefault(book.names[number], ExporterReading(0.0))
+            reading.last_seen = max(reading.last_seen, moment / 1000)
+
+    def _watermark(self) -> Watermark:
+        """Return where the stream stands before this batch; a batch alone never makes its own records late."""
+        if self._clock is Clock.BACKFILL or self._newest is None:
+            return Watermark(0, None, None)
+        closed = (self._newest - self._settings.lateness * 1000) // self._window_ms
+        # A window that was let go is not begun anew, also where the grace has been made longer since: its point in the
+        # store would be overwritten with what came late.
+        kept = max(self._oldest(self._newest), self._tables[schema.TRAFFIC.name].evicted_before)
+        oldest_second = max(self._oldest_second(), self._tables[schema.PULSE.name].evicted_before)
+        return Watermark(closed, kept // self._settings.window, oldest_second // pulse.SECONDS)
+
+    def _oldest(self, newest: int | None) -> int:
+        """Return when the oldest window in grace begins, epoch seconds."""
+        kept_ms = (newest or 0) - (self._settings.lateness + self._settings.grace) * 1000
+        return kept_ms // self._window_ms * self._settings.window
+
+    def _oldest_second(self) -> int:
+        """Return the same for windows of a second.
+
+        They follow sFlow's own clock, that of the collector: a NetFlow exporter whose clock is ahead ages none of them.
+        """
+        kept_ms = (self._newest_sample or 0) - (self._settings.lateness + pulse.GRACE) * 1000
+        return kept_ms // (pulse.SECONDS * 1000) * pulse.SECONDS
+
+    def _count(self, flows: Flows) -> None:
+        for field, flags in (
+            (schema.UNKNOWN_RATE, flows.unknown_rate),
+            (schema.ZERO_COUNTERS, flows.zero),
+            (schema.SKEWED, flows.skewed),
+        ):
+            self._counters.add(Stage.NORMALISE, field.name, int(flags.sum()))
+        if flows.unknown_rate.any():
+            numbers, counts = np.unique(flows.exporter[flows.unknown_rate], return_counts=True)
+            names = self._normaliser.exporters.names
+            self.unknown_rates.update({names[number]: int(n) for number, n in zip(numbers, counts, strict=True)})
+        self._counters.add(
+            Stage.NORMALISE, schema.EXPORTER_SUPPRESSED.name, int(np.where(flows.counts, 0, flows.bytes).sum())
+        )
+        self._counters.add(Stage.NORMALISE, schema.EXPORTER_BYTES.name, int(flows.bytes.sum()))
+
+    def _note_losses(self, lost: Mapping[str, int]) -> None:
+        if not lost or self._newest is None:
+            return
+        window = self._newest // self._window_ms * self._settings.window
+        numbers = self._normaliser.exporters.number(pl.Series("exporter", list(lost), pl.String))
+        rows = pl.DataFrame(
+            {
+                WINDOW: [window] * len(lost),
+                schema.EXPORTER: [self._normaliser.exporters.names[number] for number in numbers],
+                schema.SEQ_LOST.name: list(lost.values()),
+            }
+        )
+        self._tables[schema.EXPORTER_STATUS.name].add(rows)
+        self._counters.add(Stage.COLLECT, schema.SEQ_LOST.name, sum(lost.values()))
+
+    def _note_exporters(self, flows: Flows, frame: pl.DataFrame, now: float) -> None:
+        if self._clock is Clock.BACKFILL:
+            return
+        book = self._normaliser.exporters
+        newest = frame.group_by(records.EXPORTER).agg(pl.max(records.ARRIVAL))
+        arrivals: dict[str, float] = {}
+        for number, arrival in zip(book.number(newest[records.EXPORTER]), newest[records.ARRIVAL], strict=True):
+            # Without arrival times the reading itself is the arrival.
+            seen = now if arrival is None else arrival / 1000
+            arrivals[book.names[number]] = max(seen, arrivals.get(book.names[number], 0.0))
+        for number in np.unique(flows.exporter):
+            own = flows.exporter == number
+            lag = flows.lag[own]
+            name = book.names[number]
+            before = self.exporters.get(name)
+            self.exporters[name] = ExporterReading(
+                # Two collectors' files are read in turns: an older one must not take back what a newer one said.
+                last_seen=max(arrivals[name], before.last_seen if before else 0.0),
+                lag=float(lag.mean()) / 1000,
+                skew=float(np.abs(lag).max()) / 1000,
+                sampling=int(flows.rate[own].max()),
+            )
+
+    # -- windows -----------------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> Mapping[str, WindowTable]:
+        """The windows by table; everything taken so far waits in them for `merge`, if it is not merged yet."""
+        self._settle()
+        return self._tables
+
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """Return everything that is kept by window: the tables, and the records that may still turn out repeated."""
+        self._settle()
+        return self._parts
+
+    @property
+    def _parts(self) -> dict[str, Part]:
+        return {**self._tables, NEWEST_RECORDS: self._once}
+
+    def _settle(self) -> None:
+        """Make partial points of all conversations taken, those included of which it is asked whose records count."""
+        is_live = self._clock is Clock.LIVE
+        kept = self._tables[schema.TRAFFIC.name].evicted_before // self._settings.window
+        settled = self._once.settle(kept if is_live else None)
+        if settled is not None:
+            self._aggregator.add(settled.conversations)
+            self._counters.add(Stage.NORMALISE, schema.EXPORTER_SUPPRESSED.name, settled.suppressed_bytes)
+            self._add({schema.COUNTING.name: settled.counting, schema.EXPORTER_STATUS.name: settled.suppressed})
+        self._settle_sums()
+
+    def _settle_sums(self) -> None:
+        self._add(self._aggregator.points())
+
+    def _add(self, partials: Partials) -> None:
+        for name, partial in partials.items():
+            if partial.height:
+                self._tables[name].add(partial)
+
+    def merge(self) -> list[tuple[Measurement, pl.DataFrame]]:
+        """Fold everything pending into the windows; return the points that changed."""
+        self._settle()
+        self._once.merge()
+        changed = [(table.measurement, table.merge()) for table in self._tables.values() if table.pending_rows]
+        for table in self._tables.values():
+            self._counters.add(Stage.WINDOWS, "over_series_budget", table.over_budget)
+            self._counters.add(Stage.WINDOWS, "capped_totals", table.capped)
+            table.over_budget = table.capped = 0
+        return changed
+
+    def all_points(self) -> list[tuple[Measurement, pl.DataFrame]]:
+        """Return every point in memory, for the time after a restart."""
+        return [(table.measurement, table.all_points()) for table in self._tables.values()]
+
+    def evict(self, held: Mapping[str, AbstractSet[int]] | None = None) -> list[tuple[str, pl.DataFrame]]:
+        """Forget the windows beyond the grace, but those held by their table's name; return their rows by table."""
+        before = dict.fromkeys(self._parts, self._oldest(self._newest))
+        before |= {schema.PULSE.name: self._oldest_second(), _COUNTERS: self._oldest(self._newest_counters)}
+        held = held or {}
+        evicted = [(name, part.evict(before[name], held.get(name, ()))) for name, part in self._parts.items()]
+        return [(name, rows) for name, rows in evicted if rows.height]
+
+    @property
+    def state_rows(self) -> int:
+        """Rows in memory."""
+        return sum(part.state.height for part in self._parts.values())
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def dump(self) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
+        """Return frames and notes from which `load` makes the same engine; nothing may be pending."""
+        return {name: part.state for name, part in self._parts.items()} | self.frames_beside(), self.notes()
+
+    def frames_beside(self) -> dict[str, pl.DataFrame]:
+        """Return what `dump` has beside the tables' windows: names that were given, and the newest counter samples."""
+        frames = {f"{_SERIES}{name}": table.series for name, table in self._tables.items() if table.measurement.bound}
+        return frames | {SAMPLES: self._deltas.newest}
+
+    def notes(self) -> dict[str, Any]:
+        """Return what `dump` has beside frames, as plain values."""
+        return {
+            "window": self._settings.window,
+            "shard": self._settings.shard,
+            "newest": self._newest,
+            "newest_sample": self._newest_sample,
+            "newest_counters": self._newest_counters,
+            "evicted_before": {name: part.evicted_before for name, part in self._parts.items()},
+            "exporters": {
+                name: [reading.last_seen, reading.lag, reading.skew, reading.sampling]
+                for name, reading in self.exporters.items()
+            },
+            "sequence": self._sequence.dump(),
+            "once": self._once.notes(),
+        }
+
+    def load(self, frames: dict[str, pl.DataFrame], notes: dict[str, Any]) -> None:
+        """Take what `dump` gave."""
+        for name, part in self._parts.items():
+            part.evicted_before = notes["evicted_before"].get(name, 0)
+            if name in frames:
+                part.restore(frames[name])
+        for name, table in self._tables.items():
+            if f"{_SERIES}{name}" in frames:
+                table.series = frames[f"{_SERIES}{name}"]
+        self._deltas.newest = frames[SAMPLES]
+        self._newest, self._newest_sample = notes["newest"], notes["newest_sample"]
+        self._newest_counters = notes["newest_counters"]
+        self.exporters = {name: ExporterReading(*reading) for name, reading in notes["exporters"].items()}
+        # Checkpoints of before these were kept have none.
+        self._once.load_notes(notes.get("once", {}))
+        self._sequence.load(notes.get("sequence", []))

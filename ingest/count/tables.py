@@ -1,0 +1,323 @@
+"""Totals of the windows that can still change, one table a measurement.
+
+A table hands out a changed window's points as whole totals, to be written over what the store has. Where addresses are
+tags, only the largest conversations of a window get a name; the rest is summed as ``other``. A name once given in a
+window stays: a point already in the store is then always written again with its new total, never left behind.
+"""
+
+from collections.abc import Collection, Sequence
+
+import polars as pl
+
+from ingest.count.aggregate import FIRST, LAST
+from ingest.read.records import MAX_TOTAL
+from store import schema
+from store.points import WINDOW
+from store.schema import Bound, Field, Kind, Measurement, Merge
+
+NAMED = "named"
+"""Whether a row of a bounded table has a point of its own; else it is part of an ``other`` row."""
+
+_INT64 = (1 << 63) - 1
+_FRESH = "fresh"
+_HASH = "hash"
+_MAX_CANDIDATES = 20_000
+"""Unnamed conversations remembered per window; the smallest beyond them fold into ``other`` for good."""
+
+
+class WindowTable:
+    """The windows of one measurement.
+
+    Args:
+        measurement: its schema.
+        listed: names of the inventory's nodes; they keep their name within ``other`` rows.
+        named: how many names a window may give per value of the bound's `per`; later, larger conversations may
+            double that.
+        budget: named series kept alive over all windows of the raw retention.
+        keep: seconds for which a named series counts against the budget after its last window.
+        fields: those that this table fills, where the measurement has several sources; by default all.
+        optional: whether a sum that nobody gave is absent rather than 0.
+
+    Attributes:
+        over_budget: series that the budget refused a name, since somebody set it to 0.
+        capped: totals that MAX_TOTAL held back, likewise.
+        evicted_before: windows that begin before this second are no longer here.
+    """
+
+    def __init__(
+        self,
+        measurement: Measurement,
+        *,
+        listed: Sequence[str] = (),
+        named: int = 0,
+        budget: int = 0,
+        keep: int = 0,
+        fields: Sequence[Field] | None = None,
+        optional: bool = False,
+    ) -> None:
+        self.measurement = measurement
+        self.tags = [tag for tag in measurement.tags if tag != schema.SHARD]
+        self.keys = [WINDOW, *self.tags]
+        self._labels = [tag for tag in self.tags if tag in schema.LABELS]
+        self.over_budget = 0
+        self.capped = 0
+        self.evicted_before = 0
+        filled = measurement.fields if fields is None else fields
+        self._has_duration = any(field.name == schema.DURATION.name for field in filled)
+        numbers = [field for field in filled if field.kind is Kind.INT and field.name != schema.DURATION.name]
+        self._sums = [field.name for field in numbers if field.merge is Merge.SUM]
+        self._largest = [field.name for field in numbers if field.merge is Merge.MAX]
+        self._values = [*self._sums, *self._largest]
+        self._optional = optional
+        self._listed = pl.Series("listed", list(listed), pl.String)
+        self._named, self._budget, self._keep = named, budget, keep
+        self._pending: list[pl.DataFrame] = []
+        self.state = self.empty()
+        self.series = pl.DataFrame(schema={_HASH: pl.UInt64, WINDOW: pl.Int64})
+
+    def empty(self) -> pl.DataFrame:
+        """Return a state without rows."""
+        columns: dict[str, type[pl.DataType]] = {WINDOW: pl.Int64, **dict.fromkeys(self.tags, pl.String)}
+        columns |= dict.fromkeys(self._values, pl.Int64)
+        if self._has_duration:
+            columns |= {FIRST: pl.Int64, LAST: pl.Int64}
+        if self.measurement.bound:
+            columns[NAMED] = pl.Boolean
+        return pl.DataFrame(schema=columns)
+
+    @property
+    def pending_rows(self) -> int:
+        """Rows of partial points that wait for `merge`."""
+        return sum(frame.height for frame in self._pending)
+
+    def add(self, partial: pl.DataFrame) -> None:
+        """Take the partial points of a batch: key columns and fields.
+
+        Sums not present count as 0, or not at all; labels not present are unknown.
+        """
+        self._pending.append(self._with_values(self._labelled(partial)))
+
+    def pending_windows(self) -> pl.Series:
+        """Return the distinct windows that wait for `merge`."""
+        parts = [frame.get_column(WINDOW) for frame in self._pending]
+        return pl.concat(parts).unique() if parts else pl.Series(WINDOW, [], pl.Int64)
+
+    def put_back(self, rows: pl.DataFrame) -> None:
+        """Take rows of windows that had been evicted."""
+        self.state = pl.concat([self.state, self._as_state(rows)])
+
+    def restore(self, rows: pl.DataFrame) -> None:
+        """Take the state that this table had before a restart, for what it has now."""
+        self.state = self._as_state(rows)
+
+    def _as_state(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return (
+            self._with_values(self._labelled(rows))
+            .select(self.state.columns)
+            .with_columns(pl.col(self._labels).fill_null(""))
+        )
+
+    def _labelled(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows with all labels: rows of before they were kept have none."""
+        missing = [tag for tag in self._labels if tag not in rows.columns]
+        return rows.with_columns(pl.lit("").alias(tag) for tag in missing) if missing else rows
+
+    def _with_values(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows with all values, those of a version that did not keep them without."""
+        nothing = None if self._optional else 0
+        missing = [pl.lit(nothing, pl.Int64).alias(name) for name in self._sums if name not in rows.columns]
+        missing += [pl.lit(None, pl.Int64).alias(name) for name in self._largest if name not in rows.columns]
+        return rows.with_columns(missing)
+
+    def merge(self) -> pl.DataFrame:
+        """Fold what is pending into the state; return the points that changed, as whole totals (without the shard)."""
+        if not self._pending:
+            return self._points(self.empty())
+        fresh = pl.concat([frame.select(pl.exclude(NAMED)) for frame in self._pending], how="diagonal")
+        self._pending.clear()
+        touched = fresh.get_column(WINDOW).unique()
+        is_hot = pl.col(WINDOW).is_in(touched.implode())
+        bound = self.measurement.bound
+        marks = [pl.lit(True).alias(_FRESH), *([pl.lit(False).alias(NAMED)] if bound else [])]
+        hot = self.state.filter(is_hot).with_columns(pl.lit(False).alias(_FRESH))
+        merged = self._sum(pl.concat([hot, fresh.with_columns(marks).select(hot.columns)]))
+        cold = self.state.filter(~is_hot)
+        if bound:
+            merged, changed = self._name(merged, bound)
+        else:
+            changed = merged.filter(_FRESH)
+        self.state = pl.concat([cold, merged.select(self.state.columns)])
+        return self._points(changed)
+
+    def evict(self, before: int, held: Collection[int] = ()) -> pl.DataFrame:
+        """Forget the windows that begin before this second and are not held; return their rows."""
+        self.evicted_before = max(self.evicted_before, before)
+        is_old = pl.col(WINDOW) < before
+        if held:
+            is_old &= ~pl.col(WINDOW).is_in(list(held))
+        old = self.state.filter(is_old)
+        if old.height:
+            self.state = self.state.filter(~is_old)
+        return old
+
+    def all_points(self) -> pl.DataFrame:
+        """Return every point of the state, as after a restart, when it is not known which were written."""
+        if not self.measurement.bound:
+            return self._points(self.state)
+        rest = self._others(self.state, self.measurement.bound)
+        return self._points(pl.concat([self.state.filter(pl.col(NAMED) & ~self._is_other()), rest], how="diagonal"))
+
+    def recount_names(self) -> None:
+        """Take the names that the state's windows bear into `series`, where that was saved some time before them."""
+        used = self.state.filter(NAMED).select(self._series_hash(), WINDOW)
+        self.series = pl.concat([self.series, used]).group_by(_HASH).agg(pl.max(WINDOW))
+
+    # -- sums --------------------------------------------------------------------------------------
+
+    def _sum(self, rows: pl.DataFrame, *extra: pl.Expr) -> pl.DataFrame:
+        """Sum rows with equal keys, up to MAX_TOTAL."""
+        totals = [self._total(name, rows) for name in self._sums]
+        if self._optional:
+            present = (pl.col(name).count() > 0 for name in self._sums)
+            totals = [pl.when(is_there).then(total) for is_there, total in zip(present, totals, strict=True)]
+        totals += [pl.max(name) for name in self._largest]
+        if self._has_duration:
+            totals += [pl.min(FIRST), pl.max(LAST)]
+        totals += [pl.col(flag).any() for flag in (_FRESH, NAMED) if flag in rows.columns]
+        sums = rows.group_by(self.keys).agg(*totals, *extra)
+        largest = sums.select(pl.max_horizontal(pl.max(name) for name in self._sums)).item() if self._sums else 0
+        if (largest or 0) <= MAX_TOTAL:
+            return sums
+        is_over = pl.any_horizontal(pl.col(name) > MAX_TOTAL for name in self._sums)
+        self.capped += sums.select(is_over.sum()).item()
+        return sums.with_columns(pl.col(name).clip(upper_bound=MAX_TOTAL) for name in self._sums)
+
+    @staticmethod
+    def _total(name: str, rows: pl.DataFrame) -> pl.Expr:
+        """Sum a column, in wider numbers where 64 bits might run over."""
+        largest = rows.get_column(name).max()
+        if isinstance(largest, int) and largest * rows.height > _INT64:
+            return pl.col(name).cast(pl.Int128).sum().clip(upper_bound=_INT64).cast(pl.Int64)
+        return pl.sum(name)
+
+    def _points(self, rows: pl.DataFrame) -> pl.DataFrame:
+        columns = [*self.keys, *self._values]
+        if not self._has_duration:
+            return rows.select(columns)
+        seconds = ((pl.col(LAST) - pl.col(FIRST)) / 1000).fill_null(0.0)
+        return rows.select(*columns, seconds.alias(schema.DURATION.name))
+
+    # -- names -------------------------------------------------------------------------------------
+
+    def _is_other(self) -> pl.Expr:
+        bound = self.measurement.bound
+        return pl.col(bound.tags[0] if bound else "") == schema.OTHER
+
+    def _series_hash(self) -> pl.Expr:
+        """Return the number of a row's series. Labels are functions of its addresses: another one spends no budget."""
+        return pl.struct(*(tag for tag in self.tags if tag not in self._labels)).hash().alias(_HASH)
+
+    def _name(self, merged: pl.DataFrame, bound: Bound) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Give names to the largest unnamed rows while there is room; return the rows, and the points that changed."""
+        size = self._sums[0]
+        place = [WINDOW, bound.per]
+        is_other = self._is_other()
+        has_name = pl.col(NAMED) & ~is_other
+        candidate = ~pl.col(NAMED) & ~is_other
+        merged = merged.with_columns(
+            has_name.sum().over(place).alias("names"),
+            pl.col(size).filter(has_name).min().over(place).alias("smallest"),
+            self._series_hash(),
+        )
+        # Ties are broken by the tags, so that the same rows get the same names whatever the order they came in.
+        order = merged.select(pl.struct(-pl.col(size), *self.tags).rank("ordinal")).to_series()
+        merged = merged.with_columns(order.alias("order"))
+        rank = pl.when(candidate).then(pl.col("order")).rank("ordinal").over(place)
+        free = self._named - pl.col("names").cast(pl.Int64)
+        wanted = candidate & (
+            (rank <= free) | ((rank <= free + self._named) & (pl.col(size) > pl.col("smallest"))).fill_null(False)
+        )
+        merged = merged.with_columns(wanted.alias("wanted"))
+        merged = self._spend(merged)
+        promoted = pl.col("wanted")
+        merged = merged.with_columns((pl.col(NAMED) | promoted).alias(NAMED), (pl.col(_FRESH) | promoted).alias(_FRESH))
+        merged = self._forget_smallest(merged.select(*self.state.columns, _FRESH), bound)
+        rest = self._others(merged, bound)
+        # Once an `other` point was written it stays in the table, if only as zero: it must be written again when its
+        # conversations get names.
+        merged = pl.concat([merged, self._zeros(merged, rest)], how="diagonal_relaxed")
+        changed = pl.concat([merged.filter(pl.col(NAMED) & ~is_other & pl.col(_FRESH)), rest], how="diagonal")
+        return merged, changed
+
+    def _spend(self, merged: pl.DataFrame) -> pl.DataFrame:
+        """Take back names that the series budget does not allow; remember those that it does."""
+        newest = merged.get_column(WINDOW).max()
+        alive = self.series.filter(pl.col(WINDOW) >= (int(newest) if isinstance(newest, int) else 0) - self._keep)
+        wanted = merged.filter("wanted")
+        known = pl.col(_HASH).is_in(alive.get_column(_HASH).implode())
+        # The largest first; and the same ones each time the same records are read.
+        fresh = wanted.filter(~known).sort("order").get_column(_HASH).unique(maintain_order=True)
+        room = max(self._budget - alive.height, 0)
+        if len(fresh) > room:
+            refused = fresh.slice(room)
+            self.over_budget += len(refused)
+            merged = merged.with_columns((pl.col("wanted") & ~pl.col(_HASH).is_in(refused.implode())).alias("wanted"))
+        used = merged.filter(pl.col("wanted") | pl.col(NAMED)).select(_HASH, WINDOW)
+        self.series = pl.concat([alive, used]).group_by(_HASH).agg(pl.max(WINDOW))
+        return merged
+
+    def _forget_smallest(self, merged: pl.DataFrame, bound: Bound) -> pl.DataFrame:
+        """Bound the number of unnamed conversations that a window remembers."""
+        unnamed = merged.filter(~pl.col(NAMED))
+        if unnamed.height <= _MAX_CANDIDATES:
+            return merged
+        place = pl.col(self._sums[0]).rank("ordinal", descending=True).over(WINDOW)
+        folded = unnamed.filter(place > _MAX_CANDIDATES)
+        if folded.is_empty():
+            return merged
+        kept = unnamed.filter(place <= _MAX_CANDIDATES)
+        accumulated = self._fold(folded, bound, merged).with_columns(pl.lit(True).alias(NAMED))
+        return self._sum(pl.concat([merged.filter(NAMED), kept, accumulated.select(merged.columns)]))
+
+    def _fold(self, rows: pl.DataFrame, bound: Bound, among: pl.DataFrame) -> pl.DataFrame:
+        """Sum rows under ``other``; rows that are ``other`` already stay what they are.
+
+        A name beside `other` stays where it is a node's, or has several names of its own in the window: whoever scans
+        a thousand addresses is to be known by more than its first hundred.
+
+        Args:
+            rows: what is folded.
+            bound: which tags become ``other``.
+            among: all rows of these windows, with NAMED.
+        """
+        known = self._listed.implode()
+        has_name = among.filter(pl.col(NAMED) & ~self._is_other())
+        for tag in bound.unlisted:
+            talkers = has_name.group_by(WINDOW, tag).len("names").filter(pl.col("names") > 1)
+            # Also of a node that cluster.yaml no longer has: the point is in the store under its name.
+            stays = pl.col(tag).is_in(known) | pl.col("names").is_not_null() | self._is_other()
+            rows = (
+                rows.join(talkers, on=[WINDOW, tag], how="left")
+                .with_columns(pl.when(stays).then(pl.col(tag)).otherwise(pl.lit(schema.OTHER)).alias(tag))
+                .drop("names")
+            )
+        # An `other` point of before labels were kept has none of them.
+        is_other = self._is_other()
+        return self._sum(
+            rows.with_columns(
+                pl.when(is_other).then(pl.col(tag)).otherwise(pl.lit(schema.OTHER)).alias(tag) for tag in bound.tags
+            )
+        )
+
+    def _others(self, rows: pl.DataFrame, bound: Bound) -> pl.DataFrame:
+        """Return the ``other`` points: what was folded for good plus what has no name now."""
+        return self._fold(rows.filter(~pl.col(NAMED) | self._is_other()), bound, rows)
+
+    def _zeros(self, merged: pl.DataFrame, rest: pl.DataFrame) -> pl.DataFrame:
+        """Return empty ``other`` rows for those points of `rest` that have none in the table yet."""
+        absent = rest.join(merged.filter(self._is_other()), on=self.keys, how="anti")
+        return absent.with_columns(
+            *(pl.lit(0, pl.Int64).alias(name) for name in self._sums),
+            *(pl.lit(None, pl.Int64).alias(name) for name in (FIRST, LAST) if self._has_duration),
+            pl.lit(True).alias(NAMED),
+        )

@@ -1,0 +1,1 @@
+"""From records to flows with names: groups, planes, services, labels."""

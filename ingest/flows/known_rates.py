@@ -1,0 +1,247 @@
+"""The sampling rates that exporters told, so that they hold where nfacctd has forgotten them.
+
+NetFlow v9 and IPFIX tell the rate in options data, now and then. nfacctd keeps templates over a restart and these rates
+not: until options come again it prints 0, and what was scaled by 1000 would count as it stands. NetFlow v5 and sFlow
+have the rate in every datagram: there 0 is what the exporter says.
+
+A zero is forgetfulness only until nfacctd has told a rate of that observation domain since its start. From then on it
+means that nobody samples on that interface (or with a sampler that told nothing), and stays.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from app.log import Log
+from ingest.collect.template_file import TemplateFile
+from ingest.counters import Counters
+from ingest.read import records
+from ingest.read.records import Parsed
+from store.schema import Stage, Unread
+
+SAMPLED = -1
+"""SAMPLING_RATE of a record whose exporter shows that it samples, and by no rate that anybody knows."""
+
+_IN_OPTIONS = (9, 10)
+"""Versions whose exporters tell rates in options data."""
+
+_KEYS = (records.EXPORTER, records.DOMAIN, records.IFACE_IN)
+_PLACE, _FIRST, _LAST, _FILL, _BEFORE = "place", "first", "last", "fill", "before"
+_MOST_LINKS = 1 << 16
+"""Interfaces that are remembered; of further ones their domain's rate is."""
+_MOST_DOMAINS = 1 << 13
+_TOLD = 8
+"""Changes that a line of the log names."""
+
+_Domain = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RateChange:
+    """An exporter that samples by another rate from here on.
+
+    Attributes:
+        exporter: its address, as printed.
+        domain: observation domain or source id.
+        before: the rate until now; None where it told none, and `records` were taken as they stand.
+    """
+
+    exporter: str
+    domain: int
+    before: int | None
+    now: int
+    records: int
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a domain told: the last rate, in which life of nfacctd, and that of each interface; 0 where none is."""
+
+    rate: int = 0
+    life: str = ""
+    links: dict[int, int] = field(default_factory=dict)
+    untold: int = 0
+
+
+class KnownRates:
+    """Follows what the exporters tell of their sampling.
+
+    Args:
+        templates: those that nfacctd knows: they show who samples, though not by which rate.
+    """
+
+    def __init__(self, templates: TemplateFile) -> None:
+        self._templates = templates
+        self._domains: dict[_Domain, _Told] = {}
+        self._source, self._number, self._life = "", 0, 0
+        self._links = 0
+
+    def take(self, parsed: Parsed, source: str) -> tuple[pl.DataFrame, list[RateChange]]:
+        """Return the records of a chunk with the rates that nfacctd has forgotten, and what has changed.
+
+        Args:
+            parsed: the chunk, all of it from one life of nfacctd.
+            source: the file that it is of.
+        """
+        frame = parsed.frame
+        frame = self._without_garbage(frame)
+        part = frame.select(*_KEYS, records.SAMPLING_RATE).with_columns(
+            pl.col(_KEYS[1:]).fill_null(0), pl.int_range(pl.len(), dtype=pl.Int64).alias(_PLACE)
+        )
+        part = part.filter(
+            frame.get_column(records.VERSION).is_in(_IN_OPTIONS).fill_null(value=False)
+            & frame.get_column(records.EXPORTER).is_not_null()
+        )
+        if part.is_empty():
+            return frame, []
+        life = self._life_of(source, parsed.first_number)
+        place = pl.col(_PLACE)
+        seen = part.group_by(*_KEYS, records.SAMPLING_RATE).agg(
+            place.min().alias(_FIRST), place.max().alias(_LAST), pl.len().alias("count")
+        )
+        domains: dict[_Domain, list[tuple[int, int, int, int, int]]] = {}
+        for exporter, domain, link, rate, first, last, count in seen.sort(_LAST).iter_rows():
+            domains.setdefault((exporter, domain), []).append((link, rate, first, last, count))
+        fills: list[tuple[str, int, int, int, int]] = []
+        changes: list[RateChange] = []
+        for key, rows in domains.items():
+            told = self._domains.get(key) or _Told()
+            begins = min((first for _, rate, first, _, _ in rows if rate > 0), default=frame.height)
+            if any(rate <= 0 for _, rate, *_ in rows) and told.life != life:
+                fills += self._fills(key, told, rows, begins, frame.height)
+            changes += _learn(key, told, rows, life=life, begins=begins)
+            self._remember(key, told)
+        return _filled(frame, part, fills), changes
+
+    def _without_garbage(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return records without the rates that nfacctd has misread: such an exporter samples, nobody knows how."""
+        garbled = [exporter for exporter, unread in self._templates.unread().items() if unread & Unread.RATES]
+        if not garbled:
+            return frame
+        is_garbled = pl.col(records.EXPORTER).is_in(garbled) & pl.col(records.VERSION).is_in(_IN_OPTIONS)
+        rate = pl.when(is_garbled).then(SAMPLED).otherwise(pl.col(records.SAMPLING_RATE))
+        return frame.with_columns(rate.alias(records.SAMPLING_RATE))
+
+    def _life_of(self, source: str, number: int | None) -> str:
+        """Return which life of nfacctd a chunk is of.
+
+        Our own numbers begin anew with each; without them a file is taken for one.
+        """
+        if number is None:
+            return source
+        if number <= self._number:
+            self._life += 1
+            self._source = source
+        self._number = number
+        return f"{self._source}/{self._life}"
+
+    def _fills(
+        self, key: _Domain, told: _Told, rows: Iterable[tuple[int, int, int, int, int]], begins: int, height: int
+    ) -> list[tuple[str, int, int, int, int]]:
+        """Return what the zeros of a domain's interfaces are to become, and before which row; count those untold."""
+        found = []
+        for link, rate, first, _, count in rows:
+            if rate > 0 or first >= begins:
+                continue
+            value = told.links.get(link, told.rate)
+            if not value and not told.rate:
+                told.untold += count
+                is_sampled = begins < height or self._is_sampled(key[0])
+                value = SAMPLED if is_sampled else 0
+            if value:
+                found.append((*key, link, value, begins))
+        return found
+
+    def _is_sampled(self, exporter: str) -> bool:
+        """Whether an exporter told the rate of another domain, or its templates have a place for one."""
+        others = (told.rate > 1 for (name, _), told in self._domains.items() if name == exporter)
+        return any(others) or self._templates.tells_sampling(exporter)
+
+    def _remember(self, key: _Domain, told: _Told) -> None:
+        if key not in self._domains:
+            # Anybody can send anything in the name of an exporter: what is full stays as it is.
+            if len(self._domains) >= _MOST_DOMAINS:
+                return
+            self._domains[key] = told
+        self._links += len(told.links)
+        if self._links > _MOST_LINKS:
+            self._links = sum(len(one.links) for one in self._domains.values())
+            if self._links > _MOST_LINKS:
+                self._links -= len(told.links)
+                told.links.clear()
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def dump(self) -> dict[str, Any]:
+        """Return plain values from which `load` makes the same."""
+        domains = [
+            [*key, told.rate, told.life, told.untold, [[link, rate] for link, rate in told.links.items()]]
+            for key, told in self._domains.items()
+        ]
+        return {"source": self._source, "number": self._number, "life": self._life, "domains": domains}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Take what `dump` gave; nothing where a checkpoint of before this was kept has none."""
+        if saved:
+            self._source, self._number, self._life = saved["source"], saved["number"], saved["life"]
+            self._domains = {
+                (exporter, domain): _Told(rate, life, dict(links), untold)
+                for exporter, domain, rate, life, untold, links in saved["domains"]
+            }
+            self._links = sum(len(told.links) for told in self._domains.values())
+
+
+def tell_changes(changes: Sequence[RateChange], counters: Counters, log: Log, names: Mapping[str, str]) -> None:
+    """Count changes of rates, and tell of them.
+
+    Args:
+        changes: those of a chunk.
+        counters: where they are counted.
+        log: where they are told.
+        names: those of exporters, by address.
+    """
+    if not changes:
+        return
+    counters.add(Stage.NORMALISE, "rate_changes", len(changes))
+    told = [
+        f"{names.get(one.exporter, one.exporter)} 1:{one.before} -> 1:{one.now}"
+        if one.before
+        else f"{names.get(one.exporter, one.exporter)} 1:{one.now} after {one.records} records without a rate"
+        for one in changes[:_TOLD]
+    ]
+    log.sparse("rates_changed", count=len(changes), which=", ".join(told))
+
+
+def _learn(
+    key: _Domain, told: _Told, rows: Iterable[tuple[int, int, int, int, int]], *, life: str, begins: int
+) -> list[RateChange]:
+    """Take what a chunk told of a domain, its rows in the order of their last records; return what has changed."""
+    before: dict[int, int | None] = {}
+    for link, rate, _, last, _ in rows:
+        if rate > 0:
+            was = told.links.get(link, 0) or (0 if told.links else told.rate)
+            if not told.rate and told.untold:
+                before[rate] = None
+            elif was and was != rate:
+                before[rate] = was
+            told.rate, told.life, told.links[link] = rate, life, rate
+        elif told.life == life or last > begins:
+            told.links[link] = 0
+    untold, told.untold = (told.untold, 0) if told.rate else (0, told.untold)
+    return [RateChange(*key, was, rate, untold if was is None else 0) for rate, was in before.items()]
+
+
+def _filled(frame: pl.DataFrame, part: pl.DataFrame, fills: list[tuple[str, int, int, int, int]]) -> pl.DataFrame:
+    """Return records with other rates in place of zeros: of an interface, before a row."""
+    if not fills:
+        return frame
+    schema = {name: part.schema[name] for name in _KEYS} | {_FILL: pl.Int64(), _BEFORE: pl.Int64()}
+    table = pl.DataFrame(fills, schema=schema, orient="row")
+    rows = part.filter(pl.col(records.SAMPLING_RATE) <= 0).join(table, on=_KEYS)
+    rows = rows.filter(pl.col(_PLACE) < pl.col(_BEFORE))
+    rates = np.array(frame.get_column(records.SAMPLING_RATE).to_numpy())
+    rates[rows.get_column(_PLACE).to_numpy()] = rows.get_column(_FILL).to_numpy()
+    return frame.with_columns(pl.Series(records.SAMPLING_RATE, rates))

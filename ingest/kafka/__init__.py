@@ -1,0 +1,1 @@
+"""The way through Kafka: relay, topics, workers."""

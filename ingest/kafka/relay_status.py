@@ -1,0 +1,172 @@
+"""The status of a relay: what it reports on the flows topic, and what a worker keeps of it.
+
+Workers see a topic with nothing new on it, whether a relay is dead or its exporters are quiet. So every relay says
+about once a window that it is there, what waits in its spools, and what it has counted since it was started.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from ingest.counters import Counters
+from store import schema
+from store.points import WINDOW
+from store.schema import Stage
+
+MOMENT, DRAINED = "moment", "drained"
+
+_TOTALS = (
+    (schema.RELAY_RECORDS, Stage.READ, "records"),
+    (schema.RELAY_BYTES, Stage.READ, "bytes"),
+    (schema.RELAY_DEAD_LETTERS, Stage.READ, "dead_letters"),
+    (schema.RELAY_REPEATED, Stage.READ, "repeated_records"),
+    (schema.RELAY_TRANSACTIONS, Stage.WRITE, "transactions"),
+    (schema.RELAY_RETRIED, Stage.WRITE, "transactions_retried"),
+)
+"""Fields, and the counters of a relay that they are."""
+
+NUMBERS = (schema.RELAY_BACKLOG.name, *(field.name for field, _, _ in _TOTALS))
+"""Columns of a status that count something."""
+
+STATUS_SCHEMA: dict[str, pl.DataType] = {
+    MOMENT: pl.Int64(),  # when it was said, by the relay's clock, epoch ms
+    DRAINED: pl.Int64(),  # up to when its spools were read, having nothing more at that time, epoch ms; 0 if never
+    **{name: pl.Int64() for name in NUMBERS},
+}
+"""Columns of a status: a frame of one row."""
+
+MOST_RELAYS = 256
+"""Relays of which a partition knows: ids come from a topic that others may write to."""
+
+REMEMBERED_SECONDS = 86_400
+"""A relay of which nothing was read for so long is forgotten: nobody has taken it up again, it is gone."""
+
+_FAREWELL_SECONDS = 600
+"""For so long its readings then say that nobody waits for it: without them an alert would never end."""
+
+_LIVE_SECONDS = 120
+"""A relay that spoke so lately tells how far the spools are read; of one that is dead nobody waits for that."""
+
+_LAST_SEEN, _TAKEN = schema.RELAY_LAST_SEEN.name, "taken"
+_COLUMNS = {
+    WINDOW: pl.Int64,
+    schema.RELAY: pl.String,
+    _LAST_SEEN: pl.Float64,
+    schema.RELAY_AGE.name: pl.Float64,
+    **dict.fromkeys(NUMBERS, pl.Int64),
+}
+
+
+def status_of(counters: Counters, *, backlog: int, drained: float, now: float) -> pl.DataFrame:
+    """Return what a relay says of itself (STATUS_SCHEMA).
+
+    The transaction that carries it counts as committed: whoever reads it, knows that it was.
+
+    Args:
+        counters: its own.
+        backlog: bytes that wait in its spools.
+        drained: up to when they were read, having nothing more at that time, epoch seconds; 0 if never.
+        now: wall clock, epoch seconds.
+    """
+    totals = (
+        int(counters.total(stage, reason)) + (field is schema.RELAY_TRANSACTIONS) for field, stage, reason in _TOTALS
+    )
+    row = round(now * 1000), round(drained * 1000), backlog, *totals
+    return pl.DataFrame([row], schema=STATUS_SCHEMA, orient="row")
+
+
+@dataclass(slots=True)
+class _Status:
+    """What a relay said last: when, up to when it had read, when we took it (epoch seconds), and the NUMBERS."""
+
+    last_seen: float
+    drained: float
+    taken: float
+    numbers: tuple[int | None, ...]
+
+
+class RelayBook:
+    """The newest status of each relay that speaks in a partition."""
+
+    def __init__(self) -> None:
+        self._statuses: dict[str, _Status] = {}
+
+    @property
+    def newest(self) -> float:
+        """When the newest status of any relay was said, epoch seconds; 0 without one."""
+        return max((status.last_seen for status in self._statuses.values()), default=0.0)
+
+    def drained(self, reference: float) -> float | None:
+        """Return up to when the spools of all relays are read that live then, epoch seconds; None without any."""
+        live = [one.drained for one in self._statuses.values() if reference - one.last_seen <= _LIVE_SECONDS]
+        return min(live, default=None)
+
+    def take(self, relay: str, status: pl.DataFrame, now: float) -> bool:
+        """Note what a relay said; False, and nothing is, of a new one where too many are known.
+
+        Args:
+            relay: its id.
+            status: STATUS_SCHEMA.
+            now: wall clock, epoch seconds.
+        """
+        if relay not in self._statuses and len(self._statuses) >= MOST_RELAYS:
+            return False
+        moment, drained, *numbers = status.select(MOMENT, DRAINED, *NUMBERS).row(0)
+        # Of a clock that is ahead, its silence would be noticed later by as much.
+        said, read = min(moment / 1000, now), min(drained / 1000, now)
+        self._statuses[relay] = _Status(said, read, now, tuple(numbers))
+        return True
+
+    def readings(self, window: int, *, heard: float, started: float) -> pl.DataFrame:
+        """Return the rows of RELAY_STATUS, and forget who was silent for too long.
+
+        Args:
+            window: of the rows, epoch seconds.
+            heard: up to when the partition is read, epoch seconds: silence since then is ours.
+            started: since when relays could have been heard, epoch seconds.
+        """
+        # By when it was read here, not by what it says: whoever names relays of long ago would have new ones forgotten
+        # and make room for more, each of them a series.
+        self._statuses = {
+            relay: status
+            for relay, status in self._statuses.items()
+            if window - status.taken <= REMEMBERED_SECONDS + _FAREWELL_SECONDS
+        }
+        rows = []
+        for relay, status in sorted(self._statuses.items()):
+            is_gone = window - status.taken > REMEMBERED_SECONDS
+            age = 0.0 if is_gone else max(heard - max(status.last_seen, started), 0.0)
+            rows.append((window, relay, status.last_seen, age, *status.numbers))
+        return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+
+    def clock_stepped(self, now: float) -> None:
+        """Forget moments that lie in the future by a clock that was set; `now` is by the new one."""
+        for status in self._statuses.values():
+            status.last_seen, status.drained = min(status.last_seen, now), min(status.drained, now)
+            status.taken = now
+
+    def dump(self) -> dict[str, Any]:
+        """Return what a successor has to know, as plain values."""
+        return {
+            relay: {
+                _LAST_SEEN: status.last_seen,
+                DRAINED: status.drained,
+                _TAKEN: status.taken,
+                **dict(zip(NUMBERS, status.numbers, strict=True)),
+            }
+            for relay, status in self._statuses.items()
+        }
+
+    def load(self, notes: Mapping[str, Any]) -> None:
+        """Take what `dump` returned, of a version that counts other things perhaps."""
+        self._statuses = {
+            relay: _Status(
+                status[_LAST_SEEN],
+                status[DRAINED],
+                status[_TAKEN],
+                tuple(status.get(name) for name in NUMBERS),
+            )
+            for relay, status in notes.items()
+        }

@@ -1,0 +1,210 @@
+"""Who sends flow records here, and what is wrong with it: held against cluster.yaml and what pmacct can read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any
+
+from cluster.allow_list import senders
+from cluster.model import Cluster, Exporter, ExportProtocol, SamplingMode
+from ingest.collect.pmacct import NFACCTD, SFACCTD
+from ingest.listen.exports import Protocol, Templates, read_export
+from ingest.listen.packets import Datagram
+from store.schema import Unread, unread_words
+
+_MOST_SENDERS = 1024
+_MOST_AGENTS = 8
+_MOST_TEMPLATES = 256
+
+_DAEMONS = {ExportProtocol.NETFLOW: NFACCTD, ExportProtocol.SFLOW: SFACCTD}
+
+
+@dataclass(slots=True)
+class Sender:
+    """What one address sends to one port by one protocol.
+
+    Attributes:
+        source: where the datagrams come from.
+        port: UDP port that they are sent to.
+        protocol: what they are.
+        datagrams: how many came.
+        agents: sFlow: the addresses by which they name their sender.
+        rates: sampling rates that were told.
+        templates: those that came.
+        untemplated: sets of data whose template has not come.
+        double_tagged: sFlow: sampled packets with two VLAN tags.
+        samples: NetFlow: records of v5, sets of data since; sFlow: sampled packets.
+    """
+
+    source: str
+    port: int
+    protocol: Protocol
+    datagrams: int = 0
+    agents: set[str] = field(default_factory=set)
+    rates: set[int] = field(default_factory=set)
+    templates: Templates = field(default_factory=dict)
+    untemplated: int = 0
+    samples: int = 0
+    double_tagged: int = 0
+
+    @property
+    def kind(self) -> ExportProtocol | None:
+        """Which daemon reads it; None: none does."""
+        if self.protocol in (Protocol.OTHER, Protocol.UNREAD):
+            return None
+        return ExportProtocol.SFLOW if self.protocol is Protocol.SFLOW else ExportProtocol.NETFLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A sender as it is shown.
+
+    Attributes:
+        sender: what it sends.
+        name: the exporter that it is in cluster.yaml; empty if it is none.
+        rate: datagrams a second.
+        is_read: whether a daemon takes it.
+        wrong: what is wrong, a sentence each, with what to do.
+    """
+
+    sender: Sender
+    name: str
+    rate: float
+    is_read: bool
+    wrong: tuple[str, ...]
+
+    def json(self) -> dict[str, Any]:
+        """Return it for machines."""
+        one = self.sender
+        return {
+            "source": one.source,
+            "port": one.port,
+            "protocol": one.protocol.value,
+            "exporter": self.name or None,
+            "agents": sorted(one.agents),
+            "datagrams": one.datagrams,
+            "datagrams_per_second": round(self.rate, 3),
+            "templates": len(one.templates),
+            "sampling_rates": sorted(one.rates),
+            "read_by_pmacct": self.is_read,
+            "wrong": list(self.wrong),
+        }
+
+
+class Senders:
+    """Takes datagrams, and tells who sent them.
+
+    Args:
+        cluster: the ports, and the exporters that are expected.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._ports = {daemon.port(cluster): kind for kind, daemon in _DAEMONS.items()}
+        self._by_address = {str(exporter.address): exporter for exporter in cluster.exporters}
+        self._senders: dict[tuple[str, int, Protocol], Sender] = {}
+        self._templates: dict[tuple[str, int], Templates] = {}
+        self.unnamed = 0
+
+    def take(self, datagram: Datagram) -> None:
+        """Take a datagram; of other ports than ours, only what is flow export counts."""
+        mapped = getattr(datagram.source, "ipv4_mapped", None)
+        source = str(mapped or datagram.source)
+        # Anybody may send anything: what is remembered of one, and of all, has an end.
+        templates = self._templates.get((source, datagram.port), {})
+        export = read_export(datagram.payload, templates)
+        if export.protocol is Protocol.OTHER and datagram.port not in self._ports:
+            return
+        key = source, datagram.port, export.protocol
+        sender = self._senders.get(key)
+        if sender is None:
+            if len(self._senders) >= _MOST_SENDERS:
+                self.unnamed += 1
+                return
+            sender = self._senders[key] = Sender(*key, templates=templates)
+        if templates and len(templates) <= _MOST_TEMPLATES:
+            self._templates[source, datagram.port] = sender.templates = templates
+        sender.datagrams += 1
+        sender.untemplated += export.unread
+        sender.samples += export.samples
+        sender.double_tagged += export.double_tagged
+        if len(sender.agents) < _MOST_AGENTS and export.agent:
+            sender.agents.add(export.agent)
+        if len(sender.rates) < _MOST_AGENTS:
+            sender.rates |= export.rates
+
+    def heard(self, seconds: float) -> list[Heard]:
+        """Return all senders, those that are wrong first; `seconds`: how long was listened."""
+        found = [self._judged(one, seconds) for one in self._senders.values()]
+        return sorted(found, key=lambda one: (not one.wrong, one.sender.source, one.sender.port))
+
+    def silent(self) -> list[str]:
+        """Return the exporters of cluster.yaml of which nothing came by their protocol."""
+        names = {one.name for one in self.heard(1) if one.name}
+        return [exporter.name for exporter in self._cluster.exporters if exporter.name not in names]
+
+    def _judged(self, one: Sender, seconds: float) -> Heard:
+        exporters = self._exporters(one)
+        name = ", ".join(exporter.name for exporter in exporters)
+        misplaced = tuple(self._wrong_place(one))
+        is_read = not misplaced and not self._is_refused(one)
+        wrong = *misplaced, *self._wrong_sender(one, exporters), *_wrong_content(one, exporters)
+        return Heard(one, name, one.datagrams / seconds, is_read, wrong)
+
+    def _exporters(self, one: Sender) -> list[Exporter]:
+        """Return who of cluster.yaml it is: by its source, with sFlow by what it calls itself."""
+        addresses = sorted(one.agents) if one.protocol is Protocol.SFLOW else [one.source]
+        return [self._by_address[address] for address in addresses if address in self._by_address]
+
+    def _wrong_place(self, one: Sender) -> Iterator[str]:
+        kind, here = one.kind, self._ports.get(one.port)
+        if one.protocol is Protocol.UNREAD:
+            yield "NetFlow v1, v7 or v8, which pmacct cannot read: have it send v9 or IPFIX"
+        elif kind is None:
+            yield f"no flow export: nothing that {_DAEMONS[here or ExportProtocol.NETFLOW].name} understands"
+        elif here is not kind:
+            right = _DAEMONS[kind].port(self._cluster)
+            is_taken = f"UDP {one.port} is for {_spoken(here)}" if here else f"UDP {one.port} has no listener"
+            yield f"wrong port: {is_taken}; send {one.protocol.value} to {right}"
+
+    def _is_refused(self, one: Sender) -> bool:
+        allowed = senders(self._cluster, one.kind) if one.kind else ()
+        return bool(allowed) and not any(ip_address(one.source) in network for network in allowed)
+
+    def _wrong_sender(self, one: Sender, exporters: list[Exporter]) -> Iterator[str]:
+        kind = one.kind
+        if kind is None:
+            return
+        listed = [exporter for exporter in exporters if exporter.protocol is kind]
+        if exporters and not listed:
+            yield (
+                f"{exporters[0].name} is listed with protocol: {exporters[0].protocol.value}, and sends "
+                f"{one.protocol.value}: change that line"
+            )
+        if kind is ExportProtocol.SFLOW and self._is_refused(one):
+            yield f"dropped: {one.source} is not in collector.sflow_sources: add it there"
+        elif kind is ExportProtocol.NETFLOW and self._is_refused(one) and not exporters:
+            yield f"dropped: {one.source} is not listed: add it to exporters, with this address"
+        elif not exporters and self._cluster.exporters:
+            agent = next(iter(sorted(one.agents)), one.source)
+            yield f"not listed: it counts under {agent}, with guesses; add that address to exporters"
+
+
+def _wrong_content(one: Sender, exporters: list[Exporter]) -> Iterator[str]:
+    if one.untemplated and not one.samples:
+        yield "no template has come yet: nothing of it can be read, unless nfacctd has kept one"
+    unread = Unread(0)
+    for template in one.templates.values():
+        unread |= template.unread
+    if unread:
+        yield f"pmacct does not read {unread_words(unread)}"
+    if one.double_tagged:
+        yield f"{one.double_tagged} sampled packets have two VLAN tags: pmacct drops them silently"
+    is_told = any(exporter.sampling.mode is not SamplingMode.AUTO for exporter in exporters)
+    samples = any(template.tells_sampling for template in one.templates.values())
+    if samples and not one.rates and not is_told:
+        yield "it samples, and sent no rate in this time: listen longer, or set exporters.*.sampling"
+
+
+def _spoken(kind: ExportProtocol) -> str:
+    return "sFlow" if kind is ExportProtocol.SFLOW else "NetFlow and IPFIX"

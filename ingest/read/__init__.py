@@ -1,0 +1,1 @@
+"""From the files of the spool to frames of records."""

@@ -1,0 +1,871 @@
+"""Follow a folder of files that pmacct writes: whole, growing or rotated, and know at every moment what was read.
+
+A position names each file by its inode and by a checksum of its first bytes, so that a file is recognised after it was
+renamed, and a new one under an old name or a reused inode is not mistaken for the old. A copy under another name is
+recognised as long as the file that was read is there; what both hold is read once.
+"""
+
+import fcntl
+import fnmatch
+import gzip
+import os
+import re
+import select
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
+
+from app.errors import ClusterflowError, UserError
+from ingest.read.readers_format import OWN, Format, Kind, format_after, is_header, is_marker, sniff
+
+Position = dict[str, dict[str, Any]]
+"""JSON-able: file name -> inode, device, offset of the first unread byte, and what it takes to read on there."""
+
+PATTERNS = ("*.csv", "*.json", "*.csv.gz", "*.json.gz")
+"""Files that a spool holds unless the user says otherwise."""
+
+MAX_LINE = 1 << 20
+"""Bytes beyond which a line cannot be a record: its beginning goes to the dead letters, the rest is skipped."""
+
+_HEAD = 4096
+_MARK_BYTES = 400
+_BLOCK = 1 << 20
+_GLANCE_BYTES = 1 << 14
+_STEP_SECONDS = 5.0
+"""A wall clock that moved so far against the monotonic one was set."""
+
+_DONE_FOLDER = "done"
+_NAME_TIME = re.compile(r"(?<!\d)(\d{8})[-_T]?(\d{4}(?:\d{2})?)?(?!\d)")
+_NAME_EPOCH = re.compile(r"(?<!\d)(\d{10})(?!\d)")
+_SCAN_SECONDS = 0.2
+
+
+Mark = tuple[int, int]
+"""A number of bytes from a file's start, up to a line's end, and their checksum."""
+
+Notice = Callable[[str, str], None]
+"""Called with a reason that `counts` has, and the name of a file."""
+
+
+class After(StrEnum):
+    """What happens to a file that is read, rotated away and covered by a checkpoint."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Lines of one file.
+
+    Attributes:
+        raw: whole lines; only the last line of a finished file may lack its newline.
+        fmt: how to read them.
+        source: the file's name.
+        position: what was read once this chunk is; a copy, so it may be kept.
+    """
+
+    raw: bytes = field(repr=False)
+    fmt: Format
+    source: str
+    position: Position = field(repr=False)
+
+    @property
+    def header(self) -> str:
+        """The CSV header in force where the chunk begins."""
+        return self.fmt.header
+
+
+class Source(Protocol):
+    """Where chunks come from; `place` tells people, and the next start, which one it is."""
+
+    is_resumable: bool
+    place: str
+    counts: dict[str, int]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there will never be another chunk."""
+
+    @property
+    def position(self) -> Position:
+        """What was read so far."""
+
+    def next_chunk(self, limit_bytes: int) -> Chunk | None:
+        """Return the next lines, about `limit_bytes` at most; None if there are none now."""
+
+    def resume(self, position: Position) -> None:
+        """Go on from a position instead of from the beginning."""
+
+    def release(self, position: Position) -> None:
+        """Say that the position is safe: files behind it may go."""
+
+    def backlog_bytes(self) -> int:
+        """Return how much waits to be read."""
+
+    def close(self) -> None:
+        """Give up files and locks."""
+
+
+@dataclass(slots=True)
+class _File:
+    """A file and how far it was read.
+
+    `head` is the checksum of its first `head_bytes` bytes, all of them read, and `first` these bytes themselves, unless
+    they were read by an earlier process; `marks` are checksums of some beginnings of it. `changed` is when it was last
+    seen to change, by the monotonic clock. `copy_of` names the file that it repeats up to here.
+    """
+
+    name: str
+    inode: int
+    device: int
+    offset: int = 0
+    fmt: Format | None = None
+    head: int = 0
+    head_bytes: int = 0
+    first: bytes = b""
+    marks: tuple[Mark, ...] = ()
+    copy_of: str = ""
+    is_compared: bool = False
+    changed: float = 0.0
+    is_skipping: bool = False
+    is_done: bool = False
+    size: int = 0
+    modified: float = 0.0
+    order: float = 0.0
+    unreadable_size: int = -1
+    is_from_position: bool = False
+    stream: "_Gzip | None" = None
+
+    @property
+    def is_gzip(self) -> bool:
+        """Whether offsets count bytes after decompression."""
+        return self.name.endswith(".gz")
+
+    def unread(self) -> int:
+        """Bytes to read, as far as the last look told; compressed ones for a compressed file."""
+        if self.is_gzip:
+            return 0 if self.is_done else self.size
+        return max(0, self.size - self.offset)
+
+    def to_json(self) -> dict[str, Any]:
+        fmt = self.fmt or OWN
+        return {
+            "inode": self.inode,
+            "device": self.device,
+            "offset": self.offset,
+            "kind": fmt.kind.value if self.fmt else None,
+            "header": fmt.header if self.fmt else None,
+            "head": self.head,
+            "head_bytes": self.head_bytes,
+            "skipping": self.is_skipping,
+            "done": self.is_done,
+            "copy_of": self.copy_of,
+            "marks": self.marks,
+        }
+
+
+class _Gzip:
+    """A compressed file, read forwards. `carry` is what was read beyond the last whole line."""
+
+    def __init__(self, path: Path, offset: int) -> None:
+        self._file = gzip.open(path, "rb")  # noqa: SIM115 - closed by whoever follows the file
+        self._file.seek(offset)
+        self.carry = b""
+
+    def read(self, count: int) -> tuple[bytes, bool]:
+        """Return bytes after the carry, and whether that is all there is; OSError, EOFError or zlib.error if broken."""
+        data = self.carry + self._file.read(max(0, count - len(self.carry)))
+        return data, len(data) < count
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Spool:
+    """A folder of spool files. Use it as a context manager, or `close` it.
+
+    Args:
+        folder: where the files are.
+        patterns: shell patterns of their names.
+        once: read what is there and be finished, unterminated last lines included; otherwise follow for ever.
+        after: what `release` does with a file.
+        time_zone: zone of times printed without one.
+        settle: seconds without a write after which a file that has a successor counts as closed by its writer.
+        notice: told what happened to which file, where that is no ordinary thing.
+
+    Raises:
+        UserError: the folder is missing, or another bridge reads it.
+    """
+
+    is_resumable = True
+
+    def __init__(
+        self,
+        folder: Path,
+        patterns: tuple[str, ...] = PATTERNS,
+        *,
+        once: bool = False,
+        after: After = After.KEEP,
+        time_zone: str = "UTC",
+        settle: float = 60.0,
+        notice: Notice = lambda _reason, _name: None,
+    ) -> None:
+        self.folder = folder
+        self.place = str(folder.resolve())
+        self.notice = notice
+        self.patterns = patterns
+        self.once = once
+        self.after = after
+        self.settle = settle
+        self.time_zone = time_zone
+        self.counts: dict[str, int] = {}
+        self._default = Format(Kind.CSV, "", time_zone)
+        self._matches = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
+        self._files: dict[str, _File] = {}
+        self._waiting: deque[_File] = deque()
+        self._position: Position = {}
+        self._last_scan = 0.0
+        self._last_stream = ""
+        self._clock_ahead = time.time() - time.monotonic()
+        self._lock = self._take_lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close files and let another bridge have the folder."""
+        for file in self._files.values():
+            _close_stream(file)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _take_lock(self) -> int:
+        try:
+            lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise UserError(f"spool {self.folder}: {error.strerror}", "create it, or set collector.spool") from error
+        try:
+            # On the folder itself: it leaves nothing behind, and needs no right to write.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise UserError(
+                f"spool {self.folder}: another bridge reads it", "stop that one, or give each bridge its own spool"
+            ) from error
+        return lock
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def _count(self, reason: str, name: str) -> None:
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.notice(reason, name)
+
+    def _scan(self) -> None:
+        """Look at the folder: new, grown, renamed, replaced and vanished files."""
+        self._last_scan = time.monotonic()
+        try:
+            self._check_folder()
+            known = self._recognised(seen := self._listing())
+        except OSError as error:
+            if self.once:
+                raise ClusterflowError(f"spool {self.folder}: {os.strerror(error.errno or 0)}") from error
+            # What is known of its files stays known: they may all be there again in a moment.
+            self._count("folder_unreadable", "")
+            return
+        kept = {id(file) for file in known.values()}
+        for name, file in self._files.items():
+            if id(file) not in kept:
+                _close_stream(file)
+                if name not in seen:
+                    self._count("vanished", name)
+        for file in known.values():
+            file.is_from_position = False
+        self._files = known
+        waiting = [file for file in known.values() if file.unread()]
+        self._waiting = deque(sorted(waiting, key=lambda file: (file.order, file.name)))
+        self._position = {file.name: file.to_json() for file in known.values() if file.offset or file.is_done}
+
+    def _recognised(self, seen: Mapping[str, os.stat_result]) -> dict[str, _File]:
+        """Return what is known of each file that is there, or begin to know it."""
+        by_inode = {(file.device, file.inode): file for file in self._files.values()}
+        names = {(stat.st_dev, stat.st_ino) for stat in seen.values()}
+        known: dict[str, _File] = {}
+        for name, stat in seen.items():
+            file = by_inode.get((stat.st_dev, stat.st_ino))
+            if file is not None and (file.name == name or self._is_same(file, name)):
+                if file.name != name:
+                    self.counts["renamed"] = self.counts.get("renamed", 0) + 1
+                    file.name = name
+            elif self._is_moved(name, stat):
+                file = self._files[name]
+                file.device, file.inode = stat.st_dev, stat.st_ino
+            else:
+                if name in self._files and (self._files[name].device, self._files[name].inode) not in names:
+                    self._count("replaced", name)
+                file = _File(name, stat.st_ino, stat.st_dev)
+            self._update(file, stat)
+            known[name] = file
+        return known
+
+    def _check_folder(self) -> None:
+        """See that the folder is the one that is locked; a new one in its place would be read without a lock."""
+        here, locked = self.folder.stat(), os.fstat(self._lock)
+        if (here.st_dev, here.st_ino) != (locked.st_dev, locked.st_ino):
+            raise ClusterflowError(
+                f"spool {self.folder}: another folder has taken its place", "start the bridge again to read that one"
+            )
+
+    def _is_moved(self, name: str, stat: os.stat_result) -> bool:
+        """Whether the file was on another disk when the position was saved.
+
+        Device numbers change when a machine starts again, and both numbers when a volume is copied.
+        """
+        file = self._files.get(name)
+        if file is None or not file.is_from_position:
+            return False
+        return (file.is_gzip or stat.st_size >= file.offset) and self._is_same(file, name)
+
+    def _listing(self) -> dict[str, os.stat_result]:
+        """Return the regular files that match, each once however many names it has."""
+        found: dict[str, os.stat_result] = {}
+        inodes: set[tuple[int, int]] = set()
+        with os.scandir(self.folder) as entries:
+            # Real names before links such as print_latest_file, and known names before new ones.
+            ordered = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name not in self._files, entry.name))
+        for entry in ordered:
+            if not self._matches(entry.name):
+                continue
+            try:
+                stat = entry.stat()
+                is_file = entry.is_file()
+            except OSError:
+                continue
+            if is_file and (stat.st_dev, stat.st_ino) not in inodes:
+                inodes.add((stat.st_dev, stat.st_ino))
+                found[entry.name] = stat
+        return found
+
+    def _update(self, file: _File, stat: os.stat_result) -> None:
+        """Take note of a file's size; begin again where its content is not what was read."""
+        is_changed = stat.st_mtime != file.modified or stat.st_size != file.size
+        if is_changed:
+            file.changed = time.monotonic()
+        file.size, file.modified = stat.st_size, stat.st_mtime
+        file.order = file.order or _time_of(file.name, stat.st_mtime)
+        is_shorter = not file.is_gzip and stat.st_size < file.offset
+        if not file.offset or not is_changed:
+            return
+        if is_shorter and self._is_cut(file):
+            self._count("cut", file.name)
+            file.offset, file.is_skipping = stat.st_size, False
+            if stat.st_size < file.head_bytes:
+                self._learn_head(file, stat.st_size)
+        elif is_shorter or not self._is_same(file, file.name):
+            self._count("truncated" if is_shorter else "replaced", file.name)
+            _close_stream(file)
+            file.offset = file.head = file.head_bytes = 0
+            file.first, file.marks, file.copy_of, file.is_compared = b"", (), "", False
+            file.fmt, file.is_skipping, file.is_done = None, False, False
+
+    def _is_cut(self, file: _File) -> bool:
+        """Whether a file that has become shorter is the same as before but for its end: all that is left was read."""
+        if file.size >= file.head_bytes:
+            return self._is_same(file, file.name)
+        known = [mark for mark in file.marks if mark[0] <= file.size]
+        if not known:
+            # No record is left of it.
+            return False
+        size, checksum = known[-1]
+        try:
+            with self._open(file.name) as stream:
+                return zlib.crc32(stream.read(size)) == checksum
+        except OSError:
+            return False
+
+    def _learn_head(self, file: _File, size: int) -> None:
+        """Take note of how a file begins, of which so many bytes were read."""
+        with self._open(file.name) as stream:
+            file.first = stream.read(min(size, _HEAD))
+        file.head, file.head_bytes, file.marks = zlib.crc32(file.first), len(file.first), _marks_in(file.first)
+
+    def _is_same(self, file: _File, name: str) -> bool:
+        """Whether the file under this name begins with what was read of `file`."""
+        try:
+            with self._open(name) as stream:
+                return zlib.crc32(stream.read(file.head_bytes)) == file.head
+        except (OSError, EOFError, zlib.error):
+            # Not readable now is no proof of another content: to begin again would count all of it twice.
+            return True
+
+    def _open(self, name: str) -> IO[bytes] | gzip.GzipFile:
+        path = self.folder / name
+        return gzip.open(path, "rb") if name.endswith(".gz") else path.open("rb")
+
+    def _has_successor(self, file: _File) -> bool:
+        """Whether the same writer has begun a later file."""
+        mine = _writer_of(file.name)
+        return any(
+            _writer_of(other.name) == mine and (other.order, other.name) > (file.order, file.name)
+            for other in self._files.values()
+        )
+
+    def _is_closed(self, file: _File) -> bool:
+        """Whether nothing more is to be expected in the file."""
+        if self.once or file.is_gzip:
+            return True
+        return self._is_quiet(file, file.modified) and self._has_successor(file)
+
+    def _is_quiet(self, file: _File, modified: float) -> bool:
+        """Whether a file was not written to for `settle` seconds."""
+        age = time.time() - modified
+        if age < 0 or abs(time.time() - time.monotonic() - self._clock_ahead) > _STEP_SECONDS:
+            # Somebody has set the clock: what it says of the file's age may be an hour off.
+            return time.monotonic() - file.changed > self.settle
+        return age > self.settle
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything was read, if only once is wanted."""
+        return self.once and next(self._candidates(), None) is None
+
+    @property
+    def position(self) -> Position:
+        """What was read so far."""
+        return dict(self._position)
+
+    def next_chunk(self, limit_bytes: int) -> Chunk | None:
+        """Return the next lines of the folder; None if there are none now.
+
+        Files of one writer come in the order of their times. Following, the writers take turns; once, the oldest file
+        of all is first.
+
+        Args:
+            limit_bytes: about how much at most; a single line may be longer.
+        """
+        is_fresh = False
+        if time.monotonic() - self._last_scan > _SCAN_SECONDS:
+            self._scan()
+            is_fresh = True
+        while True:
+            for file in self._candidates():
+                raw = self._read(file, limit_bytes)
+                if raw:
+                    return self._chunk(file, raw)
+            if is_fresh:
+                return None
+            self._scan()
+            is_fresh = True
+
+    def _candidates(self) -> Iterator[_File]:
+        """Yield the files that may have lines, the one whose turn it is first."""
+        if not self._last_scan:
+            self._scan()
+        if self.once:
+            while self._waiting:
+                if _is_readable(self._waiting[0]):
+                    yield self._waiting[0]
+                # Whoever asks for another one got nothing from this one; the next look at the folder lists it again.
+                self._waiting.popleft()
+            return
+        waiting = [file for file in self._waiting if _is_readable(file)]
+        # Writers after the last one served come first; the sort is stable, so a writer's files stay in order.
+        yield from sorted(waiting, key=lambda file: (_writer_of(file.name) <= self._last_stream, _writer_of(file.name)))
+
+    def _chunk(self, file: _File, raw: bytes) -> Chunk:
+        """Return bytes that were read as a chunk, and take note of the format from here on."""
+        self._last_stream = _writer_of(file.name)
+        # Without a header, each chunk says again what its lines are: of the first one, nothing may have been left.
+        fmt = file.fmt if file.fmt and (file.fmt.header or file.fmt.kind is Kind.JSON) else sniff(raw, self._default)
+        file.fmt = format_after(raw, fmt)
+        self._position[file.name] = file.to_json()
+        return Chunk(raw, fmt, file.name, self.position)
+
+    def _read(self, file: _File, limit: int) -> bytes:
+        """Return whole lines and move on behind them; empty if there are none yet."""
+        while True:
+            try:
+                if self._skip_copied(file):
+                    return b""
+                data, is_end = self._read_at(file, limit)
+            except (OSError, EOFError, zlib.error):
+                # Not readable now: look again when it has changed.
+                self._count("unreadable", file.name)
+                _close_stream(file)
+                file.unreadable_size = file.size
+                return b""
+            cut = data.rfind(b"\n") + 1
+            if file.is_skipping:
+                cut = data.find(b"\n") + 1
+                file.is_skipping = not cut
+                self._advance(file, data, cut or len(data))
+                if is_end and not data[cut:]:
+                    file.is_done = file.is_done or file.is_gzip
+                    return b""
+                continue
+            if is_end and cut < len(data) and self._is_closed(file):
+                cut = len(data)
+            if cut:
+                self._advance(file, data, cut)
+                return data[:cut]
+            if is_end:
+                file.is_done = file.is_gzip
+                return b""
+            if len(data) >= MAX_LINE:
+                self._count("line_too_long", file.name)
+                file.is_skipping = True
+                self._advance(file, data, len(data))
+                return data[:_HEAD] + b"\n"
+            limit = max(limit * 2, MAX_LINE)
+
+    def _read_at(self, file: _File, count: int) -> tuple[bytes, bool]:
+        """Return up to `count` unread bytes, and whether the file ends there for now."""
+        if file.is_gzip:
+            if file.stream is None:
+                file.stream = _Gzip(self.folder / file.name, file.offset)
+            data, is_end = file.stream.read(count)
+            file.stream.carry = data
+            return data, is_end
+        with (self.folder / file.name).open("rb", buffering=0) as stream:
+            # What was opened must be what was looked at: the name may stand for another file by now.
+            if os.fstat(stream.fileno()).st_ino != file.inode:
+                return b"", True
+            count = _to_line_end(stream.fileno(), file.offset, count)
+            data = os.pread(stream.fileno(), count, file.offset)
+        return data, len(data) < count
+
+    def _advance(self, file: _File, data: bytes, count: int) -> None:
+        """Move on by `count` bytes of `data`."""
+        if file.head_bytes < _HEAD:
+            more = data[: min(count, _HEAD - file.head_bytes)]
+            file.head = zlib.crc32(more, file.head)
+            if len(file.first) == file.head_bytes:
+                file.first += more
+                file.marks = _marks_in(file.first)
+            file.head_bytes += len(more)
+        file.offset += count
+        if file.stream is not None:
+            file.stream.carry = data[count:]
+        self._position[file.name] = file.to_json()
+
+    # -- copies ------------------------------------------------------------------------------------
+
+    def _skip_copied(self, file: _File) -> bool:
+        """Move on over what a file repeats of another one that gave it out already.
+
+        Returns whether there is nothing to read for now: it is all repeated, or the other one has to give it out first.
+        """
+        if not file.is_compared:
+            file.is_compared = True
+            file.copy_of = self._original_of(file)
+        if not file.copy_of:
+            return False
+        other = self._files.get(file.copy_of)
+        if other is None or other.unreadable_size == other.size:
+            file.copy_of = ""
+            return False
+        common, is_end = self._common(file, other)
+        known = min(common, other.offset)
+        if known < common and not is_end and self._is_left_behind(other):
+            self._swap(file, other)
+            self._move_to(file, known, other)
+            return False
+        if known < common or is_end:
+            self._move_to(file, known, other)
+            file.is_done = file.is_gzip and known == common
+            return True
+        file.copy_of = ""
+        self._move_to(file, self._line_start(file, known), other)
+        return False
+
+    def _is_left_behind(self, other: _File) -> bool:
+        """Whether half a line is all that a file has left, and it was not written to for long."""
+        if other.is_gzip or not self._is_quiet(other, other.modified):
+            return False
+        with self._open(other.name) as stream:
+            stream.seek(other.offset)
+            rest = stream.read(MAX_LINE)
+        return len(rest) < MAX_LINE and b"\n" not in rest
+
+    def _swap(self, copy: _File, original: _File) -> None:
+        """Have the copy read instead of its original: what that may yet get is compared with the copy."""
+        copy.copy_of = ""
+        for file in self._files.values():
+            if file is original or (file is not copy and file.copy_of == original.name):
+                file.copy_of, file.is_compared = copy.name, True
+                self._position[file.name] = file.to_json()
+
+    def _original_of(self, file: _File) -> str:
+        """Return the name of a file that was read, or begun, and that begins with the same records; empty if none."""
+        with self._open(file.name) as stream:
+            head = stream.read(_HEAD)
+        fmt = sniff(head, self._default)
+        if not _has_times(head, fmt):
+            return ""
+        for other in self._files.values():
+            if other is file or not other.offset or other.copy_of or other.unreadable_size == other.size:
+                continue
+            size = min(len(head), other.head_bytes)
+            is_alike = other.first[:size] == head[:size] if other.first else zlib.crc32(head[:size]) == other.head
+            if is_alike and _has_record(head[:size]):
+                self._count("copied", file.name)
+                return other.name
+        return ""
+
+    def _common(self, file: _File, other: _File) -> tuple[int, bool]:
+        """Return up to where two files are alike, from what was read of the first on; and whether that is its end."""
+        position = file.offset
+        with self._open(file.name) as one, self._open(other.name) as two:
+            one.seek(position)
+            two.seek(position)
+            while True:
+                left, right = one.read(_BLOCK), two.read(_BLOCK)
+                if left != right or not left:
+                    alike = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
+                    alike = min(len(left), len(right)) if alike is None else alike
+                    return position + alike, alike == len(left)
+                position += len(left)
+
+    def _line_start(self, file: _File, position: int) -> int:
+        """Return where the line begins that a position is in, but nothing that was read already."""
+        start = max(file.offset, position - MAX_LINE)
+        with self._open(file.name) as stream:
+            stream.seek(start)
+            text = stream.read(position - start)
+        return start + text.rfind(b"\n") + 1
+
+    def _move_to(self, file: _File, offset: int, other: _File) -> None:
+        """Take as read what another file gave out."""
+        if offset > file.offset:
+            _close_stream(file)
+            file.offset, file.fmt = offset, other.fmt
+            self._learn_head(file, offset)
+            self._position[file.name] = file.to_json()
+
+    # -- positions ---------------------------------------------------------------------------------
+
+    def resume(self, position: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on from a position that `position` or a chunk gave; files it does not name are read from their start."""
+        for file in self._files.values():
+            _close_stream(file)
+        self._files = {}
+        for name, entry in position.items():
+            fmt = None
+            if entry.get("kind"):
+                fmt = Format(Kind(entry["kind"]), str(entry.get("header") or ""), self._default.time_zone)
+            self._files[name] = _File(
+                name,
+                int(entry["inode"]),
+                int(entry["device"]),
+                offset=int(entry["offset"]),
+                fmt=fmt,
+                head=int(entry["head"]),
+                head_bytes=int(entry["head_bytes"]),
+                is_skipping=bool(entry.get("skipping")),
+                is_done=bool(entry.get("done")),
+                copy_of=str(entry.get("copy_of", "")),
+                marks=tuple((int(size), int(checksum)) for size, checksum in entry.get("marks", ())),
+                is_compared=True,
+                is_from_position=True,
+            )
+        counted = self.counts.get("vanished")
+        self._scan()
+        # Files may have been released after the position was saved: those that are gone now are no news.
+        self.counts.pop("vanished", None)
+        if counted:
+            self.counts["vanished"] = counted
+
+    def release(self, position: Mapping[str, Mapping[str, Any]]) -> None:
+        """Delete or move the files that lie wholly behind a position and that their writer has left.
+
+        Args:
+            position: one that a checkpoint holds.
+        """
+        if self.after is After.KEEP:
+            return
+        for name, entry in position.items():
+            file = self._files.get(name)
+            if file is None or file.inode != entry["inode"] or not self._is_released(file, int(entry["offset"])):
+                continue
+            path = self.folder / name
+            try:
+                if self.after is After.MOVE:
+                    (self.folder / _DONE_FOLDER).mkdir(exist_ok=True)
+                    path.replace(self.folder / _DONE_FOLDER / name)
+                else:
+                    path.unlink()
+            except OSError:
+                self._count("not_released", name)
+                continue
+            _close_stream(file)
+            del self._files[name]
+            del self._position[name]
+
+    def _is_released(self, file: _File, offset: int) -> bool:
+        """Whether a file was read to its end at this offset and will not grow."""
+        try:
+            stat = (self.folder / file.name).stat()
+        except OSError:
+            return False
+        is_read = file.is_done and offset == file.offset if file.is_gzip else stat.st_size == offset
+        if self.once:
+            return is_read
+        return is_read and self._has_successor(file) and self._is_quiet(file, stat.st_mtime)
+
+    def unreadable(self) -> list[str]:
+        """Return the names of files that could not be read to their end, such as broken archives."""
+        return sorted(file.name for file in self._files.values() if file.unreadable_size == file.size)
+
+    def backlog_bytes(self) -> int:
+        """Return the bytes that wait to be read, by the last look at the folder."""
+        if not self._last_scan:
+            self._scan()
+        return sum(file.unread() for file in self._files.values())
+
+
+class StreamSource:
+    """Lines from standard input or a pipe. What was read cannot be read again, so positions are empty.
+
+    Args:
+        stream: a binary stream with a file descriptor.
+        time_zone: zone of times printed without one.
+        name: what dead letters call it.
+    """
+
+    is_resumable = False
+
+    def __init__(self, stream: IO[bytes], *, time_zone: str = "UTC", name: str = "stdin") -> None:
+        self.counts: dict[str, int] = {}
+        self.place = name
+        self.position: Position = {}
+        self.is_finished = False
+        self._descriptor = stream.fileno()
+        self._name = name
+        self._default = Format(Kind.CSV, "", time_zone)
+        self._fmt: Format | None = None
+        self._rest = b""
+        self._is_end = False
+
+    def next_chunk(self, limit_bytes: int) -> Chunk | None:
+        """Return the lines that are there; None if there are none now. Does not wait."""
+        parts = [self._rest]
+        size = len(self._rest)
+        for part in self._available(limit_bytes - size):
+            parts.append(part)
+            size += len(part)
+        data = b"".join(parts)
+        cut = len(data) if self._is_end or len(data) > MAX_LINE + limit_bytes else data.rfind(b"\n") + 1
+        self._rest = data[cut:]
+        self.is_finished = self._is_end and not self._rest
+        if not cut:
+            return None
+        raw = data[:cut]
+        fmt = self._fmt or sniff(raw, self._default)
+        self._fmt = format_after(raw, fmt)
+        return Chunk(raw, fmt, self._name, {})
+
+    def _available(self, limit: int) -> Iterator[bytes]:
+        """Yield what can be read now without waiting."""
+        wanted = max(limit, 1 << 16)
+        while wanted > 0 and not self._is_end and select.select([self._descriptor], [], [], 0)[0]:
+            part = os.read(self._descriptor, min(wanted, 1 << 20))
+            self._is_end = not part
+            wanted -= len(part)
+            yield part
+
+    def resume(self, position: Mapping[str, Mapping[str, Any]]) -> None:
+        """Do nothing: a stream cannot go back."""
+
+    def release(self, position: Mapping[str, Mapping[str, Any]]) -> None:
+        """Do nothing: there are no files."""
+
+    def backlog_bytes(self) -> int:
+        """Return the bytes of the unfinished line."""
+        return len(self._rest)
+
+    def close(self) -> None:
+        """Do nothing: the caller closes the stream."""
+
+
+def _to_line_end(descriptor: int, offset: int, count: int) -> int:
+    """Return how many of so many bytes whole lines take, if these end in the last of them: the rest need not be read.
+
+    To cut it off afterwards would be to copy all the others.
+    """
+    if count <= _GLANCE_BYTES:
+        return count
+    end = os.pread(descriptor, _GLANCE_BYTES, offset + count - _GLANCE_BYTES)
+    cut = end.rfind(b"\n") + 1
+    return count - len(end) + cut if cut and len(end) == _GLANCE_BYTES else count
+
+
+def _is_readable(file: _File) -> bool:
+    """Whether there is something to read that is worth a try."""
+    return file.unread() > 0 and file.unreadable_size != file.size
+
+
+def _close_stream(file: _File) -> None:
+    if file.stream is not None:
+        file.stream.close()
+        file.stream = None
+
+
+def _has_times(head: bytes, fmt: Format) -> bool:
+    """Whether records tell their times: only then are equal bytes the same records."""
+    if fmt.kind is Kind.JSON:
+        return b'"timestamp' in head or b'"stamp_' in head
+    return any("STAMP" in title for title in fmt.titles)
+
+
+def _has_record(text: bytes) -> bool:
+    """Whether whole lines of a text are more than headers and markers."""
+    lines = text[: text.rfind(b"\n") + 1].splitlines()
+    return any(line.strip() and not is_header(line) and not is_marker(line) for line in lines)
+
+
+def _marks_in(head: bytes) -> tuple[Mark, ...]:
+    """Return marks at ends of lines: after the first record, then some hundred bytes apart."""
+    marks: list[Mark] = []
+    end = 0
+    while (newline := head.find(b"\n", end)) >= 0:
+        line, end = head[end:newline], newline + 1
+        is_next = end - marks[-1][0] >= _MARK_BYTES if marks else _has_record(line + b"\n")
+        if is_next:
+            marks.append((end, zlib.crc32(head[:end])))
+    return tuple(marks)
+
+
+def _writer_of(name: str) -> str:
+    """Return what the names of one writer's files have in common: all before the first digit."""
+    return re.split(r"\d", name, maxsplit=1)[0]
+
+
+def _time_of(name: str, modified: float) -> float:
+    """Return the epoch seconds that a file's name tells, or its last change; zones do not matter for the order."""
+    epoch = _NAME_EPOCH.search(name)
+    if epoch:
+        return float(epoch[1])
+    stamp = _NAME_TIME.search(name)
+    if stamp:
+        digits = (stamp[1] + (stamp[2] or "")).ljust(14, "0")
+        try:
+            return datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            pass
+    return modified

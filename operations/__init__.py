@@ -1,0 +1,1 @@
+"""Keeping it running: generated files, status, lists, backup and restore."""

@@ -1,0 +1,159 @@
+"""The history of alerts as the store has it: what fired when, how it ended, and how people marked it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from app.errors import UserError
+from dashboards import questions
+from rules.common import texts
+from store import schema
+from store.influx import Store
+from store.influxql import beside, labelled
+from store.points import WINDOW, encode
+from store.schema import Change
+
+MOST = 10_000
+"""Alerts that are read at a time."""
+
+_KEPT_SECONDS = 3 * 366 * 86_400
+"""Further back than anything is kept."""
+
+_PREFIX = re.compile(r"[0-9a-f]{4,32}")
+_TAGS = (schema.RULE, schema.SEVERITY, schema.SRC, schema.ALERT_KEY)
+_FACTS = {
+    texts.SOURCE: schema.ALERT_SOURCE,
+    texts.DESTINATION: schema.ALERT_DESTINATION,
+    texts.PROTOCOL: schema.ALERT_PROTOCOL,
+    texts.BYTES: schema.BYTES_TEXT,
+    texts.DURATION: schema.DURATION_TEXT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAlert:
+    """One alert of the history.
+
+    Attributes:
+        id: of the incident.
+        tags: of its rows, but CHANGE.
+        began: epoch second.
+        ended: epoch second; None while it fires.
+        facts: source, destination, protocol, bytes, duration, as the notification says them.
+        acknowledged: epoch second at which somebody said that they had seen it; None if nobody did.
+        is_false: whether somebody marked it as false.
+        why: their words.
+    """
+
+    id: str
+    tags: Mapping[str, str]
+    state: str
+    title: str
+    summary: str
+    began: int
+    ended: int | None
+    facts: Mapping[str, str]
+    acknowledged: int | None = None
+    is_false: bool = False
+    why: str = ""
+
+    @property
+    def rule(self) -> str:
+        """Id of its rule, or the name of an alert about missing data."""
+        return self.tags[schema.RULE]
+
+    @property
+    def severity(self) -> str:
+        """Its severity."""
+        return self.tags[schema.SEVERITY]
+
+    def json(self) -> dict[str, Any]:
+        """Return it for machines: times in epoch seconds."""
+        return {
+            "id": self.id,
+            "rule": self.rule,
+            "severity": self.severity,
+            "state": self.state,
+            "title": self.title,
+            "summary": self.summary,
+            "began": self.began,
+            "ended": self.ended,
+            **self.facts,
+            "acknowledged": self.acknowledged,
+            "false": self.is_false,
+            "why": self.why,
+        }
+
+
+_COLUMNS = (
+    schema.INCIDENT, schema.ALERT_STATE, schema.ALERT_TITLE, schema.ALERT_SUMMARY, schema.ENDED, schema.ACKNOWLEDGED,
+    schema.FALSE_ALERT, schema.MARKED_WHY, *_FACTS.values(),
+)  # fmt: skip
+
+
+def stored_alerts(store: Store, start: int, end: int, *, most: int = MOST) -> list[StoredAlert]:
+    """Return the alerts that began in [start, end], epoch seconds: the newest ones, newest first.
+
+    Raises:
+        StoreError: the store is away.
+    """
+    asked = questions.alerts().take(*map(beside, _COLUMNS), *map(labelled, _TAGS)).newest_rows(most)
+    return [
+        _alert(dict(zip(series.columns, row, strict=True)))
+        for series in store.query(asked.between(start, end))
+        for row in series.values
+    ]
+
+
+def find_alert(store: Store, prefix: str, now: int) -> StoredAlert:
+    """Return the alert whose id begins so.
+
+    Raises:
+        UserError: there is none, or several.
+    """
+    hint = "`clusterflow alerts` lists them with their ids"
+    if not _PREFIX.fullmatch(prefix):
+        raise UserError(f"ID: {prefix!r}: expected 4 to 32 of the digits 0-9a-f", hint)
+    found = [one for one in stored_alerts(store, now - _KEPT_SECONDS, now) if one.id.startswith(prefix)]
+    if not found:
+        raise UserError(f"ID: {prefix}: no alert of the history has it", hint)
+    if len(found) > 1:
+        raise UserError(f"ID: {prefix}: {len(found)} alerts begin so: expected one", "give more of its digits")
+    return found[0]
+
+
+def mark(
+    store: Store, alert: StoredAlert, *, is_false: bool | None = None, acknowledged: int | None = None, why: str = ""
+) -> None:
+    """Mark an alert in the history; what is not given stays."""
+    said = {
+        schema.FALSE_ALERT: None if is_false is None else int(is_false),
+        schema.ACKNOWLEDGED: acknowledged,
+        schema.ACKNOWLEDGE_SECONDS: None if acknowledged is None else max(acknowledged - alert.began, 0),
+        schema.MARKED_WHY: " ".join(why.split()) or None,
+    }
+    row = {field.name: value for field, value in said.items() if value is not None}
+    row |= {WINDOW: alert.began, **alert.tags, schema.CHANGE: Change.FIRED.value}
+    store.write(encode(schema.ALERT, pl.DataFrame([row])), schema.ALERT.kept)
+
+
+def _alert(row: Mapping[str, Any]) -> StoredAlert:
+    def moment(field: schema.Field) -> int | None:
+        return None if row[field.name] is None else int(row[field.name])
+
+    return StoredAlert(
+        id=row[schema.INCIDENT.name],
+        tags={tag: row[tag] or "" for tag in _TAGS},
+        state=row[schema.ALERT_STATE.name] or "",
+        title=row[schema.ALERT_TITLE.name] or "",
+        summary=row[schema.ALERT_SUMMARY.name] or "",
+        began=int(row["time"]) // 1000,
+        ended=moment(schema.ENDED),
+        facts={name: row[field.name] or "" for name, field in _FACTS.items()},
+        acknowledged=moment(schema.ACKNOWLEDGED),
+        is_false=bool(row[schema.FALSE_ALERT.name]),
+        why=row[schema.MARKED_WHY.name] or "",
+    )

@@ -1,0 +1,93 @@
+"""``clusterflow alerts``: the history of alerts, and marks of people."""
+
+import json
+import sys
+import time
+from datetime import datetime
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.errors import UserError
+from app.words import lasting
+from cluster.cli import cluster_option
+from cluster.model import Cluster
+from cluster.options import json_option, period_options, write_output
+from operations.alert_history import StoredAlert, find_alert, mark, stored_alerts
+from rules.common import texts
+from store import schema
+from store.schema_version import opened
+
+_SHORT = 8
+"""Digits of an id that are shown."""
+
+
+@click.group("alerts")
+def alerts() -> None:
+    """Show the history of alerts, and mark alerts as false or acknowledged."""
+
+
+@alerts.command("list")
+@cluster_option
+@period_options("7d")
+@click.option("--rule", metavar="ID", help="Only those of this rule.")
+@json_option
+def list_alerts(cluster: Cluster, start: float, stop: float, rule: str | None, json_to: str | None) -> None:
+    """Show alerts, newest first: `clusterflow deliver` stores them as they begin and end."""
+    store = opened(cluster.store)
+    found = [one for one in stored_alerts(store, int(start), int(stop)) if rule in (None, one.rule)]
+    store.close()
+    if json_to:
+        write_output(json_to, "".join(f"{json.dumps(one.json())}\n" for one in found))
+        return
+    if not found:
+        click.echo("no such alert in the history: `clusterflow deliver` keeps it while it runs", err=True)
+        return
+    zone = cluster.site.time_zone
+    table = Table(
+        "id", f"since ({zone.key})", "lasted", "state", "rule", "source → destination", "bytes", "duration", box=None
+    )
+    for one in found:
+        began = datetime.fromtimestamp(one.began, zone).strftime("%Y-%m-%d %H:%M:%S")
+        lasted = "" if one.ended is None else lasting(one.ended - one.began)
+        facts = one.facts
+        ends = f"{facts[texts.SOURCE]} → {facts[texts.DESTINATION]}" if facts[texts.SOURCE] else one.summary
+        row = (one.id[:_SHORT], began, lasted, _state(one), one.rule, ends, facts[texts.BYTES], facts[texts.DURATION])
+        # Texts of alerts are shown, never interpreted.
+        table.add_row(*map(Text, row))
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+@alerts.command("mark")
+@cluster_option
+@click.argument("id_", metavar="ID")
+@click.option("--false/--true", "is_false", default=None, help="It was a false alert; or it was not, after all.")
+@click.option("--acknowledged", is_flag=True, help="Mark as seen now.")
+@click.option("--why", default="", metavar="TEXT", help="For those who read the history.")
+def mark_alert(cluster: Cluster, id_: str, is_false: bool | None, acknowledged: bool, why: str) -> None:
+    """Mark the alert with this ID, or whose id begins so. What was marked before and is not named stays.
+
+    \b
+    Examples:
+      clusterflow alerts mark 3fa94c1e --acknowledged
+      clusterflow alerts mark 3fa94c1e --false --why "planned move of the mirror"
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
+    if is_false is None and not acknowledged and not why:
+        raise UserError("nothing to mark: expected --false, --true, --acknowledged or --why TEXT")
+    now = int(time.time())
+    store = opened(cluster.store)
+    alert = find_alert(store, id_, now)
+    mark(store, alert, is_false=is_false, acknowledged=now if acknowledged else None, why=why)
+    click.echo(f"{alert.id[:_SHORT]} {_state(find_alert(store, alert.id, now))}: {alert.summary or alert.title}")
+    store.close()
+
+
+def _state(alert: StoredAlert) -> str:
+    words = [alert.state]
+    if alert.acknowledged is not None and alert.state == schema.FIRING:
+        words.append("acknowledged")
+    if alert.is_false:
+        words.append("false")
+    return ", ".join(words)

@@ -1,0 +1,144 @@
+"""Generated files: written only where they changed, compared for drift, rewritten on change with `--watch`.
+
+A folder of generated files has a list of them (`LIST`), so that a file which is no longer generated is found and
+removed, and files that people put there stay untouched.
+"""
+
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from watchfiles import watch as changes
+
+from app.errors import UserError
+
+LIST = "generated.txt"
+"""Name of the list of generated files; it is generated too."""
+
+_HEADER = "# What `clusterflow build` wrote: change cluster.yaml, dashboards/ or rules/ instead, and build again.\n"
+
+
+class Change(StrEnum):
+    """What is the matter with one generated file."""
+
+    MISSING = "missing"
+    DIFFERENT = "different"
+    STALE = "no longer generated"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Drift:
+    """A file that is not what `build` would write. `path` is relative to the folder."""
+
+    path: str
+    change: Change
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.change.value}"
+
+
+def check(artefacts: Mapping[str, str], folder: Path) -> list[Drift]:
+    """Return what `write` would change, in order of paths; nothing if all is as it should be.
+
+    Args:
+        artefacts: relative path -> text of everything that is generated.
+        folder: where they belong.
+    """
+    wanted = _with_list(artefacts)
+    drifts = [Drift(path, change) for path, text in wanted.items() if (change := _change(folder / path, text))]
+    drifts += [Drift(path, Change.STALE) for path in _listed(folder) if path not in wanted]
+    return sorted(drifts)
+
+
+def write(artefacts: Mapping[str, str], folder: Path) -> list[Drift]:
+    """Make the folder what `artefacts` says, and return what was changed.
+
+    A file is replaced as a whole or not at all, so that Grafana never reads half of one.
+
+    Raises:
+        UserError: the folder or a file in it cannot be written.
+    """
+    wanted = _with_list(artefacts)
+    drifts = check(artefacts, folder)
+    # The list comes last: after an interruption, stale files are still known.
+    for drift in sorted(drifts, key=lambda drift: drift.path == LIST):
+        path = folder / drift.path
+        try:
+            if drift.change is Change.STALE:
+                path.unlink(missing_ok=True)
+            else:
+                _replace(path, wanted[drift.path])
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror}", "choose a folder that you can write to") from error
+    return drifts
+
+
+def watch(
+    command: Sequence[str],
+    paths: Iterable[Path],
+    *,
+    stop: threading.Event | None = None,
+    after: Callable[[int], None] = lambda _code: None,
+) -> None:
+    """Run a command, and again after each save below the paths, until ^C or `stop`.
+
+    The command is a new process each time: edited Python is loaded afresh, and a mistake in it ends only that run.
+
+    Args:
+        command: what builds, with its arguments.
+        paths: files and folders to watch.
+        stop: ends the watch.
+        after: called with each run's exit code.
+    """
+    after(subprocess.run(command, check=False).returncode)
+    existing = [path for path in paths if path.exists()]
+    for _ in changes(*existing, stop_event=stop, raise_interrupt=False):
+        after(subprocess.run(command, check=False).returncode)
+
+
+def _with_list(artefacts: Mapping[str, str]) -> dict[str, str]:
+    for path in artefacts:
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise ValueError(f"{path}: generated files stay inside their folder")
+    lines = "".join(f"{path}\n" for path in sorted(artefacts))
+    return {**artefacts, LIST: _HEADER + lines}
+
+
+def _listed(folder: Path) -> list[str]:
+    """Return the paths that an earlier build listed and that are still there."""
+    try:
+        lines = (folder / LIST).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    paths = [line for line in lines if line and not line.startswith("#")]
+    inside = [path for path in paths if not Path(path).is_absolute() and ".." not in Path(path).parts]
+    return [path for path in inside if (folder / path).is_file()]
+
+
+def _change(path: Path, text: str) -> Change | None:
+    try:
+        present = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Change.MISSING
+    except (OSError, UnicodeDecodeError):
+        return Change.DIFFERENT
+    return None if present == text else Change.DIFFERENT
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as output:
+            output.write(text)
+        # Grafana and pmacct run as other users.
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,153 @@
+"""``clusterflow build`` and ``clusterflow status``."""
+
+import difflib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+import cluster as cluster_package
+import dashboards as dashboards_package
+import rules as rules_package
+import store as store_package
+from app.errors import StoreError
+from cluster.cli import DEFAULT_FILE, VARIABLE, cluster_option
+from cluster.model import Cluster
+from cluster.options import json_option, write_output
+from dashboards import provision
+from operations.build import LIST, Change, Drift, check, watch, write
+from operations.code_advice import advice
+from operations.generated import artefacts, secrets_of_grafana
+from operations.status import status_of
+from operations.status_view import show
+from rules.registry import rules_of
+from store.influx import Store
+from store.schema_version import refuse_newer
+
+_DIFF_LINES = 20
+_WATCH = "--watch"
+
+
+@click.command()
+@cluster_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="provisioning",
+    show_default=True,
+    help="Folder to write to.",
+)
+@click.option(
+    "--grafana-folder",
+    default=provision.INSTALLED,
+    show_default=True,
+    metavar="FOLDER",
+    help="Where Grafana will find what lies in OUT/grafana.",
+)
+@click.option("--check", "only_check", is_flag=True, help="Write nothing; end with 1 if something would change.")
+@click.option(_WATCH, "keep_watching", is_flag=True, help="Build again whenever boards, rules or cluster.yaml change.")
+def build(cluster: Cluster, out: Path, grafana_folder: str, only_check: bool, keep_watching: bool) -> None:
+    """Generate what Grafana and pmacct load: boards, rules, contact points, the collector's configuration.
+
+    Files that are no longer generated are removed; files that you put there yourself stay.
+    """
+    if keep_watching:
+        _watch(cluster)
+        return
+    files = artefacts(cluster, grafana_folder)
+    for line in advice(files):
+        click.echo(f"warning: {line}", err=True)
+    if only_check:
+        _check(files, out)
+        return
+    changes = write(files, out)
+    for drift in changes:
+        click.echo(f"{out / drift.path}: {_written(drift)}")
+    click.echo(f"{len(files)} files generated, {len(changes)} changed")
+    if secrets := secrets_of_grafana(files):
+        needed = ", ".join(f"variable {secret.env}" if secret.env else f"file {secret.file}" for secret in secrets)
+        click.echo(f"Grafana needs, where it runs: {needed}")
+    for skipped in rules_of(cluster).skipped:
+        click.echo(f"rule not generated: {skipped}", err=True)
+
+
+def _written(drift: Drift) -> str:
+    return "removed" if drift.change is Change.STALE else "written"
+
+
+def _check(files: dict[str, str], out: Path) -> None:
+    drifts = check(files, out)
+    if not drifts:
+        click.echo(f"{out}: up to date")
+        return
+    for drift in drifts:
+        click.echo(f"{out}/{drift}")
+        if drift.change is Change.DIFFERENT and drift.path != LIST:
+            for line in _difference(out / drift.path, files[drift.path]):
+                click.echo(f"    {line}")
+    click.echo(f"{out}: {len(drifts)} files differ: run `clusterflow build` and commit the result", err=True)
+    sys.exit(1)
+
+
+def _difference(path: Path, wanted: str) -> Iterable[str]:
+    try:
+        present = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        return [str(error)]
+    lines = list(difflib.unified_diff(present, wanted.splitlines(), "present", "generated", n=1, lineterm=""))
+    short = lines[2 : 2 + _DIFF_LINES]
+    return [*short, f"... {len(lines) - 2 - len(short)} more lines"] if len(lines) - 2 > len(short) else short
+
+
+def _watch(cluster: Cluster) -> None:
+    """Run this same command again and again, without --watch."""
+    arguments = [argument for argument in sys.argv[1:] if argument != _WATCH]
+    packages = [
+        Path(package.__path__[0]) for package in (cluster_package, store_package, dashboards_package, rules_package)
+    ]
+    # Whatever the command line names is worth a look: cluster.yaml may stand there in any spelling.
+    named = [Path(argument.removeprefix("--config=").removeprefix("-c")) for argument in arguments]
+    configured = Path(os.environ.get(VARIABLE, DEFAULT_FILE))
+    own = [Path(path) for path in (*cluster.rules, *cluster.boards)]
+    watch(
+        [sys.executable, "-m", "clusterflow", *arguments],
+        [*packages, *(path for path in (*named, configured, *own) if path.is_file())],
+    )
+
+
+@click.command()
+@cluster_option
+@json_option
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Also counters that are zero, and nodes and exporters that are well."
+)
+def status(cluster: Cluster, json_to: str | None, verbose: bool) -> None:
+    """Show how things stand: age of the data, exporters, nodes, alerts, the pipeline's counters.
+
+    Ends with 0 if data is fresh and no alert fires, else with 1. The alerts are evaluated here, as Grafana would.
+    """
+    now = int(time.time())
+    store = Store(cluster.store)
+    # That it does not answer is what the status will say.
+    with suppress(StoreError):
+        refuse_newer(store)
+    found = status_of(cluster, store, now)
+    if json_to:
+        write_output(json_to, json.dumps(found.json(), indent=2) + "\n")
+    else:
+        zone = cluster.site.time_zone
+        show(
+            found,
+            Console(highlight=False),
+            lambda at: datetime.fromtimestamp(at, zone).strftime("%H:%M:%S %Z"),
+            verbose=verbose,
+        )
+    if not found.is_well:
+        sys.exit(1)

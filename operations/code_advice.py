@@ -1,0 +1,60 @@
+"""Warnings about the code of boards and rules that is probably not meant."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from dashboards.lint import faults
+from dashboards.registry import BOARDS
+from rules.registry import IDS
+
+_MADE_FROM = ("cluster", "store", "dashboards", "rules")
+_MADE_HERE: Mapping[str, tuple[re.Pattern[str], tuple[str, ...]]] = {
+    "dashboards/boards": (re.compile(r"^def page\(cluster\b", re.MULTILINE), tuple(BOARDS)),
+    "rules/alerts": (re.compile(r"^def build\(cluster: Cluster\) -> RuleSet\b", re.MULTILINE), IDS),
+}
+"""A folder, what a module in it has that makes a board or a rule, and the modules that are registered."""
+
+
+def advice(files: Mapping[str, str]) -> list[str]:
+    """Return one line for each thing to think about; `files`: what is generated."""
+    return [*_traps(files), *_unregistered(), *_another_copy(Path.cwd())]
+
+
+def _traps(files: Mapping[str, str]) -> Iterator[str]:
+    for path, text in files.items():
+        if path.endswith(".json"):
+            # A board that another tool made may lack what the checks read: then they have nothing to say of it.
+            with suppress(KeyError, TypeError, AttributeError):
+                yield from [f"{path}: {fault}" for fault in faults(json.loads(text))]
+
+
+def _unregistered() -> Iterator[str]:
+    for place, (makes, registered) in _MADE_HERE.items():
+        package, _, floor = place.partition("/")
+        for path in sorted((_folder(package) / floor).glob("*.py")):
+            if path.stem not in registered and makes.search(path.read_text(encoding="utf-8")):
+                yield f"{path}: registered nowhere, so nothing is made of it: add it to {package}/registry.py"
+
+
+def _another_copy(here: Path) -> Iterator[str]:
+    """Say that this folder is a checkout, but its code is not what runs."""
+    running = _folder("rules").parent
+    if here == running or not all((here / package / "__init__.py").is_file() for package in _MADE_FROM):
+        return
+    if any(_texts(here / package) != _texts(running / package) for package in _MADE_FROM):
+        yield f"the boards and rules of {running} are used, not those of this folder: `pip install -e .` changes that"
+
+
+def _folder(package: str) -> Path:
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise LookupError(package)
+    return Path(found.origin).parent
+
+
+def _texts(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py")}

@@ -1,0 +1,1 @@
+"""The alert rules, a module each; a module is named as its rule."""

@@ -1,0 +1,104 @@
+"""Exfiltration: more left the cluster than may, in whatever parts, by whatever way. One alert an incident."""
+
+from analysis.detectors.egress.exfiltration_study import watched
+from analysis.detectors.egress.ledger import borders
+from app.units import format_duration
+from cluster.model import Cluster
+from dashboards.registry import panel_ref
+from rules.common import slow, texts
+from rules.common.visibility import outside_groups
+from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from store import schema
+from store.influxql import Select, compare, newest
+from store.schema import Field, Leak
+
+ID = "exfiltration"
+
+LABELS = schema.EXFILTRATION.tags
+
+_SINCE = 900
+"""Three rows of an incident: one may be late."""
+
+_MEASURES: dict[str, Field] = {
+    "bytes": schema.EVENT_BYTES,
+    "duration": schema.EVENT_SECONDS,
+    "sources": schema.EVENT_SOURCES,
+    "destinations": schema.EVENT_DESTINATIONS,
+    "others": schema.OTHER_TALKS,
+    "share": schema.LEAK_SHARE,
+}
+
+
+def build(cluster: Cluster) -> RuleSet:
+    """Return the rule for all groups that hold weights or can read them."""
+    groups = watched(cluster)
+    if not groups:
+        return RuleSet(
+            (), (Skipped(ID, "the whole rule", "no group holds models or can read them, as far as flows show"),)
+        )
+    group = texts.group_title(cluster, schema.SRC_GROUP, (one.id for one in groups))
+    source = f"{_one_or(schema.SRC, 'sources', 'sources')} ({group})"
+    outside = texts.group_title(cluster, schema.DST_GROUP, outside_groups(cluster))
+    destination = f"{_one_or(schema.DST, 'destinations', 'destinations')} ({texts.PLACE}{outside})"
+    compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "bytes")
+    about = f", about {compared}" if compared else ""
+    others = texts.number("others", '{{ if gt .Value 0.0 }} and {{ printf "%.0f" .Value }} others{{ end }}', "")
+    summary = (
+        f"{source} sent {texts.bytes_of('bytes')} to {destination}{about}: {_why(cluster)}. "
+        f"Largest: {{{{ $labels.{schema.LARGEST} }}}}{others}."
+    )
+    what_to_do = (
+        "Stop the largest conversations at the border, keep their sources running and untouched, and call security. "
+        "Only then ask their owners."
+    )
+    stored = Select(schema.EXFILTRATION, schema.EXFILTRATION.kept).where(compare(schema.LEAK_UNTIL, ">", 0)).by(*LABELS)
+    rule = Rule(
+        id=ID,
+        title="Exfiltration: more leaves the cluster than may",
+        family="security",
+        severity=Severity.CRITICAL,
+        measures=tuple(
+            Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of an incident."), _SINCE)
+            for name, one in _MEASURES.items()
+        ),
+        threshold=Threshold("exfil_24h", Comparison.ABOVE, 0),
+        annotations=texts.annotations(
+            source=source,
+            destination=destination,
+            summary=summary,
+            protocol=f"{{{{ $labels.{schema.PROTO} }}}} ({{{{ $labels.{schema.SERVICE} }}}})",
+            size=texts.bytes_of("bytes"),
+            duration=texts.duration_of("duration"),
+            more=((schema.ARTEFACT.name, compared),) if compared else (),
+            what_to_do=what_to_do,
+        ),
+        panel=panel_ref("egress", "exfiltration"),
+        group_by=("rule", schema.SRC_GROUP),
+    )
+    return RuleSet((rule,), ())
+
+
+def _one_or(tag: str, measure: str, many: str) -> str:
+    """Return an end's name, or how many there are."""
+    return (
+        f'{{{{ if eq $labels.{tag} "{schema.OTHER}" }}}}{texts.whole(measure)} {many}'
+        f"{{{{ else }}}}{{{{ $labels.{tag} }}}}{{{{ end }}}}"
+    )
+
+
+def _why(cluster: Cluster) -> str:
+    """Return which sum was too large, in words."""
+    window = format_duration(cluster.thresholds.exfil_window)
+    words = {
+        Leak.BULK: f"more than may leave for unapproved addresses within {window}",
+        Leak.OFF_HOURS: f"more than may leave for unapproved addresses within {window} in off-hours",
+        Leak.DAY: "more than may leave within 24 hours",
+        Leak.WEEK: "more than may leave for unapproved addresses within 7 days",
+        Leak.MONTH: "more than may leave for unapproved addresses within 30 days",
+        Leak.LEARNT: "far more than approved destinations, or clients of inference, usually get in a day",
+    }
+    chain = "".join(
+        f'{{{{ {"if" if place == 0 else "else if"} eq $labels.{schema.KIND} "{kind.value}" }}}}{text}'
+        for place, (kind, text) in enumerate(words.items())
+    )
+    return f"{chain}{{{{ end }}}}"

@@ -1,0 +1,86 @@
+"""An outside destination that cluster.yaml does not list, and that nodes call again and again."""
+
+from cluster.model import EXTERNAL, Cluster
+from dashboards.registry import panel_ref
+from rules.common import conversations, slow, texts
+from rules.common.visibility import VisiblePairs, visible_pairs
+from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from store import schema
+from store.influxql import Query, Select, any_of, compare, is_in, newest
+from store.schema import Field
+
+ID = "recurring_dependency"
+
+_FIELDS: dict[str, Field] = {
+    "days": schema.ACTIVE_DAYS,
+    "hours": schema.ACTIVE_HOURS,
+    "bytes": schema.BYTES_30D,
+    "callers": schema.EVENT_SOURCES,
+}
+_SINCE = 900
+
+
+def build(cluster: Cluster) -> RuleSet:
+    """Return the rule for all groups inside the cluster."""
+    groups = cluster.inside_groups()
+    if not groups:
+        return RuleSet((), (Skipped(ID, "the whole rule", "no group is inside the cluster"),))
+    seen = visible_pairs(cluster, ID, groups, (EXTERNAL,))
+    if not seen.pairs:
+        return RuleSet((), seen.skipped)
+    limits = cluster.thresholds
+    nodes = texts.number("callers", "{{ if eq .Value 1.0 }}node{{ else }}nodes{{ end }}", "nodes")
+    callers = f"{texts.whole('callers')} {nodes} of {texts.group_title(cluster, schema.SRC_GROUP, seen.sources())}"
+    destination = conversations.destination(cluster, seen, texts.APPLICATION + texts.PLACE)
+    summary = (
+        f"{callers} called {destination} on {texts.whole('days')} of the last 30 days, in {texts.whole('hours')} of "
+        f"the last 168 hours: a dependency that cluster.yaml does not list (alerts from {limits.recurrence_days} days "
+        f"or {limits.recurrence_hours} hours)."
+    )
+    what_to_do = (
+        "Find out what calls it: a model hub, a licence server, telemetry, a forgotten script. If it belongs there, "
+        "list its prefix in a group of role approved_external and give it an owner; else take it out."
+    )
+    rule = Rule(
+        id=ID,
+        title="Unlisted outside destination comes back",
+        family="slow",
+        severity=Severity.WARNING,
+        measures=_measures(cluster, seen),
+        # Either number suffices, so the query decides; whatever passes it has at least a day.
+        threshold=Threshold("recurrence_days", Comparison.AT_LEAST, 1),
+        annotations=texts.annotations(
+            source=callers,
+            destination=destination,
+            summary=summary,
+            protocol=conversations.PROTOCOL,
+            size=f"{texts.bytes_of('bytes')} sent in 30d",
+            duration=f"{texts.whole('days')} days, {texts.whole('hours')} hours of the last 168",
+            what_to_do=what_to_do,
+        ),
+        panel=panel_ref("ledger", "recurrences"),
+        group_by=("rule",),
+        interval=slow.INTERVAL_SECONDS,
+    )
+    return RuleSet((rule,), seen.skipped)
+
+
+def _measures(cluster: Cluster, seen: VisiblePairs) -> tuple[Measure, ...]:
+    limits = cluster.thresholds
+    labels = schema.RECURRENCE.tags
+    often = any_of(
+        compare(schema.ACTIVE_DAYS, ">=", limits.recurrence_days),
+        compare(schema.ACTIVE_HOURS, ">=", limits.recurrence_hours),
+    )
+
+    def of(field: Field) -> Query:
+        columns = [newest(one) for one in dict.fromkeys((schema.ACTIVE_DAYS, schema.ACTIVE_HOURS, field))]
+        rows = (
+            Select(schema.RECURRENCE, schema.RECURRENCE.kept)
+            .take(*columns)
+            .where(is_in(schema.SRC_GROUP, seen.sources()))
+            .by(*labels)
+        )
+        return Select(rows).take(newest(field)).where(often).by(*labels).per_series(f"{field.text}, of a destination.")
+
+    return tuple(Measure(name, of(field), _SINCE) for name, field in _FIELDS.items())

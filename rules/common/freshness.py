@@ -1,0 +1,24 @@
+"""How far back a rule must look to find the newest point of a series."""
+
+from cluster.model import Cluster
+from dashboards.parts.node_states import MINUTE
+from store import schema
+from store.influxql import settle_seconds, window_seconds
+
+_SPARE_WINDOWS = 4
+
+
+def fresh_seconds(cluster: Cluster) -> int:
+    """Return a range in whole windows that holds the newest settled point even if some writes came late.
+
+    A window's point lies at its start: it is one window, the lateness and two flushes old when it is nearly whole, and
+    analysis adds its own round on top.
+    """
+    window = window_seconds(cluster, schema.RAW)
+    seconds = settle_seconds(cluster, schema.RAW) + _SPARE_WINDOWS * window
+    return -(-seconds // window) * window
+
+
+def fresh_node_seconds(cluster: Cluster) -> int:
+    """Return the same for verdicts on nodes: those that are ok have a row a minute."""
+    return fresh_seconds(cluster) + MINUTE

@@ -1,0 +1,95 @@
+"""What the two rules about low and slow transfers share: whom they watch, the ledger's numbers, words for a volume.
+
+One transfer is told once. What `exfil_volume` has told of within minutes is not in the numbers that these rules compare
+(`slow_24h`, `slow_7d`); and what `low_and_slow_24h` has told of within a week, `low_and_slow_7d` does not tell again.
+"""
+
+from cluster.model import Artefact, Cluster, Role
+from rules.common import texts
+from rules.common.visibility import VisiblePairs, outside_groups, visible_pairs
+from rules.rule import Measure, RuleSet, Skipped
+from store import schema
+from store.influxql import Condition, Query, Select, newest
+from store.schema import Field
+
+LABELS = schema.LEDGER.tags
+"""Every source and outside destination is an alert of its own, whatever protocols they use."""
+
+INTERVAL_SECONDS = 60
+"""The ledger has a row every five minutes: asking every ten seconds would tell nothing sooner."""
+
+_SINCE = 900
+"""Three rows of the ledger: one may be late."""
+
+ROLES = (Role.MODEL_STORAGE, Role.STORAGE, Role.TRAINING)
+
+_FIELDS: dict[str, Field] = {
+    "hour": schema.BYTES_1H,
+    "day": schema.BYTES_24H,
+    "week": schema.BYTES_7D,
+    "month": schema.BYTES_30D,
+    "hours": schema.ACTIVE_HOURS,
+    "days": schema.ACTIVE_DAYS,
+}
+"""Measures of both rules, for their texts."""
+
+
+def watched(cluster: Cluster, rule_id: str) -> VisiblePairs | RuleSet:
+    """Return the pairs that a rule looks at: where weights and checkpoints lie, and every sensitive group."""
+    groups = [group for group in cluster.inside_groups() if group.role in ROLES or group.sensitive]
+    if not groups:
+        reason = "no group holds models, checkpoints or training, and none is sensitive"
+        return RuleSet((), (Skipped(rule_id, "the whole rule", reason),))
+    seen = visible_pairs(cluster, rule_id, groups, outside_groups(cluster))
+    return seen if seen.pairs else RuleSet((), seen.skipped)
+
+
+def measures(
+    seen: VisiblePairs, first: Field, *conditions: Condition, reads: tuple[Field, ...], share: Field
+) -> tuple[Measure, ...]:
+    """Return the ledger's numbers of the pairs that the conditions let pass, `first` the one that is compared.
+
+    Args:
+        seen: pairs to look at.
+        first: compared with the threshold; ``$values.slow``.
+        conditions: on the newest row of a pair.
+        reads: fields that the conditions look at.
+        share: of an artefact; ``$values.share``.
+    """
+
+    def of(field: Field) -> Query:
+        columns = [newest(one) for one in dict.fromkeys((*reads, field))]
+        rows = Select(schema.LEDGER, schema.LEDGER.kept).take(*columns).where(seen.condition()).by(*LABELS)
+        return Select(rows).take(newest(field)).where(*conditions).by(*LABELS).per_series(f"{field.text}, of a pair.")
+
+    named = {"slow": first, **_FIELDS, "share": share}
+    return tuple(Measure(name, of(field), _SINCE) for name, field in named.items())
+
+
+def source(cluster: Cluster, seen: VisiblePairs) -> str:
+    """Return the source with its group's name."""
+    address = (
+        f'{{{{ if eq $labels.{schema.SRC} "{schema.OTHER}" }}}}addresses that no inventory knows'
+        f"{{{{ else }}}}{{{{ $labels.{schema.SRC} }}}}{{{{ end }}}}"
+    )
+    return f"{address} ({texts.group_title(cluster, schema.SRC_GROUP, seen.sources())})"
+
+
+def artefact(artefacts: tuple[Artefact, ...], borders: list[int], volume: str) -> str:
+    """Return "0.93 of llama-70b" for a volume and its share (measure ``share``); empty where none is listed.
+
+    Args:
+        artefacts: in order of size.
+        borders: volumes at which the nearest artefact becomes the next, as the ledger draws them.
+        volume: measure whose artefact is named.
+    """
+    if not artefacts:
+        return ""
+    chain = "".join(
+        f"{{{{ {'if' if position == 0 else 'else if'} le .Value {border}.0 }}}}{texts.plain(one.name)}"
+        for position, (one, border) in enumerate(zip(artefacts, borders, strict=False))
+    )
+    last = texts.plain(artefacts[-1].name)
+    name = texts.number(volume, f"{chain}{{{{ else }}}}{last}{{{{ end }}}}", "an artefact") if chain else last
+    share = texts.number("share", '{{ printf "%.2f" .Value }}', "part")
+    return f"{share} of {name}"

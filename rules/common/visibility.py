@@ -1,0 +1,56 @@
+"""Which group pairs a rule can look at: flow records do not see InfiniBand, NVLink and most RDMA."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cluster.model import EXTERNAL, Cluster, Group
+from dashboards.questions import is_any_pair
+from rules.rule import Skipped
+from store.influxql import Condition
+
+
+@dataclass(frozen=True, slots=True)
+class VisiblePairs:
+    """Group pairs of a rule that travel over IP, source and destination ids, and what was left out."""
+
+    pairs: tuple[tuple[str, str], ...]
+    skipped: tuple[Skipped, ...]
+
+    def condition(self) -> Condition:
+        """Return the WHERE term on source and destination group that lets exactly these pairs pass."""
+        return is_any_pair(self.pairs)
+
+    def sources(self) -> tuple[str, ...]:
+        """Return the ids of the source groups that are left."""
+        return tuple(dict.fromkeys(src for src, _ in self.pairs))
+
+    def destinations(self) -> tuple[str, ...]:
+        """Return the ids of the destination groups that are left."""
+        return tuple(dict.fromkeys(dst for _, dst in self.pairs))
+
+
+def outside_groups(cluster: Cluster) -> tuple[str, ...]:
+    """Return ids of everything outside the cluster: unknown, then approved."""
+    return (EXTERNAL, *(group.id for group in cluster.groups if group.is_outside))
+
+
+def visible_pairs(
+    cluster: Cluster, rule_id: str, sources: Iterable[Group], destinations: Iterable[str]
+) -> VisiblePairs:
+    """Return the pairs of a rule that flow records can see."""
+    targets = tuple(destinations)
+    return visible_of(cluster, rule_id, ((source.id, destination) for source in sources for destination in targets))
+
+
+def visible_of(cluster: Cluster, rule_id: str, pairs: Iterable[tuple[str, str]]) -> VisiblePairs:
+    """Return those of the pairs that flow records can see."""
+    seen: list[tuple[str, str]] = []
+    skipped: list[Skipped] = []
+    for source, destination in pairs:
+        transport = cluster.transport_of(source, destination)
+        if transport.is_visible:
+            seen.append((source, destination))
+        else:
+            reason = f"declared as {transport.value}, which flow records do not see"
+            skipped.append(Skipped(rule_id, f"{source} -> {destination}", reason))
+    return VisiblePairs(tuple(seen), tuple(skipped))

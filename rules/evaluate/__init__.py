@@ -1,0 +1,1 @@
+"""Rules evaluated by ourselves: the evaluator, rule cases, backtests."""

@@ -1,0 +1,1 @@
+"""Rules as Grafana reads them: provisioning files, templates, notifications."""

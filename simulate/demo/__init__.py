@@ -1,0 +1,1 @@
+"""The demo: a live cluster on one machine."""

@@ -1,0 +1,426 @@
+"""The demo: a live cluster on one machine, from real packets to alerts, with a comparison of all totals at the end.
+
+InfluxDB, pmacct's daemons, the bridge, the analysis and, where there is one, Grafana run as processes of their own, as
+they would in earnest; the simulator and the rules' evaluator run here.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import requests
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from app.errors import ClusterflowError, StoreError
+from app.signals import SignalEvent
+from cluster.load import load_cluster
+from cluster.model import Cluster
+from rules.evaluate.evaluator import Evaluator
+from rules.registry import rules_of
+from rules.rule import INTERVAL_SECONDS
+from simulate.demo import screen
+from simulate.demo.demo_grafana import Inbox, Notification, start_grafana, wall
+from simulate.demo.demo_lists import EVENTS, write_lists
+from simulate.demo.past import Past
+from simulate.demo.plan import Places, demo_cluster, demo_scenario, live_start
+from simulate.demo.stack import Part, command, fresh_folder, has_socket
+from simulate.packets.udp import Clock as SimulatedClock
+from simulate.packets.udp import Target, UdpEmitter
+from simulate.scenarios.scenario import Scenario
+from simulate.traffic.workload import Workload
+from simulate.truth.delivered import Account, account, on_the_wall, wall_differences
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.reckoning import Reckoning, reckon
+from simulate.truth.watch import Firing, Watch
+from store import schema
+from store.influx import Store
+from store.influxql import Select, is_in, newest
+from store.local_influxdb import LocalInfluxDB, free_port
+
+MARK = ".clusterflow-demo"
+_DELIVER = "deliver"
+ENDLESS = 30 * 86_400
+
+_LEAD_SECONDS, _GRAFANA_SECONDS = 12, 20
+"""Time to start the processes before the live phase begins, and what a Grafana takes beyond it."""
+_READY_SECONDS, _ALIVE_SECONDS = 60.0, 0.5
+_REFRESH_SECONDS = 2.0
+_QUIET_LINE_SECONDS = 15.0
+_DRAIN_SECONDS = 45.0
+_SETTLE_SECONDS = 40
+"""How long after the last packet rules are still evaluated, if an alert is missing."""
+_DELIVER_SECONDS = 75
+"""How long after the last packet an alert may be delivered; after two minutes silent exporters would be alerts, too."""
+_LOOK_SECONDS = 2.5
+_BEFORE_SECONDS = 900
+"""How long before the live phase an alert of it may have begun: rules look back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run of the demo ended."""
+
+    history: Reckoning
+    live: Reckoning
+    firings: tuple[Firing, ...]
+    missing: tuple[str, ...]
+    unexpected: tuple[Firing, ...]
+    delivered: Account
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every total agrees, every incident was found and delivered, and nothing else."""
+        wrong = self.missing or self.unexpected or self.delivered.differences
+        return not (wrong or self.history.differences or self.live.differences)
+
+
+class Demo:
+    """One run.
+
+    Args:
+        base: the committed cluster.yaml.
+        folder: where everything of the run is kept; emptied first.
+        seconds: length of the live phase; None: until stopped.
+        days: days of history.
+        seed: of the simulation.
+        grafana: home of a Grafana to start, or None.
+        console: where to tell what happens.
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        folder: Path,
+        *,
+        seconds: int | None,
+        days: int,
+        seed: int,
+        grafana: Path | None,
+        console: Console,
+    ) -> None:
+        self._base = base
+        self._folder = folder
+        self._seconds = seconds
+        self._days = days
+        self._seed = seed
+        self._grafana = grafana
+        self._console = console
+        self._stop = SignalEvent()
+        self._inbox: Inbox | None = None
+        self._running = ExitStack()
+        self._parts: dict[str, Part] = {}
+        self._evaluated = 0
+
+    def run(self) -> Outcome | None:
+        """Play it to its end or until ^C; None if ^C came before the live phase. Stops everything it started."""
+        previous = {n: signal.signal(n, lambda *_: self._stop.set()) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with self._running:
+                return self._run(self._running)
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _run(self, running: ExitStack) -> Outcome | None:
+        folder = self._folder = running.enter_context(fresh_folder(self._folder, MARK))
+        influxdb = running.enter_context(LocalInfluxDB(folder / "influxdb"))
+        ports = [free_port() for _ in range(3)]
+        places = Places(
+            store_url=influxdb.url,
+            netflow_port=ports[0],
+            sflow_port=ports[1],
+            metrics_port=ports[2],
+            spool=folder / "spool",
+            state=folder / "state",
+            folder=folder,
+            grafana_url=f"http://127.0.0.1:{free_port()}" if self._grafana is not None else None,
+        )
+        places.spool.mkdir()
+        self._say(f"InfluxDB {influxdb.url}; everything of this run is in {folder}")
+        # The days before end now; filling them in takes a while, and what of it passes is filled in last.
+        now = live_start(datetime.now(UTC), 10)
+        cluster = self._configure(places, now)
+        store = Store(cluster.store)
+        running.callback(store.close)
+        before = self._scenario(cluster, start=now, history_end=now, quiet=True)
+        write_lists(folder, cluster, before.incidents, now)
+        began = time.monotonic()
+        past = Past(cluster, before, store, folder, stop=self._stop, progress=self._bar)
+        if not (past.fill() and past.judge()):
+            return None
+        lead = _LEAD_SECONDS + (_GRAFANA_SECONDS if self._grafana is not None else 0)
+        start = live_start(datetime.now(UTC), 10, lead)
+        if not past.catch_up(start):
+            return None
+        self._say(
+            f"history: {self._days} days, {past.records:,} flow records, {past.points:,} points, the last day judged; "
+            f"in {time.monotonic() - began:.0f} s"
+        )
+        scenario = self._scenario(cluster, start=start, history_end=now)
+        write_lists(self._folder, cluster, scenario.incidents, int(time.time()))
+        self._start_parts(running, self._config, cluster)
+        self._start_grafana(running, cluster.grafana.url, store)
+        return self._live(cluster, Workload(cluster, scenario), store, past)
+
+    @property
+    def _config(self) -> Path:
+        return self._folder / "cluster.yaml"
+
+    def _configure(self, places: Places, history_end: int) -> Cluster:
+        """Write the run's cluster.yaml; return the cluster."""
+        text = demo_cluster(load_cluster(self._base), start=history_end, places=places, history_days=self._days)
+        self._config.write_text(text, encoding="utf-8")
+        return load_cluster(self._config)
+
+    def _scenario(self, cluster: Cluster, *, start: int, history_end: int, quiet: bool = False) -> Scenario:
+        """Return what is played."""
+        return demo_scenario(
+            cluster,
+            start=start,
+            seconds=self._seconds or ENDLESS,
+            seed=self._seed,
+            history_days=self._days,
+            history_end=history_end,
+            quiet=quiet,
+        )
+
+    # -- processes ---------------------------------------------------------------------------------
+
+    def _start_parts(self, running: ExitStack, config: Path, cluster: Cluster) -> None:
+        """Start bridge, analysis and collector; they stop in the opposite order."""
+        parts = {name: self._part(name, config) for name in ("ingest", "analyze", "collect")}
+        collector = cluster.collector
+
+        def is_well() -> bool:
+            try:
+                return requests.get(f"http://{cluster.bridge.metrics_listen}/healthz", timeout=1).ok
+            except requests.RequestException:
+                return False
+
+        ready: dict[str, Callable[[], bool]] = {
+            "ingest": is_well,
+            "collect": lambda: has_socket(collector.netflow_port) and has_socket(collector.sflow_port),
+        }
+        for name, part in parts.items():
+            self._start(part, running)
+            if name in ready:
+                part.wait_until(ready[name], _READY_SECONDS)
+
+    def _part(self, name: str, config: Path) -> Part:
+        return Part(name, command(name, config), self._folder / "log" / f"{name}.log")
+
+    def _start(self, part: Part, running: ExitStack) -> None:
+        part.start(os.environ | {"PYTHONUNBUFFERED": "1", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"})
+        running.callback(part.stop)
+        self._parts[part.name] = part
+
+    def _end_delivery(self) -> tuple[str, ...]:
+        """Stop `deliver` in order; return what was wrong with its end."""
+        part = self._parts.get(_DELIVER)
+        if part is None:
+            return ()
+        part.stop()
+        return (f"deliver ended with {part.exit_code}: {part.last_words()}",) if part.exit_code else ()
+
+    def _start_grafana(self, running: ExitStack, url: str, store: Store) -> None:
+        """Start Grafana with everything provisioned, if there is one."""
+        if self._grafana is None:
+            self._say("no Grafana found: set GRAFANA_HOME to see the boards; alerts are evaluated here all the same")
+            return
+        # Its rules look at once: who is just starting must not be called dead.
+        deadline = time.monotonic() + _READY_SECONDS
+        while not (self._stop.is_set() or self._are_alive(store, int(time.time()))) and time.monotonic() < deadline:
+            time.sleep(_ALIVE_SECONDS)
+        self._inbox = running.enter_context(Inbox())
+        server = start_grafana(self._grafana, self._folder, self._config, url, self._inbox.url)
+        running.callback(server.stop)
+        self._say(f"the wall: {wall(url)}\nall boards: {url} (to change something: admin / admin)")
+
+    # -- live --------------------------------------------------------------------------------------
+
+    def _live(self, cluster: Cluster, workload: Workload, store: Store, past: Past) -> Outcome:
+        truth = GroundTruth(workload)
+        watch = Watch(Evaluator(store, rules_of(cluster).rules), workload.scenario.incidents)
+        target = [Target("127.0.0.1", port) for port in (cluster.collector.netflow_port, cluster.collector.sflow_port)]
+        with UdpEmitter(workload, truth, netflow=target[0], sflow=target[1]) as emitter:
+            trouble: list[BaseException] = []
+
+            def send() -> None:
+                try:
+                    emitter.run(workload.batches(workload.scenario.live), SimulatedClock(), self._stop)
+                except ClusterflowError as error:
+                    trouble.append(error)
+
+            sender = threading.Thread(target=send, name="exporters")
+            sender.start()
+            try:
+                self._follow(cluster, workload.scenario, store=store, watch=watch, truth=truth, sender=sender)
+            finally:
+                self._stop.set()
+                sender.join()
+            if trouble:
+                raise trouble[0]
+        truth.complete = True
+        truth.write(self._folder / "truth.json")
+        document = truth.document()
+
+        def delivered() -> Account:
+            return account(self._folder / EVENTS, watch.firings(), cluster, workload.scenario.incidents, document)
+
+        def whole() -> Account:
+            told = delivered()
+            begin = workload.scenario.live.start - _BEFORE_SECONDS
+            shown = on_the_wall(store, begin, int(time.time()))
+            wrong = wall_differences(shown, watch.firings())
+            return replace(told, differences=(*told.differences, *wrong), shown=shown.total())
+
+        live, settled = self._settle(store, cluster, document, watch, whole)
+        trouble_at_end = self._end_delivery()
+        # The wall's table follows alerts that go on: it is compared while both look at the same moment.
+        told = settled if settled.differences else replace(delivered(), shown=settled.shown)
+        return Outcome(
+            past.reckon(),
+            live,
+            tuple(watch.firings()),
+            tuple(
+                f"{owed.incident}: {owed.rule}"
+                for owed in watch.missing()
+                # An incident that ^C cut short owes no alert.
+                if self._seconds is not None or owed.start < time.time() - _SETTLE_SECONDS
+            ),
+            tuple(watch.unexpected()),
+            replace(told, differences=(*told.differences, *trouble_at_end)),
+        )
+
+    def _follow(
+        self,
+        cluster: Cluster,
+        scenario: Scenario,
+        *,
+        store: Store,
+        watch: Watch,
+        truth: GroundTruth,
+        sender: threading.Thread,
+    ) -> None:
+        """Evaluate rules and show what happens until the live phase is over."""
+        boards = "no Grafana: set GRAFANA_HOME to see the boards" if self._inbox is None else wall(cluster.grafana.url)
+        drawn, shown = 0.0, False
+        with self._screen() as view:
+            while sender.is_alive() and not self._stop.is_set():
+                now = time.time()
+                for part in self._parts.values():
+                    if not part.is_running:
+                        raise ClusterflowError(f"{part.name} ended: {part.last_words()}", f"see {part.log}")
+                if now >= scenario.live.start:
+                    for firing in self._evaluate(watch, now, store):
+                        if view is None:
+                            self._say(screen.alert_line(firing))
+                if view is None and not shown and self._notification is not None:
+                    shown = True
+                    self._console.print(screen.message(self._notification))
+                pause = _REFRESH_SECONDS if view is not None else _QUIET_LINE_SECONDS
+                if now - drawn >= pause:
+                    drawn = now
+                    left = None if self._seconds is None else scenario.live.end - now
+                    reading = screen.read(store, cluster, cluster.bridge.shard)
+                    if view is not None:
+                        view.update(
+                            screen.page(
+                                reading,
+                                watch.firings(),
+                                sent_records=truth.records,
+                                sent_bytes=truth.counted_bytes,
+                                left=left,
+                                notification=self._notification,
+                                places=f"run {self._folder}   {boards}",
+                            ),
+                            refresh=True,
+                        )
+                    else:
+                        begins = "" if now >= scenario.live.start else f", live in {scenario.live.start - now:.0f} s"
+                        self._say(f"sent {truth.records:,} flow records{begins}")
+                time.sleep(0.2)
+
+    @property
+    def _notification(self) -> Notification | None:
+        """Return the first notification that Grafana sent; None before it came, or without a Grafana."""
+        return self._inbox.received[0] if self._inbox is not None and self._inbox.received else None
+
+    def _evaluate(self, watch: Watch, now: float, store: Store) -> list[Firing]:
+        """Evaluate at the present tick once bridge and analysis have said that they live; return what is new.
+
+        Before, there is nothing to judge, here and for those who deliver alerts. They must have said so before the
+        tick: the rules look back from there, and a heartbeat of the seconds since would not save them from being called
+        dead.
+        """
+        tick = int(now) // INTERVAL_SECONDS * INTERVAL_SECONDS
+        if tick == self._evaluated:
+            return []
+        self._evaluated = tick
+        if not self._are_alive(store, tick):
+            return []
+        if _DELIVER not in self._parts:
+            self._start(self._part(_DELIVER, self._config), self._running)
+        return watch.tick(tick)
+
+    def _are_alive(self, store: Store, moment: int) -> bool:
+        """Whether bridge and analysis said so in the minute before a moment (epoch seconds)."""
+        asked = Select(schema.PIPELINE, schema.RAW).take(newest(schema.VALUE)).by(schema.STAGE)
+        asked = asked.where(is_in(schema.REASON, [schema.HEARTBEAT])).between(moment - 60, moment)
+        return {schema.Stage.BRIDGE, schema.Stage.ANALYSIS} <= {stage for _, stage, _ in store.rows(asked)}
+
+    def _settle(
+        self, store: Store, cluster: Cluster, document: dict[str, Any], watch: Watch, delivered: Callable[[], Account]
+    ) -> tuple[Reckoning, Account]:
+        """Wait for the last packets to arrive in the store, for alerts that are due, and for their events; compare."""
+        self._say("the last packets are on their way")
+        ended = time.monotonic()
+        while True:
+            try:
+                result = reckon(store, document, cluster.bridge.shard)
+                fresh = self._evaluate(watch, time.time(), store)
+                told = delivered()
+            except StoreError:
+                result, fresh, told = None, [], None
+            for firing in fresh:
+                self._say(screen.alert_line(firing))
+            waited = time.monotonic() - ended
+            is_whole = result is not None and not result.differences
+            owes = bool(watch.missing()) and self._seconds is not None and waited < _SETTLE_SECONDS
+            if result is not None and told is not None:
+                is_told = waited > _DELIVER_SECONDS or not told.differences
+                if is_told and ((is_whole and not owes) or waited > _DRAIN_SECONDS):
+                    return result, told
+            time.sleep(_LOOK_SECONDS)
+
+    # -- telling -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _screen(self) -> Iterator[Live | None]:
+        if not self._console.is_terminal:
+            yield None
+            return
+        with Live(console=self._console, auto_refresh=False, screen=False) as view:
+            yield view
+
+    def _bar(self) -> Progress:
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,227 @@
+"""The demo: a cluster.yaml of its own for each run, some days of history, then a night with incidents in it.
+
+The cluster is the committed one. Its site moves to where it is night now, so that off-hours incidents can be staged at
+any time of day, and it gets the job windows of the simulated runs. The last of them runs on when the live phase begins.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from cluster.dump import dump_cluster
+from cluster.model import CheckpointMode, Cluster, Job, JobClass, OffHours, Role
+from simulate.demo.demo_history import CHECKPOINT_SECONDS, LIVE_RUN, RUN_SECONDS, RUNS_BEFORE, mirror, past_incidents
+from simulate.demo.demo_lists import with_lists
+from simulate.incidents.exfiltration_evidence import with_exfiltration
+from simulate.incidents.incident import Incident
+from simulate.incidents.stage import Stage
+from simulate.incidents.staging_egress import bulk_exfil, first_contact, off_hours_transfer, on_feed
+from simulate.incidents.staging_jobs import node_dropout
+from simulate.scenarios.scenario import Phase, Profile, Scenario, runs_of
+from simulate.traffic.cast import Cast
+
+JOB_CLASS = "llama-70b"
+HISTORY_DAYS = 2
+
+_DAY = 86_400
+_HISTORY_TIMEOUT, _HISTORY_SLICE, _HISTORY_COARSE = 60, 3600, 60
+_RECENT = 10 * 60
+"""Seconds before the live phase, about, that have its resolution."""
+_CHECKPOINT_TOLERANCE = 120
+_LIVE_TIMEOUT = 10
+_SLOW_NODE_SHARE = 0.6
+
+_ZONES = (
+    "Pacific/Auckland", "Pacific/Noumea", "Australia/Brisbane", "Asia/Tokyo", "Asia/Singapore", "Asia/Bangkok",
+    "Asia/Dhaka", "Asia/Tashkent", "Asia/Dubai", "Europe/Istanbul", "Europe/Helsinki", "Europe/Amsterdam",
+    "Europe/London", "Atlantic/Azores", "Atlantic/South_Georgia", "America/Sao_Paulo", "America/Halifax",
+    "America/New_York", "America/Chicago", "America/Denver", "America/Los_Angeles", "America/Anchorage",
+    "Pacific/Honolulu", "Pacific/Pago_Pago",
+)  # fmt: skip
+"""One real zone for about every hour of the day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the demo's parts live: ports of the loopback interface, and folders of this run.
+
+    `folder` holds what is known of addresses and what is delivered; None: nothing is known, and nothing delivered.
+    `grafana_url`: where links lead; None: where those of the committed cluster do.
+    """
+
+    store_url: str
+    netflow_port: int
+    sflow_port: int
+    metrics_port: int
+    spool: Path
+    state: Path
+    folder: Path | None = None
+    grafana_url: str | None = None
+
+
+def night_zone(now: datetime, hours: OffHours) -> str:
+    """Return the zone in which `now` (aware) is nearest to the middle of the daily off-hours."""
+    begin, end = (moment.hour * 60 + moment.minute for moment in (hours.start, hours.end))
+    middle = (begin + ((end - begin) % 1440) // 2) % 1440
+
+    def distance(zone: str) -> int:
+        local = now.astimezone(ZoneInfo(zone))
+        apart = (local.hour * 60 + local.minute - middle) % 1440
+        return min(apart, 1440 - apart)
+
+    return min(_ZONES, key=distance)
+
+
+def live_start(now: datetime, window: int, lead: int = 0) -> int:
+    """Return the first moment at least `lead` seconds after `now` at which a live phase may begin, epoch seconds."""
+    step = max(window, _LIVE_TIMEOUT)
+    return -(-(int(now.timestamp()) + lead + 1) // step) * step
+
+
+def demo_cluster(
+    base: Cluster, *, start: int, places: Places, history_days: int = HISTORY_DAYS, history_end: int | None = None
+) -> str:
+    """Return the cluster.yaml of one run of the demo.
+
+    Args:
+        base: the committed cluster.yaml, loaded.
+        start: begin of the live phase, epoch seconds (see `live_start`); with a history any moment before it will do.
+        places: ports and folders.
+        history_days: days that hold earlier runs of the job; with none, the job begins with the live phase.
+        history_end: where those days end, epoch seconds; by default where the live phase begins.
+    """
+    history_end = start if history_end is None else history_end
+    zone = night_zone(datetime.fromtimestamp(history_end, UTC), base.site.off_hours)
+    nodes = _training_nodes(base)
+    windows = _windows(start, history_end, history_days) if nodes else []
+    cluster = replace(
+        base,
+        site=replace(base.site, time_zone=ZoneInfo(zone)),
+        jobs=tuple(_job(begin, end, nodes) for begin, end in windows),
+        store=replace(base.store, url=places.store_url),
+        collector=replace(
+            base.collector,
+            listen="127.0.0.1",
+            netflow_port=places.netflow_port,
+            sflow_port=places.sflow_port,
+            spool=str(places.spool),
+        ),
+        bridge=replace(base.bridge, state=str(places.state), metrics_listen=f"127.0.0.1:{places.metrics_port}"),
+    )
+    if places.grafana_url is not None:
+        cluster = replace(cluster, grafana=replace(base.grafana, url=places.grafana_url))
+    if history_days:
+        cluster = replace(cluster, job_classes=_job_classes(base))
+    if places.folder is not None:
+        cluster = with_lists(cluster, places.folder)
+    head = "# Written for one run of the demo: the example cluster with its job windows, ports, files and folders.\n"
+    return head + dump_cluster(cluster)
+
+
+def demo_scenario(
+    cluster: Cluster,
+    *,
+    start: int,
+    seconds: int,
+    seed: int = 1,
+    history_days: int = HISTORY_DAYS,
+    history_end: int | None = None,
+    quiet: bool = False,
+) -> Scenario:
+    """Return what the demo plays.
+
+    Args:
+        cluster: read from the text of `demo_cluster`.
+        start: begin of the live phase, epoch seconds.
+        seconds: its length; rounded up to whole records.
+        seed: of everything drawn.
+        history_days: days of history; 0 for none.
+        history_end: where those days end, epoch seconds; by default where the live phase begins. What lies between is
+            played as if it were live.
+        quiet: without incidents and near misses in the live phase.
+    """
+    seconds = -(-seconds // _LIVE_TIMEOUT) * _LIVE_TIMEOUT
+    live = Phase(start, start + seconds, _LIVE_TIMEOUT, _LIVE_TIMEOUT)
+    history_end = start if history_end is None else history_end
+    runs = runs_of(cluster, live)
+    history = recent = None
+    if history_days:
+        runs = tuple(replace(run, checkpoint_every=CHECKPOINT_SECONDS) for run in runs)
+        turn = (history_end - _RECENT) // _HISTORY_TIMEOUT * _HISTORY_TIMEOUT
+        first = turn - history_days * _DAY
+        history = Phase(first, turn, _HISTORY_TIMEOUT, _HISTORY_SLICE, _HISTORY_COARSE)
+        recent = replace(live, start=turn, end=start)
+    # One node is slower than the others, and always was: its own baseline knows.
+    nodes = runs[-1].nodes if runs else ()
+    shares = ((nodes[-3], _SLOW_NODE_SHARE),) if len(nodes) >= 8 else ()
+    profile = Profile(job_class=JOB_CLASS, shares=shares)
+    stage = Stage(cluster, Cast(cluster), profile, runs, history, seed)
+    past = _past(stage, history_end // 60 * 60, live.end) if history_days else ()
+    incidents = () if quiet else tuple(_incidents(stage, live))
+    staged = with_exfiltration(stage, (*past, *incidents))
+    return Scenario(seed, live, history, profile, runs, staged, recent=recent)
+
+
+def _training_nodes(cluster: Cluster) -> tuple[str, ...]:
+    groups = {group.id for group in cluster.groups_with(Role.TRAINING)}
+    return tuple(node.name for node in cluster.nodes if node.group in groups)
+
+
+def _windows(start: int, history_end: int, history_days: int) -> list[tuple[int, int | None]]:
+    """Return the job windows: the same runs on each day of history, and the one that has no end."""
+    if not history_days:
+        return [(start, None)]
+    end = history_end // 60 * 60
+    days = (end - day * _DAY for day in reversed(range(history_days)))
+    begins = [day - before for day in days for before in reversed(RUNS_BEFORE)]
+    return [*((begin, begin + RUN_SECONDS) for begin in begins), (end - LIVE_RUN, None)]
+
+
+def _past(stage: Stage, end: int, live_end: int) -> tuple[Incident, ...]:
+    """Return what happened before `end`, and what began then and goes on."""
+    found = tuple(past_incidents(stage, end))
+    if stage.cluster.groups_with(Role.APPROVED_EXTERNAL) and stage.cluster.groups_with(Role.MODEL_STORAGE):
+        found = (*found, mirror(stage, end - _DAY, live_end))
+    return found
+
+
+def _job_classes(base: Cluster) -> tuple[JobClass, ...]:
+    """Return the job classes; the demo's has checkpoints as often as the demo writes them."""
+    known = base.job_class(JOB_CLASS)
+    plan = replace(
+        known.checkpoint,
+        mode=CheckpointMode.SCHEDULED,
+        every=CHECKPOINT_SECONDS,
+        tolerance=_CHECKPOINT_TOLERANCE,
+    )
+    return (replace(known, checkpoint=plan), *(one for one in base.job_classes if one.name != JOB_CLASS))
+
+
+def _job(begin: int, end: int | None, nodes: tuple[str, ...]) -> Job:
+    name = f"{JOB_CLASS}-{datetime.fromtimestamp(begin, UTC):%m%d-%H%M}"
+    stop = None if end is None else datetime.fromtimestamp(end, UTC)
+    return Job(name, JOB_CLASS, nodes, datetime.fromtimestamp(begin, UTC), stop)
+
+
+def _incidents(stage: Stage, live: Phase) -> list[Incident]:
+    """Return what happens in the live phase, and the near misses; those that do not fit into it are left out."""
+    start = live.start
+    nearly = 1 - 1.5 * stage.profile.noise
+    # Each has a stranger of its own.
+    second = replace(stage, number=1)
+
+    def exfiltration() -> Incident:
+        incident = bulk_exfil(stage, start + 20, start + 50)
+        return on_feed(stage, incident) if stage.cluster.threat_feeds else incident
+
+    planned: list[tuple[int, Callable[[], Incident]]] = [
+        (18, lambda: first_contact(second, start + 15, start + 18)),
+        (50, exfiltration),
+        (45, lambda: off_hours_transfer(stage, start + 25, start + 45)),
+        (60, lambda: node_dropout(stage, start + 30, live.end, share=0.8)),
+        (35, lambda: off_hours_transfer(stage, start + 15, start + 35, factor=0.5)),
+        (60, lambda: node_dropout(stage, start + 30, live.end, share=nearly, position=0.7)),
+    ]
+    return [make() for needed, make in planned if live.start + needed <= live.end]

@@ -1,0 +1,1 @@
+"""Incidents: how they are staged, and which alerts they owe."""

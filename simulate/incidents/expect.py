@@ -1,0 +1,452 @@
+"""Which alerts staged traffic owes, by the cluster's own thresholds; ids of rules, and what their labels must say.
+
+Rules sum planned bytes as the store will hold them, so the moment at which the evidence is complete follows from the
+plan. How long after that an alert may still begin differs by rule: as long as the evidence stays in the range that the
+rule looks at.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.detectors.egress.contacts import ContactPolicy
+from analysis.detectors.egress.networks import sources
+from analysis.detectors.storage.incast import LATELY
+from cluster.calendar import local_time, off_hours_mask, off_window_mask
+from cluster.model import EXTERNAL, CheckpointMode, CheckpointPlan, Role
+from simulate.incidents.alert_evidence import Crossing, Piece, crossing
+from simulate.incidents.incident import Expected, Transfer
+from simulate.incidents.stage import Stage
+from simulate.scenarios.scenario import Run
+from store import schema
+
+EXFIL_VOLUME = "exfil_volume"
+EXFILTRATION = "exfiltration"
+FIRST_EXTERNAL_CONTACT = "first_external_contact"
+THREAT_MATCH = "threat_match"
+EGRESS_NEW_ASN = "egress_new_asn"
+OFF_HOURS_TRANSFER = "off_hours_transfer"
+LOW_AND_SLOW_24H = "low_and_slow_24h"
+LOW_AND_SLOW_7D = "low_and_slow_7d"
+RECURRING_DEPENDENCY = "recurring_dependency"
+SEGMENTATION_VIOLATION = "segmentation_violation"
+SHADOW_NODE = "shadow_node"
+STORAGE_ON_COMPUTE_PLANE = "storage_on_compute_plane"
+UNEXPECTED_MANAGEMENT_CONNECTION = "unexpected_management_connection"
+INFERENCE_UNAUTHORISED_SOURCE = "inference_unauthorised_source"
+INFERENCE_SPIKE = "inference_spike"
+INFERENCE_OFF_WINDOW = "inference_off_window"
+INFERENCE_ACCESS_DENIED = "inference_access_denied"
+INFERENCE_UNUSUAL_COUNTRY = "inference_unusual_country"
+INCAST = "incast"
+NODE_DROPOUT = "node_dropout"
+DROPOUT_DIGEST = "dropout_digest"
+COHORT_SLOWDOWN = "cohort_slowdown"
+JOB_STALLED = "job_stalled"
+CHECKPOINT_MISSED = "checkpoint_missed"
+EXPORTER_SILENT = "exporter_silent"
+RELAY_SILENT = "relay_silent"
+FLOW_LOSS = "flow_loss"
+CLOCK_SKEWED = "clock_skewed"
+INGEST_LAG = "ingest_lag"
+ANALYSIS_STALLED = "analysis_stalled"
+INGEST_DEADMAN = "ingest_deadman"
+ENRICHMENT_STALE = "enrichment_stale"
+
+RESTS_ON_HISTORY = frozenset(
+    {
+        FIRST_EXTERNAL_CONTACT,
+        EGRESS_NEW_ASN,
+        EXFILTRATION,
+        LOW_AND_SLOW_24H,
+        LOW_AND_SLOW_7D,
+        RECURRING_DEPENDENCY,
+        INFERENCE_UNUSUAL_COUNTRY,
+        INFERENCE_SPIKE,
+        INCAST,
+        NODE_DROPOUT,
+        DROPOUT_DIGEST,
+        COHORT_SLOWDOWN,
+    }
+)
+"""Rules that say nothing without the hours, days or runs before."""
+
+_HOUR, _DAY, _WEEK = 3600, 86_400, 7 * 86_400
+
+LEDGER_SECONDS = 300
+"""The ledger has a row so often."""
+_LEDGER_SEEN = 900
+"""Its rules look back so far."""
+_LEDGER_ROLES = frozenset({Role.MODEL_STORAGE, Role.STORAGE, Role.TRAINING})
+_EGRESS_ROLES = frozenset({Role.MODEL_STORAGE, Role.TRAINING})
+"""What these open outside is reported by rules about what leaves, and not as a violation."""
+
+GRACE = 120
+"""Seconds that every alert gets beyond the time that follows from its thresholds: rounds of analysis and evaluation."""
+
+_EVALUATION = 10
+"""Seconds between two evaluations of most rules."""
+CLOSE = 0.98
+"""Share of a limit from which stored bytes may be beyond it: sampling 1 in 1,000 estimates 50 GB to 0.6 %."""
+
+_ACKNOWLEDGED = 200
+"""Bytes for which at least one byte of acknowledgements comes back."""
+
+_CONTACT_SHOWN = 900
+"""Seconds after a first contact within which its alert may begin: an episode, and the time it is shown."""
+
+
+def labels(**values: str) -> tuple[tuple[str, str], ...]:
+    """Return labels that an alert must have, as far as its rule has them."""
+    return tuple(sorted(values.items()))
+
+
+def early(stage: Stage, due: int, *, step: int = 0, spare: int = 0) -> int:
+    """Return the earliest moment for an alert whose evidence is complete at another.
+
+    Args:
+        stage: how long a window is: one that still fills may be enough.
+        due: when it is complete.
+        step: seconds between two looks at it, where that is longer than a window.
+        spare: seconds by which it may be complete sooner than planned.
+    """
+    return due - max(step, stage.cluster.bridge.window) - _EVALUATION - spare
+
+
+def egress_alerts(stage: Stage, node: str, transfers: Iterable[Transfer]) -> tuple[Expected, ...]:
+    """Return what is owed for what a node sends to addresses outside.
+
+    Args:
+        stage: thresholds, groups, off-hours, who has met whom.
+        node: the sender.
+        transfers: what it sends; its address is `src`, or `dst` of those that answer it.
+    """
+    by_destination: dict[str, list[Transfer]] = {}
+    for one in transfers:
+        by_destination.setdefault(one.src if one.answers else one.dst, []).append(one)
+    found: list[Expected] = []
+    for address, talks in by_destination.items():
+        found += _egress_pair(stage, node, address, sorted(talks, key=lambda talk: talk.start))
+    return tuple(found)
+
+
+def threat_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:
+    """Return what is owed for what a node sends to one address that a threat feed lists.
+
+    What the address sends back is reported too: bare acknowledgements are about a fiftieth.
+    """
+    limits = stage.cluster.thresholds
+    address = transfers[0].dst
+    pieces = [Piece(talk.start, talk.end, talk.volume) for talk in transfers]
+    forth = labels(**{schema.SRC: node, schema.DST: address})
+    told = volume_alert(
+        stage, THREAT_MATCH, forth, pieces, window=limits.threat_window, limit=max(limits.threat_bytes, 1)
+    )
+    back = labels(**{schema.SRC: address, schema.DST: node})
+    is_certain = sum(piece.volume for piece in pieces) > _ACKNOWLEDGED * limits.threat_bytes
+    return (*told, *(replace(alert, labels=back, must=is_certain) for alert in told))
+
+
+def network_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:
+    """Return what is owed for what a node sends to a network that no file places anybody else in."""
+    learnt, limits = stage.places_learnt(), stage.cluster.thresholds
+    group = stage.cluster.group(stage.node(node).group)
+    talks = sorted(transfers, key=lambda talk: talk.start)
+    # What a group sends while networks are learnt makes them known, however little it is.
+    if learnt is None or talks[0].start < learnt or group not in sources(stage.cluster):
+        return ()
+    pieces = [Piece(talk.start, talk.end, talk.volume) for talk in talks]
+    about = labels(**{schema.SRC: node, schema.DST: talks[0].dst})
+    told = volume_alert(
+        stage, EGRESS_NEW_ASN, about, pieces, window=limits.new_network_window, limit=limits.new_network_bytes
+    )
+    return tuple(replace(alert, most=1) for alert in told)
+
+
+def scan_alerts(stage: Stage, node: str, transfers: Sequence[Transfer], start: int, end: int) -> tuple[Expected, ...]:
+    """Return what is owed for a node that knocks at many addresses: the first few by name, and a digest of the rest."""
+    window = stage.cluster.bridge.window
+    named = named_of_scan([(talk.start // window * window, talk.dst) for talk in transfers], ContactPolicy())
+    each = egress_alerts(stage, node, transfers)
+    told = [alert for alert in each if dict(alert.labels).get(schema.DST) in named]
+    until = end + _CONTACT_SHOWN + GRACE
+    # One for all that are not named; other rules look at an address each and find too little there.
+    digest = labels(**{schema.SRC: node, schema.DST: schema.OTHER})
+    rules = dict.fromkeys(alert.rule for alert in each if alert not in told)
+    return (*told, *(Expected(rule, digest, start, until) for rule in rules))
+
+
+def named_of_scan(probes: Iterable[tuple[int, str]], policy: ContactPolicy) -> set[str]:
+    """Return which of the addresses that one source probes, each in a window, are told by name.
+
+    As long as there are not more than `storm_limit` within `storm_seconds`, windows as wholes; probes are too small to
+    keep their names in a storm.
+    """
+    by_window: dict[int, list[str]] = {}
+    for window, address in probes:
+        by_window.setdefault(window, []).append(address)
+    found: set[str] = set()
+    for window, addresses in by_window.items():
+        met = [one for at, some in by_window.items() if window - policy.storm_seconds < at <= window for one in some]
+        if len(met) <= policy.storm_limit:
+            found |= set(addresses)
+    return found
+
+
+def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -> list[Expected]:
+    cluster, limits = stage.cluster, stage.cluster.thresholds
+    source = cluster.group(stage.node(node).group)
+    group = stage.group_of(address)
+    start, end = talks[0].start, max(talk.end for talk in talks)
+    about = labels(**{schema.SRC: node, schema.DST: address})
+    sent = [Piece(talk.start, talk.end, _outwards(talk)) for talk in talks]
+    # The background goes to approved destinations only.
+    everything = [*sent, *(stage.ordinary(node, address) if group != EXTERNAL else ())]
+    step = cluster.bridge.window
+    found = []
+
+    def owe(rule: str, seen: Crossing | None, lasts: int, *, every: int = 0) -> None:
+        # What the ordinary traffic between the two fires by itself is not this incident's.
+        if seen is not None and seen.last >= start:
+            due, until = max(seen.first, start), max(seen.last, end) + lasts + GRACE
+            earliest = early(stage, seen.earliest, step=every)
+            found.append(Expected(rule, about, due, until, earliest=earliest, most=seen.times))
+
+    told = None
+    if source.role is Role.MODEL_STORAGE and group == EXTERNAL:
+        told = crossing(everything, window=limits.exfil_window, limit=limits.exfil_volume, step=step, close=CLOSE)
+        owe(EXFIL_VOLUME, told, limits.exfil_window)
+    is_known = group != EXTERNAL and (node, address) in stage.known(start)
+    is_new = not is_known and not stage.is_learning(start)
+    volume = sum(piece.volume for piece in sent)
+    watched = source.role in (Role.MODEL_STORAGE, Role.TRAINING)
+    if watched and is_new and volume > limits.first_contact_bytes and any(not talk.answers for talk in talks):
+        found.append(Expected(FIRST_EXTERNAL_CONTACT, about, start, start + _CONTACT_SHOWN + GRACE))
+    if source.sensitive:
+
+        def is_off(windows: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return off_hours_mask(cluster.site, windows)
+
+        seen = crossing(
+            everything,
+            window=limits.off_hours_window,
+            limit=limits.off_hours_bytes,
+            step=step,
+            counts=is_off,
+            close=CLOSE,
+        )
+        owe(OFF_HOURS_TRANSFER, seen, limits.off_hours_window)
+    # A burst that was reported is not told again as low and slow.
+    if told is None and (source.role in _LEDGER_ROLES or source.sensitive):
+        day, week = (
+            crossing(everything, window=span, limit=limit, step=LEDGER_SECONDS, close=CLOSE)
+            for span, limit in ((_DAY, limits.low_and_slow_24h), (_WEEK, limits.low_and_slow_7d))
+        )
+        owe(LOW_AND_SLOW_24H, day, _LEDGER_SEEN, every=LEDGER_SECONDS)
+        owe(LOW_AND_SLOW_7D, _before(week, day), _LEDGER_SEEN, every=LEDGER_SECONDS)
+    if group == EXTERNAL:
+        found += _new_network(stage, source.id, about, talks)
+        found += _recurring(stage, source.id, address, [talk.start for talk in talks if not talk.answers])
+    forbidden = not cluster.is_allowed(source.id, group) and source.role not in _EGRESS_ROLES
+    if forbidden:
+        both = [Piece(talk.start, talk.end, talk.volume + (talk.reply or 0)) for talk in talks]
+        seen = crossing(both, window=limits.violation_window, limit=limits.violation_bytes, step=step, close=CLOSE)
+        owe(SEGMENTATION_VIOLATION, seen, limits.violation_window)
+    return found
+
+
+def _new_network(
+    stage: Stage, source: str, about: tuple[tuple[str, str], ...], talks: list[Transfer]
+) -> list[Expected]:
+    """Return what may be owed where files know networks: whose the address is, the plan does not say."""
+    cluster, limits = stage.cluster, stage.cluster.thresholds
+    is_judged = bool(cluster.geography.files) and cluster.group(source) in sources(cluster)
+    if not is_judged or sum(map(_outwards, talks)) <= limits.new_network_bytes:
+        return []
+    start, end = talks[0].start, max(talk.end for talk in talks)
+    return [Expected(EGRESS_NEW_ASN, about, start, end + limits.new_network_window + GRACE, must=False)]
+
+
+def _before(week: Crossing | None, day: Crossing | None) -> Crossing | None:
+    """Return the week; None where a day was too much before: it is not told again."""
+    return week if week is None or day is None or week.first < day.first else None
+
+
+def _recurring(stage: Stage, group: str, address: str, calls: list[int]) -> list[Expected]:
+    """Return what is owed for an unlisted address that is called at these moments."""
+    limits, zone = stage.cluster.thresholds, stage.cluster.site.time_zone
+    days = local_time(zone, np.array(calls, np.int64)) // _DAY
+    hours = np.array(calls, np.int64) // _HOUR
+    due, complete = None, 0
+    for number, moment in enumerate(calls, start=1):
+        of_days = len(np.unique(days[:number]))
+        of_hours = len(np.unique(hours[:number][hours[:number] * _HOUR > moment - _WEEK]))
+        if of_days >= limits.recurrence_days or of_hours >= limits.recurrence_hours:
+            due, complete = -(-(moment + 1) // LEDGER_SECONDS) * LEDGER_SECONDS, moment
+            break
+    if due is None:
+        return []
+    about = labels(**{schema.DST: address, schema.SRC_GROUP: group})
+    until = max(calls) + _WEEK + _LEDGER_SEEN
+    return [Expected(RECURRING_DEPENDENCY, about, due, until, earliest=early(stage, complete))]
+
+
+def _outwards(talk: Transfer) -> int:
+    """Return the bytes that leave the cluster."""
+    return (talk.reply or 0) if talk.answers else talk.volume
+
+
+# -- inside the cluster ----------------------------------------------------------------------------
+
+
+def volume_alert(
+    stage: Stage, rule: str, about: tuple[tuple[str, str], ...], pieces: list[Piece], *, window: int, limit: float
+) -> tuple[Expected, ...]:
+    """Return the alert of a rule that compares the bytes of a sliding window with a limit."""
+    seen = crossing(pieces, window=window, limit=limit, step=stage.cluster.bridge.window, close=CLOSE)
+    return () if seen is None else (_exceeding(stage, rule, about, seen, window),)
+
+
+def _exceeding(stage: Stage, rule: str, about: tuple[tuple[str, str], ...], seen: Crossing, window: int) -> Expected:
+    earliest = early(stage, seen.earliest)
+    return Expected(rule, about, seen.first, seen.last + window + GRACE, earliest=earliest, most=seen.times)
+
+
+def incast_alerts(stage: Stage, target: str, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:
+    """Return what is owed for nodes that write alike to one endpoint all at once, while its peers idle."""
+    limits, window = stage.cluster.thresholds, stage.cluster.bridge.window
+    start, end = min(talk.start for talk in transfers), max(talk.end for talk in transfers)
+    lasts = -(-end // window) * window - start // window * window
+    if len({talk.src for talk in transfers}) < limits.incast_sources or lasts < limits.incast_for:
+        return ()
+    pieces = [Piece(talk.start, talk.end, talk.volume) for talk in transfers]
+    seen = crossing(pieces, window=LATELY, limit=limits.incast_bytes, step=window, close=CLOSE)
+    if seen is None:
+        return ()
+    least = start // window * window + limits.incast_for
+    due, earliest = max(seen.first, least), early(stage, max(seen.earliest, least))
+    return (Expected(INCAST, labels(**{schema.DST: target}), due, end + GRACE, earliest=earliest),)
+
+
+# -- jobs ------------------------------------------------------------------------------------------
+
+_CLEAR_DROP = 1.5
+"""A dropout counts as one that must be found when it is so many times deeper than the limit of the rule."""
+_LEAST_DROP = 0.1
+_NOISES = 3
+"""Below its limit by so many deviations of its noise, a node stays below it."""
+_NODE_SPREAD = 0.02
+"""Least relative spread of a node's share."""
+_COHORT_SPREAD = 0.04
+"""Least relative spread of a cohort's rate."""
+_NEAR = 0.65
+"""From this part of a cohort's limit on, it may be reached: a checkpoint takes another 5 % from the minute it is in."""
+_COHORT_WINDOWS = 6
+"""Windows over which a cohort's rate is smoothed."""
+
+
+def dropout_alerts(stage: Stage, run: Run, node: str, *, start: int, end: int, share: float) -> tuple[Expected, ...]:
+    """Return what is owed for a node that sends only a share of its bytes from `start` to `end`."""
+    thresholds, window = stage.cluster.thresholds, stage.cluster.bridge.window
+    runs = len([one for one in earlier_runs(stage, run) if node in one.nodes])
+    noise = (run.profile or stage.profile).noise
+    limit = thresholds.dropout_spreads * max(noise, _NODE_SPREAD)
+    is_clear = 1 - share >= max(_CLEAR_DROP * limit, _LEAST_DROP)
+    long_enough = end - start >= thresholds.dropout_for + 2 * window
+    if (
+        runs < thresholds.dropout_min_runs
+        or 1 - share < limit - _NOISES * noise
+        or end - start < thresholds.dropout_for
+    ):
+        return ()
+    about = labels(**{schema.NODE: node, schema.JOB: run.job})
+    due = start + thresholds.dropout_for
+    # Near the limit, or hardly longer than it takes: either is right.
+    is_certain = is_clear and long_enough
+    return (Expected(NODE_DROPOUT, about, due, end + GRACE, must=is_certain, earliest=early(stage, due)),)
+
+
+def digest_alerts(stage: Stage, run: Run, nodes: Sequence[str], *, start: int, end: int) -> tuple[Expected, ...]:
+    """Return what is owed for nodes of one job that fall silent together: beyond a few, one alert for all."""
+    each = [dropout_alerts(stage, run, node, start=start, end=end, share=0.0) for node in nodes]
+    found = tuple(alert for alerts in each for alert in alerts)
+    if len(found) <= stage.cluster.thresholds.dropout_digest:
+        return found
+    # All of them fall in the same window, so none is reported by itself first.
+    return (replace(found[0], rule=DROPOUT_DIGEST, labels=labels(**{schema.JOB: run.job}), must=True),)
+
+
+def earlier_runs(stage: Stage, run: Run) -> list[Run]:
+    """Return the runs of the same class that were over before this one began."""
+    job_class = (run.profile or stage.profile).job_class
+    return [one for one in stage.runs if one.end <= run.start and (one.profile or stage.profile).job_class == job_class]
+
+
+def slowdown_alerts(stage: Stage, run: Run, *, start: int, end: int, share: float) -> tuple[Expected, ...]:
+    """Return what is owed for a cohort that sends only a share of its bytes from `start` to `end`."""
+    limits = stage.cluster.thresholds
+    limit = limits.slowdown_spreads * _COHORT_SPREAD
+    is_clear = 1 - share >= _CLEAR_DROP * limit
+    long_enough = end - start >= limits.slowdown_for + _COHORT_WINDOWS * stage.cluster.bridge.window
+    is_short = end - start < limits.slowdown_for
+    if len(earlier_runs(stage, run)) < limits.dropout_min_runs or 1 - share < _NEAR * limit or is_short:
+        return ()
+    alert = _of_job(stage, COHORT_SLOWDOWN, run, start + limits.slowdown_for, end + GRACE)
+    return (replace(alert, must=is_clear and long_enough),)
+
+
+def stall_alerts(stage: Stage, run: Run, *, start: int, end: int) -> tuple[Expected, ...]:
+    """Return what is owed for a job that sends nothing from `start` to `end`."""
+    limit = stage.cluster.thresholds.stalled_for
+    if end - start < limit + _COHORT_WINDOWS * stage.cluster.bridge.window:
+        return ()
+    return (_of_job(stage, JOB_STALLED, run, start + limit, end + GRACE),)
+
+
+def _of_job(stage: Stage, rule: str, run: Run, due: int, until: int) -> Expected:
+    return Expected(rule, labels(**{schema.JOB: run.job}), due, until, earliest=early(stage, due))
+
+
+def missed_checkpoint_alerts(stage: Stage, run: Run, times: list[int], *, lateness: int | None) -> tuple[Expected, ...]:
+    """Return what is owed for checkpoints that come later than planned.
+
+    Args:
+        stage: thresholds and the declared plan.
+        run: whose.
+        times: when they were planned to begin.
+        lateness: how many seconds later they begin; None: never.
+    """
+    job_class = (run.profile or stage.profile).job_class
+    plan = next((one.checkpoint for one in stage.cluster.job_classes if one.name == job_class), CheckpointPlan())
+    if plan.mode is not CheckpointMode.SCHEDULED:
+        return ()
+    patience = plan.tolerance + stage.cluster.thresholds.checkpoint_overdue
+    due = times[0] + patience
+    ends = run.end if lateness is None else times[-1] + lateness
+    if due >= ends:
+        return ()
+    return (_of_job(stage, CHECKPOINT_MISSED, run, due, run.end + GRACE),)
+
+
+def off_window_alert(stage: Stage, client: str, node: str, pieces: list[Piece]) -> tuple[Expected, ...]:
+    """Return what is owed for a client that asks inference outside its hours."""
+    cluster = stage.cluster
+    limits = cluster.thresholds
+
+    def is_off(windows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return off_window_mask(cluster.site, cluster.inference.hours, windows)
+
+    seen = crossing(
+        pieces,
+        window=limits.inference_window,
+        limit=limits.inference_off_window_bytes,
+        step=cluster.bridge.window,
+        counts=is_off,
+        close=CLOSE,
+    )
+    if seen is None:
+        return ()
+    about = labels(**{schema.SRC: client, schema.DST: node})
+    return (_exceeding(stage, INFERENCE_OFF_WINDOW, about, seen, limits.inference_window),)

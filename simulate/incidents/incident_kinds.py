@@ -1,0 +1,182 @@
+"""The table of everything that can be staged: how a scenario's file describes it, and the function that stages it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any
+
+from cluster.model import Role
+from cluster.scalars import names
+from cluster.scalars.declared import Key
+from cluster.scalars.kinds import Choice, Number, Whole
+from simulate.incidents import staging_egress, staging_inside, staging_jobs, staging_pipeline
+from simulate.incidents.incident import Incident, IncidentKind, Listed
+from simulate.incidents.stage import Stage
+
+_MONTH = 31 * names.DAY
+
+NODE = Key("node", names.NODE_NAME, "The node that sends.", absent="one of the right role", example="gpu-07")
+TO = Key("to", names.ADDRESS, "The address outside.", absent="one without other traffic", example="203.0.113.9")
+TO_PARTNER = Key("to", names.ADDRESS, "The address outside.", absent="an approved one")
+TO_NODE = Key("to", names.NODE_NAME, "The node that receives.", absent="one of the right role")
+EXPORTER = Key("exporter", names.NAME, "The exporter.", absent="the last that only sees what others count")
+SHARE = Number(0, 1, "share")
+
+
+def _factor(of: str) -> Key:
+    return Key("factor", Number(0, 1_000_000, "factor"), f"Its bytes, as a multiple of `thresholds.{of}`.")
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One kind of incident.
+
+    Attributes:
+        make: the function that stages it; its keyword arguments have the names of `keys`.
+        keys: what may be said of it; their defaults are those of the arguments.
+        value: the key that ``--incident KIND@AT=VALUE`` sets; empty if it takes no value.
+        of_job: whether it happens to a run, whose id `make` takes as `job`.
+    """
+
+    make: Callable[..., Incident]
+    keys: tuple[Key, ...] = ()
+    value: str = ""
+    of_job: bool = False
+
+    def __post_init__(self) -> None:
+        defaults = {name: one.default for name, one in signature(self.make).parameters.items()}
+        keys = (key if key.absent else replace(key, default=defaults[key.name]) for key in self.keys)
+        object.__setattr__(self, "keys", tuple(keys))
+
+    @property
+    def text(self) -> str:
+        """What happens, in one sentence."""
+        return (self.make.__doc__ or "").splitlines()[0]
+
+    def stage(self, stage: Stage, start: int, end: int, given: Mapping[str, Any]) -> Incident:
+        """Return the incident from start to end (epoch seconds); keys that are not given have their defaults."""
+        known = {key.name for key in self.keys} | ({"job"} if self.of_job else set())
+        chosen = {name: value for name, value in given.items() if name in known and value is not None}
+        return self.make(stage, start, end, **{name: _plain(value) for name, value in chosen.items()})
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever the kinds read
+    return str(value) if hasattr(value, "packed") else value
+
+
+# fmt: off
+KINDS: dict[IncidentKind, Play] = {
+    IncidentKind.BULK_EXFIL: Play(
+        staging_egress.bulk_exfil, (_factor("exfil_volume"), NODE, TO), "factor"),
+    IncidentKind.DRIP_EXFIL: Play(
+        staging_egress.drip_exfil,
+        (Key("volume", names.SIZE, "Bytes in all.", example="60 GB"),
+         Key("every", names.seconds(10, _MONTH), "Time between two pieces."), NODE, TO)),
+    IncidentKind.FIRST_CONTACT: Play(
+        staging_egress.first_contact,
+        (Key("volume", names.SIZE, "Bytes sent.", example="4 MB"), NODE, TO), "volume"),
+    IncidentKind.KNOWN_BAD: Play(
+        staging_egress.known_bad,
+        (Key("listed", Choice(tuple(Listed)), "What the feed lists: the address; the address until the day before; "
+            "the prefix beside its /24 (IPv6: /64)."),
+         Key("volume", names.SIZE, "Bytes sent.", example="4 MB"), NODE, TO), "volume"),
+    IncidentKind.NEW_NETWORK: Play(
+        staging_egress.new_network,
+        (Key("volume", names.SIZE, "Bytes sent each time.", example="50 MB"),
+         Key("every", names.seconds(10, _MONTH), "Time between two, each to another address of the network.",
+             absent="once only", example="26h"), NODE), "volume"),
+    IncidentKind.OFF_HOURS_TRANSFER: Play(
+        staging_egress.off_hours_transfer, (_factor("off_hours_bytes"), NODE, TO_PARTNER), "factor"),
+    IncidentKind.APPROVED_TRANSFER: Play(
+        staging_egress.approved_transfer, (_factor("exfil_volume"), NODE, TO_PARTNER), "factor"),
+    IncidentKind.THEFT: Play(
+        staging_egress.theft,
+        (Key("volume", names.SIZE, "Bytes in all.", example="140 GB"),
+         Key("role", Choice(tuple(Role)), "Role of the nodes that send."),
+         Key("sources", Whole(1, 1_024), "How many nodes send, by turns."),
+         Key("destinations", Whole(1, 240), "How many addresses without other traffic get it, by turns."),
+         Key("every", names.seconds(10, names.DAY), "Length of a turn.")), "volume"),
+    IncidentKind.PORT_SCAN: Play(
+        staging_egress.port_scan, (Key("targets", Whole(1, 240), "Addresses that are asked."), NODE), "targets"),
+    IncidentKind.MODEL_HUB: Play(
+        staging_egress.model_hub,
+        (Key("every", names.seconds(60, _MONTH), "Time between two downloads."),
+         Key("volume", names.SIZE, "Bytes of each.", example="2 GB"), NODE, TO)),
+
+    IncidentKind.FORBIDDEN_TRANSFER: Play(
+        staging_inside.forbidden_transfer, (_factor("violation_bytes"), NODE, TO_NODE), "factor"),
+    IncidentKind.STORAGE_BLEED: Play(
+        staging_inside.storage_bleed, (_factor("storage_on_compute_bytes"), NODE, TO_NODE), "factor"),
+    IncidentKind.SHADOW_NODE: Play(
+        staging_inside.shadow_node,
+        (_factor("shadow_node_bytes"),
+         Key("address", names.ADDRESS, "The unknown address.", absent="a free one of a training group"),
+         TO_NODE), "factor"),
+    IncidentKind.MANAGEMENT_INTRUDER: Play(
+        staging_inside.management_intruder,
+        (_factor("management_bytes"), NODE, TO_NODE, Key("port", Whole(1, 65_535), "The port.")), "factor"),
+    IncidentKind.INCAST: Play(
+        staging_inside.incast,
+        (Key("volume", names.SIZE, "Bytes of each source.", example="10 GB"),
+         Key("sources", Whole(1, 1_024), "How many nodes send."), TO_NODE)),
+    IncidentKind.INFERENCE_SPIKE: Play(
+        staging_inside.inference_spike,
+        (Key("factor", Number(1, 1_000), "The load, as a multiple of what is usual then."),), "factor"),
+    IncidentKind.INFERENCE_INTRUDER: Play(
+        staging_inside.inference_intruder, (_factor("inference_unauthorised_bytes"), NODE, TO_NODE), "factor"),
+    IncidentKind.INFERENCE_OFF_WINDOW: Play(
+        staging_inside.inference_off_window, (_factor("inference_off_window_bytes"), TO_NODE), "factor"),
+    IncidentKind.INFERENCE_UNLISTED: Play(
+        staging_inside.inference_unlisted,
+        (_factor("inference_access_bytes"), TO_NODE, Key("port", Whole(1, 65_535), "The port.")), "factor"),
+    IncidentKind.UNUSUAL_COUNTRY: Play(
+        staging_inside.unusual_country,
+        (_factor("unusual_country_bytes"),
+         Key("country", names.COUNTRY, "Where the client is; those whom the service knows are in NL."), TO_NODE,
+         Key("port", Whole(1, 65_535), "The port.")), "factor"),
+
+    IncidentKind.NODE_DROPOUT: Play(
+        staging_jobs.node_dropout,
+        (Key("share", SHARE, "What is left of its bytes."), NODE,
+         Key("position", Number(0, 0.999), "Which node of the job, as a part of their number.")), "share",
+        of_job=True),
+    IncidentKind.RACK_DOWN: Play(
+        staging_jobs.rack_down, (Key("count", Whole(1, 4_096), "How many nodes."),), "count", of_job=True),
+    IncidentKind.COHORT_SLOWDOWN: Play(
+        staging_jobs.cohort_slowdown, (Key("share", SHARE, "What is left of their bytes."),), "share",
+        of_job=True),
+    IncidentKind.JOB_STALLED: Play(staging_jobs.job_stalled, of_job=True),
+    IncidentKind.CHECKPOINT_MISSED: Play(staging_jobs.checkpoint_missed, of_job=True),
+    IncidentKind.CHECKPOINT_LATE: Play(
+        staging_jobs.checkpoint_late,
+        (Key("seconds", names.seconds(1, names.DAY), "How much later it begins.", example="2m"),), "seconds",
+        of_job=True),
+    IncidentKind.CHECKPOINT_SHORT: Play(
+        staging_jobs.checkpoint_short,
+        (Key("share", SHARE, "What is left of its bytes."),
+         Key("missing", Whole(0, 4096), "Or: how many nodes write nothing, the others all.")), "share",
+        of_job=True),
+
+    IncidentKind.EXPORTER_SILENT: Play(staging_pipeline.exporter_silent, (EXPORTER,)),
+    IncidentKind.EXPORTER_SKEWED: Play(
+        staging_pipeline.exporter_skewed,
+        (Key("seconds", names.seconds(1, names.DAY), "By how much its clock is ahead.", example="30m"),
+         EXPORTER), "seconds"),
+    IncidentKind.EXPORTER_DUPLICATES: Play(
+        staging_pipeline.exporter_duplicates,
+        (Key("exporter", names.NAME, "Whose flows are repeated.", absent="the first that counts"),
+         Key("onto", names.NAME, "Who repeats them: one with `counts: false`.", absent="the first such"))),
+    IncidentKind.FLOW_LOSS: Play(
+        staging_pipeline.flow_loss, (Key("lost", SHARE, "Part of its datagrams that is lost."), EXPORTER), "lost"),
+    IncidentKind.TEMPLATE_LOSS: Play(staging_pipeline.template_loss, (EXPORTER,)),
+
+    IncidentKind.INGEST_STOPPED: Play(staging_pipeline.ingest_stopped),
+    IncidentKind.INGEST_BEHIND: Play(
+        staging_pipeline.ingest_behind,
+        (Key("seconds", names.seconds(1, names.DAY), "By how much it lags.", example="10m"),), "seconds"),
+    IncidentKind.ANALYSIS_STOPPED: Play(staging_pipeline.analysis_stopped),
+    IncidentKind.LIST_BROKEN: Play(staging_pipeline.list_broken),
+    IncidentKind.RELAY_SILENT: Play(staging_pipeline.relay_silent),
+}
+# fmt: on
+"""Every kind."""

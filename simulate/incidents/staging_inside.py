@@ -1,0 +1,338 @@
+"""Staging what should not be inside: forbidden conversations, shadow nodes, intruders, incast, odd clients."""
+
+from dataclasses import replace
+
+from analysis.detectors.inference.access import EVERY
+from app.errors import UserError
+from cluster.model import Plane, Role
+from simulate.incidents import expect
+from simulate.incidents.alert_evidence import Piece
+from simulate.incidents.incident import Expected, Incident, IncidentKind, Placement, Transfer
+from simulate.incidents.stage import Stage
+from simulate.traffic import routine
+from store import schema
+
+_NFS, _SSH, _INFERENCE = 2049, 22, 8443
+
+_HOME = "NL"
+"""Where the clients of inference are that ask it every day."""
+_CARRIER = (64_501, "Example Carrier")
+"""Whose addresses they have."""
+
+
+def forbidden_transfer(
+    stage: Stage, start: int, end: int, *, factor: float = 20.0, node: str = "", to: str = ""
+) -> Incident:
+    """An inference node reads from training storage, `factor` times the bytes that a stray conversation may have."""
+    source = stage.chosen(node, 0, Role.INFERENCE)
+    target = stage.chosen(to, 0, Role.STORAGE)
+    limits = stage.cluster.thresholds
+    volume = int(limits.violation_bytes * factor)
+    talk = Transfer(stage.address(source), stage.address(target), start, end, volume, port=_NFS)
+    alerts: tuple[Expected, ...] = ()
+    if not stage.cluster.is_allowed(source.group, target.group):
+        about = expect.labels(**{schema.SRC: source.name, schema.DST: target.name})
+        alerts = expect.volume_alert(
+            stage,
+            expect.SEGMENTATION_VIOLATION,
+            about,
+            [Piece(start, end, volume)],
+            window=limits.violation_window,
+            limit=limits.violation_bytes,
+        )
+    return _between(IncidentKind.FORBIDDEN_TRANSFER, source.name, target.name, (talk,), alerts)
+
+
+def storage_bleed(stage: Stage, start: int, end: int, *, factor: float = 3.0, node: str = "", to: str = "") -> Incident:
+    """A training node writes to storage over a compute rail, `factor` times the bytes that may go there."""
+    source = stage.chosen(node, 0.6, Role.TRAINING)
+    target = stage.chosen(to, 0, Role.STORAGE)
+    limits = stage.cluster.thresholds
+    volume = int(limits.storage_on_compute_bytes * factor)
+    address = stage.address(source, Plane.COMPUTE)
+    talk = Transfer(address, stage.address(target), start, end, volume, port=_NFS, packet=9000)
+    alerts = expect.volume_alert(
+        stage,
+        expect.STORAGE_ON_COMPUTE_PLANE,
+        expect.labels(**{schema.SRC: source.name, schema.DST: target.name}),
+        [Piece(start, end, volume)],
+        window=limits.violation_window,
+        limit=limits.storage_on_compute_bytes,
+    )
+    return _between(IncidentKind.STORAGE_BLEED, source.name, target.name, (talk,), alerts)
+
+
+def shadow_node(
+    stage: Stage, start: int, end: int, *, factor: float = 1000.0, address: str = "", to: str = ""
+) -> Incident:
+    """An address of the training network that no inventory knows writes to storage."""
+    source = address or _unlisted(stage)
+    target = stage.chosen(to, 0, Role.STORAGE)
+    limits = stage.cluster.thresholds
+    volume = int(limits.shadow_node_bytes * factor)
+    talk = Transfer(source, stage.address(target), start, end, volume, port=_NFS)
+    alerts = expect.volume_alert(
+        stage,
+        expect.SHADOW_NODE,
+        expect.labels(**{schema.SRC: source, schema.DST: target.name, schema.ADDRESS: source}),
+        [Piece(start, end, volume)],
+        window=limits.violation_window,
+        limit=limits.shadow_node_bytes,
+    )
+    return _between(IncidentKind.SHADOW_NODE, source, target.name, (talk,), alerts)
+
+
+def management_intruder(
+    stage: Stage, start: int, end: int, *, factor: float = 100.0, node: str = "", to: str = "", port: int = _SSH
+) -> Incident:
+    """An inference node logs in to a management node."""
+    source = stage.chosen(node, 0, Role.INFERENCE)
+    target = stage.chosen(to, 0, Role.MANAGEMENT)
+    limits = stage.cluster.thresholds
+    volume = int(limits.management_bytes * factor)
+    talk = Transfer(stage.address(source), stage.address(target), start, end, volume, port=port, reply=volume)
+    alerts: tuple[Expected, ...] = ()
+    if _is_unexpected(stage, source.group, port):
+        alerts = expect.volume_alert(
+            stage,
+            expect.UNEXPECTED_MANAGEMENT_CONNECTION,
+            expect.labels(**{schema.SRC: source.name, schema.DST: target.name}),
+            [Piece(start, end, 2 * volume)],
+            window=limits.violation_window,
+            limit=limits.management_bytes,
+        )
+    return _between(IncidentKind.MANAGEMENT_INTRUDER, source.name, target.name, (talk,), alerts)
+
+
+def _is_unexpected(stage: Stage, group: str, port: int) -> bool:
+    settings = stage.cluster.management
+    services = {service.name for service in stage.cluster.services if port in service.ports}
+    return group not in settings.sources and not services & set(settings.services)
+
+
+def _unlisted(stage: Stage) -> str:
+    """Return an address of a training network that no node has."""
+    taken = {entry.address for node in stage.cluster.nodes for entry in node.addresses}
+    for group in stage.cluster.groups_with(Role.TRAINING):
+        for prefix in group.prefixes:
+            found = prefix[min(prefix.num_addresses - 2, 60_000)]
+            if found not in taken and stage.group_of(str(found)) == group.id:
+                return str(found)
+    raise UserError("shadow_node: no address of a training group is free", "name one with `address`")
+
+
+def incast(
+    stage: Stage,
+    start: int,
+    end: int,
+    *,
+    volume: int = 10_000_000_000,
+    sources: int = 12,
+    to: str = "",
+) -> Incident:
+    """So many training nodes write `volume` bytes each to one storage node at the same time."""
+    nodes = stage.nodes(Role.TRAINING)[:sources]
+    if len(nodes) < sources:
+        raise UserError(f"incast: {sources} sources", f"at most {len(nodes)}, as many as there are training nodes")
+    target = stage.chosen(to, 0.5, Role.STORAGE)
+    transfers = tuple(
+        Transfer(stage.address(node, Plane.STORAGE), stage.address(target), start, end, volume, port=_NFS, packet=9000)
+        for node in nodes
+    )
+    alerts = expect.incast_alerts(stage, target.name, transfers)
+    return _between(IncidentKind.INCAST, "", target.name, transfers, alerts)
+
+
+# -- inference -------------------------------------------------------------------------------------
+
+
+def inference_spike(stage: Stage, start: int, end: int, *, factor: float = 3.0) -> Incident:
+    """The clients of inference send `factor` times what they send at that time of the week."""
+    servers = [int(number) for number in stage.cast.inference]
+    clients = [int(number) for number in stage.cast.users]
+    if not servers or not clients:
+        raise UserError("inference_spike: nobody asks anything", "it needs inference nodes and users")
+    text = stage.cast.addresses.text
+    expected = routine.expected_load(stage.cast, start) * routine.LOAD_SECONDS
+    transfers = []
+    every = routine.LOAD_SECONDS // 5
+    for at in range(start, end, every):
+        extra = routine.expected_load(stage.cast, at) * every * (factor - 1)
+        for position, server in enumerate(servers):
+            client = clients[position % len(clients)]
+            share = int(extra / len(servers))
+            until = min(at + every, end)
+            transfers.append(Transfer(text[client], text[server], at, until, share, port=_INFERENCE, reply=10 * share))
+    limits = stage.cluster.thresholds
+    alerts: tuple[Expected, ...] = ()
+    weeks = 0 if stage.history is None else (start - stage.history.start) // (7 * 86_400)
+    upper = limits.inference_spike_spreads * max(
+        0.1 * expected, limits.inference_spike_bytes / limits.inference_spike_spreads
+    )
+    if weeks >= limits.inference_min_weeks:
+        group = stage.cluster.groups_with(Role.INFERENCE)[0].id
+        found = expect.volume_alert(
+            stage,
+            expect.INFERENCE_SPIKE,
+            expect.labels(**{schema.GROUP: group}),
+            [Piece(one.start, one.end, one.volume) for one in transfers],
+            window=routine.LOAD_SECONDS,
+            limit=upper,
+        )
+        # What everybody asks anyway varies: from the spike's begin on it may already be above its limit.
+        alerts = tuple(
+            replace(
+                one,
+                due=one.due + limits.inference_spike_for,
+                earliest=expect.early(stage, start + limits.inference_spike_for),
+            )
+            for one in found
+        )
+    return _between(IncidentKind.INFERENCE_SPIKE, "", "", tuple(transfers), alerts)
+
+
+def inference_intruder(
+    stage: Stage, start: int, end: int, *, factor: float = 20.0, node: str = "", to: str = ""
+) -> Incident:
+    """A storage node asks inference, which it may not reach."""
+    source = stage.chosen(node, 0, Role.STORAGE)
+    target = stage.chosen(to, 0, Role.INFERENCE)
+    limits = stage.cluster.thresholds
+    volume = int(limits.inference_unauthorised_bytes * factor)
+    talk = Transfer(
+        stage.address(source), stage.address(target), start, end, volume, port=_INFERENCE, reply=10 * volume
+    )
+    alerts: tuple[Expected, ...] = ()
+    about = expect.labels(**{schema.SRC: source.name, schema.DST: target.name})
+    if not _may_ask(stage, source.group, target.group):
+        pieces = [Piece(start, end, volume)]
+        alerts = expect.volume_alert(
+            stage,
+            expect.INFERENCE_UNAUTHORISED_SOURCE,
+            about,
+            pieces,
+            window=limits.inference_window,
+            limit=limits.inference_unauthorised_bytes,
+        )
+    return _between(IncidentKind.INFERENCE_INTRUDER, source.name, target.name, (talk,), alerts)
+
+
+def _may_ask(stage: Stage, source: str, target: str) -> bool:
+    named = stage.cluster.inference.sources
+    return stage.cluster.is_allowed(source, target) and (not named or source in named)
+
+
+def inference_off_window(stage: Stage, start: int, end: int, *, factor: float = 5.0, to: str = "") -> Incident:
+    """A client that may ask inference does so outside `inference.hours`."""
+    target = stage.chosen(to, 0, Role.INFERENCE)
+    users = stage.cast.users
+    if not len(users):
+        raise UserError("inference_off_window: no clients", "add a group of role custom that may talk to inference")
+    source = str(stage.cast.addresses.text[int(users[0])])
+    limits = stage.cluster.thresholds
+    volume = int(limits.inference_off_window_bytes * factor)
+    talk = Transfer(source, stage.address(target), start, end, volume, port=_INFERENCE, reply=10 * volume)
+    alerts = expect.off_window_alert(stage, source, target.name, [Piece(start, end, volume)])
+    return _between(IncidentKind.INFERENCE_OFF_WINDOW, source, target.name, (talk,), alerts)
+
+
+def inference_unlisted(
+    stage: Stage, start: int, end: int, *, factor: float = 20.0, to: str = "", port: int = _SSH
+) -> Incident:
+    """A client that may ask inference calls a service there that `inference.access` does not list for it."""
+    target = stage.chosen(to, 0, Role.INFERENCE)
+    users = stage.cast.users
+    if not len(users):
+        raise UserError("inference_unlisted: no clients", "add a group of role custom that may talk to inference")
+    source = str(stage.cast.addresses.text[int(users[0])])
+    limits = stage.cluster.thresholds
+    volume = int(limits.inference_access_bytes * factor)
+    talk = Transfer(source, stage.address(target), start, end, volume, port=port, reply=10 * volume)
+    alerts: tuple[Expected, ...] = ()
+    if not _is_listed(stage, stage.group_of(source), target.group, port):
+        alerts = expect.volume_alert(
+            stage,
+            expect.INFERENCE_ACCESS_DENIED,
+            expect.labels(**{schema.SRC: source, schema.DST: target.name}),
+            [Piece(start, end, volume)],
+            window=limits.inference_window,
+            limit=limits.inference_access_bytes,
+        )
+    return _between(IncidentKind.INFERENCE_UNLISTED, source, target.name, (talk,), alerts)
+
+
+def unusual_country(
+    stage: Stage,
+    start: int,
+    end: int,
+    *,
+    factor: float = 20.0,
+    country: str = "BR",
+    to: str = "",
+    port: int = _INFERENCE,
+) -> Incident:
+    """A client from another country than all clients before asks a service of inference."""
+    target = stage.chosen(to, 0, Role.INFERENCE)
+    source = stage.stranger()
+    limits = stage.cluster.thresholds
+    volume = int(limits.unusual_country_bytes * factor)
+    talk = Transfer(source, stage.address(target), start, end, volume, port=port, reply=10 * volume)
+    text = stage.cast.addresses.text
+    placements = [Placement(source, country, *_CARRIER)]
+    placements += [Placement(str(text[int(client)]), _HOME, *_CARRIER) for client in stage.cast.clients]
+    alerts: tuple[Expected, ...] = ()
+    # A service that nobody has asked before learns.
+    if country != _HOME and port == _INFERENCE and not _learns_countries(stage, start):
+        # What is sent after the clock has shown five more minutes counts from zero.
+        shown = min(end, start // EVERY * EVERY + EVERY)
+        alerts = expect.volume_alert(
+            stage,
+            expect.INFERENCE_UNUSUAL_COUNTRY,
+            expect.labels(**{schema.SRC: source, schema.DST: target.name, schema.COUNTRY: country}),
+            [Piece(start, shown, volume * (shown - start) / (end - start))],
+            window=limits.inference_window,
+            limit=limits.unusual_country_bytes,
+        )
+    incident = _between(IncidentKind.UNUSUAL_COUNTRY, source, target.name, (talk,), alerts)
+    return replace(incident, placements=tuple(placements))
+
+
+def _learns_countries(stage: Stage, moment: int) -> bool:
+    """Whether countries are learnt at a moment: routine clients ask from the first minutes of a scenario on."""
+    history = stage.history
+    learning = stage.cluster.thresholds.country_learning
+    return history is None or moment < history.start + learning + EVERY or stage.is_learning(moment)
+
+
+def _is_listed(stage: Stage, source: str, target: str, port: int) -> bool:
+    """Return whether the list names a conversation of which nobody knows user and country, or there is no list."""
+    services = {service.name for service in stage.cluster.services if port in service.ports}
+    entries = stage.cluster.inference.access
+    return not entries or any(
+        not entry.users
+        and not entry.countries
+        and source in (entry.sources or (source,))
+        and target in (entry.destinations or (target,))
+        and (not entry.services or services & set(entry.services))
+        for entry in entries
+    )
+
+
+def _between(
+    kind: IncidentKind, src: str, dst: str, transfers: tuple[Transfer, ...], alerts: tuple[Expected, ...]
+) -> Incident:
+    name = src or dst
+    return Incident(
+        id=f"{kind.value}-{name}" if name else kind.value,
+        kind=kind,
+        start=min(one.start for one in transfers),
+        end=max(one.end for one in transfers),
+        src=src,
+        src_address=transfers[0].src if src else "",
+        dst=dst,
+        proto=transfers[0].proto,
+        port=transfers[0].port,
+        volume=sum(one.volume for one in transfers),
+        transfers=transfers,
+        alerts=alerts,
+    )

@@ -1,0 +1,119 @@
+"""Staging what happens to training jobs: nodes and cohorts that slow down or stop, checkpoints that do not come."""
+
+from typing import Any
+
+from app.errors import UserError
+from cluster.model import Plane
+from simulate.incidents.expect import (
+    digest_alerts,
+    dropout_alerts,
+    missed_checkpoint_alerts,
+    slowdown_alerts,
+    stall_alerts,
+)
+from simulate.incidents.incident import Incident, IncidentKind
+from simulate.incidents.stage import Stage
+from simulate.scenarios.scenario import Run
+
+_COLLECTIVE_PORT = 29500
+
+
+def node_dropout(
+    stage: Stage,
+    start: int,
+    end: int,
+    *,
+    share: float = 0.8,
+    position: float = 0.4,
+    node: str = "",
+    job: str = "",
+) -> Incident:
+    """A node of the running job sends only `share` of its ordinary bytes; 0 is total.
+
+    Args:
+        stage: where.
+        start: epoch seconds, on a record's boundary.
+        end: epoch seconds.
+        share: what is left.
+        position: which node of the job, as a part of their number.
+        node: its name instead.
+        job: which of the jobs that run then.
+    """
+    run = stage.run_at(start, job)
+    src = node or run.nodes[int(position * len(run.nodes))]
+    if src not in run.nodes:
+        raise UserError(f"node_dropout: {src} is no node of {run.job}", f"one of {run.nodes[0]} to {run.nodes[-1]}")
+    kind = IncidentKind.NODE_DROPOUT
+    return Incident(
+        id=f"{kind.value}-{src}",
+        kind=kind,
+        start=start,
+        end=end,
+        src=src,
+        src_address=stage.address(stage.node(src), Plane.COMPUTE),
+        dst=stage.node(src).group,
+        port=_COLLECTIVE_PORT,
+        share=share,
+        job=run.job,
+        alerts=dropout_alerts(stage, run, src, start=start, end=min(end, run.end), share=share),
+    )
+
+
+def rack_down(stage: Stage, start: int, end: int, *, count: int = 6, job: str = "") -> Incident:
+    """So many nodes of a job, neighbours, send nothing any more, as when a rack loses its power."""
+    run = stage.run_at(start, job)
+    nodes = run.nodes[:count]
+    alerts = digest_alerts(stage, run, nodes, start=start, end=min(end, run.end))
+    return _of_run(IncidentKind.RACK_DOWN, run, start, end, share=0.0, nodes=nodes, alerts=alerts)
+
+
+def cohort_slowdown(stage: Stage, start: int, end: int, *, share: float = 0.6, job: str = "") -> Incident:
+    """All nodes of a job send only `share` of their ordinary bytes, alike."""
+    run = stage.run_at(start, job)
+    alerts = slowdown_alerts(stage, run, start=start, end=min(end, run.end), share=share)
+    return _of_run(IncidentKind.COHORT_SLOWDOWN, run, start, end, share=share, alerts=alerts)
+
+
+def job_stalled(stage: Stage, start: int, end: int, *, job: str = "") -> Incident:
+    """A job sends nothing any more, though it is not over."""
+    run = stage.run_at(start, job)
+    alerts = stall_alerts(stage, run, start=start, end=min(end, run.end))
+    return _of_run(IncidentKind.JOB_STALLED, run, start, end, share=0.0, alerts=alerts)
+
+
+def checkpoint_missed(stage: Stage, start: int, end: int, *, job: str = "") -> Incident:
+    """The checkpoints of a job that are due in the time are not written."""
+    run = stage.run_at(start, job)
+    times = _times(run, start, end)
+    alerts = missed_checkpoint_alerts(stage, run, times, lateness=None)
+    return _of_run(IncidentKind.CHECKPOINT_MISSED, run, start, end, alerts=alerts)
+
+
+def checkpoint_late(stage: Stage, start: int, end: int, *, seconds: int = 120, job: str = "") -> Incident:
+    """The checkpoints of a job that are due in the time begin so many seconds later."""
+    run = stage.run_at(start, job)
+    times = _times(run, start, end)
+    alerts = missed_checkpoint_alerts(stage, run, times, lateness=seconds)
+    return _of_run(IncidentKind.CHECKPOINT_LATE, run, start, end, seconds=seconds, alerts=alerts)
+
+
+def checkpoint_short(
+    stage: Stage, start: int, end: int, *, share: float = 0.5, missing: int = 0, job: str = ""
+) -> Incident:
+    """Checkpoints hold only `share` of their bytes, or lack the bytes of so many nodes. A verdict, but no alert."""
+    run = stage.run_at(start, job)
+    _times(run, start, end)
+    nodes = run.nodes[:missing]
+    return _of_run(IncidentKind.CHECKPOINT_SHORT, run, start, end, share=share, nodes=nodes)
+
+
+def _times(run: Run, start: int, end: int) -> list[int]:
+    """Return when checkpoints are planned to begin in the time; UserError if none is."""
+    found = [at for at in run.checkpoint_times() if start <= at < end]
+    if not found:
+        raise UserError(f"no checkpoint of {run.job} is planned in that time", "let the incident begin earlier or last")
+    return found
+
+
+def _of_run(kind: IncidentKind, run: Run, start: int, end: int, **more: Any) -> Incident:  # noqa: ANN401
+    return Incident(id=f"{kind.value}-{run.job}", kind=kind, start=start, end=end, job=run.job, **more)

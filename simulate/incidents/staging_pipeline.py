@@ -1,0 +1,162 @@
+"""Staging what happens to the pipeline: silent, wrong or lossy exporters, a bridge or an analysis that stops."""
+
+from dataclasses import replace
+from typing import Any
+
+from app.errors import UserError
+from rules.alerts import relay_silent as relay_rule
+from simulate.incidents import expect
+from simulate.incidents.incident import Expected, Incident, IncidentKind
+from simulate.incidents.stage import Stage
+from simulate.scenarios.scenario import Background
+from store import schema
+
+_REPORT = 60
+"""Seconds between two records of an exporter that has little to say."""
+_READING = 30
+"""Seconds between two readings of a bridge or an analysis."""
+
+
+def exporter_silent(stage: Stage, start: int, end: int, *, exporter: str = "") -> Incident:
+    """An exporter sends nothing; by default the last one that only sees what others count."""
+    name = _exporter(stage, exporter)
+    alerts = _silence(stage, name, start, end)
+    return _of_exporter(IncidentKind.EXPORTER_SILENT, name, start, end, alerts=alerts)
+
+
+def exporter_skewed(stage: Stage, start: int, end: int, *, seconds: int = 1800, exporter: str = "") -> Incident:
+    """An exporter's clock is off by so many seconds: its records get their arrival time, and an alert says so."""
+    name = _exporter(stage, exporter)
+    alerts: tuple[Expected, ...] = ()
+    if seconds > stage.cluster.bridge.future_skew:
+        window = stage.cluster.thresholds.flow_loss_window
+        # By then most of the window's records are its own.
+        alerts = _about(expect.CLOCK_SKEWED, name, due=start, until=end + window)
+    return _of_exporter(IncidentKind.EXPORTER_SKEWED, name, start, end, seconds=seconds, alerts=alerts)
+
+
+def exporter_duplicates(stage: Stage, start: int, end: int, *, exporter: str = "", onto: str = "") -> Incident:
+    """An exporter whose flows do not count (`onto`) reports all that another one counts a second time."""
+    counting = [one.name for one in stage.cluster.exporters if one.counts]
+    silent = [one.name for one in stage.cluster.exporters if not one.counts]
+    if not counting or not (onto or silent):
+        raise UserError("exporter_duplicates: nobody to repeat it", "it needs an exporter with `counts: false`")
+    kind = IncidentKind.EXPORTER_DUPLICATES
+    return _of_exporter(kind, exporter or counting[0], start, end, onto=onto or silent[0])
+
+
+def flow_loss(stage: Stage, start: int, end: int, *, lost: float = 0.2, exporter: str = "") -> Incident:
+    """A part of an exporter's datagrams does not arrive; its sequence numbers tell."""
+    name = _exporter(stage, exporter)
+    limits = stage.cluster.thresholds
+    alerts: tuple[Expected, ...] = ()
+    if lost > limits.flow_loss:
+        alerts = _about(expect.FLOW_LOSS, name, due=start, until=end + limits.flow_loss_window)
+    return _of_exporter(IncidentKind.FLOW_LOSS, name, start, end, share=1 - lost, alerts=alerts)
+
+
+def template_loss(stage: Stage, start: int, end: int, *, exporter: str = "") -> Incident:
+    """An exporter restarts and its templates are lost: nothing can be read until it sends them again, at the end."""
+    name = _exporter(stage, exporter)
+    window = stage.cluster.thresholds.flow_loss_window
+    lost: tuple[Expected, ...] = ()
+    # Between runs, a routine background is fewer records than the rule judges by (`flow_loss_records`).
+    if stage.background is Background.DENSE or any(run.start < end and start < run.end + window for run in stage.runs):
+        lost = _about(expect.FLOW_LOSS, name, due=end, until=end + window)
+    alerts = (*lost, *_silence(stage, name, start, end))
+    return _of_exporter(IncidentKind.TEMPLATE_LOSS, name, start, end, share=0.0, alerts=alerts)
+
+
+def ingest_stopped(stage: Stage, start: int, end: int) -> Incident:
+    """The bridge is away; when it is back it reads what has waited."""
+    limit = stage.cluster.thresholds.ingest_silent
+    alerts: tuple[Expected, ...] = ()
+    if end - start > limit + 2 * stage.cluster.bridge.window:
+        alerts = _unwell(stage, expect.INGEST_DEADMAN, start + limit, end)
+    return _of_part(IncidentKind.INGEST_STOPPED, start, end, alerts)
+
+
+def ingest_behind(stage: Stage, start: int, end: int, *, seconds: int = 600) -> Incident:
+    """The bridge lags so many seconds behind the clock."""
+    limits = stage.cluster.thresholds
+    alerts: tuple[Expected, ...] = ()
+    if seconds > limits.ingest_lag and end - start > limits.ingest_lag_for + 120:
+        alerts = _unwell(stage, expect.INGEST_LAG, start + limits.ingest_lag_for, end)
+    return _of_part(IncidentKind.INGEST_BEHIND, start, end, alerts, seconds=seconds)
+
+
+def analysis_stopped(stage: Stage, start: int, end: int) -> Incident:
+    """The analysis is away."""
+    limit = stage.cluster.thresholds.analysis_silent
+    alerts: tuple[Expected, ...] = ()
+    if end - start > limit + 120:
+        alerts = _unwell(stage, expect.ANALYSIS_STALLED, start + limit, end)
+    return _of_part(IncidentKind.ANALYSIS_STOPPED, start, end, alerts)
+
+
+STAGED_LIST = "blocklist", "feed"
+"""Name and kind of the list that is broken where one is."""
+
+
+def list_broken(stage: Stage, start: int, end: int) -> Incident:
+    """What stands in place of a list about addresses cannot be read; its last good version stays in use."""
+    limit = stage.cluster.thresholds.list_stale_for
+    alerts: tuple[Expected, ...] = ()
+    if end - start > limit + 120:
+        alerts = _unwell(stage, expect.ENRICHMENT_STALE, start + limit, end)
+    return _of_part(IncidentKind.LIST_BROKEN, start, end, alerts)
+
+
+STAGED_RELAYS = "rack-1", "rack-2"
+"""Ids of the relays that there are where one is staged; the first falls silent."""
+
+
+def relay_silent(stage: Stage, start: int, end: int) -> Incident:
+    """A relay says nothing, another one does. Without Kafka in cluster.yaml nobody waits for either."""
+    limit = stage.cluster.thresholds.relay_silent + relay_rule.SILENT_SECONDS
+    alerts: tuple[Expected, ...] = ()
+    if relay_rule.build(stage.cluster).rules and end - start > limit + 120:
+        alerts = _unwell(stage, expect.RELAY_SILENT, start + limit, end)
+    return _of_part(IncidentKind.RELAY_SILENT, start, end, alerts)
+
+
+def _exporter(stage: Stage, name: str) -> str:
+    names = [one.name for one in stage.cluster.exporters]
+    idle = [one.name for one in stage.cluster.exporters if not one.counts]
+    found = name or (idle or names)[-1]
+    if found not in names:
+        raise UserError(f"no exporter {found}", f"one of {', '.join(names)}")
+    return found
+
+
+def _is_watched(stage: Stage, name: str) -> bool:
+    return next(one.watched for one in stage.cluster.exporters if one.name == name)
+
+
+def _silence(stage: Stage, exporter: str, start: int, end: int) -> tuple[Expected, ...]:
+    """Return what is owed for an exporter from which nothing comes."""
+    limit = stage.cluster.thresholds.exporter_silent
+    # Its last record is that of the minute before.
+    if end - start <= limit - _REPORT or not _is_watched(stage, exporter):
+        return ()
+    due = start + limit
+    (alert,) = _about(expect.EXPORTER_SILENT, exporter, due=due, until=end)
+    is_long = end - start > limit + 2 * stage.cluster.bridge.window
+    return (replace(alert, must=is_long, earliest=expect.early(stage, due, spare=_REPORT)),)
+
+
+def _unwell(stage: Stage, rule: str, due: int, end: int) -> tuple[Expected, ...]:
+    """Return the alert of a rule about the readings of bridge or analysis: the last good one was some time before."""
+    return (Expected(rule, (), due, end + expect.GRACE, earliest=expect.early(stage, due, spare=_READING)),)
+
+
+def _about(rule: str, exporter: str, *, due: int, until: int) -> tuple[Expected, ...]:
+    return (Expected(rule, expect.labels(**{schema.EXPORTER: exporter}), due, until + expect.GRACE),)
+
+
+def _of_exporter(kind: IncidentKind, name: str, start: int, end: int, **more: Any) -> Incident:  # noqa: ANN401
+    return Incident(id=f"{kind.value}-{name}", kind=kind, start=start, end=end, exporter=name, **more)
+
+
+def _of_part(kind: IncidentKind, start: int, end: int, alerts: tuple[Expected, ...], *, seconds: int = 0) -> Incident:
+    return Incident(id=kind.value, kind=kind, start=start, end=end, seconds=seconds, alerts=alerts)

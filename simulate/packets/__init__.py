@@ -1,0 +1,1 @@
+"""From flows to packets, datagrams and spool files."""

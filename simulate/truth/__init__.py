@@ -1,0 +1,1 @@
+"""The ground truth, and what was found compared with it."""

@@ -1,0 +1,543 @@
+"""InfluxDB behind one small interface: make retentions, write line protocol, ask InfluxQL.
+
+InfluxDB 1.x is written through ``/write``; 2.x and 3.x (and 1.8 on request) through influxdb-client. All of them answer
+InfluxQL at ``/query``. On 2.x a retention is the bucket ``database/retention``, which its DBRP mapping finds by itself.
+"""
+
+import gzip
+import os
+import re
+import ssl
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import requests
+from requests.utils import get_environ_proxies
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+from app.errors import StoreError, UserError
+from cluster.model import Retention, Secret, StoreApi, StoreSettings
+from store.influxql import Select, identifier
+
+if TYPE_CHECKING:
+    from store.influx_v2 import ApiRefusal, InfluxClient
+
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
+"""A host that swallows packets must not hold up a process that is asked to stop."""
+
+REQUEST_SECONDS = _CONNECT_SECONDS + _ANSWER_SECONDS
+"""When a request has come to its end, one way or the other."""
+
+_CA_BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""Where an administrator names the authorities that this machine trusts, by the custom of requests and curl."""
+
+_DROPPED = re.compile(r"dropped=(\d+)")
+_NOT_EXECUTED = "not executed"
+_UNREADABLE = "unable to parse"
+_FULL = "no space left on device"
+"""InfluxDB 1.x goes on to say so when there is space again: what writes its log keeps its first error."""
+
+_MOST_TRIES = 500
+"""Requests that finding the lines which 2.x cannot read may take; some thousand points are worth no more."""
+
+_NO_DATABASE = "database not found"
+NOT_FOUND = "not found"
+"""In what a server says of a database, bucket or retention policy that it does not have."""
+_NOT_ALLOWED = "not authorized"
+
+
+class StoreUnavailableError(StoreError):
+    """The server is away, overloaded or broken: the same write may succeed later.
+
+    Args:
+        message: what happened.
+        hint: what to do.
+        retry_after: seconds for which the server asked to be left alone.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, retry_after: float = 0.0) -> None:
+        super().__init__(message, hint)
+        self.retry_after = retry_after
+
+
+class PartialWriteError(StoreError):
+    """The server took the batch but refused some of its points, for good.
+
+    Args:
+        message: the server's words.
+        dropped: points it says it refused (1 where it does not say).
+        too_old: whether it refused them because the retention does not reach back so far.
+    """
+
+    def __init__(self, message: str, *, dropped: int, too_old: bool) -> None:
+        super().__init__(message)
+        self.dropped = dropped
+        self.too_old = too_old
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of an InfluxQL answer; `values` are rows in the order of `columns`, times in epoch milliseconds."""
+
+    name: str
+    tags: dict[str, str]
+    columns: list[str]
+    values: list[list[Any]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What many series answered, as one matrix: for a thousand nodes' windows, where `Series` would be too slow.
+
+    Attributes:
+        tags: a row a series, a column a tag; and ROWS.
+        columns: names of the matrix's columns; the first is ``time``, epoch milliseconds.
+        values: [row, column], the series' rows one after the other; NaN where there is no value.
+    """
+
+    tags: pl.DataFrame
+    columns: tuple[str, ...]
+    values: npt.NDArray[np.float64] = field(repr=False)
+
+
+ROWS = "rows"
+"""Column of `Numbers.tags`: how many rows of the matrix are the series'."""
+
+
+def read_secret(secret: Secret | None) -> str:
+    """Return a secret from its environment variable or file; empty if none is set; UserError if it is not there."""
+    if secret is None:
+        return ""
+    if secret.env:
+        value = os.environ.get(secret.env)
+        if value is None:
+            raise UserError(f"environment variable {secret.env} is not set", "export it, or use {file: PATH}")
+        return value
+    path = Path(secret.file or "")
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise UserError(f"secret file {path}: byte {error.start} is not UTF-8", "write the secret in ASCII") from None
+    except OSError as error:
+        raise UserError(f"secret file {path}: {error.strerror}", "make it readable for this user") from error
+
+
+class Store:
+    """One database with its retentions.
+
+    Args:
+        settings: where it is; the version is asked for at the first use that needs it.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.settings = settings
+        self.url = settings.url.rstrip("/")
+        self._session = requests.Session()
+        # The environment is asked once: requests would go through all of it with every request, which takes longer than
+        # the rest of a small one.
+        self._session.proxies.update(get_environ_proxies(self.url))
+        self._session.trust_env = False
+        authorities = _authorities(settings.ca_file) or next(filter(None, map(os.environ.get, _CA_BUNDLES)), True)
+        self._session.verify = settings.verify_tls and authorities
+        # Packing answers costs the server more than sending them on a network of our own.
+        self._session.headers["Accept-Encoding"] = "identity"
+        self._token = read_secret(settings.token)
+        if settings.username:
+            self._session.auth = (settings.username, read_secret(settings.password))
+        elif self._token:
+            self._session.headers["Authorization"] = f"Token {self._token}"
+        self._api: StoreApi | None = None if settings.api is StoreApi.AUTO else settings.api
+        self._client: InfluxClient | None = None
+
+    def __repr__(self) -> str:
+        return f"Store({self.url}, {self.settings.database})"
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._session.close()
+        if self._client is not None:
+            self._client.close()
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    def version(self) -> str:
+        """Return the server's version as it says it, such as ``1.6.7`` or ``v2.7.11``; ``unknown`` if it does not."""
+        response = self._request("GET", "/ping")
+        return str(response.headers.get("X-Influxdb-Version", "unknown"))
+
+    def api(self) -> StoreApi:
+        """Return the write API in use, V1 or V2."""
+        if self._api is None:
+            is_v1 = self.version().lstrip("v").startswith(("0.", "1.", "unknown"))
+            self._api = StoreApi.V1 if is_v1 and not self._token else StoreApi.V2
+        return self._api
+
+    # -- retentions --------------------------------------------------------------------------------
+
+    def ensure(self, retentions: tuple[Retention, ...]) -> None:
+        """Create the database and its retentions (or buckets), and set how long each keeps its points."""
+        if self.api() is StoreApi.V2 and self._ensure_buckets(retentions):
+            return
+        database = identifier(self.settings.database)
+        existing = self._policies(database)
+        if existing is None:
+            self._arrange(f"CREATE DATABASE {database}")
+            existing = self._policies(database) or {}
+        for position, retention in enumerate(retentions):
+            policy = f"RETENTION POLICY {identifier(retention.name)} ON {database} DURATION {retention.keep}s"
+            default = " DEFAULT" if position == 0 else ""
+            if retention.name not in existing:
+                self._arrange(f"CREATE {policy} REPLICATION 1{default}")
+            elif _go_seconds(existing[retention.name]) != retention.keep:
+                self._arrange(f"ALTER {policy}{default}")
+
+    def _policies(self, database: str) -> dict[str, str] | None:
+        """Return how long each retention keeps its points, in Go's notation; None without a database."""
+        try:
+            return {str(row[0]): str(row[1]) for row in self._rows(f"SHOW RETENTION POLICIES ON {database}")}
+        except StoreError as error:
+            if _NO_DATABASE in error.message:
+                return None
+            raise
+
+    def _arrange(self, statement: str) -> None:
+        """Run a statement that only an administrator may."""
+        try:
+            self.execute(statement)
+        except StoreError as error:
+            if _NOT_ALLOWED not in error.message:
+                raise
+            raise StoreError(
+                f"InfluxDB at {self.url}: user {self.settings.username} may not run: {statement}",
+                "let an administrator run it once, as docs/security.md says",
+            ) from error
+
+    def _ensure_buckets(self, retentions: tuple[Retention, ...]) -> bool:
+        """Create the buckets of InfluxDB 2; False where the server has no bucket API (1.8's v2 endpoints)."""
+        from store.influx_v2 import ApiRefusal  # noqa: PLC0415 - see there
+
+        for retention in retentions:
+            name = self._bucket(retention.name)
+            try:
+                self._influx_client().ensure_bucket(name, retention.keep)
+            except ApiRefusal as refusal:
+                if refusal.status == 404:
+                    return False
+                if refusal.status in (401, 403):
+                    raise StoreError(
+                        f"InfluxDB at {self.url}: this token may not make or see the bucket {name}",
+                        "docs/security.md says how an administrator makes the buckets and their tokens",
+                    ) from refusal
+                raise self._refused(refusal) from refusal
+            except HTTPError as error:
+                raise self._away(error) from error
+        return True
+
+    def _bucket(self, retention: str) -> str:
+        return f"{self.settings.database}/{retention}"
+
+    # -- write -------------------------------------------------------------------------------------
+
+    def write(self, lines: bytes, retention: str) -> None:
+        """Write line protocol with times in seconds; one try.
+
+        Raises:
+            StoreUnavailableError: nothing is known to be written; try again (points are whole totals, so it is safe).
+            PartialWriteError: the rest was written.
+            StoreError: it will never work like this.
+        """
+        if self.api() is StoreApi.V1:
+            self._write_v1(lines, retention)
+        else:
+            self._write_v2(lines, retention)
+
+    def _write_v1(self, lines: bytes, retention: str) -> None:
+        params = {"db": self.settings.database, "rp": retention, "precision": "s"}
+        headers = {"Content-Encoding": "gzip", "Content-Type": "text/plain; charset=utf-8"}
+        # Level 1: line protocol repeats itself so much that more effort buys little.
+        self._request("POST", "/write", params=params, data=gzip.compress(lines, 1), headers=headers)
+
+    def _write_v2(self, lines: bytes, retention: str) -> None:
+        """Write through influxdb-client; where 2.x refuses all for a line that it cannot read, all but such lines."""
+        waiting, dropped, tries = [lines.split(b"\n")], 0, 0
+        why: PartialWriteError | None = None
+        while waiting:
+            part = waiting.pop()
+            if tries == _MOST_TRIES:
+                dropped += len(part)
+                continue
+            tries += 1
+            try:
+                self._send_v2(b"\n".join(part), retention)
+            except PartialWriteError as error:
+                why = why or error
+                if not _is_all_refused(error):
+                    dropped += error.dropped
+                elif len(part) == 1:
+                    dropped += 1
+                else:
+                    half = len(part) // 2
+                    waiting += [part[half:], part[:half]]
+        if why is not None:
+            raise PartialWriteError(why.message, dropped=dropped, too_old=why.too_old)
+
+    def _send_v2(self, lines: bytes, retention: str) -> None:
+        from store.influx_v2 import ApiRefusal  # noqa: PLC0415 - see there
+
+        try:
+            self._influx_client().write(self._bucket(retention), lines)
+        except ApiRefusal as refusal:
+            raise self._refused(refusal) from refusal
+        except (HTTPError, OSError) as error:
+            raise self._away(error) from error
+
+    def _influx_client(self) -> "InfluxClient":
+        from store.influx_v2 import InfluxClient  # noqa: PLC0415 - see there
+
+        if self._client is None:
+            self._client = InfluxClient(
+                self.url,
+                token=self._token,
+                org=self.settings.org,
+                timeout=(_CONNECT_SECONDS, _ANSWER_SECONDS),
+                verify_tls=self.settings.verify_tls,
+                ca_file=self.settings.ca_file,
+            )
+        return self._client
+
+    # -- ask ---------------------------------------------------------------------------------------
+
+    def execute(self, influxql: str) -> None:
+        """Run a statement whose answer does not matter."""
+        self._answer(influxql, database=None)
+
+    def query(self, influxql: str) -> list[Series]:
+        """Run one or more SELECT or SHOW statements; the series of all of them, in order."""
+        return [
+            series
+            for result in self._answer(influxql, database=self.settings.database)
+            for series in _series_of(result)
+        ]
+
+    def rows(self, asked: Select) -> Iterator[tuple[Any, ...]]:
+        """Ask, and yield each row: its time in epoch seconds, the tags asked for (empty: none), the columns."""
+        for series in self.query(asked.text()):
+            tags = [series.tags.get(tag, "") for tag in asked.tags]
+            for moment, *values in series.values:
+                yield int(moment) // 1000, *tags, *values
+
+    def answers(self, statements: Sequence[str]) -> "list[list[Series] | StoreError]":
+        """Run SELECT statements in one request; for each in its order the series, or what InfluxDB says against it.
+
+        Raises:
+            StoreError: nothing was answered at all.
+        """
+        if not statements:
+            return []
+        body = self._asked(";".join(statements), self.settings.database)
+        found: list[list[Series] | StoreError] = []
+        for statement, result in zip(statements, body.get("results", []), strict=False):
+            if result.get("error") == _NOT_EXECUTED:
+                break
+            if "error" in result:
+                found.append(StoreError(f"{self.url}: {result['error']}", f"the query was: {statement[:300]}"))
+            else:
+                found.append(_series_of(result))
+        if len(found) == len(statements):
+            return found
+        if len(statements) == 1:
+            raise StoreError(f"{self.url}: {body.get('error', 'no answer')}", f"the query was: {statements[0][:300]}")
+        # InfluxDB stops at the first statement that fails, and says why only if that is the last one.
+        failed = statements[len(found)]
+        return [*found, *self.answers([failed]), *self.answers(statements[len(found) + 1 :])]
+
+    def frame(self, influxql: str) -> pl.DataFrame:
+        """Run a SELECT; one flat frame: tags (String), ``time`` (epoch ms), the columns asked for; no rows: empty."""
+        # Thousands of series have few shapes: one frame a shape, not a series.
+        shapes: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[Any]]] = {}
+        for series in self.query(influxql):
+            rows = shapes.setdefault((tuple(series.tags), tuple(series.columns)), [])
+            tags = list(series.tags.values())
+            rows.extend(tags + row for row in series.values)
+        frames = [
+            pl.DataFrame(rows, schema=[*tags, *columns], orient="row", infer_schema_length=None)
+            for (tags, columns), rows in shapes.items()
+        ]
+        return pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
+
+    def numbers(self, asked: Select) -> Numbers:
+        """Ask for numbers (whole ones exact up to 2^53); their columns are ``time`` and those of the question."""
+        influxql, tags, columns = asked.text(), asked.tags, tuple(column.name for column in asked.columns)
+        body = self._request("POST", "/query", data=self._form(influxql, self.settings.database)).content
+        shape = {"results": pl.List(_result(tags)), "error": pl.String()}
+        # Read by columns: JSON keeps the errors that InfluxDB leaves out of its CSV.
+        try:
+            answer = pl.read_json(body, schema=shape)
+        except pl.exceptions.PolarsError as unreadable:
+            raise self._babbles(body) from unreadable
+        results = answer.select(pl.col("results").explode()).unnest("results")
+        for error in [*answer.get_column("error"), *results.get_column("error")]:
+            if error is not None:
+                raise StoreError(f"{self.url}: {error}", f"the query was: {influxql[:300]}")
+        series = results.select(pl.col("series").explode()).drop_nulls().unnest("series")
+        flat = series.select(pl.col("values").explode().explode()).to_series().to_numpy()
+        counted = series.select("tags", pl.col("values").list.len().alias(ROWS))
+        named = counted.unnest("tags") if tags else counted.drop("tags")
+        return Numbers(named, ("time", *columns), flat.reshape(-1, 1 + len(columns)))
+
+    def _rows(self, influxql: str) -> list[list[Any]]:
+        return [row for result in self._answer(influxql, None) for s in result.get("series", []) for row in s["values"]]
+
+    def _answer(self, influxql: str, database: str | None) -> list[dict[str, Any]]:
+        body = self._asked(influxql, database)
+        for result in [body, *body.get("results", [])]:
+            if "error" in result:
+                raise StoreError(f"{self.url}: {result['error']}", f"the query was: {influxql[:300]}")
+        return list(body.get("results", []))
+
+    def _asked(self, influxql: str, database: str | None) -> dict[str, Any]:
+        response = self._request("POST", "/query", data=self._form(influxql, database))
+        try:
+            body = response.json()
+        except ValueError as error:
+            raise self._babbles(response.content) from error
+        if not isinstance(body, dict):
+            raise self._babbles(response.content)
+        return body
+
+    @staticmethod
+    def _form(influxql: str, database: str | None) -> dict[str, str]:
+        return {"q": influxql, "epoch": "ms"} | ({"db": database} if database else {})
+
+    # -- transport ---------------------------------------------------------------------------------
+
+    def _request(self, method: str, path: str, **arguments: Any) -> requests.Response:  # noqa: ANN401 - passed through
+        try:
+            timeout = _CONNECT_SECONDS, _ANSWER_SECONDS
+            response = self._session.request(method, f"{self.url}{path}", timeout=timeout, **arguments)
+        except requests.RequestException as error:
+            raise self._away(error) from error
+        if response.status_code >= 400:
+            raise self._refusal(response.status_code, response.text, response.headers.get("Retry-After"))
+        return response
+
+    def _away(self, error: Exception) -> StoreError:
+        if distrust := _distrust(error):
+            return StoreError(f"InfluxDB at {self.url}: {distrust[0]}", distrust[1])
+        late = isinstance(error, requests.ReadTimeout | ReadTimeoutError)
+        how = f"does not answer within {_ANSWER_SECONDS:.0f} s" if late else "does not answer"
+        return StoreUnavailableError(
+            f"InfluxDB at {self.url} {how}",
+            "start it, or set store.url in cluster.yaml",
+        )
+
+    def _babbles(self, body: bytes) -> StoreUnavailableError:
+        """Return the error of an answer that is none of InfluxDB's, such as a proxy's page; it may pass."""
+        text = " ".join(body[:80].decode("utf-8", "replace").split())
+        return StoreUnavailableError(
+            f"{self.url} answers what InfluxDB does not say: {text}", "set store.url to InfluxDB's own address"
+        )
+
+    def _refused(self, refusal: "ApiRefusal") -> StoreError:
+        # Without a status is how influxdb-client tells of TLS that failed.
+        return (
+            self._refusal(refusal.status, refusal.text, refusal.retry_after) if refusal.status else self._away(refusal)
+        )
+
+    def _refusal(self, status: int, text: str, retry_after: str | None = None) -> StoreError:
+        words = " ".join(text.split())[:300]
+        if status == 429 or status >= 500:
+            # 1.x answers 500 for a timeout of its own or a full disk, 503 for an overload: all pass.
+            hint = "make room on its disk, then restart it: it does not recover by itself" if _FULL in words else ""
+            return StoreUnavailableError(
+                f"InfluxDB at {self.url} answers {status}: {words}", hint, retry_after=seconds_until(retry_after)
+            )
+        if status in (400, 422) and ("partial write" in words or _UNREADABLE in words):
+            dropped = _DROPPED.search(words)
+            too_old = "beyond retention policy" in words or "retention" in words
+            # Of points that it cannot read it says which, a line each, but counts them as 0.
+            count = max(int(dropped.group(1)) if dropped else 1, text.count(_UNREADABLE))
+            return PartialWriteError(words, dropped=count, too_old=too_old)
+        if status in (401, 403):
+            return StoreError(
+                f"InfluxDB at {self.url} refuses access ({status}): {words}", "check store.token or store.username"
+            )
+        return StoreError(f"InfluxDB at {self.url} answers {status}: {words}")
+
+
+def _authorities(path: str | None) -> str | None:
+    """Return the path of a file with certificates; UserError if it cannot be read."""
+    if path is None:
+        return None
+    try:
+        ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        raise UserError(f"store.ca_file: {path}: holds no certificate", "expected certificates in PEM") from None
+    except OSError as error:
+        raise UserError(f"store.ca_file: {path}: {error.strerror}", "make it readable for this user") from None
+    return path
+
+
+def _distrust(error: BaseException) -> tuple[str, str] | None:
+    """Return why the server is not trusted, and what to do; None if something else is the matter."""
+    text = str(error)
+    if verdict := re.search(r"certificate verify failed: ([^()\[\]]+)", text):
+        why = verdict[1].strip().rstrip(".")
+        if "match" in why:
+            return f"its certificate is not trusted: {why}", "set store.url to the name in the certificate"
+        if "expired" in why or "not yet valid" in why:
+            return f"its certificate is not trusted: {why}", "renew it, and see that both clocks are right"
+        return f"its certificate is not trusted: {why}", "set store.ca_file to the certificate of its authority"
+    if re.search(r"WRONG_VERSION_NUMBER|wrong version number|HTTP_REQUEST", text):
+        return "it does not speak TLS", "set store.url to http://, or enable https there"
+    return None
+
+
+def _is_all_refused(error: PartialWriteError) -> bool:
+    """Whether nothing of the request was written: only then is "partial write" not among the server's words."""
+    return "partial write" not in error.message
+
+
+def seconds_until(retry_after: str | None) -> float:
+    """Read a Retry-After header: seconds, or a date; 0 where there is none that makes sense."""
+    text = (retry_after or "").strip()
+    if text.isdecimal() and text.isascii():
+        return float(text[:9])
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    return max(moment.timestamp() - time.time(), 0.0)
+
+
+def _result(tags: tuple[str, ...]) -> pl.Struct:
+    """Return the shape of a statement's result in an InfluxQL answer."""
+    series = pl.Struct(
+        {"tags": pl.Struct(dict.fromkeys(tags, pl.String)), "values": pl.List(pl.List(pl.Float64))},
+    )
+    return pl.Struct({"series": pl.List(series), "error": pl.String})
+
+
+def _series_of(result: dict[str, Any]) -> list[Series]:
+    return [
+        Series(
+            series.get("name", ""),
+            {key: str(value) for key, value in series.get("tags", {}).items()},
+            list(series["columns"]),
+            series.get("values", []),
+        )
+        for series in result.get("series", [])
+    ]
+
+
+def _go_seconds(duration: str) -> int:
+    """Read Go's notation of a duration, such as ``168h0m0s``, as SHOW RETENTION POLICIES prints it."""
+    units = {"h": 3600, "m": 60, "s": 1}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([hms])", duration))

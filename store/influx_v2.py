@@ -1,0 +1,90 @@
+"""The v2 API through influxdb-client, in a separate module: loading it takes longer than most of our commands."""
+
+from influxdb_client import BucketRetentionRules, InfluxDBClient
+from influxdb_client.client.write_api import SYNCHRONOUS
+from influxdb_client.domain.write_precision import WritePrecision
+from influxdb_client.rest import ApiException
+
+
+class ApiRefusal(Exception):  # noqa: N818 - an answer, which the store makes an error of
+    """The server's answer was no yes.
+
+    Args:
+        status: of HTTP; 0 where there was no answer, as with TLS that failed.
+        text: its words.
+        retry_after: its header of that name, if any.
+    """
+
+    def __init__(self, status: int, text: str, retry_after: str | None) -> None:
+        super().__init__(text)
+        self.status, self.text, self.retry_after = status, text, retry_after
+
+
+class InfluxClient:
+    """Buckets, and points in them.
+
+    Args:
+        url: of the server.
+        token: of the v2 API.
+        org: organisation.
+        timeout: seconds for connecting and for an answer.
+        verify_tls: whether certificates are checked.
+        ca_file: authorities, or None for the system's.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None,
+        org: str,
+        timeout: tuple[float, float],
+        verify_tls: bool,
+        ca_file: str | None,
+    ) -> None:
+        self._org = org
+        self._client = InfluxDBClient(
+            url=url,
+            token=token,
+            org=org,
+            timeout=tuple(int(seconds * 1000) for seconds in timeout),
+            enable_gzip=True,
+            verify_ssl=verify_tls,
+            ssl_ca_cert=ca_file,
+        )
+        self._buckets = self._client.buckets_api()
+        self._writer = self._client.write_api(write_options=SYNCHRONOUS)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    def ensure_bucket(self, name: str, keep: int) -> None:
+        """Make a bucket that keeps its points for so many seconds, or have the one there do so.
+
+        Raises:
+            ApiRefusal: the server does not.
+            urllib3.exceptions.HTTPError: it does not answer.
+        """
+        rules = BucketRetentionRules(type="expire", every_seconds=keep)
+        try:
+            found = self._buckets.find_bucket_by_name(name)
+            if found is None:
+                self._buckets.create_bucket(bucket_name=name, retention_rules=rules, org=self._org)
+            elif sum(rule.every_seconds for rule in found.retention_rules or []) != keep:
+                found.retention_rules = [rules]
+                self._buckets.update_bucket(found)
+        except ApiException as error:
+            raise _refusal(error) from error
+
+    def write(self, bucket: str, lines: bytes) -> None:
+        """Write line protocol with times in seconds; raises as `ensure_bucket` does."""
+        try:
+            self._writer.write(bucket=bucket, org=self._org, record=lines, write_precision=WritePrecision.S)
+        except ApiException as error:
+            raise _refusal(error) from error
+
+
+def _refusal(error: ApiException) -> ApiRefusal:
+    after = (error.headers or {}).get("Retry-After")
+    return ApiRefusal(int(error.status or 0), str(error.body or error.reason), after)

@@ -1,0 +1,83 @@
+"""Frames to InfluxDB line protocol, a column at a time."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from store.schema import Field, Kind, Measurement
+
+WINDOW = "window"
+"""Column of every frame of points: start of the window, epoch seconds (Int64)."""
+
+_SPECIAL = r"[,= \\\r\n]"
+_BATCH_ROWS = 20_000
+
+
+_KINDS: dict[Kind, pl.DataType] = {Kind.INT: pl.Int64(), Kind.FLOAT: pl.Float64(), Kind.STRING: pl.String()}
+
+
+def columns(*names: str | Field) -> dict[str, pl.DataType]:
+    """Return the columns of a frame of points: WINDOW, tags as texts, fields by their kinds, in this order."""
+    found: dict[str, pl.DataType] = {WINDOW: pl.Int64()}
+    for one in names:
+        found |= {one: pl.String()} if isinstance(one, str) else {one.name: _KINDS[one.kind]}
+    return found
+
+
+def encode(measurement: Measurement, frame: pl.DataFrame) -> bytes:
+    """Return the frame's rows as line protocol with times in seconds.
+
+    Args:
+        measurement: names and kinds of tags and fields.
+        frame: WINDOW, the measurement's tags (String; null or empty: left out) and any of its fields (null, NaN or
+            infinite: left out). A row without a single field gives no line.
+    """
+    fields = [field for field in measurement.fields if field.name in frame.columns]
+    if frame.is_empty() or not fields:
+        return b""
+    tags = [_tag(frame, name) for name in measurement.tags if name in frame.columns]
+    lines = (
+        frame.lazy()
+        .select(
+            pl.concat_str(pl.lit(_escaped(measurement.name)), *tags, ignore_nulls=True).alias("head"),
+            pl.concat_str(*map(_field, fields), separator=",", ignore_nulls=True).alias("body"),
+            pl.col(WINDOW).cast(pl.String).alias("tail"),
+        )
+        .filter(pl.col("body") != "")
+        .select(pl.concat_str("head", "body", "tail", separator=" ").str.join("\n"))
+        .collect()
+        .item()
+    )
+    return str(lines).encode()
+
+
+def batches(measurement: Measurement, frame: pl.DataFrame) -> Iterator[tuple[bytes, int]]:
+    """Yield the frame as bodies of a size that InfluxDB likes, each with its number of points."""
+    for part in frame.iter_slices(_BATCH_ROWS):
+        lines = encode(measurement, part)
+        if lines:
+            yield lines, part.height
+
+
+def _tag(frame: pl.DataFrame, name: str) -> pl.Expr:
+    column = pl.col(name).cast(pl.String)
+    if frame.get_column(name).cast(pl.String).unique().str.contains(_SPECIAL).any():
+        # A backslash cannot be escaped in a tag, and at its end it would swallow the separator.
+        column = column.str.replace_all("\\", "/", literal=True).str.replace_all(r"[\r\n]", " ")
+        column = column.str.replace_all(r"([,= ])", r"\${1}")
+    return pl.when(column != "").then(pl.format(f",{name}={{}}", column))
+
+
+def _field(field: Field) -> pl.Expr:
+    column = pl.col(field.name)
+    if field.kind is Kind.INT:
+        return pl.format(f"{field.name}={{}}i", column.cast(pl.Int64))
+    if field.kind is Kind.FLOAT:
+        number = column.cast(pl.Float64)
+        return pl.when(number.is_finite()).then(pl.format(f"{field.name}={{}}", number))
+    text = column.cast(pl.String).str.replace_all("\\", "\\\\", literal=True).str.replace_all('"', '\\"', literal=True)
+    return pl.format(f'{field.name}="{{}}"', text)
+
+
+def _escaped(name: str) -> str:
+    return name.replace(",", "\\,").replace(" ", "\\ ")

@@ -1,0 +1,1376 @@
+"""The one table of what is stored: measurements, tags, fields, units, cardinality.
+
+Queries, points, boards, rules and docs all take their names from here; no other module spells one.
+"""
+
+from dataclasses import dataclass
+from enum import IntFlag, StrEnum
+
+RAW = "raw"
+MINUTE = "1m"
+HOUR = "1h"
+"""Names of the retentions; every query names one: ``FROM "1m"."node"``."""
+
+META = "meta"
+"""The retention of what is about the store itself; nothing in it ever goes."""
+
+
+class Merge(StrEnum):
+    """How two partial values of one field in one window become one; also how a rollup folds windows."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    LAST = "last"
+
+
+class Kind(StrEnum):
+    """InfluxDB's field types."""
+
+    INT = "int"
+    FLOAT = "float"
+    STRING = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One stored value. `unit` is a base unit: bytes, packets, records, seconds, epoch seconds, USD, ratio, state."""
+
+    name: str
+    unit: str
+    text: str
+    kind: Kind = Kind.INT
+    merge: Merge = Merge.SUM
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How a measurement's series stay bounded: beyond the K largest per `per` and window, rows fold together.
+
+    Attributes:
+        tags: tags that become OTHER when a row is folded; the first of them tells whether it was.
+        per: tag whose values each have K of their own.
+        unlisted: tags that become OTHER when a row is folded, unless they name a node of the inventory.
+    """
+
+    tags: tuple[str, ...]
+    per: str
+    unlisted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measurement.
+
+    Attributes:
+        tags: tag names in storage order; the shard tag is last where several bridges may write partials.
+        origin: the part that writes it: ``ingest``, ``analysis`` or ``deliver``.
+        rollup: whether its windows are recomputed into the 1m and 1h retentions.
+        kept: the retention that its points are written to: HOUR for the few that people ask for after months.
+        bound: how its cardinality is limited, where addresses are tags.
+        cardinality: in words, for the documentation.
+    """
+
+    name: str
+    text: str
+    tags: tuple[str, ...]
+    fields: tuple[Field, ...]
+    origin: str
+    cardinality: str
+    rollup: bool = True
+    kept: str = RAW
+    bound: Bound | None = None
+
+    def field(self, name: str) -> Field:
+        """Return the field with this name; KeyError if there is none."""
+        for candidate in self.fields:
+            if candidate.name == name:
+                return candidate
+        raise KeyError(name)
+
+
+# Tags --------------------------------------------------------------------------------------------
+SRC_GROUP = "src_group"
+DST_GROUP = "dst_group"
+PROTO = "proto"
+SERVICE = "service"
+PLANE = "plane"
+SHARD = "shard"
+NODE = "node"
+GROUP = "group"
+PEER_GROUP = "peer_group"
+SRC = "src"
+DST = "dst"
+OFF_HOURS = "off_hours"
+INITIATOR = "initiator"
+ADDRESS = "address"
+EXPORTER = "exporter"
+COUNTED_BY = "counted_by"
+RELAY = "relay"
+STAGE = "stage"
+REASON = "reason"
+JOB = "job"
+JOB_CLASS = "job_class"
+KIND = "kind"
+RAIL = "rail"
+ENDPOINT = "endpoint"
+ENDPOINT_GROUP = "endpoint_group"
+INTERFACE = "interface"
+OFF_WINDOW = "off_window"
+CAUSE = "cause"
+SUBJECT = "subject"
+WORST = "worst"
+NAME = "name"
+USER = "user"
+COUNTRY = "country"
+CITY = "city"
+NETWORK = "network"
+APPLICATION = "application"
+FEED = "feed"
+INDICATOR = "indicator"
+DIRECTION = "direction"
+LATE = "late"
+RULE = "rule"
+SEVERITY = "severity"
+ALERT_KEY = "alert_key"
+CHANGE = "change"
+LARGEST = "largest_talks"
+
+LABELS = (COUNTRY, CITY, NETWORK, APPLICATION, FEED)
+"""What files of the user say about an outside address: functions of it, so they add no series. Empty where unknown."""
+
+OTHER = "other"
+"""Tag value that stands for everything beyond the largest K."""
+
+UNKNOWN_USER = "-"
+"""USER where no sign-in tells who had the address; an alert's label needs a value."""
+
+YES = "yes"
+NO = "no"
+"""Values of OFF_HOURS, OFF_WINDOW and LATE."""
+
+OUTWARD = "out"
+INWARD = "in"
+"""Values of DIRECTION: from the cluster to an outside address, or from there."""
+
+BY_SOURCE = "src"
+BY_DESTINATION = "dst"
+"""Values of INITIATOR: which side opened the conversation, by its ports, or by TCP flags where they leave no doubt."""
+
+TAG_TEXT = {
+    SRC_GROUP: "group of the source address",
+    DST_GROUP: "group of the destination address",
+    PROTO: "IP protocol: tcp, udp, icmp, ... or its number",
+    SERVICE: "service by the server's port, or other",
+    PLANE: "compute, storage, management, frontend or unknown",
+    SHARD: "the bridge that wrote the partial; sums over it are totals",
+    NODE: "node of the inventory",
+    GROUP: "group of the node or address",
+    PEER_GROUP: "group at the other end",
+    SRC: "source: node name, or address where it is no node",
+    DST: "destination: node name, address, or other",
+    OFF_HOURS: "yes where the window lies in the site's off-hours, else no",
+    INITIATOR: "src where the source opened the conversation, dst where it answers",
+    ADDRESS: "an address; where rows are folded, other",
+    EXPORTER: "name of the exporter, or its address where cluster.yaml does not name it",
+    COUNTED_BY: "the exporter whose records of the same packets count: itself or another one",
+    RELAY: "id of the relay: its host's name, or what `--id` says",
+    STAGE: "part of the pipeline",
+    REASON: "what was counted",
+    JOB: "job id",
+    JOB_CLASS: "what earlier runs of the same kind are found by",
+    KIND: "what kind of row it is; see the measurement",
+    RAIL: "number of the rail, as the inventory gives it to the node's address",
+    ENDPOINT: "storage node, or address where it is no node",
+    ENDPOINT_GROUP: "group of the storage endpoint",
+    INTERFACE: "name of the exporter's interface, or its ifIndex where cluster.yaml does not name it",
+    OFF_WINDOW: "yes where the window lies outside `inference.hours`, else no",
+    CAUSE: "why GPUs waited",
+    WORST: "the nodes that were worst when the storm began, the worst first",
+    SUBJECT: "what the capacity is of: a group pair, an interface, a storage endpoint",
+    NAME: "what cluster.yaml calls the list",
+    USER: "who had the source's address by sign-ins, or their pseudonym; - if unknown",
+    COUNTRY: "country of the outside address, ISO 3166 code; absent where unknown",
+    CITY: "city of the outside address; absent where unknown",
+    NETWORK: "network of the outside address, as AS64500 ExampleHost; absent where unknown",
+    APPLICATION: "what the outside address is, by lists of cluster.yaml; absent where unknown",
+    FEED: "threat feeds that list the outside address, with commas between them; absent where none does",
+    INDICATOR: "the longest listed prefix that holds the outside address, or other",
+    DIRECTION: "out: from the cluster to the listed address; in: from there",
+    LATE: "no: matched live; yes: a feed listed the address later, and the row has the time of the search",
+    RULE: "id of the rule; of alerts about missing data and errors their name",
+    SEVERITY: "critical, warning or info",
+    ALERT_KEY: "which alert of its rule: a hash of its labels",
+    CHANGE: "fired or resolved",
+    LARGEST: "the largest conversations when the alert began, with their bytes",
+}
+
+# Fields shared by several measurements --------------------------------------------------------------
+BYTES = Field("bytes", "bytes", "IP bytes, scaled by sampling, each flow once")
+PACKETS = Field("packets", "packets", "packets, scaled by sampling, each flow once")
+FLOWS = Field("flows", "records", "flow records that began in the window")
+SEEN_BYTES = Field("seen_bytes", "bytes", "bytes of all exporters together, duplicates included")
+DURATION = Field("duration", "seconds", "from first to last byte within the window", Kind.FLOAT)
+TX_BYTES = Field("tx_bytes", "bytes", "bytes sent")
+RX_BYTES = Field("rx_bytes", "bytes", "bytes received")
+TX_PACKETS = Field("tx_packets", "packets", "packets sent")
+RX_PACKETS = Field("rx_packets", "packets", "packets received")
+
+TRAFFIC = Measurement(
+    "traffic",
+    "Bytes between groups.",
+    (SRC_GROUP, DST_GROUP, PROTO, SERVICE, PLANE, SHARD),
+    (BYTES, PACKETS, FLOWS, SEEN_BYTES),
+    "ingest",
+    "groups^2 x protocols x services x planes in use",
+)
+NODE_TRAFFIC = Measurement(
+    "node",
+    "Bytes of each node by the group it talked to.",
+    (NODE, GROUP, PEER_GROUP, PLANE, SHARD),
+    (TX_BYTES, RX_BYTES, TX_PACKETS, RX_PACKETS, FLOWS),
+    "ingest",
+    "nodes x groups x planes in use",
+)
+PAIR = Measurement(
+    "pair",
+    "Bytes between training nodes: the pattern of the collectives.",
+    (SRC, DST, PLANE, SHARD),
+    (BYTES,),
+    "ingest",
+    "ring: 2 x nodes; all-to-all: nodes^2, bounded per source node",
+    bound=Bound((DST,), SRC),
+)
+EGRESS = Measurement(
+    "egress",
+    "Conversations from the cluster to the outside, approved or not.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_HOURS, INITIATOR, *LABELS, SHARD),
+    (BYTES, PACKETS, FLOWS, DURATION),
+    "ingest",
+    "the largest K per source group and window, under a series budget; the rest is `other`",
+    bound=Bound((DST, *LABELS), SRC_GROUP, unlisted=(SRC,)),
+)
+
+
+CONFIDENCE = Field("confidence", "percent", "how sure the feed is, 0 to 100", merge=Merge.MAX)
+LISTED_SINCE = Field(
+    "listed_since",
+    "epoch seconds",
+    "since when the feed lists it, as far as it says or as it was read",
+    merge=Merge.MAX,
+)
+SEEN_AT = Field(
+    "seen_at", "epoch seconds", "start of the newest window with such traffic",
+    merge=Merge.MAX,
+)  # fmt: skip
+KNOWN_SINCE = Field(
+    "known_since",
+    "epoch seconds",
+    "since when we know that it is listed: the date of the file in which the entry was first seen",
+    merge=Merge.MAX,
+)
+THREAT = Measurement(
+    "threat",
+    "Conversations with outside addresses that a threat feed lists, whichever side opened them.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, DIRECTION, LATE, FEED, INDICATOR, COUNTRY, NETWORK, SHARD),
+    (BYTES, PACKETS, FLOWS, DURATION, CONFIDENCE, LISTED_SINCE, KNOWN_SINCE, SEEN_AT),
+    "ingest, late ones by analysis",
+    "the largest K per direction and window, under a series budget; the rest is `other`",
+    bound=Bound((INDICATOR, COUNTRY, NETWORK), DIRECTION, unlisted=(SRC, DST)),
+)
+
+
+class Violation(StrEnum):
+    """Values of KIND in VIOLATION."""
+
+    NOT_ALLOWED = "not_allowed"
+    WRONG_PLANE = "wrong_plane"
+    MANAGEMENT = "management"
+
+
+VIOLATION = Measurement(
+    "violation",
+    "Conversations that `allowed` does not list (not_allowed), storage traffic on the compute plane (wrong_plane), and "
+    "connections of management groups that `management` does not expect. One conversation may be of several kinds.",
+    (KIND, SRC_GROUP, DST_GROUP, SRC, DST, PROTO, SERVICE, INITIATOR, SHARD),
+    (BYTES, FLOWS),
+    "ingest",
+    "the largest K per source group and window; the rest is `other`",
+    bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
+)
+UNKNOWN_NODE = Measurement(
+    "unknown_node",
+    "Addresses inside a group's prefixes that no inventory knows.",
+    (GROUP, ADDRESS, SHARD),
+    (BYTES, FLOWS, TX_BYTES),
+    "ingest",
+    "the largest K per group and window; the rest is `other`",
+    bound=Bound((ADDRESS,), GROUP),
+)
+
+RAIL_TRAFFIC = Measurement(
+    "rail",
+    "Bytes of each node by rail: addresses to which the inventory gives a rail.",
+    (NODE, GROUP, RAIL, SHARD),
+    (TX_BYTES, RX_BYTES),
+    "ingest",
+    "nodes x rails",
+)
+READ_BYTES = Field("read_bytes", "bytes", "bytes that the node read: endpoint to node")
+WRITE_BYTES = Field("write_bytes", "bytes", "bytes that the node wrote: node to endpoint")
+STORAGE_IO = Measurement(
+    "storage_io",
+    "Bytes between each storage endpoint (groups of role storage and model_storage) and the nodes that use it.",
+    (ENDPOINT, ENDPOINT_GROUP, NODE, GROUP, SHARD),
+    (READ_BYTES, WRITE_BYTES),
+    "ingest",
+    "endpoints x nodes that use them, the largest K per endpoint and window; the rest is `other`",
+    bound=Bound((NODE,), ENDPOINT, unlisted=(ENDPOINT,)),
+)
+MARKED_PACKETS = Field("marked_packets", "packets", "packets whose tos field says congestion experienced (ECN CE)")
+PULSE = Measurement(
+    "pulse",
+    "Bytes that each node sent to its own group in windows of 1 s: sFlow exporters only, whose samples no flow cache "
+    "delays.",
+    (NODE, GROUP, PLANE, SHARD),
+    (BYTES, PACKETS, MARKED_PACKETS),
+    "ingest",
+    "nodes behind sFlow exporters",
+    rollup=False,
+)
+INFERENCE = Measurement(
+    "inference",
+    "Conversations that clients opened to inference nodes.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_WINDOW, *LABELS, SHARD),
+    (BYTES, PACKETS, FLOWS, DURATION),
+    "ingest",
+    "the largest K clients per inference group and window; the rest is `other`",
+    bound=Bound((SRC, *LABELS), DST_GROUP, unlisted=(DST,)),
+)
+IN_BYTES = Field("in_bytes", "bytes", "bytes that entered here, by flow records, scaled")
+OUT_BYTES = Field("out_bytes", "bytes", "bytes that left here, by flow records, scaled")
+COUNTER_IN_BYTES = Field("counter_in_bytes", "bytes", "bytes that entered, by the interface's own counter (sFlow)")
+COUNTER_OUT_BYTES = Field("counter_out_bytes", "bytes", "bytes that left, by the interface's own counter (sFlow)")
+IN_ERRORS = Field("in_errors", "packets", "receive errors, by the interface's own counter (sFlow)")
+OUT_ERRORS = Field("out_errors", "packets", "send errors, by the interface's own counter (sFlow)")
+IN_DISCARDS = Field("in_discards", "packets", "packets discarded on receipt, by the interface's own counter (sFlow)")
+OUT_DISCARDS = Field(
+    "out_discards", "packets", "packets discarded before sending, by the interface's own counter (sFlow)"
+)
+SPEED = Field("speed", "bits/second", "speed: cluster.yaml's, else what the interface says", merge=Merge.MAX)
+INTERFACE_TRAFFIC = Measurement(
+    "interface",
+    "Each exporter's interfaces, duplicates included: what flow records say, and what its own counters say.",
+    (EXPORTER, INTERFACE, PLANE, KIND, SHARD),
+    (
+        IN_BYTES, OUT_BYTES, COUNTER_IN_BYTES, COUNTER_OUT_BYTES, IN_ERRORS, OUT_ERRORS, IN_DISCARDS, OUT_DISCARDS,
+        SPEED,
+    ),
+    "ingest",
+    "interfaces in use; KIND is edge where flows are counted, core where `counts` is false",
+)  # fmt: skip
+
+
+class Link(StrEnum):
+    """Values of KIND in INTERFACE_TRAFFIC."""
+
+    EDGE = "edge"
+    CORE = "core"
+
+
+LAST_SEEN = Field("last_seen", "epoch seconds", "arrival of its newest record or counter sample", Kind.FLOAT, Merge.MAX)
+AGE = Field("age", "seconds", "time since its newest record or counter sample arrived", Kind.FLOAT, Merge.LAST)
+LAG = Field("lag", "seconds", "from the end of a flow to its arrival, mean", Kind.FLOAT, Merge.LAST)
+SKEW = Field("skew", "seconds", "largest distance of a record's time from its arrival", Kind.FLOAT, Merge.LAST)
+SAMPLING = Field("sampling", "packets", "sampling rate applied: 1 in this many", Kind.INT, Merge.LAST)
+EXPORTER_RECORDS = Field("records", "records", "flow records received")
+EXPORTER_BYTES = Field("bytes", "bytes", "bytes received, scaled, duplicates included")
+EXPORTER_SUPPRESSED = Field("suppressed_bytes", "bytes", "bytes that another exporter counted already")
+SEQ_LOST = Field(
+    "seq_lost",
+    "records",
+    "lost before nfacctd, by gaps in the sequence numbers (NetFlow v9: estimated by the size of its other datagrams)",
+)
+UNKNOWN_RATE = Field("unknown_rate", "records", "records of a sampling exporter with an unknown rate, counted as 1:1")
+ZERO_COUNTERS = Field("zero_counters", "records", "records without bytes")
+SKEWED = Field("skewed", "records", "records whose time was replaced by their arrival")
+LATE_BYTES = Field("late_bytes", "bytes", "bytes that came after their window had closed, and were added to it")
+CLAMPED_BYTES = Field("clamped_bytes", "bytes", "bytes older than the grace, added to the oldest window kept")
+
+
+class Unread(IntFlag):
+    """Bits of UNREAD: what an exporter's templates have that pmacct does not read."""
+
+    ADDRESSES = 1
+    REPLIES = 2
+    RATES = 4
+    REPEATED = 8
+
+
+UNREAD_WORDS = {
+    Unread.ADDRESSES: "templates without addresses: such records are lost",
+    Unread.REPLIES: "counters of replies: bytes of the way back are missing",
+    Unread.RATES: "options of varying length: its sampling rates are not believed",
+    Unread.REPEATED: "a field twice in a template: records may be lost",
+}
+
+
+def unread_words(bits: int) -> str:
+    """Return what bits of UNREAD mean."""
+    return "; ".join(words for bit, words in UNREAD_WORDS.items() if bits & bit)
+
+
+UNREAD = Field("unread", "bits", "what its templates have that pmacct does not read (`Unread`)", merge=Merge.LAST)
+EXPORTER_STATUS = Measurement(
+    "exporter",
+    "What each exporter sends, and what is wrong with it.",
+    (EXPORTER, SHARD),
+    (
+        EXPORTER_RECORDS, EXPORTER_BYTES, EXPORTER_SUPPRESSED, SEQ_LOST, UNKNOWN_RATE, ZERO_COUNTERS, SKEWED,
+        LATE_BYTES, CLAMPED_BYTES, LAST_SEEN, AGE, LAG, SKEW, SAMPLING, UNREAD,
+    ),
+    "ingest",
+    "exporters",
+)  # fmt: skip
+
+
+class Because(StrEnum):
+    """Values of REASON in COUNTING: why that exporter counts."""
+
+    ITSELF = "itself"
+    """No better exporter saw the same packets: the exporter counts."""
+    DESCRIBED = "described"
+    """The other one's interfaces stand in cluster.yaml."""
+    UNSAMPLED = "unsampled"
+    FINER = "finer_sampling"
+    FIRST = "listed_first"
+    """They are as good as each other: the other one stands first in cluster.yaml."""
+    SAME = "same_traffic"
+    """Both sample, and what is large enough to be in both their samples is: the small is the other one's too."""
+    EARLIER = "counted_before"
+    """The other one's records came first, and their windows are closed for good."""
+
+
+COUNTING_BYTES = Field("bytes", "bytes", "bytes that the exporter saw, scaled")
+COUNTING = Measurement(
+    "counting",
+    "Which exporter counts what each of several saw, where neither `authority` nor its interfaces say so.",
+    (SRC_GROUP, DST_GROUP, EXPORTER, COUNTED_BY, REASON, SHARD),
+    (COUNTING_BYTES,),
+    "ingest",
+    "group pairs x pairs of exporters that see the same traffic",
+)
+
+TOTAL = Field("total", "count", "running total since the checkpoint was first made", Kind.FLOAT, Merge.LAST)
+VALUE = Field("value", "as the reason says", "reading at the time", Kind.FLOAT, Merge.LAST)
+PIPELINE = Measurement(
+    "pipeline",
+    "Counters (`total`) and readings (`value`) of the pipeline itself.",
+    (STAGE, REASON, SHARD),
+    (TOTAL, VALUE),
+    "ingest",
+    "a few dozen",
+)
+
+
+HEARTBEAT = "heartbeat"
+"""REASON of the reading that every living part writes: epoch seconds (bridge), seconds behind (analysis)."""
+
+BACKLOG_BYTES = "backlog_bytes"
+"""REASON of the bridge's reading (STAGE read): bytes that wait in the spool or topic."""
+
+LAG_SECONDS = "lag_seconds"
+"""REASON of the bridge's reading: seconds from the newest flow to now."""
+
+RELAY_LAST_SEEN = Field("last_seen", "epoch seconds", "when it last reported", Kind.FLOAT, Merge.MAX)
+RELAY_AGE = Field("age", "seconds", "time since then, as far as the topic is read", Kind.FLOAT, Merge.LAST)
+RELAY_BACKLOG = Field(BACKLOG_BYTES, "bytes", "bytes that wait in its spools, as it last said", merge=Merge.LAST)
+RELAY_RECORDS = Field("records", "records", "flow records read since it was started", merge=Merge.LAST)
+RELAY_BYTES = Field(
+    "bytes", "bytes", "bytes of flow files read since then; files of interface counters do not count", merge=Merge.LAST
+)
+RELAY_DEAD_LETTERS = Field("dead_letters", "lines", "lines that were no records, since then", merge=Merge.LAST)
+RELAY_REPEATED = Field(
+    "repeated_records", "records", "records that pmacct had read twice, since then", merge=Merge.LAST
+)
+RELAY_TRANSACTIONS = Field("transactions", "transactions", "transactions committed since then", merge=Merge.LAST)
+RELAY_RETRIED = Field(
+    "transactions_retried", "transactions", "attempts to send a transaction again, since then", merge=Merge.LAST
+)
+RELAY_STATUS = Measurement(
+    "relay",
+    "What each relay last said of itself, by the worker that reads its partition. A relay that was not heard for a day "
+    "is forgotten.",
+    (RELAY, SHARD),
+    (
+        RELAY_LAST_SEEN, RELAY_AGE, RELAY_BACKLOG, RELAY_RECORDS, RELAY_BYTES, RELAY_DEAD_LETTERS, RELAY_REPEATED,
+        RELAY_TRANSACTIONS, RELAY_RETRIED,
+    ),
+    "ingest",
+    "relays, 256 a partition at most",
+    rollup=False,
+)  # fmt: skip
+
+
+class Stage(StrEnum):
+    """Values of STAGE."""
+
+    COLLECT = "collect"
+    READ = "read"
+    NORMALISE = "normalise"
+    WINDOWS = "windows"
+    WRITE = "write"
+    BRIDGE = "bridge"
+    ANALYSIS = "analysis"
+    JOBS = "jobs"
+    DELIVER = "deliver"
+
+
+class JobReading(StrEnum):
+    """What follows a job source's name, after a dot, in the REASON of its readings (STAGE jobs)."""
+
+    FAILING = "failing_seconds"
+    RUNNING = "running"
+    KNOWN = "known"
+    STRANGERS = "unknown_nodes"
+
+
+CONTACT_NEW = Field("new", "0 or 1", "1 for the first contact ever seen, 0 for one that was known or learned")
+CONTACT_FIRST = Field("first_seen", "epoch seconds", "start of the window of the first contact", Kind.FLOAT, Merge.MIN)
+CONTACT = Measurement(
+    "contact",
+    "First contacts of a source with an outside destination.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, *LABELS),
+    (BYTES, DURATION, CONTACT_NEW, CONTACT_FIRST),
+    "analysis",
+    "rare by nature; a storm becomes one row with destination `other`",
+    rollup=False,
+)
+
+ACTIVE = Field("active", "0 or 1", "1 while the job runs", merge=Merge.LAST)
+JOB_NODES = Field("nodes", "nodes", "nodes of the job", merge=Merge.LAST)
+JOB_EVENT = Field("event", "text", "start or stop, at the moment it happens", Kind.STRING, Merge.LAST)
+JOB_GPUS = Field("gpus", "GPUs", "GPUs of the job's nodes", merge=Merge.LAST)
+JOB_OUTCOME = Field("outcome", "text", "at its stop: completed, failed, cancelled or unknown", Kind.STRING, Merge.LAST)
+JOB_ORIGIN = Field("origin", "text", "its job source", Kind.STRING, Merge.LAST)
+JOB_NODE_NAMES = Field("node_names", "text", "at its start: its nodes, as in gpu-[01-16]", Kind.STRING, Merge.LAST)
+JOB_QUIET = Field("quiet", "seconds", "at its stop: seconds of silence by which its end was found", merge=Merge.LAST)
+JOB_STATUS = Measurement(
+    "job",
+    "Job windows: a row a window while a job runs, and its start and stop as events.",
+    (JOB, JOB_CLASS),
+    (ACTIVE, JOB_NODES, JOB_GPUS, JOB_EVENT, JOB_OUTCOME, JOB_ORIGIN, JOB_NODE_NAMES, JOB_QUIET),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)
+
+OBSERVED = Field(
+    "observed", "ratio", "bytes sent over the cohort's median; held where nothing is judged", Kind.FLOAT, Merge.LAST
+)
+EXPECTED = Field("expected", "ratio", "median of the same over the node's good runs", Kind.FLOAT, Merge.LAST)
+LOWER = Field("lower", "ratio", "limit: expected less k spreads", Kind.FLOAT, Merge.LAST)
+SCORE = Field("score", "spreads", "how far below expected, in spreads", Kind.FLOAT, Merge.LAST)
+RUNS = Field("runs", "runs", "earlier good runs in the baseline", merge=Merge.LAST)
+STATE = Field("state", "state", "0 learning, 1 ok, 2 low, 3 down, 4 blind", merge=Merge.LAST)
+LOW_FOR = Field("low_for", "seconds", "how long it has been low or down", Kind.FLOAT, Merge.LAST)
+SENT_BYTES = Field("sent_bytes", "bytes", "bytes it sent in the window", merge=Merge.LAST)
+MISSING_BYTES = Field("missing_bytes", "bytes", "bytes below expected since it went low", merge=Merge.LAST)
+IN_DIGEST = Field(
+    "in_digest",
+    "0 or 1",
+    "1 while so many nodes of its job are low or down that they are one alert (dropout_digest)",
+    merge=Merge.LAST,
+)
+BASELINE = Measurement(
+    "baseline",
+    "Each node of a running job against its own past runs: a row a window while it is low, down or blind, else a row a "
+    "minute.",
+    (NODE, GROUP, JOB, JOB_CLASS),
+    (OBSERVED, EXPECTED, LOWER, SCORE, RUNS, STATE, LOW_FOR, SENT_BYTES, MISSING_BYTES, IN_DIGEST),
+    "analysis",
+    "nodes x jobs in the retention",
+    rollup=False,
+)
+
+
+class NodeState:
+    """Values of STATE."""
+
+    LEARNING = 0
+    OK = 1
+    LOW = 2
+    DOWN = 3
+    BLIND = 4
+
+
+NODE_STATE_WORDS = {
+    NodeState.LEARNING: "learning",
+    NodeState.OK: "ok",
+    NodeState.LOW: "low",
+    NodeState.DOWN: "down",
+    NodeState.BLIND: "blind",
+}
+
+# What follows is one row a window and job unless the text says otherwise. ---------------------------
+
+DEFICIT = Field(
+    "deficit",
+    "ratio",
+    "share of its expected bytes that it did not send, since steady state began",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+DEFICIT_BYTES = Field("deficit_bytes", "bytes", "the same in bytes", merge=Merge.LAST)
+ONSET_LAG = Field(
+    "onset_lag",
+    "seconds",
+    "mean delay of its starts after pauses behind the cohort's; of its steps where they are seen by the second (sFlow)",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+LOW_SECONDS = Field("low_seconds", "seconds", "time it was low or down so far", Kind.FLOAT, Merge.LAST)
+RANK = Field("rank", "place", "1 is the worst straggler of the job", merge=Merge.LAST)
+JOB_NODE = Measurement(
+    "job_node",
+    "Stragglers: each node of a job, ranked every five minutes while it runs and once at its end.",
+    (NODE, GROUP, JOB, JOB_CLASS),
+    (DEFICIT, DEFICIT_BYTES, SCORE, ONSET_LAG, LOW_SECONDS, RANK),
+    "analysis",
+    "nodes x jobs in the retention",
+    rollup=False,
+)
+
+
+class CohortState:
+    """Values of COHORT_STATE."""
+
+    LEARNING = 0
+    OK = 1
+    SLOW = 2
+    STALLED = 3
+    ENDED = 4
+    BLIND = 5
+
+
+COHORT_STATE_WORDS = {
+    CohortState.LEARNING: "learning",
+    CohortState.OK: "ok",
+    CohortState.SLOW: "slow",
+    CohortState.STALLED: "stalled",
+    CohortState.ENDED: "ended",
+    CohortState.BLIND: "blind",
+}
+COHORT_RATE = Field("rate", "bytes/second", "bytes a second of the cohort's median node", Kind.FLOAT, Merge.LAST)
+EXPECTED_RATE = Field(
+    "expected_rate", "bytes/second", "median of the same over earlier good runs", Kind.FLOAT, Merge.LAST
+)
+LOWER_RATE = Field("lower_rate", "bytes/second", "limit: expected less k spreads", Kind.FLOAT, Merge.LAST)
+COHORT_STATE = Field("state", "state", "0 learning, 1 ok, 2 slow, 3 stalled, 4 ended, 5 blind", merge=Merge.LAST)
+STATE_FOR = Field("state_for", "seconds", "how long it has been slow or stalled", Kind.FLOAT, Merge.LAST)
+SENDING = Field("sending", "nodes", "nodes that send", merge=Merge.LAST)
+LOW_NODES = Field("low_nodes", "nodes", "nodes that are low or down", merge=Merge.LAST)
+STEP_BYTES = Field(
+    "step_bytes",
+    "bytes",
+    "bytes that each node should send in a step, by the declared size of the model, as a ring all-reduce of its "
+    "gradients does; absent if not declared",
+    merge=Merge.LAST,
+)
+STEP_SECONDS = Field(
+    "step_seconds",
+    "seconds",
+    "length of a step at this rate: `step_bytes` over `rate`",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+COHORT_EVENT = Field("event", "text", "its state where it changed, else empty", Kind.STRING, Merge.LAST)
+LOST_SECONDS = Field("lost_seconds", "seconds", "time lost, all GPUs of the job alike", Kind.FLOAT)
+USD = Field("usd", "USD", "their cost: GPUs x lost seconds / 3600 x USD per GPU-hour", Kind.FLOAT)
+COHORT = Measurement(
+    "cohort",
+    "The cohort of a running job as a whole, against earlier runs of its class. Time and USD are those lost since it "
+    "has been slow or stalled.",
+    (JOB, JOB_CLASS),
+    (
+        COHORT_RATE, EXPECTED_RATE, LOWER_RATE, SCORE, RUNS, COHORT_STATE, STATE_FOR, SENDING, LOW_NODES,
+        MISSING_BYTES, JOB_NODES, JOB_GPUS, LOST_SECONDS, USD, STEP_BYTES, STEP_SECONDS, COHORT_EVENT,
+    ),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)  # fmt: skip
+DROPOUT_DIGEST = Measurement(
+    "dropout_digest",
+    "Many nodes of a job low or down at once, most often for one cause: a row a window in place of an alert for each.",
+    (JOB, JOB_CLASS, WORST),
+    (LOW_NODES, JOB_NODES, LOW_FOR, SENT_BYTES, MISSING_BYTES, JOB_GPUS),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+)
+
+
+class Phase:
+    """Values of PHASE_STATE."""
+
+    IDLE = 0
+    LOAD = 1
+    COMPUTE = 2
+    CHECKPOINT = 3
+    BLIND = 4
+
+
+PHASE_WORDS = {
+    Phase.IDLE: "idle",
+    Phase.LOAD: "loading",
+    Phase.COMPUTE: "computing",
+    Phase.CHECKPOINT: "checkpoint",
+    Phase.BLIND: "blind",
+}
+PHASE_STATE = Field("phase", "state", "0 idle, 1 loading, 2 computing, 3 checkpoint, 4 blind", merge=Merge.LAST)
+COMPUTE_BYTES = Field("compute_bytes", "bytes", "training to training", merge=Merge.LAST)
+JOB_READ_BYTES = Field("read_bytes", "bytes", "storage to the job's nodes", merge=Merge.LAST)
+JOB_WRITE_BYTES = Field("write_bytes", "bytes", "the job's nodes to storage", merge=Merge.LAST)
+OTHER_STORAGE_BYTES = Field("competing_bytes", "bytes", "bytes of others with the same storage", merge=Merge.LAST)
+PHASE = Measurement(
+    "phase",
+    "What a running job does.",
+    (JOB, JOB_CLASS),
+    (PHASE_STATE, COMPUTE_BYTES, JOB_READ_BYTES, JOB_WRITE_BYTES, OTHER_STORAGE_BYTES),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)
+
+
+class CheckpointState:
+    """Values of CHECKPOINT_STATE."""
+
+    ON_TIME = 0
+    LATE = 1
+    MISSED = 2
+    SHORT = 3
+    OVER_LONG = 4
+    NODES_MISSING = 5
+    UNJUDGED = 6
+
+
+CHECKPOINT_WORDS = {
+    CheckpointState.ON_TIME: "on time",
+    CheckpointState.LATE: "late",
+    CheckpointState.MISSED: "missed",
+    CheckpointState.SHORT: "short",
+    CheckpointState.OVER_LONG: "over-long",
+    CheckpointState.NODES_MISSING: "nodes missing",
+    CheckpointState.UNJUDGED: "not judged",
+}
+CHECKPOINT_AWAITED = 7200
+"""Seconds after its begin for which a checkpoint's end is waited for; then it is reported as it stands."""
+
+EVENT_SECONDS = Field("seconds", "seconds", "from its first to its last window", Kind.FLOAT, Merge.LAST)
+EVENT_BYTES = Field("bytes", "bytes", "bytes of the event", merge=Merge.LAST)
+EVENT_NODES = Field("nodes", "nodes", "nodes that took part", merge=Merge.LAST)
+EXPECTED_NODES = Field("expected_nodes", "nodes", "nodes that should have taken part", merge=Merge.LAST)
+EXPECTED_BYTES = Field(
+    "expected_bytes", "bytes", "bytes expected: declared, or the median of earlier ones", merge=Merge.LAST
+)
+CHECKPOINT_STATE = Field(
+    "state",
+    "state",
+    "0 on time, 1 late, 2 missed, 3 short, 4 over-long, 5 nodes missing, 6 not judged",
+    merge=Merge.LAST,
+)
+DUE = Field("due", "epoch seconds", "when it was due; 0 if unknown", Kind.FLOAT, Merge.LAST)
+GAP = Field("gap", "seconds", "from the start of the one before to its own; 0 for the first", Kind.FLOAT, Merge.LAST)
+CHECKPOINT = Measurement(
+    "checkpoint",
+    "Checkpoints: one row each, at its first window (a missed one at the window that gave it up).",
+    (JOB, JOB_CLASS),
+    (EVENT_SECONDS, EVENT_BYTES, EVENT_NODES, EXPECTED_NODES, EXPECTED_BYTES, CHECKPOINT_STATE, DUE, GAP),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+    kept=HOUR,
+)
+CHECKPOINT_AGE = Field(
+    "age",
+    "seconds",
+    "since the last complete checkpoint began, or since the job started: what a crash now would lose",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+OVERDUE = Field(
+    "overdue", "seconds", "beyond the time it was due, tolerance included; 0 while it is not", Kind.FLOAT, Merge.LAST
+)
+PERIOD = Field("period", "seconds", "declared or observed time between checkpoints; 0: unknown", Kind.FLOAT, Merge.LAST)
+REGULARITY = Field(
+    "regularity",
+    "ratio",
+    "share of the last gaps between checkpoints that are near their median; 0 if there are too few",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+IS_REGULAR = Field(
+    "regular", "0 or 1", "1 where regularity is judged: declared, or learnt from enough gaps", merge=Merge.LAST
+)
+LAST_BYTES = Field("last_bytes", "bytes", "bytes of the last complete checkpoint", merge=Merge.LAST)
+USD_AT_RISK = Field(
+    "usd_at_risk", "USD", "GPU time since then: age x GPUs / 3600 x USD per GPU-hour", Kind.FLOAT, Merge.LAST
+)
+CHECKPOINT_STATUS = Measurement(
+    "checkpoint_status",
+    "Where a running job stands between two checkpoints.",
+    (JOB, JOB_CLASS),
+    (CHECKPOINT_AGE, OVERDUE, PERIOD, REGULARITY, IS_REGULAR, LAST_BYTES, JOB_GPUS, USD_AT_RISK),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)
+OVERLAP = Field("overlap", "seconds", "how long loading went on after computing began", Kind.FLOAT, Merge.LAST)
+DATASET_LOAD = Measurement(
+    "dataset_load",
+    "Loading of the data set at the start of a job: one row each, at its first window (zeros: it never ended, the job "
+    "streams its data).",
+    (JOB, JOB_CLASS),
+    (EVENT_SECONDS, EVENT_BYTES, EVENT_NODES, OVERLAP),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+    kept=HOUR,
+)
+
+
+class Cause(StrEnum):
+    """Values of CAUSE."""
+
+    DROPOUT = "dropout"
+    SLOW = "slow"
+    STALLED = "stalled"
+
+
+STALL_GPUS = Field("gpus", "GPUs", "GPUs that waited", merge=Merge.LAST)
+STALL = Measurement(
+    "stall",
+    "The stall ledger: a row a window in which a job lost time; the first one of a verdict holds what was lost until "
+    "then. Sums over any range that holds the whole incident are right.",
+    (JOB, JOB_CLASS, CAUSE),
+    (LOST_SECONDS, STALL_GPUS, USD),
+    "analysis",
+    "jobs in the retention x causes",
+    rollup=False,
+    kept=HOUR,
+)
+
+BYTES_1H = Field("bytes_1h", "bytes", "over the last hour", merge=Merge.LAST)
+BYTES_24H = Field("bytes_24h", "bytes", "over the last 24 hours", merge=Merge.LAST)
+BYTES_7D = Field("bytes_7d", "bytes", "over the last 7 days", merge=Merge.LAST)
+BYTES_30D = Field("bytes_30d", "bytes", "over the last 30 days", merge=Merge.LAST)
+SLOW_24H = Field("slow_24h", "bytes", "bytes_24h less the bursts that the rule exfil_volume reported", merge=Merge.LAST)
+SLOW_7D = Field("slow_7d", "bytes", "bytes_7d less the bursts that the rule exfil_volume reported", merge=Merge.LAST)
+PEAK_24H = Field("peak_24h", "bytes", "largest slow_24h of the last 7 days, by whole hours", merge=Merge.LAST)
+ACTIVE_HOURS = Field("active_hours", "hours", "whole hours of the last 7 days in which it sent", merge=Merge.LAST)
+ACTIVE_DAYS = Field("active_days", "days", "days of the last 30, site time, on which it sent", merge=Merge.LAST)
+ARTEFACT = Field(
+    "artefact", "text", "the listed artefact nearest in size to the volume of 7 days", Kind.STRING, Merge.LAST
+)
+ARTEFACT_SHARE = Field(
+    "artefact_share", "ratio", "volume of 7 days over the size of that artefact", Kind.FLOAT, Merge.LAST
+)
+ARTEFACT_SHARE_24H = Field(
+    "artefact_share_24h",
+    "ratio",
+    "volume of 24 hours over the size of the listed artefact nearest to it",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+LEDGER = Measurement(
+    "ledger",
+    "Low and slow: what each source has sent to each outside destination until now, approved ones included; a row "
+    "every 5 min.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, COUNTRY, NETWORK),
+    (
+        BYTES_1H, BYTES_24H, BYTES_7D, BYTES_30D, SLOW_24H, SLOW_7D, PEAK_24H, ACTIVE_HOURS, ACTIVE_DAYS, ARTEFACT,
+        ARTEFACT_SHARE, ARTEFACT_SHARE_24H,
+    ),
+    "analysis",
+    "egress pairs that were active in the last 30 days, the 1,000 largest of each source group; the rest is `other`",
+    rollup=False,
+)  # fmt: skip
+EVENT_SOURCES = Field("sources", "nodes", "nodes that took part", merge=Merge.LAST)
+FIRST_HOUR = Field(
+    "first_seen", "epoch seconds", "start of the first hour of the last 30 days in which it was called", Kind.FLOAT,
+    Merge.LAST,
+)  # fmt: skip
+RECURRENCE = Measurement(
+    "recurrence",
+    "Unlisted destinations that a group calls on more than one day or in many hours. A row every 5 min.",
+    (DST, SRC_GROUP, PROTO, SERVICE, COUNTRY, NETWORK, APPLICATION),
+    (ACTIVE_HOURS, ACTIVE_DAYS, BYTES_30D, EVENT_SOURCES, FIRST_HOUR),
+    "analysis",
+    "unlisted destinations of the last 30 days that came back, the 500 most frequent",
+    rollup=False,
+)
+
+
+class Breach(StrEnum):
+    """Values of KIND in BREACH: a conversation is reported under the first of these that holds."""
+
+    MANAGEMENT = "management"
+    SHADOW = "shadow"
+    WRONG_PLANE = "wrong_plane"
+    SEGMENTATION = "segmentation"
+
+
+EVENT_DESTINATIONS = Field("destinations", "destinations", "destinations that were called", merge=Merge.LAST)
+BREACH = Measurement(
+    "breach",
+    "What breaks the cluster's segmentation, each conversation under one kind only, with both directions together: "
+    "SRC opened it. Scans and floods are one row with `other`.",
+    (KIND, SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE),
+    (TX_BYTES, RX_BYTES, BYTES, FLOWS, DURATION, EVENT_SOURCES, EVENT_DESTINATIONS),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+)
+NEW_NETWORK = Measurement(
+    "new_network",
+    "A group sends to a network (autonomous system) for the first time: a row a window for its first 15 min, the first "
+    "one with what led to it. They name the largest conversation until then; bytes are those of all.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, COUNTRY, NETWORK, APPLICATION, FEED),
+    (BYTES, DURATION, EVENT_SOURCES, EVENT_DESTINATIONS, CONTACT_FIRST),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+    kept=HOUR,
+)
+
+
+class Leak(StrEnum):
+    """Values of KIND in EXFILTRATION: the sum that was too large when the incident opened."""
+
+    BULK = "bulk"
+    OFF_HOURS = "off_hours"
+    DAY = "24h"
+    WEEK = "7d"
+    MONTH = "30d"
+    LEARNT = "learnt"
+
+
+OTHER_TALKS = Field("other_pairs", "pairs", "pairs of source and destination beside the largest", merge=Merge.LAST)
+LEAK_SHARE = Field(
+    "artefact_multiple", "ratio", "bytes as a multiple of `artefact`; 0 where none is listed", Kind.FLOAT, Merge.LAST
+)
+LEAK_SINCE = Field("sent_since", "epoch seconds", "start of the first bin whose bytes count", Kind.FLOAT, Merge.LAST)
+LEAK_REPORTED = Field(
+    "reported_at", "epoch seconds", "when a sum was last too large: earlier bytes are reported", merge=Merge.LAST
+)
+LEAK_UNTIL = Field("open_until", "epoch seconds", "when it ends, unless a sum is too large again", merge=Merge.LAST)
+ARTEFACT_NAME = Field(
+    "artefact", "text", "the artefact of cluster.yaml nearest in size; empty without one", Kind.STRING, Merge.LAST
+)
+EXFILTRATION = Measurement(
+    "exfiltration",
+    "Incidents: what the cluster's groups together sent outside beyond what may leave, however it was split. A row "
+    "when a sum is too large, then every 5 min. Names are those of the begin; SRC and DST are `other` where no one has "
+    "most of the bytes.",
+    (KIND, SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, COUNTRY, NETWORK, LARGEST),
+    (
+        EVENT_BYTES, EVENT_SECONDS, EVENT_SOURCES, EVENT_DESTINATIONS, OTHER_TALKS, ARTEFACT_NAME, LEAK_SHARE,
+        LEAK_SINCE, LEAK_REPORTED, LEAK_UNTIL,
+    ),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+    kept=HOUR,
+)  # fmt: skip
+
+TOP_SHARE = Field(
+    "share", "ratio", "share of all bytes to its group in these windows that went to it", Kind.FLOAT, Merge.LAST
+)
+TYPICAL_SHARE = Field(
+    "typical_share", "ratio", "the same in the hour before the last ten minutes", Kind.FLOAT, Merge.LAST
+)
+BURST = Measurement(
+    "burst",
+    "Incast: many nodes write to one storage endpoint, or to a few, while its peers idle. A row a window while it "
+    "lasts; seconds and bytes are those of the last ten minutes at most.",
+    (DST, DST_GROUP, SRC_GROUP),
+    (EVENT_BYTES, EVENT_SOURCES, EVENT_SECONDS, TOP_SHARE, TYPICAL_SHARE),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+)
+
+
+class Pattern:
+    """Values of PATTERN_STATE."""
+
+    NONE = 0
+    RING = 1
+    TREE = 2
+    ALL_TO_ALL = 3
+    MIXED = 4
+
+
+PATTERN_WORDS = {
+    Pattern.NONE: "none",
+    Pattern.RING: "ring",
+    Pattern.TREE: "tree",
+    Pattern.ALL_TO_ALL: "all to all",
+    Pattern.MIXED: "mixed",
+}
+PATTERN_STATE = Field("pattern", "state", "0 none, 1 ring, 2 tree, 3 all to all, 4 mixed", merge=Merge.LAST)
+NEIGHBOURS = Field("neighbours", "nodes", "nodes that a node sends to, median over the cohort", Kind.FLOAT, Merge.LAST)
+CHANGED = Field(
+    "changed", "nodes", "nodes that send to others than ten minutes ago, or than in the row before", merge=Merge.LAST
+)
+IMBALANCE = Field(
+    "rail_imbalance",
+    "ratio",
+    "largest rail of a node over the mean of its rails, less 1, of the node where it is worst; absent where nodes have "
+    "one rail or none",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+STEP_PERIOD = Field(
+    "step_period",
+    "seconds",
+    "compute/exchange period by autocorrelation of 1 s windows; absent where nothing resolves it: no sFlow, no clear "
+    "period, or one below 2.2 s",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+STEP_DRIFT = Field(
+    "step_drift", "ratio", "the period over that of the job's first hour, less 1; absent in that hour", Kind.FLOAT,
+    Merge.LAST,
+)  # fmt: skip
+STEP_ERROR = Field(
+    "step_error",
+    "seconds",
+    "half the width of the period's 95 % confidence, from all that is not periodic: packet sampling above all",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+STEP_EXPECTED = Field(
+    "expected_period", "seconds", "length of a step in earlier good runs; absent without any", Kind.FLOAT, Merge.LAST
+)
+STEP_LIMIT = Field("limit_period", "seconds", "the longest ordinary one; absent without any", Kind.FLOAT, Merge.LAST)
+STEP_STATE = Field("state", "state", "0 learning, 1 ok, 2 longer", merge=Merge.LAST)
+
+
+class StepState:
+    """Values of STEP_STATE."""
+
+    LEARNING = 0
+    OK = 1
+    LONGER = 2
+
+
+STEP = Measurement(
+    "step",
+    "Length of a job's steps against earlier runs of its class, where sFlow resolves it: a row every 5 min, once "
+    "nothing can change it any more.",
+    (JOB, JOB_CLASS),
+    (STEP_PERIOD, STEP_ERROR, STEP_EXPECTED, STEP_LIMIT, RUNS, STEP_STATE),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)
+PATTERN = Measurement(
+    "pattern",
+    "Shape of a job's collectives in the minute before: a row a minute for jobs of up to 64 nodes, every 5 min up to "
+    "256, every 15 min beyond; each once nothing can change it any more.",
+    (JOB, JOB_CLASS),
+    (PATTERN_STATE, NEIGHBOURS, CHANGED, IMBALANCE, STEP_PERIOD, STEP_DRIFT, STEP_ERROR),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)
+
+LOAD_BYTES = Field("bytes", "bytes", "bytes to the inference nodes in the five minutes before", merge=Merge.LAST)
+LOAD_EXPECTED = Field(
+    "expected", "bytes", "median of the same time of the week in earlier weeks; absent while learning", Kind.FLOAT,
+    Merge.LAST,
+)  # fmt: skip
+LOAD_UPPER = Field("upper", "bytes", "limit: expected and k spreads; absent while learning", Kind.FLOAT, Merge.LAST)
+WEEKS = Field("weeks", "weeks", "earlier weeks in the baseline", merge=Merge.LAST)
+SPIKE_FOR = Field("spike_for", "seconds", "how long it has been a spike, 30 min at most", Kind.FLOAT, Merge.LAST)
+LOAD_STATE = Field("state", "state", "0 learning, 1 ok, 2 spike", merge=Merge.LAST)
+
+
+class LoadState:
+    """Values of LOAD_STATE."""
+
+    LEARNING = 0
+    OK = 1
+    SPIKE = 2
+
+
+LOAD_WORDS = {LoadState.LEARNING: "learning", LoadState.OK: "ok", LoadState.SPIKE: "spike"}
+INFERENCE_LOAD = Measurement(
+    "inference_load",
+    "Requests to each inference group against its own hours of the week: a row a minute.",
+    (GROUP,),
+    (LOAD_BYTES, LOAD_EXPECTED, LOAD_UPPER, SCORE, WEEKS, SPIKE_FOR, LOAD_STATE),
+    "analysis",
+    "inference groups",
+    rollup=False,
+)
+
+
+class AccessBreach(StrEnum):
+    """Values of KIND in ACCESS_BREACH: by what a conversation is not on the list `inference.access`."""
+
+    GROUP = "group"
+    USER = "user"
+    UNKNOWN_USER = "unknown_user"
+    COUNTRY = "country"
+    SERVICE = "service"
+    HOURS = "hours"
+
+
+ACCESS = Measurement(
+    "access",
+    "Who asked inference groups, and who opened unexpected connections with management: a row every 5 min for the 5 "
+    "min before, each window under the user who had the address then.",
+    (SRC, SRC_GROUP, DST_GROUP, SERVICE, USER, COUNTRY, NETWORK),
+    (BYTES, FLOWS),
+    "analysis",
+    "clients of inference groups x services x their users",
+    rollup=False,
+    kept=HOUR,
+)
+ACCESS_BREACH = Measurement(
+    "access_breach",
+    "Conversations with inference nodes that `inference.access` does not list, of clients that may ask otherwise.",
+    (KIND, SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, USER, COUNTRY, NETWORK),
+    (BYTES, FLOWS, DURATION),
+    "analysis",
+    "clients that are not listed, as far as `inference` names them",
+    rollup=False,
+)
+UNUSUAL_COUNTRY = Measurement(
+    "unusual_country",
+    "Conversations with services of inference from countries that these have not seen before: a row a window, for a "
+    "day from the first on that sent more than `unusual_country_bytes` within five minutes.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, USER, COUNTRY, NETWORK),
+    (BYTES, FLOWS, DURATION, CONTACT_FIRST),
+    "analysis",
+    "rare by nature: clients of a country that is new to a service, for a day",
+    rollup=False,
+)
+
+
+class CoverageState:
+    """Values of COVERAGE_STATE."""
+
+    IDLE = 0
+    SEEN = 1
+    UNDECLARED = 2
+    INVISIBLE = 3
+    PARTIAL = 4
+
+
+COVERAGE_WORDS = {
+    CoverageState.IDLE: "nothing seen",
+    CoverageState.SEEN: "as declared",
+    CoverageState.UNDECLARED: "not as declared",
+    CoverageState.INVISIBLE: "invisible",
+    CoverageState.PARTIAL: "partly seen",
+}
+DECLARED_WORDS = {0: "tcp", 1: "roce", 2: "infiniband", 3: "roce, sampled"}
+COVERED_BYTES = Field("bytes", "bytes", "bytes of the pair, each flow once", merge=Merge.LAST)
+UNCOUNTED_BYTES = Field(
+    "uncounted_bytes", "bytes", "bytes that only exporters saw whose flows do not count", merge=Merge.LAST
+)
+DECLARED = Field(
+    "declared",
+    "state",
+    "transport by cluster.yaml: 0 tcp, 1 roce, 2 infiniband, 3 roce that sFlow samples",
+    merge=Merge.LAST,
+)
+COUNTER_SHARE = Field(
+    "counter_share",
+    "ratio",
+    "flow bytes over counter bytes of the interfaces of its main plane; absent without counters",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+ROCE_BYTES = Field("roce_bytes", "bytes", "of these, RoCEv2 (UDP/4791)", merge=Merge.LAST)
+COVERAGE_STATE = Field(
+    "state", "state", "0 nothing seen, 1 as declared, 2 not as declared, 3 invisible, 4 partly seen", merge=Merge.LAST
+)
+COVERAGE = Measurement(
+    "coverage",
+    "Declared transport of each group pair against what was seen in the hour before: a row every 5 min.",
+    (SRC_GROUP, DST_GROUP),
+    (COVERED_BYTES, ROCE_BYTES, UNCOUNTED_BYTES, DECLARED, COUNTER_SHARE, COVERAGE_STATE),
+    "analysis",
+    "group pairs in use, allowed or declared",
+    rollup=False,
+)
+
+
+class Capacity(StrEnum):
+    """Values of KIND in CAPACITY."""
+
+    PAIR = "pair"
+    EDGE = "edge"
+    CORE = "core"
+    ENDPOINT = "endpoint"
+
+
+P95 = Field("p95", "bits/second", "95th percentile of the minutes of the last 24 hours", Kind.FLOAT, Merge.LAST)
+UTILISATION = Field("utilisation", "ratio", "p95 over the limit; absent without one", Kind.FLOAT, Merge.LAST)
+PEAK = Field("peak", "bits/second", "largest minute of the last 24 hours", Kind.FLOAT, Merge.LAST)
+LIMIT_BPS = Field("limit", "bits/second", "what it can carry; absent if unknown", Kind.FLOAT, Merge.LAST)
+TREND = Field(
+    "trend",
+    "bits/second/day",
+    "slope of the p95 of each day's hours, up to 30 days (Theil-Sen)",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+FULL_AT = Field(
+    "full_at",
+    "epoch seconds",
+    "when the trend reaches the limit; absent if it does not within 2 years",
+    Kind.FLOAT,
+    Merge.LAST,
+)
+CAPACITY = Measurement(
+    "capacity",
+    "How full group pairs, interfaces (edge, core) and storage endpoints are: a row an hour, ten minutes past it.",
+    (KIND, SUBJECT),
+    (P95, PEAK, LIMIT_BPS, UTILISATION, TREND, FULL_AT),
+    "analysis",
+    "group pairs + interfaces + endpoints in use",
+    rollup=False,
+    kept=HOUR,
+)
+
+SCHEMA_NUMBER = Field("schema_number", "version", "the schema that the store has from then on", merge=Merge.LAST)
+SCHEMA_WRITER = Field("written_by", "text", "version of the program that brought it there", Kind.STRING, Merge.LAST)
+SCHEMA_VERSION = Measurement(
+    "schema_version",
+    "Which schema the store has: a row when it was made, and one for each migration.",
+    (),
+    (SCHEMA_NUMBER, SCHEMA_WRITER),
+    "ingest",
+    "1",
+    rollup=False,
+    kept=META,
+)
+
+
+class ListState:
+    """Values of LIST_STATE."""
+
+    OK = 0
+    STALE = 1
+    BROKEN = 2
+
+
+LIST_STATE_WORDS = {ListState.OK: "ok", ListState.STALE: "stale", ListState.BROKEN: "broken"}
+LIST_STATE = Field("state", "state", "0 ok, 1 older than it may be, 2 what is there is not in use", merge=Merge.LAST)
+LIST_ENTRIES = Field("entries", "entries", "what the version in use lists", merge=Merge.LAST)
+LIST_AGE = Field("age", "seconds", "age of the version in use; 0 without one", Kind.FLOAT, Merge.LAST)
+LIST_SKIPPED = Field("skipped", "entries", "entries skipped in the version in use", merge=Merge.LAST)
+LIST_ERROR = Field("error", "text", "why the file is not in use, or the first entry skipped", Kind.STRING, Merge.LAST)
+LIST_IN_USE = Field("in_use", "0 or 1", "1 where any version is in use", merge=Merge.LAST)
+LIST_ORIGIN = Field("origin", "text", "where it comes from, by its own words", Kind.STRING, Merge.LAST)
+ENRICHMENT = Measurement(
+    "enrichment",
+    "The state of each list about addresses, every half minute.",
+    (NAME, KIND, SHARD),
+    (LIST_STATE, LIST_ENTRIES, LIST_AGE, LIST_SKIPPED, LIST_ERROR, LIST_IN_USE, LIST_ORIGIN),
+    "ingest",
+    "files of cluster.yaml",
+    rollup=False,
+)
+
+KNOWN_NAME = Field("name", "text", "host name; empty where none is known", Kind.STRING, Merge.LAST)
+NAME_SOURCE = Field(
+    "name_source",
+    "text",
+    "the file that says so, or reverse DNS, or reverse DNS that leads back to the address (confirmed)",
+    Kind.STRING,
+    Merge.LAST,
+)
+KNOWN_LABELS = tuple(Field(tag, "text", TAG_TEXT[tag], Kind.STRING, Merge.LAST) for tag in LABELS)
+ADDRESS_NAME = Measurement(
+    "address",
+    "Directory of outside addresses: what was known of each when it was first seen, and again when that changed. An "
+    "address of which nothing is known has no row.",
+    (ADDRESS,),
+    (KNOWN_NAME, NAME_SOURCE, *KNOWN_LABELS),
+    "ingest",
+    "outside addresses that were told apart (`egress`, `inference`) and of which something is known, 20,000 new ones a "
+    "day and bridge at most",
+    rollup=False,
+    kept=HOUR,
+)
+
+
+class Change(StrEnum):
+    """Values of CHANGE: what happened to an alert at the time of the row."""
+
+    FIRED = "fired"
+    RESOLVED = "resolved"
+
+
+FIRING = "firing"
+RESOLVED = "resolved"
+"""Values of ALERT_STATE."""
+
+INCIDENT = Field("incident", "text", "id of the alert from its begin to its end", Kind.STRING, Merge.LAST)
+ALERT_STATE = Field("state", "text", "firing or resolved, as it is now", Kind.STRING, Merge.LAST)
+ALERT_TITLE = Field("title", "text", "what the rule is called", Kind.STRING, Merge.LAST)
+ALERT_SUMMARY = Field("summary", "text", "what happened, in one sentence", Kind.STRING, Merge.LAST)
+ALERT_SOURCE = Field("source", "text", "source, as the notification names it", Kind.STRING, Merge.LAST)
+ALERT_DESTINATION = Field("destination", "text", "destination, in the same way", Kind.STRING, Merge.LAST)
+ALERT_PROTOCOL = Field("protocol", "text", "protocol, in the same way", Kind.STRING, Merge.LAST)
+BYTES_TEXT = Field("bytes_text", "text", "bytes, in the same way", Kind.STRING, Merge.LAST)
+DURATION_TEXT = Field("duration_text", "text", "duration, in the same way", Kind.STRING, Merge.LAST)
+ALERT_BYTES = Field("bytes", "bytes", "the same as a number, where the rule has one", merge=Merge.LAST)
+ALERT_DURATION = Field("duration", "seconds", "the same as a number", Kind.FLOAT, Merge.LAST)
+ALERT_NODE = Field("node", "text", "node that it is about", Kind.STRING, Merge.LAST)
+ALERT_JOB = Field("job", "text", "job that it is about", Kind.STRING, Merge.LAST)
+ALERT_COST = Field("cost", "text", "dollars, as the notification says them", Kind.STRING, Merge.LAST)
+WHAT_TO_DO = Field("what_to_do", "text", "the next step", Kind.STRING, Merge.LAST)
+RUNBOOK = Field("runbook", "text", "address of the runbook's section", Kind.STRING, Merge.LAST)
+BEGAN = Field("began", "epoch seconds", "when it fired", Kind.FLOAT, Merge.LAST)
+ENDED = Field("ended", "epoch seconds", "when it was resolved; absent while it fires", Kind.FLOAT, Merge.LAST)
+FIRED_SECONDS = Field("fired_seconds", "seconds", "from then to then", Kind.FLOAT, Merge.LAST)
+ACKNOWLEDGED = Field(
+    "acknowledged", "epoch seconds", "when it was acknowledged: `clusterflow alerts mark`", Kind.FLOAT,
+    Merge.LAST,
+)  # fmt: skip
+ACKNOWLEDGE_SECONDS = Field("acknowledge_seconds", "seconds", "from its begin to then", Kind.FLOAT, Merge.LAST)
+FALSE_ALERT = Field("false_alert", "0 or 1", "1 if marked as false", merge=Merge.LAST)
+MARKED_WHY = Field("marked_why", "text", "why, in their words", Kind.STRING, Merge.LAST)
+ALERT = Measurement(
+    "alert",
+    "Alert history: a row for every change of an alert's state, at the time of the change. The row of `fired` is kept "
+    "up to date until the alert is resolved, so these rows alone are the list of alerts.",
+    (RULE, SEVERITY, SRC, ALERT_KEY, CHANGE),
+    (
+        INCIDENT, ALERT_STATE, ALERT_TITLE, ALERT_SUMMARY, ALERT_SOURCE, ALERT_DESTINATION, ALERT_PROTOCOL, BYTES_TEXT,
+        DURATION_TEXT, ALERT_BYTES, ALERT_DURATION, ALERT_NODE, ALERT_JOB, ALERT_COST, WHAT_TO_DO, RUNBOOK, BEGAN,
+        ENDED, FIRED_SECONDS, ACKNOWLEDGED, ACKNOWLEDGE_SECONDS, FALSE_ALERT, MARKED_WHY,
+    ),
+    "deliver",
+    "alerts of two years that differ in rule or labels, two each",
+    rollup=False,
+    kept=HOUR,
+)  # fmt: skip
+
+MEASUREMENTS = (
+    TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
+    INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
+    DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE,
+    BREACH, BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
+    SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION,
+)  # fmt: skip
+"""Everything that is stored."""

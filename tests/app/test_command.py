@@ -1,0 +1,67 @@
+"""The assembled command ``clusterflow``."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from clusterflow import COMMANDS, main
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found.append((*path, name))
+        command = group.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+        if isinstance(command, click.Group):
+            found += commands(command, (*path, name))
+    return found
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"clusterflow {version('clusterflow')}\n")
+
+
+def test_help_shows_every_command_once_under_its_heading() -> None:
+    text = CliRunner().invoke(main, ["--help"]).stdout
+    shown = [
+        line.split()[0] for line in text.split("-h, --help")[1].splitlines() if line.startswith("  ") and line[2] != " "
+    ]
+    listed = [name for names in COMMANDS.values() for name in names]
+    assert [name for name in shown if name in listed] == listed
+    assert len(set(listed)) == len(listed), "two packages have a command of the same name"
+
+
+@pytest.mark.parametrize("path", commands(main), ids=" ".join)
+def test_every_command_explains_itself(path: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--help needs no cluster.yaml; the first line says what the command does."""
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, [*path, "--help"])
+    assert result.exit_code == 0, result.output
+    first = result.stdout.split("\n\n")[1].strip()
+    assert first.split("\n")[0]
+    assert first[0].isupper()
+    assert first.endswith((".", ":", ")"))
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    code = (
+        "import sys, clusterflow\n"
+        "try: clusterflow.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'polars', 'numpy', 'grafanalib', 'requests', 'rich'} & set(sys.modules)), file=sys.stderr)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr.strip() == "[]"
+    assert "analyze" in done.stdout

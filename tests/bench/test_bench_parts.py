@@ -1,0 +1,128 @@
+"""What benches measure with: processes and what descends from them, nfacctd's own count, filled stores."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.load.fill import fill, series
+from bench.load.probe import percentiles
+from bench.pipelines import differences, printed_records
+from bench.processes import Meter, Usage, descendants, usage
+from cluster.load import load_cluster
+from cluster.model import StoreSettings
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+
+REPOSITORY = Path(__file__).parents[2]
+CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
+BURN = "import time; end = time.process_time() + {cpu}\nwhile time.process_time() < end: pass\n"
+PARENT = """
+import subprocess, sys, time
+block = bytearray(64 << 20)
+subprocess.run([sys.executable, "-c", sys.argv[1]])
+print("done", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def family() -> Iterator[subprocess.Popen[str]]:
+    """A process of 64 MiB whose child uses 0.3 s of CPU and ends."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, BURN.format(cpu=0.3)], stdout=subprocess.PIPE, text=True)
+    yield parent
+    parent.kill()
+    parent.wait()
+    if parent.stdout:
+        parent.stdout.close()
+
+
+def test_children_that_ended_count(family: subprocess.Popen[str]) -> None:
+    meter = Meter({"family": family.pid})
+    meter.start()
+    assert family.stdout
+    family.stdout.readline()
+    meter.sample()
+    found = meter.document(1.0)["family"]
+    assert 0.25 < found["cpu_seconds"] < 2
+    assert 64 <= found["peak_mib"] < 200
+    assert descendants([family.pid]) == [family.pid]
+
+
+def test_a_process_that_is_gone_uses_nothing() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert usage([gone.pid]).processes == 0
+
+
+def test_growth_is_told() -> None:
+    meter = Meter({"a": 1})
+    for second in range(9):
+        grown = (100 + 10 * second) << 20
+        samples = {
+            "flat": Usage(second, 100 << 20, 0, 1),
+            "leak": Usage(0, grown, 0, 1),
+            "cache": Usage(0, min(100 + 25 * second, 200) << 20, 0, 1),
+            # Pages of files that it has written come, and the kernel takes them when it likes.
+            "store": Usage(second * (1 + second // 6), grown, 10 * second << 20, 1),
+        }
+        for name, sample in samples.items():
+            meter._series.setdefault(name, []).append(sample)
+    assert meter.thirds() == {
+        "flat": thirds((100, 100, 100), 0, 1.0, flat=True),
+        "leak": thirds((110, 140, 170), 0, None, flat=False),
+        "store": thirds((100, 100, 100), 80, 2.0, flat=True),
+        # Caches fill, and then are full.
+        "cache": thirds((125, 200, 200), 0, None, flat=True),
+    }
+
+
+def thirds(medians: tuple[int, int, int], mapped: int, cpu: float | None, *, flat: bool) -> dict[str, object]:
+    names = "first_third_mib", "middle_third_mib", "last_third_mib"
+    return dict(zip(names, medians, strict=True)) | {"mapped_mib": mapped, "flat": flat, "cpu_last_to_first": cpu}
+
+
+def test_what_nfacctd_says_it_printed() -> None:
+    log = (
+        b"INFO ( flows/print ): *** Purging cache - START (PID: 7) ***\n"
+        b"INFO ( flows/print ): *** Purging cache - END (PID: 7, QN: 80/80, ET: 2) ***\n"
+        b"INFO ( flows/print ): *** Purging cache - END (PID: 8, QN: 0/0, ET: X) ***\n"
+        b"INFO ( flows/print ): *** Purging cache - END (PID: 9, QN: 180520/180520, ET: 5) ***\n"
+    )
+    assert printed_records(log) == 180_600
+
+
+def test_differences_are_named() -> None:
+    sent = {("a", "b"): (1, 1, 1), ("a", "c"): (2, 1, 1)}
+    assert differences(sent, sent) == []
+    assert differences(sent, {("a", "b"): (1, 1, 1)}) == [["a", "c", (2, 1, 1), None]]
+
+
+def test_percentiles() -> None:
+    assert percentiles([1.0]) == {"p50": None, "p95": None, "max": None}
+    assert percentiles([float(n) for n in range(1, 102)]) == {"p50": 51.0, "p95": 96.0, "max": 101.0}
+
+
+def test_a_filled_store_has_every_series(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """Each kept measurement has its series in each retention that it belongs to, and a point a window."""
+    settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
+    cluster = replace(CLUSTER, store=settings)
+    store = Store(settings)
+    store.ensure(cluster.retentions())
+    rows = series(cluster)
+    end = int(time.time()) // 60 * 60
+    raw = cluster.retentions()[0]
+    written = sum(count for _, count in fill(store, raw, rows, end - 30, end))
+    assert written == 3 * sum(len(found) for measurement, found in rows.items() if measurement.kept == schema.RAW
+                              or measurement.rollup)  # fmt: skip
+    # Of what is written once in a while, at starts and changes, no board draws a curve.
+    assert set(rows) == {measurement for measurement in schema.MEASUREMENTS if measurement.kept != schema.META}
+    nodes = store.query(f'SELECT count("tx_bytes") FROM "raw"."{schema.NODE_TRAFFIC.name}" GROUP BY *')
+    assert len(nodes) == len(rows[schema.NODE_TRAFFIC])
+    assert {one.values[0][1] for one in nodes} == {3}
+    store.close()

@@ -1,0 +1,143 @@
+"""The page of figures is what its file says; targets that were missed say so; sizes follow from unit costs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.performance import FIGURES, PAGE, dump, merged, page
+from bench.sizing import STEPS, sizing, units
+
+REPOSITORY = Path(__file__).parents[2]
+MACHINE = {
+    "cores": 2, "processor": "Test", "memory_gib": 8, "python": "3.11", "polars": "2", "influxd": "1.8", "load": 0.1,
+}  # fmt: skip
+DELAY = {"p50": 4.0, "p95": 6.0, "max": 9.0}
+COSTS = {
+    "nfacctd": {"cpu_us_a_flow": 2.0, "cores": 0.5, "peak_mib": 600, "last_mib": 600},
+    "bridge": {"cpu_us_a_flow": 3.0, "cores": 0.6, "peak_mib": 300, "last_mib": 300},
+    "influxd": {"cpu_us_a_flow": 0.5, "cores": 0.1, "peak_mib": 200, "last_mib": 200},
+    "sender": {"cpu_us_a_flow": 0.3, "cores": 0.1, "peak_mib": 100, "last_mib": 100},
+}
+
+
+def live(**changes: Any) -> dict[str, Any]:
+    whole = {
+        "step": "live", "rate": 200_000, "seconds": 50.0, "sent": 10_000_000, "printed": 10_000_000, "sent_bytes": 7,
+        "stored_bytes": 7, "exact": True, "lost_kernel_datagrams": 0, "delay": DELAY, "refresh_seconds": 2,
+        "processes": COSTS, "other_cores": 0.0,
+    }  # fmt: skip
+    return whole | changes
+
+
+def printed(*lines: dict[str, Any]) -> list[str]:
+    return [json.dumps(one) for one in ({"step": "machine", **MACHINE}, *lines)]
+
+
+def targets(*lines: dict[str, Any]) -> dict[str, list[str]]:
+    text = page(merged([], printed(*lines)))
+    rows = [row.strip("| ").split(" | ") for row in text.split("## Targets")[1].split("##")[0].splitlines()[2:] if row]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_the_page_is_what_its_file_says() -> None:
+    lines = json.loads((REPOSITORY / FIGURES).read_text())
+    assert (REPOSITORY / PAGE).read_text() == page(lines), "run scripts/bench report"
+    assert (REPOSITORY / FIGURES).read_text() == dump(lines)
+
+
+def test_nothing_measured_is_said() -> None:
+    text = page([])
+    assert "Not measured yet: `scripts/bench live`." in text
+    assert "| CSV to points | 1 M flows/s | not measured yet |" in text
+
+
+def test_new_lines_take_the_place_of_old_ones_and_bear_their_machine() -> None:
+    old = merged([], printed(live(sent=5), {"step": "relay", "flows": 1}))
+    new = merged(old, [*printed(live(sent=6)), "no JSON", '{"step": "soak_row", "second": 1}'])
+    assert [(one["step"], one.get("sent")) for one in new] == [("live", 6), ("relay", None)]
+    assert new[0]["machine"]["cores"] == 2
+    assert merged(json.loads(dump(new)), []) == new
+
+
+def test_enrichment_is_a_table_and_a_target() -> None:
+    figures = {"flows": 2_000_000, "runs": 3, "flows_per_second": 400_000, "ratio_on_to_off": 0.7,
+               "ratio_of_processor_time": 0.83, "reading_cpu_seconds": 1.2, "peak_mib": 300}  # fmt: skip
+    lines = [{"step": "enrichment_part", "part": "threat_feeds", **figures}, {"step": "enrichment", **figures}]
+    assert targets(*lines)["all enrichment on"][1:] == ["0.83 of the speed without", "yes"]
+    text = page(merged(merged([], printed(*lines)), printed(*lines)))
+    (row,) = [one for one in text.splitlines() if one.startswith("| threat feeds |")]
+    assert row == "| threat feeds | 0.83 | 0.70 | 400,000 | 1.2 s of CPU | 300 MiB |"
+    assert targets({**lines[1], "ratio_of_processor_time": 0.79})["all enrichment on"][2] == "**no**"
+
+
+def test_targets_met_and_missed() -> None:
+    met = targets(live(), {"step": "memory", "format": "csv", "flows": 1, "flows_per_second": 1_200_000,
+                           "ratio_to_polars_read": 2.1, "cpu_us_a_flow": 1, "peak_mib": 1})  # fmt: skip
+    assert met["CSV to points"][1:] == ["1.20 M flows/s", "yes"]
+    assert met["lost at 200,000 flows/s on the wire"][1:] == ["nothing, every byte stored", "yes"]
+    assert met["record to query, beyond nfacctd's print interval"][1:] == ["7.0 s at most", "yes"]
+    missed = targets(live(printed=9_000_000, exact=False, delay=DELAY | {"max": 18.0}))
+    assert missed["lost at 200,000 flows/s on the wire"][1:] == ["1,000,000 of 10,000,000", "**no**"]
+    assert missed["record to query, beyond nfacctd's print interval"][1:] == ["16.0 s at most", "**no**"]
+
+
+def test_a_marked_record_on_its_way_is_none_that_was_lost() -> None:
+    """Where all totals are exact, nothing was: the marked one that nfacctd had not printed yet is not in them."""
+    row = targets(live(printed=9_999_999))["lost at 200,000 flows/s on the wire"]
+    assert row[1:] == ["nothing, every byte stored", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"), [({"exact": False, "printed": 10_000_000}, "**no**"), ({}, "yes")], ids=["wrong", "right"]
+)
+def test_totals_that_differ_meet_no_target(changes: dict[str, Any], word: str) -> None:
+    assert targets(live(**changes))["lost at 200,000 flows/s on the wire"][2] == word
+
+
+def test_what_a_late_rate_would_have_needed() -> None:
+    """1.3 cores at 100,000 flows/s are 13 µs a flow, and 2.6 cores at twice the rate."""
+    late = live(delay=DELAY | {"max": 40.0})
+    assert "need 2.6 cores" in page(merged([], printed(live(rate=100_000), late)))
+    assert "takes 13.0 µs of CPU a flow" in page(merged([], printed(live(rate=100_000), late)))
+    assert "cores; where there are fewer" not in page(merged([], printed(live(rate=100_000), live())))
+
+
+def test_the_way_through_kafka_is_a_table() -> None:
+    costs = COSTS | {name: {"cores": 0.25, "peak_mib": 300} for name in ("worker-1", "worker-2", "relay", "kafka")}
+    one = live(step="live_kafka", workers=2, partitions=8, rate=50_000, sent_flows=1000, stored_flows=990,
+               processes=costs)  # fmt: skip
+    relay = {"step": "relay", "flows": 1000, "flows_per_second": 500_000, "cpu_seconds": 0.1}
+    kafka = {"step": "kafka", "workers": 2, "partitions": 8, "flows_per_second": 1, "cpu_us_a_flow": 3, "exact": True,
+             "processes": costs}  # fmt: skip
+    text = page(merged([], printed(relay, kafka, one)))
+    (row,) = [one for one in text.splitlines() if one.startswith("| 2 | 50,000 |")]
+    cells = row.strip("| ").split(" | ")
+    assert cells[2:6] == ["10,000,000 in 50 s", "0 / 0 / 10", "yes", "4.0 s / 6.0 s / 9.0 s"]
+    assert cells[6:] == ["0.50, 300 MiB each", "0.50, 600 MiB", "0.25, 300 MiB", "0.25, 300 MiB", "0.10, 200 MiB"]
+
+
+def test_sizes_follow_from_unit_costs() -> None:
+    """2 µs a flow: 100,000 flows/s need 0.2 cores, planned half busy 0.4."""
+    lines = [live(), live(rate=50_000, exact=True, printed=1)]
+    found = units(lines)
+    assert found is not None
+    assert found.collect == pytest.approx(2e-6)
+    (row,) = [row for row in "\n".join(sizing(lines)).splitlines() if "| 100,000 |" in row]
+    assert row.split(" | ")[4:7] == ["0.4", "0.6", "0.1"]
+
+
+def test_disk_follows_from_nodes() -> None:
+    fill = {
+        "step": "boards_fill", "nodes": 1000, "filled": {"raw": "2 h of windows of 10 s"}, "series_cardinality": 8000,
+        "points_by_retention": {"raw": 7_200_000}, "bytes_a_point": 5.0,
+    }  # fmt: skip
+    found = units([live(), fill])
+    assert found is not None
+    assert found.series == 8
+    # 3.6 M points an hour of 1000 nodes are 86,400 a node and day.
+    assert found.points == pytest.approx(86_400)
+    step = STEPS[2]
+    (row,) = [row for row in "\n".join(sizing([live(), fill])).splitlines() if row.startswith(f"| {step.name} |")]
+    assert row.strip("| ").split(" | ")[-2:] == [f"{8 * step.nodes:,}", "1.8 GB"]

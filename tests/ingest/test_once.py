@@ -1,0 +1,387 @@
+"""Every byte once without a line of `authority`: packets go past several exporters, and the packets are the truth."""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address, ip_network
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.model import (
+    Authority,
+    Cluster,
+    Exporter,
+    ExportProtocol,
+    Group,
+    GroupPair,
+    Interface,
+    Role,
+    Sampling,
+    SamplingMode,
+)
+from ingest.count.engine import Engine
+from ingest.count.once import NAME
+from ingest.counters import Counters
+from ingest.flows.normalise import Clock
+from ingest.kafka.partition_state import StateRecords, remembered
+from ingest.kafka.partitioner import Partitions
+from ingest.read import records
+from store import schema
+
+T0 = 1_790_000_000_000
+FLUSH_MS = 15_000
+
+
+@dataclass(frozen=True)
+class Device:
+    """An exporter: samples 1 packet in `rate`, and ends records after `timeout` seconds."""
+
+    rate: int = 1
+    timeout: int = 60
+    delay: int = 1
+    sflow: bool = False
+    skew_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Packets of one size at even distances, past some devices."""
+
+    src: str
+    dst: str
+    packets: int
+    size: int
+    seconds: int
+    seen_by: tuple[int, ...]
+    begin: int = 0
+    port: int = 40_000
+    only: dict[int, tuple[int, int]] = field(default_factory=dict, hash=False)
+    """Device -> the seconds between which it sees the packets, where those are not all."""
+
+
+def cluster_of(devices: list[Device], **values: object) -> Cluster:
+    def exporter(number: int, device: Device) -> Exporter:
+        sampling = Sampling(SamplingMode.FIXED, device.rate)
+        protocol = ExportProtocol.SFLOW if device.sflow else ExportProtocol.NETFLOW
+        return Exporter(f"x{number}", ip_address(f"127.0.0.{number + 1}"), protocol, sampling=sampling)
+
+    groups = (
+        Group("training", "Training", Role.TRAINING, (ip_network("10.1.0.0/16"),)),
+        Group("storage", "Storage", Role.STORAGE, (ip_network("10.2.0.0/16"),)),
+    )
+    exporters = tuple(exporter(number, device) for number, device in enumerate(devices))
+    return replace(Cluster("once", groups=groups, exporters=exporters), **values)  # type: ignore[arg-type]
+
+
+def exported(devices: list[Device], transfers: list[Transfer], seed: int) -> list[tuple[int, dict[str, object]]]:
+    """Return records with the moment each is sent, in the order of sending."""
+    rng = np.random.default_rng(seed)
+    found: list[tuple[int, dict[str, object]]] = []
+    for transfer in transfers:
+        moments = T0 + transfer.begin * 1000 + np.arange(transfer.packets) * transfer.seconds * 1000 // transfer.packets
+        for number in transfer.seen_by:
+            device = devices[number]
+            since, until = transfer.only.get(number, (0, 1 << 20))
+            own = moments[(moments >= T0 + since * 1000) & (moments < T0 + until * 1000)]
+            own = own[rng.random(len(own)) < 1 / device.rate]
+            slots = np.arange(len(own)) if device.sflow else (own - own[:1].sum()) // (device.timeout * 1000)
+            for slot in np.unique(slots):
+                part = own[slots == slot] + device.skew_ms
+                end = int(part[-1])
+                sent = end if device.sflow else min(int(part[0]) + device.timeout * 1000, end + 15_000)
+                row = {
+                    records.EXPORTER: f"127.0.0.{number + 1}",
+                    records.SRC: transfer.src,
+                    records.DST: transfer.dst,
+                    records.SRC_PORT: transfer.port,
+                    records.DST_PORT: 2049,
+                    records.PROTOCOL: 6,
+                    records.START: int(part[0]),
+                    records.END: end,
+                    records.ARRIVAL: sent + device.delay * 1000,
+                    records.BYTES: len(part) * transfer.size,
+                    records.PACKETS: len(part),
+                    records.FLOWS: 1,
+                }
+                found.append((sent + device.delay * 1000, row))
+    return sorted(found, key=lambda one: one[0])
+
+
+def frame(rows: list[dict[str, object]]) -> pl.DataFrame:
+    return pl.DataFrame([dict.fromkeys(records.RECORD_SCHEMA) | row for row in rows], schema=records.RECORD_SCHEMA)
+
+
+class Stored:
+    """A store: what was written last to each point stays."""
+
+    def __init__(self) -> None:
+        self.points: dict[tuple[object, ...], tuple[int, int]] = {}
+        self.counting: dict[tuple[object, ...], int] = {}
+        self.suppressed: dict[tuple[object, ...], int] = {}
+
+    def write(self, shard: object, changed: list[tuple[schema.Measurement, pl.DataFrame]]) -> None:
+        for measurement, points in changed:
+            for row in points.to_dicts():
+                place = (shard, *(row[name] for name in ("window", *measurement.tags) if name in row))
+                if measurement is schema.STORAGE_IO:
+                    self.points[place] = row["read_bytes"], row["write_bytes"]
+                elif measurement is schema.COUNTING:
+                    self.counting[place] = row["bytes"]
+                elif measurement is schema.EXPORTER_STATUS:
+                    self.suppressed[place] = row["suppressed_bytes"]
+
+    def by_pair(self) -> Counter[tuple[object, object]]:
+        """Return what each node wrote to each endpoint."""
+        found: Counter[tuple[object, object]] = Counter()
+        for place, (_, written) in self.points.items():
+            found[place[4], place[2]] += written
+        return found
+
+    def reasons(self) -> Counter[tuple[object, object, object]]:
+        """Return bytes by exporter, who counts instead, and why."""
+        found: Counter[tuple[object, object, object]] = Counter()
+        for place, volume in self.counting.items():
+            if place[4] != place[5]:
+                found[place[4], place[5], place[6]] += volume
+        return Counter({reason: volume for reason, volume in found.items() if volume})
+
+
+def run(cluster: Cluster, sent: list[tuple[int, dict[str, object]]], *, restart: bool = False) -> Stored:
+    """Count records as they come, in a flush every few seconds."""
+    stored = Stored()
+    engine = Engine(cluster, Clock.LIVE, Counters())
+    for number, batch in enumerate(batches(sent)):
+        assert engine.take(frame([row for _, row in batch]), batch[-1][0] / 1000).is_empty()
+        stored.write(0, engine.merge())
+        engine.evict()
+        if restart and number % 3 == 1:
+            frames, notes = engine.dump()
+            engine = Engine(cluster, Clock.LIVE, Counters())
+            engine.load(frames, notes)
+    return stored
+
+
+def batches(sent: list[tuple[int, dict[str, object]]]) -> list[list[tuple[int, dict[str, object]]]]:
+    found: dict[int, list[tuple[int, dict[str, object]]]] = {}
+    for one in sent:
+        found.setdefault(one[0] // FLUSH_MS, []).append(one)
+    return list(found.values())
+
+
+devices_of_any_kind = st.lists(
+    st.builds(
+        Device,
+        rate=st.sampled_from([1, 1, 10, 100]),
+        timeout=st.sampled_from([10, 30, 60, 120]),
+        delay=st.integers(0, 20),
+        sflow=st.booleans(),
+        skew_ms=st.integers(-2_000, 2_000),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> tuple[list[Device], list[Transfer]]:
+    devices = draw(devices_of_any_kind)
+    transfers = []
+    for number in range(draw(st.integers(1, 5))):
+        seen_by = draw(st.sets(st.integers(0, len(devices) - 1), min_size=1))
+        there, back = f"10.1.0.{number % 3 + 1}", f"10.2.0.{number % 2 + 1}"
+        src, dst = (there, back) if draw(st.booleans()) else (back, there)
+        transfers.append(
+            Transfer(
+                src,
+                dst,
+                packets=draw(st.sampled_from([1, 40, 1_000])),
+                size=draw(st.integers(64, 1500)),
+                seconds=draw(st.sampled_from([1, 20, 170, 400])),
+                seen_by=tuple(sorted(seen_by)),
+                begin=draw(st.integers(0, 200)),
+                port=40_000 + number,
+            )
+        )
+    return devices, transfers
+
+
+def held_against_truth(devices: list[Device], transfers: list[Transfer], total: int) -> None:
+    """Exact where unsampled exporters see a transfer; else the error of the best sampling."""
+    exact = 0
+    error = 0.0
+    for transfer in transfers:
+        rate = min(devices[number].rate for number in transfer.seen_by)
+        exact += transfer.packets * transfer.size
+        if rate > 1:
+            # Six deviations of the best, and some packets that only a coarser one happens to draw.
+            coarsest = max(devices[number].rate for number in transfer.seen_by)
+            error += (6 * (transfer.packets * rate) ** 0.5 + 6 * coarsest) * transfer.size
+    assert abs(total - exact) <= error
+
+
+def total_of(engine_points: Stored) -> int:
+    return sum(read + written for read, written in engine_points.points.values())
+
+
+@settings(max_examples=50, deadline=None)
+@given(topology=topologies(), seed=st.integers(0, 1 << 30), restart=st.booleans())
+def test_one_transfer_counts_once_on_any_topology(
+    topology: tuple[list[Device], list[Transfer]], seed: int, *, restart: bool
+) -> None:
+    """Sampled and not, both directions, each with timeouts and a clock of its own, some seeing what others do not."""
+    devices, transfers = topology
+    sent = exported(devices, transfers, seed)
+    stored = run(cluster_of(devices), sent, restart=restart)
+    held_against_truth(devices, transfers, total_of(stored))
+    seen = sum(int(str(row[records.BYTES])) * devices[int(str(row[records.EXPORTER])[-1]) - 1].rate for _, row in sent)
+    assert sum(stored.suppressed.values()) == sum(stored.reasons().values()) == seen - total_of(stored)
+    # One exporter alone is asked nothing.
+    assert sum(stored.counting.values()) == (seen if len(devices) > 1 else 0)
+
+
+@pytest.fixture(name="issue")
+def of_the_issue() -> tuple[list[Device], list[Transfer]]:
+    """A leaf by sFlow, two border routers and a firewall, and one transfer of 16,384,000 B past all of them."""
+    devices = [Device(rate=100, sflow=True), Device(timeout=60), Device(timeout=30, skew_ms=900), Device(delay=9)]
+    return devices, [Transfer("10.1.0.1", "10.2.0.1", 16_000, 1024, 90, (0, 1, 2, 3))]
+
+
+def test_the_transfer_of_the_issue_is_told_with_its_reasons(issue: tuple[list[Device], list[Transfer]]) -> None:
+    """What was 49,152,000 B is 16,384,000 B, and who counts is said for each of the others."""
+    devices, transfers = issue
+    stored = run(cluster_of(devices), exported(devices, transfers, 1))
+    assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 16_384_000}
+    reasons = stored.reasons()
+    assert set(reasons) == {("x0", "x1", "unsampled"), ("x2", "x1", "listed_first"), ("x3", "x1", "listed_first")}
+    assert reasons["x2", "x1", "listed_first"] == 16_384_000
+    assert sum(stored.suppressed.values()) == sum(reasons.values())
+
+
+def test_what_only_one_sees_is_not_lost() -> None:
+    """A transfer that moves from one router to the other in the middle, and one that each has for itself."""
+    devices = [Device(timeout=30), Device(timeout=30), Device(rate=10)]
+    moved = Transfer("10.1.0.1", "10.2.0.1", 12_000, 1000, 240, (0, 1, 2), only={0: (0, 120), 1: (120, 400)})
+    alone = [Transfer(f"10.1.0.{number + 2}", "10.2.0.1", 500, 1000, 60, (number,), port=50_000) for number in range(2)]
+    found = run(cluster_of(devices), exported(devices, [moved, *alone], 3)).by_pair()
+    assert found == {
+        (f"10.1.0.{node}", "10.2.0.1"): size for node, size in ((1, 12_000_000), (2, 500_000), (3, 500_000))
+    }
+
+
+def test_authority_wins_and_so_do_described_interfaces(issue: tuple[list[Device], list[Transfer]]) -> None:
+    """Where cluster.yaml says who counts, nothing is compared; a described exporter counts before better samples."""
+    devices, transfers = issue
+    sent = exported(devices, transfers, 1)
+    told = (Authority(GroupPair("training", "storage"), ("x2", "x3")),)
+    stored = run(cluster_of(devices, authority=told), sent)
+    assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 2 * 16_384_000}
+    assert not stored.counting
+    plain = cluster_of(devices)
+    described = replace(plain.exporters[3], interfaces=(Interface(1, "inside"),))
+    stored = run(replace(plain, exporters=(*plain.exporters[:3], described)), sent)
+    assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 16_384_000}
+    assert {reason[1:] for reason in stored.reasons()} == {("x3", "described")}
+
+
+def test_an_exporter_that_falls_silent_leaves_the_count_to_the_next(
+    issue: tuple[list[Device], list[Transfer]],
+) -> None:
+    """Whoever counted is gone after a minute: from then on the next best counts, and nothing twice."""
+    devices, _ = issue
+    transfer = Transfer("10.1.0.1", "10.2.0.1", 36_000, 1000, 600, (0, 1, 2), only={1: (0, 60)})
+    stored = run(cluster_of(devices), exported(devices, [transfer], 2), restart=True)
+    assert stored.by_pair() == {("10.1.0.1", "10.2.0.1"): 36_000_000}
+    assert stored.reasons()["x2", "x1", "listed_first"] == 60 * 60_000
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 4])
+def test_partitions_of_a_topic_count_the_same(partitions: int) -> None:
+    """Each partition has its own engine and memory; a worker that takes it over has that from the state topic."""
+    devices = [Device(rate=10, sflow=True), Device(timeout=60, delay=5), Device(timeout=30)]
+    transfers = [
+        Transfer(f"10.1.0.{number}", "10.2.0.1", 800, 1000 + number, 300, (0, 1, 2), port=40_000 + number)
+        for number in range(1, 9)
+    ]
+    cluster = cluster_of(devices)
+    engines = {number: Engine(cluster, Clock.LIVE, Counters()) for number in range(partitions)}
+    topics: dict[int, dict[bytes, bytes]] = {number: {} for number in range(partitions)}
+    memories = {number: StateRecords(names_each=0) for number in range(partitions)}
+    stored = Stored()
+    for turn, batch in enumerate(batches(exported(devices, transfers, 5))):
+        for number, part in Partitions(partitions).split(frame([row for _, row in batch]), records.SRC):
+            engine, memory = engines[number], memories[number]
+            engine.take(part, batch[-1][0] / 1000)
+            memory.touch(engine)
+            stored.write(number, engine.merge())
+            for key, value in memory.records(engine, {}, turn):
+                if value is None:
+                    topics[number].pop(key, None)
+                else:
+                    topics[number][key] = value
+            memory.committed(turn)
+            memory.forget(engine.evict())
+            if turn % 2:
+                before = remembered(topics[number], "topic")
+                assert before is not None
+                engines[number], memories[number] = Engine(cluster, Clock.LIVE, Counters()), StateRecords(names_each=0)
+                engines[number].load(before.frames, before.notes["engine"])
+                memories[number].restored(before.keys)
+    assert stored.by_pair() == {(one.src, one.dst): one.packets * one.size for one in transfers}
+    assert any(key.startswith(NAME.encode()) for topic in topics.values() for key in topic)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_small_conversations_of_sampling_exporters_count_once_from_a_decision_on(*, restart: bool) -> None:
+    """Two routers in a row sample: what each drew alone counts twice until the large ones prove that both see all."""
+    devices = [Device(rate=50, timeout=20), Device(rate=50, timeout=20)]
+    large = [
+        Transfer(f"10.1.1.{number}", "10.2.0.1", 40_000, 1000, 2_400, (0, 1), port=50_000 + number)
+        for number in range(14)
+    ]
+    # A packet or two each, for 40 minutes; the better router is silent for the last ten.
+    small = [
+        Transfer(f"10.1.0.{number % 200}", "10.2.0.9", 20, 1000, 10, (0, 1), begin=number // 2, port=number)
+        for number in range(4_800)
+    ]
+    silent = [replace(one, only={0: (0, 1_800)}) for one in [*large, *small]]
+    stored = run(cluster_of(devices), exported(devices, silent, 8), restart=restart)
+
+    def share(since: int, until: int) -> float:
+        """Return what is counted of the small ones that begin within these seconds, by what they sent."""
+        counted = sum(
+            written
+            for place, (_, written) in stored.points.items()
+            if place[2] == "10.2.0.9" and since <= int(str(place[1])) - T0 // 1000 < until
+        )
+        return counted / ((until - since) * 2 * 20_000)
+
+    assert share(0, 600) > 1.4
+    assert share(1_000, 1_780) == pytest.approx(1, abs=0.15)
+    assert share(1_950, 2_380) == pytest.approx(1, abs=0.2)
+    assert stored.reasons()["x1", "x0", "same_traffic"] > 0
+
+
+def test_sampling_exporters_that_see_different_traffic_are_left_alone() -> None:
+    """Each leaf has conversations of its own beside some that both see: none of them is dropped."""
+    devices = [Device(rate=50, timeout=20), Device(rate=50, timeout=20)]
+    own = [
+        Transfer(f"10.1.{seen}.{number}", "10.2.0.1", 20_000, 1000, 1_200, (seen,), port=50_000 + number)
+        for seen in (0, 1)
+        for number in range(14)
+    ]
+    stored = run(cluster_of(devices), exported(devices, own, 8))
+    assert not stored.reasons()
+    assert total_of(stored) == pytest.approx(28 * 20_000_000, rel=0.03)
+
+
+def test_memory_is_bounded_and_what_is_forgotten_stays_counted(
+    issue: tuple[list[Device], list[Transfer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for six records the best exporter cannot replace all others, but far from all counts twice."""
+    devices, transfers = issue
+    monkeypatch.setattr("ingest.count.once._MOST_ROWS", 6)
+    stored = run(cluster_of(devices), exported(devices, transfers, 1))
+    assert total_of(stored) == pytest.approx(16_384_000, rel=0.5)

@@ -1,0 +1,89 @@
+"""`clusterflow alerts`, as a user runs it, on a real store; and `clusterflow status`, which counts the same alerts."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner, Result
+
+from app.application import Application
+from cluster.dump import dump_cluster
+from cluster.load import parse_cluster
+from cluster.model import StoreSettings
+from operations.alerts_cli import alerts
+from operations.cli import status
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW, encode
+
+NOW = int(time.time())
+IDS = ("3fa94c1e" + "0" * 24, "3fa95555" + "0" * 24)
+
+
+@pytest.fixture
+def config(influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path) -> Path:
+    settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
+    cluster = replace(parse_cluster("cluster: lab\ngroups: {a: {role: custom}}\n"), store=settings)
+    store = Store(settings)
+    store.ensure(cluster.retentions())
+    rows = [
+        {WINDOW: NOW - ago, schema.RULE: "exfil_volume", schema.SEVERITY: "critical", schema.SRC: "db-1"}
+        | {schema.ALERT_KEY: str(ago), schema.CHANGE: schema.Change.FIRED.value, schema.INCIDENT.name: incident}
+        | {schema.ALERT_STATE.name: schema.FIRING, schema.ALERT_SUMMARY.name: "much [red]sent[/red]"}
+        | {schema.ALERT_SOURCE.name: "db-1 (Data)", schema.ALERT_DESTINATION.name: "203.0.113.9"}
+        for ago, incident in zip((600, 90_000), IDS, strict=True)
+    ]
+    store.write(encode(schema.ALERT, pl.DataFrame(rows)), schema.ALERT.kept)
+    store.close()
+    path = tmp_path / "cluster.yaml"
+    path.write_text(dump_cluster(cluster), encoding="utf-8")
+    return path
+
+
+def _run(config: Path, *arguments: str) -> Result:
+    application = Application(name="clusterflow")
+    application.add_command(alerts)
+    application.add_command(status)
+    name, *rest = arguments
+    several = [name, rest.pop(0)] if name == "alerts" else [name]
+    return CliRunner().invoke(application, [*several, "--config", str(config), *rest])
+
+
+def test_alerts_are_listed_newest_first_and_marked(config: Path) -> None:
+    found = [json.loads(line) for line in _run(config, "alerts", "list", "--json").stdout.splitlines()]
+    assert [one["id"] for one in found] == list(IDS)
+    assert [one["id"] for one in found if one["false"]] == []
+    marked = _run(config, "alerts", "mark", "3fa94", "--false", "--acknowledged", "--why", "planned [move]")
+    assert marked.stdout == "3fa94c1e firing, acknowledged, false: much [red]sent[/red]\n"
+    (one, _) = (json.loads(line) for line in _run(config, "alerts", "list", "--json").stdout.splitlines())
+    assert (one["false"], one["why"]) == (True, "planned [move]")
+    assert 0 <= one["acknowledged"] - NOW < 600
+    assert _run(config, "alerts", "mark", IDS[0], "--true").exit_code == 0
+    listed = _run(config, "alerts", "list", "--from", "1h").stdout
+    assert "firing, acknowledged " in listed
+    assert "db-1 (Data) → 203.0.113.9" in listed
+    assert "3fa95555" not in listed
+    assert "no such alert" in _run(config, "alerts", "list", "--rule", "incast").stderr
+    shown = json.loads(_run(config, "status", "--json").stdout)
+    assert [one["id"] for one in shown["alert_history"]] == [IDS[0]]
+    assert "last 24 h: 1 alerts, 0 of them over" in _run(config, "status").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("mark", "3fa94"), "nothing to mark"),
+        (("mark", "3fa9", "--false"), "2 alerts begin so"),
+        (("mark", "xyz1", "--false"), "expected 4 to 32"),
+        (("mark", "beef", "--false"), "no alert of the history"),
+        (("list", "--from", "soon"), "--from soon: expected a time"),
+    ],
+)
+def test_a_wrong_word_is_one_line(config: Path, arguments: tuple[str, ...], words: str) -> None:
+    result = _run(config, "alerts", *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr

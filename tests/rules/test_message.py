@@ -1,0 +1,189 @@
+"""What a person reads: the first line, what to do, where to look; for one alert, several, and one that is over."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cluster.load import load_cluster
+from operations.notify import FORMS, mail_page
+from rules import runbook
+from rules.common import texts
+from rules.grafana import notices
+from rules.grafana.encode import rule_entry
+from rules.grafana.example_alert import LASTED, example_of
+from rules.grafana.message import Notification, Told
+from rules.grafana.templates import Context, render
+from rules.registry import rules_of
+from rules.rule import Rule
+
+CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
+RULE_SET = rules_of(CLUSTER)
+NOW = 1_777_777_777
+"""2026-05-03 03:09:37 UTC."""
+URL = "https://grafana.example.org"
+EXFIL = RULE_SET.rule("exfil_volume")
+PANEL = f"{URL}/d/cf-egress?from={NOW - LASTED - 1800}000&orgId=1&to=now&viewPanel=1"
+SILENCE = f"{URL}/alerting/silence/new?alertmanager=grafana&matcher=rule%3Dexfil_volume&matcher=src%3Dmodel-store-1"
+
+
+def _told(rule: Rule = EXFIL, *, ended: bool = False) -> Told:
+    return example_of(CLUSTER, rule, NOW, ended=ended).told
+
+
+def _sent(*alerts: Told, rule: Rule = EXFIL) -> Notification:
+    return Notification(alerts, rule.group_by, "noc", URL, NOW)
+
+
+def _title(notification: Notification) -> str:
+    return notification.render(notices.TITLE)
+
+
+def _lines(notification: Notification) -> list[str]:
+    return notification.render(notices.MESSAGE).splitlines()
+
+
+def test_an_alert() -> None:
+    """What, from where to where, how much, since when; why; what to do; links to its own time, runbook, silence."""
+    what = "WARNING: Model storage sends much to an unapproved address"
+    assert _title(_sent(_told())) == f"{what}: model-store-1 -> 203.0.113.9, 60GB, since 02:51 UTC"
+    parties = "model-store-1 (Model Storage) → 203.0.113.9 (AS64500 Example, NL, Unknown External)"
+    said = "model-store-1 (Model Storage) sent 60GB to 203.0.113.9 (AS64500 Example, NL, Unknown External) within 15m"
+    do = dict(EXFIL.annotations)[texts.WHAT_TO_DO]
+    assert _lines(_sent(_told())) == [
+        f"{parties} · 60GB · tcp (https) · 10m 12s · since 2026-05-03 02:51:37 UTC",
+        f"{said}: more than 50 GB to an address that nobody approved.",
+        "",
+        f"Do: {do}",
+        "",
+        f"Panel: {PANEL}",
+        f"Runbook: {runbook.address(CLUSTER, 'exfil_volume')}",
+        f"Silence: {SILENCE}",
+    ]
+
+
+def test_an_alert_that_is_over() -> None:
+    """How long it lasted and the last value; nothing to do, nothing to silence."""
+    notification = _sent(_told(ended=True))
+    what = "RESOLVED: Model storage sends much to an unapproved address"
+    assert _title(notification) == f"{what}: model-store-1 -> 203.0.113.9, 60GB, lasted 18m0s"
+    assert _lines(notification) == [
+        "model-store-1 (Model Storage) → 203.0.113.9 (AS64500 Example, NL, Unknown External)",
+        "Resolved: lasted 18m0s, from 2026-05-03 02:51:37 to 03:09:37 UTC; last value: 60GB",
+        "",
+        f"Panel: {PANEL.replace('now', f'{NOW}000')}",
+        f"Runbook: {runbook.address(CLUSTER, 'exfil_volume')}",
+    ]
+
+
+def test_a_title_is_plain_ascii() -> None:
+    """Pagers and subjects of mails: some show anything else as question marks."""
+    assert all(_title(_sent(_told(rule), rule=rule)).isascii() for rule in RULE_SET.rules)
+
+
+def test_several_alerts_are_counted_and_share_one_instruction() -> None:
+    other = replace(_told(), annotations={**_told().annotations, texts.DESTINATION: "198.51.100.7"})
+    notification = _sent(_told(), other)
+    what = "WARNING: 2 x Model storage sends much to an unapproved address"
+    assert _title(notification) == f"{what}, model-store-1 (Model Storage)"
+    lines = _lines(notification)
+    assert sum(line.startswith("Do: ") for line in lines) == 1
+    assert [line.split(" · ")[0].split(" → ")[1][:12] for line in lines if " · since " in line] == [
+        "203.0.113.9 ", "198.51.100.7",
+    ]  # fmt: skip
+
+
+def test_one_of_two_is_over() -> None:
+    """The title counts what fires."""
+    notification = _sent(_told(), _told(ended=True))
+    assert _title(notification).startswith("WARNING: Model storage sends much to an unapproved address: model-store-1")
+    assert [line[:9] for line in _lines(notification) if line.startswith(("Resolved:", "Do: "))] == [
+        "Resolved:",
+        "Do: Find ",
+    ]
+
+
+def test_rules_that_cannot_be_evaluated() -> None:
+    """Grafana renames such alerts, and their rule's own words say nothing of it."""
+    renamed = {"alertname": "DatasourceError", "rulename": EXFIL.title}
+    failed = replace(
+        _told(), labels={**_told().labels, **renamed}, annotations={**_told().annotations, "Error": "no such retention"}
+    )
+    notification = _sent(failed)
+    assert _title(notification) == "WARNING: Grafana cannot ask InfluxDB, rules see nothing: 1"
+    said = _lines(notification)
+    assert said[:2] == [f"{EXFIL.title} · sees nothing · since 2026-05-03 02:51:37 UTC", "Error: no such retention"]
+    assert said[3].startswith("Do: Run `clusterflow status`")
+
+
+def test_the_job_of_an_alert_is_chosen_on_its_panel() -> None:
+    rule = RULE_SET.rule("node_dropout")
+    (panel,) = (line for line in _lines(_sent(_told(rule), rule=rule)) if line.startswith("Panel: "))
+    assert panel.endswith("&viewPanel=2&var-job=llama-70b-0412")
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["firing", "resolved"])
+@pytest.mark.parametrize("rule", RULE_SET.rules, ids=lambda rule: rule.id)
+def test_no_empty_field_and_no_template_is_ever_sent(rule: Rule, *, ended: bool) -> None:
+    notification = _sent(_told(rule, ended=ended), rule=rule)
+    every = {kind: notification.settings(kind) for kind in ("webhook", "email", "slack", "pagerduty", "opsgenie")}
+    for kind, settings in every.items():
+        for name, text in {**settings, **settings.get("details", {})}.items():
+            assert text, (kind, name)
+            assert "{{" not in str(text), (kind, name)
+            assert "[no value]" not in str(text), (kind, name)
+            assert texts.UNKNOWN + " " not in str(text).replace("Unknown External", ""), (kind, name)
+    for line in notification.render(notices.MESSAGE).splitlines():
+        assert not re.search(r":\s*$| ·\s*$|· *·", line), line
+
+
+@pytest.mark.parametrize("rule", RULE_SET.rules, ids=lambda rule: rule.id)
+def test_no_annotation_takes_a_number_that_may_be_missing(rule: Rule) -> None:
+    annotations = rule_entry(CLUSTER, rule)["annotations"]
+    found = [name for name, text in annotations.items() if re.search(r"[$.][vV]alues\.\w+\.Value", text)]
+    assert not found, (
+        f"{found}: Grafana fails on $values.X.Value where X has no number: the annotation then holds its source, and "
+        "each evaluation logs an error. Take numbers by the functions of texts, which write {{ with $values.X }}"
+    )
+
+
+@pytest.mark.parametrize("rule", RULE_SET.rules, ids=lambda rule: rule.id)
+def test_annotations_hold_without_any_label_and_number(rule: Rule) -> None:
+    """Grafana renders them where there is no data, too: what fails there writes an error at each evaluation."""
+    for _, text in rule.annotations:
+        assert "{{" not in render(rule.template(text), Context({}, {}))
+
+
+@pytest.mark.parametrize("kind", ["webhook", "email", "slack", "pagerduty", "teams", "opsgenie", "telegram"])
+def test_grafana_would_expand_a_dollar_in_settings(kind: str) -> None:
+    settings = notices.texts_of(kind)
+    assert not [text for text in {**settings, **settings.get("details", {})}.values() if "$" in str(text)]
+
+
+# Forms --------------------------------------------------------------------------------------------
+
+
+def test_pagerduty_has_the_facts_as_details() -> None:
+    details = _sent(_told()).settings("pagerduty")["details"]
+    assert {name: details[name] for name in texts.FACTS} == {
+        "source": "model-store-1 (Model Storage)",
+        "destination": "203.0.113.9 (AS64500 Example, NL, Unknown External)",
+        "protocol": "tcp (https)",
+        "bytes": "60GB",
+        "duration": "10m 12s",
+    }
+    assert (details["num_firing"], details["resolved"], details["panel"]) == ("1", "none", PANEL)
+
+
+def test_slack_links_by_words() -> None:
+    said = _sent(_told()).settings("slack")["text"].splitlines()[-1]
+    assert said == f"<{PANEL}|Panel> · <{runbook.address(CLUSTER, 'exfil_volume')}|Runbook> · <{SILENCE}|Silence>"
+    assert f"▌ Silence: {SILENCE}" in FORMS["slack"](_sent(_told())).splitlines()
+
+
+def test_the_page_of_a_mail_escapes_what_it_is_given() -> None:
+    told = replace(_told(), annotations={**_told().annotations, texts.SUMMARY: "<b>"})
+    page = mail_page(_sent(told))
+    assert "&lt;b&gt;<br>" in page
+    assert f'<a href="{PANEL.replace("&", "&amp;")}">' in page
