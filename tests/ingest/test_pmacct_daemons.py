@@ -133,17 +133,18 @@ def test_files_that_are_rotated_while_records_come_lose_none(tmp_path: Path) -> 
     """Far more often than any user would, so that purges and moves of the link meet."""
     cluster = a_cluster(*EXPORTERS)
     cluster = replace(cluster, collector=replace(cluster.collector, rotate=1))
-    begun = time.monotonic()
+    deadline = time.monotonic() + 60
     sent = 0
     with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool") as collector:
-        while time.monotonic() - begun < 4:
+        # How long a rotation takes is the machine's affair: sent until there were some.
+        while len(list((tmp_path / "spool").glob("nfacct-*.csv"))) < 4:
+            assert time.monotonic() < deadline, "nfacctd does not rotate its files"
             send(cluster.collector.netflow_port, [v5(sent + i * 30, 30) for i in range(20)])
             sent += 600
             collector.poll()
             time.sleep(0.03)
         assert collector.complaints == {"nfacctd": 0, "sfacctd": 0}
     files = sorted((tmp_path / "spool").glob("nfacct-*.csv"))
-    assert len(files) >= 3
     assert all(b"SRC_IP" in path.read_bytes()[:200] for path in files)
     found = spooled(tmp_path / "spool")
     assert found.height == sent
