@@ -9,37 +9,29 @@ inventory at all is counted, told once, and left out: nobody could say whether i
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
-from typing import Any
-from zoneinfo import ZoneInfo
 
 import polars as pl
 
 from analysis.evidence import Reader
-from analysis.jobs.endpoint import HttpSource
 from analysis.jobs.hostlist import expand
-from analysis.jobs.inferred import InferredSource
-from analysis.jobs.job_files import ClusterYaml, FileSource
-from analysis.jobs.job_source import Asked, AskedSource, Source
+from analysis.jobs.job_source import KEEP_JOBS, Around, Source
 from analysis.jobs.job_windows import START, STOP, end_of, start_of
-from analysis.jobs.kubernetes_api import KubernetesApi
 from analysis.jobs.register import Register, key_of
-from analysis.jobs.slurm import SlurmCommands, SlurmFiles
+from analysis.jobs.sources.file import ClusterYaml
+from analysis.jobs.sources.inferred import InferredSource
 from app.log import Log
 from cluster.model import (
     LISTED,
     Cluster,
-    FileJobs,
-    HttpJobs,
     InferredJobs,
     Job,
     JobSource,
-    KubernetesJobs,
     Outcome,
-    SlurmJobs,
 )
 from cluster.scalars.kinds import some
 from store import schema
@@ -47,9 +39,6 @@ from store.influx import Store
 from store.influxql import Select, any_of, beside, says
 from store.points import columns
 from store.schema import JobReading, Stage
-
-_KEEP = 86_400
-"""Seconds for which a job is kept beyond the raw retention, where no window of it can be judged any more."""
 
 _SAME_RUN = 60
 
@@ -72,39 +61,6 @@ class SourceState:
     known: int
     running: int
     strangers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """What a source is made with, beside its settings; `told` returns the jobs that are not inferred."""
-
-    cluster: Cluster
-    store: Store
-    register: Register
-    log: Log
-    told: Callable[[], tuple[Job, ...]]
-    check: Callable[[], None]
-
-    @property
-    def zone(self) -> ZoneInfo:
-        return self.cluster.site.time_zone
-
-    @property
-    def keep(self) -> int:
-        return self.cluster.store.keep_raw
-
-    def asked(self, one: SlurmJobs | KubernetesJobs, whom: Asked) -> Source:
-        return AskedSource(one.name, whom, self.register, one.every, self.keep + _KEEP)
-
-
-_SOURCES: Mapping[type[JobSource], Callable[[Any, _Around], Source]] = {
-    FileJobs: lambda one, at: FileSource(one, at.register, at.zone, at.keep),
-    HttpJobs: lambda one, at: HttpSource(one, at.register, at.zone, at.log, keep=at.keep),
-    SlurmJobs: lambda one, at: at.asked(one, SlurmFiles(one) if one.files else SlurmCommands(one)),
-    KubernetesJobs: lambda one, at: at.asked(one, KubernetesApi(one)),
-    InferredJobs: lambda one, at: InferredSource(one, at.cluster, at.store, at.register, at.told, check=at.check),
-}
-"""What makes a source of its settings."""
 
 
 class JobSources:
@@ -137,8 +93,8 @@ class JobSources:
             settings = [InferredJobs()]
         self._kinds: dict[str, str] = {LISTED: LISTED} | {one.name: one.kind for one in settings}
         self._schedulers = {one.name for one in settings if one.is_scheduler}
-        around = _Around(cluster, store, register, log, self._told, check)
-        self._sources = [_SOURCES[type(one)](one, around) for one in settings]
+        around = Around(cluster, store, register, log, self._told, check)
+        self._sources = [_source(one, around) for one in settings]
         self._inferred = next((one for one in self._sources if isinstance(one, InferredSource)), None)
         self._names = _Names(node.name for node in cluster.nodes)
         self._troubles: dict[str, tuple[str, float]] = {}
@@ -166,7 +122,7 @@ class JobSources:
         self._note(LISTED, self._yaml.refresh(now), now)
         for source in self._sources:
             self._note(source.name, source.refresh(now), now)
-        self._register.forget_before(now - self.cluster.store.keep_raw - _KEEP)
+        self._register.forget_before(now - self.cluster.store.keep_raw - KEEP_JOBS)
 
     def _note(self, name: str, trouble: str, now: float) -> None:
         before = self._troubles.get(name)
@@ -281,6 +237,12 @@ class JobSources:
 
 def _rebuilt_key(job: Job, kind: str) -> str:
     return job.id if kind == InferredJobs.kind else key_of(job)
+
+
+def _source(one: JobSource, around: Around) -> Source:
+    """Return the source of a type of `job_sources`: the module of that name makes it."""
+    made: Source = import_module(f"analysis.jobs.sources.{one.kind}").source(one, around)
+    return made
 
 
 class _Names:

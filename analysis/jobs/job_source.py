@@ -7,10 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
 from analysis.jobs.job_windows import end_of, start_of
 from analysis.jobs.register import Known, Register
-from cluster.model import Job, Outcome
+from app.log import Log
+from cluster.model import Cluster, Job, Outcome
+from store.influx import Store
+
+KEEP_JOBS = 86_400
+"""Seconds for which a job is kept beyond the raw retention, where no window of it can be judged any more."""
 
 
 class Source(Protocol):
@@ -30,6 +36,41 @@ class Source(Protocol):
 
     def stop(self) -> None:
         """End what `start` began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a source is made with, beside its settings.
+
+    Attributes:
+        cluster: of which it knows jobs.
+        store: for a source that infers jobs.
+        register: where jobs go.
+        log: for troubles.
+        told: returns the jobs that are not inferred.
+        check: called between stretches of work; may raise.
+    """
+
+    cluster: Cluster
+    store: Store
+    register: Register
+    log: Log
+    told: Callable[[], tuple[Job, ...]]
+    check: Callable[[], None]
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The site's time zone."""
+        return self.cluster.site.time_zone
+
+    @property
+    def keep(self) -> int:
+        """Seconds for which raw windows are kept."""
+        return self.cluster.store.keep_raw
+
+    def asked(self, name: str, whom: "Asked", every: float) -> "AskedSource":
+        """Return a source that asks `whom` every so many seconds."""
+        return AskedSource(name, whom, self.register, every, self.keep + KEEP_JOBS)
 
 
 class AskError(Exception):

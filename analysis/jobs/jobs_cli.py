@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.jobs.all_sources import JobSources, SourceState
-from analysis.jobs.endpoint import as_json
 from analysis.jobs.hostlist import compress
 from analysis.jobs.job_windows import end_of, gpus_of
 from analysis.jobs.register import Register
+from analysis.jobs.sources.http import as_json
 from app.errors import StoreError
 from app.log import Log
 from cluster.cli import cluster_file, cluster_option

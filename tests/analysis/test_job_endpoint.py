@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from analysis.jobs.endpoint import MOST_BYTES, HttpSource, _Handler
 from analysis.jobs.register import Register
+from analysis.jobs.sources.http import MOST_BYTES, HttpSource, _Handler
 from app.errors import ClusterflowError, UserError
 from app.log import Log
 from cluster.model import HttpJobs, Secret

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.jobs.job_files import ClusterYaml, FileSource
 from analysis.jobs.job_records import read_csv, read_json
 from analysis.jobs.register import FILE, Register, key_of
+from analysis.jobs.sources.file import ClusterYaml, FileSource
 from app.errors import ConfigError
 from app.log import Log
 from cluster.load import load_cluster

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from analysis.jobs.job_source import AskedSource
-from analysis.jobs.kubernetes_api import KubernetesApi
 from analysis.jobs.register import Register, key_of
+from analysis.jobs.sources.kubernetes import KubernetesApi
 from cluster.model import Job, KubernetesJobs, Workload
 
 T0 = 1_772_352_000

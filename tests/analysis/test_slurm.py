@@ -18,7 +18,7 @@ import pytest
 
 from analysis.jobs.job_source import AskedSource, AskError
 from analysis.jobs.register import Register
-from analysis.jobs.slurm import PATIENCE, SlurmCommands, SlurmFiles, as_word, number, records_of
+from analysis.jobs.sources.slurm import PATIENCE, SlurmCommands, SlurmFiles, as_word, number, records_of
 from cluster.model import ClassFrom, Job, Outcome, SlurmJobs
 
 T0 = 1_772_352_000

@@ -27,7 +27,7 @@ import polars as pl
 
 from analysis.jobs.job_records import read_csv, read_json
 from analysis.jobs.job_source import AskError
-from analysis.jobs.slurm import records_of
+from analysis.jobs.sources.slurm import records_of
 from app.errors import ClusterflowError
 from app.sqlite_file import VERSION as SQLITE_FORMAT
 from cluster.load import load_cluster

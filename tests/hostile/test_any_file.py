@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mutations import documents, garbled
 
 from analysis.jobs.job_source import AskError
-from analysis.jobs.slurm import records_of
+from analysis.jobs.sources.slurm import records_of
 from app.errors import ClusterflowError
 from cluster.load import parse_cluster
 from cluster.model import SlurmJobs

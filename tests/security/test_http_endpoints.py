@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from analysis.jobs import endpoint as endpoint_module
-from analysis.jobs.endpoint import HttpSource, _Handler
 from analysis.jobs.register import Register
+from analysis.jobs.sources import http as endpoint_module
+from analysis.jobs.sources.http import HttpSource, _Handler
 from app import http_server
 from app.errors import ClusterflowError, UserError
 from app.http_server import GuardedHandler, bears_token, cannot_listen

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from hostile import HOSTILE, shown
 
-from analysis.jobs.endpoint import Desk, RefusedError
 from analysis.jobs.register import Register
+from analysis.jobs.sources.http import Desk, RefusedError
 from app.errors import ConfigError
 from app.log import Log
 from cluster.load import load_cluster, parse_cluster

@@ -21,6 +21,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from analysis.jobs.job_records import age_fault, as_value, job_of, record_with
+from analysis.jobs.job_source import Around, Source
 from analysis.jobs.job_windows import end_of, start_of
 from analysis.jobs.register import Known, Register, key_of
 from app.errors import UserError
@@ -366,3 +367,8 @@ def as_json(job: Job) -> dict[str, Any]:
         "end": written(job.end),
         "outcome": job.outcome.value,
     }
+
+
+def source(one: HttpJobs, at: Around) -> Source:
+    """Return the source of these settings."""
+    return HttpSource(one, at.register, at.zone, at.log, keep=at.keep)

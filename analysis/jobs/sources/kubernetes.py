@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.jobs.job_source import AskError, Listing
+from analysis.jobs.job_source import Around, AskError, Listing, Source
 from analysis.jobs.register import Known
-from analysis.jobs.slurm import as_word
+from analysis.jobs.sources.slurm import as_word
 from app.errors import UserError
 from cluster.model import Job, KubernetesJobs, Outcome, Workload
 
@@ -317,3 +317,8 @@ class KubernetesApi:
             configuration.retries = False
             self._client = self._kubernetes.client.ApiClient(configuration)
         return self._client
+
+
+def source(one: KubernetesJobs, at: Around) -> Source:
+    """Return the source of these settings."""
+    return at.asked(one.name, KubernetesApi(one), one.every)

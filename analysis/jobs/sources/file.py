@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from zoneinfo import ZoneInfo
 
 from analysis.jobs.job_records import read_csv, read_json
+from analysis.jobs.job_source import Around, Source
 from analysis.jobs.job_windows import end_of
 from analysis.jobs.register import Register, key_of
 from app.errors import ConfigError, Problem
@@ -156,3 +157,8 @@ class ClusterYaml:
             hint = "jobs are taken over; restart the analysis for everything else"
             self.log.line("cluster_changed", file=os.fspath(self.path or ""), what=hint)
         self.jobs = found.jobs
+
+
+def source(one: FileJobs, at: Around) -> Source:
+    """Return the source of these settings."""
+    return FileSource(one, at.register, at.zone, at.keep)

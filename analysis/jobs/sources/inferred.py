@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
+from analysis.jobs.job_source import Around, Source
 from analysis.jobs.job_windows import end_of, overlapping, start_of
 from analysis.jobs.register import Register
 from analysis.jobs.traffic_cohorts import MINUTE, Cohort, Cohorts, Ended, Floats, Memory, Minute, Pairs
@@ -177,3 +178,8 @@ def _flat(found: Numbers) -> tuple[list[tuple[str, ...]], npt.NDArray[np.int64],
 
 def _minute(values: Floats, start: int) -> npt.NDArray[np.int64]:
     return ((values[:, 0] / _MILLI - start) // MINUTE).astype(np.int64)
+
+
+def source(one: InferredJobs, at: Around) -> Source:
+    """Return the source of these settings."""
+    return InferredSource(one, at.cluster, at.store, at.register, at.told, check=at.check)

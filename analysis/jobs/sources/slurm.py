@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.jobs.hostlist import expand
-from analysis.jobs.job_files import Version, text_of, version_of
-from analysis.jobs.job_source import AskError, Listing
+from analysis.jobs.job_source import Around, AskError, Listing, Source
 from analysis.jobs.register import Known, key_of
+from analysis.jobs.sources.file import Version, text_of, version_of
 from app.errors import ConfigError
 from app.units import format_duration, format_moment
 from cluster.model import ClassFrom, Job, Outcome, SlurmJobs
@@ -435,3 +435,8 @@ def _is_same_run(job: Job, earlier: Job) -> bool:
         job.end is not None and earlier.start >= job.end
     )
     return apart and not follows
+
+
+def source(one: SlurmJobs, at: Around) -> Source:
+    """Return the source of these settings."""
+    return at.asked(one.name, SlurmFiles(one) if one.files else SlurmCommands(one), one.every)
