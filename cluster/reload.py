@@ -54,7 +54,7 @@ class Reload:
 
     def refuse(self, why: str, **more: object) -> None:
         """Tell why the old configuration stays in force."""
-        self._log.line("configuration_refused", file=self._path, why=why, in_force="the one before", **more)
+        self._log.warning("configuration_refused", file=self._path, why=why, in_force="the one before", **more)
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
@@ -97,7 +97,7 @@ def ignore_hangups(log: Log, stop: threading.Event, command: str, cost: str) -> 
     """
 
     def tell(_number: int, _frame: FrameType | None) -> None:
-        log.line("not_reloaded", hint=f"restart `clusterflow {command}` to take up another cluster.yaml; {cost}")
+        log.warning("not_reloaded", hint=f"restart `clusterflow {command}` to take up another cluster.yaml; {cost}")
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, (lambda *_: stop.set()) if sys.stdin.isatty() else tell)
