@@ -1,6 +1,6 @@
 """The site's calendar: which windows begin in off-hours, daylight saving included."""
 
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -20,7 +20,7 @@ def off_hours_mask(site: Site, window_starts: npt.NDArray[np.int64]) -> npt.NDAr
     """Return which windows begin in the site's off-hours, by the clock on the site's wall at that moment.
 
     An hour that daylight saving repeats counts both times; one that it skips never comes. Where `start` equals `end`
-    only weekends, if they count, are off-hours.
+    only holidays and weekends, if they count, are off-hours.
 
     Args:
         site: its time zone and off-hours.
@@ -37,6 +37,8 @@ def off_hours_mask(site: Site, window_starts: npt.NDArray[np.int64]) -> npt.NDAr
     mask: npt.NDArray[np.bool_] = after | before if begin > end else after & before
     if hours.weekends:
         mask |= (local // DAY + THURSDAY) % 7 >= SATURDAY
+    if hours.holidays:
+        mask |= np.isin(local // DAY, [(day - _EPOCH.date()).days for day in hours.holidays])
     return mask
 
 
@@ -46,13 +48,14 @@ def off_window_mask(
     """Return which windows begin outside the hours at which clients of inference are expected; none without hours.
 
     Args:
-        site: its time zone.
+        site: its time zone and holidays.
         hours: `inference.hours` of cluster.yaml.
         window_starts: seconds since the epoch, any order, shape (n,).
     """
     if hours is None:
         return np.zeros(window_starts.shape, np.bool_)
-    rest = OffHours(hours.end, hours.start, weekends=not hours.weekends)
+    holidays: tuple[date, ...] = () if hours.weekends else site.off_hours.holidays
+    rest = OffHours(hours.end, hours.start, weekends=not hours.weekends, holidays=holidays)
     return off_hours_mask(Site(site.time_zone, rest), window_starts)
 
 

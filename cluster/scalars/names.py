@@ -8,7 +8,7 @@ import ipaddress
 import re
 import shlex
 from collections.abc import Callable
-from datetime import datetime, time
+from datetime import date, datetime, time
 from fractions import Fraction
 from pathlib import PurePath
 from urllib.parse import urlsplit
@@ -244,6 +244,15 @@ def _time_of_day(text: str) -> time:
 
 
 TIME_OF_DAY = Text("time of day", 'a time of day such as "23:00"', _time_of_day, lambda moment: f"{moment:%H:%M}")
+
+
+def _date(text: str) -> date:
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        raise Bad
+    return date.fromisoformat(text)
+
+
+DATE = Text("date", "a date such as 2026-12-25", _date, str)
 
 
 def _instant(text: str) -> datetime:

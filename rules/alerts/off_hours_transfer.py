@@ -25,7 +25,8 @@ def build(cluster: Cluster) -> RuleSet:
     destination = conversations.destination(cluster, seen)
     off = cluster.site.off_hours
     weekends = ", weekends too" if off.weekends else ""
-    hours = f"{off.start:%H:%M}-{off.end:%H:%M} {cluster.site.time_zone.key}{weekends}"
+    holidays = ", holidays too" if off.holidays else ""
+    hours = f"{off.start:%H:%M}-{off.end:%H:%M} {cluster.site.time_zone.key}{weekends}{holidays}"
     summary = (
         f"{source} sent {texts.bytes_of('bytes')} to {destination} in off-hours ({hours}): more than "
         f"{format_size(limits.off_hours_bytes)} within {format_duration(limits.off_hours_window)}."

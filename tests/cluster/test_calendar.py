@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -18,7 +18,7 @@ def by_the_clock(site: Site, moment: int) -> bool:
     hours, now = site.off_hours, local.time()
     after, before = now >= hours.start, now < hours.end
     off = (after or before) if hours.start > hours.end else (after and before)
-    return off or (hours.weekends and local.weekday() >= 5)
+    return off or (hours.weekends and local.weekday() >= 5) or local.date() in hours.holidays
 
 
 def mask(site: Site, *moments: datetime) -> list[bool]:
@@ -87,6 +87,15 @@ def test_weekends_are_whole_local_days() -> None:
     assert mask(site("Europe/Amsterdam"), saturday, sunday_end) == [False, False]
 
 
+def test_a_holiday_is_a_whole_local_day() -> None:
+    christmas = Site(ZoneInfo("Europe/Amsterdam"), OffHours(time(23), time(6), holidays=(date(2026, 12, 25),)))
+    eve, first, last, after = map(utc, ("2026-12-24 21:59", "2026-12-24 23:00", "2026-12-25 22:59", "2026-12-26 12:00"))
+    assert mask(christmas, eve, first, last, after) == [False, True, True, False]
+    at_noon = np.array([int(utc("2026-12-25 12:00").timestamp())], np.int64)
+    assert off_window_mask(christmas, InferenceHours(time(7), time(20), weekends=False), at_noon).tolist() == [True]
+    assert off_window_mask(christmas, InferenceHours(time(7), time(20)), at_noon).tolist() == [False]
+
+
 def test_hours_that_do_not_wrap() -> None:
     lunch = site("UTC", "12:00", "13:00")
     moments = [utc("2026-01-14 11:59:59"), utc("2026-01-14 12:00"), utc("2026-01-14 12:59:59"), utc("2026-01-14 13:00")]
@@ -99,7 +108,15 @@ def test_no_windows() -> None:
 
 minutes = st.times().map(lambda moment: moment.replace(second=0, microsecond=0))
 sites = st.builds(
-    Site, st.sampled_from(ZONES).map(ZoneInfo), st.builds(OffHours, start=minutes, end=minutes, weekends=st.booleans())
+    Site,
+    st.sampled_from(ZONES).map(ZoneInfo),
+    st.builds(
+        OffHours,
+        start=minutes,
+        end=minutes,
+        weekends=st.booleans(),
+        holidays=st.lists(st.dates(date(2000, 1, 1), date(2037, 12, 31)), max_size=3).map(tuple),
+    ),
 )
 
 

@@ -1,12 +1,12 @@
 """The sections `site` and `cost`: where the cluster stands, and what its GPUs cost."""
 
-from datetime import time
+from datetime import date, time
 from zoneinfo import ZoneInfo
 
 from cluster.document import Faults
 from cluster.scalars import names
 from cluster.scalars.declared import Section, key, record
-from cluster.scalars.kinds import FLAG, Number, Table, Whole
+from cluster.scalars.kinds import FLAG, ListOf, Number, Table, Whole
 
 
 # fmt: off
@@ -18,6 +18,9 @@ class OffHours:
     end: time = key(names.TIME_OF_DAY, "When they end; earlier than `from` wraps around midnight.", default=time(6, 0),
         name="to")
     weekends: bool = key(FLAG, "Whether all of Saturday and Sunday, local time, is off-hours too.", default=False)
+    holidays: tuple[date, ...] = key(ListOf(names.DATE),
+        "Days that are off-hours from midnight to midnight, local time. Inference whose hours leave weekends out rests "
+        "on them too.", default=(), example="[2026-12-25, 2026-12-26]")
 
 
 OFF_HOURS = Section.of(OffHours, "off-hours", text="")
