@@ -66,7 +66,7 @@ def parse_cluster(text: str, source: str = "cluster.yaml", folder: Path = Path()
 
 def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cluster:
     """Return the cluster. Sections that need no check of their own are built from the table as they are."""
-    groups = build_groups(table.get("groups", {}), faults)
+    groups = build_groups(table.get("groups", {}), folder, faults)
     # A reference is good where the thing itself is broken: that is one fault, not two.
     group_ids, exporter_names = _names(root, "groups"), expanded(_names(root, "exporters"))
     site = build_site(table.get("site"), faults)

@@ -1,10 +1,14 @@
-"""Another cluster.yaml for a process that runs: SIGHUP asks for it, a file with faults changes nothing."""
+"""Another cluster.yaml for a process that runs: SIGHUP asks for it, a file with faults changes nothing.
+
+A file with prefixes that was replaced asks for it, too: whoever fetches a provider's list need not know of us.
+"""
 
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -14,6 +18,10 @@ from app.signals import SignalEvent
 from cluster.changes import changes
 from cluster.load import load_cluster
 from cluster.model import Cluster
+from cluster.sources import prefix_files_of
+
+_LOOK_EVERY = 30
+"""Seconds between two looks whether a file with prefixes was replaced."""
 
 _MOST_NAMED = 20
 """Changes that the log line of a reload names; a new inventory may bring thousands."""
@@ -26,11 +34,17 @@ class Reload:
         path: cluster.yaml.
         override: puts what the command line says in place of what the file says.
         log: told of what is taken up and what is refused.
+        clock: tells seconds.
     """
 
-    def __init__(self, path: Path, override: Callable[[Cluster], Cluster], log: Log) -> None:
+    def __init__(
+        self, path: Path, override: Callable[[Cluster], Cluster], log: Log, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._path, self._override, self._log = path, override, log
         self._asked = SignalEvent()
+        self._clock = clock
+        self._looked = clock()
+        self._seen = self._prefix_files()
 
     def on_signal(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         """Have the file read at the next occasion: a signal handler."""
@@ -38,9 +52,10 @@ class Reload:
 
     def asked(self, current: Cluster) -> Cluster | None:
         """Return the configuration to take up; None if nobody asked, or if the old one stays in force."""
-        if not self._asked.is_set():
+        if not self._asked.is_set() and not self._files_changed():
             return None
         self._asked.clear()
+        self._seen = self._prefix_files()
         fresh: Cluster | None = None
         with self.refusing():
             fresh = self._override(load_cluster(self._path))
@@ -51,6 +66,17 @@ class Reload:
             self.refuse(f"{', '.join(fixed)} cannot change while it runs", hint="restart `clusterflow ingest`")
             return None
         return fresh
+
+    def _files_changed(self) -> bool:
+        if self._clock() - self._looked < _LOOK_EVERY:
+            return False
+        self._looked = self._clock()
+        return _states(self._seen) != self._seen
+
+    def _prefix_files(self) -> dict[Path, tuple[int, int, int] | None]:
+        with suppress(ClusterflowError):
+            return _states(prefix_files_of(self._path))
+        return {}
 
     def refuse(self, why: str, **more: object) -> None:
         """Tell why the old configuration stays in force."""
@@ -73,6 +99,16 @@ class Reload:
         more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
         what = "; ".join([*map(str, found[:_MOST_NAMED]), *more])
         self._log.line("configuration", what=what or "nothing changed")
+
+
+def _states(paths: Iterable[Path]) -> dict[Path, tuple[int, int, int] | None]:
+    found: dict[Path, tuple[int, int, int] | None] = {}
+    for path in paths:
+        found[path] = None
+        with suppress(OSError):
+            state = path.stat()
+            found[path] = state.st_mtime_ns, state.st_size, state.st_ino
+    return found
 
 
 def _changed(old: Cluster, new: Cluster) -> list[str]:

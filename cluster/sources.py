@@ -12,14 +12,19 @@ INVENTORY, OWN = "inventory", ("rules", "boards")
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return cluster.yaml itself, then its inventory, rules and boards of the site's own, as they are named there.
+    """Return cluster.yaml itself, then its inventory, files with prefixes, rules and boards, as they are named there.
 
     Raises:
         ConfigError: it cannot be read. Faults are `load_cluster`'s to tell: what they hide is not returned.
     """
     table = _table(path)
-    named = [table.get(INVENTORY), *_own(table)]
+    named = [table.get(INVENTORY), *_prefixes(table), *_own(table)]
     return [path, *(path.parent / name for name in named if name)]
+
+
+def prefix_files_of(path: Path) -> list[Path]:
+    """Return the files with prefixes that groups name; ConfigError if cluster.yaml cannot be read."""
+    return [path.parent / name for name in _prefixes(_table(path))]
 
 
 def named_in(text: str, source: str) -> set[str]:
@@ -38,7 +43,19 @@ def named_in(text: str, source: str) -> set[str]:
     certificates = [(one or {}).get(key) for one in settings for key in ("ca_file", "certificate_file")]
     sections = [(table.get(name) or {}).get("files") or {} for name in ("names", "applications")]
     lists = [placed.value.get("file") for files in sections for placed in files.values()]
-    return {str(name) for name in (table.get(INVENTORY), *_own(table), *certificates, *lists) if name}
+    return {
+        str(name) for name in (table.get(INVENTORY), *_prefixes(table), *_own(table), *certificates, *lists) if name
+    }
+
+
+def _prefixes(table: Table) -> list[str]:
+    groups = [placed.value for placed in (table.get("groups") or {}).values()]
+    return [
+        placed.value["file"]
+        for group in groups
+        for placed in group.get("prefixes_from") or []
+        if "file" in placed.value
+    ]
 
 
 def _own(table: Table) -> list[str]:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from pathlib import Path
 
 from cluster.document import Faults
 from cluster.scalars import names
-from cluster.scalars.declared import Section, key, record
+from cluster.scalars.declared import Key, Section, key, record
 from cluster.scalars.kinds import FLAG, Choice, ListOf, Number, Placed, Table, closest
+from cluster.sections.network.prefix_files import PREFIX_FILE, prefixes_of
 from cluster.vocabulary import ANY, RESERVED_GROUPS, Address, Network, Plane
 
 MOST_NAMED = 8
@@ -59,12 +61,24 @@ class Group:
         return self.role is Role.APPROVED_EXTERNAL
 
 
-GROUP = Section.of(Group, "group")
+GROUP = Section.of(Group, "group",
+    Key("prefixes_from", ListOf(PREFIX_FILE),
+        "Files with more of its prefixes, such as a provider's published ranges; they become its `prefixes`.", (),
+        example="[lists/aws-ip-ranges.json]"), after="prefixes")
 # fmt: on
 
 
-def build_groups(tables: dict[str, Placed[Table]], faults: Faults) -> tuple[Group, ...]:
-    """Return the groups that are whole, and record every overlap that no nesting explains."""
+def build_groups(tables: dict[str, Placed[Table]], folder: Path, faults: Faults) -> tuple[Group, ...]:
+    """Return the groups that are whole, and record every overlap that no nesting explains.
+
+    Args:
+        tables: by id; prefixes of files are added to theirs.
+        folder: what relative paths are relative to.
+        faults: told of what is wrong.
+    """
+    for placed in tables.values():
+        files = prefixes_of(placed.value.get("prefixes_from", []), folder, faults)
+        placed.value["prefixes"] = [*placed.value.get("prefixes", []), *files]
     groups = []
     for group_id, placed in tables.items():
         table = placed.value

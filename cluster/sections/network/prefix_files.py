@@ -1,0 +1,132 @@
+"""Prefixes of a group from files: as providers publish them, or one a line."""
+
+import json
+from collections.abc import Iterator
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses
+from pathlib import Path
+from typing import Any
+
+from app.errors import ConfigError
+from cluster.document import Faults, Scalar, read_text
+from cluster.scalars import names
+from cluster.scalars.declared import Section, key, record
+from cluster.scalars.kinds import Bad, ListOf, Placed, Table, closest, some
+from cluster.vocabulary import Network
+
+_Entry = tuple[str, str, str, str]
+"""Place in the file, prefix, service, region; empty where the file does not tell."""
+
+_FORMATS = (
+    "one prefix a line, RPSL (`route: 192.0.2.0/24`), or JSON of AWS (ip-ranges), Google (cloud.json), Azure "
+    "(ServiceTags), Fastly or Cloudflare"
+)
+
+
+# fmt: off
+@record
+class PrefixFile:
+    """A file with prefixes; a file alone stands for its `file`."""
+
+    file: str = key(names.FILE, f"The file: {_FORMATS}. It is read again when it changes.",
+        example="lists/aws-ip-ranges.json")
+    services: tuple[str, ...] = key(ListOf(names.LINE), "Only prefixes of these services, as the file names them.",
+        default=(), absent="all", example="[S3]")
+    regions: tuple[str, ...] = key(ListOf(names.LINE), "Only prefixes of these regions, as the file names them.",
+        default=(), absent="all", example="[eu-west-1]")
+
+
+PREFIX_FILE = Section.of(PrefixFile, "file with prefixes", short="file")
+# fmt: on
+
+
+def prefixes_of(given: list[Placed[Table]], folder: Path, faults: Faults) -> list[Placed[Network]]:
+    """Return the prefixes of files, those that lie in others left out, each with the path of its file's line.
+
+    A fault is recorded for what cannot be read, and where nothing is left of a file.
+    """
+    found: list[Placed[Network]] = []
+    for placed in given:
+        if "file" in placed.value:
+            one: PrefixFile = PREFIX_FILE.build(placed.value, folder)
+            found += [Placed(placed.path, network) for network in _read(one, placed.path, faults)]
+    return found
+
+
+def _read(one: PrefixFile, path: str, faults: Faults) -> list[Network]:
+    try:
+        entries = list(_entries(read_text(Path(one.file))))
+    except ConfigError as error:
+        faults.add(path, one.file, "a file with prefixes", error.problems[0].value)
+        return []
+    except (ValueError, KeyError, TypeError, AttributeError):
+        faults.add(path, one.file, _FORMATS)
+        return []
+    wanted = entries
+    for key_name, place, chosen in (("services", 2, one.services), ("regions", 3, one.regions)):
+        known = sorted({entry[place] for entry in entries if entry[place]})
+        for name in chosen:
+            if name not in known:
+                hint = closest(name, known) or (f"it has {some(known)}" if known else "this file does not tell them")
+                faults.add(f"{path}.{key_name}", name, f"one of the {key_name} in {one.file}", hint)
+        wanted = [entry for entry in wanted if not chosen or entry[place] in chosen]
+    networks: list[Network] = []
+    for place_in_file, text, _, _ in wanted:
+        try:
+            networks.append(names.PREFIX.read(Scalar(text if "/" in text else _alone(text), quoted=True), path, faults))
+        except Bad as bad:
+            faults.add(
+                path, f"{one.file}: {place_in_file}: {text[:60]}", bad.expected or names.PREFIX.expected, bad.hint
+            )
+            return []
+    if not networks and not (one.services or one.regions):
+        faults.add(path, one.file, "a file with prefixes", "it lists none")
+    fours = collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
+    sixes = collapse_addresses(network for network in networks if isinstance(network, IPv6Network))
+    return [*fours, *sixes]
+
+
+def _alone(text: str) -> str:
+    return f"{text}/{128 if ':' in text else 32}"
+
+
+def _entries(text: str) -> Iterator[_Entry]:
+    if not text.lstrip().startswith(("{", "[")):
+        yield from _of_lines(text)
+        return
+    document = json.loads(text)
+    if "values" in document:
+        yield from _of_azure(document)
+    elif "result" in document or "addresses" in document:
+        lists: dict[str, Any] = document.get("result") or document
+        for name in ("ipv4_cidrs", "ipv6_cidrs", "addresses", "ipv6_addresses"):
+            for number, prefix in enumerate(lists.get(name) or (), start=1):
+                yield f"{name} {number}", str(prefix), "", ""
+    else:
+        # AWS has the two families apart; Google calls the region scope.
+        for name in ("prefixes", "ipv6_prefixes"):
+            for number, one in enumerate(
+                document["prefixes"] if name == "prefixes" else document.get(name, ()), start=1
+            ):
+                prefix = next(
+                    one[word] for word in ("ip_prefix", "ipv6_prefix", "ipv4Prefix", "ipv6Prefix") if word in one
+                )
+                yield f"{name} {number}", str(prefix), one.get("service", ""), one.get("region") or one.get("scope", "")
+
+
+def _of_lines(text: str) -> Iterator[_Entry]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        said = line.partition("#")[0].partition("%")[0].strip()
+        word, colon, rest = said.partition(":")
+        if colon and word.strip().lower() in ("route", "route6"):
+            said = rest.strip()
+        elif colon and rest[:1] in (" ", "\t", "") and not rest.startswith(":") and "/" not in word:
+            continue  # another attribute of an RPSL object
+        if said:
+            yield f"line {number}", said.split()[0], "", ""
+
+
+def _of_azure(document: dict[str, Any]) -> Iterator[_Entry]:
+    for tag in document["values"]:
+        about = tag["properties"]
+        for number, prefix in enumerate(about["addressPrefixes"], start=1):
+            yield f"{tag['name']} {number}", str(prefix), str(tag["name"]).partition(".")[0], about.get("region") or ""

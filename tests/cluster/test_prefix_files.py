@@ -1,0 +1,117 @@
+"""Groups whose prefixes stand in files, as providers publish them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.errors import ConfigError
+from app.log import Log
+from cluster.dump import dump_cluster
+from cluster.load import load_cluster, parse_cluster
+from cluster.reload import Reload
+from cluster.sources import files_of, named_in
+
+AWS = {
+    "syncToken": "1",
+    "prefixes": [
+        {"ip_prefix": "3.5.140.0/22", "region": "ap-northeast-2", "service": "AMAZON"},
+        {"ip_prefix": "3.5.140.0/22", "region": "ap-northeast-2", "service": "S3"},
+        {"ip_prefix": "52.218.0.0/17", "region": "eu-west-1", "service": "S3"},
+        {"ip_prefix": "52.218.128.0/17", "region": "eu-west-1", "service": "S3"},
+    ],
+    "ipv6_prefixes": [{"ipv6_prefix": "2a05:d07a:a000::/40", "region": "eu-west-1", "service": "EC2"}],
+}
+GOOGLE = {"prefixes": [{"ipv4Prefix": "34.1.208.0/20", "scope": "africa-south1"}, {"ipv6Prefix": "2600:1900::/35"}]}
+AZURE = {
+    "values": [
+        {"name": "Storage.WestEurope", "properties": {"region": "westeurope", "addressPrefixes": ["13.69.40.0/24"]}},
+        {"name": "Sql", "properties": {"region": "", "addressPrefixes": ["13.70.0.0/24", "2603:1000::/40"]}},
+    ]
+}
+PLAIN = "# ours\n192.0.2.0/25\n192.0.2.128/25  # both halves\n198.51.100.7\n2001:db8:77::1\n"
+RPSL = "route:      203.0.113.0/24\ndescr:      partner\norigin:     AS64500\n% RADB\n\nroute6: 2001:db8:5::/48\n"
+
+
+def written(folder: Path, content: object, more: str = "") -> Path:
+    (folder / "list").write_text(content if isinstance(content, str) else json.dumps(content))
+    path = folder / "cluster.yaml"
+    path.write_text(
+        "cluster: it\ngroups:\n  train: {role: training, prefixes: [10.1.0.0/16]}\n"
+        f"  cloud: {{role: approved_external, prefixes_from: [{{file: list{more}}}]}}\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "prefixes"),
+    [
+        (AWS, "", ["3.5.140.0/22", "52.218.0.0/16", "2a05:d07a:a000::/40"]),
+        (AWS, ", services: [S3], regions: [eu-west-1]", ["52.218.0.0/16"]),
+        (GOOGLE, "", ["34.1.208.0/20", "2600:1900::/35"]),
+        (GOOGLE, ", regions: [africa-south1]", ["34.1.208.0/20"]),
+        (AZURE, ", services: [Storage]", ["13.69.40.0/24"]),
+        (
+            {"addresses": ["23.235.32.0/20"], "ipv6_addresses": ["2a04:4e40::/32"]},
+            "",
+            ["23.235.32.0/20", "2a04:4e40::/32"],
+        ),
+        ({"result": {"ipv4_cidrs": ["173.245.48.0/20"], "ipv6_cidrs": []}}, "", ["173.245.48.0/20"]),
+        (PLAIN, "", ["192.0.2.0/24", "198.51.100.7/32", "2001:db8:77::1/128"]),
+        (RPSL, "", ["203.0.113.0/24", "2001:db8:5::/48"]),
+    ],
+    ids=["aws", "aws, chosen", "google", "google, chosen", "azure", "fastly", "cloudflare", "plain", "rpsl"],
+)
+def test_what_a_file_lists_belongs_to_the_group(
+    tmp_path: Path, content: object, more: str, prefixes: list[str]
+) -> None:
+    path = written(tmp_path, content, more)
+    cluster = load_cluster(path)
+    assert [str(prefix) for prefix in cluster.group("cloud").prefixes] == prefixes
+    assert parse_cluster(dump_cluster(cluster)) == cluster
+    assert tmp_path / "list" in files_of(path)
+    assert "list" in named_in(path.read_text(), str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "told"),
+    [
+        (AWS, ", services: [S4]", "prefixes_from[0].services: S4: expected one of the services in"),
+        (PLAIN, ", regions: [eu]", "prefixes_from[0].regions: eu: expected one of the regions in"),
+        (PLAIN + "192.0.2.0/33\n", "", "line 6: 192.0.2.0/33: expected an IPv4 or IPv6 prefix"),
+        ({"prefixes": 3}, "", "expected one prefix a line, RPSL"),
+        ('{"prefixes": [', "", "expected one prefix a line, RPSL"),
+        ([], "", "expected one prefix a line, RPSL"),
+        ("# nothing\n", "", "expected a file with prefixes (it lists none)"),
+        ("10.1.4.0/24\n", "", "10.1.0.0/16 of group train covers it"),
+        (PLAIN, "less", "no such file"),
+    ],
+)
+def test_what_is_wrong_with_a_file_names_it(tmp_path: Path, content: object, more: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(written(tmp_path, content, more))
+    assert any(told in line and "prefixes_from" in line for line in caught.value.lines()), caught.value.lines()
+
+
+def test_a_file_that_is_replaced_is_taken_up_and_a_broken_one_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    path = written(tmp_path, PLAIN)
+    cluster = load_cluster(path)
+    reload = Reload(path, lambda fresh: fresh, Log(), lambda: now)
+    now += 31
+    assert reload.asked(cluster) is None, "nothing changed"
+    (tmp_path / "list").write_text("192.0.2.0/33\n")
+    assert reload.asked(cluster) is None, "not looked at so soon again"
+    now += 31
+    assert reload.asked(cluster) is None, "refused"
+    assert capsys.readouterr().err.count("configuration_refused") == 1
+    now += 31
+    assert reload.asked(cluster) is None, "told once"
+    assert "configuration_refused" not in capsys.readouterr().err
+    (tmp_path / "list").write_text("198.18.0.0/15\n")
+    now += 31
+    fresh = reload.asked(cluster)
+    assert fresh is not None
+    assert [str(prefix) for prefix in fresh.group("cloud").prefixes] == ["198.18.0.0/15"]
