@@ -9,9 +9,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from app.errors import StoreError
 from cluster.model import Cluster, EventKind, EventSeverity
 from delivery.event import Document, Event, JobFacts, Party, State, Threat, Traffic, at, event_id, feeds_in, iso
-from delivery.parties import Parties
+from delivery.parties import Parties, with_sighting
+from operations.sightings import Sighting, Sightings
 from rules import runbook
 from rules.common import texts
 from rules.evaluate.evaluator import ERROR_ALERT, NO_DATA_ALERT, Alert
@@ -112,10 +114,18 @@ class AlertBook:
         rule_set: its rules.
         parties: who the ends are.
         noted: what `notes` returned when it was last saved; None: nothing.
+        sightings: what the conversations that they are about say more of them; None: nothing.
     """
 
-    def __init__(self, cluster: Cluster, rule_set: RuleSet, parties: Parties, noted: Mapping[str, Any] | None) -> None:
-        self._cluster, self._parties = cluster, parties
+    def __init__(
+        self,
+        cluster: Cluster,
+        rule_set: RuleSet,
+        parties: Parties,
+        noted: Mapping[str, Any] | None,
+        sightings: Sightings | None = None,
+    ) -> None:
+        self._cluster, self._parties, self._sightings = cluster, parties, sightings
         self._rules: dict[str, Rule] = {rule.id: rule for rule in rule_set.rules}
         noted = noted or {}
         self._open: Open = dict(noted.get("open", {}))
@@ -213,6 +223,8 @@ class AlertBook:
             user = labels[schema.USER]
             source = replace(source, user="" if user == schema.UNKNOWN_USER else user)
         destination = self._party(report, (schema.DST,), (schema.DST_GROUP,))
+        seen = self._seen(report)
+        source, destination = with_sighting(source, destination, seen)
         event = Event(
             id=event_id("alert", incident, State.FIRING.value),
             incident=incident,
@@ -232,6 +244,8 @@ class AlertBook:
                 direction=self._parties.direction(source.group, destination.group),
                 bytes=_whole(values.get(schema.BYTES.name)),
                 duration=values.get(schema.DURATION.name),
+                exporter=seen.exporter,
+                interface=seen.interface,
             ),
             threat=Threat(
                 feeds=feeds_in(labels.get(schema.FEED, "")),
@@ -251,6 +265,16 @@ class AlertBook:
             board=board_url(self._cluster, rule) if rule else "",
         )
         return event.document()
+
+    def _seen(self, report: Report) -> Sighting:
+        labels = report.own_labels()
+        if self._sightings is None or not labels.get(schema.PROTO):
+            return Sighting()
+        try:
+            return self._sightings.of(labels, report.began)
+        except StoreError:
+            # The alert matters more than its details.
+            return Sighting()
 
     def _updated(self, begin: Document, report: Report) -> Document:
         """Return the event of a begin with the texts and numbers of now, which its end will tell; all else stays."""

@@ -40,6 +40,7 @@ from delivery.transports.kafka_transport import Kafka
 from delivery.transports.syslog_transport import Syslog
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
+from operations.sightings import Sightings
 from rules.evaluate.evaluator import ERROR_ALERT, Evaluator
 from rules.evaluate.states import Outcome, State, Transition
 from rules.registry import rules_of
@@ -123,7 +124,8 @@ class Delivery:
         parties = Parties(cluster, Directory(store), users)
         self._rule_set = rules_of(cluster)
         noted: Mapping[str, Any] = self._spool.note(SOURCE) or {}
-        self._book = AlertBook(cluster, self._rule_set, parties, noted)
+        sightings = Sightings(store)
+        self._book = AlertBook(cluster, self._rule_set, parties, noted, sightings)
         self._book_lock = threading.Lock()
         self._evaluates = settings.alerts is AlertsFrom.EVALUATE
         by_errors = (rule.id for rule in self._rule_set.rules if rule.on_error is ErrorPolicy.ALERTING)
@@ -133,7 +135,9 @@ class Delivery:
         self._ticked_at: int | None = noted.get("ticked_at")
         self._readers = [
             Reader(reading, cluster, store, self._spool.note(f"reading.{reading.measurement.name}"), log)
-            for reading in wanted(readings_of(cluster, parties, Completeness(cluster, store)), settings.kinds())
+            for reading in wanted(
+                readings_of(cluster, parties, Completeness(cluster, store), sightings), settings.kinds()
+            )
         ]
         dead = DeadLetters(self._folder / _REFUSED, max_line=MOST_REFUSED)
         more: dict[str, Any] = {} if pauses is None else {"pauses": pauses}

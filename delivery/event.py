@@ -45,6 +45,7 @@ class Party:
         asn: number of its autonomous system; `organisation` whose it is.
         application: what it is by the site's lists.
         user: who was at it.
+        port: TCP, UDP, SCTP: where it was called, the lowest if there are several; `port_max` the highest then.
     """
 
     name: str = ""
@@ -57,6 +58,8 @@ class Party:
     organisation: str = ""
     application: str = ""
     user: str = ""
+    port: int | None = None
+    port_max: int | None = None
 
     def __str__(self) -> str:
         """Return it for people: ``203.0.113.9 (AS64500 ExampleHost, NL)``."""
@@ -78,6 +81,7 @@ class Traffic:
         service: by the server's port.
         direction: ``outbound`` or ``inbound``, of what crosses the border of the cluster.
         duration: seconds in which bytes were sent.
+        exporter, interface: where it entered the network, where one exporter alone counts it.
     """
 
     protocol: str = ""
@@ -87,6 +91,8 @@ class Traffic:
     packets: int | None = None
     flows: int | None = None
     duration: float | None = None
+    exporter: str = ""
+    interface: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from cluster.model import EXTERNAL, RESERVED_GROUPS, Cluster, Role
 from delivery.event import Party
+from operations.sightings import Sighting
 from store import schema
 
 INBOUND, OUTBOUND = "inbound", "outbound"
@@ -111,6 +112,16 @@ class Parties:
         if src is dst or not src_group or not dst_group:
             return ""
         return INBOUND if src else OUTBOUND
+
+
+def with_sighting(source: Party, destination: Party, seen: Sighting) -> tuple[Party, Party]:
+    """Return both ends with the addresses that they used, and the port of the one that was called."""
+    source = replace(source, address=source.address or seen.src_address)
+    destination = replace(destination, address=destination.address or seen.dst_address)
+    highest = None if seen.port_max == seen.port else seen.port_max
+    if seen.source_opened:
+        return source, replace(destination, port=seen.port, port_max=highest)
+    return replace(source, port=seen.port, port_max=highest), destination
 
 
 def _labelled(party: Party, known: Mapping[str, str]) -> Party:

@@ -7,9 +7,10 @@ from app.words import amount, lasting
 from cluster.model import Cluster, EventKind, EventSeverity
 from dashboards.registry import BOARDS
 from delivery.event import Event, JobFacts, Party, Threat, Traffic, feeds_in
-from delivery.parties import INBOUND, OUTBOUND, Parties
+from delivery.parties import INBOUND, OUTBOUND, Parties, with_sighting
 from delivery.settled_checkpoints import Completeness
 from delivery.stored_rows import Reading, Row
+from operations.sightings import Sighting, Sightings, sighting_of
 from rules.runbook import address
 from store import schema
 from store.influxql import compare, says
@@ -30,9 +31,9 @@ _STALLS = {
 _FINE = frozenset({CheckpointState.ON_TIME, CheckpointState.UNJUDGED})
 
 
-def readings_of(cluster: Cluster, parties: Parties, checkpoints: Completeness) -> list[Reading]:
+def readings_of(cluster: Cluster, parties: Parties, checkpoints: Completeness, sightings: Sightings) -> list[Reading]:
     """Return all readings, in a fixed order."""
-    make = _Makers(cluster, parties, checkpoints)
+    make = _Makers(cluster, parties, checkpoints, sightings)
     is_new = (compare(schema.CONTACT_NEW, "=", 1),)
     told = (says(schema.JOB_EVENT, "", "!="),)
     low = compare(schema.STATE, ">=", NodeState.LOW), compare(schema.STATE, "<=", NodeState.DOWN)
@@ -58,8 +59,9 @@ def readings_of(cluster: Cluster, parties: Parties, checkpoints: Completeness) -
 class _Makers:
     """Make events of rows."""
 
-    def __init__(self, cluster: Cluster, parties: Parties, checkpoints: Completeness) -> None:
+    def __init__(self, cluster: Cluster, parties: Parties, checkpoints: Completeness, sightings: Sightings) -> None:
         self._cluster, self._parties, self._checkpoints = cluster, parties, checkpoints
+        self._sightings = sightings
 
     def threat(self, row: Row) -> Event:
         """A conversation with an address that a threat feed lists."""
@@ -96,6 +98,8 @@ class _Makers:
             EventSeverity.WARNING,
             runbook="first_external_contact",
             board=("egress", "contacts"),
+            # Its row is the analysis' own, which knows neither.
+            seen=self._sightings.of(row.tags, row.end),
         )
 
     def violation(self, row: Row) -> Event | None:
@@ -203,7 +207,9 @@ class _Makers:
         words: str = "",
         runbook: str = "",
         board: tuple[str, str] | None = None,
+        seen: Sighting | None = None,
     ) -> Event:
+        seen = seen or sighting_of(row.values)
         labels = {tag: row.tags[tag] for tag in schema.LABELS if tag in row.tags}
         source, destination = (
             self._parties.party(row.tags.get(name, ""), row.tags.get(group, ""), row.time, labels, until=row.end)
@@ -211,6 +217,7 @@ class _Makers:
             else self._parties.party(row.tags.get(name, ""), row.tags.get(group, ""), row.time, until=row.end)
             for name, group in ((schema.SRC, schema.SRC_GROUP), (schema.DST, schema.DST_GROUP))
         )
+        source, destination = with_sighting(source, destination, seen)
         feeds = feeds_in(row.tags.get(schema.FEED, ""))
         traffic = Traffic(
             protocol=row.tags.get(schema.PROTO, ""),
@@ -220,6 +227,8 @@ class _Makers:
             packets=_whole(row, schema.PACKETS),
             flows=_whole(row, schema.FLOWS),
             duration=_number(row, schema.DURATION),
+            exporter=seen.exporter,
+            interface=seen.interface,
         )
         return Event(
             id=row.id,

@@ -197,7 +197,8 @@ def lowest(of: Named, name: str = "") -> Column:
 
 def merged(field: schema.Field) -> Column:
     """Value of a field over several windows or shards, as the schema says it is made of theirs."""
-    return aggregate(field.merge.value, field)
+    # InfluxQL compares no texts.
+    return newest(field) if field.kind is schema.Kind.STRING else aggregate(field.merge.value, field)
 
 
 def moment(column: Column) -> Column:

@@ -211,6 +211,22 @@ PACKETS = Field("packets", "packets", "packets, scaled by sampling, each flow on
 FLOWS = Field("flows", "records", "flow records that began in the window")
 SEEN_BYTES = Field("seen_bytes", "bytes", "bytes of all exporters together, duplicates included")
 DURATION = Field("duration", "seconds", "from first to last byte within the window", Kind.FLOAT)
+SRC_ADDRESS = Field(
+    "src_address", "text", "address of the source; of several that one node used, one", Kind.STRING, Merge.MAX
+)
+DST_ADDRESS = Field("dst_address", "text", "the same of the destination", Kind.STRING, Merge.MAX)
+PORT = Field("port", "port", "the server's port, the lowest if there are several; TCP, UDP, SCTP", merge=Merge.MIN)
+PORT_MAX = Field("port_max", "port", "the server's port, the highest if there are several", merge=Merge.MAX)
+ENTERED = Field(
+    "entered",
+    "text",
+    "exporter and interface where it entered, where one exporter alone counts it",
+    Kind.STRING,
+    Merge.MAX,
+)
+OPENED_BY = Field("opened_by", "text", "src or dst: the side that opened it; of both, src", Kind.STRING, Merge.MAX)
+DETAILS = (SRC_ADDRESS, DST_ADDRESS, PORT, PORT_MAX, OPENED_BY, ENTERED)
+"""What tells more of a conversation and makes no series: absent in rows that are `other`."""
 TX_BYTES = Field("tx_bytes", "bytes", "bytes sent")
 RX_BYTES = Field("rx_bytes", "bytes", "bytes received")
 TX_PACKETS = Field("tx_packets", "packets", "packets sent")
@@ -245,7 +261,7 @@ EGRESS = Measurement(
     "egress",
     "Conversations from the cluster to the outside, approved or not.",
     (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_HOURS, INITIATOR, *LABELS, SHARD),
-    (BYTES, PACKETS, FLOWS, DURATION),
+    (BYTES, PACKETS, FLOWS, DURATION, *DETAILS),
     "ingest",
     "the largest K per source group and window, under a series budget; the rest is `other`",
     bound=Bound((DST, *LABELS), SRC_GROUP, unlisted=(SRC,)),
@@ -273,7 +289,7 @@ THREAT = Measurement(
     "threat",
     "Conversations with outside addresses that a threat feed lists, whichever side opened them.",
     (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, DIRECTION, LATE, FEED, INDICATOR, COUNTRY, NETWORK, SHARD),
-    (BYTES, PACKETS, FLOWS, DURATION, CONFIDENCE, LISTED_SINCE, KNOWN_SINCE, SEEN_AT),
+    (BYTES, PACKETS, FLOWS, DURATION, CONFIDENCE, LISTED_SINCE, KNOWN_SINCE, SEEN_AT, *DETAILS),
     "ingest, late ones by analysis",
     "the largest K per direction and window, under a series budget; the rest is `other`",
     bound=Bound((INDICATOR, COUNTRY, NETWORK), DIRECTION, unlisted=(SRC, DST)),
@@ -293,7 +309,7 @@ VIOLATION = Measurement(
     "Conversations that `allowed` does not list (not_allowed), storage traffic on the compute plane (wrong_plane), and "
     "connections of management groups that `management` does not expect. One conversation may be of several kinds.",
     (KIND, SRC_GROUP, DST_GROUP, SRC, DST, PROTO, SERVICE, INITIATOR, SHARD),
-    (BYTES, FLOWS),
+    (BYTES, FLOWS, *DETAILS),
     "ingest",
     "the largest K per source group and window; the rest is `other`",
     bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
@@ -342,7 +358,7 @@ INFERENCE = Measurement(
     "inference",
     "Conversations that clients opened to inference nodes.",
     (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_WINDOW, *LABELS, SHARD),
-    (BYTES, PACKETS, FLOWS, DURATION),
+    (BYTES, PACKETS, FLOWS, DURATION, *DETAILS),
     "ingest",
     "the largest K clients per inference group and window; the rest is `other`",
     bound=Bound((SRC, *LABELS), DST_GROUP, unlisted=(DST,)),
@@ -1349,6 +1365,11 @@ ACKNOWLEDGED = Field(
 )  # fmt: skip
 ACKNOWLEDGE_SECONDS = Field("acknowledge_seconds", "seconds", "from its begin to then", Kind.FLOAT, Merge.LAST)
 FALSE_ALERT = Field("false_alert", "0 or 1", "1 if marked as false", merge=Merge.LAST)
+ALERT_SRC_ADDRESS = Field("src_address", "text", "address of the source", Kind.STRING, Merge.LAST)
+ALERT_DST_ADDRESS = Field("dst_address", "text", "address of the destination", Kind.STRING, Merge.LAST)
+ALERT_PORT = Field("port", "port", "port of the server, the lowest if there are several", merge=Merge.LAST)
+ALERT_PORT_MAX = Field("port_max", "port", "the highest if there are several", merge=Merge.LAST)
+ALERT_ENTERED = Field("entered", "text", "exporter and interface where it entered", Kind.STRING, Merge.LAST)
 MARKED_WHY = Field("marked_why", "text", "why, in their words", Kind.STRING, Merge.LAST)
 ALERT = Measurement(
     "alert",
@@ -1358,7 +1379,8 @@ ALERT = Measurement(
     (
         INCIDENT, ALERT_STATE, ALERT_TITLE, ALERT_SUMMARY, ALERT_SOURCE, ALERT_DESTINATION, ALERT_PROTOCOL, BYTES_TEXT,
         DURATION_TEXT, ALERT_BYTES, ALERT_DURATION, ALERT_NODE, ALERT_JOB, ALERT_COST, WHAT_TO_DO, RUNBOOK, BEGAN,
-        ENDED, FIRED_SECONDS, ACKNOWLEDGED, ACKNOWLEDGE_SECONDS, FALSE_ALERT, MARKED_WHY,
+        ENDED, FIRED_SECONDS, ACKNOWLEDGED, ACKNOWLEDGE_SECONDS, FALSE_ALERT, MARKED_WHY, ALERT_SRC_ADDRESS,
+        ALERT_DST_ADDRESS, ALERT_PORT, ALERT_PORT_MAX, ALERT_ENTERED,
     ),
     "deliver",
     "alerts of two years that differ in rule or labels, two each",

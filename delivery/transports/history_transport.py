@@ -99,6 +99,9 @@ def _row(event: Document, change: Change) -> dict[str, Any]:
         schema.ALERT_COST: facts.get(texts.COST),
         schema.WHAT_TO_DO: facts.get(texts.WHAT_TO_DO),
         schema.RUNBOOK: event.get("runbook"),
+        schema.ALERT_SRC_ADDRESS: at(event, "source.address"),
+        schema.ALERT_DST_ADDRESS: at(event, "destination.address"),
+        schema.ALERT_ENTERED: f"{at(event, 'traffic.exporter') or ''} {at(event, 'traffic.interface') or ''}".strip(),
     }
     return {
         WINDOW: int(began if change is Change.FIRED or ended is None else ended),
@@ -108,9 +111,17 @@ def _row(event: Document, change: Change) -> dict[str, Any]:
         schema.ALERT_KEY: event_id(event["action"], labels)[:_KEY_DIGITS],
         schema.CHANGE: change.value,
         **{field.name: None if text is None else " ".join(text.split())[:_LONGEST] for field, text in said.items()},
+        schema.ALERT_PORT.name: _port(event, "port"),
+        schema.ALERT_PORT_MAX.name: _port(event, "port_max"),
         schema.ALERT_BYTES.name: at(event, "traffic.bytes"),
         schema.ALERT_DURATION.name: at(event, "traffic.duration"),
         schema.BEGAN.name: began,
         schema.ENDED.name: ended,
         schema.FIRED_SECONDS.name: None if ended is None else ended - began,
     }
+
+
+def _port(event: Document, name: str) -> int | None:
+    """Return the port of the side that was called."""
+    found: int | None = at(event, f"destination.{name}") or at(event, f"source.{name}")
+    return found

@@ -15,6 +15,7 @@ from cluster.model import LOCAL, Cluster, Opening, Role
 from enrichment.feeds.threats import threats_in
 from enrichment.labels import Labels
 from ingest.count.conversations import Conversations, conversations, folded
+from ingest.count.entry_places import EntryPlaces
 from ingest.count.link_totals import LinkSums, link_points, link_sums
 from ingest.count.pulse import pulse_points
 from ingest.count.tag_words import Words, is_set
@@ -41,6 +42,7 @@ _WITH_PORTS = (6, 17, 132)
 
 _SG, _DG, _BYTES, _PACKETS, _FLOWS = "sg", "dg", "bytes", "packets", "flows"
 _SRC, _DST, _PROTOCOL, _SERVICE_CODE, _PLANE_CODE = "src_number", "dst_number", "protocol", "service_code", "plane_code"
+_LOW_PORT, _HIGH_PORT, _PLACE = "low_port", "high_port", "place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Aggregator:
         self._inference_hours = cluster.inference.hours
         self._books = normaliser
         self._words = Words(normaliser)
+        self._places = EntryPlaces(normaliser)
         self._seconds = cluster.bridge.window
         groups = normaliser.addresses.groups
         known = {group.id: group for group in cluster.groups}
@@ -134,7 +137,7 @@ class Aggregator:
         )
         self._held = self._with(flows)
         if held is None or not held.all():
-            self._keep(conversations(flows, shares, held))
+            self._keep(conversations(flows, shares, self._places.of(flows.entered), held))
         self._links.append(link_sums(flows, shares, closed=watermark.closed, seconds=self._seconds, books=self._books))
         addresses = self._books.addresses
         pulses = pulse_points(flows, addresses.group_codes, addresses.listed, self._words, watermark.oldest_second)
@@ -207,6 +210,9 @@ class Aggregator:
                 _FLOWS: rows.flows,
                 FIRST: rows.first,
                 LAST: rows.last,
+                _LOW_PORT: rows.low_port,
+                _HIGH_PORT: rows.high_port,
+                _PLACE: rows.place,
             }
         )
 
@@ -339,6 +345,7 @@ class Aggregator:
             ).alias(schema.OFF_WINDOW),
             *self._labels_of(requests, _SRC),
             *_counts(),
+            *self._details(),
         )
 
     # -- what should not be ------------------------------------------------------------------------
@@ -352,9 +359,10 @@ class Aggregator:
             *self._parties(),
             *self._kind_of_traffic(),
             self._by_window(leaving, lambda windows: off_hours_mask(self._site, windows)).alias(schema.OFF_HOURS),
-            _initiator(),
+            _opener().alias(schema.INITIATOR),
             *self._labels_of(leaving, _DST),
             *_counts(),
+            *self._details(),
         )
 
     def _known_bad(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -385,6 +393,7 @@ class Aggregator:
             schema.COUNTRY,
             schema.NETWORK,
             *_counts(),
+            *self._details(),
             schema.CONFIDENCE.name,
             schema.LISTED_SINCE.name,
             schema.KNOWN_SINCE.name,
@@ -406,9 +415,10 @@ class Aggregator:
                     pl.lit(kind.value).alias(schema.KIND),
                     *self._parties(),
                     *self._kind_of_traffic(),
-                    _initiator(),
+                    _opener().alias(schema.INITIATOR),
                     pl.col(_BYTES).alias(schema.BYTES.name),
                     pl.col(_FLOWS).alias(schema.FLOWS.name),
+                    *self._details(),
                 )
                 for kind, found in kinds
             ]
@@ -453,6 +463,19 @@ class Aggregator:
             self._words.group(_DG, schema.DST_GROUP),
         )
 
+    def _details(self) -> tuple[pl.Expr, ...]:
+        """What tells more of a conversation without a series of its own: addresses, the server's port, the entry."""
+        has_ports = pl.col(_PROTOCOL).is_in(_WITH_PORTS) & (pl.col(_HIGH_PORT) > 0)
+        texts = pl.lit(self._books.addresses.texts)
+        return (
+            texts.gather(pl.col(_SRC)).alias(schema.SRC_ADDRESS.name),
+            texts.gather(pl.col(_DST)).alias(schema.DST_ADDRESS.name),
+            pl.when(has_ports).then(_LOW_PORT).alias(schema.PORT.name),
+            pl.when(has_ports).then(_HIGH_PORT).alias(schema.PORT_MAX.name),
+            _opener().alias(schema.OPENED_BY.name),
+            self._places.text(_PLACE).alias(schema.ENTERED.name),
+        )
+
     def _kind_of_traffic(self) -> tuple[pl.Expr, ...]:
         return self._words.protocol(_PROTOCOL), self._words.service(_SERVICE_CODE)
 
@@ -468,9 +491,8 @@ class Aggregator:
         return pl.when(is_marked).then(pl.lit(schema.YES)).otherwise(pl.lit(schema.NO))
 
 
-def _initiator() -> pl.Expr:
-    opener = pl.when("dst_opened").then(pl.lit(schema.BY_DESTINATION)).otherwise(pl.lit(schema.BY_SOURCE))
-    return opener.alias(schema.INITIATOR)
+def _opener() -> pl.Expr:
+    return pl.when("dst_opened").then(pl.lit(schema.BY_DESTINATION)).otherwise(pl.lit(schema.BY_SOURCE))
 
 
 def _counts() -> tuple[pl.Expr, ...]:

@@ -35,6 +35,8 @@ class Conversations:
         window: number of the window.
         bytes, packets, flows: sums of the pieces.
         first, last: epoch ms at which the first piece begins and the last one ends.
+        low_port, high_port: the lowest and the highest port of the server; 0 if none was printed.
+        place: where it entered, as `Places` numbers it: the largest; 0 if unknown.
     """
 
     src: Ints
@@ -47,6 +49,9 @@ class Conversations:
     flows: Ints
     first: Ints
     last: Ints
+    low_port: Ints
+    high_port: Ints
+    place: Ints
 
     def __len__(self) -> int:
         return len(self.src)
@@ -85,15 +90,32 @@ class Conversations:
         return (self.marks >> bit & 1).astype(np.bool_)
 
 
-def conversations(flows: Flows, shares: Shares, without: Flags | None = None) -> Conversations:
-    """Return the sums of a batch's pieces, but for those of some records."""
-    src, dst, kind, marks = flows.src, flows.dst, kinds(flows), marks_of(flows, flows.counts)
+def conversations(flows: Flows, shares: Shares, places: Ints, without: Flags | None = None) -> Conversations:
+    """Return the sums of a batch's pieces, but for those of some records, given where each record entered."""
+    columns: tuple[Ints, ...] = (
+        flows.src,
+        flows.dst,
+        kinds(flows),
+        marks_of(flows, flows.counts),
+        server_ports(flows),
+        places,
+    )
     if without is not None:
         shares = shares.of(~without)
-        src, dst, kind, marks = (column[~without] for column in (src, dst, kind, marks))
+        columns = tuple(column[~without] for column in columns)
+    src, dst, kind, marks, port, place = columns
     # The first pieces of all records stand first.
-    keys = _Keys(src, dst, kind, marks, again=shares.record[len(src) :], window=shares.window)
-    return keys.sums(shares.bytes, shares.packets, shares.flows, shares.first, shares.last)
+    again = shares.record[len(src) :]
+    keys = _Keys(src, dst, kind, marks, again=again, window=shares.window)
+    if len(again):
+        port, place = (np.concatenate([column, column[again]]) for column in (port, place))
+    counts, span = (shares.bytes, shares.packets, shares.flows), (shares.first, shares.last)
+    return keys.sums(counts, span, (port, port), place)
+
+
+def server_ports(flows: Flows) -> Ints:
+    """Return the port of the side that was called."""
+    return np.where(flows.dst_opened, flows.src_port, flows.dst_port)
 
 
 def kinds(flows: Flows) -> Ints:
@@ -131,7 +153,8 @@ def folded(parts: Sequence[Conversations]) -> Conversations:
 def summed(rows: Conversations) -> Conversations:
     """Return the sums of rows that are not different from each other."""
     keys = _Keys(rows.src, rows.dst, rows.kind, rows.marks, again=np.empty(0, np.int64), window=rows.window)
-    return keys.sums(rows.bytes, rows.packets, rows.flows, rows.first, rows.last)
+    counts, span = (rows.bytes, rows.packets, rows.flows), (rows.first, rows.last)
+    return keys.sums(counts, span, (rows.low_port, rows.high_port), rows.place)
 
 
 class _Keys:
@@ -183,7 +206,13 @@ class _Keys:
             keys |= slots
         self._rows = grouped(keys, int(keys.max()) + 1)
 
-    def sums(self, volume: Ints, packets: Ints, flows: Ints, first: Ints, last: Ints) -> Conversations:
+    def sums(
+        self,
+        counts: tuple[Ints, Ints, Ints],
+        span: tuple[Ints, Ints],
+        ports: tuple[Ints, Ints],
+        place: Ints,
+    ) -> Conversations:
         """Return one row for each different key."""
         rows, keys = self._rows, self._rows.keys
         pair, rest = keys >> self._rest_bits, keys & _mask(self._rest_bits)
@@ -198,11 +227,14 @@ class _Keys:
             kind=self._kinds[rest >> self._slot_bits + _MARKS],
             marks=rest >> self._slot_bits & _mask(_MARKS),
             window=slot + self._base if self._windows is None else self._windows[slot],
-            bytes=rows.sum(volume),
-            packets=rows.sum(packets),
-            flows=rows.sum(flows),
-            first=rows.least(first),
-            last=rows.largest(last),
+            bytes=rows.sum(counts[0]),
+            packets=rows.sum(counts[1]),
+            flows=rows.sum(counts[2]),
+            first=rows.least(span[0]),
+            last=rows.largest(span[1]),
+            low_port=rows.least(ports[0]),
+            high_port=rows.largest(ports[1]),
+            place=rows.largest(place),
         )
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import polars as pl
 
 from cluster.model import Cluster
-from ingest.count.conversations import PROTOCOLS, Conversations, counted, marks_of, summed
+from ingest.count.conversations import PROTOCOLS, Conversations, counted, marks_of, server_ports, summed
 from ingest.count.grouped import grouped
 from ingest.count.windows import Shares, prorate
 from ingest.flows.normalise import Codes, Flags, Flows, Ints, Normaliser
@@ -57,10 +57,10 @@ _WITH_PORTS = (6, 17, 132)
 _ORDERS = 1 << 20
 
 _ROW, _CONVERSATION, _QUALITY, _RANK = "row", "conversation", "quality", "rank"
-_SRC, _DST, _PROTOCOL, _SERVICE, _MARKS = "src", "dst", "protocol", "service", "marks"
+_SRC, _DST, _PROTOCOL, _SERVICE, _MARKS, _PORT = "src", "dst", "protocol", "service", "marks", "port"
 _START, _END, _BYTES, _PACKETS, _FLOWS = "start", "end", "bytes", "packets", "flows"
 _BY, _WHY, _FRESH, _SIGN = "by", "why", "fresh", "sign"
-_KEY = [WINDOW, _CONVERSATION, schema.EXPORTER, _QUALITY, _SRC, _DST, _PROTOCOL, _SERVICE, _MARKS]
+_KEY = [WINDOW, _CONVERSATION, schema.EXPORTER, _QUALITY, _SRC, _DST, _PROTOCOL, _SERVICE, _MARKS, _PORT]
 
 _STATE = {
     WINDOW: pl.Int64,
@@ -72,6 +72,7 @@ _STATE = {
     _PROTOCOL: pl.Int64,
     _SERVICE: pl.String,
     _MARKS: pl.Int64,
+    _PORT: pl.Int64,
     _START: pl.Int64,
     _END: pl.Int64,
     _BYTES: pl.Int64,
@@ -161,6 +162,7 @@ class Once:
                 _PROTOCOL: flows.protocol[rows],
                 _SERVICE: flows.service[rows].astype(np.int64),
                 _MARKS: marks_of(flows, flows.counts)[rows],
+                _PORT: server_ports(flows)[rows],
                 _START: start,
                 _END: end,
                 _BYTES: flows.bytes[rows],
@@ -225,11 +227,11 @@ class Once:
 
     def restore(self, rows: pl.DataFrame) -> None:
         """Take the state of before a restart."""
-        self.state = rows.select(list(_STATE))
+        self.state = _as_state(rows)
 
     def put_back(self, rows: pl.DataFrame) -> None:
         """Take rows that had been evicted."""
-        self.state = pl.concat([self.state, rows.select(list(_STATE))])
+        self.state = pl.concat([self.state, _as_state(rows)])
 
     def evict(self, before: int, _held: Collection[int] = ()) -> pl.DataFrame:
         """Forget what is too old to tell anything, given when the oldest window in grace begins; return its rows."""
@@ -441,6 +443,7 @@ class Once:
         service = changes.get_column(_SERVICE).replace_strict(codes, default=codes[schema.OTHER], return_dtype=pl.Int64)
         kind = service.to_numpy() * PROTOCOLS + changes.get_column(_PROTOCOL).to_numpy()
         is_counted = (changes.get_column(_BY) == "").to_numpy()
+        port = changes.get_column(_PORT).to_numpy()[shares.record]
         marks = counted(changes.get_column(_MARKS).to_numpy(), is_counted)
         counting = self._counting(changes, (addresses.group_codes[src], addresses.group_codes[dst]), shares, volume)
         total = pl.sum(schema.COUNTING_BYTES.name)
@@ -460,6 +463,10 @@ class Once:
             flows=shares.flows * sign,
             first=shares.first,
             last=shares.last,
+            low_port=port,
+            high_port=port,
+            # Which of several exporters counted may change: only where one alone counts it is told.
+            place=np.zeros(len(port), np.int64),
         )
         whole = int(suppressed.get_column(schema.EXPORTER_SUPPRESSED.name).sum())
         return Settled(summed(conversations), suppressed, counting, whole)
@@ -492,6 +499,13 @@ class Once:
                 schema.COUNTING_BYTES.name: rows.sum(volume),
             }
         )
+
+
+def _as_state(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows as they are kept; those of before ports were kept have none."""
+    if _PORT not in rows.columns:
+        rows = rows.with_columns(pl.lit(0, pl.Int64).alias(_PORT))
+    return rows.select(list(_STATE))
 
 
 def _codes(column: pl.Series, names: pl.Series) -> Ints:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 import polars as pl
 
 from ingest.count.aggregate import FIRST, LAST
+from ingest.count.entry_places import ORDER_DIGITS
 from ingest.read.records import MAX_TOTAL
 from store import schema
 from store.points import WINDOW
@@ -66,8 +67,11 @@ class WindowTable:
         self._has_duration = any(field.name == schema.DURATION.name for field in filled)
         numbers = [field for field in filled if field.kind is Kind.INT and field.name != schema.DURATION.name]
         self._sums = [field.name for field in numbers if field.merge is Merge.SUM]
+        self._least = [field.name for field in numbers if field.merge is Merge.MIN]
         self._largest = [field.name for field in numbers if field.merge is Merge.MAX]
-        self._values = [*self._sums, *self._largest]
+        self._texts = [field.name for field in filled if field.kind is Kind.STRING and field.merge is Merge.MAX]
+        self._details = [field.name for field in schema.DETAILS if field in filled]
+        self._values = [*self._sums, *self._least, *self._largest, *self._texts]
         self._optional = optional
         self._listed = pl.Series("listed", list(listed), pl.String)
         self._named, self._budget, self._keep = named, budget, keep
@@ -78,7 +82,7 @@ class WindowTable:
     def empty(self) -> pl.DataFrame:
         """Return a state without rows."""
         columns: dict[str, type[pl.DataType]] = {WINDOW: pl.Int64, **dict.fromkeys(self.tags, pl.String)}
-        columns |= dict.fromkeys(self._values, pl.Int64)
+        columns |= dict.fromkeys(self._values, pl.Int64) | dict.fromkeys(self._texts, pl.String)
         if self._has_duration:
             columns |= {FIRST: pl.Int64, LAST: pl.Int64}
         if self.measurement.bound:
@@ -126,7 +130,9 @@ class WindowTable:
         """Return rows with all values, those of a version that did not keep them without."""
         nothing = None if self._optional else 0
         missing = [pl.lit(nothing, pl.Int64).alias(name) for name in self._sums if name not in rows.columns]
-        missing += [pl.lit(None, pl.Int64).alias(name) for name in self._largest if name not in rows.columns]
+        extremes = (*self._least, *self._largest)
+        missing += [pl.lit(None, pl.Int64).alias(name) for name in extremes if name not in rows.columns]
+        missing += [pl.lit(None, pl.String).alias(name) for name in self._texts if name not in rows.columns]
         return rows.with_columns(missing)
 
     def merge(self) -> pl.DataFrame:
@@ -180,7 +186,8 @@ class WindowTable:
         if self._optional:
             present = (pl.col(name).count() > 0 for name in self._sums)
             totals = [pl.when(is_there).then(total) for is_there, total in zip(present, totals, strict=True)]
-        totals += [pl.max(name) for name in self._largest]
+        totals += [pl.min(name) for name in self._least]
+        totals += [pl.max(name) for name in (*self._largest, *self._texts)]
         if self._has_duration:
             totals += [pl.min(FIRST), pl.max(LAST)]
         totals += [pl.col(flag).any() for flag in (_FRESH, NAMED) if flag in rows.columns]
@@ -201,7 +208,9 @@ class WindowTable:
         return pl.sum(name)
 
     def _points(self, rows: pl.DataFrame) -> pl.DataFrame:
-        columns = [*self.keys, *self._values]
+        columns: list[str | pl.Expr] = [*self.keys, *self._values]
+        if schema.ENTERED.name in self._texts:
+            columns[columns.index(schema.ENTERED.name)] = pl.col(schema.ENTERED.name).str.slice(ORDER_DIGITS)
         if not self._has_duration:
             return rows.select(columns)
         seconds = ((pl.col(LAST) - pl.col(FIRST)) / 1000).fill_null(0.0)
@@ -305,7 +314,9 @@ class WindowTable:
         is_other = self._is_other()
         return self._sum(
             rows.with_columns(
-                pl.when(is_other).then(pl.col(tag)).otherwise(pl.lit(schema.OTHER)).alias(tag) for tag in bound.tags
+                *(pl.when(is_other).then(pl.col(tag)).otherwise(pl.lit(schema.OTHER)).alias(tag) for tag in bound.tags),
+                # What is said of one conversation would be wrong of several.
+                *(pl.lit(None).cast(rows.schema[name]).alias(name) for name in self._details),
             )
         )
 

@@ -69,7 +69,7 @@ def account(
     """
     events = _read(path)
     begins = [event for event in events if event["kind"] == "alert" and event["state"] == "firing"]
-    differences = [*_unlike(events, begins, firings)]
+    differences = [*_unlike(events, begins, firings), *_unaddressed(events)]
     staged = {incident.id: incident for incident in incidents if incident.kind is IncidentKind.BULK_EXFIL}
     names = names_of(incidents)
     told = []
@@ -133,6 +133,21 @@ def _unlike(events: Iterable[Event], begins: Iterable[Event], firings: Iterable[
             yield f"{rule} ({about}): fired {fired[rule, labels]} times, delivered {told[rule, labels]} times"
 
 
+def _unaddressed(events: Iterable[Event]) -> Iterator[str]:
+    """Yield conversations whose events lack an address, or the port of the side that was called."""
+    for event in events:
+        protocol = _at(event, "traffic.protocol")
+        named = all(_at(event, f"labels.{tag}") not in (None, schema.OTHER) for tag in (schema.SRC, schema.DST))
+        if not named or not protocol:
+            continue
+        lacking = [f"{side}.address" for side in ("source", "destination") if not _at(event, f"{side}.address")]
+        ports = [_at(event, f"{side}.port") for side in ("source", "destination")]
+        if protocol in _PROTOCOLS.values() and not any(ports):
+            lacking.append("port")
+        if lacking:
+            yield f"{event['kind']} {event['action']} of {_at(event, 'source.name')}: no {', '.join(lacking)}"
+
+
 def _of_alert(alert: Alert) -> _Told:
     return alert.rule, tuple(sorted((k, v) for k, v in alert.labels.items() if v and k not in _NO_LABELS))
 
@@ -154,9 +169,11 @@ def _expected(
     (seconds,) = (_seconds(one["sent"]) for one in truth["incidents"] if one["id"] == incident.id)
     return {
         "source.name": incident.src,
+        "source.address": incident.src_address,
         "source.group": group,
         "source.user": ADMINISTRATOR,
         "destination.address": incident.dst,
+        "destination.port": incident.port,
         "destination.name": names[incident.dst],
         "destination.country": place.country,
         "destination.city": place.city,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from cluster.model import (
     EventKind,
     EventSeverity,
     FileDestination,
+    NodeAddress,
     Secret,
     StoreSettings,
 )
@@ -30,6 +32,8 @@ from delivery.deliver import SHARD, Delivery
 from delivery.event import Document, at, iso
 from delivery.known_addresses import Directory, SignedIn
 from delivery.parties import Parties
+from delivery.transports.history_transport import changes
+from operations.sightings import Sightings
 from operations.status import status_of
 from rules.registry import rules_of
 from rules.runbook import address
@@ -163,6 +167,61 @@ def test_rows_are_told_of_once_with_all_that_is_known(scene: Scene) -> None:
     scene.delivery.stop(now + 61)
     scene.start()
     assert len(scene.tick(now + 120)) == before
+
+
+def test_events_say_the_address_the_port_and_where_it_entered(scene: Scene) -> None:
+    now = int(time.time()) // 300 * 300
+    scene.tick(now - 600)
+    talk = TALK | {schema.SERVICE: schema.OTHER}
+    seen = {
+        schema.SRC_ADDRESS.name: "10.30.0.3", schema.DST_ADDRESS.name: "203.0.113.9", schema.PORT.name: 4444,
+        schema.PORT_MAX.name: 4450, schema.OPENED_BY.name: "src", schema.ENTERED.name: "border-1 et-0/0/1",
+        schema.BYTES.name: 100, schema.FLOWS.name: 1,
+    }  # fmt: skip
+    scene.write(schema.EGRESS, now - 300, talk | {schema.SHARD: "0"}, **seen)
+    contact = {schema.BYTES.name: 5000, schema.DURATION.name: 12.0, schema.CONTACT_FIRST.name: now - 300.0}
+    scene.write(schema.CONTACT, now - 300, talk, **contact, **{schema.CONTACT_NEW.name: 1})
+    # The answer of a server inside: the port is its own.
+    answer = {schema.KIND: "not_allowed", schema.INITIATOR: "dst", schema.SHARD: "0"}
+    port = {schema.PORT.name: 22, schema.PORT_MAX.name: 22, schema.OPENED_BY.name: "dst"}
+    scene.write(schema.VIOLATION, now - 300, talk | answer, **seen | port)
+    events = {at(one, "kind"): one for one in scene.tick(now + 60)}
+    assert sorted(events) == ["contact", "conversation", "violation"]
+    for kind in ("contact", "conversation"):
+        assert at(events[kind], "source.address") == "10.30.0.3"
+        assert at(events[kind], "destination.port") == 4444
+        assert at(events[kind], "destination.port_max") == 4450
+        assert (at(events[kind], "traffic.exporter"), at(events[kind], "traffic.interface")) == ("border-1", "et-0/0/1")
+    assert at(events["violation"], "source.port") == 22
+    assert at(events["violation"], "source.port_max") is None
+    assert at(events["violation"], "destination.port") is None
+
+
+def test_an_alert_says_what_its_conversation_says(scene: Scene) -> None:
+    now = int(time.time()) // 60 * 60
+    seen = {
+        schema.SRC_ADDRESS.name: "10.30.7.3", schema.DST_ADDRESS.name: "203.0.113.9", schema.PORT.name: 4444,
+        schema.PORT_MAX.name: 4444, schema.OPENED_BY.name: "src", schema.BYTES.name: 100,
+    }  # fmt: skip
+    rails = replace(scene.cluster.nodes[0], addresses=(*scene.cluster.nodes[0].addresses, *_second_address()))
+    cluster = replace(scene.cluster, nodes=(rails,))
+    talk = TALK | {schema.SERVICE: schema.OTHER}
+    scene.write(schema.EGRESS, now - 120, talk | {schema.SHARD: "0"}, **seen)
+    # Another conversation of the same node is none of its business.
+    scene.write(schema.EGRESS, now - 110, TALK | {schema.SHARD: "0"}, **seen | {schema.PORT.name: 443})
+    labels = {**talk, "rule": "exfil_volume"}
+    report = Report("exfil_volume", "Exfiltration", float(now), EventSeverity.CRITICAL, labels=labels)
+    book = AlertBook(cluster, rules_of(cluster), Parties(cluster), None, Sightings(scene.store))
+    (begin,) = book.take([report])
+    assert at(begin, "source.name") == "db-export-3"
+    assert at(begin, "source.address") == "10.30.7.3"
+    assert at(begin, "destination.port") == 4444
+    (row,) = changes([begin]).rows(named=True)
+    assert (row["src_address"], row["dst_address"], row["port"]) == ("10.30.7.3", "203.0.113.9", 4444)
+
+
+def _second_address() -> tuple[NodeAddress, ...]:
+    return (NodeAddress(ip_address("10.30.7.3")),)
 
 
 def test_what_was_taken_back_is_not_told_of(scene: Scene) -> None:

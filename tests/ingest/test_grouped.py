@@ -31,6 +31,9 @@ def test_sums_are_those_of_a_loop(rows: int, end: int) -> None:
     assert result.largest(values).tolist() == [max(expected[key]) for key in sorted(expected)]
 
 
+_VALUES = ("bytes", "packets", "flows", "first", "last", "low_port", "high_port", "place")
+
+
 def test_sums_beyond_what_a_float_holds_are_exact() -> None:
     values = np.array([1 << 60, 1, 1 << 60, 1], np.int64)
     for end in (2, 1 << 40):
@@ -48,10 +51,11 @@ def test_conversations_of_batches_fold_into_those_of_a_loop(addresses: int, wind
     expected: dict[tuple[int, ...], list[int]] = {}
     for part in parts:
         rows = zip(*(getattr(part, one.name).tolist() for one in fields(Conversations)), strict=True)
-        for src, dst, kind, marks, window, *counts, first, last in rows:
-            sums = expected.setdefault((src, dst, kind, marks, window), [0, 0, 0, first, last])
+        for src, dst, kind, marks, window, *counts, first, last, low, high, place in rows:
+            sums = expected.setdefault((src, dst, kind, marks, window), [0, 0, 0, first, last, low, high, place])
             sums[:3] = [old + new for old, new in zip(sums, counts, strict=False)]
-            sums[3:] = [min(sums[3], first), max(sums[4], last)]
+            sums[3:6] = [min(sums[3], first), max(sums[4], last), min(sums[5], low)]
+            sums[6:] = [max(sums[6], high), max(sums[7], place)]
 
     whole = folded(parts)
     got = list(zip(*(getattr(whole, one.name).tolist() for one in fields(Conversations)), strict=True))
@@ -70,7 +74,7 @@ def test_so_many_kinds_pairs_and_windows_that_no_key_holds_them(windows: int) ->
         kind=random.integers(0, PROTOCOLS * 4_096, count),
         marks=random.integers(0, 64, count),
         window=random.choice([0, windows // 3, windows], count),
-        **{name: random.integers(0, 100, count) for name in ("bytes", "packets", "flows", "first", "last")},
+        **{name: random.integers(0, 100, count) for name in _VALUES},
     )
     names = ("src", "dst", "kind", "marks", "window")
     expected = set(zip(*(getattr(part, name).tolist() for name in names), strict=True))
@@ -95,4 +99,7 @@ def _random(random: np.random.Generator, count: int, addresses: int, windows: in
         flows=random.integers(0, 5, count),
         first=first,
         last=first + random.integers(0, 10_000, count),
+        low_port=(ports := random.integers(0, 1 << 16, count)),
+        high_port=ports,
+        place=random.integers(0, 1 << 52, count),
     )
