@@ -81,10 +81,10 @@ def _event() -> Event:
         "state": "firing",
         "action": "exfil_volume",
         "labels": LABELS,
-        "source": {"name": "model-store-1", "group": "model_storage", "user": "m.jansen"},
+        "source": {"name": "model-store-1", "address": "10.40.0.11", "group": "model_storage", "user": "m.jansen"},
         "destination": {
-            "address": "203.0.113.41", "name": "drop-7.examplehost.example", "country": "NL", "city": "Amsterdam",
-            "asn": 64500, "organisation": "ExampleHost",
+            "address": "203.0.113.41", "port": 443, "name": "drop-7.examplehost.example", "country": "NL",
+            "city": "Amsterdam", "asn": 64500, "organisation": "ExampleHost",
         },
         "threat": {"feeds": [FEED]},
         "traffic": {"protocol": "tcp", "service": "https", "direction": "outbound", "bytes": 65e9, "duration": 29.98},
@@ -130,6 +130,17 @@ CASES: dict[str, tuple[Callable[[], list[Event]], list[str]]] = {
     "too few bytes": (
         _changed("traffic.bytes", 64_999_999_999),
         ["bulk_exfil-model-store-1: traffic.bytes is 64999999999, staged was 65000000000"],
+    ),
+    "another address of the same node": (
+        _changed("source.address", "10.99.0.1"),
+        ["bulk_exfil-model-store-1: source.address is '10.99.0.1', staged was '10.40.0.11'"],
+    ),
+    "no port": (
+        _changed("destination.port", None),
+        [
+            "alert exfil_volume of model-store-1: no port",
+            "bulk_exfil-model-store-1: destination.port is None, staged was 443",
+        ],
     ),
     "too short": (
         _changed("traffic.duration", 20.0), ["bulk_exfil-model-store-1: traffic.duration is 20.0, staged was 30"]
