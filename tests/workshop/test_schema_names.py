@@ -45,7 +45,8 @@ COMMON_WORDS = frozenset(
         "due", "changed", "cause",
         # An alert is what it is about, in the words of its notification and of an event.
         "alert", "rule", "severity", "title", "summary", "source", "destination", "protocol", "cost", "what_to_do",
-        "incident", "runbook", "fired_seconds", "began", "ended", "acknowledged", "port", "port_max", "interface", "labels",
+        "incident", "runbook", "fired_seconds", "began", "ended", "acknowledged",
+        "port", "port_max", "interface", "labels",
     }
 )  # fmt: skip
 """Names that a string may spell without meaning the stored thing; all others belong to the schema alone."""
