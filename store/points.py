@@ -35,6 +35,8 @@ def encode(measurement: Measurement, frame: pl.DataFrame) -> bytes:
     fields = [field for field in measurement.fields if field.name in frame.columns]
     if frame.is_empty() or not fields:
         return b""
+    # polars 2.1 panics where it formats texts of a column of which one chunk is empty.
+    frame = frame.rechunk()
     tags = [_tag(frame, name) for name in measurement.tags if name in frame.columns]
     lines = (
         frame.lazy()
