@@ -32,6 +32,10 @@ COMMANDS = {
     "How things stand": {
         "status": ("operations.cli:status", "Show how things stand: data, nodes, alerts, counters."),
         "alerts": ("operations.alerts_cli:alerts", "Show the history of alerts, and mark alerts."),
+        "incident": (
+            "reporting.incident.incident_cli:incident",
+            "Write all that is known of an alert as one HTML file.",
+        ),
         "explore": ("dashboards.explore_cli:explore", "Ask who moved how much."),
         "jobs": ("analysis.jobs.jobs_cli:jobs", "List the jobs that every source tells of."),
         "contacts": ("analysis.cli:contacts", "List, acknowledge and forget first contacts."),

@@ -1,14 +1,16 @@
 """The history of alerts as the store has it: what fired when, how it ended, and how people marked it."""
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
 from app.errors import UserError
 from dashboards import questions
+from operations.sightings import Sighting, sighting_of
 from rules.common import texts
 from store import schema
 from store.influx import Store
@@ -21,6 +23,9 @@ MOST = 10_000
 
 _KEPT_SECONDS = 3 * 366 * 86_400
 """Further back than anything is kept."""
+
+_SLACK_SECONDS = 60
+"""By how much Grafana's clock and ours may differ."""
 
 _PREFIX = re.compile(r"[0-9a-f]{4,32}")
 _TAGS = (schema.RULE, schema.SEVERITY, schema.SRC, schema.ALERT_KEY)
@@ -46,6 +51,11 @@ class StoredAlert:
         acknowledged: epoch second at which somebody said that they had seen it; None if nobody did.
         is_false: whether somebody marked it as false.
         why: their words.
+        labels: all that it had; those of alerts of before they were kept are not known.
+        seen: addresses, the server's port, and where it entered.
+        size: bytes, where the rule has them.
+        job: that it is about.
+        what_to_do: the next step, as the notification says it.
     """
 
     id: str
@@ -59,6 +69,11 @@ class StoredAlert:
     acknowledged: int | None = None
     is_false: bool = False
     why: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    seen: Sighting = field(default_factory=Sighting)
+    size: int | None = None
+    job: str = ""
+    what_to_do: str = ""
 
     @property
     def rule(self) -> str:
@@ -82,6 +97,12 @@ class StoredAlert:
             "began": self.began,
             "ended": self.ended,
             **self.facts,
+            "src_address": self.seen.src_address,
+            "dst_address": self.seen.dst_address,
+            "port": self.seen.port,
+            "port_max": self.seen.port_max,
+            "exporter": self.seen.exporter,
+            "interface": self.seen.interface,
             "acknowledged": self.acknowledged,
             "false": self.is_false,
             "why": self.why,
@@ -90,7 +111,9 @@ class StoredAlert:
 
 _COLUMNS = (
     schema.INCIDENT, schema.ALERT_STATE, schema.ALERT_TITLE, schema.ALERT_SUMMARY, schema.ENDED, schema.ACKNOWLEDGED,
-    schema.FALSE_ALERT, schema.MARKED_WHY, *_FACTS.values(),
+    schema.FALSE_ALERT, schema.MARKED_WHY, *_FACTS.values(), schema.ALERT_LABELS, schema.ALERT_SRC_ADDRESS,
+    schema.ALERT_DST_ADDRESS, schema.ALERT_PORT, schema.ALERT_PORT_MAX, schema.ALERT_ENTERED, schema.ALERT_BYTES,
+    schema.ALERT_JOB, schema.WHAT_TO_DO,
 )  # fmt: skip
 
 
@@ -125,6 +148,22 @@ def find_alert(store: Store, prefix: str, now: int) -> StoredAlert:
     return found[0]
 
 
+def alert_like(store: Store, labels: Mapping[str, str], began: int) -> StoredAlert:
+    """Return the alert that a notification tells of, by its labels and the epoch second of its begin.
+
+    Raises:
+        UserError: the history has none that began within a minute of it, or has not got it yet.
+    """
+    near = stored_alerts(store, began - _SLACK_SECONDS, began + _SLACK_SECONDS)
+    known = {name: text for name, text in labels.items() if text}
+    found = [one for one in near if known.items() <= {schema.RULE: one.rule, **one.tags, **one.labels}.items()]
+    if not found:
+        raise UserError(
+            "no alert of the history has these labels and this begin", "it may take some seconds to get there"
+        )
+    return min(found, key=lambda one: abs(one.began - began))
+
+
 def mark(
     store: Store, alert: StoredAlert, *, is_false: bool | None = None, acknowledged: int | None = None, why: str = ""
 ) -> None:
@@ -156,4 +195,9 @@ def _alert(row: Mapping[str, Any]) -> StoredAlert:
         acknowledged=moment(schema.ACKNOWLEDGED),
         is_false=bool(row[schema.FALSE_ALERT.name]),
         why=row[schema.MARKED_WHY.name] or "",
+        labels=json.loads(row[schema.ALERT_LABELS.name] or "{}"),
+        seen=sighting_of(row),
+        size=None if row[schema.ALERT_BYTES.name] is None else int(row[schema.ALERT_BYTES.name]),
+        job=row[schema.ALERT_JOB.name] or "",
+        what_to_do=row[schema.WHAT_TO_DO.name] or "",
     )

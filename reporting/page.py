@@ -5,7 +5,7 @@ run but the two that it names by their hashes.
 """
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from html import escape
 
@@ -25,15 +25,16 @@ _LONG = 24
 """Characters of a word that may be broken."""
 _NUMBERS = frozenset(Kind) - {Kind.TEXT, Kind.GROUP, Kind.MOMENT}
 
-_STYLE = """
-:root { --ink: #1f2430; --dim: #5a6272; --line: #dfe2e8; --quiet: #7ea6e0; --look: #b45f06; --act: #b3261e; }
+STYLE = """
+:root { --ink: #1f2430; --dim: #5a6272; --line: #dfe2e8; --quiet: #7ea6e0; --bar: #dce8f8;
+  --link: #2f5d9f; --look: #b45f06; --act: #b3261e; }
 * { box-sizing: border-box; }
 body { font: 14px/1.45 system-ui, sans-serif; margin: 1.6rem auto 4rem; max-width: 1040px; padding: 0 15px;
   color: var(--ink); }
 h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.2rem; margin: 2.6rem 0 .3rem; border-top: 2px solid var(--line);
   padding-top: 1rem; } h3 { font-size: .95rem; margin: 1.4rem 0 .3rem; }
 p { margin: .3rem 0; } .note, ul.notes { color: var(--dim); font-size: 12.5px; } ul.notes { padding-left: 1.1rem; }
-nav { margin: .8rem 0 1.2rem; font-size: 13px; } nav a { margin-right: 1rem; } a { color: #2f5d9f; }
+nav { margin: .8rem 0 1.2rem; font-size: 13px; } nav a { margin-right: 1rem; } a { color: var(--link); }
 .tiles { display: grid; grid-template-columns: repeat(4, 1fr); gap: .6rem; margin: 1rem 0; }
 .tile { border: 1px solid var(--line); border-left: 4px solid var(--quiet); border-radius: 4px; padding: .5rem .7rem; }
 .tile b { display: block; font-size: 1.35rem; font-weight: 600; font-variant-numeric: tabular-nums; }
@@ -51,7 +52,7 @@ td.long { overflow-wrap: anywhere; min-width: 8rem; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 td.number, td.moment span { white-space: nowrap; font-variant-numeric: tabular-nums; }
 .table { overflow-x: auto; }
-td.bar { background: linear-gradient(to left, #dce8f8 var(--share), transparent var(--share)); }
+td.bar { background: linear-gradient(to left, var(--bar) var(--share), transparent var(--share)); }
 dl { display: flex; flex-wrap: wrap; gap: .2rem 1.6rem; margin: .5rem 0; font-size: 13px; }
 dl div { display: flex; gap: .4rem; } dt { color: var(--dim); } dd { margin: 0; font-weight: 600; }
 figure { margin: .8rem 0; overflow-x: auto; } figcaption { font-weight: 600; font-size: .95rem; }
@@ -77,16 +78,19 @@ def html(report: Report, words: Wording) -> str:
     blocks = [block for section in report.sections for block in section.blocks]
     has_charts = any(not isinstance(block, Table) and is_drawn(block) for block in blocks)
     scripts = [get_plotlyjs(), _DRAW] if has_charts else []
-    body = "".join([*_head(report, words), *(part for section in report.sections for part in _section(section, words))])
+    body = "".join(
+        [*_head(report, words), *(part for section in report.sections for part in section_parts(section, words))]
+    )
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(_policy(scripts))}">'
-        f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{_STYLE}</style></head>'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(scripts))}">'
+        f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{STYLE}</style></head>'
         f"<body>{body}{''.join(f'<script>{script}</script>' for script in scripts)}</body></html>\n"
     )
 
 
-def _policy(scripts: list[str]) -> str:
+def policy(scripts: Sequence[str]) -> str:
+    """Return the page's own policy: nothing is loaded, and no script runs but these."""
     hashes = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts]
     allowed = " ".join(hashes) or "'none'"
     return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {allowed}"
@@ -135,7 +139,8 @@ def _tile(fact: Fact, words: Wording) -> str:
 # -- sections ------------------------------------------------------------------------------------------
 
 
-def _section(section: Section, words: Wording) -> Iterator[str]:
+def section_parts(section: Section, words: Wording) -> Iterator[str]:
+    """Yield the parts of a section."""
     yield f'<section id="{escape(section.id)}"><h2>{escape(section.title)}</h2><p>{escape(section.lead)}</p>'
     if section.facts:
         facts = (

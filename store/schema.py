@@ -1369,6 +1369,7 @@ ALERT_SRC_ADDRESS = Field("src_address", "text", "address of the source", Kind.S
 ALERT_DST_ADDRESS = Field("dst_address", "text", "address of the destination", Kind.STRING, Merge.LAST)
 ALERT_PORT = Field("port", "port", "port of the server, the lowest if there are several", merge=Merge.LAST)
 ALERT_PORT_MAX = Field("port_max", "port", "the highest if there are several", merge=Merge.LAST)
+ALERT_LABELS = Field("labels", "text", "its labels, as JSON", Kind.STRING, Merge.LAST)
 ALERT_ENTERED = Field("entered", "text", "exporter and interface where it entered", Kind.STRING, Merge.LAST)
 MARKED_WHY = Field("marked_why", "text", "why, in their words", Kind.STRING, Merge.LAST)
 ALERT = Measurement(
@@ -1380,7 +1381,7 @@ ALERT = Measurement(
         INCIDENT, ALERT_STATE, ALERT_TITLE, ALERT_SUMMARY, ALERT_SOURCE, ALERT_DESTINATION, ALERT_PROTOCOL, BYTES_TEXT,
         DURATION_TEXT, ALERT_BYTES, ALERT_DURATION, ALERT_NODE, ALERT_JOB, ALERT_COST, WHAT_TO_DO, RUNBOOK, BEGAN,
         ENDED, FIRED_SECONDS, ACKNOWLEDGED, ACKNOWLEDGE_SECONDS, FALSE_ALERT, MARKED_WHY, ALERT_SRC_ADDRESS,
-        ALERT_DST_ADDRESS, ALERT_PORT, ALERT_PORT_MAX, ALERT_ENTERED,
+        ALERT_DST_ADDRESS, ALERT_PORT, ALERT_PORT_MAX, ALERT_ENTERED, ALERT_LABELS,
     ),
     "deliver",
     "alerts of two years that differ in rule or labels, two each",

@@ -4,6 +4,7 @@ It is one more destination of the spool: what cannot be written waits there, in 
 is the same row. Between the two an alert's numbers grow; its row follows them.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ _LONGEST = 2_000
 
 _SOURCES = (schema.EXPORTER, schema.RELAY, schema.JOB, schema.NAME)
 """Labels that name the source where it is neither a node nor an address."""
+
+_LONGEST_LABELS = 8_000
 
 _TYPES = {Kind.INT: pl.Int64, Kind.FLOAT: pl.Float64, Kind.STRING: pl.String}
 _COLUMNS = {
@@ -111,6 +114,8 @@ def _row(event: Document, change: Change) -> dict[str, Any]:
         schema.ALERT_KEY: event_id(event["action"], labels)[:_KEY_DIGITS],
         schema.CHANGE: change.value,
         **{field.name: None if text is None else " ".join(text.split())[:_LONGEST] for field, text in said.items()},
+        # Whole: half a JSON is none.
+        schema.ALERT_LABELS.name: json.dumps(labels) if len(json.dumps(labels)) <= _LONGEST_LABELS else None,
         schema.ALERT_PORT.name: _port(event, "port"),
         schema.ALERT_PORT_MAX.name: _port(event, "port_max"),
         schema.ALERT_BYTES.name: at(event, "traffic.bytes"),

@@ -1,0 +1,125 @@
+"""What else was there around an alert: jobs on the node, other alerts, and what could not be seen."""
+
+from collections.abc import Iterator
+
+from analysis.jobs.hostlist import expand
+from app.words import lasting
+from operations.alert_history import StoredAlert, stored_alerts
+from reporting.content import Cells, Column, Kind, Section, Table, Tone, Word
+from reporting.look import Look
+from reporting.words import counted
+from rules.rule import Severity
+from store import schema
+from store.influxql import Select, compare, count, newest, total
+
+_DAYS = 30
+_MOST = 40
+_JOB_DAYS = 14
+"""How long ago a job that still runs may have started: its nodes stand in the row of its start."""
+
+
+def jobs_nearby(look: Look, node: str, job: str) -> Iterator[Section]:
+    """Yield the jobs that ran on a node in the time looked at, or the one that the alert names."""
+    if not node and not job:
+        return
+    running = Select(schema.JOB_STATUS, schema.RAW).where(compare(schema.ACTIVE, "=", 1))
+    tags = (schema.JOB, schema.JOB_CLASS)
+    ran = {
+        (row[schema.JOB], row[schema.JOB_CLASS]): row for row in look.rows(running.by(*tags).take(count(schema.ACTIVE)))
+    }
+    names = (
+        Select(schema.JOB_STATUS, schema.RAW).by(*tags).take(newest(schema.JOB_NODE_NAMES), newest(schema.JOB_ORIGIN))
+    )
+    nodes = {
+        (row[schema.JOB], row[schema.JOB_CLASS]): row
+        for row in look.rows(names, since=look.period.start - _JOB_DAYS * 86_400)
+    }
+    cells: list[Cells] = []
+    for key in sorted(ran):
+        told = nodes.get(key, {})
+        listed = told.get(schema.JOB_NODE_NAMES.name) or ""
+        if key[0] == job or (node and node in _names(listed)):
+            cells.append((*key, listed, told.get(schema.JOB_ORIGIN.name) or ""))
+    columns = Column("job", "Job"), Column("class", "Class"), Column("nodes", "Nodes"), Column("origin", "Told by")
+    lead = f"{counted(len(cells), 'job')} ran." if cells else "No job ran there, as far as job sources tell."
+    where = f"Jobs on {node}" if node else "Job"
+    yield Section("jobs", where, lead, blocks=(Table("jobs", "Jobs", columns, tuple(cells), "None."),))
+
+
+def _names(listed: str) -> list[str]:
+    try:
+        return expand(listed)
+    except ValueError:
+        return []
+
+
+def alerts_nearby(look: Look, alert: StoredAlert, node: str, destination: str, job: str) -> Section:
+    """Return other alerts of the same source, destination or job in the days before, and since."""
+    start = alert.began - _DAYS * 86_400
+    cells: list[Cells] = []
+    for other in stored_alerts(look.store, start, look.now):
+        if other.id == alert.id:
+            continue
+        shared = [
+            word
+            for word, mine, theirs in (
+                ("source", node, {other.tags[schema.SRC], other.labels.get(schema.NODE, "")}),
+                ("destination", destination, {other.labels.get(schema.DST, "")}),
+                ("job", job, {other.job, other.labels.get(schema.JOB, "")}),
+            )
+            if mine and mine in theirs
+        ]
+        if shared:
+            tone = Tone.ACT if other.severity == Severity.CRITICAL else Tone.LOOK
+            lasted = None if other.ended is None else other.ended - other.began
+            cells.append(
+                (
+                    other.began,
+                    Word(other.rule, tone),
+                    ", ".join(shared),
+                    other.summary or other.title,
+                    lasted,
+                    other.id[:8],
+                )
+            )
+    columns = (
+        Column("began", "Began", Kind.MOMENT), Column("rule", "Rule"), Column("shared", "The same"),
+        Column("summary", "What happened"), Column("lasted", "Lasted", Kind.SECONDS), Column("id", "Id"),
+    )  # fmt: skip
+    lead = f"{counted(len(cells), 'other alert')} of the same source, destination or job in {_DAYS} days."
+    note = (f"The newest {_MOST} are shown.",) if len(cells) > _MOST else ()
+    table = Table("others", "Other alerts, the newest first", columns, tuple(cells[:_MOST]), "None.")
+    return Section(
+        "others", "Other alerts", lead if cells else f"No other alert in {_DAYS} days.", blocks=(table,), notes=note
+    )
+
+
+def unseen(look: Look) -> Section:
+    """Return what nobody could see in this time."""
+    heard = Select(schema.EXPORTER_STATUS, look.period.retention).where(compare(schema.EXPORTER_RECORDS, ">", 0))
+    by_exporter = heard.by(schema.EXPORTER)
+    lost = Select(schema.EXPORTER_STATUS, look.period.retention).by(schema.EXPORTER).take(total(schema.SEQ_LOST))
+    losses = {row[schema.EXPORTER]: row[schema.SEQ_LOST.name] or 0 for row in look.rows(lost)}
+    minutes: dict[str, set[int]] = {}
+    step = max(60, look.period.window)
+    for row in look.rows(by_exporter.take(count(schema.EXPORTER_RECORDS)).each(step)):
+        minutes.setdefault(row[schema.EXPORTER], set()).add(row["time"])
+    whole = max((look.period.stop - look.period.start) // step, 1)
+    cells: list[Cells] = []
+    for exporter in look.cluster.exporters:
+        silent = max(whole - len(minutes.get(exporter.name, ())), 0) * step
+        if silent > look.cluster.thresholds.exporter_silent or losses.get(exporter.name):
+            state = "never heard" if exporter.name not in minutes else f"silent for {lasting(silent)}" if silent else ""
+            cells.append((exporter.name, Word(state, Tone.LOOK) if state else "", losses.get(exporter.name, 0)))
+    columns = Column("exporter", "Exporter"), Column("state", "State"), Column("lost", "Records lost", Kind.COUNT)
+    lead = (
+        f"{counted(len(cells), 'exporter')} silent or with losses." if cells else "Every exporter was heard throughout."
+    )
+    return Section(
+        "unseen", "What was not seen", lead,
+        blocks=(Table("exporters", "Exporters", columns, tuple(cells), "None was silent, and none lost records."),),
+        notes=(
+            "Flow records do not show RDMA that bypasses the exporters, NVLink, or what was in a transfer.",
+            "What an exporter that was silent would have reported is missing from every number above.",
+        ),
+    )  # fmt: skip

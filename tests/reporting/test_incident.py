@@ -1,0 +1,180 @@
+"""The page of an incident: of the demo's theft right to the byte, and safe whatever names come from the network."""
+
+import re
+import time
+from dataclasses import dataclass, replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from app.errors import UserError
+from cluster.dump import dump_cluster
+from cluster.load import load_cluster, parse_cluster
+from cluster.model import Cluster
+from delivery.alert_events import AlertBook, report_of
+from delivery.known_addresses import Directory
+from delivery.parties import Parties
+from delivery.transports.history_transport import StoredHistory
+from operations.alert_history import StoredAlert, alert_like, stored_alerts
+from operations.sightings import Sighting, Sightings
+from reporting.content import Table
+from reporting.incident.incident import Incident, incident_of
+from reporting.incident.incident_cli import incident as command
+from reporting.incident.incident_page import html
+from reporting.incident.line_chart import line_chart
+from rules.evaluate.evaluator import Evaluator
+from rules.registry import rules_of
+from simulate.demo.plan import Places, demo_cluster, demo_scenario
+from simulate.incidents.incident import Incident as Staged
+from simulate.incidents.incident import IncidentKind
+from simulate.recording import record
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from store import schema
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+
+REPOSITORY = Path(__file__).parents[2]
+PORT = 4444
+
+
+@dataclass
+class Night:
+    """The demo's theft in a store, on a port that no service has; its alert in the history."""
+
+    cluster: Cluster
+    store: Store
+    theft: Staged
+    sent: int
+    alert: StoredAlert
+    now: int
+
+    def incident(self) -> Incident:
+        return incident_of(self.cluster, self.store, self.alert, self.now)
+
+
+@pytest.fixture
+def night(tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str) -> Night:
+    start = int(time.time()) // 600 * 600 - 1200
+    places = Places(influxdb_v1.url, 1, 2, 3, tmp_path / "spool", tmp_path / "state")
+    text = demo_cluster(load_cluster(REPOSITORY / "cluster.yaml"), start=start, places=places, history_days=0)
+    cluster = parse_cluster(text)
+    cluster = replace(cluster, store=replace(cluster.store, database=fresh_database))
+    scenario = demo_scenario(cluster, start=start, seconds=60, history_days=0)
+    (theft,) = [one for one in scenario.incidents if one.kind is IncidentKind.BULK_EXFIL]
+    talks = tuple(replace(talk, port=PORT) for talk in theft.transfers)
+    staged = replace(theft, port=PORT, transfers=talks)
+    incidents = tuple(staged if one is theft else one for one in scenario.incidents)
+    scenario = replace(scenario, incidents=incidents)
+    store = Store(cluster.store)
+    store.ensure(cluster.retentions())
+    workload = Workload(cluster, scenario)
+    truth = GroundTruth(workload)
+    record(workload, store, truth, lambda _: None)
+    sent = sum(
+        talk["bytes"]
+        for talk in truth.document()["conversations"]
+        if (talk["src"], talk["dst"]) == (theft.src_address, theft.dst)
+    )
+    rule_set = rules_of(cluster)
+    now = start + 120
+    evaluator = Evaluator(store, [rule_set.rule("exfil_volume")])
+    for _ in evaluator.run(start, now):
+        pass
+    firing = [report_of(alert) for alert in evaluator.alerts() if alert.is_firing]
+    book = AlertBook(cluster, rule_set, Parties(cluster, Directory(store)), None, Sightings(store))
+    StoredHistory(store).send(book.take(firing))
+    (alert,) = [one for one in stored_alerts(store, start, now) if one.labels.get(schema.DST) == theft.dst]
+    return Night(cluster, store, staged, sent, alert, now)
+
+
+def _table(found: Incident, section: str) -> list[dict[str, Any]]:
+    (one,) = [one for one in found.sections if one.id == section]
+    (table,) = [block for block in one.blocks if isinstance(block, Table)][:1]
+    return [dict(zip((column.key for column in table.columns), row, strict=True)) for row in table.rows]
+
+
+@pytest.mark.service
+def test_the_page_of_the_theft_names_source_destination_port_and_bytes(night: Night) -> None:
+    found, theft = night.incident(), night.theft
+    assert night.sent > 0
+    facts = dict(found.facts)
+    assert f"{theft.src} · {theft.src_address}" in facts["Source"]
+    assert theft.dst in facts["Destination"]
+    assert facts["Port"] == f"{PORT} at the destination"
+    (talk,) = [row for row in _table(found, "talks") if row["peer"] == theft.dst and row["way"] == "→"]
+    assert talk["exactly"] == night.sent
+    assert talk["port"] == str(PORT)
+    assert talk["what"].text == "this alert"
+    evidence = found.evidence
+    assert evidence is not None
+    assert max(value or 0.0 for _, value in evidence.points) == night.sent
+    rule = rules_of(night.cluster).rule("exfil_volume")
+    assert evidence.threshold == rule.threshold
+    # It crosses its limit no later than the alert says, and not before the theft.
+    crossed = next(at for at, value in evidence.points if (value or 0.0) > rule.threshold.value)
+    assert theft.start <= crossed <= night.alert.began + rule.interval
+    text = html(found, night.cluster)
+    for said in (theft.src, theft.src_address, theft.dst, f"{night.sent:,}", str(PORT), "NVLink", "What to do"):
+        assert said in text
+    _is_self_contained(text)
+
+
+def _is_self_contained(text: str) -> None:
+    assert "<script" not in text
+    assert "default-src 'none'" in unescape(text)
+    assert not re.search(r"\s(src|srcset|data)=", text)
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+@pytest.mark.service
+def test_a_notification_finds_its_alert_by_rule_labels_and_begin(night: Night) -> None:
+    labels = {schema.RULE: "exfil_volume", schema.SRC: night.theft.src, schema.DST: night.theft.dst, "feed": ""}
+    assert alert_like(night.store, labels, night.alert.began + 5).id == night.alert.id
+    with pytest.raises(UserError, match="no alert"):
+        alert_like(night.store, labels | {schema.DST: "192.0.2.1"}, night.alert.began)
+
+
+@pytest.mark.service
+def test_names_from_the_network_are_text(night: Night) -> None:
+    evil = '"><script>alert(1)</script><a href="javascript:alert(1)">x</a>'
+    labels = night.alert.labels | {schema.FEED: evil, schema.USER: evil}
+    alert = replace(night.alert, labels=labels, summary=evil, title=evil, what_to_do=evil, why=evil)
+    text = html(incident_of(night.cluster, night.store, alert, night.now), night.cluster)
+    _is_self_contained(text)
+    assert '<a href="javascript' not in text
+    assert "&lt;script&gt;" in text
+
+
+@pytest.mark.service
+def test_an_alert_about_no_conversation_has_a_page_too(night: Night) -> None:
+    alert = replace(night.alert, labels={schema.EXPORTER: "leaf-1"}, seen=Sighting(), size=None, job="")
+    found = incident_of(night.cluster, night.store, alert, night.now)
+    assert [section.id for section in found.sections] == ["others", "unseen"]
+    assert "Conversations of" not in html(found, night.cluster)
+
+
+def test_a_chart_has_gaps_marks_and_a_limit() -> None:
+    zone = load_cluster(REPOSITORY / "cluster.yaml").site.time_zone
+    points = [(0, 1.0), (60, None), (120, 5.0), (180, 4.0)]
+    svg = line_chart(
+        points, limit=3.0, limit_text="limit: <3>", marks=[(120, "fired"), (9_999, "never")], written=str, zone=zone
+    )
+    assert svg.count("<polyline") == 2
+    assert "limit: &lt;3&gt;" in svg
+    assert svg.count('class="mark"') == 1
+
+
+@pytest.mark.service
+def test_the_command_writes_the_file(night: Night, tmp_path: Path) -> None:
+    config, target = tmp_path / "cluster.yaml", tmp_path / "ticket.html"
+    config.write_text(dump_cluster(night.cluster), encoding="utf-8")
+    result = CliRunner().invoke(command, [night.alert.id[:8], "--config", str(config), "-o", str(target)])
+    assert result.exit_code == 0, result.output
+    assert night.theft.dst in target.read_text(encoding="utf-8")
+    refused = CliRunner().invoke(command, ["nonsense", "--config", str(config)])
+    assert isinstance(refused.exception, UserError)
