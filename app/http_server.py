@@ -3,6 +3,8 @@
 The server is the standard library's. What it serves is made by a handler class of the caller's.
 """
 
+import base64
+import binascii
 import hmac
 import io
 import socket
@@ -10,7 +12,7 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -67,6 +69,18 @@ def bears_token(authorization: str, token: bytes) -> bool:
     scheme, _, given = authorization.partition(" ")
     is_bearer = hmac.compare_digest(scheme.lower().encode(errors="replace"), b"bearer")
     return hmac.compare_digest(given.strip().encode(errors="replace"), token) and is_bearer
+
+
+def may_enter(authorization: str, token: bytes) -> bool:
+    """Whether a header bears the token, as a bearer or as the password of basic authentication; in constant time."""
+    scheme, _, rest = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return bears_token(authorization, token)
+    try:
+        _, _, password = base64.b64decode(rest, validate=True).partition(b":")
+    except (binascii.Error, ValueError):
+        return False
+    return hmac.compare_digest(password, token)
 
 
 class GuardedServer(ThreadingHTTPServer):
@@ -173,11 +187,19 @@ class GuardedHandler(BaseHTTPRequestHandler):
         self._limited.renew(self.seconds, self.most_bytes)
         super().handle_one_request()
 
-    def answer(self, status: int, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+    def answer(
+        self,
+        status: int,
+        body: bytes,
+        content_type: str = "text/plain; charset=utf-8",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
         """Answer a request; after a refusal the connection ends, for what is left of its body is no request."""
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
+        for name, text in headers:
+            self.send_header(name, text)
         if status != HTTPStatus.OK:
             self.send_header("Connection", "close")
             self.close_connection = True

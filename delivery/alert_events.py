@@ -263,6 +263,7 @@ class AlertBook:
             fault=report.fault,
             runbook=runbook.address(self._cluster, rule.id) if rule else "",
             board=board_url(self._cluster, rule) if rule else "",
+            page=f"{pages}{incident}" if (pages := self._cluster.delivery.incident_pages()) else "",
         )
         return event.document()
 

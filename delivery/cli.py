@@ -12,7 +12,9 @@ from app.signals import SignalEvent
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.reload import ignore_hangups
+from cluster.sections.delivery import INCIDENT_PATH
 from delivery.deliver import SHARD, Delivery
+from delivery.incident_pages import IncidentPages
 from ingest.metrics import serve_metrics
 from store.influx import Store
 from store.schema_version import NewerStoreError, refuse_newer
@@ -46,7 +48,8 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
             return
         place, listen = "delivery.metrics_listen", cluster.delivery.metrics_listen
         counters = {SHARD: delivery.counters}
-        serve_metrics(cleanup, cluster.bridge, listen, lambda: counters, delivery.health, place=place)
+        pages = {INCIDENT_PATH: IncidentPages(cluster, time.time).page}
+        serve_metrics(cleanup, cluster.bridge, listen, lambda: counters, delivery.health, place=place, pages=pages)
         delivery.start()
         names = ", ".join(sender.destination.name for sender in delivery.senders)
         log.line("started", cluster=cluster.name, destinations=names, alerts=cluster.delivery.alerts.value)

@@ -146,6 +146,7 @@ class Event:
         fault: what went wrong, where an alert is about missing data.
         runbook: address of what to do.
         board: address of where to look.
+        page: address of the incident's page.
     """
 
     id: str
@@ -170,6 +171,7 @@ class Event:
     fault: str = ""
     runbook: str = ""
     board: str = ""
+    page: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data: times in ISO 8601 (UTC), what is not known left out."""

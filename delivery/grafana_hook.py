@@ -5,15 +5,12 @@ Bearer` or as the password of basic authentication. An answer of 200 means that 
 Grafana should send it again.
 """
 
-import base64
-import binascii
-import hmac
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from app.errors import ClusterflowError, UserError
-from app.http_server import GuardedHandler, GuardedServer, bears_token, check_token
+from app.http_server import GuardedHandler, GuardedServer, check_token, may_enter
 from app.log import Log
 from cluster.model import EventSeverity
 from cluster.sections.delivery import HOOK_PATH
@@ -116,7 +113,7 @@ class _Handler(GuardedHandler):
         """Take a notification."""
         if self.path.partition("?")[0] != HOOK_PATH:
             self.answer(404, f"try {HOOK_PATH}\n".encode())
-        elif not _may_post(self.headers.get("Authorization", ""), self.token):
+        elif not may_enter(self.headers.get("Authorization", ""), self.token):
             self.log.sparse("alerts_refused", why="a request without the token", peer=self.client_address[0])
             self.answer(401, b"expected the token of delivery.token\n")
         else:
@@ -176,15 +173,3 @@ class GrafanaHook(GuardedServer):
             most=_MOST_CONNECTIONS,
             tell=lambda error: log.sparse("hook_failed", why=repr(error)),
         )
-
-
-def _may_post(authorization: str, token: bytes) -> bool:
-    """Whether a header bears the token, as a bearer or as the password of basic authentication; in constant time."""
-    scheme, _, rest = authorization.partition(" ")
-    if scheme.lower() != "basic":
-        return bears_token(authorization, token)
-    try:
-        _, _, password = base64.b64decode(rest, validate=True).partition(b":")
-    except (binascii.Error, ValueError):
-        return False
-    return hmac.compare_digest(password, token)

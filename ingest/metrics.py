@@ -7,8 +7,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.errors import UserError
-from app.http_server import GuardedHandler, GuardedServer, bears_token, check_token
+from app.errors import ClusterflowError, UserError
+from app.http_server import GuardedHandler, GuardedServer, bears_token, check_token, may_enter
 from cluster.model import BridgeSettings
 from ingest.counters import Counters
 from store.influx import read_secret
@@ -17,6 +17,10 @@ _MOST_CONNECTIONS = 32
 
 Health = Callable[[], str]
 """Returns why the process is not well; empty if it is."""
+
+
+Page = Callable[[str], str]
+"""Returns an HTML document for what stands behind its prefix in a request: path and query. UserError: no such thing."""
 
 
 Sources = Callable[[], Mapping[str, Counters]]
@@ -54,6 +58,50 @@ class _CountersCollector(Collector):
         yield readings
 
 
+class _Handler(GuardedHandler):
+    """Answers; the four are set for each server."""
+
+    registry: CollectorRegistry
+    health: Health
+    token: bytes
+    pages: Mapping[str, Page]
+
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        """Answer a scrape, a supervisor or a browser."""
+        path = self.path.partition("?")[0]
+        prefix = next((one for one in self.pages if path.startswith(one)), "")
+        if path == "/metrics":
+            self._metrics()
+        elif path == "/healthz":
+            trouble = self.health()
+            self.answer(503 if trouble else 200, (trouble or "ok").encode() + b"\n")
+        elif prefix:
+            self._page(self.pages[prefix], self.path.removeprefix(prefix))
+        else:
+            self.answer(404, b"try /metrics or /healthz\n")
+
+    def _metrics(self) -> None:
+        if self.token and not bears_token(self.headers.get("Authorization", ""), self.token):
+            self.answer(401, b"expected the header Authorization: Bearer TOKEN\n")
+        else:
+            self.answer(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
+
+    def _page(self, page: Page, asked: str) -> None:
+        if self.token and not may_enter(self.headers.get("Authorization", ""), self.token):
+            challenge = ("WWW-Authenticate", 'Basic realm="clusterflow: any user, the token as password"')
+            self.answer(401, b"expected the token of bridge.metrics_token\n", headers=[challenge])
+            return
+        try:
+            text = page(asked)
+        except UserError as error:
+            self.answer(404, ("\n".join(error.lines()) + "\n").encode())
+        except ClusterflowError as error:
+            self.answer(503, ("\n".join(error.lines()) + "\n").encode())
+        else:
+            safe = [("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer")]
+            self.answer(200, text.encode(), "text/html; charset=utf-8", safe)
+
+
 class MetricsServer(GuardedServer):
     """Answers at an address of the user's choice.
 
@@ -63,6 +111,7 @@ class MetricsServer(GuardedServer):
         health: asked at every ``/healthz``: 200 ``ok`` or 503 with its words.
         token: what ``/metrics`` asks for; empty: nothing. ``/healthz`` answers everybody.
         place: the key of cluster.yaml that names the address.
+        pages: by the prefix of their paths; they ask for the same token, which a browser gives as a password.
 
     Raises:
         ClusterflowError: nobody can listen there; a UserError where nobody ever will.
@@ -76,28 +125,13 @@ class MetricsServer(GuardedServer):
         token: str = "",
         *,
         place: str = "bridge.metrics_listen",
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_CountersCollector(counters))
 
-        class Handler(GuardedHandler):
-            def do_GET(self) -> None:  # noqa: N802 - http.server's name
-                path = self.path.partition("?")[0]
-                if (
-                    path == "/metrics"
-                    and token
-                    and not bears_token(self.headers.get("Authorization", ""), token.encode())
-                ):
-                    self.answer(401, b"expected the header Authorization: Bearer TOKEN\n")
-                elif path == "/metrics":
-                    self.answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
-                elif path == "/healthz":
-                    trouble = health()
-                    self.answer(503 if trouble else 200, (trouble or "ok").encode() + b"\n")
-                else:
-                    self.answer(404, b"try /metrics or /healthz\n")
-
-        super().__init__(listen, Handler, place=place, most=_MOST_CONNECTIONS)
+        given = {"registry": registry, "health": staticmethod(health), "token": token.encode(), "pages": pages or {}}
+        super().__init__(listen, type("Handler", (_Handler,), given), place=place, most=_MOST_CONNECTIONS)
 
 
 def serve_metrics(
@@ -108,6 +142,7 @@ def serve_metrics(
     health: Health,
     *,
     place: str = "bridge.metrics_listen",
+    pages: Mapping[str, Page] | None = None,
 ) -> None:
     """Answer until `cleanup`; not at all without an address.
 
@@ -118,8 +153,9 @@ def serve_metrics(
         counters: as for `MetricsServer`.
         health: the same.
         place: the same.
+        pages: the same.
     """
     if listen:
-        server = MetricsServer(listen, counters, health, metrics_token(settings), place=place)
+        server = MetricsServer(listen, counters, health, metrics_token(settings), place=place, pages=pages)
         server.start()
         cleanup.callback(server.stop)

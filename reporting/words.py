@@ -69,7 +69,8 @@ def usd(number: float) -> str:
 
 
 def _number(number: float) -> str:
-    return f"{number:,.10g}"
+    # Whole numbers to their last digit: a ticket quotes bytes.
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.10g}"
 
 
 def _gpu_hours(number: float) -> str:

@@ -17,6 +17,9 @@ T = TypeVar("T", bound="Destination")
 HOOK_PATH = "/grafana"
 """Where `clusterflow deliver` takes the alerts of Grafana."""
 
+INCIDENT_PATH = "/incident/"
+"""Where `clusterflow deliver` shows the pages of incidents."""
+
 HISTORY = "history"
 """What the alert history is called among the destinations."""
 
@@ -200,6 +203,9 @@ class DeliverySettings:
     metrics_listen: str | None = key(names.LISTEN_OR_OFF,
         "Where /metrics and /healthz answer, or `off`; `bridge.metrics_token` holds here too.",
         default="127.0.0.1:9108")
+    incident_url: str | None = key(names.URL,
+        "Where people reach `metrics_listen`. With it, notifications and events link to the page of their incident.",
+        default=None, absent="no links", example="https://clusterflow.example.org")
     state: str = key(names.PATH, "The folder of the spool.", default="/var/lib/clusterflow/delivery")
     spool: int = key(names.SIZE, "Size of the spool. When it is full, its oldest events are dropped and counted.",
         default=1_000_000_000)
@@ -209,6 +215,10 @@ class DeliverySettings:
     overlap: int = key(names.seconds(0, DAY), "How far back points are looked for that were stored late.", default=900)
     destinations: tuple[Destination, ...] = key(MapOf(names.NAME, OneOf("type", DESTINATIONS, "destination")),
         "Who gets events.", default=())
+
+    def incident_pages(self) -> str:
+        """Return what links to pages of incidents begin with; empty without any."""
+        return f"{self.incident_url.rstrip('/')}{INCIDENT_PATH}" if self.incident_url else ""
 
     def kinds(self) -> tuple[EventKind, ...]:
         """Return the kinds of events that any destination gets."""

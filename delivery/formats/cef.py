@@ -72,6 +72,8 @@ def cef(document: Document) -> str:
             pairs += [(key_of_ipv6, address), (f"{key_of_ipv6}Label", path)]
         elif address:
             pairs.append((key, address))
+    if page := at(document, "page"):
+        document = {**document, "board": page}
     pairs += values_of(document, EXTENSION)
     direction = _DIRECTIONS.get(at(document, "traffic.direction") or "")
     if direction:

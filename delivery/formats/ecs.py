@@ -18,6 +18,8 @@ COPIED = (
     ("event.end", "end"),
     ("event.reason", "fault"),
     ("event.url", "board"),
+    # Where there is one: it has the board's panel in it, and all else.
+    ("event.url", "page"),
     ("event.reference", "runbook"),
     ("source.domain", "source.name"),
     ("source.port", "source.port"),

@@ -59,6 +59,7 @@ PARAMETERS: Mapped = (
     ("fault", "fault"),
     ("runbook", "runbook"),
     ("board", "board"),
+    ("page", "page"),
 )
 """Parameters of the structured data."""
 

@@ -11,6 +11,7 @@ from store.influxql import Select, compare, earliest, is_in, lowest, merged, new
 from store.schema import Measurement
 
 _MOST = 40
+_HOUR = 3600
 _TAGS = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
 # Of a conversation that stands in several, the first one's bytes count.
 _TOLD_APART = (schema.EGRESS, schema.INFERENCE, schema.THREAT, schema.VIOLATION)
@@ -23,7 +24,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 _NOTE = (
-    "Told apart are conversations with the outside and with inference, those that break `allowed`, and listed ones. "
+    "Told apart are conversations with the outside and with inference, those that are not allowed, and listed ones. "
     "Allowed conversations inside the cluster are stored as sums by group, below."
 )
 
@@ -154,14 +155,11 @@ def _known_since(look: Look, node: str, destination: str) -> int | None:
     if not destination:
         return None
     both = (is_in(schema.SRC, [node]), is_in(schema.DST, [destination]), compare(schema.BYTES, ">", 0))
-    firsts = [
-        moment
-        for retention in look.cluster.retentions()
-        for moment, _ in look.store.rows(
-            Select(schema.EGRESS, retention.name)
-            .where(*both)
-            .take(earliest(schema.BYTES))
-            .between(stop=look.period.stop)
-        )
-    ]
-    return min(firsts, default=None)
+    found: int | None = None
+    # Windows of the coarser retentions reach further back, and begin before what they hold.
+    for retention in reversed(look.cluster.retentions()):
+        asked = Select(schema.EGRESS, retention.name).where(*both).take(earliest(schema.BYTES))
+        for moment, _ in look.store.rows(asked.between(stop=look.period.stop)):
+            if found is None or moment < found + _HOUR:
+                found = moment
+    return found

@@ -123,6 +123,7 @@ def rule_entry(cluster: Cluster, rule: Rule) -> dict[str, Any]:
             "__dashboardUid__": rule.panel.dashboard_uid,
             "__panelId__": str(rule.panel.panel_id),
             "runbook_url": runbook.address(cluster, rule.id),
+            **({"incident_url": pages} if (pages := cluster.delivery.incident_pages()) else {}),
             **{name: rule.template(text) for name, text in rule.annotations},
         },
         "data": [*queries, *reductions, _condition(rule)],

@@ -30,6 +30,11 @@ def _first(template: str) -> str:
     return f'{{{{ with index .Alerts 0 }}}}{{{{ template "clusterflow.{template}" . }}}}{{{{ end }}}}'
 
 
+_FIRST_INCIDENT = (
+    "{{ with index .Alerts 0 }}{{ if and .Annotations.incident_url .Labels.rule }}"
+    '{{ template "clusterflow.incident" . }}{{ else }}none{{ end }}{{ end }}'
+)
+
 # Events API v2. The facts stand in fields of their own, for event rules and for the eye; the first four details are
 # Grafana's own, which would list every label and annotation.
 _PAGERDUTY: dict[str, Any] = {
@@ -50,6 +55,7 @@ _PAGERDUTY: dict[str, Any] = {
         "since": _first("since"),
         "do": _first("do"),
         "panel": _first("panel"),
+        "incident": _FIRST_INCIDENT,
         "runbook": _each("runbook_url"),
         "silence": '{{ template "clusterflow.silence" . }}',
     },

@@ -8,16 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from click.testing import CliRunner
 
 from app.errors import UserError
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster, parse_cluster
-from cluster.model import Cluster
-from delivery.alert_events import AlertBook, report_of
+from cluster.model import Cluster, EventSeverity
+from cluster.sections.delivery import INCIDENT_PATH
+from delivery.alert_events import AlertBook, Report, report_of
+from delivery.formats.cef import cef
+from delivery.formats.ecs import ecs
+from delivery.incident_pages import IncidentPages
 from delivery.known_addresses import Directory
 from delivery.parties import Parties
 from delivery.transports.history_transport import StoredHistory
+from ingest.metrics import MetricsServer
 from operations.alert_history import StoredAlert, alert_like, stored_alerts
 from operations.sightings import Sighting, Sightings
 from reporting.content import Table
@@ -26,6 +32,8 @@ from reporting.incident.incident_cli import incident as command
 from reporting.incident.incident_page import html
 from reporting.incident.line_chart import line_chart
 from rules.evaluate.evaluator import Evaluator
+from rules.grafana.encode import rule_entry
+from rules.grafana.message import Notification, Told
 from rules.registry import rules_of
 from simulate.demo.plan import Places, demo_cluster, demo_scenario
 from simulate.incidents.incident import Incident as Staged
@@ -178,3 +186,57 @@ def test_the_command_writes_the_file(night: Night, tmp_path: Path) -> None:
     assert night.theft.dst in target.read_text(encoding="utf-8")
     refused = CliRunner().invoke(command, ["nonsense", "--config", str(config)])
     assert isinstance(refused.exception, UserError)
+
+
+@pytest.mark.service
+def test_the_server_of_metrics_shows_it_to_those_with_the_token(night: Night) -> None:
+    pages = {INCIDENT_PATH: IncidentPages(night.cluster, lambda: night.now).page}
+    server = MetricsServer("127.0.0.1:0", dict, lambda: "", "a token of ours", pages=pages)
+    server.start()
+    try:
+        url = f"http://127.0.0.1:{server.port}{INCIDENT_PATH}"
+        assert requests.get(f"{url}{night.alert.id}", timeout=60).status_code == 401
+        assert requests.get(f"{url}{night.alert.id}", auth=("any", "wrong"), timeout=60).status_code == 401
+        asked = {
+            "rule": "exfil_volume", "src": night.theft.src, "dst": night.theft.dst,
+            "began": str(night.alert.began * 1000),
+        }  # fmt: skip
+        by_id = requests.get(f"{url}{night.alert.id[:8]}", auth=("any", "a token of ours"), timeout=60)
+        bearer = {"Authorization": "Bearer a token of ours"}
+        by_labels = requests.get(url, params=asked, headers=bearer, timeout=60)
+        for answer in (by_id, by_labels):
+            assert answer.status_code == 200
+            assert answer.headers["Content-Type"].startswith("text/html")
+            assert f"{night.sent:,}" in answer.text
+        for wrong in (
+            "ffffffffffff",
+            "../etc/passwd",
+            "%00",
+            "?began=x",
+            "?rule=exfil_volume",
+            "?began=99999999999999999",
+        ):
+            assert requests.get(f"{url}{wrong}", headers=bearer, timeout=60).status_code == 404, wrong
+    finally:
+        server.stop()
+
+
+def test_a_link_is_in_events_and_notifications_only_where_it_leads_somewhere() -> None:
+    plain = load_cluster(REPOSITORY / "cluster.yaml")
+    linked = replace(plain, delivery=replace(plain.delivery, incident_url="https://flows.example.org/"))
+    report = Report(
+        "exfil_volume", "Much", 1_795_000_000.0, EventSeverity.WARNING, labels={"src": "a b", "dst": "203.0.113.9"}
+    )
+    for cluster, has_link in ((plain, False), (linked, True)):
+        rule_set = rules_of(cluster)
+        (event,) = AlertBook(cluster, rule_set, Parties(cluster), None).take([report])
+        page = f"https://flows.example.org/incident/{event['incident']}" if has_link else None
+        assert event.get("page") == page
+        url = ecs(event)["event"].get("url")
+        assert (url == page) is has_link
+        assert (f"request={page}" in cef(event)) is has_link
+        annotations = rule_entry(cluster, rule_set.rule("exfil_volume"))["annotations"]
+        told = Told({"rule": "exfil_volume", **report.labels}, annotations, 1_795_000_000, None, "cf-egress", 1)
+        text = Notification([told], ["rule"], "noc", "https://grafana.example.org", 1_795_000_060).settings("email")
+        expected = "Incident: https://flows.example.org/incident/?began=1795000000000&rule=exfil_volume&src=a+b&dst="
+        assert (expected in text["message"]) is has_link
