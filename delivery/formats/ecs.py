@@ -18,8 +18,6 @@ COPIED = (
     ("event.end", "end"),
     ("event.reason", "fault"),
     ("event.url", "board"),
-    # Where there is one: it has the board's panel in it, and all else.
-    ("event.url", "page"),
     ("event.reference", "runbook"),
     ("source.domain", "source.name"),
     ("source.port", "source.port"),
@@ -89,6 +87,9 @@ def ecs(document: Document) -> dict[str, Any]:
         value = at(document, path)
         if value is not None:
             _put(found, name, value)
+    if page := at(document, "page"):
+        # It says more than the board.
+        _put(found, "event.url", page)
     _put(found, "ecs.version", ECS_VERSION)
     _put(found, "event.kind", "alert" if kind in (EventKind.ALERT, EventKind.THREAT) else "event")
     _put(found, "event.category", list(categories))

@@ -200,7 +200,7 @@ def _ends(subject: Subject, known: Mapping[str, Mapping[str, str]]) -> Iterator[
     if not rows:
         return
     columns = (
-        Column("address", "Address"), Column("name", "Name"), Column("name_source", "Who says so"),
+        Column("address", "Address"), Column("name", "Name"), Column(schema.NAME_SOURCE.name, "Who says so"),
         *(Column(tag, tag.capitalize()) for tag in schema.LABELS),
     )  # fmt: skip
     listed = any(row[-1] for row in rows)

@@ -20,7 +20,7 @@ _COLUMNS = (
     Column("way", ""), Column("peer", "With"), Column("address", "Address"), Column("group", "Group", Kind.GROUP),
     Column("protocol", "Protocol"), Column("port", "Port"), Column("bytes", "Bytes", Kind.BYTES, bar=True),
     Column("exactly", "Exactly", Kind.COUNT), Column("first", "First", Kind.MOMENT),
-    Column("last", "Last", Kind.MOMENT), Column("entered", "Entered at"), Column("what", "What"),
+    Column("last", "Last", Kind.MOMENT), Column(schema.ENTERED.name, "Entered at"), Column("what", "What"),
 )  # fmt: skip
 
 _NOTE = (

@@ -46,7 +46,7 @@ COMMON_WORDS = frozenset(
         # An alert is what it is about, in the words of its notification and of an event.
         "alert", "rule", "severity", "title", "summary", "source", "destination", "protocol", "cost", "what_to_do",
         "incident", "runbook", "fired_seconds", "began", "ended", "acknowledged",
-        "port", "port_max", "interface",
+        "port", "port_max", "interface", "labels",
     }
 )  # fmt: skip
 """Names that a string may spell without meaning the stored thing; all others belong to the schema alone."""
