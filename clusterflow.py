@@ -20,6 +20,7 @@ COMMANDS = {
         "test-rules": ("simulate.rule_checks_cli:test_rules", "Run rule cases: points in, expected alerts out."),
         "backtest": ("simulate.backtest_cli:backtest", "Tell what alert rules would have done over stored data."),
         "canary": ("simulate.canary_cli:canary", "Send one tiny flow through collector, bridge and store."),
+        "floor": ("simulate.floor_cli:floor", "Tell how much could leave without an alert."),
     },
     "From flows to alerts": {
         "collect": ("ingest.collect.collect_cli:collect", "Run nfacctd and sfacctd for this cluster."),

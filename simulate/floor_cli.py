@@ -1,0 +1,122 @@
+"""The command ``clusterflow floor``."""
+
+import json
+import math
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from app.errors import UserError
+from app.progress import progress
+from app.units import parse_size
+from app.words import amount
+from cluster.cli import cluster_option
+from cluster.model import Cluster, StoreApi
+from cluster.options import json_option, write_output
+from dashboards.parts.transport import hidden_pairs
+from rules.evaluate import floor as floors
+from rules.evaluate.floor import Floor, Scene, Setting
+from simulate.stores import influxdb
+from store.influx import Store
+from store.schema_version import opened
+
+_NOT_ONE = "docs/operations.md says what the figures mean"
+
+
+@click.command()
+@cluster_option
+@click.option(
+    "--approved",
+    metavar="SIZE",
+    help="Instead of what is stored: four weeks in which approved destinations get about so much a day (100GB); 0: "
+    "nothing is learnt yet.",
+)
+@click.option("--curve", "with_curve", is_flag=True, help="Also other limits: the floor against false alerts.")
+@json_option
+def floor(cluster: Cluster, approved: str | None, with_curve: bool, json_to: str | None) -> None:
+    """Tell how much could leave without an alert, by each way, and how long it takes to lose each model.
+
+    Thefts of many sizes are set beside what left in the last four weeks, in a private InfluxDB, and judged as live
+    traffic is; a search ends at the largest that nobody hears of. What is stored is only read. Warnings that do not
+    depend on volume, such as a first contact, may come before.
+    """
+    now = int(time.time())
+    daily = None if approved is None else _size(approved)
+    with ExitStack() as stack:
+        told = stack.enter_context(progress(Console(stderr=True)))
+        stored = None
+        if daily is None:
+            stored = opened(cluster.store)
+            stack.callback(stored.close)
+            past = floors.stored_past(cluster, stored, now)
+        else:
+            past = floors.made_past(cluster, now, daily)
+        rate = floors.coarsest(cluster, stored, now)
+        url = stack.enter_context(influxdb(None))
+        settings = replace(
+            cluster.store,
+            url=url,
+            api=StoreApi.V1,
+            database=f"floor_{uuid.uuid4().hex[:12]}",
+            username=None,
+            password=None,
+            token=None,
+        )
+        private = Store(settings)
+        stack.callback(private.close)
+        scene = Scene(replace(cluster, store=settings), past, private, now)
+        hidden = [f"{a} and {b}" for a, b, _ in hidden_pairs(cluster)]
+        found = floors.floors(scene, rate=rate, hidden=hidden, told=told)
+        settings_found = floors.curve(scene, told) if with_curve else []
+    days = floors.PAST_DAYS if past.height else 0
+    if json_to is not None:
+        answer = {
+            "days_of_the_past": days,
+            "ways": [one.json() for one in found],
+            "curve": [one.json() for one in settings_found],
+        }
+        write_output(json_to, json.dumps(floors.finite(answer), indent=1) + "\n")
+    if json_to != "-":
+        _tell(cluster, found, settings_found, days)
+
+
+def _size(text: str) -> int:
+    if text == "0":
+        return 0
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise UserError(f"--approved {text}: expected a size, such as 100GB, or 0") from error
+
+
+def _tell(cluster: Cluster, found: Sequence[Floor], settings: Sequence[Setting], days: int) -> None:
+    console = Console(highlight=False)
+    models = [one.name for one in cluster.artefacts]
+    table = Table("way", "in one day", "a day, for 30 days", *(f"{name}, days" for name in models), "what", box=None)
+    for one in found:
+        sizes = ("no limit found" if size is None else amount(size) for size in (one.daily, one.sustained))
+        lost = (_days(one.days.get(name)) for name in models)
+        table.add_row(one.way.value, *sizes, *lost, one.about)
+    console.print(table)
+    learnt = f"the last {days} days" if days else "no past: nothing is learnt yet"
+    console.print(f"Beside {learnt}. A theft is sent evenly; {_NOT_ONE}.", soft_wrap=True)
+    if not settings:
+        return
+    curve = Table("limits", f"alerts in {days} days", "unseen a day, for 30 days", "", box=None)
+    for each in settings:
+        size = "no limit found" if each.sustained is None else amount(each.sustained)
+        mark = "recommended" if each.is_best else "now" if each.factor == 1 else ""
+        curve.add_row(f"x {each.factor:g}", str(each.alerts), size, mark)
+    console.print(curve)
+
+
+def _days(value: float | None) -> str:
+    if value is None:
+        return ""
+    return "never" if math.isinf(value) else f"{value:.3g}"
