@@ -24,19 +24,27 @@ class Link:
         return {"title": self.title, "url": self.url, "targetBlank": False}
 
 
-def to_board(board: str, title: str, *, keep: tuple[str, ...] = (), **variables: str) -> Link:
+def to_board(
+    board: str, title: str, *, keep: tuple[str, ...] = (), span: tuple[str, str] | None = None, **variables: str
+) -> Link:
     """Link to a board with some of its variables set.
 
     Args:
         board: its name in the registry.
         title: the link's text.
         keep: variables of this board whose choices go along.
+        span: columns of the clicked row with the begin and the end of another time range, in epoch ms.
         variables: variable -> value, which may be one of Grafana's ``${...}`` expressions.
     """
     found = BOARDS[board]
     chosen = "".join(f"&${{{name}:queryparam}}" for name in keep)
     chosen += "".join(f"&var-{name}={quote(value, safe='${}.:_')}" for name, value in variables.items())
-    return Link(title, f"/d/{found.uid}?${{__url_time_range}}{chosen}")
+    times = "${__url_time_range}"
+    if span is not None:
+        times = "&".join(
+            f"{name}=${{__data.fields.{at}.numeric}}" for name, at in zip(("from", "to"), span, strict=True)
+        )
+    return Link(title, f"/d/{found.uid}?{times}{chosen}")
 
 
 def to_alerts(title: str = "All alert rules") -> Link:

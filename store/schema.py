@@ -571,15 +571,23 @@ JOB_OUTCOME = Field("outcome", "text", "at its stop: completed, failed, cancelle
 JOB_ORIGIN = Field("origin", "text", "its job source", Kind.STRING, Merge.LAST)
 JOB_NODE_NAMES = Field("node_names", "text", "at its start: its nodes, as in gpu-[01-16]", Kind.STRING, Merge.LAST)
 JOB_QUIET = Field("quiet", "seconds", "at its stop: seconds of silence by which its end was found", merge=Merge.LAST)
+JOB_SINCE = Field("since", "epoch seconds", "when it started", Kind.FLOAT, Merge.LAST)
+JOB_UNTIL = Field(
+    "until", "epoch seconds", "its end as far as the row knows: that of the window, at its stop the job's own",
+    Kind.FLOAT, Merge.LAST,
+)  # fmt: skip
 JOB_STATUS = Measurement(
     "job",
     "Job windows: a row a window while a job runs, and its start and stop as events.",
     (JOB, JOB_CLASS),
-    (ACTIVE, JOB_NODES, JOB_GPUS, JOB_EVENT, JOB_OUTCOME, JOB_ORIGIN, JOB_NODE_NAMES, JOB_QUIET),
+    (
+        ACTIVE, JOB_NODES, JOB_GPUS, JOB_EVENT, JOB_OUTCOME, JOB_ORIGIN, JOB_NODE_NAMES, JOB_QUIET, JOB_SINCE,
+        JOB_UNTIL,
+    ),
     "analysis",
     "jobs in the retention",
     rollup=False,
-)
+)  # fmt: skip
 
 OBSERVED = Field(
     "observed", "ratio", "bytes sent over the cohort's median; held where nothing is judged", Kind.FLOAT, Merge.LAST

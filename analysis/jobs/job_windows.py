@@ -21,7 +21,7 @@ _LONGEST_TEXT = 60_000
 
 _COLUMNS: dict[str, pl.DataType] = columns(
     schema.JOB, schema.JOB_CLASS, schema.ACTIVE, schema.JOB_NODES, schema.JOB_GPUS, schema.JOB_ORIGIN,
-    schema.JOB_EVENT, schema.JOB_NODE_NAMES, schema.JOB_OUTCOME, schema.JOB_QUIET,
+    schema.JOB_EVENT, schema.JOB_NODE_NAMES, schema.JOB_OUTCOME, schema.JOB_QUIET, schema.JOB_SINCE, schema.JOB_UNTIL,
 )  # fmt: skip
 
 
@@ -111,14 +111,16 @@ def status_points(
         begin, end = start_of(job), end_of(job)
         events = {moment for moment in (begin, end) if start <= moment < stop}
         rows += [
-            (at, job.id, job.job_class, 1, *about, None, None, None, None)
+            (at, job.id, job.job_class, 1, *about, None, None, None, None, begin, min(at + window, end))
             for at in _windows(job, start, stop, window)
             if at not in events
         ]
         if begin in events:
-            rows.append((int(begin), job.id, job.job_class, 1, *about, START, _names(job), None, None))
+            span = begin, min(begin + window, end)
+            rows.append((int(begin), job.id, job.job_class, 1, *about, START, _names(job), None, None, *span))
         if end in events:
-            rows.append((int(end), job.id, job.job_class, 0, *about, STOP, None, job.outcome.value, job.quiet or None))
+            said = STOP, None, job.outcome.value, job.quiet or None
+            rows.append((int(end), job.id, job.job_class, 0, *about, *said, begin, end))
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
 
 

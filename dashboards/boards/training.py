@@ -14,7 +14,7 @@ from dashboards.panels import Built, Cell, Column, Face, TableOrder
 from dashboards.parts import collectives, node_states, run_panels, transport
 from dashboards.parts.spread import node_spread, spread_overrides
 from store import schema
-from store.influxql import Fill, Select, Unit, any_of, bit_rate, chosen, compare, is_in, narrowed, newest
+from store.influxql import Fill, Select, Unit, any_of, bit_rate, chosen, compare, is_in, moment, narrowed, newest
 
 BOARD = "training"
 
@@ -222,20 +222,32 @@ def _storage(cluster: Cluster) -> Built:
 def _jobs(cluster: Cluster) -> Built:
     running = panels.words({0: ("ended", DIM), 1: ("running", QUIET)})
     told = (schema.ACTIVE, schema.JOB_NODES, schema.JOB_GPUS, schema.JOB_OUTCOME, schema.JOB_ORIGIN)
-    query = Select(schema.JOB_STATUS, schema.RAW).take(*(newest(field) for field in told))
+    span = (schema.JOB_SINCE.name, schema.JOB_UNTIL.name)
+    times = (moment(newest(field)) for field in (schema.JOB_SINCE, schema.JOB_UNTIL))
+    query = Select(schema.JOB_STATUS, schema.RAW).take(*(newest(field) for field in told), *times)
     return panels.table(
         cluster,
         Face(
             "jobs", "Jobs in this range",
             "Jobs that ran in the time range, their class, size, outcome and source.",
             "An inferred job begins and ends minutes after its traffic; its outcome is unknown.",
-            "Click a job to see only its nodes; `clusterflow jobs` shows what each source says now.",
+            "Click a job for its nodes and its own time range; `clusterflow jobs` shows what each source says now.",
             x=10, y=53, w=14, h=9, links=(to_board("explore", "Explore"),),
         ),
         [query.by(schema.JOB, schema.JOB_CLASS).per_series("A job.").as_table()],
         [
-            Column(schema.JOB, "Job", links=(to_board("training", "Only this job", job=row(schema.JOB)),)),
+            Column(
+                schema.JOB, "Job",
+                links=(
+                    to_board("training", "Only this job, all of it", span=span, job=row(schema.JOB)),
+                    to_board("stragglers", "Its stragglers", span=span, job=row(schema.JOB)),
+                    to_board("checkpoints", "Its checkpoints", span=span, job=row(schema.JOB)),
+                    to_board("training", "Only this job, in this range", job=row(schema.JOB)),
+                ),
+            ),
             Column(schema.JOB_CLASS, "Class"),
+            Column(schema.JOB_SINCE.name, "Started", Unit.MOMENT, width=160),
+            Column(schema.JOB_UNTIL.name, "Until", Unit.MOMENT, width=160),
             Column(schema.ACTIVE.name, "State", Unit.STATE, Cell.COLOUR, (running,), width=110),
             Column(schema.JOB_NODES.name, "Nodes", Unit.COUNT, width=90),
             Column(schema.JOB_GPUS.name, "GPUs", Unit.COUNT, width=90),

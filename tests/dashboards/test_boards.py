@@ -269,6 +269,10 @@ def test_every_panel_explains_itself(name: str, panel: dict[str, Any]) -> None:
     assert name
 
 
+_OWN_RANGE = r"from=\$\{__data\.fields\.since\.numeric\}&to=\$\{__data\.fields\.until\.numeric\}"
+"""Of a table of jobs: the job's own."""
+
+
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
 def test_links_lead_to_boards_with_the_range_and_known_variables(name: str, panel: dict[str, Any]) -> None:
     by_uid = {board["uid"]: board for board in BOARDS.values()}
@@ -276,7 +280,7 @@ def test_links_lead_to_boards_with_the_range_and_known_variables(name: str, pane
     for url in _urls(panel):
         if url in {"/alerting/list", "/alerting/grafana/${__data.fields.rule}/view"}:
             continue
-        match = re.fullmatch(r"/d/([a-z0-9-]+)\?\$\{__url_time_range\}(.*)", url)
+        match = re.fullmatch(rf"/d/([a-z0-9-]+)\?(?:\$\{{__url_time_range\}}|{_OWN_RANGE})(.*)", url)
         assert match, url
         target = by_uid[match[1]]
         variables = {variable["name"] for variable in target["templating"]["list"]}
