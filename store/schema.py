@@ -571,9 +571,9 @@ JOB_OUTCOME = Field("outcome", "text", "at its stop: completed, failed, cancelle
 JOB_ORIGIN = Field("origin", "text", "its job source", Kind.STRING, Merge.LAST)
 JOB_NODE_NAMES = Field("node_names", "text", "at its start: its nodes, as in gpu-[01-16]", Kind.STRING, Merge.LAST)
 JOB_QUIET = Field("quiet", "seconds", "at its stop: seconds of silence by which its end was found", merge=Merge.LAST)
-JOB_SINCE = Field("since", "epoch seconds", "when it started", Kind.FLOAT, Merge.LAST)
+JOB_SINCE = Field("job_since", "epoch seconds", "when it started", Kind.FLOAT, Merge.LAST)
 JOB_UNTIL = Field(
-    "until", "epoch seconds", "its end as far as the row knows: that of the window, at its stop the job's own",
+    "job_until", "epoch seconds", "its end as far as the row knows: that of the window, at its stop the job's own",
     Kind.FLOAT, Merge.LAST,
 )  # fmt: skip
 JOB_STATUS = Measurement(

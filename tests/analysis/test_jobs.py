@@ -41,7 +41,7 @@ def test_rows_per_window_and_events_at_their_exact_second() -> None:
     ]
     lines = encode(schema.JOB_STATUS, points).decode().splitlines()
     about = 'nodes=2i,event="start",origin="cluster.yaml",node_names="n[1-2]"'
-    assert f"job,job=a,job_class=llm active=1i,{about},since={T0 + 3}.0,until={T0 + 13}.0 {T0 + 3}" in lines
+    assert f"job,job=a,job_class=llm active=1i,{about},job_since={T0 + 3}.0,job_until={T0 + 13}.0 {T0 + 3}" in lines
     # Boards link to the job's own time: from any row its begin, from its last one its end.
     spans = points.sort(WINDOW).select(schema.JOB_SINCE.name, schema.JOB_UNTIL.name).rows()
     assert spans == [(T0 + 3.0, T0 + until) for until in (13, 20, 30, 35, 35)]

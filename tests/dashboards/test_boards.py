@@ -269,7 +269,7 @@ def test_every_panel_explains_itself(name: str, panel: dict[str, Any]) -> None:
     assert name
 
 
-_OWN_RANGE = r"from=\$\{__data\.fields\.since\.numeric\}&to=\$\{__data\.fields\.until\.numeric\}"
+_OWN_RANGE = r"from=\$\{__data\.fields\.job_since\.numeric\}&to=\$\{__data\.fields\.job_until\.numeric\}"
 """Of a table of jobs: the job's own."""
 
 
