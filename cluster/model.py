@@ -10,6 +10,7 @@ from cluster.scalars import names
 from cluster.scalars.declared import REQUIRED, Key, Section, key, keys_of, record
 from cluster.scalars.kinds import ListOf, MapOf, Secret
 from cluster.scalars.names import ALL_NODES
+from cluster.sections.archive import ARCHIVE, ArchiveSettings
 from cluster.sections.bridge import BRIDGE, BridgeSettings
 from cluster.sections.collector import COLLECTOR, CollectorSettings
 from cluster.sections.delivery import (
@@ -122,6 +123,7 @@ class Cluster:
     store: StoreSettings = key(STORE, "InfluxDB.", default=StoreSettings())
     collector: CollectorSettings = key(COLLECTOR, "How nfacctd and sfacctd run.", default=CollectorSettings())
     bridge: BridgeSettings = key(BRIDGE, "How flow records become windows.", default=BridgeSettings())
+    archive: ArchiveSettings = key(ARCHIVE, "What is kept of single conversations.", default=ArchiveSettings())
     kafka: KafkaSettings = key(KAFKA, "Kafka between collectors and workers.", default=KafkaSettings())
     notify: tuple[NotificationTarget, ...] = key(MapOf(names.NAME, NOTIFY), "Where alerts go.", default=())
     grafana: GrafanaSettings = key(GRAFANA, "What links need.", default=GrafanaSettings())

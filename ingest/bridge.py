@@ -20,6 +20,7 @@ import polars as pl
 
 from app.errors import StoreError, UserError
 from app.log import Log
+from archive.writer import Archive
 from cluster.model import Cluster
 from cluster.reload import Reload
 from ingest.checkpoint import Checkpoint
@@ -90,6 +91,7 @@ class Bridge:
         log: where it tells what it does.
         counters: shared with the metrics endpoint.
         reload: asked for another configuration while following.
+        archive: where single records are kept, if they are.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Bridge:
         counters: Counters,
         counters_source: Source | None = None,
         reload: Reload | None = None,
+        archive: Archive | None = None,
     ) -> None:
         self._reload = reload
         self._cluster = cluster
@@ -120,7 +123,8 @@ class Bridge:
         self._enrichment = Enrichment(cluster, log)
         # Another configuration, until its lists have been read.
         self._coming: tuple[Cluster, Enrichment] | None = None
-        self._engine = Engine(cluster, clock, counters, labels=self._enrichment.labels)
+        self._archive = archive
+        self._engine = self._engine_of(cluster, self._enrichment)
         self._checkpoint = Checkpoint(state)
         self._writer = Writer(
             store,
@@ -157,6 +161,10 @@ class Bridge:
         self._source_counts: dict[str, int] = {}
         self._is_restored = False
 
+    def _engine_of(self, cluster: Cluster, enrichment: Enrichment) -> Engine:
+        archived = self._archive.take if self._archive is not None else None
+        return Engine(cluster, self._clock, self._counters, labels=enrichment.labels, archived=archived)
+
     def health(self) -> str:
         """Return why the bridge is not well; empty if it is."""
         # A long rollup is no standstill as long as the store answers.
@@ -191,6 +199,8 @@ class Bridge:
             self._sender.shutdown()
             self._drop_coming()
             self._enrichment.close()
+            if self._archive is not None:
+                self._archive.close()
             self._checkpoint.close()
         records, points, dead_letters = (
             int(now - before) for now, before in zip(self._done(), self._before, strict=True)
@@ -301,7 +311,9 @@ class Bridge:
         self._flush()
         self._finish_writing()
         with reload.refusing():
-            engine = Engine(cluster, self._clock, self._counters, labels=enrichment.labels)
+            engine = self._engine_of(cluster, enrichment)
+            if self._archive is not None:
+                self._archive.configure(cluster.archive)
             engine.load(*self._engine.dump())
             reload.taken_up(self._cluster, cluster)
             before, self._enrichment = self._enrichment, enrichment
@@ -428,7 +440,13 @@ class Bridge:
         notes["counters_position"] = self._counters_position
         notes["source"] = self._source.place
         notes["rates"] = self._rates.dump()
+        if self._archive is not None:
+            notes["archive"] = self._archive.seal(time.time() if self._clock is Clock.LIVE else 0)
+            self._counters.add_all(Stage.ARCHIVE, self._archive.take_counts())
+            notes["counters"] = self._counters.dump()
         self._on_disk(partial(self._checkpoint.save, frames, notes))
+        if self._archive is not None:
+            self._archive.commit()
         self._saved_positions = self._position, self._counters_position
         self._source.release(self._position)
         if self._counters_source is not None:
@@ -503,6 +521,9 @@ class Bridge:
 
     def _restore(self) -> None:
         loaded = self._checkpoint.load()
+        if self._archive is not None:
+            known = loaded[1].get("archive") if loaded else None
+            self._archive.load(known, is_backfill=self._clock is Clock.BACKFILL)
         if loaded is None:
             self._log.line("start", state="new")
             return
@@ -554,6 +575,8 @@ class Bridge:
             counters.read(Stage.BRIDGE, schema.HEARTBEAT, now)
         counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
         counters.read(Stage.BRIDGE, "memory_bytes", resident_bytes())
+        if self._archive is not None:
+            counters.read(Stage.ARCHIVE, "size_bytes", self._archive.size)
         counters.read(Stage.READ, schema.BACKLOG_BYTES, sum(source.backlog_bytes() for source in sources))
         if self._engine.newest is not None and self._clock is Clock.LIVE:
             counters.read(Stage.BRIDGE, schema.LAG_SECONDS, max(now - self._engine.newest, 0))

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from app.errors import ClusterflowError
 from app.log import Log
 from app.signals import SignalEvent
+from archive.writer import Archive
 from cluster import options
 from cluster.cli import cluster_file, cluster_option
 from cluster.model import Cluster
@@ -145,6 +146,8 @@ def ingest(
         cleanup.callback(source.close)
         if dead_letters is None:
             dead_letters = Path("dead-letters.jsonl") if is_temporary else state / "dead-letters.jsonl"
+        # Of a backfill without a state nothing stays but points, unless cluster.yaml names a place.
+        kept = cluster.archive.folder or (None if is_temporary else state / "archive")
         bridge = Bridge(
             cluster,
             Store(cluster.store),
@@ -157,6 +160,9 @@ def ingest(
             counters=counters,
             counters_source=counters_source,
             reload=reload,
+            archive=Archive(Path(kept) / cluster.bridge.shard, cluster.archive, log)
+            if cluster.archive.on and kept
+            else None,
         )
         if not once:
             shard, listen = cluster.bridge.shard, cluster.bridge.metrics_listen

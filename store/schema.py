@@ -537,6 +537,7 @@ class Stage(StrEnum):
     WINDOWS = "windows"
     WRITE = "write"
     BRIDGE = "bridge"
+    ARCHIVE = "archive"
     ANALYSIS = "analysis"
     JOBS = "jobs"
     DELIVER = "deliver"

@@ -1,7 +1,7 @@
 """The bridge without its surroundings: record frames in, changed points out; its memory can be saved and loaded."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from ingest.count.once import Once
 from ingest.count.sequence import SequenceTracker
 from ingest.count.tables import WindowTable
 from ingest.counters import Counters
+from ingest.flows.archive_rows import archive_rows
 from ingest.flows.normalise import Clock, Flows, Normaliser
 from ingest.read import records
 from ingest.read.counter_samples import EXPORTER, MOMENT
@@ -97,6 +98,7 @@ class Engine:
         normaliser: of the same cluster and clock, where several engines of a thread share one; by default one of its
             own.
         labels: what is known of outside addresses, where anybody says; somebody else has files read anew.
+        archived: takes the rows of the flow archive.
     """
 
     def __init__(
@@ -107,10 +109,12 @@ class Engine:
         normaliser: Normaliser | None = None,
         *,
         labels: Labels | None = None,
+        archived: Callable[[pl.DataFrame], None] | None = None,
     ) -> None:
         self._settings = cluster.bridge
         self._window_ms = cluster.bridge.window * 1000
         self._clock = clock
+        self._archived = archived
         self._counters = counters
         self._normaliser = normaliser or Normaliser(cluster, clock)
         self._aggregator = Aggregator(cluster, self._normaliser, labels)
@@ -176,6 +180,8 @@ class Engine:
                     flows, refused = self._normaliser.normalise(frame, int(now * 1000))
             losing = self._beside.submit(self._sequence.lost, frame, is_numbered=is_numbered) if lost is None else None
             held = self._once.wanted(flows)
+            if self._archived is not None:
+                self._archived(archive_rows(flows, held, self._normaliser, self._settings.window))
             watermark = self._watermark()
             if held is not None:
                 self._once.take(flows, held, watermark.oldest)

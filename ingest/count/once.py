@@ -25,6 +25,9 @@ from cluster.model import Cluster
 from ingest.count.conversations import PROTOCOLS, Conversations, counted, marks_of, server_ports, summed
 from ingest.count.grouped import grouped
 from ingest.count.windows import Shares, prorate
+from ingest.flows.archive_rows import DESCRIBED as _DESCRIBED
+from ingest.flows.archive_rows import GUESSED as _GUESSED
+from ingest.flows.archive_rows import qualities
 from ingest.flows.normalise import Codes, Flags, Flows, Ints, Normaliser
 from store import schema
 from store.points import WINDOW
@@ -42,10 +45,6 @@ _MOST_ROWS = 4_000_000
 
 _MOST_CHUNKS = 64
 
-_DESCRIBED, _GUESSED = 0, 3
-"""Quality, the smaller the better: of described exporters, of records of unknown rate; else twice the sampling rate."""
-_SCALED = 2 * 1000 + 1
-"""Quality of an exporter that scales its counters itself: the rate is not known, 1 in 1000 is usual."""
 _HEAVY = 8
 """Samples in a record that make it next to certain that another exporter with that rate has one of the conversation."""
 _LEAST_RECORDS, _LEAST_CONVERSATIONS = 20, 10
@@ -146,9 +145,7 @@ class Once:
         rows = np.flatnonzero(wanted)
         exporters, addresses = self._books.exporters, self._books.addresses
         src, dst, exporter = flows.src[rows], flows.dst[rows], flows.exporter[rows]
-        quality = np.where(flows.unknown_rate[rows], _GUESSED, 2 * flows.rate[rows])
-        quality = np.where(exporters.is_scaled[exporter], _SCALED, quality)
-        quality = np.where(exporters.is_described[exporter], _DESCRIBED, quality)
+        quality = qualities(flows, exporters)[rows]
         ports = np.where(np.isin(flows.protocol, _WITH_PORTS), flows.src_port << 16 | flows.dst_port, 0)[rows]
         start, end = flows.start[rows], flows.end[rows]
         frame = pl.DataFrame(

@@ -45,6 +45,7 @@ class Flows:
         src, dst: address numbers.
         protocol: IP protocol number; 256 if none was printed.
         src_port, dst_port: ports; 0 if none was printed.
+        tcp_flags: all that were seen; 0 if none were printed.
         service: service code.
         dst_opened: whether the destination opened the conversation.
         plane: plane code, always one of PLANES.
@@ -67,6 +68,7 @@ class Flows:
     protocol: Ints
     src_port: Ints
     dst_port: Ints
+    tcp_flags: Ints
     service: npt.NDArray[np.uint16]
     dst_opened: Flags
     plane: Codes
@@ -178,7 +180,8 @@ class Normaliser:
         protocol = _column(frame, records.PROTOCOL, _NO_PROTOCOL)
         protocol = np.where((protocol < 0) | (protocol > _NO_PROTOCOL), _NO_PROTOCOL, protocol)
         src_port, dst_port = (_column(frame, name) & (_PORTS - 1) for name in (records.SRC_PORT, records.DST_PORT))
-        handshake = handshakes(protocol, _column(frame, records.TCP_FLAGS), _column(frame, records.PACKETS))
+        tcp_flags = _column(frame, records.TCP_FLAGS) & 0xFFFF
+        handshake = handshakes(protocol, tcp_flags, _column(frame, records.PACKETS))
         service, dst_opened = self.services.resolve(protocol, src_port, dst_port, handshake)
         of_interface = self.interfaces.planes[entered]
         start, end, lag, skewed = self._times(frame, now_ms)
@@ -192,6 +195,7 @@ class Normaliser:
             protocol=protocol,
             src_port=src_port,
             dst_port=dst_port,
+            tcp_flags=tcp_flags,
             service=service,
             dst_opened=dst_opened,
             plane=self._planes.resolve(of_interface, addresses, protocol, dst_port),

@@ -1,0 +1,1 @@
+"""The flow archive: every normalised record in Parquet, for questions after an alert."""

@@ -1,0 +1,97 @@
+"""Which files make up an archive: the list that its writer's checkpoint holds, and a copy for readers."""
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from archive.schema import VERSION
+
+MANIFEST = "manifest.json"
+FRESH, SORTED = "fresh", "sorted"
+"""Folders: files as they come, and files of whole hours, which never change."""
+
+HOUR = 3600
+_MOST_NOTED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file. Times are epoch seconds, of the records' ends.
+
+    Attributes:
+        name: path below the archive's folder.
+        hour: begin of the hour of all its rows.
+        size: bytes on disk.
+        first, last: ends of its rows.
+        counted_bytes: sum of the bytes that count.
+        ranked: rows of which it is asked who counts.
+        level: how often it was merged.
+    """
+
+    name: str
+    hour: int
+    rows: int
+    size: int
+    first: int
+    last: int
+    counted_bytes: int
+    ranked: int = 0
+    level: int = 0
+
+
+@dataclass(slots=True)
+class Manifest:
+    """An archive of one moment.
+
+    Attributes:
+        files: that belong to it.
+        deleted: hours that made room, with the rows they had.
+        lost: rows that could not be written or whose file is gone: first and last hour, rows, why.
+        next: number of the next file.
+    """
+
+    files: list[File] = field(default_factory=list)
+    deleted: list[tuple[int, int]] = field(default_factory=list)
+    lost: list[tuple[int, int, int, str]] = field(default_factory=list)
+    next: int = 0
+
+    def notes(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        notes = asdict(self)
+        for name in ("deleted", "lost"):
+            notes[name] = notes[name][-_MOST_NOTED:]
+        return {"version": VERSION, **notes}
+
+    @classmethod
+    def of(cls, notes: dict[str, Any]) -> Self:
+        """Return what `notes` gave; ValueError for another version's."""
+        if notes["version"] != VERSION:
+            raise ValueError(f"format {notes['version']}, expected {VERSION}")
+        return cls(
+            [File(**one) for one in notes["files"]],
+            [(hour, rows) for hour, rows in notes["deleted"]],
+            [(first, last, rows, why) for first, last, rows, why in notes["lost"]],
+            notes["next"],
+        )
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """Return a folder's manifest, None without one; ValueError where it is broken or of another version."""
+    try:
+        return Manifest.of(json.loads((folder / MANIFEST).read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError("not a manifest of ours") from error
+
+
+def write_manifest(folder: Path, notes: dict[str, Any]) -> None:
+    """Put the copy for readers in place; OSError."""
+    scratch = folder / f"{MANIFEST}.new"
+    with scratch.open("w", encoding="utf-8") as file:
+        json.dump(notes, file)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(folder / MANIFEST)

@@ -1,0 +1,357 @@
+"""The reader: who talked to whom, on which ports, when. A plain function from a question to a frame.
+
+Rows whose record ended in the period count, whole: the answers of two periods that follow each other add up.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from pathlib import Path
+
+import polars as pl
+
+from app.errors import UserError
+from app.units import format_moment
+from archive import schema
+from archive.manifest import HOUR, MANIFEST, File, Manifest, read_manifest
+from archive.writer import size_of
+from cluster.model import Cluster
+
+SLACK = 10
+"""Seconds by which the clocks of two exporters may differ."""
+
+_CONVERSATION = [schema.SRC, schema.DST, schema.SRC_PORT, schema.DST_PORT, schema.PROTOCOL]
+_SUMS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
+_BEST = "_best"
+_Inside = Callable[[Sequence[str]], list[str]]
+"""Addresses of the archive that are in one of these prefixes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A question. Texts of one field are alternatives; fields hold together; empty ones ask nothing.
+
+    Attributes:
+        start, stop: epoch seconds, [start, stop).
+        src, dst: what one side is: an address, a prefix, a node or a group.
+        address, prefix, node, group, port: of either side.
+        protocol: name, such as tcp.
+        exporter: name.
+        interface: name, in or out.
+    """
+
+    start: int
+    stop: int
+    src: tuple[str, ...] = ()
+    dst: tuple[str, ...] = ()
+    address: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()
+    port: tuple[int, ...] = ()
+    protocol: tuple[str, ...] = ()
+    exporter: tuple[str, ...] = ()
+    interface: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was found.
+
+    Attributes:
+        frame: a row for each value of the columns asked by, with bytes, packets, flows, start, end; largest first.
+        bytes, packets, flows: sums over all of it, what `most` cut off included.
+        all_bytes: all traffic of the period that counts.
+        suppressed_bytes: what matched and is another exporter's to count.
+        gaps: what the period lacks, a sentence each.
+    """
+
+    frame: pl.DataFrame
+    bytes: int
+    packets: int
+    flows: int
+    all_bytes: int
+    suppressed_bytes: int
+    gaps: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        """Return the part of all traffic, 0 to 1."""
+        return self.bytes / self.all_bytes if self.all_bytes else 0.0
+
+
+def archive_folder(cluster: Cluster) -> Path:
+    """Return where a cluster's bridges write, a folder a shard."""
+    return Path(cluster.archive.folder or Path(cluster.bridge.state) / "archive")
+
+
+def ask(
+    folder: Path, question: Filter, by: Sequence[str] = (), *, order: str = schema.BYTES, most: int | None = None
+) -> Answer:
+    """Answer a question from all shards below a folder.
+
+    Args:
+        folder: as `archive_folder` gives it.
+        question: what is asked.
+        by: columns of `archive.schema`; without any, single rows.
+        order: a column of the answer, the largest first.
+        most: rows of the answer; None: all.
+
+    Raises:
+        UserError: there is no archive, it cannot be read, or a column or a prefix makes no sense.
+    """
+    known = [*schema.SCHEMA]
+    for name in by:
+        if name not in known or name in _SUMS:
+            raise UserError(
+                f"--by {name}: no such column", f"there are {', '.join(n for n in known if n not in _SUMS)}"
+            )
+    for attempt in range(3):
+        shards = _shards(folder)
+        try:
+            return _answer(shards, question, by, order, most)
+        except (FileNotFoundError, pl.exceptions.ComputeError, OSError) as error:
+            # The writer merges files meanwhile.
+            if attempt == 2:
+                raise UserError(f"{folder}: cannot be read: {error}", "is the disk well? ask again") from error
+    raise AssertionError
+
+
+def _shards(folder: Path) -> dict[Path, Manifest]:
+    shards: dict[Path, Manifest] = {}
+    for path in sorted(folder.glob(f"*/{MANIFEST}")):
+        try:
+            manifest = read_manifest(path.parent)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: {error}", "was it written by another version?") from error
+        if manifest is not None:
+            shards[path.parent] = manifest
+    if not shards:
+        hint = "the bridge writes it (archive.on); set archive.folder or bridge.state as its cluster.yaml has them"
+        raise UserError(f"{folder}: no flow archive", hint)
+    return shards
+
+
+def _answer(shards: dict[Path, Manifest], question: Filter, by: Sequence[str], order: str, most: int | None) -> Answer:
+    gaps: list[str] = []
+    files: list[tuple[Path, File]] = []
+    for folder, manifest in shards.items():
+        gaps += _gaps(manifest, question)
+        for file in manifest.files:
+            # A ranked row is compared with others of its hour.
+            slack = HOUR if file.ranked else 0
+            if file.last < question.start - slack or file.first >= question.stop + slack:
+                continue
+            if size_of(folder / file.name) == file.size:
+                files.append((folder / file.name, file))
+            else:
+                gaps.append(f"{file.name} is gone or cut off: {file.rows:,} rows are missing")
+    if not files:
+        gaps.append("the archive has nothing of this period")
+        nothing = _grouped(pl.DataFrame(schema=schema.SCHEMA).lazy(), by).collect()
+        return Answer(nothing, 0, 0, 0, 0, 0, tuple(gaps))
+    paths = [path for path, _ in files]
+    is_ranked = any(file.ranked for _, file in files)
+    condition = _condition(question, paths)
+    rows = _rows(paths, condition.conversation, is_ranked=is_ranked)
+    if condition.place is not None:
+        rows = rows.filter(condition.place)
+    rows = rows.filter(_within(question))
+    counted = rows.filter(pl.col(schema.COUNTED)).drop(schema.COUNTED, schema.RANK)
+    suppressed = rows.filter(~pl.col(schema.COUNTED)).select(pl.sum(schema.BYTES))
+    found, left = pl.collect_all([_grouped(counted, by), suppressed], engine="streaming")
+    sums = found.select(pl.sum(*_SUMS)).row(0)
+    if order not in found.columns:
+        raise UserError(f"--order {order}: not in the answer", f"there are {', '.join(found.columns)}")
+    found = found.sort(order, *by, descending=[True] + [False] * len(by))
+    return Answer(
+        found if most is None else found.head(most),
+        bytes=int(sums[0] or 0),
+        packets=int(sums[1] or 0),
+        flows=int(sums[2] or 0),
+        all_bytes=_all_bytes(files, question, is_ranked=is_ranked),
+        suppressed_bytes=int(left.item() or 0),
+        gaps=tuple(gaps),
+    )
+
+
+def _within(question: Filter) -> pl.Expr:
+    return (pl.col(schema.END) >= question.start) & (pl.col(schema.END) < question.stop)
+
+
+def _grouped(rows: pl.LazyFrame, by: Sequence[str]) -> pl.LazyFrame:
+    if not by:
+        return rows.drop(schema.COUNTED, schema.RANK, strict=False)
+    ends = [] if schema.START in by or schema.END in by else [pl.min(schema.START), pl.max(schema.END)]
+    return rows.group_by(*by).agg(*(pl.sum(name) for name in _SUMS), *ends)
+
+
+def _rows(paths: list[Path], conversation: Sequence[pl.Expr], *, is_ranked: bool) -> pl.LazyFrame:
+    """Return the rows that meet one of several conditions that exclude each other, each read by its own statistics."""
+    scanned = pl.scan_parquet(paths, hive_partitioning=False)
+    rows = pl.concat([scanned.filter(one) for one in conversation]) if conversation else scanned
+    return _once(rows) if is_ranked else rows
+
+
+def _once(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Have of a conversation that several exporters may have seen the best one's records count, as the bridge does.
+
+    A record of another one counts as well where the best one saw nothing of the conversation at its begin or its end.
+    """
+    hour = (pl.col(schema.END) // HOUR).alias("_hour")
+    keys = [*_CONVERSATION, "_hour"]
+    asked = rows.filter((pl.col(schema.RANK) > 0) & pl.col(schema.COUNTED)).with_columns(hour)
+    best = asked.group_by(keys).agg(pl.min(schema.RANK).alias(_BEST))
+    asked = asked.join(best, on=keys)
+    spans = (
+        asked.filter(pl.col(schema.RANK) == pl.col(_BEST))
+        .group_by(keys)
+        .agg(pl.min(schema.START).alias("_from"), pl.max(schema.END).alias("_to"))
+    )
+    is_seen = (pl.col(schema.START) >= pl.col("_from") - SLACK) & (pl.col(schema.END) <= pl.col("_to") + SLACK)
+    asked = asked.join(spans, on=keys).with_columns(
+        ((pl.col(schema.RANK) == pl.col(_BEST)) | ~is_seen).alias(schema.COUNTED)
+    )
+    told = rows.filter((pl.col(schema.RANK) == 0) | ~pl.col(schema.COUNTED))
+    return pl.concat([told, asked.select(list(schema.SCHEMA))])
+
+
+def _all_bytes(files: Sequence[tuple[Path, File]], question: Filter, *, is_ranked: bool) -> int:
+    """Return the bytes of all that counts in the period: of files that lie in it, their own sums."""
+    if is_ranked:
+        rows = _rows([path for path, _ in files], (), is_ranked=True)
+        counted = rows.filter(pl.col(schema.COUNTED), _within(question)).select(pl.sum(schema.BYTES))
+        return int(counted.collect(engine="streaming").item() or 0)
+    inside = [(path, one) for path, one in files if question.start <= one.first and one.last < question.stop]
+    total = sum(one.counted_bytes for _, one in inside)
+    edge = [path for path, one in files if (path, one) not in inside]
+    if edge:
+        rows = pl.scan_parquet(edge, hive_partitioning=False).filter(pl.col(schema.COUNTED), _within(question))
+        total += int(rows.select(pl.sum(schema.BYTES)).collect(engine="streaming").item() or 0)
+    return total
+
+
+def _gaps(manifest: Manifest, question: Filter) -> list[str]:
+    def hours(first: int, last: int) -> bool:
+        return first < question.stop and last + HOUR > question.start
+
+    gaps = []
+    deleted = [(hour, rows) for hour, rows in manifest.deleted if hours(hour, hour)]
+    if deleted:
+        first, last = (format_moment(moment) for moment in (min(deleted)[0], max(deleted)[0] + HOUR))
+        gaps.append(f"deleted to make room: {sum(rows for _, rows in deleted):,} rows from {first} to {last}")
+    lost = [(first, last, rows, why) for first, last, rows, why in manifest.lost if hours(first, last)]
+    if lost:
+        why = lost[-1][3]
+        gaps.append(f"not written, or lost since: {sum(rows for _, _, rows, _ in lost):,} rows ({why})")
+    return gaps
+
+
+# -- conditions ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """What rows meet.
+
+    Attributes:
+        conversation: by what a conversation is: alternatives that exclude each other; empty: all.
+        place: by where it was seen.
+    """
+
+    conversation: tuple[pl.Expr, ...]
+    place: pl.Expr | None
+
+
+def _condition(question: Filter, paths: list[Path]) -> _Condition:
+    wholes: list[pl.Expr] = []
+    sided: list[tuple[pl.Expr, pl.Expr]] = []
+    addresses: set[str] | None = None
+
+    def inside(texts: Sequence[str]) -> list[str]:
+        nonlocal addresses
+        if addresses is None:
+            addresses = _addresses(paths)
+        return _members(texts, addresses)
+
+    for side, texts in (("src", question.src), ("dst", question.dst)):
+        if texts:
+            wholes.append(_end(side, texts, inside))
+    for column, values in (
+        ("", tuple(_spelled(text) for text in question.address)), ("_node", question.node), ("_group", question.group),
+    ):  # fmt: skip
+        if values:
+            sided.append((pl.col(f"src{column}").is_in(values), pl.col(f"dst{column}").is_in(values)))
+    if question.prefix:
+        found = inside(question.prefix)
+        sided.append((pl.col(schema.SRC).is_in(found), pl.col(schema.DST).is_in(found)))
+    if question.port:
+        wholes.append(pl.col(schema.SRC_PORT).is_in(question.port) | pl.col(schema.DST_PORT).is_in(question.port))
+    if question.protocol:
+        wholes.append(pl.col(schema.PROTOCOL).is_in(question.protocol))
+    conversation: tuple[pl.Expr, ...] = ()
+    if sided:
+        # Each side by itself: statistics of one column then tell which row groups to skip.
+        (one, other), *rest = sided
+        wholes += [left | right for left, right in rest]
+        whole = pl.all_horizontal(wholes) if wholes else pl.lit(True)
+        conversation = (one & whole, other & ~one & whole)
+    elif wholes:
+        conversation = (pl.all_horizontal(wholes),)
+    places = []
+    if question.exporter:
+        places.append(pl.col(schema.EXPORTER).is_in(question.exporter))
+    if question.interface:
+        entered, left = (pl.col(name).is_in(question.interface) for name in (schema.IN_INTERFACE, schema.OUT_INTERFACE))
+        places.append(entered | left)
+    return _Condition(conversation, pl.all_horizontal(places) if places else None)
+
+
+def _end(side: str, texts: Sequence[str], inside: _Inside) -> pl.Expr:
+    """Return the condition on one side: each text is an address, a prefix, or the name of a node or a group."""
+    prefixes = [text for text in texts if "/" in text]
+    addresses = [_spelled(text) for text in texts if "/" not in text and _parsed(text)]
+    named = [text for text in texts if "/" not in text and not _parsed(text)]
+    met = [
+        pl.col(column).is_in(values)
+        for column, values in (
+            (side, addresses + (inside(prefixes) if prefixes else [])), (f"{side}_node", named),
+            (f"{side}_group", named),
+        )
+        if values or (column == side and not named)
+    ]  # fmt: skip
+    return pl.any_horizontal(met)
+
+
+def _addresses(paths: list[Path]) -> set[str]:
+    scanned = pl.scan_parquet(paths, hive_partitioning=False)
+    both = [scanned.select(pl.col(name).alias("a").unique()) for name in (schema.SRC, schema.DST)]
+    return set(pl.concat(both).unique().collect(engine="streaming").get_column("a").to_list())
+
+
+def _members(texts: Sequence[str], addresses: set[str]) -> list[str]:
+    try:
+        networks = [ip_network(text) for text in texts]
+    except ValueError as error:
+        raise UserError(f"{', '.join(texts)}: {error}", "a prefix such as 10.20.0.0/16") from error
+    found = []
+    for text in addresses:
+        one = ip_address(text)
+        if any(one.version == network.version and one in network for network in networks):
+            found.append(text)
+    return found
+
+
+def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+def _spelled(text: str) -> str:
+    """Return an address as the archive spells it."""
+    one = _parsed(text)
+    if one is None:
+        raise UserError(f"{text}: expected an address", "such as 10.20.0.7 or 2001:db8::7")
+    return str(getattr(one, "ipv4_mapped", None) or one)

@@ -1,0 +1,306 @@
+"""The archive of one shard, written along with its checkpoint: what the checkpoint names is in it, nothing else.
+
+`seal` writes what was taken since the last time to files that nobody knows yet; the caller saves the notes that it
+returns with its checkpoint; `commit` tells readers, and removes what is no longer named. Killed in between, a restart
+finds files that no checkpoint names and removes them: their records are read again.
+
+A thread merges small files of an hour, and sorts them once the hour is over. Its result takes their place with the
+next checkpoint, in the same way.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from app.log import Log
+from archive import layout, schema
+from archive.manifest import FRESH, HOUR, SORTED, File, Manifest, read_manifest, write_manifest
+from cluster.model import ArchiveSettings
+from cluster.sections.archive import FREE_SHARE
+
+_MERGED = 16
+"""Files of a level that become one of the next."""
+_MOST_ROWS = 1_000_000
+"""Rows that are sorted at a time: about 0.5 GB of memory."""
+_LATE_SECONDS = 1200
+"""How long after its end an hour is taken to be over."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    inputs: tuple[File, ...]
+    name: str
+    is_final: bool
+    level: int
+
+
+class Archive:
+    """The files of one shard.
+
+    Args:
+        folder: of this shard alone; made if missing.
+        settings: its limits.
+        log: for trouble.
+
+    Attributes:
+        counts: what happened since `take_counts`, by reason.
+    """
+
+    def __init__(self, folder: Path, settings: ArchiveSettings, log: Log) -> None:
+        self.folder = folder
+        self._settings = settings
+        self._log = log
+        self._manifest = Manifest()
+        self._waiting: list[pl.DataFrame] = []
+        self._told: dict[str, Any] | None = None
+        self._newest = 0
+        self._beside = ThreadPoolExecutor(1, "archive")
+        self._merging: tuple[_Job, Future[File]] | None = None
+        self.counts: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Wait for the thread; what it merged is done again another time."""
+        self._beside.shutdown()
+
+    def configure(self, settings: ArchiveSettings) -> None:
+        """Take other limits."""
+        self._settings = settings
+
+    # -- with the checkpoint -----------------------------------------------------------------------
+
+    def load(self, notes: dict[str, Any] | None, *, is_backfill: bool = False) -> None:
+        """Begin where a checkpoint stands; without one with what readers know, or as a new backfill with nothing."""
+        try:
+            for name in (FRESH, SORTED):
+                (self.folder / name).mkdir(parents=True, exist_ok=True)
+            found = None if is_backfill and notes is None else read_manifest(self.folder)
+            self._manifest = Manifest.of(notes) if notes is not None else found or Manifest()
+            self._forget_missing()
+            # Before what it no longer names goes: readers have the list of before a crash.
+            self.commit()
+            self._sweep()
+        except (OSError, ValueError) as error:
+            # The bridge goes on: what it cannot write here is counted.
+            self._log.warning("archive_unusable", folder=self.folder, why=str(error))
+
+    def take(self, rows: pl.DataFrame) -> None:
+        """Take rows (schema.SCHEMA); they are in the archive with the next checkpoint."""
+        if rows.height:
+            self._waiting.append(rows)
+
+    def seal(self, now: float) -> dict[str, Any]:
+        """Write what was taken; return the notes for the checkpoint.
+
+        A disk that is full, or a limit, costs the oldest hours; where that does not help, what was taken is dropped,
+        told and counted.
+
+        Args:
+            now: epoch seconds by which files grow old.
+        """
+        self._adopt()
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            rows = pl.concat(waiting)
+            self._newest = max(self._newest, int(rows.get_column(schema.END).max() or 0))  # type: ignore[arg-type]
+            for part in rows.with_columns(_hour=pl.col(schema.END) // HOUR).partition_by("_hour", maintain_order=True):
+                self._put(part)
+        self._retain(now)
+        self._merge()
+        return self._manifest.notes()
+
+    def commit(self) -> None:
+        """Tell readers: the checkpoint that holds the notes is saved."""
+        notes = self._manifest.notes()
+        if notes == self._told:
+            return
+        try:
+            write_manifest(self.folder, notes)
+            self._told = notes
+            self._sweep()
+        except OSError as error:
+            # Readers see the files of before, and a merged one is there until the next time.
+            self._log.sparse("archive_not_told", why=str(error))
+
+    def take_counts(self) -> dict[str, int]:
+        """Return what happened since the last time."""
+        counts, self.counts = self.counts, {}
+        return counts
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self._manifest.files)
+
+    def _count(self, reason: str, amount: int) -> None:
+        self.counts[reason] = self.counts.get(reason, 0) + amount
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def _name(self, hour: int, place: str) -> str:
+        self._manifest.next += 1
+        stamp = time.strftime("%Y-%m-%dT%H", time.gmtime(hour))
+        return f"{place}/{stamp}-{self._manifest.next:08d}.parquet"
+
+    def _put(self, part: pl.DataFrame) -> None:
+        hour = int(part.item(0, "_hour")) * HOUR
+        rows = part.drop("_hour")
+        name = self._name(hour, FRESH)
+        while True:
+            try:
+                file = _written(rows, self.folder, name, hour, 0, is_final=False)
+            except OSError as error:
+                if self._delete_oldest("disk full"):
+                    continue
+                self._manifest.lost.append((hour, hour, rows.height, str(error)))
+                self._count("lost_rows", rows.height)
+                hint = "the archive lacks these records; points do not: make room on its disk, or set archive.on: false"
+                self._log.sparse("archive_not_written", rows=rows.height, why=str(error), hint=hint)
+            else:
+                self._manifest.files.append(file)
+                self._count("rows", rows.height)
+            return
+
+    def _retain(self, now: float) -> None:
+        limit = (now - self._settings.keep) // HOUR * HOUR
+        while self._manifest.files and min(file.hour for file in self._manifest.files) < limit:
+            self._delete_oldest("age")
+        while self.size > self._settings.size and self._delete_oldest("size"):
+            pass
+        while self._is_tight() and self._delete_oldest("disk"):
+            pass
+
+    def _is_tight(self) -> bool:
+        try:
+            disk = shutil.disk_usage(self.folder)
+        except OSError:
+            return False
+        return disk.free < disk.total * FREE_SHARE
+
+    def _delete_oldest(self, why: str) -> bool:
+        """Delete the oldest hour, but not the only one; False if there is none."""
+        hours = {file.hour for file in self._manifest.files}
+        if len(hours) < (1 if why == "age" else 2):
+            return False
+        oldest = min(hours)
+        self._drop_merging()
+        gone = [file for file in self._manifest.files if file.hour == oldest]
+        self._manifest.files = [file for file in self._manifest.files if file.hour != oldest]
+        rows = sum(file.rows for file in gone)
+        self._manifest.deleted.append((oldest, rows))
+        # At once: the room is needed now. A checkpoint that still names them finds them gone, and says so.
+        for file in gone:
+            (self.folder / file.name).unlink(missing_ok=True)
+        self._count("deleted_hours", 1)
+        self._count("deleted_rows", rows)
+        self._log.sparse("archive_hour_deleted", level="info", hour=oldest, rows=rows, why=why)
+        return True
+
+    def _forget_missing(self) -> None:
+        """Note files that are gone or cut off: what they held is lost."""
+        whole: list[File] = []
+        for file in self._manifest.files:
+            if size_of(self.folder / file.name) == file.size:
+                whole.append(file)
+                continue
+            why = f"{file.name} is gone or cut off"
+            self._manifest.lost.append((file.hour, file.hour, file.rows, why))
+            self._count("lost_rows", file.rows)
+            self._log.warning("archive_file_lost", file=file.name, rows=file.rows)
+        self._manifest.files = whole
+
+    def _sweep(self) -> None:
+        named = {file.name for file in self._manifest.files}
+        if self._merging is not None:
+            named.add(self._merging[0].name)
+        for path in self.folder.glob("*/*.parquet"):
+            if f"{path.parent.name}/{path.name}" not in named:
+                path.unlink(missing_ok=True)
+
+    # -- merging -----------------------------------------------------------------------------------
+
+    def _merge(self) -> None:
+        """Have the thread merge what is due, if it is idle."""
+        if self._merging is not None:
+            return
+        job = self._due()
+        if job is not None:
+            self._merging = job, self._beside.submit(_merged, self.folder, job)
+
+    def _due(self) -> _Job | None:
+        fresh = [file for file in self._manifest.files if file.name.startswith(FRESH)]
+        for hour, group in groupby(sorted(fresh, key=lambda one: (one.hour, one.name)), key=lambda one: one.hour):
+            files = [*group]
+            is_over = self._newest >= hour + HOUR + _LATE_SECONDS
+            if is_over or sum(file.rows for file in files) >= _MOST_ROWS:
+                return _Job(_up_to(files), self._name(hour, SORTED), is_final=True, level=0)
+            for level in {file.level for file in files}:
+                same = [file for file in files if file.level == level]
+                if len(same) >= _MERGED:
+                    return _Job(_up_to(same), self._name(hour, FRESH), is_final=False, level=level + 1)
+        return None
+
+    def _adopt(self) -> None:
+        """Put what the thread has made in the place of what it was made of."""
+        if self._merging is None or not self._merging[1].done():
+            return
+        (job, future), self._merging = self._merging, None
+        try:
+            file = future.result()
+        except (OSError, pl.exceptions.PolarsError) as error:
+            self._log.sparse("archive_not_merged", why=str(error), hint="tried again; small files stay meanwhile")
+            self._forget_missing()
+            return
+        inputs = {one.name for one in job.inputs}
+        self._manifest.files = [one for one in self._manifest.files if one.name not in inputs] + [file]
+
+    def _drop_merging(self) -> None:
+        """Wait for the thread, and forget what it made: its inputs are about to change."""
+        if self._merging is not None:
+            (job, future), self._merging = self._merging, None
+            future.exception()
+            (self.folder / job.name).unlink(missing_ok=True)
+
+
+def size_of(path: Path) -> int:
+    """Return a file's size; -1 where it is not there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def _up_to(files: Sequence[File]) -> tuple[File, ...]:
+    """Return the first files that have together what is sorted at a time: at least one."""
+    chosen: list[File] = []
+    rows = 0
+    for file in files:
+        if chosen and rows + file.rows > _MOST_ROWS + _MOST_ROWS // 2:
+            break
+        chosen.append(file)
+        rows += file.rows
+    return tuple(chosen)
+
+
+def _merged(folder: Path, job: _Job) -> File:
+    rows = pl.concat([pl.read_parquet(folder / file.name, hive_partitioning=False) for file in job.inputs])
+    if job.is_final:
+        rows = layout.in_order(rows)
+    return _written(rows, folder, job.name, job.inputs[0].hour, job.level, is_final=job.is_final)
+
+
+def _written(rows: pl.DataFrame, folder: Path, name: str, hour: int, level: int, *, is_final: bool) -> File:
+    size = layout.write(rows, folder / name, is_final=is_final)
+    sums = rows.select(
+        first=pl.min(schema.END),
+        last=pl.max(schema.END),
+        counted=pl.col(schema.BYTES).filter(pl.col(schema.COUNTED)).sum(),
+        ranked=(pl.col(schema.RANK) > 0).sum(),
+    ).row(0)
+    return File(name, hour, rows.height, size, sums[0], sums[1], sums[2], sums[3], level)

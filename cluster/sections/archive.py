@@ -1,0 +1,27 @@
+"""The section `archive`: what is kept of single conversations."""
+
+from cluster.scalars import names
+from cluster.scalars.declared import Section, key, record
+from cluster.scalars.kinds import FLAG
+from cluster.scalars.names import DAY
+
+FREE_SHARE = 0.05
+"""Of a disk: the archive gives way before it is fuller than that."""
+
+
+# fmt: off
+@record
+class ArchiveSettings:
+    """The flow archive: every record as Parquet on this disk, which `clusterflow flows` asks.
+
+    The oldest hour goes first, also where less than 5 % of the disk are free.
+    """
+
+    on: bool = key(FLAG, "Whether the bridge writes it.", default=True)
+    folder: str | None = key(names.PATH, "Where.", default=None, absent="the folder `archive` in `bridge.state`")
+    keep: int = key(names.seconds(3600, 3660 * DAY), "How long.", default=7 * DAY)
+    size: int = key(names.SIZE, "How much one bridge keeps at most.", default=20 * 10**9)
+
+
+ARCHIVE = Section.of(ArchiveSettings, "archive")
+# fmt: on

@@ -1,0 +1,95 @@
+"""Flows as rows of the flow archive, and how good an exporter's record is where several may have the same packets."""
+
+import numpy as np
+import polars as pl
+
+from archive import schema
+from ingest.flows.exporters import ExporterBook
+from ingest.flows.normalise import Flags, Flows, Ints, Normaliser
+
+DESCRIBED, GUESSED = 0, 3
+"""Quality, the smaller the better: of described exporters, of records of unknown rate; else twice the sampling rate."""
+_SCALED = 2 * 1000 + 1
+"""Quality of an exporter that scales its counters itself: the rate is not known, 1 in 1000 is usual."""
+_ORDERS = 1 << 20
+
+
+def qualities(flows: Flows, exporters: ExporterBook) -> Ints:
+    """Return the quality of each flow's exporter."""
+    quality = np.where(flows.unknown_rate, GUESSED, 2 * flows.rate)
+    quality = np.where(exporters.is_scaled[flows.exporter], _SCALED, quality)
+    return np.where(exporters.is_described[flows.exporter], DESCRIBED, quality)
+
+
+def archive_rows(flows: Flows, held: Flags | None, books: Normaliser, window: int) -> pl.DataFrame:
+    """Return the rows of the archive; packets sampled by sFlow are added up by conversation and window.
+
+    Args:
+        flows: a batch.
+        held: which of them count only if no better exporter saw them.
+        books: names of their codes.
+        window: seconds.
+    """
+    rank = np.zeros(len(flows), np.int64)
+    if held is not None:
+        rank = np.where(
+            held, 1 + qualities(flows, books.exporters) * _ORDERS + books.exporters.order[flows.exporter], 0
+        )
+    frame = pl.DataFrame(
+        {
+            schema.START: flows.start // 1000,
+            schema.END: flows.end // 1000,
+            schema.EXPORTER: flows.exporter,
+            schema.IN_INTERFACE: flows.entered,
+            schema.OUT_INTERFACE: flows.left,
+            schema.SRC: flows.src,
+            schema.DST: flows.dst,
+            schema.SRC_PORT: flows.src_port.astype(np.uint16),
+            schema.DST_PORT: flows.dst_port.astype(np.uint16),
+            schema.PROTOCOL: flows.protocol,
+            schema.TCP_FLAGS: flows.tcp_flags.astype(np.uint16),
+            schema.SERVICE: flows.service.astype(np.int64),
+            schema.BYTES: flows.bytes,
+            schema.PACKETS: flows.packets,
+            schema.FLOWS: flows.flows,
+            schema.RATE: flows.rate,
+            schema.COUNTED: flows.counts,
+            schema.RANK: rank,
+        }
+    )
+    if flows.is_sflow.any():
+        frame = _folded(frame, flows.is_sflow, window)
+    book = books.addresses
+    groups = pl.Series(book.groups, dtype=pl.String)
+    src, dst = frame[schema.SRC], frame[schema.DST]
+    named = {
+        schema.EXPORTER: pl.Series(books.exporters.names, dtype=pl.String).gather(frame[schema.EXPORTER]),
+        schema.IN_INTERFACE: books.interfaces.names.gather(frame[schema.IN_INTERFACE]),
+        schema.OUT_INTERFACE: books.interfaces.names.gather(frame[schema.OUT_INTERFACE]),
+        schema.SRC: book.texts.gather(src),
+        schema.DST: book.texts.gather(dst),
+        schema.SRC_NODE: book.names.gather(src),
+        schema.DST_NODE: book.names.gather(dst),
+        schema.SRC_GROUP: groups.gather(pl.Series(book.group_codes[src.to_numpy()], dtype=pl.UInt32)),
+        schema.DST_GROUP: groups.gather(pl.Series(book.group_codes[dst.to_numpy()], dtype=pl.UInt32)),
+        schema.PROTOCOL: pl.Series(books.protocols, dtype=pl.String).gather(frame[schema.PROTOCOL]),
+        schema.SERVICE: pl.Series(books.services.names, dtype=pl.String).gather(frame[schema.SERVICE]),
+    }
+    return frame.with_columns(values.alias(name) for name, values in named.items()).select(list(schema.SCHEMA))
+
+
+def _folded(frame: pl.DataFrame, is_sflow: Flags, window: int) -> pl.DataFrame:
+    """Add up samples of the same window: a conversation has many."""
+    summed = (schema.START, schema.END, schema.BYTES, schema.PACKETS, schema.FLOWS)
+    keys = [name for name in frame.columns if name not in summed]
+    sums = (
+        frame.filter(pl.Series(is_sflow))
+        .group_by(*keys, pl.col(schema.END) // window)
+        .agg(
+            pl.min(schema.START),
+            pl.max(schema.END).alias("last"),
+            *(pl.sum(name) for name in (schema.BYTES, schema.PACKETS, schema.FLOWS)),
+        )
+        .with_columns(pl.col("last").alias(schema.END))
+    )
+    return pl.concat([frame.filter(pl.Series(~is_sflow)), sums.select(frame.columns)])
