@@ -264,47 +264,51 @@ class _Condition:
 
 
 def _condition(question: Filter, paths: list[Path]) -> _Condition:
-    wholes: list[pl.Expr] = []
-    sided: list[tuple[pl.Expr, pl.Expr]] = []
-    addresses: set[str] | None = None
+    known: list[set[str]] = []
 
     def inside(texts: Sequence[str]) -> list[str]:
-        nonlocal addresses
-        if addresses is None:
-            addresses = _addresses(paths)
-        return _members(texts, addresses)
+        if not known:
+            known.append(_addresses(paths))
+        return _members(texts, known[0])
 
-    for side, texts in (("src", question.src), ("dst", question.dst)):
-        if texts:
-            wholes.append(_end(side, texts, inside))
-    for column, values in (
-        ("", tuple(_spelled(text) for text in question.address)), ("_node", question.node), ("_group", question.group),
-    ):  # fmt: skip
-        if values:
-            sided.append((pl.col(f"src{column}").is_in(values), pl.col(f"dst{column}").is_in(values)))
-    if question.prefix:
-        found = inside(question.prefix)
-        sided.append((pl.col(schema.SRC).is_in(found), pl.col(schema.DST).is_in(found)))
-    if question.port:
-        wholes.append(pl.col(schema.SRC_PORT).is_in(question.port) | pl.col(schema.DST_PORT).is_in(question.port))
-    if question.protocol:
-        wholes.append(pl.col(schema.PROTOCOL).is_in(question.protocol))
+    wholes = [
+        *(_end(side, texts, inside) for side, texts in (("src", question.src), ("dst", question.dst)) if texts),
+        *_either_port(question.port),
+        *([pl.col(schema.PROTOCOL).is_in(question.protocol)] if question.protocol else []),
+    ]
+    asked = (
+        ("", question.address, [_spelled(text) for text in question.address]),
+        ("_node", question.node, question.node),
+        ("_group", question.group, question.group),
+        # A prefix of which the archive has no address finds nothing.
+        ("", question.prefix, inside(question.prefix) if question.prefix else ()),
+    )
+    sided = [
+        (pl.col(f"src{column}").is_in(values), pl.col(f"dst{column}").is_in(values))
+        for column, texts, values in asked
+        if texts
+    ]
     conversation: tuple[pl.Expr, ...] = ()
     if sided:
         # Each side by itself: statistics of one column then tell which row groups to skip.
         (one, other), *rest = sided
-        wholes += [left | right for left, right in rest]
-        whole = pl.all_horizontal(wholes) if wholes else pl.lit(True)
+        whole = pl.all_horizontal(*wholes, *(left | right for left, right in rest), pl.lit(True))
         conversation = (one & whole, other & ~one & whole)
     elif wholes:
         conversation = (pl.all_horizontal(wholes),)
-    places = []
-    if question.exporter:
-        places.append(pl.col(schema.EXPORTER).is_in(question.exporter))
+    return _Condition(conversation, _place(question))
+
+
+def _either_port(ports: Sequence[int]) -> list[pl.Expr]:
+    return [pl.col(schema.SRC_PORT).is_in(ports) | pl.col(schema.DST_PORT).is_in(ports)] if ports else []
+
+
+def _place(question: Filter) -> pl.Expr | None:
+    places = [pl.col(schema.EXPORTER).is_in(question.exporter)] if question.exporter else []
     if question.interface:
         entered, left = (pl.col(name).is_in(question.interface) for name in (schema.IN_INTERFACE, schema.OUT_INTERFACE))
         places.append(entered | left)
-    return _Condition(conversation, pl.all_horizontal(places) if places else None)
+    return pl.all_horizontal(places) if places else None
 
 
 def _end(side: str, texts: Sequence[str], inside: _Inside) -> pl.Expr:
@@ -318,8 +322,8 @@ def _end(side: str, texts: Sequence[str], inside: _Inside) -> pl.Expr:
             (side, addresses + (inside(prefixes) if prefixes else [])), (f"{side}_node", named),
             (f"{side}_group", named),
         )
-        if values or (column == side and not named)
-    ]  # fmt: skip
+        if values
+    ] or [pl.lit(False)]  # fmt: skip
     return pl.any_horizontal(met)
 
 

@@ -8,6 +8,7 @@ A thread merges small files of an hour, and sorts them once the hour is over. It
 next checkpoint, in the same way.
 """
 
+import errno
 import shutil
 import time
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ _MERGED = 16
 """Files of a level that become one of the next."""
 _MOST_ROWS = 1_000_000
 """Rows that are sorted at a time: about 0.5 GB of memory."""
+_LEAST_FREE = 32 << 20
+"""Bytes: a disk with less is full."""
 _LATE_SECONDS = 1200
 """How long after its end an hour is taken to be over."""
 
@@ -156,7 +159,7 @@ class Archive:
             try:
                 file = _written(rows, self.folder, name, hour, 0, is_final=False)
             except OSError as error:
-                if self._delete_oldest("disk full"):
+                if self._is_full(error) and self._delete_oldest("disk full"):
                     continue
                 self._manifest.lost.append((hour, hour, rows.height, str(error)))
                 self._count("lost_rows", rows.height)
@@ -182,6 +185,18 @@ class Archive:
         except OSError:
             return False
         return disk.free < disk.total * FREE_SHARE
+
+    def _is_full(self, error: OSError) -> bool:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        # polars does not always hand on what the system said.
+        return self._free() < _LEAST_FREE
+
+    def _free(self) -> int:
+        try:
+            return shutil.disk_usage(self.folder).free
+        except OSError:
+            return _LEAST_FREE
 
     def _delete_oldest(self, why: str) -> bool:
         """Delete the oldest hour, but not the only one; False if there is none."""

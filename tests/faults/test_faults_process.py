@@ -27,9 +27,11 @@ from trouble import (
     records_in,
 )
 
+from archive.query import Filter, archive_folder, ask
 from bench.faults import Record
 from store import schema
 from store.influx import Store
+from store.influxql import Select, total
 from store.local_influxdb import LocalInfluxDB
 
 QUICK = {"flush": "0.2s"}
@@ -41,7 +43,7 @@ QUICK = {"flush": "0.2s"}
 def test_killed_at_random_moments_nothing_is_lost_or_doubled(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record, *, is_long: bool
 ) -> None:
-    kills = 50 if is_long else 8
+    kills = 50 if is_long else 10
     staged = stage(tmp_path, influxdb_v1.url, fresh_database, bridge=QUICK)
     truth, files = filled(staged, tmp_path / "files")
     lines = b"".join(file.read_bytes() for file in files).splitlines(keepends=True)
@@ -67,6 +69,13 @@ def test_killed_at_random_moments_nothing_is_lost_or_doubled(
         result = await_account(staged, truth)
         assert bridge.stop() == 0
     record("bridge-killed", result, trials=kills)
+    # The archive, too, has every record once, and those that count make the same sum as the points.
+    archived = ask(archive_folder(staged.cluster), Filter(0, int(time.time()) + 86_400), ["exporter"])
+    points = Select(schema.TRAFFIC, schema.RAW).take(total(schema.BYTES), total(schema.FLOWS)).between(0, 2**33)
+    (row,) = Store(staged.cluster.store).rows(points)
+    assert (archived.bytes, archived.flows) == (int(row[1] or 0), int(row[2] or 0))
+    assert archived.bytes == archived.all_bytes > 0
+    assert not archived.gaps
 
 
 STOPS = [

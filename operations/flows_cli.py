@@ -1,0 +1,218 @@
+"""``clusterflow flows``: questions about single conversations, from the flow archive."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from io import BytesIO
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis.jobs.job_windows import end_of, start_of
+from analysis.jobs.register import Register
+from app.errors import UserError
+from app.units import format_moment
+from archive import schema
+from archive.query import Answer, Filter, archive_folder, ask
+from cluster.cli import cluster_option
+from cluster.model import Cluster
+from cluster.options import Moment, OutputFile, write_output
+from operations.alert_history import find_alert
+from store.schema import SRC
+from store.schema_version import opened
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_AROUND = 1800
+"""Seconds before an alert began and after it ended."""
+_DEFAULT_PERIOD = 900
+_BY = "src_node,dst_node,dst_port,protocol"
+_FORMATS = ("table", "csv", "json", "parquet")
+_TIMES = (schema.START, schema.END)
+
+
+def _many(option: str, metavar: str, text: str, field: str | None = None) -> Callable[[Command], Command]:
+    name = field or option.removeprefix("--")
+    return click.option(option, name, multiple=True, metavar=metavar, help=text)
+
+
+@click.command()
+@cluster_option
+@_many("--src", "WHAT", "Source: an address, a prefix, a node or a group.")
+@_many("--dst", "WHAT", "Destination, in the same way.")
+@_many("--node", "NAME", "Node on either side.")
+@_many("--address", "ADDRESS", "Address on either side.")
+@_many("--prefix", "PREFIX", "Prefix that has either side.")
+@click.option("--port", multiple=True, type=click.IntRange(0, 65_535), help="Port of either side.")
+@_many("--proto", "NAME", "Protocol, such as tcp.", "protocol")
+@_many("--group", "ID", "Group of either side.")
+@_many("--exporter", "NAME", "Exporter.")
+@_many("--interface", "NAME", "Interface, in or out.")
+@click.option("--job", metavar="ID", help="The job's nodes, while it ran.")
+@click.option("--around", metavar="ALERT", help="Its source, from half an hour before it to half an hour after.")
+@click.option("--from", "start", type=Moment(), help="Begin: a time of the site's zone, or so long ago. [default: 15m]")
+@click.option("--to", "stop", type=Moment(), help="End.  [default: now]")
+@click.option("--by", default=_BY, show_default=True, help="Columns of one row each; `records`: every record.")
+@click.option("--order", default=schema.BYTES, show_default=True, help="Column to order by, the largest first.")
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Rows.")
+@click.option("--all", "show_all", is_flag=True, help="All rows.")
+@click.option("--format", "form", type=click.Choice(_FORMATS), default="table", show_default=True)
+@click.option("-o", "--output", type=OutputFile(dash=True), default="-", help="File. Parquet needs one.")
+def flows(
+    cluster: Cluster,
+    job: str | None,
+    around: str | None,
+    start: float | None,
+    stop: float | None,
+    by: str,
+    order: str,
+    top: int,
+    show_all: bool,
+    form: str,
+    output: str,
+    **asked: tuple[Any, ...],
+) -> None:
+    """Ask the flow archive who talked to whom, on which ports, when.
+
+    An option may be given several times: any of its values fits. Different options hold together. RDMA that stays in
+    the fabric, NVLink and what was said are in no flow record.
+
+    \b
+    Examples:
+      clusterflow flows --node model-store-01 --from 2026-03-01T14:00 --to 2026-03-01T14:20
+      clusterflow flows --src 10.20.0.0/16 --port 4444 --from 24h --by src,dst,dst_port
+      clusterflow flows --around 3fa94c1e                         whom the source of an alert talked to
+      clusterflow flows --job 4711 --by dst_group,service --format csv -o job.csv
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
+    if form == "parquet" and output == "-":
+        raise UserError("--format parquet: expected a file", "name one by -o FILE")
+    question = Filter(0, 0, **asked)
+    if around is not None:
+        question = _around(cluster, question, around)
+    if job is not None:
+        question = _of_job(cluster, question, job)
+    end = stop if stop is not None else question.stop or time.time()
+    begin = start if start is not None else question.start or end - _DEFAULT_PERIOD
+    if int(end) <= int(begin):
+        raise UserError("the period is empty", "--from must be before --to, and before now")
+    question = replace(question, start=int(begin), stop=int(end))
+    _check(cluster, question)
+    columns = () if by == "records" else tuple(dict.fromkeys(name.strip() for name in by.split(",")))
+    answer = ask(archive_folder(cluster), question, columns, order=order, most=None if show_all else top)
+    gaps = (*answer.gaps, *_silent(cluster, question))
+    if form == "table":
+        _show(cluster, answer, gaps, question)
+        return
+    _write(answer, gaps, question, form, output)
+    for gap in gaps if form != "json" else ():
+        click.echo(f"lacks: {gap}", err=True)
+
+
+def _around(cluster: Cluster, question: Filter, prefix: str) -> Filter:
+    store = opened(cluster.store)
+    alert = find_alert(store, prefix, int(time.time()))
+    store.close()
+    question = replace(question, start=alert.began - _AROUND, stop=(alert.ended or alert.began) + _AROUND)
+    source = alert.tags[SRC]
+    if not source:
+        return question
+    with suppress(ValueError):
+        return replace(question, address=(*question.address, str(ip_address(source))))
+    if source in _groups(cluster):
+        return replace(question, group=(*question.group, source))
+    return replace(question, node=(*question.node, source))
+
+
+def _of_job(cluster: Cluster, question: Filter, name: str) -> Filter:
+    """Return the question about a job's nodes, from its first begin to its last end: one id may run several times."""
+    now = time.time()
+    with Register.copy_of(Path(cluster.bridge.state)) as register:
+        runs = [job for job in cluster.jobs if job.id == name]
+        for source in cluster.job_sources:
+            runs += [known.job for known in register.jobs(source.name).values() if known.job.id == name]
+    if not runs:
+        raise UserError(f"--job {name}: no such job", "`clusterflow jobs --all` lists them")
+    nodes = tuple(sorted({node for run in runs for node in run.nodes}))
+    start, stop = min(map(start_of, runs)), min(max(map(end_of, runs)), now)
+    return replace(question, node=(*question.node, *nodes), start=int(start), stop=int(stop) + 1)
+
+
+def _groups(cluster: Cluster) -> list[str]:
+    return [*(group.id for group in cluster.groups), "external", "local"]
+
+
+def _check(cluster: Cluster, question: Filter) -> None:
+    """Refuse a group that cluster.yaml does not have: an empty answer would say that it was silent."""
+    for name in question.group:
+        if name not in _groups(cluster):
+            raise UserError(f"--group {name}: no such group", f"there are {', '.join(_groups(cluster))}")
+
+
+def _silent(cluster: Cluster, question: Filter) -> list[str]:
+    """Return which exporters of cluster.yaml the archive has nothing of in the period."""
+    period = Filter(question.start, question.stop)
+    heard = set(ask(archive_folder(cluster), period, [schema.EXPORTER]).frame[schema.EXPORTER].to_list())
+    silent = [one.name for one in cluster.exporters if one.counts and one.name not in heard]
+    return [f"exporters with no counted record: {', '.join(silent)}"] if silent else []
+
+
+def _show(cluster: Cluster, answer: Answer, gaps: Sequence[str], question: Filter) -> None:
+    zone = cluster.site.time_zone
+    table = Table(box=None, pad_edge=False)
+    kinds = answer.frame.columns
+    sums = (schema.BYTES, schema.PACKETS, schema.FLOWS)
+    for name in kinds:
+        table.add_column(
+            f"{name} ({zone.key})" if name in _TIMES else name, justify="right" if name in sums else "left"
+        )
+    frame = answer.frame.with_columns(
+        pl.from_epoch(pl.col(name)).dt.replace_time_zone("UTC").dt.convert_time_zone(zone.key).dt.to_string("%F %T")
+        for name in _TIMES
+        if name in kinds
+    )
+    for row in frame.iter_rows():
+        # Names come from flow records and files: shown, never interpreted.
+        table.add_row(
+            *(Text(f"{value:,}" if name in sums else str(value)) for name, value in zip(kinds, row, strict=True))
+        )
+    console = Console(width=None if click.get_text_stream("stdout").isatty() else 200, highlight=False)
+    console.print(table if frame.height else "no traffic like that in this time")
+    period = f"{format_moment(question.start)} to {format_moment(question.stop)}"
+    click.echo(f"{answer.bytes:,} bytes, {answer.share:.2%} of all traffic ({answer.all_bytes:,}) from {period}")
+    if answer.suppressed_bytes:
+        click.echo(f"left out: {answer.suppressed_bytes:,} bytes that another exporter counts")
+    for gap in gaps:
+        click.echo(f"lacks: {gap}")
+
+
+def _write(answer: Answer, gaps: Sequence[str], question: Filter, form: str, output: str) -> None:
+    if form == "json":
+        document = {
+            "from": question.start,
+            "to": question.stop,
+            "bytes": answer.bytes,
+            "packets": answer.packets,
+            "flows": answer.flows,
+            "all_bytes": answer.all_bytes,
+            "suppressed_bytes": answer.suppressed_bytes,
+            "lacks": list(gaps),
+            "rows": answer.frame.to_dicts(),
+        }
+        write_output(output, json.dumps(document, indent=1) + "\n")
+    elif form == "csv":
+        write_output(output, answer.frame.write_csv())
+    else:
+        buffer = BytesIO()
+        answer.frame.write_parquet(buffer, compression="zstd")
+        try:
+            Path(output).write_bytes(buffer.getvalue())
+        except OSError as error:
+            raise UserError(f"{output}: {error.strerror}", "choose a file that you can write") from error

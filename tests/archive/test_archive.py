@@ -1,0 +1,241 @@
+"""The archive holds what the checkpoint says: nothing twice, nothing that was not acknowledged."""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from app.errors import UserError
+from app.log import Log
+from archive import schema
+from archive.manifest import FRESH, HOUR, SORTED, read_manifest
+from archive.query import Filter, ask
+from archive.writer import Archive
+from cluster.model import ArchiveSettings
+
+T0 = 1_790_000_000 // HOUR * HOUR
+ALL = Filter(T0 - 1000 * HOUR, T0 + 1000 * HOUR)
+
+
+def rows(*numbers: int, hour: int = 0, **given: Any) -> pl.DataFrame:
+    """A row for each number, of so many bytes, from a source of its own."""
+    row = {
+        "exporter": "leaf", "in_interface": "in", "out_interface": "out", "dst": "203.0.113.5", "src_port": 40_000,
+        "dst_port": 443, "dst_node": "203.0.113.5", "src_group": "training", "dst_group": "external", "protocol": "tcp",
+        "tcp_flags": 24, "service": "https", "packets": 1, "flows": 1, "rate": 1, "counted": True, "rank": 0,
+    } | given  # fmt: skip
+    found = [
+        {"start": T0 + hour * HOUR, "end": T0 + hour * HOUR + n % HOUR, "src": f"10.1.{n // 250}.{n % 250}",
+         "src_node": f"gpu-{n}", "bytes": n} | row
+        for n in numbers
+    ]  # fmt: skip
+    return pl.DataFrame(found, schema=schema.SCHEMA)
+
+
+def an_archive(folder: Path, notes: dict[str, Any] | None = None, **settings: Any) -> Archive:
+    made = Archive(folder / "0", replace(ArchiveSettings(), **settings), Log(quiet=True))
+    made.load(notes)
+    return made
+
+
+def saved(archive: Archive, now: float = 0) -> dict[str, Any]:
+    notes = archive.seal(now)
+    archive.commit()
+    return notes
+
+
+def settle(archive: Archive) -> dict[str, Any]:
+    """Checkpoints until nothing is left to merge."""
+    while True:
+        notes = saved(archive)
+        if archive._merging is None:
+            return notes
+        archive._merging[1].exception()
+
+
+def sizes(folder: Path, question: Filter = ALL) -> list[int]:
+    return sorted(ask(folder, question).frame["bytes"].to_list())
+
+
+def test_what_the_checkpoint_does_not_name_is_read_again_and_stands_there_once(tmp_path: Path) -> None:
+    archive = an_archive(tmp_path)
+    archive.take(rows(1, 2))
+    notes = saved(archive)
+    archive.take(rows(3))
+    archive.seal(0)  # killed before the checkpoint
+    archive.close()
+    assert sizes(tmp_path) == [1, 2]
+    archive = an_archive(tmp_path, notes)
+    archive.take(rows(3))
+    saved(archive)
+    assert sizes(tmp_path) == [1, 2, 3]
+    assert len([*tmp_path.rglob("*.parquet")]) == 2
+
+
+def test_killed_after_the_checkpoint_readers_learn_of_it_at_the_next_start(tmp_path: Path) -> None:
+    archive = an_archive(tmp_path)
+    archive.take(rows(1))
+    notes = archive.seal(0)
+    archive.close()  # killed after the checkpoint, before readers were told
+    an_archive(tmp_path, notes)
+    assert sizes(tmp_path) == [1]
+
+
+def test_small_files_become_one_and_an_hour_that_is_over_is_sorted(tmp_path: Path) -> None:
+    archive = an_archive(tmp_path)
+    for number in range(1, 21):
+        archive.take(rows(number))
+        saved(archive)
+    settle(archive)
+    manifest = read_manifest(tmp_path / "0")
+    assert manifest is not None
+    assert len(manifest.files) == 5
+    archive.take(rows(100, hour=2))
+    settle(archive)
+    assert sizes(tmp_path) == [*range(1, 21), 100]
+    assert [path.parent.name for path in tmp_path.rglob("*.parquet")].count(SORTED) == 1
+    archive.close()
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_killed_while_files_are_merged_every_row_is_there_once(tmp_path: Path, *, told: bool) -> None:
+    archive = an_archive(tmp_path)
+    number = 0
+    while archive._merging is None:
+        number += 1
+        archive.take(rows(number))
+        notes = saved(archive)
+    archive._merging[1].result()
+    after = archive.seal(0)
+    archive.close()  # killed before or after the checkpoint that adopts the merged file
+    archive = an_archive(tmp_path, after if told else notes)
+    assert sizes(tmp_path) == [*range(1, number + 1)]
+    named = {file["name"] for file in archive._manifest.notes()["files"]}
+    assert {f"{path.parent.name}/{path.name}" for path in tmp_path.rglob("*.parquet")} == named
+
+
+def test_the_oldest_hour_goes_first_by_age_and_by_size_and_the_answer_says_so(tmp_path: Path) -> None:
+    archive = an_archive(tmp_path, keep=3 * HOUR)
+    for hour in range(6):
+        archive.take(rows(hour + 1, hour=hour))
+    saved(archive, now=T0 + 6 * HOUR)
+    assert sizes(tmp_path) == [4, 5, 6]
+    assert archive.take_counts() == {"rows": 6, "deleted_hours": 3, "deleted_rows": 3}
+    archive.configure(replace(ArchiveSettings(), size=archive.size - 1))
+    saved(archive)
+    assert sizes(tmp_path) == [5, 6]
+    assert any("deleted to make room: 4 rows" in gap for gap in ask(tmp_path, ALL).gaps)
+    assert not any("deleted" in gap for gap in ask(tmp_path, replace(ALL, start=T0 + 5 * HOUR)).gaps)
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_costs_rows_which_are_told_and_counted_and_later_ones_are_kept(tmp_path: Path) -> None:
+    archive = an_archive(tmp_path)
+    archive.take(rows(1))
+    notes = saved(archive)
+    archive.take(rows(*range(2, 3000)))
+    with no_room():
+        archive.seal(0)
+    assert archive.take_counts() == {"rows": 1, "lost_rows": 2998}
+    archive.take(rows(3))
+    notes = saved(archive)
+    assert sizes(tmp_path) == [1, 3]
+    assert any("not written, or lost since: 2,998 rows" in gap for gap in ask(tmp_path, ALL).gaps)
+    assert len([*(tmp_path / "0" / FRESH).iterdir()]) == len(notes["files"]) == 2
+
+
+@pytest.mark.parametrize("size", [None, 0, 100])
+def test_a_file_that_is_gone_or_cut_off_is_told(tmp_path: Path, size: int | None) -> None:
+    archive = an_archive(tmp_path)
+    archive.take(rows(1, 2))
+    saved(archive)
+    archive.take(rows(3))
+    notes = saved(archive)
+    broken = tmp_path / "0" / notes["files"][0]["name"]
+    broken.unlink() if size is None else os.truncate(broken, size)
+    answer = ask(tmp_path, ALL)
+    assert (answer.bytes, answer.all_bytes) == (3, 3)
+    assert any("2 rows are missing" in gap for gap in answer.gaps)
+    archive = an_archive(tmp_path, notes)
+    assert archive.take_counts() == {"lost_rows": 2}
+    assert sizes(tmp_path) == [3]
+    assert any("lost since: 2 rows" in gap for gap in ask(tmp_path, ALL).gaps)
+
+
+def test_a_backfill_that_is_run_again_writes_the_same_rows(tmp_path: Path) -> None:
+    for _ in range(2):
+        archive = Archive(tmp_path / "once-a", ArchiveSettings(), Log(quiet=True))
+        archive.load(None, is_backfill=True)
+        archive.take(rows(1, 2))
+        saved(archive)
+        archive.close()
+    assert sizes(tmp_path) == [1, 2]
+
+
+def test_questions(tmp_path: Path) -> None:
+    for shard, numbers in (("a", (1, 2)), ("b", (4,))):
+        archive = Archive(tmp_path / shard, ArchiveSettings(), Log(quiet=True))
+        archive.load(None)
+        archive.take(rows(*numbers))
+        archive.take(rows(8, src_node="vault", src_group="vault", dst_port=4444, dst="2001:db8::5", in_interface="up"))
+        archive.take(rows(16, counted=False, exporter="spine"))
+        saved(archive)
+    found = {
+        Filter(T0, T0 + HOUR): 7 + 16,
+        Filter(T0, T0 + 2): 1,
+        Filter(T0, T0 + HOUR, address=("10.1.0.2",)): 2,
+        Filter(T0, T0 + HOUR, address=("::ffff:10.1.0.2",)): 2,
+        Filter(T0, T0 + HOUR, prefix=("10.1.0.0/29",)): 7,
+        Filter(T0, T0 + HOUR, prefix=("2001:db8::/32",)): 16,
+        Filter(T0, T0 + HOUR, prefix=("192.0.2.0/24",)): 0,
+        Filter(T0, T0 + HOUR, node=("vault", "gpu-4")): 20,
+        Filter(T0, T0 + HOUR, node=("gpu-4",), address=("203.0.113.5",)): 4,
+        Filter(T0, T0 + HOUR, group=("vault",), dst=("203.0.113.0/24",)): 0,
+        Filter(T0, T0 + HOUR, src=("vault", "10.1.0.1")): 17,
+        Filter(T0, T0 + HOUR, dst=("2001:db8::/32", "gpu-1")): 16,
+        Filter(T0, T0 + HOUR, port=(4444,)): 16,
+        Filter(T0, T0 + HOUR, interface=("up",)): 16,
+        Filter(T0, T0 + HOUR, exporter=("spine",)): 0,
+        Filter(T0, T0 + HOUR, protocol=("udp",)): 0,
+    }
+    for question, expected in found.items():
+        answer = ask(tmp_path, question)
+        assert answer.bytes == answer.frame["bytes"].sum() == expected, question
+    assert ask(tmp_path, replace(ALL, exporter=("spine",))).suppressed_bytes == 32
+    by = ask(tmp_path, ALL, ["dst_port", "protocol"], most=1)
+    assert by.frame.select("dst_port", "bytes", "flows").rows() == [(4444, 16, 2)]
+    assert (by.bytes, by.all_bytes, by.flows, by.share) == (23, 23, 5, 1.0)
+    with pytest.raises(UserError, match="--by colour"):
+        ask(tmp_path, ALL, ["colour"])
+    with pytest.raises(UserError, match="expected an address"):
+        ask(tmp_path, replace(ALL, address=("nowhere",)))
+    with pytest.raises(UserError, match="no flow archive"):
+        ask(tmp_path / "elsewhere", ALL)
+
+
+def test_of_what_several_exporters_saw_the_best_one_counts(tmp_path: Path) -> None:
+    archive = an_archive(tmp_path)
+    archive.take(rows(10, rank=5, exporter="fine"))
+    archive.take(rows(10, rank=7, exporter="coarse"))
+    archive.take(rows(20, rank=7, exporter="coarse"))
+    saved(archive)
+    answer = ask(tmp_path, ALL, ["exporter"])
+    assert dict(answer.frame.select("exporter", "bytes").rows()) == {"coarse": 20, "fine": 10}
+    assert (answer.all_bytes, answer.suppressed_bytes) == (30, 10)
+    # Whoever asks about one exporter is told what it counts, not what it saw.
+    assert ask(tmp_path, replace(ALL, exporter=("coarse",))).bytes == 20
