@@ -1,14 +1,16 @@
 """``clusterflow flows``: questions about single conversations, from the flow archive."""
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from io import BytesIO
+from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 import click
 import polars as pl
@@ -24,7 +26,7 @@ from archive import schema
 from archive.query import Answer, Filter, archive_folder, ask
 from cluster.cli import cluster_option
 from cluster.model import Cluster
-from cluster.options import Moment, OutputFile, write_output
+from cluster.options import Moment, OutputFile, json_option, write_output
 from operations.alert_history import find_alert
 from store.schema import SRC
 from store.schema_version import opened
@@ -35,8 +37,8 @@ _AROUND = 1800
 """Seconds before an alert began and after it ended."""
 _DEFAULT_PERIOD = 900
 _BY = "src_node,dst_node,dst_port,protocol"
-_FORMATS = ("table", "csv", "json", "parquet")
 _TIMES = (schema.START, schema.END)
+_SUMS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
 
 
 def _many(option: str, metavar: str, text: str, field: str | None = None) -> Callable[[Command], Command]:
@@ -57,15 +59,24 @@ def _many(option: str, metavar: str, text: str, field: str | None = None) -> Cal
 @_many("--exporter", "NAME", "Exporter.")
 @_many("--interface", "NAME", "Interface, in or out.")
 @click.option("--job", metavar="ID", help="The job's nodes, while it ran.")
-@click.option("--around", metavar="ALERT", help="Its source, from half an hour before it to half an hour after.")
+@click.option("--around", metavar="ALERT", help="Its source, half an hour around it.")
 @click.option("--from", "start", type=Moment(), help="Begin: a time of the site's zone, or so long ago. [default: 15m]")
 @click.option("--to", "stop", type=Moment(), help="End.  [default: now]")
 @click.option("--by", default=_BY, show_default=True, help="Columns of one row each; `records`: every record.")
 @click.option("--order", default=schema.BYTES, show_default=True, help="Column to order by, the largest first.")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Rows.")
 @click.option("--all", "show_all", is_flag=True, help="All rows.")
-@click.option("--format", "form", type=click.Choice(_FORMATS), default="table", show_default=True)
-@click.option("-o", "--output", type=OutputFile(dash=True), default="-", help="File. Parquet needs one.")
+@json_option
+@click.option(
+    "--csv",
+    "csv_to",
+    is_flag=False,
+    flag_value="-",
+    type=OutputFile(dash=True),
+    metavar="[FILE]",
+    help="CSV: printed, or written to FILE.",
+)
+@click.option("--parquet", "parquet_to", type=OutputFile(), metavar="FILE", help="Parquet, written to FILE.")
 def flows(
     cluster: Cluster,
     job: str | None,
@@ -76,8 +87,9 @@ def flows(
     order: str,
     top: int,
     show_all: bool,
-    form: str,
-    output: str,
+    json_to: str | None,
+    csv_to: str | None,
+    parquet_to: str | None,
     **asked: tuple[Any, ...],
 ) -> None:
     """Ask the flow archive who talked to whom, on which ports, when.
@@ -90,10 +102,8 @@ def flows(
       clusterflow flows --node model-store-01 --from 2026-03-01T14:00 --to 2026-03-01T14:20
       clusterflow flows --src 10.20.0.0/16 --port 4444 --from 24h --by src,dst,dst_port
       clusterflow flows --around 3fa94c1e                         whom the source of an alert talked to
-      clusterflow flows --job 4711 --by dst_group,service --format csv -o job.csv
+      clusterflow flows --job 4711 --by dst_group,service --csv job.csv
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    if form == "parquet" and output == "-":
-        raise UserError("--format parquet: expected a file", "name one by -o FILE")
     question = Filter(0, 0, **asked)
     if around is not None:
         question = _around(cluster, question, around)
@@ -108,12 +118,17 @@ def flows(
     columns = () if by == "records" else tuple(dict.fromkeys(name.strip() for name in by.split(",")))
     answer = ask(archive_folder(cluster), question, columns, order=order, most=None if show_all else top)
     gaps = (*answer.gaps, *_silent(cluster, question))
-    if form == "table":
+    if json_to:
+        write_output(json_to, json.dumps(_document(answer, gaps, question), indent=1) + "\n")
+    if csv_to:
+        write_output(csv_to, answer.frame.write_csv())
+    if parquet_to:
+        _write_parquet(parquet_to, answer.frame)
+    if not (json_to or csv_to or parquet_to):
         _show(cluster, answer, gaps, question)
-        return
-    _write(answer, gaps, question, form, output)
-    for gap in gaps if form != "json" else ():
-        click.echo(f"lacks: {gap}", err=True)
+    elif not json_to:
+        for gap in gaps:
+            click.echo(f"lacks: {gap}", err=True)
 
 
 def _around(cluster: Cluster, question: Filter, prefix: str) -> Filter:
@@ -168,23 +183,15 @@ def _show(cluster: Cluster, answer: Answer, gaps: Sequence[str], question: Filte
     zone = cluster.site.time_zone
     table = Table(box=None, pad_edge=False)
     kinds = answer.frame.columns
-    sums = (schema.BYTES, schema.PACKETS, schema.FLOWS)
     for name in kinds:
         table.add_column(
-            f"{name} ({zone.key})" if name in _TIMES else name, justify="right" if name in sums else "left"
+            f"{name} ({zone.key})" if name in _TIMES else name, justify="right" if name in _SUMS else "left"
         )
-    frame = answer.frame.with_columns(
-        pl.from_epoch(pl.col(name)).dt.replace_time_zone("UTC").dt.convert_time_zone(zone.key).dt.to_string("%F %T")
-        for name in _TIMES
-        if name in kinds
-    )
-    for row in frame.iter_rows():
+    for row in answer.frame.iter_rows():
         # Names come from flow records and files: shown, never interpreted.
-        table.add_row(
-            *(Text(f"{value:,}" if name in sums else str(value)) for name, value in zip(kinds, row, strict=True))
-        )
-    console = Console(width=None if click.get_text_stream("stdout").isatty() else 200, highlight=False)
-    console.print(table if frame.height else "no traffic like that in this time")
+        table.add_row(*(Text(_shown(name, value, zone)) for name, value in zip(kinds, row, strict=True)))
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console.print(table if answer.frame.height else "no traffic like that in this time")
     period = f"{format_moment(question.start)} to {format_moment(question.stop)}"
     click.echo(f"{answer.bytes:,} bytes, {answer.share:.2%} of all traffic ({answer.all_bytes:,}) from {period}")
     if answer.suppressed_bytes:
@@ -193,26 +200,29 @@ def _show(cluster: Cluster, answer: Answer, gaps: Sequence[str], question: Filte
         click.echo(f"lacks: {gap}")
 
 
-def _write(answer: Answer, gaps: Sequence[str], question: Filter, form: str, output: str) -> None:
-    if form == "json":
-        document = {
-            "from": question.start,
-            "to": question.stop,
-            "bytes": answer.bytes,
-            "packets": answer.packets,
-            "flows": answer.flows,
-            "all_bytes": answer.all_bytes,
-            "suppressed_bytes": answer.suppressed_bytes,
-            "lacks": list(gaps),
-            "rows": answer.frame.to_dicts(),
-        }
-        write_output(output, json.dumps(document, indent=1) + "\n")
-    elif form == "csv":
-        write_output(output, answer.frame.write_csv())
-    else:
-        buffer = BytesIO()
-        answer.frame.write_parquet(buffer, compression="zstd")
-        try:
-            Path(output).write_bytes(buffer.getvalue())
-        except OSError as error:
-            raise UserError(f"{output}: {error.strerror}", "choose a file that you can write") from error
+def _shown(name: str, value: Any, zone: ZoneInfo) -> str:  # noqa: ANN401 - of any column
+    if name in _TIMES and value is not None:
+        return f"{datetime.fromtimestamp(value, zone):%Y-%m-%d %H:%M:%S}"
+    return f"{value:,}" if name in _SUMS else str(value)
+
+
+def _document(answer: Answer, gaps: Sequence[str], question: Filter) -> dict[str, Any]:
+    return {
+        "from": question.start,
+        "to": question.stop,
+        "bytes": answer.bytes,
+        "packets": answer.packets,
+        "flows": answer.flows,
+        "all_bytes": answer.all_bytes,
+        "suppressed_bytes": answer.suppressed_bytes,
+        "lacks": list(gaps),
+        "rows": answer.frame.to_dicts(),
+    }
+
+
+def _write_parquet(path: str, frame: pl.DataFrame) -> None:
+    try:
+        with Path(path).open("wb") as file:
+            frame.write_parquet(file, compression="zstd")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}", "choose a file that you can write") from error
