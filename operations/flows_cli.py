@@ -214,7 +214,7 @@ def _document(answer: Answer, gaps: Sequence[str], question: Filter) -> dict[str
         "packets": answer.packets,
         "flows": answer.flows,
         "all_bytes": answer.all_bytes,
-        "suppressed_bytes": answer.suppressed_bytes,
+        "left_out_bytes": answer.suppressed_bytes,
         "lacks": list(gaps),
         "rows": answer.frame.to_dicts(),
     }
