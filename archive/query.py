@@ -127,7 +127,7 @@ def _shards(folder: Path) -> dict[Path, Manifest]:
         if manifest is not None:
             shards[path.parent] = manifest
     if not shards:
-        hint = "the bridge writes it (archive.on); set archive.folder or bridge.state as its cluster.yaml has them"
+        hint = "the bridge writes it (archive.enabled); set archive.folder or bridge.state as its cluster.yaml has them"
         raise UserError(f"{folder}: no flow archive", hint)
     return shards
 

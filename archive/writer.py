@@ -163,7 +163,7 @@ class Archive:
                     continue
                 self._manifest.lost.append((hour, hour, rows.height, str(error)))
                 self._count("lost_rows", rows.height)
-                hint = "the archive lacks these records; points do not: make room on its disk, or set archive.on: false"
+                hint = "the archive lacks these records; points do not: make room on its disk, or set archive.enabled: false"
                 self._log.sparse("archive_not_written", rows=rows.height, why=str(error), hint=hint)
             else:
                 self._manifest.files.append(file)

@@ -161,7 +161,7 @@ def ingest(
             counters_source=counters_source,
             reload=reload,
             archive=Archive(Path(kept) / cluster.bridge.shard, cluster.archive, log)
-            if cluster.archive.on and kept
+            if cluster.archive.enabled and kept
             else None,
         )
         if not once:
