@@ -30,6 +30,8 @@ _MERGED = 16
 """Files of a level that become one of the next."""
 _MOST_ROWS = 1_000_000
 """Rows that are sorted at a time: about 0.5 GB of memory."""
+_PART_ROWS = 200_000
+"""Rows that wait in memory: about 60 MB."""
 _LEAST_FREE = 32 << 20
 """Bytes: a disk with less is full."""
 _LATE_SECONDS = 1200
@@ -97,6 +99,17 @@ class Archive:
         """Take rows (schema.SCHEMA); they are in the archive with the next checkpoint."""
         if rows.height:
             self._waiting.append(rows)
+            if sum(waiting.height for waiting in self._waiting) >= _PART_ROWS:
+                self._write_out()
+
+    def _write_out(self) -> None:
+        """Write what waits; nobody knows these files before the next checkpoint."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            rows = pl.concat(waiting)
+            self._newest = max(self._newest, int(rows.get_column(schema.END).max() or 0))  # type: ignore[arg-type]
+            for part in rows.with_columns(_hour=pl.col(schema.END) // HOUR).partition_by("_hour", maintain_order=True):
+                self._put(part)
 
     def seal(self, now: float) -> dict[str, Any]:
         """Write what was taken; return the notes for the checkpoint.
@@ -108,12 +121,7 @@ class Archive:
             now: epoch seconds by which files grow old.
         """
         self._adopt()
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            rows = pl.concat(waiting)
-            self._newest = max(self._newest, int(rows.get_column(schema.END).max() or 0))  # type: ignore[arg-type]
-            for part in rows.with_columns(_hour=pl.col(schema.END) // HOUR).partition_by("_hour", maintain_order=True):
-                self._put(part)
+        self._write_out()
         self._retain(now)
         self._merge()
         return self._manifest.notes()
@@ -163,7 +171,7 @@ class Archive:
                     continue
                 self._manifest.lost.append((hour, hour, rows.height, str(error)))
                 self._count("lost_rows", rows.height)
-                hint = "the archive lacks these records; points do not: make room on its disk, or set archive.enabled: false"
+                hint = "the points have these records: make room on its disk, or set archive.enabled: false"
                 self._log.sparse("archive_not_written", rows=rows.height, why=str(error), hint=hint)
             else:
                 self._manifest.files.append(file)
