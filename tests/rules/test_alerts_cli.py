@@ -61,7 +61,7 @@ def test_alerts_are_listed_newest_first_and_marked(config: Path) -> None:
     assert marked.stdout == "3fa94c1e firing, acknowledged, false: much [red]sent[/red]\n"
     (one, _) = (json.loads(line) for line in _run(config, "alerts", "list", "--json").stdout.splitlines())
     assert (one["false"], one["why"]) == (True, "planned [move]")
-    assert 0 <= one["acknowledged"] - NOW < 600
+    assert NOW <= one["acknowledged"] <= time.time()
     assert _run(config, "alerts", "mark", IDS[0], "--true").exit_code == 0
     listed = _run(config, "alerts", "list", "--from", "1h").stdout
     assert "firing, acknowledged " in listed
