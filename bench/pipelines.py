@@ -21,7 +21,7 @@ from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import Cluster
 from ingest.collect.pmacct import NFACCTD
-from ingest.collect.supervise import udp_sockets
+from ingest.collect.sockets import udp_sockets
 from ingest.kafka.local_kafka import LocalKafka
 from simulate.demo.stack import Part, command, has_socket
 from simulate.traffic.bulk_load import large_cluster

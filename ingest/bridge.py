@@ -24,6 +24,7 @@ from archive.writer import Archive
 from cluster.model import Cluster
 from cluster.reload import Reload
 from ingest.checkpoint import Checkpoint
+from ingest.collect import trouble_file
 from ingest.collect.template_file import TemplateFile
 from ingest.count.engine import Engine
 from ingest.counters import Counters
@@ -152,6 +153,8 @@ class Bridge:
         # One each: they look at it from different threads.
         self._habits = Habits(TemplateFile(Path(source.place)))
         self._templates = TemplateFile(Path(source.place))
+        self._spool = Path(source.place)
+        self._befell: set[str] = set()
         self._rates = KnownRates(self._templates)
         self._sender = ThreadPoolExecutor(1, "write")
         self._ahead: tuple[Chunk, Future[Parsed]] | None = None
@@ -580,6 +583,10 @@ class Bridge:
         counters.read(Stage.READ, schema.BACKLOG_BYTES, sum(source.backlog_bytes() for source in sources))
         if self._engine.newest is not None and self._clock is Clock.LIVE:
             counters.read(Stage.BRIDGE, schema.LAG_SECONDS, max(now - self._engine.newest, 0))
+        befell = trouble_file.lately(self._spool, now) if self._clock is Clock.LIVE else {}
+        for what in self._befell | befell.keys():
+            counters.read(Stage.COLLECT, what, befell.get(what, 0))
+        self._befell |= befell.keys()
         self._writer.write(schema.PIPELINE, counters.points(window, self._settings.shard), RAW)
         if self._clock is Clock.LIVE:
             readings = exporter_readings(

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,10 @@ from ingest.collect import template_file
 from ingest.collect.counter_files import CounterFiles
 from ingest.collect.discards import Discard, Discards
 from ingest.collect.flow_files import FlowFiles, claim
+from ingest.collect.guard import Guard, GuardError
 from ingest.collect.pmacct import NFACCTD, SFACCTD, Daemon, collector_files, daemons, keeps_templates
+from ingest.collect.sockets import udp_sockets
+from ingest.collect.trouble_file import DIED, REFUSED, UNLISTED, Troubles
 
 _LOG_BYTES = 8 << 20
 _BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -34,13 +38,15 @@ _QUIET_SECONDS = 0.4
 _SETTLED_SECONDS = 10.0
 """Before it is this old, a daemon may not know yet what to do with a signal."""
 
+_GUARD_SECONDS = 1.0
+"""For which a new daemon's socket is waited for; after that it is looked for once a second."""
+
 _NO_ROOM_BYTES = 1 << 20
 """A disk with less room than this is as good as full: nfacctd does not say when it cannot write."""
 
 _PRIORITY = -10
 """Of the daemons, on the scale of nice, where we may set it."""
 
-_SOCKET_TABLES = (Path("/proc/net/udp"), Path("/proc/net/udp6"))
 _LEVELS = {"WARN": "warning", "ERROR": "error"}
 _COMPLAINT = re.compile(r"^(?:\S+Z?\s+)?(WARN|ERROR)[ :]\s*(.*)$")
 # nfacctd says so on its very first start, and then makes the file.
@@ -48,32 +54,6 @@ _HARMLESS = ("load_templates_from_file",)
 
 Log = Callable[..., None]
 """Called as ``log(event, **values)``."""
-
-
-@dataclass(frozen=True, slots=True)
-class UdpSocket:
-    """A row of the kernel's table of UDP sockets. `waiting` is in bytes, `dropped` in datagrams."""
-
-    port: int
-    inode: int
-    waiting: int
-    dropped: int
-
-
-def udp_sockets(port: int) -> list[UdpSocket]:
-    """Return all UDP sockets that are bound to a port, IPv4 and IPv6."""
-    found = []
-    for table in _SOCKET_TABLES:
-        try:
-            rows = table.read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for row in rows:
-            fields = row.split()
-            if int(fields[1].rpartition(":")[2], 16) == port:
-                waiting = int(fields[4].rpartition(":")[2], 16)
-                found.append(UdpSocket(port, int(fields[9]), waiting, int(fields[12])))
-    return found
 
 
 def _group_members(group: int) -> dict[int, int]:
@@ -113,6 +93,8 @@ class _Running:
     complaints: int = 0
     last_complaint: str = ""
     discards: Discards = field(default_factory=Discards)
+    is_guarded: bool = False
+    refused_before: int = 0
     rest: str = field(default="", repr=False)
 
 
@@ -136,6 +118,10 @@ class Collector:
         self._counters_begun = 0.0
         self._is_full = False
         self._lock = -1
+        self._guard: Guard | None = None
+        self._refused = 0
+        self._troubles = Troubles(self.spool, time.time)
+        self._names = {exporter.address: exporter.name for exporter in cluster.exporters}
         self._log: Log = log or (lambda _event, **_values: None)
         self._all = [
             _Running(
@@ -182,6 +168,16 @@ class Collector:
         """Datagrams that each daemon could not read, or not to their end: what was left of them was thrown away."""
         return {running.daemon.name: running.discards.count for running in self._all}
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the filter is on nfacctd's socket."""
+        return any(running.is_guarded for running in self._all)
+
+    @property
+    def refused(self) -> int:
+        """Datagrams that would have killed nfacctd, which the filter kept from it."""
+        return self._refused
+
     def dropped(self) -> dict[str, int]:
         """Return the datagrams that the kernel dropped before each daemon read them, since `start`."""
         for running in self._all:
@@ -208,15 +204,65 @@ class Collector:
                 )
         try:
             self._prepare()
+            self._begin_guard()
             for running in self._all:
                 self._spawn(running)
             for running in self._all:
                 self._await_socket(running)
+                self._protect(running)
             # A plugin that still sets itself up misses the call for the first datagram, and sleeps until the second.
             self._await_quiet(self._all)
         except BaseException:
             self.stop()
             raise
+
+    def _begin_guard(self) -> None:
+        nfacctd = [running for running in self._all if running.daemon is NFACCTD]
+        if not nfacctd or not self._cluster.collector.guard:
+            return
+        try:
+            self._guard = Guard(nfacctd[0].port)
+        except GuardError as error:
+            hint = "one datagram of a listed exporter can kill nfacctd; collector.guard: false stops this line"
+            self._log("guard_unavailable", level="warning", why=error, hint=hint)
+
+    def _protect(self, running: _Running) -> None:
+        """Put the filter on a daemon's socket as soon as it has one."""
+        if self._guard is None or running.is_guarded or running.daemon is not NFACCTD or running.process is None:
+            return
+        try:
+            running.is_guarded = self._guard.protect(running.process.pid)
+        except (GuardError, OSError) as error:
+            self._log("guard_unavailable", level="warning", why=error)
+            self._guard.close()
+            self._guard = None
+
+    def _protect_soon(self, running: _Running) -> None:
+        """Wait a moment for the socket of a daemon that starts again: whoever killed it may be about to repeat."""
+        deadline = time.monotonic() + _GUARD_SECONDS
+        while self._guard is not None and running.daemon is NFACCTD and time.monotonic() < deadline:
+            self._protect(running)
+            if running.is_guarded:
+                return
+            time.sleep(0.005)
+
+    def _read_refusals(self) -> None:
+        """Tell who sent what was refused: the first of each at once, in the log and to the bridge."""
+        if self._guard is None:
+            return
+        found = Counter(self._guard.refusals())
+        self._refused += found.total() + self._guard.missed()
+        for refusal, count in found.items():
+            name = self._names.get(refusal.source, "")
+            self._troubles.add(REFUSED, name or UNLISTED, count)
+            self._log(
+                "datagrams_refused",
+                level="error",
+                source=refusal.source,
+                exporter=name or UNLISTED,
+                count=count,
+                why=f"a template has element {refusal.element} with {refusal.size} bytes: it would kill nfacctd",
+            )
 
     def _prepare(self) -> None:
         try:
@@ -243,7 +289,9 @@ class Collector:
         """Look after the daemons: read their logs and drops, start again what died."""
         now = time.monotonic()
         self._watch_disk()
+        self._read_refusals()
         for running in self._all:
+            self._protect(running)
             self._read_log(running)
             self._read_drops(running)
             process = running.process
@@ -255,6 +303,7 @@ class Collector:
                 running.restarts += 1
                 self._begin_file(running)
                 self._spawn(running)
+                self._protect_soon(running)
             if now - running.files_begun >= self._cluster.collector.rotate:
                 self._rotate(running)
             if running.daemon is SFACCTD and now - self._counters_begun >= self._cluster.collector.rotate:
@@ -273,6 +322,10 @@ class Collector:
             self._await_end(running)
             self._read_log(running)
             running.process = None
+        self._read_refusals()
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -370,6 +423,9 @@ class Collector:
         pause = _BACKOFF_SECONDS[min(running.failures, len(_BACKOFF_SECONDS) - 1)]
         running.failures += 1
         running.process = None
+        running.is_guarded = False
+        running.refused_before = self._refused
+        self._troubles.add(DIED, running.daemon.name, 1)
         running.next_start = time.monotonic() + pause
         self._log(
             "daemon_died",
@@ -416,6 +472,10 @@ class Collector:
 
     def _read_drops(self, running: _Running) -> None:
         now = sum(sock.dropped for sock in udp_sockets(running.port))
+        if running.is_guarded:
+            # The kernel counts what the filter refuses among what it drops.
+            self._read_refusals()
+            now = max(now - self._refused + running.refused_before, running.dropped_now)
         if now > running.dropped_now:
             self._log("datagrams_dropped", level="error", daemon=running.daemon.name, count=now - running.dropped_now)
         running.dropped_now = max(now, running.dropped_now)

@@ -1,0 +1,194 @@
+"""A filter in front of nfacctd, in the kernel: datagrams whose templates would overflow its stack never reach it.
+
+pmacct 1.7.7 copies some fields into a variable of the field's type, at the length that the template gives (pmacct
+#934). `LONGEST` lists the elements with which Debian's build dies of one datagram (`python -m bench.malformed` finds
+them), each with the size of its type: what is longer is refused. Everything else passes untouched.
+
+The program walks through the sets of a NetFlow v9 or IPFIX datagram as nfacctd does (RFC 3954, RFC 7011), field by
+field, and stands on nfacctd's own socket. No datagram is copied for that, and no address changes. The kernel wants
+CAP_BPF for it, and CAP_NET_RAW to tell who sent what was refused; without them nfacctd runs as it is.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import platform
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+from ingest.collect.guard_program import ELEMENTS, program
+from ingest.collect.sockets import udp_sockets
+from ingest.listen.exports import read_export
+from ingest.listen.packets import parse
+
+LONGEST: Mapping[int, int] = {4: 1, 21: 4, 22: 4, 152: 8, 153: 8, 158: 4, 159: 4, 323: 8}
+"""Element -> bytes of its type (IANA's registry): protocol, times of flows, time of an event."""
+
+_ANY = 0xFFFF
+_CALLS = {"x86_64": 321, "aarch64": 280}
+"""Number of bpf(2); those of pidfd_open and pidfd_getfd are the same everywhere."""
+_PIDFD_OPEN, _PIDFD_GETFD = 434, 438
+
+_MAP_CREATE, _MAP_UPDATE, _PROG_LOAD = 0, 2, 5
+_ARRAY, _SOCKET_FILTER = 2, 1
+_SO_ATTACH_BPF = 50
+_ETH_P_ALL = 3
+_SOL_PACKET, _STATISTICS = 263, 6
+
+
+class GuardError(Exception):
+    """The kernel does not take the filter; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A datagram that was refused: who sent it, and the first element that is too long, with the length it has."""
+
+    source: IPv4Address | IPv6Address
+    element: int
+    size: int
+
+
+class Guard:
+    """The filter, loaded. Close it when nfacctd is gone: what it is attached to keeps it.
+
+    Args:
+        port: where nfacctd listens.
+
+    Raises:
+        GuardError: the kernel does not take it.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._copies: socket.socket | None = None
+        longest = _bpf(_MAP_CREATE, struct.pack("<IIII", _ARRAY, 4, 4, ELEMENTS))
+        try:
+            for element in range(ELEMENTS):
+                _update(longest, element, LONGEST.get(element, _ANY))
+            self._filter = _loaded(program(longest))
+            with contextlib.suppress(OSError, GuardError):
+                self._copies = _copies_of_refused(_loaded(program(longest, port)))
+        finally:
+            os.close(longest)
+
+    @property
+    def names_senders(self) -> bool:
+        """Whether `refusals` can tell who sent what was refused: it takes CAP_NET_RAW."""
+        return self._copies is not None
+
+    def protect(self, pid: int) -> bool:
+        """Put the filter on a process's sockets of the port; return whether there is any.
+
+        Raises:
+            GuardError: we may not.
+        """
+        found = False
+        for number in _descriptors(pid, {one.inode for one in udp_sockets(self._port)}):
+            try:
+                process = _call(_PIDFD_OPEN, pid, 0)
+                try:
+                    mine = _call(_PIDFD_GETFD, process, number, 0)
+                finally:
+                    os.close(process)
+            except OSError as error:
+                raise GuardError(f"pidfd_getfd: {error.strerror}") from error
+            with socket.socket(fileno=mine) as theirs:
+                theirs.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_BPF, self._filter)
+            found = True
+        return found
+
+    def refusals(self) -> list[Refusal]:
+        """Return what was refused since the last call, as far as the kernel's queue for us holds it."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while self._copies is not None:
+                datagram = parse(self._copies.recv(1 << 16))
+                if datagram is not None:
+                    found.append(Refusal(datagram.source, *_why(datagram.payload)))
+        return found
+
+    def missed(self) -> int:
+        """Return how many more were refused since the last call, whose senders nobody can tell: a flood of them."""
+        if self._copies is None:
+            return 0
+        _, missed = struct.unpack("II", self._copies.getsockopt(_SOL_PACKET, _STATISTICS, 8))
+        return int(missed)
+
+    def close(self) -> None:
+        """Let go of the filter."""
+        os.close(self._filter)
+        if self._copies is not None:
+            self._copies.close()
+
+
+def _why(payload: bytes) -> tuple[int, int]:
+    for template in read_export(payload, {}).templates:
+        for one in template.fields:
+            if not one.enterprise and one.size > LONGEST.get(one.element, _ANY):
+                return one.element, one.size
+    return 0, 0
+
+
+def _copies_of_refused(program: int) -> socket.socket:
+    copies = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, socket.htons(_ETH_P_ALL))
+    copies.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_BPF, program)
+    os.close(program)
+    # What came before the filter was there.
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            copies.recv(1)
+    return copies
+
+
+def _descriptors(pid: int, inodes: set[int]) -> Iterator[int]:
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if str(entry.readlink()) in {f"socket:[{inode}]" for inode in inodes}:
+                yield int(entry.name)
+
+
+def _loaded(instructions: bytes) -> int:
+    code, told, licence = (
+        ctypes.create_string_buffer(text, len(text)) for text in (instructions, bytes(4096), b"MIT\0")
+    )
+    count = len(instructions) // 8
+    address = ctypes.addressof
+    try:
+        return _bpf(
+            _PROG_LOAD, struct.pack("<IIQQIIQI", _SOCKET_FILTER, count, address(code), address(licence), 0, 0, 0, 0)
+        )
+    except GuardError as error:
+        raise GuardError(f"{error} {told.value.decode(errors='replace')}".strip()) from error
+
+
+def _update(table: int, element: int, most: int) -> None:
+    key, value = (ctypes.create_string_buffer(struct.pack("<I", one), 4) for one in (element, most))
+    _bpf(_MAP_UPDATE, struct.pack("<IIQQQ", table, 0, ctypes.addressof(key), ctypes.addressof(value), 0))
+
+
+def _bpf(command: int, attributes: bytes) -> int:
+    number = _CALLS.get(platform.machine())
+    if number is None:
+        raise GuardError(f"no bpf(2) known on {platform.machine()}")
+    given = ctypes.create_string_buffer(attributes, 144)
+    try:
+        return _call(number, command, ctypes.byref(given), 144)
+    except OSError as error:
+        hint = " (it takes CAP_BPF)" if error.errno == errno.EPERM else ""
+        raise GuardError(f"bpf: {error.strerror}{hint}") from error
+
+
+def _call(number: int, *arguments: object) -> int:
+    answer: int = _LIBC.syscall(number, *arguments)
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return answer
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
