@@ -24,6 +24,7 @@ COMMANDS = {
     },
     "From flows to alerts": {
         "collect": ("ingest.collect.collect_cli:collect", "Run nfacctd and sfacctd for this cluster."),
+        "guard": ("ingest.collect.guard_cli:guard", "Keep datagrams that kill from an nfacctd in a unit of its own."),
         "listen": ("ingest.listen.listen_cli:listen", "Show who sends flow records to this host, and what is wrong."),
         "relay": ("ingest.kafka.relay_cli:relay", "Send a collector's flow records to Kafka."),
         "ingest": ("ingest.cli:ingest", "Turn flow records into points."),

@@ -112,6 +112,8 @@ class Thresholds:
         "lateness is judged by it, where `job_classes` declares no schedule.", default=1.0)
     exporter_silent: int = key(names.seconds(10, DAY),
         "Silence of an exporter that alerts. Its nodes are then blind, not down.", default=120)
+    collector_attacks: int = key(Whole(0, 1_000_000_000),
+        "Datagrams that would kill nfacctd, or deaths of a daemon, that a quarter of an hour may have.", default=0)
     relay_silent: int = key(names.seconds(60, DAY // 2),
         "Silence of a relay that alerts. For up to a minute after one dies, brokers may hold others back.", default=120)
     ingest_silent: int = key(names.seconds(10, DAY), "Silence of the whole pipeline that alerts.", default=120)

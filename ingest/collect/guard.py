@@ -16,13 +16,12 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from pathlib import Path
 
 from ingest.collect.guard_program import ELEMENTS, program
-from ingest.collect.sockets import udp_sockets
+from ingest.collect.sockets import descriptors, udp_sockets
 from ingest.listen.exports import read_export
 from ingest.listen.packets import parse
 
@@ -89,7 +88,7 @@ class Guard:
             GuardError: we may not.
         """
         found = False
-        for number in _descriptors(pid, {one.inode for one in udp_sockets(self._port)}):
+        for number in descriptors(pid, {one.inode for one in udp_sockets(self._port)}):
             try:
                 process = _call(_PIDFD_OPEN, pid, 0)
                 try:
@@ -144,13 +143,6 @@ def _copies_of_refused(program: int) -> socket.socket:
         while True:
             copies.recv(1)
     return copies
-
-
-def _descriptors(pid: int, inodes: set[int]) -> Iterator[int]:
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if str(entry.readlink()) in {f"socket:[{inode}]" for inode in inodes}:
-                yield int(entry.name)
 
 
 def _loaded(instructions: bytes) -> int:

@@ -1,5 +1,8 @@
 """The kernel's table of UDP sockets."""
 
+import contextlib
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,3 +33,21 @@ def udp_sockets(port: int) -> list[UdpSocket]:
                 waiting = int(fields[4].rpartition(":")[2], 16)
                 found.append(UdpSocket(port, int(fields[9]), waiting, int(fields[12])))
     return found
+
+
+def owners(inodes: AbstractSet[int]) -> Iterator[int]:
+    """Yield the processes that have any of these sockets open, as far as we may see."""
+    if inodes:
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal() and any(True for _ in descriptors(int(entry.name), inodes)):
+                yield int(entry.name)
+
+
+def descriptors(pid: int, inodes: AbstractSet[int]) -> Iterator[int]:
+    """Yield the numbers under which a process has these sockets open; none of one that we may not look at."""
+    names = {f"socket:[{inode}]" for inode in inodes}
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(entry.readlink()) in names:
+                    yield int(entry.name)

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +23,10 @@ from ingest.collect.counter_files import CounterFiles
 from ingest.collect.discards import Discard, Discards
 from ingest.collect.flow_files import FlowFiles, claim
 from ingest.collect.guard import Guard, GuardError
+from ingest.collect.guard_teller import Teller
 from ingest.collect.pmacct import NFACCTD, SFACCTD, Daemon, collector_files, daemons, keeps_templates
 from ingest.collect.sockets import udp_sockets
-from ingest.collect.trouble_file import DIED, REFUSED, UNLISTED, Troubles
+from ingest.collect.trouble_file import DIED, Troubles
 
 _LOG_BYTES = 8 << 20
 _BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -121,8 +121,8 @@ class Collector:
         self._guard: Guard | None = None
         self._refused = 0
         self._troubles = Troubles(self.spool, time.time)
-        self._names = {exporter.address: exporter.name for exporter in cluster.exporters}
         self._log: Log = log or (lambda _event, **_values: None)
+        self._teller = Teller(cluster, self._troubles, self._log)
         self._all = [
             _Running(
                 daemon,
@@ -250,19 +250,7 @@ class Collector:
         """Tell who sent what was refused: the first of each at once, in the log and to the bridge."""
         if self._guard is None:
             return
-        found = Counter(self._guard.refusals())
-        self._refused += found.total() + self._guard.missed()
-        for refusal, count in found.items():
-            name = self._names.get(refusal.source, "")
-            self._troubles.add(REFUSED, name or UNLISTED, count)
-            self._log(
-                "datagrams_refused",
-                level="error",
-                source=refusal.source,
-                exporter=name or UNLISTED,
-                count=count,
-                why=f"a template has element {refusal.element} with {refusal.size} bytes: it would kill nfacctd",
-            )
+        self._refused += self._teller.tell(self._guard)
 
     def _prepare(self) -> None:
         try:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-NAME = ".collector.json"
-"""Beside the files of flows."""
+NAME, GUARDS = ".collector.json", ".guard.json"
+"""Beside the files of flows: the collector's, and that of `clusterflow guard`, which is another user's."""
 
 REFUSED, DIED = "refused", "died"
 UNLISTED = "unlisted"
@@ -25,15 +25,16 @@ _MOST = 200
 
 
 class Troubles:
-    """The collector's side.
+    """The writing side.
 
     Args:
         folder: the spool.
         clock: epoch seconds.
+        name: of the file.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
-        self._path = folder / NAME
+    def __init__(self, folder: Path, clock: Callable[[], float], name: str = NAME) -> None:
+        self._path = folder / name
         self._clock = clock
         self._events = [(at, what, who, count) for at, what, who, count in _read(self._path) if at > clock() - LATELY]
 
@@ -54,7 +55,7 @@ def lately(folder: Path, now: float) -> Mapping[str, int]:
         now: epoch seconds.
     """
     found: dict[str, int] = {}
-    for at, what, who, count in _read(folder / NAME):
+    for at, what, who, count in (*_read(folder / NAME), *_read(folder / GUARDS)):
         if now - LATELY < at <= now + LATELY:
             found[f"{what} {who}"] = found.get(f"{what} {who}", 0) + count
     return found

@@ -5,14 +5,18 @@ import random
 import shutil
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_pmacct_daemons import EXPORTERS, NOW, UPTIME, a_cluster, free_udp_port, send, v5, wait_for
+from test_pmacct_daemons import EXPORTERS, NOW, UPTIME, a_cluster, free_udp_port, send, spooled, v5, wait_for
 
+from cluster.dump import dump_cluster
 from ingest.collect.guard import LONGEST, Guard, GuardError
 from ingest.collect.sockets import udp_sockets
 from ingest.collect.supervise import Collector
@@ -233,3 +237,30 @@ def test_troubles_are_told_for_a_while_and_outlive_the_collector(tmp_path: Path)
     (tmp_path / ".collector.json").write_text("{")
     assert lately(tmp_path, now) == {}
     assert lately(tmp_path / "none", now) == {}
+
+
+@pytest.mark.service
+@pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
+def test_the_command_guards_a_collector_without_rights(tmp_path: Path) -> None:
+    cluster = a_cluster(*EXPORTERS[:2])
+    cluster = replace(cluster, collector=replace(cluster.collector, guard=False, spool=str(tmp_path / "spool")))
+    config = tmp_path / "cluster.yaml"
+    config.write_text(dump_cluster(cluster))
+    port = cluster.collector.netflow_port
+    with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool") as collector:
+        command = [sys.executable, "-m", "clusterflow", "guard", "-c", str(config)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as guard:
+            assert guard.stderr is not None
+            for line in guard.stderr:
+                if "event=socket_guarded" in line:
+                    break
+                if "CAP_BPF" in line:
+                    pytest.skip("no filter in this kernel")
+            send(port, [killer(9, 21)] * 5, source=LISTED)
+            send(port, [v5(0, 30)])
+            wait_for(lambda: lately(tmp_path / "spool", time.time()) == {"refused leaf-2": 5}, 60)
+            guard.terminate()
+            assert guard.wait(60) == 0
+        collector.poll()
+        assert collector.restarts == {"nfacctd": 0}
+    assert spooled(tmp_path / "spool").height == 30

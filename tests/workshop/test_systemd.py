@@ -18,7 +18,9 @@ from ingest.collect.pmacct import NFACCTD, SFACCTD
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KNOWN = {name: main.get_command(click.Context(main), name) for name in main.list_commands(click.Context(main))}
-UNITS = sorted((REPOSITORY / "provisioning/systemd").glob("*.service"))
+GUARD = REPOSITORY / "provisioning/systemd/clusterflow-guard.service"
+"""Runs as root, on purpose: it has the rights that the collector's unit has not."""
+UNITS = sorted({*(REPOSITORY / "provisioning/systemd").glob("*.service")} - {GUARD})
 MOST_EXPOSED = 2.0
 """systemd's own measure of what a service could reach, from 0 to 10; it calls everything below 2.5 safe."""
 
@@ -70,6 +72,15 @@ def test_unit_starts_one_of_our_commands(unit: Path) -> None:
     options = {option for parameter in KNOWN[command].params for option in parameter.opts}
     assert {option, *(word for word in more if word.startswith("-"))} <= options
     assert path == "/etc/clusterflow/cluster.yaml"
+
+
+def test_the_guard_has_the_rights_that_the_filter_takes_and_no_more() -> None:
+    settings = _settings(GUARD)
+    assert settings["ExecStart"] == ["/opt/clusterflow/bin/clusterflow guard -c /etc/clusterflow/cluster.yaml"]
+    rights = {"CAP_BPF", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_DAC_OVERRIDE"}
+    assert set(settings["CapabilityBoundingSet"][0].split()) == rights
+    assert settings["ReadWritePaths"] == ["/var/spool/clusterflow"]
+    assert "secrets" in settings["InaccessiblePaths"][0]
 
 
 @each_unit
