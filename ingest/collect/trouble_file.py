@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-NAME, GUARDS = ".collector.json", ".guard.json"
-"""Beside the files of flows: the collector's, and that of `clusterflow guard`, which is another user's."""
+NAME, GUARDS = ".collector.state", ".guard.state"
+"""Beside the files of flows, and named as none of them: the collector's, and that of `clusterflow guard`, as root."""
 
 REFUSED, DIED = "refused", "died"
 UNLISTED = "unlisted"
@@ -41,7 +41,7 @@ class Troubles:
     def add(self, what: str, who: str, count: int) -> None:
         """Note it at once. A disk that is full costs the note, not the daemon."""
         self._events = [*self._events, (round(self._clock()), what, who, count)][-_MOST:]
-        fresh = self._path.with_suffix(".new")
+        fresh = self._path.with_name(f"{self._path.name}.new")
         with suppress(OSError):
             fresh.write_text(json.dumps({"version": _VERSION, "events": self._events}), encoding="utf-8")
             fresh.replace(self._path)

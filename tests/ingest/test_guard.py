@@ -234,7 +234,7 @@ def test_troubles_are_told_for_a_while_and_outlive_the_collector(tmp_path: Path)
     again.add("died", "nfacctd", 1)
     assert lately(tmp_path, now) == {"refused leaf-1": 2, "died nfacctd": 1}
     assert lately(tmp_path, now + LATELY) == {}
-    (tmp_path / ".collector.json").write_text("{")
+    (tmp_path / ".collector.state").write_text("{")
     assert lately(tmp_path, now) == {}
     assert lately(tmp_path / "none", now) == {}
 
