@@ -18,6 +18,7 @@ import socket
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address
 
 from ingest.collect.guard_program import ELEMENTS, program
@@ -54,7 +55,7 @@ class Refusal:
 
 
 class Guard:
-    """The filter, loaded. Close it when nfacctd is gone: what it is attached to keeps it.
+    """The filter, loaded; what it is attached to keeps it.
 
     Args:
         port: where nfacctd listens.
@@ -66,15 +67,9 @@ class Guard:
     def __init__(self, port: int) -> None:
         self._port = port
         self._copies: socket.socket | None = None
-        longest = _bpf(_MAP_CREATE, struct.pack("<IIII", _ARRAY, 4, 4, ELEMENTS))
-        try:
-            for element in range(ELEMENTS):
-                _update(longest, element, LONGEST.get(element, _ANY))
-            self._filter = _loaded(program(longest))
-            with contextlib.suppress(OSError, GuardError):
-                self._copies = _copies_of_refused(_loaded(program(longest, port)))
-        finally:
-            os.close(longest)
+        self._filter = _filter()
+        with contextlib.suppress(OSError, GuardError):
+            self._copies = _copies_of_refused(_loaded(program(_longest(), port)))
 
     @property
     def names_senders(self) -> bool:
@@ -120,10 +115,24 @@ class Guard:
         return int(missed)
 
     def close(self) -> None:
-        """Let go of the filter."""
-        os.close(self._filter)
+        """Want no more copies of what is refused."""
         if self._copies is not None:
             self._copies.close()
+
+
+@cache
+def _longest() -> int:
+    """Return the descriptor of the array element -> most bytes; for as long as we run."""
+    table = _bpf(_MAP_CREATE, struct.pack("<IIII", _ARRAY, 4, 4, ELEMENTS))
+    for element in range(ELEMENTS):
+        _update(table, element, LONGEST.get(element, _ANY))
+    return table
+
+
+@cache
+def _filter() -> int:
+    """Return the descriptor of the filter for sockets of any port. The kernel tries it out for half a second."""
+    return _loaded(program(_longest()))
 
 
 def _why(payload: bytes) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import struct
 ELEMENTS = 512
 """The program looks at elements below; no longer one kills."""
 
-_MOST_STEPS = 500
+_MOST_STEPS = 400
 """Sets, templates and fields of one datagram. An Ethernet frame holds no more than 370; the verifier tries each."""
 
 _OUTGOING = 4
@@ -102,7 +102,7 @@ def program(longest: int, port: int = 0) -> bytes:
     p.set(1, 0)
     p.put(0x63, 10, 1, _END)
     p.put(0x6B, 10, 1, _LEFT)
-    p.at("step")
+    p.at("next")
     p.add(9, 1)
     p.when(9, ">", _MOST_STEPS, "refuse")
     p.load_packet(4, "pass")
@@ -130,12 +130,12 @@ def _between_sets(p: _Program) -> None:
     p.when(2, "==", 0, "templates")
     p.when(2, "==", 2, "templates")
     p.put(0x0F, 7, 3)
-    p.go("step")
+    p.go("next")
     p.at("templates")
     p.put(0x0F, 3, 7)
     p.put(0x63, 10, 3, _END)
     p.add(7, 4)
-    p.go("step")
+    p.go("next")
 
 
 def _template(p: _Program) -> None:
@@ -147,12 +147,12 @@ def _template(p: _Program) -> None:
     p.when(2, "<", 256, "set_ends")
     p.put(0x6B, 10, 3, _LEFT)
     p.add(7, 4)
-    p.go("step")
+    p.go("next")
     p.at("set_ends")
     p.copy(7, 5)
     p.set(1, 0)
     p.put(0x63, 10, 1, _END)
-    p.go("step")
+    p.go("next")
 
 
 def _field(p: _Program, longest: int) -> None:
@@ -165,9 +165,9 @@ def _field(p: _Program, longest: int) -> None:
     p.when(1, "==", 9, "standard")
     p.when(2, "<", 0x8000, "standard")
     p.add(7, 4)
-    p.go("step")
+    p.go("next")
     p.at("standard")
-    p.when(2, ">=", ELEMENTS, "step")
+    p.when(2, ">=", ELEMENTS, "next")
     p.put(0x63, 10, 2, _KEY)
     p.put(0x6B, 10, 3, _READ)
     p.put(0x18, 1, 1, 0, longest)
@@ -175,11 +175,11 @@ def _field(p: _Program, longest: int) -> None:
     p.copy(2, 10)
     p.add(2, _KEY)
     p.put(0x85, value=_MAP_LOOKUP)
-    p.when(0, "==", 0, "step")
+    p.when(0, "==", 0, "next")
     p.put(0x61, 1, 0, 0)
     p.put(0x69, 2, 10, _READ)
     p.when_registers(2, ">", 1, "refuse")
-    p.go("step")
+    p.go("next")
 
 
 def _begin_of_udp(p: _Program, port: int) -> None:
