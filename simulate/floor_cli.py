@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -83,7 +84,7 @@ def floor(cluster: Cluster, approved: str | None, with_curve: bool, json_to: str
         }
         write_output(json_to, json.dumps(floors.finite(answer), indent=1) + "\n")
     if json_to != "-":
-        _tell(cluster, found, settings_found, days)
+        _tell(cluster, found, settings_found, _beside(days, is_stored=daily is None))
 
 
 def _size(text: str) -> int:
@@ -95,8 +96,8 @@ def _size(text: str) -> int:
         raise UserError(f"--approved {text}: expected a size, such as 100GB, or 0") from error
 
 
-def _tell(cluster: Cluster, found: Sequence[Floor], settings: Sequence[Setting], days: int) -> None:
-    console = Console(highlight=False)
+def _tell(cluster: Cluster, found: Sequence[Floor], settings: Sequence[Setting], beside: str) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
     models = [one.name for one in cluster.artefacts]
     table = Table("way", "in one day", "a day, for 30 days", *(f"{name}, days" for name in models), "what", box=None)
     for one in found:
@@ -104,16 +105,21 @@ def _tell(cluster: Cluster, found: Sequence[Floor], settings: Sequence[Setting],
         lost = (_days(one.days.get(name)) for name in models)
         table.add_row(one.way.value, *sizes, *lost, one.about)
     console.print(table)
-    learnt = f"the last {days} days" if days else "no past: nothing is learnt yet"
-    console.print(f"Beside {learnt}. A theft is sent evenly; {_NOT_ONE}.", soft_wrap=True)
+    console.print(f"{beside}. A theft is sent evenly; {_NOT_ONE}.", soft_wrap=True)
     if not settings:
         return
-    curve = Table("limits", f"alerts in {days} days", "unseen a day, for 30 days", "", box=None)
+    curve = Table("limits", f"alerts in {settings[0].days} days", "unseen a day, for 30 days", "", box=None)
     for each in settings:
         size = "no limit found" if each.sustained is None else amount(each.sustained)
         mark = "recommended" if each.is_best else "now" if each.factor == 1 else ""
         curve.add_row(f"x {each.factor:g}", str(each.alerts), size, mark)
     console.print(curve)
+
+
+def _beside(days: int, *, is_stored: bool) -> str:
+    if not days:
+        return "Beside no past: nothing is learnt yet"
+    return f"Beside the last {days} days" if is_stored else f"Beside {days} made-up days"
 
 
 def _days(value: float | None) -> str:

@@ -328,3 +328,14 @@ def test_a_volume_is_compared_with_the_artefact_nearest_in_size(
     assert row[schema.ARTEFACT_SHARE.name] == pytest.approx(share, rel=1e-3)
     assert row[schema.ARTEFACT_SHARE_24H.name] == 0
     assert (without[schema.ARTEFACT.name], without[schema.ARTEFACT_SHARE.name]) == ("", 0.0)
+
+
+def test_one_artefact_is_compared_with_every_pair(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    plain = month.cluster_of(influxdb_v1.url, fresh_database)
+    cluster = replace(plain, artefacts=plain.artefacts[-1:])
+    moment, volume = np.array([NOW - 2 * DAY]), np.array([10**9])
+    truth = pl.concat(sent(talk(f"gpu-{n}", "203.0.113.9"), moment, volume) for n in range(2))
+    held = month.store_month(cluster, truth, raw_from=0)
+    found = rows(LedgerStudy(cluster, EgressHistory(cluster, held.store)), Span(NOW, NOW + 10, NOW + 10, NOW + 10))
+    held.store.close()
+    assert found.get_column(schema.ARTEFACT.name).to_list() == [cluster.artefacts[0].name] * 2

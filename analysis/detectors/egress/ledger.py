@@ -231,7 +231,8 @@ def _compared(artefacts: Sequence[Artefact]) -> list[pl.Expr]:
 def _nearest(artefacts: Sequence[Artefact], volume: pl.Expr) -> pl.Expr:
     """Return the position of the artefact whose size is nearest to a volume, by ratio."""
     steps = [(volume > border).cast(pl.UInt32) for border in borders(artefacts)]
-    return sum(steps, start=pl.lit(0, pl.UInt32))
+    # With one artefact there are no steps: a literal would be one row, and not one a pair.
+    return sum(steps, start=(volume < 0).cast(pl.UInt32))
 
 
 def _share(artefacts: Sequence[Artefact], volume: pl.Expr) -> pl.Expr:
