@@ -357,6 +357,8 @@ class Engine:
         before |= {schema.PULSE.name: self._oldest_second(), _COUNTERS: self._oldest(self._newest_counters)}
         held = held or {}
         evicted = [(name, part.evict(before[name], held.get(name, ()))) for name, part in self._parts.items()]
+        self._counters.add(Stage.WINDOWS, "forgotten_comparing", self._once.forgotten)
+        self._once.forgotten = 0
         return [(name, rows) for name, rows in evicted if rows.height]
 
     @property

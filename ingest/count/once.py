@@ -111,6 +111,7 @@ class Once:
     Attributes:
         state: those records, and which of them count.
         evicted_before: records that begin before this second are no longer here.
+        forgotten: records dropped before their time since the caller last set it to 0: there was no room for them.
         decisions: by source group, destination group and sampling exporter: from which second on who counts what only
             that exporter drew; empty for itself.
     """
@@ -125,6 +126,7 @@ class Once:
         self._changed: set[int] = set()
         self.state = pl.DataFrame(schema=_STATE)
         self.evicted_before = 0
+        self.forgotten = 0
         self.decisions: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
         self._span = self._keep // self._seconds * self._seconds
         self._judged_to = 0
@@ -236,7 +238,9 @@ class Once:
         before -= self._keep
         if self.state.height > _MOST_ROWS:
             excess = self.state.height - _MOST_ROWS
-            before = max(before, int(self.state.get_column(WINDOW).sort()[excess]) + self._seconds)
+            due, before = before, max(before, int(self.state.get_column(WINDOW).sort()[excess]) + self._seconds)
+            window = self.state.get_column(WINDOW)
+            self.forgotten += int(((window >= due) & (window < before)).sum())
         self.evicted_before = max(self.evicted_before, before)
         is_old = pl.col(WINDOW) < before
         old = self.state.filter(is_old)

@@ -30,6 +30,7 @@ from ingest.kafka.partition_state import StateRecords, remembered
 from ingest.kafka.partitioner import Partitions
 from ingest.read import records
 from store import schema
+from store.schema import Stage
 
 T0 = 1_790_000_000_000
 FLUSH_MS = 15_000
@@ -149,10 +150,16 @@ class Stored:
         return Counter({reason: volume for reason, volume in found.items() if volume})
 
 
-def run(cluster: Cluster, sent: list[tuple[int, dict[str, object]]], *, restart: bool = False) -> Stored:
+def run(
+    cluster: Cluster,
+    sent: list[tuple[int, dict[str, object]]],
+    *,
+    restart: bool = False,
+    counters: Counters | None = None,
+) -> Stored:
     """Count records as they come, in a flush every few seconds."""
     stored = Stored()
-    engine = Engine(cluster, Clock.LIVE, Counters())
+    engine = Engine(cluster, Clock.LIVE, counters or Counters())
     for number, batch in enumerate(batches(sent)):
         assert engine.take(frame([row for _, row in batch]), batch[-1][0] / 1000).is_empty()
         stored.write(0, engine.merge())
@@ -380,8 +387,14 @@ def test_sampling_exporters_that_see_different_traffic_are_left_alone() -> None:
 def test_memory_is_bounded_and_what_is_forgotten_stays_counted(
     issue: tuple[list[Device], list[Transfer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With room for six records the best exporter cannot replace all others, but far from all counts twice."""
+    """With room for six records the best exporter cannot replace all others, but little counts twice; it is told."""
     devices, transfers = issue
+    sent = exported(devices, transfers, 1)
+    roomy, crowded = Counters(), Counters()
+    run(cluster_of(devices), sent, counters=roomy)
+    assert dict(roomy.totals())[Stage.WINDOWS.value, "forgotten_comparing"] == 0
     monkeypatch.setattr("ingest.count.once._MOST_ROWS", 6)
-    stored = run(cluster_of(devices), exported(devices, transfers, 1))
+    stored = run(cluster_of(devices), sent, counters=crowded)
     assert total_of(stored) == pytest.approx(16_384_000, rel=0.5)
+    # At most: samples of a window are one record.
+    assert 0 < crowded.total(Stage.WINDOWS, "forgotten_comparing") <= len(sent)
