@@ -42,7 +42,10 @@ def test_every_default_is_written_out() -> None:
     assert dumped["thresholds"]["exfil_volume"] == "50 GB"
     assert dumped["bridge"]["metrics_listen"] == "127.0.0.1:9105"
     assert dumped["store"]["retention"] == {"raw": "7d", "1m": "90d", "1h": "730d"}
-    assert dumped["site"] == {"time_zone": "UTC", "off_hours": {"from": "23:00", "to": "06:00", "weekends": False}}
+    assert dumped["site"] == {
+        "time_zone": "UTC",
+        "off_hours": {"from": "23:00", "to": "06:00", "weekends": False, "holidays": []},
+    }
 
 
 def test_secrets_are_named_only(monkeypatch: pytest.MonkeyPatch) -> None:
