@@ -109,6 +109,8 @@ def start_grafana(home: Path, folder: Path, config: Path, url: str, inbox_url: s
         "GF_PATHS_DATA": str(data),
         "GF_PATHS_LOGS": str(data / "log"),
         "GF_PATHS_PLUGINS": str(data / "plugins"),
+        # Contact points of a first start are taken up at the next look, a minute later by default: alerts are sooner.
+        "GF_UNIFIED_ALERTING_ALERTMANAGER_CONFIG_POLL_INTERVAL": "5s",
         "GF_SERVER_HTTP_ADDR": "127.0.0.1",
         "GF_SERVER_HTTP_PORT": str(urlsplit(url).port),
         "GF_AUTH_ANONYMOUS_ENABLED": "true",
