@@ -66,6 +66,8 @@ class Archive:
         self._waiting: list[pl.DataFrame] = []
         self._told: dict[str, Any] | None = None
         self._newest = 0
+        self._shut = False
+        self._kept_notes: dict[str, Any] | None = None
         self._beside = ThreadPoolExecutor(1, "archive")
         self._merging: tuple[_Job, Future[File]] | None = None
         self.counts: dict[str, int] = {}
@@ -81,23 +83,37 @@ class Archive:
     # -- with the checkpoint -----------------------------------------------------------------------
 
     def load(self, notes: dict[str, Any] | None, *, is_backfill: bool = False) -> None:
-        """Begin where a checkpoint stands; without one with what readers know, or as a new backfill with nothing."""
+        """Begin where a checkpoint stands; without one with what readers know, or as a new backfill with nothing.
+
+        Where the files cannot be had (another version's, a disk that is not mounted) nothing is written or removed, and
+        the notes stay as they are: what comes meanwhile is lost to the archive, told and counted.
+        """
         try:
             for name in (FRESH, SORTED):
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
             found = None if is_backfill and notes is None else read_manifest(self.folder)
             self._manifest = Manifest.of(notes) if notes is not None else found or Manifest()
+            if self._manifest.files and not any((self.folder / file.name).exists() for file in self._manifest.files):
+                raise FileNotFoundError(f"none of its {len(self._manifest.files)} files is there: is its disk mounted?")
+            if notes is None and self._manifest.files:
+                hint = "what the spool still holds is read again, and is in the archive twice"
+                self._log.warning("archive_checkpoint_lost", folder=self.folder, hint=hint)
             self._forget_missing()
             # Before what it no longer names goes: readers have the list of before a crash.
             self.commit()
             self._sweep()
         except (OSError, ValueError) as error:
             # The bridge goes on: what it cannot write here is counted.
-            self._log.warning("archive_unusable", folder=self.folder, why=str(error))
+            self._shut = True
+            self._kept_notes = notes
+            hint = "nothing in it is changed; mend it, or move the folder away, and start again"
+            self._log.warning("archive_unusable", folder=self.folder, why=str(error), hint=hint)
 
     def take(self, rows: pl.DataFrame) -> None:
         """Take rows (schema.SCHEMA); they are in the archive with the next checkpoint."""
-        if rows.height:
+        if self._shut:
+            self._count("lost_rows", rows.height)
+        elif rows.height:
             self._waiting.append(rows)
             if sum(waiting.height for waiting in self._waiting) >= _PART_ROWS:
                 self._write_out()
@@ -111,7 +127,7 @@ class Archive:
             for part in rows.with_columns(_hour=pl.col(schema.END) // HOUR).partition_by("_hour", maintain_order=True):
                 self._put(part)
 
-    def seal(self, now: float) -> dict[str, Any]:
+    def seal(self, now: float) -> dict[str, Any] | None:
         """Write what was taken; return the notes for the checkpoint.
 
         A disk that is full, or a limit, costs the oldest hours; where that does not help, what was taken is dropped,
@@ -120,6 +136,8 @@ class Archive:
         Args:
             now: epoch seconds by which files grow old.
         """
+        if self._shut:
+            return self._kept_notes
         self._adopt()
         self._write_out()
         self._retain(now)
@@ -128,6 +146,8 @@ class Archive:
 
     def commit(self) -> None:
         """Tell readers: the checkpoint that holds the notes is saved."""
+        if self._shut:
+            return
         notes = self._manifest.notes()
         if notes == self._told:
             return

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -239,3 +240,44 @@ def test_of_what_several_exporters_saw_the_best_one_counts(tmp_path: Path) -> No
     assert (answer.all_bytes, answer.suppressed_bytes) == (30, 10)
     # Whoever asks about one exporter is told what it counts, not what it saw.
     assert ask(tmp_path, replace(ALL, exporter=("coarse",))).bytes == 20
+
+
+def test_a_disk_that_is_not_mounted_at_one_start_costs_what_comes_meanwhile_and_no_more(tmp_path: Path) -> None:
+    archive = an_archive(tmp_path)
+    archive.take(rows(1, 2))
+    saved(archive)
+    archive.take(rows(3))
+    notes = saved(archive)
+    archive.close()
+    (tmp_path / "0").rename(tmp_path / "away")
+    archive = an_archive(tmp_path, notes)
+    archive.take(rows(4))
+    assert saved(archive) == notes
+    assert archive.take_counts() == {"lost_rows": 1}
+    archive.close()
+    shutil.rmtree(tmp_path / "0")
+    (tmp_path / "away").rename(tmp_path / "0")
+    archive = an_archive(tmp_path, notes)
+    archive.take(rows(5))
+    saved(archive)
+    assert sizes(tmp_path) == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("where", ["checkpoint", "manifest"])
+def test_another_versions_archive_is_left_alone(tmp_path: Path, where: str) -> None:
+    archive = an_archive(tmp_path)
+    archive.take(rows(1, 2))
+    notes = saved(archive)
+    archive.close()
+    manifest = tmp_path / "0/manifest.json"
+    if where == "manifest":
+        manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 99'))
+    else:
+        notes["version"] = 99
+    before = manifest.read_bytes()
+    archive = an_archive(tmp_path, notes)
+    archive.take(rows(3))
+    assert saved(archive) == notes
+    assert archive.take_counts() == {"lost_rows": 1}
+    assert manifest.read_bytes() == before
+    assert len([*tmp_path.rglob("*.parquet")]) == 1
