@@ -21,7 +21,6 @@ from rich.text import Text
 from analysis.jobs.job_windows import end_of, start_of
 from analysis.jobs.register import Register
 from app.errors import UserError
-from app.units import format_moment
 from archive import schema
 from archive.query import Answer, Filter, archive_folder, ask
 from cluster.cli import cluster_option
@@ -192,7 +191,10 @@ def _show(cluster: Cluster, answer: Answer, gaps: Sequence[str], question: Filte
         table.add_row(*(Text(_shown(name, value, zone)) for name, value in zip(kinds, row, strict=True)))
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
     console.print(table if answer.frame.height else "no traffic like that in this time")
-    period = f"{format_moment(question.start)} to {format_moment(question.stop)}"
+    begin, end = (
+        f"{datetime.fromtimestamp(moment, zone):%Y-%m-%d %H:%M:%S}" for moment in (question.start, question.stop)
+    )
+    period = f"{begin} to {end} ({zone.key})"
     click.echo(f"{answer.bytes:,} bytes, {answer.share:.2%} of all traffic ({answer.all_bytes:,}) from {period}")
     if answer.suppressed_bytes:
         click.echo(f"left out: {answer.suppressed_bytes:,} bytes that another exporter counts")
