@@ -1010,6 +1010,37 @@ EXFILTRATION = Measurement(
     kept=HOUR,
 )  # fmt: skip
 
+
+class Shape(StrEnum):
+    """Values of KIND in SHAPE: what is odd about the way in which bytes leave."""
+
+    TUNNEL = "tunnel"
+    COVERT = "covert"
+    NO_SERVICE = "no_service"
+    PULL = "pull"
+    STEADY = "steady"
+
+
+SHAPE_WORDS = {
+    Shape.TUNNEL: "tunnel",
+    Shape.COVERT: "ICMP or DNS",
+    Shape.NO_SERVICE: "port without a service",
+    Shape.PULL: "fetched from outside",
+    Shape.STEADY: "steady connection",
+}
+SHAPE = Measurement(
+    "shape",
+    "Odd ways out to unapproved addresses, whatever is sent: tunnels, ICMP and DNS with volume, ports without a "
+    "service, what outsiders fetch, connections that stay open at a constant rate. All groups together, as in "
+    "`exfiltration`: a row when a sum is too large, then every 5 min.",
+    EXFILTRATION.tags,
+    EXFILTRATION.fields,
+    "analysis",
+    "rare by nature",
+    rollup=False,
+    kept=HOUR,
+)
+
 TOP_SHARE = Field(
     "share", "ratio", "share of all bytes to its group in these windows that went to it", Kind.FLOAT, Merge.LAST
 )
@@ -1403,6 +1434,6 @@ MEASUREMENTS = (
     INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE,
     BREACH, BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
-    SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION,
+    SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
 )  # fmt: skip
 """Everything that is stored."""
