@@ -94,6 +94,10 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
             row | {schema.KIND: "bulk", schema.COUNTRY: "NL", schema.NETWORK: "", schema.LARGEST: "a -> b 50.0 GB"}
             for row in outside[:2]
         ],
+        schema.SHAPE: [
+            row | {schema.KIND: "tunnel", schema.COUNTRY: "NL", schema.NETWORK: "", schema.LARGEST: "a -> b 2.0 GB"}
+            for row in outside[:2]
+        ],
         schema.COUNTING: [
             {
                 schema.SRC_GROUP: row[schema.SRC_GROUP],

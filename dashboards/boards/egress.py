@@ -44,6 +44,7 @@ def page(cluster: Cluster) -> Page:
             _sensitive_over_time(cluster),
             _off_hours_over_time(cluster),
             _exfiltration(cluster),
+            _shapes(cluster),
             _destinations(cluster),
             _contacts(cluster),
             _violations(cluster),
@@ -481,7 +482,41 @@ def _address_names(cluster: Cluster) -> Built:
 
 
 def _exfiltration(cluster: Cluster) -> Built:
-    measurement = schema.EXFILTRATION
+    return _incidents(
+        cluster,
+        schema.EXFILTRATION,
+        Face(
+            "exfiltration", "Exfiltration, 30 d",
+            "Incidents: what left beyond what may, however it was split, and the sum that was too large.",
+            "It cannot say what the bytes are. `other` stands for several, of which none has most of the bytes; "
+            "names are those of the begin.",
+            "The tables above show each conversation.",
+            x=0, y=14, w=24, h=6, links=(_explore(),), since="30d",
+        ),
+        panels.Column(schema.KIND, "Sum", width=90),
+    )  # fmt: skip
+
+
+def _shapes(cluster: Cluster) -> Built:
+    words: dict[int | str, tuple[str, str]] = {kind.value: (text, QUIET) for kind, text in schema.SHAPE_WORDS.items()}
+    return _incidents(
+        cluster,
+        schema.SHAPE,
+        Face(
+            "shapes", "Odd ways out, 30 d",
+            "Incidents: tunnels, ICMP and DNS with volume, ports without a service, what outsiders fetched, "
+            "connections that stayed open at a constant rate; to unapproved addresses only.",
+            "Who opened a connection is told from ports. `other` stands for several, of which none has most of the "
+            "bytes; names are those of the begin.",
+            "The tables above show each conversation.",
+            x=0, y=75, w=24, h=7, links=(_explore(),), since="30d",
+        ),
+        panels.Column(schema.KIND, "Way", width=170, mappings=(panels.words(words),)),
+    )  # fmt: skip
+
+
+def _incidents(cluster: Cluster, measurement: schema.Measurement, face: Face, kind: panels.Column) -> Built:
+    """Return the table of incidents that have rows as those of exfiltration."""
     fields = (
         schema.EVENT_BYTES, schema.EVENT_SECONDS, schema.EVENT_SOURCES, schema.EVENT_DESTINATIONS, schema.ARTEFACT_NAME,
         schema.LEAK_SHARE,
@@ -497,18 +532,11 @@ def _exfiltration(cluster: Cluster) -> Built:
     ]
     return panels.table(
         cluster,
-        Face(
-            "exfiltration", "Exfiltration, 30 d",
-            "Incidents: what left beyond what may, however it was split, and the sum that was too large.",
-            "It cannot say what the bytes are. `other` stands for several, of which none has most of the bytes; "
-            "names are those of the begin.",
-            "The tables above show each conversation.",
-            x=0, y=14, w=24, h=6, links=(_explore(),), since="30d",
-        ),
+        face,
         [select.per_series("An incident.").as_table()],
         [
             panels.Column(schema.LEAK_SINCE.name, "Since", Unit.MOMENT, width=170),
-            panels.Column(schema.KIND, "Sum", width=90),
+            kind,
             *columns,
             panels.Column(schema.LARGEST, "Largest conversations", width=430),
             panels.Column(schema.EVENT_SOURCES.name, "Sources", Unit.COUNT, width=90),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_network
 
 import egress_scene as month
 import numpy as np
@@ -14,6 +15,7 @@ from analysis.detectors.egress.history import EgressHistory
 from analysis.detectors.egress.shape_study import ShapeStudy
 from analysis.detectors.study import Span
 from cluster.model import Cluster, Group, Retention, Role
+from cluster.sections.network.services import WELL_KNOWN
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
@@ -27,8 +29,8 @@ MANY = tuple(f"203.0.113.{number}" for number in range(20, 60))
 
 def cluster_of(influxdb: LocalInfluxDB, database: str) -> Cluster:
     plain = month.cluster_of(influxdb.url, database)
-    inference = Group("inference", "Inference", Role.INFERENCE, plain.groups[0].prefixes)
-    return replace(plain, groups=(*plain.groups, replace(inference, prefixes=())))
+    inference = Group("inference", "Inference", Role.INFERENCE, (ip_network("10.50.0.0/24"),))
+    return replace(plain, groups=(*plain.groups, inference), services=WELL_KNOWN)
 
 
 def talk(src: str, dst: str, proto: str = "tcp", service: str = "https", *, answers: bool = False) -> dict[str, str]:

@@ -31,7 +31,7 @@ _NAME_PORTS = frozenset({53})
 STEADY_HOURS = 12
 _OPEN = 0.9
 """Share of each hour in which a steady connection sends."""
-_EVEN = 0.25
+_EVEN = 0.1
 """Largest relative deviation of its hours: a constant rate, and not somebody's day."""
 
 KEY = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE, schema.INITIATOR)
