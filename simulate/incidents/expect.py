@@ -25,6 +25,9 @@ from store import schema
 EXFIL_VOLUME = "exfil_volume"
 EXFILTRATION = "exfiltration"
 FIRST_EXTERNAL_CONTACT = "first_external_contact"
+HIDDEN_CHANNEL = "hidden_channel"
+OUTSIDE_PULL = "outside_pull"
+STEADY_CONNECTION = "steady_connection"
 THREAT_MATCH = "threat_match"
 EGRESS_NEW_ASN = "egress_new_asn"
 OFF_HOURS_TRANSFER = "off_hours_transfer"
@@ -60,6 +63,7 @@ RESTS_ON_HISTORY = frozenset(
         FIRST_EXTERNAL_CONTACT,
         EGRESS_NEW_ASN,
         EXFILTRATION,
+        STEADY_CONNECTION,
         LOW_AND_SLOW_24H,
         LOW_AND_SLOW_7D,
         RECURRING_DEPENDENCY,
