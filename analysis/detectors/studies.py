@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.detectors.egress.beacon_study import BeaconStudy
 from analysis.detectors.egress.contact_study import ContactStudy
 from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy
 from analysis.detectors.egress.history import EgressHistory
@@ -70,6 +71,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             ExfiltrationStudy(cluster, reader.store, history),
             RecurrenceStudy(cluster, history),
             ShapeStudy(cluster, reader.store, history),
+            BeaconStudy(cluster, reader.store),
             BreachStudy(cluster, reader.store),
             InferenceStudy(cluster, reader.store),
             CoverageStudy(cluster, reader.store),

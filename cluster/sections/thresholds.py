@@ -43,6 +43,11 @@ class Thresholds:
     steady_bytes: int = key(names.SIZE,
         "Steady connection: bytes that connections to unapproved addresses which were open at a constant rate for 12 "
         "hours may have sent in them.", default=1_000_000_000)
+    beacon_score: float = key(Number(0.6, 1),
+        "Beacon: score from which on a conversation that comes back as by a clock alerts.", default=0.75)
+    beacon_sources: int = key(Whole(1, 1_000_000),
+        "Sources that may call the same destination and still be a beacon: what more of them call is a service.",
+        default=3)
     first_contact_bytes: int = key(names.SIZE_OR_ZERO,
         "First contact: least bytes of a first-ever external connection that alert; 0 alerts for each.", default=0)
     threat_bytes: int = key(names.SIZE_OR_ZERO,

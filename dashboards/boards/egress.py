@@ -45,6 +45,7 @@ def page(cluster: Cluster) -> Page:
             _off_hours_over_time(cluster),
             _exfiltration(cluster),
             _shapes(cluster),
+            _beacons(cluster),
             _destinations(cluster),
             _contacts(cluster),
             _violations(cluster),
@@ -512,6 +513,42 @@ def _shapes(cluster: Cluster) -> Built:
             x=0, y=75, w=24, h=7, links=(_explore(),), since="30d",
         ),
         panels.Column(schema.KIND, "Way", width=170, mappings=(panels.words(words),)),
+    )  # fmt: skip
+
+
+def _beacons(cluster: Cluster) -> Built:
+    measurement = schema.BEACON
+    select = (
+        Select(measurement, measurement.kept)
+        .take(*(newest(field) for field in measurement.fields))
+        .where(compare(schema.BEACON_SCORE, ">", 0))
+        .by(*measurement.tags)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "beacons", "Beacons, 24 h",
+            "Conversations with unapproved addresses that begin again and again as by a clock, the surest first.",
+            "It cannot say what calls. Periods below 50 s, and calls of which a sampling exporter saw only some, are "
+            "not told. What many sources call is a service, most often.",
+            "The tables above show each conversation.",
+            x=0, y=82, w=24, h=8, links=(_explore(),), since="3h",
+        ),
+        [select.per_series("A conversation.").as_table()],
+        [
+            *_conversation_columns(cluster),
+            *panels.place_columns(),
+            panels.Column(schema.BEACON_SCORE.name, "Score", Unit.RATIO, width=80),
+            panels.Column(schema.TIMING_SCORE.name, "Timing", Unit.RATIO, width=80),
+            panels.Column(schema.CALL_PERIOD.name, "Every", Unit.SECONDS, width=90),
+            panels.Column(schema.CALL_JITTER.name, "Give or take", Unit.RATIO, width=100),
+            panels.Column(schema.CALLS.name, "Calls", Unit.COUNT, width=80),
+            panels.Column(schema.EVENT_SOURCES.name, "Sources", Unit.COUNT, width=90),
+            panels.Column(schema.EVENT_BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.EVENT_SECONDS.name, "Since", Unit.SECONDS, width=90),
+        ],
+        order=TableOrder(schema.BEACON_SCORE.name),
+        missing="none",
     )  # fmt: skip
 
 
