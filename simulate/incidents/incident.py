@@ -20,6 +20,7 @@ class IncidentKind(StrEnum):
     HIDDEN_CHANNEL = "hidden_channel"
     OUTSIDE_PULL = "outside_pull"
     STEADY_CONNECTION = "steady_connection"
+    BEACON = "beacon"
 
     FORBIDDEN_TRANSFER = "forbidden_transfer"
     STORAGE_BLEED = "storage_bleed"

@@ -110,6 +110,14 @@ KINDS: dict[IncidentKind, Play] = {
         staging_shapes.steady_connection,
         (Key("volume", names.SIZE, "Bytes in all.", example="5 GB"),
          Key("role", Choice(tuple(Role)), "Role of the node that sends."), NODE, TO), "volume"),
+    IncidentKind.BEACON: Play(
+        staging_shapes.beacon,
+        (Key("every", names.seconds(10, names.DAY), "Time from call to call."),
+         Key("jitter", SHARE, "By which part of itself it varies."),
+         Key("volume", names.SIZE, "Bytes of each call.", example="4 kB"),
+         Key("sources", Whole(1, 1_024), "How many nodes call."),
+         Key("port", Whole(1, 65_535), "The port."), Key("proto", Whole(1, 255), "Number of its protocol."),
+         Key("role", Choice(tuple(Role)), "Role of the nodes."), NODE, TO), "jitter"),
     IncidentKind.PORT_SCAN: Play(
         staging_egress.port_scan, (Key("targets", Whole(1, 240), "Addresses that are asked."), NODE), "targets"),
     IncidentKind.MODEL_HUB: Play(

@@ -1,4 +1,6 @@
-"""Staging odd ways out: tunnels and the like, outsiders who fetch, connections that stay open at a constant rate."""
+"""Staging odd ways out: tunnels and the like, outsiders who fetch, steady connections, beacons."""
+
+import numpy as np
 
 from analysis.detectors.egress.history import BIN
 from analysis.detectors.egress.shapes import STEADY_HOURS
@@ -13,6 +15,8 @@ _HOUR = 3_600
 _GRE, _TCP, _UDP, _SSH = 47, 6, 17, 22
 _DNS, _QUIC = 53, 443
 _REQUEST = 200_000
+_BEACON = 77
+"""Stream of random numbers."""
 _SMALL = frozenset({1, 58})
 _HELD = 26 * _HOUR
 """A steady connection is one incident while it goes on, and for a day after."""
@@ -92,6 +96,53 @@ def steady_connection(
         )
     owed = expect.egress_alerts(stage, source.name, (talk,))
     return _incident(IncidentKind.STEADY_CONNECTION, source.name, target, talk, (*owed, *alerts))
+
+
+def beacon(
+    stage: Stage,
+    start: int,
+    end: int,
+    *,
+    every: int = 300,
+    jitter: float = 0.0,
+    volume: int = 4_000,
+    sources: int = 1,
+    port: int = _QUIC,
+    proto: int = _TCP,
+    role: Role = Role.INFERENCE,
+    node: str = "",
+    to: str = "",
+) -> Incident:
+    """Nodes call an address outside again and again, at a period that varies by a part of itself."""
+    nodes = [stage.node(node)] if node else stage.nodes(role)[:sources]
+    target = to or stage.stranger()
+    rng = np.random.default_rng([stage.seed, stage.number, _BEACON])
+    talks: dict[str, list[Transfer]] = {}
+    for one in nodes:
+        sleeps = every * (1 + jitter * rng.uniform(-1, 1, 2 * (end - start) // every + 2))
+        moments = start + np.cumsum(sleeps).astype(int)
+        talks[one.name] = [
+            Transfer(stage.address(one), target, int(at), int(at) + 1, volume, port=port, proto=proto)
+            for at in moments[moments < end]
+        ]
+    alerts = [alert for name, sent in talks.items() for alert in expect.egress_alerts(stage, name, sent)]
+    if len(nodes) > stage.cluster.thresholds.beacon_sources:
+        alerts = [alert for alert in alerts if alert.rule != expect.BEACON]
+    first = nodes[0].name
+    return Incident(
+        id=f"{IncidentKind.BEACON.value}-{first}",
+        kind=IncidentKind.BEACON,
+        start=start,
+        end=end,
+        src=first,
+        src_address=talks[first][0].src,
+        dst=target,
+        proto=proto,
+        port=port,
+        volume=sum(one.volume for sent in talks.values() for one in sent),
+        transfers=tuple(sorted((one for sent in talks.values() for one in sent), key=lambda one: one.start)),
+        alerts=tuple(alerts),
+    )
 
 
 def _channel_limit(cluster: Cluster, proto: int, port: int) -> int:
