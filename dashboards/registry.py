@@ -56,7 +56,8 @@ BOARDS = {
         (
             "unknown_volume", "off_hours", "first_contacts", "violations", "egress_over_time", "sensitive_over_time",
             "destinations", "contacts", "off_hours_over_time", "violation_list", "unknown_nodes", "known_bad",
-            "new_networks", "address_names", "exfiltration",
+            "new_networks", "address_names", "exfiltration", "shapes",
+            "beacons",
         ),
     ),
     "ledger": Board(

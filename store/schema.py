@@ -1010,6 +1010,58 @@ EXFILTRATION = Measurement(
     kept=HOUR,
 )  # fmt: skip
 
+
+class Shape(StrEnum):
+    """Values of KIND in SHAPE: what is odd about the way in which bytes leave."""
+
+    TUNNEL = "tunnel"
+    COVERT = "covert"
+    NO_SERVICE = "no_service"
+    PULL = "pull"
+    STEADY = "steady"
+
+
+SHAPE_WORDS = {
+    Shape.TUNNEL: "tunnel",
+    Shape.COVERT: "ICMP or DNS",
+    Shape.NO_SERVICE: "port without a service",
+    Shape.PULL: "fetched from outside",
+    Shape.STEADY: "steady connection",
+}
+SHAPE = Measurement(
+    "shape",
+    "Odd ways out to unapproved addresses, whatever is sent: tunnels, ICMP and DNS with volume, ports without a "
+    "service, what outsiders fetch, connections that stay open at a constant rate. All groups together, as in "
+    "`exfiltration`: a row when a sum is too large, then every 5 min.",
+    EXFILTRATION.tags,
+    EXFILTRATION.fields,
+    "analysis",
+    "rare by nature",
+    rollup=False,
+    kept=HOUR,
+)
+
+BEACON_SCORE = Field(
+    "score", "ratio", "mean of the scores of timing, size, evenness and duration, 0 to 1", Kind.FLOAT, Merge.LAST
+)
+TIMING_SCORE = Field("timing_score", "ratio", "how regular its calls come, 0 to 1", Kind.FLOAT, Merge.LAST)
+CALL_PERIOD = Field("period", "seconds", "from call to call, median", Kind.FLOAT, Merge.LAST)
+CALL_JITTER = Field(
+    "jitter", "ratio", "by how much it varies: twice the median deviation over the median", Kind.FLOAT, Merge.LAST
+)
+CALLS = Field("calls", "calls", "calls within the 24 hours", merge=Merge.LAST)
+BEACON = Measurement(
+    "beacon",
+    "Beacons: conversations with unapproved addresses that begin again and again as by a clock. A row an hour for the "
+    "24 hours before; `sources` are all that call the destination.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, COUNTRY, NETWORK),
+    (BEACON_SCORE, TIMING_SCORE, CALL_PERIOD, CALL_JITTER, CALLS, EVENT_BYTES, EVENT_SECONDS, EVENT_SOURCES),
+    "analysis",
+    "200 conversations an hour at most",
+    rollup=False,
+    kept=HOUR,
+)
+
 TOP_SHARE = Field(
     "share", "ratio", "share of all bytes to its group in these windows that went to it", Kind.FLOAT, Merge.LAST
 )
@@ -1403,6 +1455,7 @@ MEASUREMENTS = (
     INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE,
     BREACH, BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
-    SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION,
+    SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
+    BEACON,
 )  # fmt: skip
 """Everything that is stored."""

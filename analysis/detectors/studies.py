@@ -3,12 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.detectors.egress.beacon_study import BeaconStudy
 from analysis.detectors.egress.contact_study import ContactStudy
 from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy
 from analysis.detectors.egress.history import EgressHistory
 from analysis.detectors.egress.ledger_study import LedgerStudy
 from analysis.detectors.egress.network_study import network_studies
 from analysis.detectors.egress.recurrence_study import RecurrenceStudy
+from analysis.detectors.egress.shape_study import ShapeStudy
 from analysis.detectors.fabric.breach_study import BreachStudy
 from analysis.detectors.fabric.capacity_study import CapacityStudy
 from analysis.detectors.fabric.coverage_study import CoverageStudy
@@ -68,6 +70,8 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             LedgerStudy(cluster, history),
             ExfiltrationStudy(cluster, reader.store, history),
             RecurrenceStudy(cluster, history),
+            ShapeStudy(cluster, reader.store, history),
+            BeaconStudy(cluster, reader.store),
             BreachStudy(cluster, reader.store),
             InferenceStudy(cluster, reader.store),
             CoverageStudy(cluster, reader.store),

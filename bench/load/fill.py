@@ -94,6 +94,11 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
             row | {schema.KIND: "bulk", schema.COUNTRY: "NL", schema.NETWORK: "", schema.LARGEST: "a -> b 50.0 GB"}
             for row in outside[:2]
         ],
+        schema.SHAPE: [
+            row | {schema.KIND: "tunnel", schema.COUNTRY: "NL", schema.NETWORK: "", schema.LARGEST: "a -> b 2.0 GB"}
+            for row in outside[:2]
+        ],
+        schema.BEACON: [row | {schema.COUNTRY: "NL", schema.NETWORK: ""} for row in outside[:_STRANGERS]],
         schema.COUNTING: [
             {
                 schema.SRC_GROUP: row[schema.SRC_GROUP],

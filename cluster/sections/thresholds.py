@@ -32,6 +32,22 @@ class Thresholds:
         default=20_000_000_000)
     exfil_spreads: float = key(Number(1, 100),
         "Learnt volumes: standard deviations above the mean of earlier days that a day may reach.", default=6.0)
+    channel_bytes: int = key(names.SIZE,
+        "Hidden channel: bytes that all watched groups together may send to unapproved addresses within an hour "
+        "through tunnels (GRE, ESP, IP in IP, VXLAN, QUIC); as much to ports without a service.",
+        default=1_000_000_000)
+    channel_small_bytes: int = key(names.SIZE, "The same over ICMP and DNS.", default=200_000_000)
+    pull_bytes: int = key(names.SIZE,
+        "Pull: bytes that outsiders which nobody approved may fetch from watched groups within an hour; inference, "
+        "which answers anybody, aside.", default=2_000_000_000)
+    steady_bytes: int = key(names.SIZE,
+        "Steady connection: bytes that connections to unapproved addresses which were open at a constant rate for 12 "
+        "hours may have sent in them.", default=1_000_000_000)
+    beacon_score: float = key(Number(0.6, 1),
+        "Beacon: score from which on a conversation that comes back as by a clock alerts.", default=0.75)
+    beacon_sources: int = key(Whole(1, 1_000_000),
+        "Sources that may call the same destination and still be a beacon: what more of them call is a service.",
+        default=3)
     first_contact_bytes: int = key(names.SIZE_OR_ZERO,
         "First contact: least bytes of a first-ever external connection that alert; 0 alerts for each.", default=0)
     threat_bytes: int = key(names.SIZE_OR_ZERO,

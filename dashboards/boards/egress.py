@@ -44,6 +44,8 @@ def page(cluster: Cluster) -> Page:
             _sensitive_over_time(cluster),
             _off_hours_over_time(cluster),
             _exfiltration(cluster),
+            _shapes(cluster),
+            _beacons(cluster),
             _destinations(cluster),
             _contacts(cluster),
             _violations(cluster),
@@ -481,7 +483,77 @@ def _address_names(cluster: Cluster) -> Built:
 
 
 def _exfiltration(cluster: Cluster) -> Built:
-    measurement = schema.EXFILTRATION
+    return _incidents(
+        cluster,
+        schema.EXFILTRATION,
+        Face(
+            "exfiltration", "Exfiltration, 30 d",
+            "Incidents: what left beyond what may, however it was split, and the sum that was too large.",
+            "It cannot say what the bytes are. `other` stands for several, of which none has most of the bytes; "
+            "names are those of the begin.",
+            "The tables above show each conversation.",
+            x=0, y=14, w=24, h=6, links=(_explore(),), since="30d",
+        ),
+        panels.Column(schema.KIND, "Sum", width=90),
+    )  # fmt: skip
+
+
+def _shapes(cluster: Cluster) -> Built:
+    words: dict[int | str, tuple[str, str]] = {kind.value: (text, QUIET) for kind, text in schema.SHAPE_WORDS.items()}
+    return _incidents(
+        cluster,
+        schema.SHAPE,
+        Face(
+            "shapes", "Odd ways out, 30 d",
+            "Incidents: tunnels, ICMP and DNS with volume, ports without a service, what outsiders fetched, "
+            "connections that stayed open at a constant rate; to unapproved addresses only.",
+            "Who opened a connection is told from ports. `other` stands for several, of which none has most of the "
+            "bytes; names are those of the begin.",
+            "The tables above show each conversation.",
+            x=0, y=75, w=24, h=7, links=(_explore(),), since="30d",
+        ),
+        panels.Column(schema.KIND, "Way", width=170, mappings=(panels.words(words),)),
+    )  # fmt: skip
+
+
+def _beacons(cluster: Cluster) -> Built:
+    measurement = schema.BEACON
+    select = (
+        Select(measurement, measurement.kept)
+        .take(*(newest(field) for field in measurement.fields))
+        .where(compare(schema.BEACON_SCORE, ">", 0))
+        .by(*measurement.tags)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "beacons", "Beacons, 24 h",
+            "Conversations with unapproved addresses that begin again and again as by a clock, the surest first.",
+            "It cannot say what calls. Periods below 50 s, and calls of which a sampling exporter saw only some, are "
+            "not told. What many sources call is a service, most often.",
+            "The tables above show each conversation.",
+            x=0, y=82, w=24, h=8, links=(_explore(),), since="3h",
+        ),
+        [select.per_series("A conversation.").as_table()],
+        [
+            *_conversation_columns(cluster),
+            *panels.place_columns(),
+            panels.Column(schema.BEACON_SCORE.name, "Score", Unit.RATIO, width=80),
+            panels.Column(schema.TIMING_SCORE.name, "Timing", Unit.RATIO, width=80),
+            panels.Column(schema.CALL_PERIOD.name, "Every", Unit.SECONDS, width=90),
+            panels.Column(schema.CALL_JITTER.name, "Give or take", Unit.RATIO, width=100),
+            panels.Column(schema.CALLS.name, "Calls", Unit.COUNT, width=80),
+            panels.Column(schema.EVENT_SOURCES.name, "Sources", Unit.COUNT, width=90),
+            panels.Column(schema.EVENT_BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.EVENT_SECONDS.name, "Since", Unit.SECONDS, width=90),
+        ],
+        order=TableOrder(schema.BEACON_SCORE.name),
+        missing="none",
+    )  # fmt: skip
+
+
+def _incidents(cluster: Cluster, measurement: schema.Measurement, face: Face, kind: panels.Column) -> Built:
+    """Return the table of incidents that have rows as those of exfiltration."""
     fields = (
         schema.EVENT_BYTES, schema.EVENT_SECONDS, schema.EVENT_SOURCES, schema.EVENT_DESTINATIONS, schema.ARTEFACT_NAME,
         schema.LEAK_SHARE,
@@ -497,18 +569,11 @@ def _exfiltration(cluster: Cluster) -> Built:
     ]
     return panels.table(
         cluster,
-        Face(
-            "exfiltration", "Exfiltration, 30 d",
-            "Incidents: what left beyond what may, however it was split, and the sum that was too large.",
-            "It cannot say what the bytes are. `other` stands for several, of which none has most of the bytes; "
-            "names are those of the begin.",
-            "The tables above show each conversation.",
-            x=0, y=14, w=24, h=6, links=(_explore(),), since="30d",
-        ),
+        face,
         [select.per_series("An incident.").as_table()],
         [
             panels.Column(schema.LEAK_SINCE.name, "Since", Unit.MOMENT, width=170),
-            panels.Column(schema.KIND, "Sum", width=90),
+            kind,
             *columns,
             panels.Column(schema.LARGEST, "Largest conversations", width=430),
             panels.Column(schema.EVENT_SOURCES.name, "Sources", Unit.COUNT, width=90),

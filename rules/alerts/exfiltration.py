@@ -37,9 +37,9 @@ def build(cluster: Cluster) -> RuleSet:
             (), (Skipped(ID, "the whole rule", "no group holds models or can read them, as far as flows show"),)
         )
     group = texts.group_title(cluster, schema.SRC_GROUP, (one.id for one in groups))
-    source = f"{_one_or(schema.SRC, 'sources', 'sources')} ({group})"
+    source = f"{texts.one_or(schema.SRC, 'sources', 'sources')} ({group})"
     outside = texts.group_title(cluster, schema.DST_GROUP, outside_groups(cluster))
-    destination = f"{_one_or(schema.DST, 'destinations', 'destinations')} ({texts.PLACE}{outside})"
+    destination = f"{texts.one_or(schema.DST, 'destinations', 'destinations')} ({texts.PLACE}{outside})"
     compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "bytes")
     about = f", about {compared}" if compared else ""
     others = texts.number("others", '{{ if gt .Value 0.0 }} and {{ printf "%.0f" .Value }} others{{ end }}', "")
@@ -76,14 +76,6 @@ def build(cluster: Cluster) -> RuleSet:
         group_by=("rule", schema.SRC_GROUP),
     )
     return RuleSet((rule,), ())
-
-
-def _one_or(tag: str, measure: str, many: str) -> str:
-    """Return an end's name, or how many there are."""
-    return (
-        f'{{{{ if eq $labels.{tag} "{schema.OTHER}" }}}}{texts.whole(measure)} {many}'
-        f"{{{{ else }}}}{{{{ $labels.{tag} }}}}{{{{ end }}}}"
-    )
 
 
 def _why(cluster: Cluster) -> str:

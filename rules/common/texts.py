@@ -97,6 +97,14 @@ def whole(name: str) -> str:
     return number(name, '{{ printf "%.0f" .Value }}')
 
 
+def one_or(tag: str, measure: str, many: str) -> str:
+    """Return an end's name by its label, or how many there are by a measure."""
+    return (
+        f'{{{{ if eq $labels.{tag} "{schema.OTHER}" }}}}{whole(measure)} {many}'
+        f"{{{{ else }}}}{{{{ $labels.{tag} }}}}{{{{ end }}}}"
+    )
+
+
 def group_title(cluster: Cluster, tag: str, groups: Iterable[str]) -> str:
     """Return a group's name for people, chosen by a label where there may be several groups."""
     ids = tuple(groups)

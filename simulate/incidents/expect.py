@@ -9,9 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from analysis.detectors.egress import beacons
+from analysis.detectors.egress.beacons import BeaconPolicy
 from analysis.detectors.egress.contacts import ContactPolicy
+from analysis.detectors.egress.exfiltration_study import watched as watched_groups
 from analysis.detectors.egress.networks import sources
 from analysis.detectors.storage.incast import LATELY
 from cluster.calendar import local_time, off_hours_mask, off_window_mask
@@ -21,10 +25,15 @@ from simulate.incidents.incident import Expected, Transfer
 from simulate.incidents.stage import Stage
 from simulate.scenarios.scenario import Run
 from store import schema
+from store.points import WINDOW
 
 EXFIL_VOLUME = "exfil_volume"
 EXFILTRATION = "exfiltration"
 FIRST_EXTERNAL_CONTACT = "first_external_contact"
+BEACON = "beacon"
+HIDDEN_CHANNEL = "hidden_channel"
+OUTSIDE_PULL = "outside_pull"
+STEADY_CONNECTION = "steady_connection"
 THREAT_MATCH = "threat_match"
 EGRESS_NEW_ASN = "egress_new_asn"
 OFF_HOURS_TRANSFER = "off_hours_transfer"
@@ -60,6 +69,8 @@ RESTS_ON_HISTORY = frozenset(
         FIRST_EXTERNAL_CONTACT,
         EGRESS_NEW_ASN,
         EXFILTRATION,
+        STEADY_CONNECTION,
+        BEACON,
         LOW_AND_SLOW_24H,
         LOW_AND_SLOW_7D,
         RECURRING_DEPENDENCY,
@@ -93,6 +104,9 @@ CLOSE = 0.98
 
 _ACKNOWLEDGED = 200
 """Bytes for which at least one byte of acknowledgements comes back."""
+
+_BEACON_NOISE = 0.02
+"""By so much the score of stored calls may differ from that of planned ones."""
 
 _CONTACT_SHOWN = 900
 """Seconds after a first contact within which its alert may begin: an episode, and the time it is shown."""
@@ -247,13 +261,24 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
         owe(LOW_AND_SLOW_24H, day, _LEDGER_SEEN, every=LEDGER_SECONDS)
         owe(LOW_AND_SLOW_7D, _before(week, day), _LEDGER_SEEN, every=LEDGER_SECONDS)
     if group == EXTERNAL:
-        found += _new_network(stage, source.id, about, talks)
-        found += _recurring(stage, source.id, address, [talk.start for talk in talks if not talk.answers])
+        found += _unlisted(stage, source.id, address, about, talks)
     forbidden = not cluster.is_allowed(source.id, group) and source.role not in _EGRESS_ROLES
     if forbidden:
         both = [Piece(talk.start, talk.end, talk.volume + (talk.reply or 0)) for talk in talks]
         seen = crossing(both, window=limits.violation_window, limit=limits.violation_bytes, step=step, close=CLOSE)
         owe(SEGMENTATION_VIOLATION, seen, limits.violation_window)
+    return found
+
+
+def _unlisted(
+    stage: Stage, source: str, address: str, about: tuple[tuple[str, str], ...], talks: list[Transfer]
+) -> list[Expected]:
+    """Return what is owed because nobody lists the address."""
+    opened = [talk for talk in talks if not talk.answers]
+    found = [*_new_network(stage, source, about, talks)]
+    found += _recurring(stage, source, address, [talk.start for talk in opened])
+    if source in [group.id for group in watched_groups(stage.cluster)]:
+        found += _beacon(stage, about, opened)
     return found
 
 
@@ -291,6 +316,44 @@ def _recurring(stage: Stage, group: str, address: str, calls: list[int]) -> list
     about = labels(**{schema.DST: address, schema.SRC_GROUP: group})
     until = max(calls) + _WEEK + _LEDGER_SEEN
     return [Expected(RECURRING_DEPENDENCY, about, due, until, earliest=early(stage, complete))]
+
+
+def _beacon(stage: Stage, about: tuple[tuple[str, str], ...], talks: list[Transfer]) -> list[Expected]:
+    """Return what is owed for calls at a steady rhythm: by their planned begins and bytes, an hour after the other."""
+    policy, window = BeaconPolicy(), stage.cluster.bridge.window
+    if len(talks) < policy.least_calls:
+        return []
+    planned = pl.DataFrame(
+        {
+            WINDOW: [talk.start // window * window for talk in talks],
+            schema.BYTES.name: [talk.volume for talk in talks],
+            schema.SERVICE: [_service(stage, talk) for talk in talks],
+        }
+    ).with_columns(pl.lit("planned").alias(tag) for tag in (*beacons.KEY, *beacons.PLACES) if tag != schema.SERVICE)
+    keys = beacons.KEY
+    seen = beacons.calls(planned.select(*keys, *beacons.PLACES, WINDOW, schema.BYTES.name), 0, window)
+    limit = stage.cluster.thresholds.beacon_score
+    scores: dict[int, float] = {}
+    start, end = talks[0].start, max(talk.end for talk in talks)
+    for at in range(-(-start // _HOUR) * _HOUR, end + _DAY, _HOUR):
+        of_day = seen.filter(pl.col(WINDOW) >= at - _DAY, pl.col(WINDOW) < at)
+        rows = beacons.rows(of_day, at, window, policy)
+        scores[at] = float(rows[0, schema.BEACON_SCORE.name]) if rows.height else 0.0
+    above = [at for at, score in scores.items() if score >= limit + _BEACON_NOISE]
+    close = [at for at, score in scores.items() if score >= limit - _BEACON_NOISE]
+    if not close:
+        return []
+    due = above[0] if above else close[0]
+    earliest = early(stage, close[0], step=_HOUR)
+    return [
+        Expected(BEACON, about, due, close[-1] + 3 * _HOUR + GRACE, must=bool(above), earliest=max(earliest, start))
+    ]
+
+
+def _service(stage: Stage, talk: Transfer) -> str:
+    """Return the service by the server's port."""
+    found = (one.name for one in stage.cluster.services if talk.port in one.ports and talk.proto in one.protocols)
+    return next(found, schema.OTHER)
 
 
 def _outwards(talk: Transfer) -> int:

@@ -17,6 +17,10 @@ class IncidentKind(StrEnum):
     KNOWN_BAD = "known_bad"
     NEW_NETWORK = "new_network"
     THEFT = "theft"
+    HIDDEN_CHANNEL = "hidden_channel"
+    OUTSIDE_PULL = "outside_pull"
+    STEADY_CONNECTION = "steady_connection"
+    BEACON = "beacon"
 
     FORBIDDEN_TRANSFER = "forbidden_transfer"
     STORAGE_BLEED = "storage_bleed"

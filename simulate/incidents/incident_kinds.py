@@ -9,7 +9,7 @@ from cluster.model import Role
 from cluster.scalars import names
 from cluster.scalars.declared import Key
 from cluster.scalars.kinds import Choice, Number, Whole
-from simulate.incidents import staging_egress, staging_inside, staging_jobs, staging_pipeline
+from simulate.incidents import staging_egress, staging_inside, staging_jobs, staging_pipeline, staging_shapes
 from simulate.incidents.incident import Incident, IncidentKind, Listed
 from simulate.incidents.stage import Stage
 
@@ -96,6 +96,28 @@ KINDS: dict[IncidentKind, Play] = {
          Key("sources", Whole(1, 1_024), "How many nodes send, by turns."),
          Key("destinations", Whole(1, 240), "How many addresses without other traffic get it, by turns."),
          Key("every", names.seconds(10, names.DAY), "Length of a turn.")), "volume"),
+    IncidentKind.HIDDEN_CHANNEL: Play(
+        staging_shapes.hidden_channel,
+        (Key("proto", Whole(1, 255), "Number of its protocol: 47 is GRE, 50 ESP."),
+         Key("port", Whole(0, 65_535), "The port, of protocols that have ports."),
+         Key("volume", names.SIZE, "Bytes sent.", example="2 GB"),
+         Key("role", Choice(tuple(Role)), "Role of the node that sends."), NODE, TO), "volume"),
+    IncidentKind.OUTSIDE_PULL: Play(
+        staging_shapes.outside_pull,
+        (Key("volume", names.SIZE, "Bytes fetched.", example="4 GB"), Key("port", Whole(1, 65_535), "The port."),
+         NODE, Key("to", names.ADDRESS, "Who fetches.", absent="one without other traffic")), "volume"),
+    IncidentKind.STEADY_CONNECTION: Play(
+        staging_shapes.steady_connection,
+        (Key("volume", names.SIZE, "Bytes in all.", example="5 GB"),
+         Key("role", Choice(tuple(Role)), "Role of the node that sends."), NODE, TO), "volume"),
+    IncidentKind.BEACON: Play(
+        staging_shapes.beacon,
+        (Key("every", names.seconds(10, names.DAY), "Time from call to call."),
+         Key("jitter", SHARE, "By which part of itself it varies."),
+         Key("volume", names.SIZE, "Bytes of each call.", example="4 kB"),
+         Key("sources", Whole(1, 1_024), "How many nodes call."),
+         Key("port", Whole(1, 65_535), "The port."), Key("proto", Whole(1, 255), "Number of its protocol."),
+         Key("role", Choice(tuple(Role)), "Role of the nodes."), NODE, TO), "jitter"),
     IncidentKind.PORT_SCAN: Play(
         staging_egress.port_scan, (Key("targets", Whole(1, 240), "Addresses that are asked."), NODE), "targets"),
     IncidentKind.MODEL_HUB: Play(

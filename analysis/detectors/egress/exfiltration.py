@@ -32,12 +32,14 @@ from app.words import amount
 from cluster.model import Artefact, Thresholds
 from store import schema
 from store.points import WINDOW, columns
-from store.schema import Leak
+from store.schema import Leak, Shape
 
 Floats = npt.NDArray[np.float64]
 
 FAST_HOLD, SLOW_HOLD = HOUR, DAY + HOUR
 """Seconds for which an incident stays open after a sum was too large: a steady drip fills the next sum within a day."""
+
+_SLOW = (Leak.DAY, Leak.WEEK, Leak.MONTH, Leak.LEARNT, Shape.STEADY)
 
 _MOST = 0.8
 """Share of the bytes from which on one source, destination or service gives the incident its name."""
@@ -61,14 +63,14 @@ TALK = (
 class Horizon:
     """One of the sums: `limit` bytes within `seconds`."""
 
-    kind: Leak
+    kind: Leak | Shape
     seconds: int
     limit: int
 
     @property
     def hold(self) -> int:
         """Seconds for which an incident stays open after this sum was too large."""
-        return FAST_HOLD if self.kind in (Leak.BULK, Leak.OFF_HOURS) else SLOW_HOLD
+        return SLOW_HOLD if self.kind in _SLOW else FAST_HOLD
 
 
 def fast(limits: Thresholds) -> tuple[Horizon, Horizon]:

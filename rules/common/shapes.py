@@ -1,0 +1,89 @@
+"""What the rules about odd ways out share: each shape of `analysis.detectors.egress.shapes` belongs to one rule."""
+
+from collections.abc import Mapping, Sequence
+
+from analysis.detectors.egress.exfiltration_study import watched
+from cluster.model import EXTERNAL, Cluster
+from dashboards.registry import panel_ref
+from rules.common import slow, texts
+from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from store import schema
+from store.influxql import Select, compare, is_in, newest
+from store.schema import Field, Shape
+
+LABELS = schema.SHAPE.tags
+
+_SINCE = 900
+"""Three rows of an incident: one may be late."""
+
+_MEASURES: dict[str, Field] = {
+    "bytes": schema.EVENT_BYTES,
+    "duration": schema.EVENT_SECONDS,
+    "sources": schema.EVENT_SOURCES,
+    "destinations": schema.EVENT_DESTINATIONS,
+    "others": schema.OTHER_TALKS,
+}
+
+
+def rule_of(
+    cluster: Cluster, rule_id: str, *, title: str, words: Mapping[Shape, str], threshold: str, what_to_do: str
+) -> RuleSet:
+    """Return the rule about some shapes.
+
+    Args:
+        cluster: groups.
+        rule_id: its id.
+        title: the alert's name.
+        words: what each shape means, behind "SOURCE sent BYTES to DESTINATION".
+        threshold: the key that sets when a row is written; the rows themselves are the verdict.
+        what_to_do: the next step.
+    """
+    groups = watched(cluster)
+    if not groups:
+        reason = "no group holds models or can read them, as far as flows show"
+        return RuleSet((), (Skipped(rule_id, "the whole rule", reason),))
+    group = texts.group_title(cluster, schema.SRC_GROUP, (one.id for one in groups))
+    source = f"{texts.one_or(schema.SRC, 'sources', 'sources')} ({group})"
+    outside = texts.plain(cluster.title(EXTERNAL))
+    destination = f"{texts.one_or(schema.DST, 'destinations', 'destinations')} ({texts.PLACE}{outside})"
+    others = texts.number("others", '{{ if gt .Value 0.0 }} and {{ printf "%.0f" .Value }} others{{ end }}', "")
+    summary = (
+        f"{source} sent {texts.bytes_of('bytes')} to {destination}{_why(tuple(words.items()))}. "
+        f"Largest: {{{{ $labels.{schema.LARGEST} }}}}{others}."
+    )
+    kinds = is_in(schema.KIND, [kind.value for kind in words])
+    stored = Select(schema.SHAPE, schema.SHAPE.kept).where(compare(schema.LEAK_UNTIL, ">", 0), kinds).by(*LABELS)
+    rule = Rule(
+        id=rule_id,
+        title=title,
+        family="slow",
+        severity=Severity.WARNING,
+        measures=tuple(
+            Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of an incident."), _SINCE)
+            for name, one in _MEASURES.items()
+        ),
+        threshold=Threshold(threshold, Comparison.ABOVE, 0),
+        annotations=texts.annotations(
+            source=source,
+            destination=destination,
+            summary=summary,
+            protocol=f"{{{{ $labels.{schema.PROTO} }}}} ({{{{ $labels.{schema.SERVICE} }}}})",
+            size=texts.bytes_of("bytes"),
+            duration=texts.duration_of("duration"),
+            what_to_do=what_to_do,
+        ),
+        panel=panel_ref("egress", "shapes"),
+        group_by=("rule", schema.SRC_GROUP),
+        interval=slow.INTERVAL_SECONDS,
+    )
+    return RuleSet((rule,), ())
+
+
+def _why(words: Sequence[tuple[Shape, str]]) -> str:
+    if len(words) == 1:
+        return words[0][1]
+    chain = "".join(
+        f'{{{{ {"if" if place == 0 else "else if"} eq $labels.{schema.KIND} "{kind.value}" }}}}{text}'
+        for place, (kind, text) in enumerate(words)
+    )
+    return f"{chain}{{{{ end }}}}"
