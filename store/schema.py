@@ -1257,6 +1257,24 @@ COVERAGE_WORDS = {
     CoverageState.PARTIAL: "partly seen",
 }
 DECLARED_WORDS = {0: "tcp", 1: "roce", 2: "infiniband", 3: "roce, sampled"}
+UNSEEN_BYTES = Field(
+    "bytes",
+    "bytes",
+    "bytes that flows usually tell of at these counters, less those that they told of",
+    merge=Merge.LAST,
+)
+UNSEEN_FLOWS = Field("flow_bytes", "bytes", "bytes of flow records in that time", merge=Merge.LAST)
+UNSEEN = Measurement(
+    "unseen",
+    "Exporters whose interface counters (sFlow) went on while their flow records did not: a row every 5 min, for an "
+    "hour at most.",
+    (EXPORTER,),
+    (UNSEEN_BYTES, UNSEEN_FLOWS, EVENT_SECONDS),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+    kept=HOUR,
+)
 COVERED_BYTES = Field("bytes", "bytes", "bytes of the pair, each flow once", merge=Merge.LAST)
 UNCOUNTED_BYTES = Field(
     "uncounted_bytes", "bytes", "bytes that only exporters saw whose flows do not count", merge=Merge.LAST
@@ -1456,6 +1474,6 @@ MEASUREMENTS = (
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE,
     BREACH, BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
-    BEACON,
+    BEACON, UNSEEN,
 )  # fmt: skip
 """Everything that is stored."""

@@ -14,6 +14,7 @@ from analysis.detectors.egress.shape_study import ShapeStudy
 from analysis.detectors.fabric.breach_study import BreachStudy
 from analysis.detectors.fabric.capacity_study import CapacityStudy
 from analysis.detectors.fabric.coverage_study import CoverageStudy
+from analysis.detectors.fabric.unseen_study import UnseenStudy
 from analysis.detectors.inference.client_studies import ClientStudies, client_studies
 from analysis.detectors.inference.inference_study import InferenceStudy
 from analysis.detectors.storage.burst_study import BurstStudy
@@ -75,6 +76,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             BreachStudy(cluster, reader.store),
             InferenceStudy(cluster, reader.store),
             CoverageStudy(cluster, reader.store),
+            UnseenStudy(cluster, reader.store),
             CapacityStudy(cluster, reader.store),
             BurstStudy(cluster, reader.store),
             PatternStudy(cluster, reader.store),

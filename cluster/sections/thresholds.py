@@ -128,6 +128,9 @@ class Thresholds:
         "lateness is judged by it, where `job_classes` declares no schedule.", default=1.0)
     exporter_silent: int = key(names.seconds(10, DAY),
         "Silence of an exporter that alerts. Its nodes are then blind, not down.", default=120)
+    unseen_bytes: int = key(names.SIZE,
+        "Unseen bytes: how many an exporter's interfaces may carry, by their own counters, within an hour while its "
+        "flow records are silent about them.", default=1_000_000_000)
     collector_attacks: int = key(Whole(0, 1_000_000_000),
         "Datagrams that would kill nfacctd, or deaths of a daemon, that a quarter of an hour may have.", default=0)
     relay_silent: int = key(names.seconds(60, DAY // 2),

@@ -67,6 +67,7 @@ def page(cluster: Cluster, skipped: Sequence[str] | None = None) -> Page:
             _share_over_time(cluster),
             _unread(cluster),
             _counting(cluster),
+            _unseen(cluster),
         ),
         since="24h",
         variables=(
@@ -308,6 +309,34 @@ def _unread(cluster: Cluster) -> Built:
                 schema.UNREAD.name, "Not read",
                 mappings=(panels.words({bits: (schema.unread_words(bits), LOOK) for bits in every}),),
             ),
+        ],
+        missing="none",
+    )  # fmt: skip
+
+
+def _unseen(cluster: Cluster) -> Built:
+    measurement = schema.UNSEEN
+    select = (
+        Select(measurement, measurement.kept)
+        .take(*(newest(field) for field in measurement.fields))
+        .where(compare(schema.UNSEEN_BYTES, ">", 0))
+        .by(schema.EXPORTER)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "unseen", "Exporters whose flows stopped while their counters went on, 24 h",
+            "Bytes that flow records usually tell of at these counters, less those that they told of.",
+            "Only sFlow devices send counters. What is missing before a day is known is not told.",
+            "See who changed the device's flow export.",
+            x=0, y=51, w=24, h=6, links=(to_board("pipeline", "Pipeline"),), since="24h",
+        ),
+        [select.per_series("An exporter.").as_table()],
+        [
+            Column(schema.EXPORTER, "Exporter", width=200),
+            Column(schema.UNSEEN_BYTES.name, "Missing", Unit.BYTES, Cell.BAR),
+            Column(schema.UNSEEN_FLOWS.name, "By flow records", Unit.BYTES),
+            Column(schema.EVENT_SECONDS.name, "For", Unit.SECONDS, width=100),
         ],
         missing="none",
     )  # fmt: skip

@@ -57,6 +57,7 @@ JOB_STALLED = "job_stalled"
 CHECKPOINT_MISSED = "checkpoint_missed"
 EXPORTER_SILENT = "exporter_silent"
 RELAY_SILENT = "relay_silent"
+UNSEEN_BYTES = "unseen_bytes"
 FLOW_LOSS = "flow_loss"
 CLOCK_SKEWED = "clock_skewed"
 INGEST_LAG = "ingest_lag"
@@ -71,6 +72,7 @@ RESTS_ON_HISTORY = frozenset(
         EXFILTRATION,
         STEADY_CONNECTION,
         BEACON,
+        UNSEEN_BYTES,
         LOW_AND_SLOW_24H,
         LOW_AND_SLOW_7D,
         RECURRING_DEPENDENCY,

@@ -42,6 +42,7 @@ class IncidentKind(StrEnum):
     CHECKPOINT_SHORT = "checkpoint_short"
 
     EXPORTER_SILENT = "exporter_silent"
+    EXPORT_OFF = "export_off"
     EXPORTER_SKEWED = "exporter_skewed"
     EXPORTER_DUPLICATES = "exporter_duplicates"
     FLOW_LOSS = "flow_loss"

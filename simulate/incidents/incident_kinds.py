@@ -180,6 +180,9 @@ KINDS: dict[IncidentKind, Play] = {
         of_job=True),
 
     IncidentKind.EXPORTER_SILENT: Play(staging_pipeline.exporter_silent, (EXPORTER,)),
+    IncidentKind.EXPORT_OFF: Play(
+        staging_pipeline.export_off,
+        (Key("exporter", names.NAME, "The exporter: one that speaks sFlow.", absent="the first such"),)),
     IncidentKind.EXPORTER_SKEWED: Play(
         staging_pipeline.exporter_skewed,
         (Key("seconds", names.seconds(1, names.DAY), "By how much its clock is ahead.", example="30m"),

@@ -3,7 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from analysis.detectors.fabric.unseen import MIN_HOURS
 from app.errors import UserError
+from cluster.model import ExportProtocol
 from rules.alerts import relay_silent as relay_rule
 from simulate.incidents import expect
 from simulate.incidents.incident import Expected, Incident, IncidentKind
@@ -13,6 +15,9 @@ from store import schema
 
 _REPORT = 60
 """Seconds between two records of an exporter that has little to say."""
+_HOUR, _UNSEEN_STEP = 3_600, 300
+_TELEMETRY = 4_120_000 / 60
+"""Bytes a second that the routine background has through the switch of the management plane, at least."""
 _READING = 30
 """Seconds between two readings of a bridge or an analysis."""
 
@@ -22,6 +27,26 @@ def exporter_silent(stage: Stage, start: int, end: int, *, exporter: str = "") -
     name = _exporter(stage, exporter)
     alerts = _silence(stage, name, start, end)
     return _of_exporter(IncidentKind.EXPORTER_SILENT, name, start, end, alerts=alerts)
+
+
+def export_off(stage: Stage, start: int, end: int, *, exporter: str = "") -> Incident:
+    """An sFlow device goes on forwarding and counting, but sends no flow samples any more."""
+    agents = [one.name for one in stage.cluster.exporters if one.protocol is ExportProtocol.SFLOW]
+    name = exporter or (agents or [""])[0]
+    if name not in agents:
+        raise UserError(f"no sFlow exporter {name}", "only those send interface counters")
+    alerts: tuple[Expected, ...] = ()
+    rate = _TELEMETRY if stage.background is Background.ROUTINE else 0
+    # What is missing is looked at over an hour, and told when its minutes are rolled up.
+    if rate * min(end - start, _HOUR) > stage.cluster.thresholds.unseen_bytes and _has_history(stage, start):
+        due = start + round(stage.cluster.thresholds.unseen_bytes / rate) + 2 * _UNSEEN_STEP
+        (alert,) = _about(expect.UNSEEN_BYTES, name, due=due, until=end + _HOUR)
+        alerts = (replace(alert, earliest=start),)
+    return _of_exporter(IncidentKind.EXPORT_OFF, name, start, end, alerts=alerts)
+
+
+def _has_history(stage: Stage, start: int) -> bool:
+    return stage.history is not None and start - stage.history.start >= (MIN_HOURS + 2) * _HOUR
 
 
 def exporter_skewed(stage: Stage, start: int, end: int, *, seconds: int = 1800, exporter: str = "") -> Incident:

@@ -87,6 +87,8 @@ class Fabric:
             return [incident for incident in scenario.incidents if incident.kind in kinds]
 
         self._silences = [(self._number(i.exporter), *_span(i)) for i in of(IncidentKind.EXPORTER_SILENT)]
+        off = of(IncidentKind.EXPORT_OFF)
+        self._muted = [*self._silences, *((self._number(i.exporter), *_span(i)) for i in off)]
         self._skews = [(self._number(i.exporter), *_span(i), i.seconds) for i in of(IncidentKind.EXPORTER_SKEWED)]
         self._mirrors = [
             (self._number(i.exporter), self._number(i.onto), *_span(i)) for i in of(IncidentKind.EXPORTER_DUPLICATES)
@@ -171,7 +173,7 @@ class Fabric:
         records = records.with_columns(export=pl.col("end") + pl.Series(delay), end=pl.col("end") - 1)
         samples = _packet_samples(frame.filter(pl.Series(is_sflow)), rng)
         found = pl.concat([records.select(list(FLOW_SCHEMA)), samples.select(list(FLOW_SCHEMA))])
-        for number, start, end in self._silences:
+        for number, start, end in self._muted:
             silent = (pl.col("exporter") == number) & (pl.col("export") >= start) & (pl.col("export") < end)
             found = found.filter(~silent)
         for number, start, end, seconds in self._skews:
