@@ -24,9 +24,7 @@ OFF = NOW + 13 * HOUR
 Share = Callable[[np.ndarray], np.ndarray]
 
 
-def link(
-    name: str, share: Share, *, has_counters: bool = True, rate: float = RATE, exporter: str = "leaf-1"
-) -> pl.DataFrame:
+def link(name: str, share: Share, *, has_counters: bool = True, rate: float = RATE) -> pl.DataFrame:
     """Return minutes of a day of one interface whose flow records reach a share, by time, of its counters."""
     windows = NOW + np.arange(0, DAY, 60)
     carried = rate * np.random.default_rng(5).uniform(0.8, 1.2, len(windows))

@@ -26,7 +26,8 @@ def usual_share(flows: Floats, counters: Floats) -> Floats:
     """Return [interface] which share of counter bytes flows reach; 0 where that is not known or too little.
 
     Args:
-        flows, counters: [hour, interface] bytes of earlier whole hours.
+        flows: [hour, interface] bytes of earlier whole hours.
+        counters: the same, as the interfaces count.
     """
     is_busy = counters >= LEAST_HOUR
     shares = np.where(is_busy, flows / np.maximum(counters, 1), np.nan)
@@ -40,7 +41,8 @@ def missing(flows: Floats, counters: Floats, share: Floats) -> tuple[float, int]
     """Return the bytes that are missing of one exporter, and in how many of the newest bins.
 
     Args:
-        flows, counters: [bin, interface] bytes, the newest bin last.
+        flows: [bin, interface] bytes, the newest bin last.
+        counters: the same, as the interfaces count.
         share: [interface], as usual.
     """
     is_known = share > 0
