@@ -5,6 +5,7 @@ the source's and the destination's places in the file alternate, so that a row g
 statistics tell readers to skip it. Measured on 4.2 M records of 1,024 nodes: 31 ms in place of 279 for a destination.
 """
 
+import json
 import os
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from archive import schema
 
 ROW_GROUP = 65_536
 
+_EXPORTERS = "exporters"
 _Z = "z"
 _SPREAD = ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555))
 _TOP = 65_535
@@ -38,11 +40,19 @@ def _place(column: pl.Series) -> npt.NDArray[np.uint64]:
 
 
 def write(frame: pl.DataFrame, path: Path, *, is_final: bool) -> int:
-    """Write a file so that it is there after a power failure; return its size. OSError, and nothing is left of it."""
+    """Write a file so that it is there after a power failure; return its size. OSError, and nothing is left of it.
+
+    Its footer names the exporters of its rows.
+    """
+    exporters = frame.get_column(schema.EXPORTER).unique().sort().to_list()
     try:
         with path.open("wb") as file:
             frame.write_parquet(
-                file, compression="zstd", compression_level=3 if is_final else 1, row_group_size=ROW_GROUP
+                file,
+                compression="zstd",
+                compression_level=3 if is_final else 1,
+                row_group_size=ROW_GROUP,
+                metadata={_EXPORTERS: json.dumps(exporters)},
             )
             file.flush()
             os.fsync(file.fileno())
@@ -51,3 +61,9 @@ def write(frame: pl.DataFrame, path: Path, *, is_final: bool) -> int:
         path.unlink(missing_ok=True)
         # polars words what the system said.
         raise error if isinstance(error, OSError) else OSError(str(error)) from error
+
+
+def exporters(path: Path) -> set[str] | None:
+    """Return the exporters of a file's rows; None where its footer does not say."""
+    said = pl.read_parquet_metadata(path).get(_EXPORTERS)
+    return None if said is None else set(json.loads(said))

@@ -25,9 +25,10 @@ class File:
         hour: begin of the hour of all its rows.
         size: bytes on disk.
         first, last: ends of its rows.
-        counted_bytes: sum of the bytes that count.
+        counted_bytes: sum of the bytes of `counted` rows.
         ranked: rows of which it is asked who counts.
         level: how often it was merged.
+        decided: so many ranked rows of its hour were compared to tell which of its own are `counted`; 0: not told.
     """
 
     name: str
@@ -39,6 +40,7 @@ class File:
     counted_bytes: int
     ranked: int = 0
     level: int = 0
+    decided: int = 0
 
 
 @dataclass(slots=True)
@@ -56,6 +58,14 @@ class Manifest:
     deleted: list[tuple[int, int]] = field(default_factory=list)
     lost: list[tuple[int, int, int, str]] = field(default_factory=list)
     next: int = 0
+
+    def ranked(self) -> dict[int, int]:
+        """Return the ranked rows of each hour that has any."""
+        found: dict[int, int] = {}
+        for file in self.files:
+            if file.ranked:
+                found[file.hour] = found.get(file.hour, 0) + file.ranked
+        return found
 
     def notes(self) -> dict[str, Any]:
         """Return it as plain values."""

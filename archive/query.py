@@ -3,26 +3,23 @@
 Rows whose record ended in the period count, whole: the answers of two periods that follow each other add up.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from itertools import groupby
 from pathlib import Path
 
 import polars as pl
 
 from app.errors import UserError
 from app.units import format_moment
-from archive import schema
-from archive.manifest import HOUR, MANIFEST, File, Manifest, read_manifest
+from archive import layout, schema
+from archive.manifest import HOUR, MANIFEST, Manifest, read_manifest
+from archive.once import counted_once
 from archive.writer import size_of
 from cluster.model import Cluster
 
-SLACK = 10
-"""Seconds by which the clocks of two exporters may differ."""
-
-_CONVERSATION = [schema.SRC, schema.DST, schema.SRC_PORT, schema.DST_PORT, schema.PROTOCOL]
 _SUMS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
-_BEST = "_best"
 _Inside = Callable[[Sequence[str]], list[str]]
 """Addresses of the archive that are in one of these prefixes."""
 
@@ -63,6 +60,7 @@ class Answer:
         bytes, packets, flows: sums over all of it, what `most` cut off included.
         all_bytes: all traffic of the period that counts.
         suppressed_bytes: what matched and is another exporter's to count.
+        heard: exporters of which there is any record in the period.
         gaps: what the period lacks, a sentence each.
     """
 
@@ -72,6 +70,7 @@ class Answer:
     flows: int
     all_bytes: int
     suppressed_bytes: int
+    heard: frozenset[str]
     gaps: tuple[str, ...]
 
     @property
@@ -133,27 +132,18 @@ def _shards(folder: Path) -> dict[Path, Manifest]:
 
 
 def _answer(shards: dict[Path, Manifest], question: Filter, by: Sequence[str], order: str, most: int | None) -> Answer:
-    gaps: list[str] = []
-    files: list[tuple[Path, File]] = []
-    for folder, manifest in shards.items():
-        gaps += _gaps(manifest, question)
-        for file in manifest.files:
-            # A ranked row is compared with others of its hour.
-            slack = HOUR if file.ranked else 0
-            if file.last < question.start - slack or file.first >= question.stop + slack:
-                continue
-            if size_of(folder / file.name) == file.size:
-                files.append((folder / file.name, file))
-            else:
-                gaps.append(f"{file.name} is gone or cut off: {file.rows:,} rows are missing")
+    gaps = [gap for manifest in shards.values() for gap in _gaps(manifest, question)]
+    files = [file for folder, manifest in shards.items() for file in _files(folder, manifest, question)]
+    gaps += [
+        f"{file.path.name} is gone or cut off: {file.rows:,} rows are missing" for file in files if not file.is_there
+    ]
+    files = [file for file in files if file.is_there]
     if not files:
         gaps.append("the archive has nothing of this period")
         nothing = _grouped(pl.DataFrame(schema=schema.SCHEMA).lazy(), by).collect()
-        return Answer(nothing, 0, 0, 0, 0, 0, tuple(gaps))
-    paths = [path for path, _ in files]
-    is_ranked = any(file.ranked for _, file in files)
-    condition = _condition(question, paths)
-    rows = _rows(paths, condition.conversation, is_ranked=is_ranked)
+        return Answer(nothing, 0, 0, 0, 0, 0, frozenset(), tuple(gaps))
+    condition = _condition(question, [file.path for file in files])
+    rows = _rows(files, condition.conversation)
     if condition.place is not None:
         rows = rows.filter(condition.place)
     rows = rows.filter(_within(question))
@@ -164,15 +154,49 @@ def _answer(shards: dict[Path, Manifest], question: Filter, by: Sequence[str], o
     if order not in found.columns:
         raise UserError(f"--order {order}: not in the answer", f"there are {', '.join(found.columns)}")
     found = found.sort(order, *by, descending=[True] + [False] * len(by))
+    all_bytes, heard = _all_traffic(files, question)
     return Answer(
         found if most is None else found.head(most),
         bytes=int(sums[0] or 0),
         packets=int(sums[1] or 0),
         flows=int(sums[2] or 0),
-        all_bytes=_all_bytes(files, question, is_ranked=is_ranked),
+        all_bytes=all_bytes,
         suppressed_bytes=int(left.item() or 0),
+        heard=heard,
         gaps=tuple(gaps),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A file of a shard that the question needs.
+
+    Attributes:
+        shard: its folder: what is compared with each other.
+        is_told: whether its `counted` is final.
+        is_inside: whether all its rows are in the period.
+    """
+
+    path: Path
+    shard: Path
+    rows: int
+    counted_bytes: int
+    is_there: bool
+    is_told: bool
+    is_inside: bool
+
+
+def _files(folder: Path, manifest: Manifest, question: Filter) -> Iterator[_Part]:
+    ranked = manifest.ranked()
+    untold = {file.hour for file in manifest.files if file.ranked and file.decided != ranked[file.hour]}
+    for file in manifest.files:
+        # A row of which nobody has told whether it counts is compared with others of its hour.
+        first, last = (file.hour, file.hour + HOUR - 1) if file.hour in untold else (file.first, file.last)
+        if first < question.stop and last >= question.start:
+            path = folder / file.name
+            is_inside = question.start <= file.first and file.last < question.stop
+            is_there = size_of(path) == file.size
+            yield _Part(path, folder, file.rows, file.counted_bytes, is_there, file.hour not in untold, is_inside)
 
 
 def _within(question: Filter) -> pl.Expr:
@@ -186,49 +210,39 @@ def _grouped(rows: pl.LazyFrame, by: Sequence[str]) -> pl.LazyFrame:
     return rows.group_by(*by).agg(*(pl.sum(name) for name in _SUMS), *ends)
 
 
-def _rows(paths: list[Path], conversation: Sequence[pl.Expr], *, is_ranked: bool) -> pl.LazyFrame:
-    """Return the rows that meet one of several conditions that exclude each other, each read by its own statistics."""
-    scanned = pl.scan_parquet(paths, hive_partitioning=False)
-    rows = pl.concat([scanned.filter(one) for one in conversation]) if conversation else scanned
-    return _once(rows) if is_ranked else rows
+def _rows(files: Sequence[_Part], conditions: Sequence[pl.Expr] = ()) -> pl.LazyFrame:
+    """Return the rows that meet one of several conditions that exclude each other, each read by its own statistics.
 
-
-def _once(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Have of a conversation that several exporters may have seen the best one's records count, as the bridge does.
-
-    A record of another one counts as well where the best one saw nothing of the conversation at its begin or its end.
+    The conditions are about conversations: all of one are there when it is told who counts.
     """
-    hour = (pl.col(schema.END) // HOUR).alias("_hour")
-    keys = [*_CONVERSATION, "_hour"]
-    asked = rows.filter((pl.col(schema.RANK) > 0) & pl.col(schema.COUNTED)).with_columns(hour)
-    best = asked.group_by(keys).agg(pl.min(schema.RANK).alias(_BEST))
-    asked = asked.join(best, on=keys)
-    spans = (
-        asked.filter(pl.col(schema.RANK) == pl.col(_BEST))
-        .group_by(keys)
-        .agg(pl.min(schema.START).alias("_from"), pl.max(schema.END).alias("_to"))
-    )
-    is_seen = (pl.col(schema.START) >= pl.col("_from") - SLACK) & (pl.col(schema.END) <= pl.col("_to") + SLACK)
-    asked = asked.join(spans, on=keys).with_columns(
-        ((pl.col(schema.RANK) == pl.col(_BEST)) | ~is_seen).alias(schema.COUNTED)
-    )
-    told = rows.filter((pl.col(schema.RANK) == 0) | ~pl.col(schema.COUNTED))
-    return pl.concat([told, asked.select(list(schema.SCHEMA))])
+    told = [file.path for file in files if file.is_told]
+    found = [_scanned(told, conditions)] if told else []
+    for _, shard in groupby((file for file in files if not file.is_told), key=lambda file: file.shard):
+        found.append(counted_once(_scanned([file.path for file in shard], conditions)))
+    return pl.concat(found)
 
 
-def _all_bytes(files: Sequence[tuple[Path, File]], question: Filter, *, is_ranked: bool) -> int:
-    """Return the bytes of all that counts in the period: of files that lie in it, their own sums."""
-    if is_ranked:
-        rows = _rows([path for path, _ in files], (), is_ranked=True)
-        counted = rows.filter(pl.col(schema.COUNTED), _within(question)).select(pl.sum(schema.BYTES))
-        return int(counted.collect(engine="streaming").item() or 0)
-    inside = [(path, one) for path, one in files if question.start <= one.first and one.last < question.stop]
-    total = sum(one.counted_bytes for _, one in inside)
-    edge = [path for path, one in files if (path, one) not in inside]
+def _scanned(paths: list[Path], conditions: Sequence[pl.Expr]) -> pl.LazyFrame:
+    scanned = pl.scan_parquet(paths, hive_partitioning=False)
+    return pl.concat([scanned.filter(one) for one in conditions]) if conditions else scanned
+
+
+def _all_traffic(files: Sequence[_Part], question: Filter) -> tuple[int, frozenset[str]]:
+    """Return the bytes of all that counts in the period, and whose records there are: rows are read at its edges."""
+    total, heard, edge = 0, set[str](), []
+    for file in files:
+        known = layout.exporters(file.path) if file.is_told and file.is_inside else None
+        if known is None:
+            edge.append(file)
+        else:
+            heard |= known
+            total += file.counted_bytes
     if edge:
-        rows = pl.scan_parquet(edge, hive_partitioning=False).filter(pl.col(schema.COUNTED), _within(question))
-        total += int(rows.select(pl.sum(schema.BYTES)).collect(engine="streaming").item() or 0)
-    return total
+        counted = pl.col(schema.BYTES).filter(pl.col(schema.COUNTED)).sum()
+        rows = _rows(edge).filter(_within(question)).group_by(schema.EXPORTER).agg(counted).collect(engine="streaming")
+        heard |= set(rows[schema.EXPORTER])
+        total += int(rows[schema.BYTES].sum())
+    return total, frozenset(heard)
 
 
 def _gaps(manifest: Manifest, question: Filter) -> list[str]:

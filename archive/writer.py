@@ -4,8 +4,8 @@
 returns with its checkpoint; `commit` tells readers, and removes what is no longer named. Killed in between, a restart
 finds files that no checkpoint names and removes them: their records are read again.
 
-A thread merges small files of an hour, and sorts them once the hour is over. Its result takes their place with the
-next checkpoint, in the same way.
+A thread merges small files of an hour, and sorts them once the hour is over; it then tells of what several exporters
+saw which counts. Its result takes their place with the next checkpoint, in the same way.
 """
 
 import errno
@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import polars as pl
 from app.log import Log
 from archive import layout, schema
 from archive.manifest import FRESH, HOUR, SORTED, File, Manifest, read_manifest, write_manifest
+from archive.once import counted_once
 from cluster.model import ArchiveSettings
 from cluster.sections.archive import FREE_SHARE
 
@@ -40,10 +41,19 @@ _LATE_SECONDS = 1200
 
 @dataclass(frozen=True, slots=True)
 class _Job:
+    """Files that become one.
+
+    Attributes:
+        inputs: what it is made of.
+        level: how often that was merged.
+        among: all files of an hour that is over: which of the new file's rows count is told by them.
+    """
+
     inputs: tuple[File, ...]
     name: str
     is_final: bool
-    level: int
+    level: int = 0
+    among: tuple[File, ...] = ()
 
 
 class Archive:
@@ -169,6 +179,11 @@ class Archive:
         """Bytes of all files."""
         return sum(file.size for file in self._manifest.files)
 
+    @property
+    def is_merging(self) -> bool:
+        """Whether the thread has work, or has made something that is not adopted yet."""
+        return self._merging is not None
+
     def _count(self, reason: str, amount: int) -> None:
         self.counts[reason] = self.counts.get(reason, 0) + amount
 
@@ -277,16 +292,22 @@ class Archive:
             self._merging = job, self._beside.submit(_merged, self.folder, job)
 
     def _due(self) -> _Job | None:
-        fresh = [file for file in self._manifest.files if file.name.startswith(FRESH)]
-        for hour, group in groupby(sorted(fresh, key=lambda one: (one.hour, one.name)), key=lambda one: one.hour):
+        for hour, group in groupby(sorted(self._manifest.files, key=_place), key=lambda one: one.hour):
             files = [*group]
+            fresh = [file for file in files if file.name.startswith(FRESH)]
             is_over = self._newest >= hour + HOUR + _LATE_SECONDS
-            if is_over or sum(file.rows for file in files) >= _MOST_ROWS:
-                return _Job(_up_to(files), self._name(hour, SORTED), is_final=True, level=0)
-            for level in {file.level for file in files}:
-                same = [file for file in files if file.level == level]
+            among = tuple(file for file in files if file.ranked)
+            # Once: what comes later still is told by the reader, or a clock that is late had us write hours on end.
+            if not is_over or any(file.decided not in (0, sum(one.ranked for one in among)) for file in among):
+                among = ()
+            if fresh and (is_over or sum(file.rows for file in fresh) >= _MOST_ROWS):
+                return _Job(_up_to(fresh), self._name(hour, SORTED), is_final=True, among=among)
+            for level in {file.level for file in fresh}:
+                same = [file for file in fresh if file.level == level]
                 if len(same) >= _MERGED:
                     return _Job(_up_to(same), self._name(hour, FRESH), is_final=False, level=level + 1)
+            if not fresh and (untold := [file for file in among if not file.decided]):
+                return _Job((untold[0],), self._name(hour, SORTED), is_final=True, among=among)
         return None
 
     def _adopt(self) -> None:
@@ -331,11 +352,19 @@ def _up_to(files: Sequence[File]) -> tuple[File, ...]:
     return tuple(chosen)
 
 
+def _place(file: File) -> tuple[int, str]:
+    return file.hour, file.name
+
+
 def _merged(folder: Path, job: _Job) -> File:
     rows = pl.concat([pl.read_parquet(folder / file.name, hive_partitioning=False) for file in job.inputs])
+    if job.among:
+        among = pl.scan_parquet([folder / file.name for file in job.among], hive_partitioning=False)
+        rows = counted_once(rows.lazy(), among).collect(engine="streaming")
     if job.is_final:
         rows = layout.in_order(rows)
-    return _written(rows, folder, job.name, job.inputs[0].hour, job.level, is_final=job.is_final)
+    file = _written(rows, folder, job.name, job.inputs[0].hour, job.level, is_final=job.is_final)
+    return replace(file, decided=sum(one.ranked for one in job.among))
 
 
 def _written(rows: pl.DataFrame, folder: Path, name: str, hour: int, level: int, *, is_final: bool) -> File:

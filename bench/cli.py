@@ -9,6 +9,7 @@ from bench.boards import boards
 from bench.enrichment_cost import enrichment
 from bench.kafka import kafka
 from bench.live_rates import live, soak
+from bench.load.archived import archive
 from bench.memory import memory
 from bench.peer import peer
 from bench.performance import report
@@ -19,7 +20,7 @@ def bench() -> None:
     """Measure a part of clusterflow on this machine; JSON lines on standard output."""
 
 
-for one in (memory, enrichment, live, soak, kafka, boards, peer, report):
+for one in (memory, enrichment, live, soak, kafka, boards, archive, peer, report):
     bench.add_command(one)
 
 

@@ -116,7 +116,7 @@ def flows(
     _check(cluster, question)
     columns = () if by == "records" else tuple(dict.fromkeys(name.strip() for name in by.split(",")))
     answer = ask(archive_folder(cluster), question, columns, order=order, most=None if show_all else top)
-    gaps = (*answer.gaps, *_silent(cluster, question))
+    gaps = (*answer.gaps, *_silent(cluster, answer))
     if json_to:
         write_output(json_to, json.dumps(_document(answer, gaps, question), indent=1) + "\n")
     if csv_to:
@@ -170,12 +170,10 @@ def _check(cluster: Cluster, question: Filter) -> None:
             raise UserError(f"--group {name}: no such group", f"there are {', '.join(_groups(cluster))}")
 
 
-def _silent(cluster: Cluster, question: Filter) -> list[str]:
-    """Return which exporters of cluster.yaml the archive has nothing of in the period."""
-    period = Filter(question.start, question.stop)
-    heard = set(ask(archive_folder(cluster), period, [schema.EXPORTER]).frame[schema.EXPORTER].to_list())
-    silent = [one.name for one in cluster.exporters if one.counts and one.name not in heard]
-    return [f"exporters with no counted record: {', '.join(silent)}"] if silent else []
+def _silent(cluster: Cluster, answer: Answer) -> list[str]:
+    """Return which exporters of cluster.yaml the archive has no record of in the period."""
+    silent = [one.name for one in cluster.exporters if one.counts and one.name not in answer.heard]
+    return [f"exporters without a record: {', '.join(silent)}"] if silent else []
 
 
 def _show(cluster: Cluster, answer: Answer, gaps: Sequence[str], question: Filter) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -240,6 +241,83 @@ def test_of_what_several_exporters_saw_the_best_one_counts(tmp_path: Path) -> No
     assert (answer.all_bytes, answer.suppressed_bytes) == (30, 10)
     # Whoever asks about one exporter is told what it counts, not what it saw.
     assert ask(tmp_path, replace(ALL, exporter=("coarse",))).bytes == 20
+
+
+def several_saw(seed: int, count: int) -> pl.DataFrame:
+    """Records of conversations that some of three exporters saw, in two hours."""
+    rng = np.random.default_rng(seed)
+    end = T0 + rng.integers(0, 2 * HOUR, count)
+    which = rng.integers(0, 3, count)
+    return rows(*range(1, count + 1)).with_columns(
+        src=pl.Series([f"10.1.0.{n}" for n in rng.integers(0, 40, count)]), end=pl.Series(end),
+        start=pl.Series(end - rng.integers(0, 900, count)), rank=pl.Series(np.array([0, 5, 9])[which]),
+        exporter=pl.Series(np.array(["told", "fine", "coarse"])[which]),
+    )  # fmt: skip
+
+
+def counted_by_hand(frame: pl.DataFrame, start: int, stop: int) -> int:
+    """The rule, a row at a time."""
+    total = 0
+    found = frame.to_dicts()
+    for row in found:
+        mates = [
+            one for one in found if one["rank"] > 0 and one["src"] == row["src"]
+            and one["end"] // HOUR == row["end"] // HOUR
+        ]  # fmt: skip
+        best = min((one["rank"] for one in mates), default=0)
+        spans = [one for one in mates if one["rank"] == best]
+        yields = (
+            row["rank"] > best
+            and row["start"] >= min(one["start"] for one in spans) - 10
+            and row["end"] <= max(one["end"] for one in spans) + 10
+        )
+        if start <= row["end"] < stop and not (row["rank"] and yields):
+            total += row["bytes"]
+    return total
+
+
+def test_who_counts_is_told_once_when_an_hour_is_over_and_again_for_what_comes_late(tmp_path: Path) -> None:
+    archive = an_archive(tmp_path)
+    frame = several_saw(1, 300)
+    periods = [(T0, T0 + HOUR), (T0 + 700, T0 + HOUR + 900), (T0 - HOUR, T0 + 3 * HOUR)]
+
+    def is_right() -> None:
+        for start, stop in periods:
+            expected = counted_by_hand(frame, start, stop)
+            answer = ask(tmp_path, Filter(start, stop))
+            assert (answer.bytes, answer.all_bytes) == (expected, expected)
+            inside = frame.filter(pl.col("end").is_between(start, stop, closed="left"))
+            assert answer.suppressed_bytes == inside["bytes"].sum() - expected
+            assert answer.heard == set(inside["exporter"])
+
+    for part in frame.iter_slices(60):
+        archive.take(part)
+        saved(archive)
+        archive._merging = None  # as if the thread were busy: the hour has several files
+    frame = frame.vstack(several_saw(2, 40))
+    archive.take(several_saw(2, 40))
+    saved(archive)
+    is_right()
+    late = rows(1, hour=9)
+    frame = frame.vstack(late)
+    archive.take(late)
+    notes = settle(archive)
+    is_right()
+    told = [file for file in notes["files"] if file["ranked"]]
+    assert told
+    assert all(file["decided"] == sum(one["ranked"] for one in told if one["hour"] == file["hour"]) for file in told)
+    sorted_files = pl.read_parquet(tmp_path / "0" / SORTED, hive_partitioning=False)
+    assert sorted_files.filter("counted")["bytes"].sum() == counted_by_hand(frame, T0, T0 + 2 * HOUR)
+    names = {file["name"] for file in told}
+    better = several_saw(3, 50).with_columns(rank=pl.lit(2, pl.Int64))
+    frame = frame.vstack(better)
+    archive.take(better)
+    notes = settle(archive)
+    is_right()
+    assert names < {file["name"] for file in notes["files"]}, "late rows have hours written again and again"
+    archive.close()
+    an_archive(tmp_path, notes)
+    is_right()
 
 
 def test_a_disk_that_is_not_mounted_at_one_start_costs_what_comes_meanwhile_and_no_more(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""Of what several exporters saw, the best one's records count, as in the bridge; here by conversation and hour.
+
+The writer tells it for an hour that is over (`File.decided`), the reader for what is newer or came late.
+"""
+
+import polars as pl
+
+from archive import schema
+from archive.manifest import HOUR
+
+SLACK = 10
+"""Seconds by which the clocks of two exporters may differ."""
+
+_KEY, _BEST, _FROM, _TO = "_key", "_best", "_from", "_to"
+_CONVERSATION = [schema.SRC, schema.DST, schema.SRC_PORT, schema.DST_PORT, schema.PROTOCOL]
+# 64 bits in place of the texts: half of the time and of the memory. Of an hour of 4 million conversations, two have
+# the same in one of two million hours.
+_HASH = pl.sum_horizontal(
+    *(pl.col(name).hash(seed) for seed, name in enumerate(_CONVERSATION)), (pl.col(schema.END) // HOUR).hash(9)
+).alias(_KEY)
+
+
+def counted_once(rows: pl.LazyFrame, among: pl.LazyFrame | None = None) -> pl.LazyFrame:
+    """Return the rows, `counted` told anew for those that several exporters may have; their order may change.
+
+    A record counts if it is of the best exporter that saw the conversation in its hour, or if that one saw nothing of
+    the conversation at the record's begin or at its end.
+
+    Args:
+        rows: of `archive.schema`.
+        among: what they are compared with, themselves included; without, themselves.
+    """
+    asked = rows.filter(pl.col(schema.RANK) > 0).with_columns(_HASH)
+    is_seen = (pl.col(schema.START) >= pl.col(_FROM) - SLACK) & (pl.col(schema.END) <= pl.col(_TO) + SLACK)
+    told = asked.join(_best(rows if among is None else among), on=_KEY).with_columns(
+        ((pl.col(schema.RANK) == pl.col(_BEST)) | ~is_seen).alias(schema.COUNTED)
+    )
+    return pl.concat([rows.filter(pl.col(schema.RANK) == 0), told.select(list(schema.SCHEMA))])
+
+
+def _best(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the smallest rank of each conversation and hour, and what time its records span."""
+    seen = (
+        rows.filter(pl.col(schema.RANK) > 0)
+        .group_by(_HASH, pl.col(schema.RANK).alias(_BEST))
+        .agg(pl.min(schema.START).alias(_FROM), pl.max(schema.END).alias(_TO))
+    )
+    return seen.join(seen.group_by(_KEY).agg(pl.min(_BEST)), on=[_KEY, _BEST])
