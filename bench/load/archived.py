@@ -59,7 +59,7 @@ _QUESTIONS = {
 }
 
 _ASKED = """
-import json, os, resource, sys, time
+import json, sys, time
 from pathlib import Path
 from archive.query import Filter, ask
 folder, start, stop, what, by = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
@@ -70,7 +70,7 @@ for _ in range(3):
     seconds.append(round(time.perf_counter() - began, 3))
 found = {"bytes": answer.bytes, "all_bytes": answer.all_bytes, "flows": answer.flows}
 print(json.dumps({"cold_seconds": seconds[0], "warm_seconds": min(seconds[1:]), **found,
-    "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}))
+    "peak_mib": int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10}))
 """
 
 
@@ -174,7 +174,12 @@ def archive(records: int, nodes: int, keep: Path | None) -> None:
         written = json.loads(told.read_text())
         line(step="archive", **written)
         for question, what in _QUESTIONS.items():
-            line(step="archive_question", question=question, **_asked(folder, written["bytes"], what))
+            line(
+                step="archive_question",
+                records=written["records"],
+                question=question,
+                **_asked(folder, written["bytes"], what),
+            )
 
 
 def _asked(folder: Path, truth: int, what: _Question) -> dict[str, object]:
