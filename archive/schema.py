@@ -37,7 +37,7 @@ COLUMNS: dict[str, tuple[pl.DataType, str]] = {
     COUNTED: (pl.Boolean(), "false: a duplicate that another exporter counts; leave it out of sums"),
     RANK: (
         pl.Int64(),
-        "0: counts whatever others saw. Else: of each conversation the smallest counts; `counted` says it after the hour",
+        "0: counts whatever others saw. Else: of each conversation the smallest counts; `counted` tells after the hour",
     ),
 }
 """Name: type, meaning."""
