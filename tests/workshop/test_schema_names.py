@@ -38,7 +38,7 @@ COMMON_WORDS = frozenset(
         # Counters of the pipeline, of which a relay tells some.
         "relay", "dead_letters", "repeated_records", "transactions", "transactions_retried",
         # Rules name the measures that their texts show, and themselves.
-        "low_for", "state_for", "dropout_digest",
+        "low_for", "state_for", "dropout_digest", "beacon", "calls", "jitter", "gap", "unseen",
         # Words of the Elastic Common Schema.
         "threat", "indicator",
         # Of a backtest: an alert is due, a rule is changed, a firing has a cause.
