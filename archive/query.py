@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import groupby
 from pathlib import Path
+from typing import TypeAlias
 
 import polars as pl
 
@@ -22,6 +23,9 @@ from cluster.model import Cluster
 _SUMS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
 _Inside = Callable[[Sequence[str]], list[str]]
 """Addresses of the archive that are in one of these prefixes."""
+
+Grouping: TypeAlias = "Sequence[str | pl.Expr]"
+"""What further sums are of: columns, or expressions over them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Answer:
         suppressed_bytes: what matched and is another exporter's to count.
         heard: exporters of which there is any record in the period.
         gaps: what the period lacks, a sentence each.
+        rows: of the frame before `most` cut it.
+        also: bytes by each of the further groupings that were asked for.
     """
 
     frame: pl.DataFrame
@@ -72,6 +78,8 @@ class Answer:
     suppressed_bytes: int
     heard: frozenset[str]
     gaps: tuple[str, ...]
+    rows: int
+    also: tuple[pl.DataFrame, ...]
 
     @property
     def share(self) -> float:
@@ -85,7 +93,13 @@ def archive_folder(cluster: Cluster) -> Path:
 
 
 def ask(
-    folder: Path, question: Filter, by: Sequence[str] = (), *, order: str = schema.BYTES, most: int | None = None
+    folder: Path,
+    question: Filter,
+    by: Sequence[str] = (),
+    *,
+    order: str = schema.BYTES,
+    most: int | None = None,
+    also: Sequence[Grouping] = (),
 ) -> Answer:
     """Answer a question from all shards below a folder.
 
@@ -95,6 +109,7 @@ def ask(
         by: columns of `archive.schema`; without any, single rows.
         order: a column of the answer, the largest first.
         most: rows of the answer; None: all.
+        also: further groupings of the same rows, all of them, read in the same pass.
 
     Raises:
         UserError: there is no archive, it cannot be read, or a column or a prefix makes no sense.
@@ -108,7 +123,7 @@ def ask(
     for attempt in range(3):
         shards = _shards(folder)
         try:
-            return _answer(shards, question, by, order, most)
+            return _answer(shards, question, by, order, most, also)
         except (FileNotFoundError, pl.exceptions.ComputeError, OSError) as error:
             # The writer merges files meanwhile.
             if attempt == 2:
@@ -131,39 +146,60 @@ def _shards(folder: Path) -> dict[Path, Manifest]:
     return shards
 
 
-def _answer(shards: dict[Path, Manifest], question: Filter, by: Sequence[str], order: str, most: int | None) -> Answer:
+def _answer(  # noqa: PLR0917 - see ask
+    shards: dict[Path, Manifest],
+    question: Filter,
+    by: Sequence[str],
+    order: str,
+    most: int | None,
+    also: Sequence[Grouping],
+) -> Answer:
     gaps = [gap for manifest in shards.values() for gap in _gaps(manifest, question)]
     files = [file for folder, manifest in shards.items() for file in _files(folder, manifest, question)]
     gaps += [
         f"{file.path.name} is gone or cut off: {file.rows:,} rows are missing" for file in files if not file.is_there
     ]
     files = [file for file in files if file.is_there]
-    if not files:
+    if files:
+        condition = _condition(question, [file.path for file in files])
+        rows = _rows(files, condition.conversation)
+        if condition.place is not None:
+            rows = rows.filter(condition.place)
+        rows = rows.filter(_within(question))
+    else:
         gaps.append("the archive has nothing of this period")
-        nothing = _grouped(pl.DataFrame(schema=schema.SCHEMA).lazy(), by).collect()
-        return Answer(nothing, 0, 0, 0, 0, 0, frozenset(), tuple(gaps))
-    condition = _condition(question, [file.path for file in files])
-    rows = _rows(files, condition.conversation)
-    if condition.place is not None:
-        rows = rows.filter(condition.place)
-    rows = rows.filter(_within(question))
+        rows = pl.DataFrame(schema=schema.SCHEMA).lazy()
     counted = rows.filter(pl.col(schema.COUNTED)).drop(schema.COUNTED, schema.RANK)
-    suppressed = rows.filter(~pl.col(schema.COUNTED)).select(pl.sum(schema.BYTES))
-    found, left = pl.collect_all([_grouped(counted, by), suppressed], engine="streaming")
-    sums = found.select(pl.sum(*_SUMS)).row(0)
-    if order not in found.columns:
-        raise UserError(f"--order {order}: not in the answer", f"there are {', '.join(found.columns)}")
-    found = found.sort(order, *by, descending=[True] + [False] * len(by))
+    found = _grouped(counted, by)
+    names = found.collect_schema().names()
+    if order not in names:
+        raise UserError(f"--order {order}: not in the answer", f"there are {', '.join(names)}")
+    if most is not None and not by:
+        # Of single records there may be more than memory has room for.
+        found = found.top_k(most, by=order)
+    shown, sums, left, *further = pl.collect_all(
+        [
+            found,
+            counted.select(*(pl.sum(name) for name in _SUMS), pl.len().alias("rows")),
+            rows.filter(~pl.col(schema.COUNTED)).select(pl.sum(schema.BYTES)),
+            *(counted.group_by(*one).agg(pl.sum(schema.BYTES)) for one in also),
+        ],
+        engine="streaming",
+    )
+    shown = shown.sort(order, *by, descending=[True] + [False] * len(by))
+    summed = {name: int(value or 0) for name, value in sums.row(0, named=True).items()}
     all_bytes, heard = _all_traffic(files, question)
     return Answer(
-        found if most is None else found.head(most),
-        bytes=int(sums[0] or 0),
-        packets=int(sums[1] or 0),
-        flows=int(sums[2] or 0),
+        shown if most is None else shown.head(most),
+        bytes=summed[schema.BYTES],
+        packets=summed[schema.PACKETS],
+        flows=summed[schema.FLOWS],
         all_bytes=all_bytes,
         suppressed_bytes=int(left.item() or 0),
         heard=heard,
         gaps=tuple(gaps),
+        rows=shown.height if by else summed["rows"],
+        also=tuple(further),
     )
 
 

@@ -103,15 +103,20 @@ class Moment(click.ParamType[float]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return epoch seconds."""
-        text = str(value).strip()
         # `--config` is read before all other options.
         cluster = ctx.params.get("cluster") if ctx is not None else None
-        moment = _moment(text, cluster.site.time_zone if cluster is not None else UTC)
-        # Also nan is no time, and what the store could not hold.
-        if moment is None or not 0 <= moment < _NO_TIME:
-            option = f"{param.opts[0]} " if param is not None and param.opts else ""
-            raise UserError(f"{option}{text}: expected a time", "such as 2026-03-01, 2026-03-01T12:00, 3d (ago) or now")
-        return moment
+        zone = cluster.site.time_zone if cluster is not None else UTC
+        return moment_of(str(value).strip(), zone, param.opts[0] if param is not None and param.opts else "")
+
+
+def moment_of(text: str, zone: tzinfo, option: str = "") -> float:
+    """Return the epoch seconds that a text stands for, as of `Moment`; UserError, with the option's name."""
+    moment = _moment(text, zone)
+    # Also nan is no time, and what the store could not hold.
+    if moment is None or not 0 <= moment < _NO_TIME:
+        place = f"{option} " if option else ""
+        raise UserError(f"{place}{text}: expected a time", "such as 2026-03-01, 2026-03-01T12:00, 3d (ago) or now")
+    return moment
 
 
 def _moment(text: str, zone: tzinfo) -> float | None:

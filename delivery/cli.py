@@ -12,8 +12,9 @@ from app.signals import SignalEvent
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.reload import ignore_hangups
-from cluster.sections.delivery import INCIDENT_PATH
+from cluster.sections.delivery import FLOWS_PATH, INCIDENT_PATH
 from delivery.deliver import SHARD, Delivery
+from delivery.flow_pages import FlowPages
 from delivery.incident_pages import IncidentPages
 from ingest.metrics import serve_metrics
 from store.influx import Store
@@ -48,7 +49,7 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
             return
         place, listen = "delivery.metrics_listen", cluster.delivery.metrics_listen
         counters = {SHARD: delivery.counters}
-        pages = {INCIDENT_PATH: IncidentPages(cluster, time.time).page}
+        pages = {INCIDENT_PATH: IncidentPages(cluster, time.time).page, FLOWS_PATH: FlowPages(cluster).page}
         serve_metrics(cleanup, cluster.bridge, listen, lambda: counters, delivery.health, place=place, pages=pages)
         delivery.start()
         names = ", ".join(sender.destination.name for sender in delivery.senders)

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, unquote
 from app.errors import UserError
 from cluster.model import Cluster
 from cluster.sections.delivery import INCIDENT_PATH
+from ingest.metrics import Document
 from operations.alert_history import alert_like, find_alert
 from reporting.incident.incident import incident_of
 from reporting.incident.incident_page import html
@@ -29,7 +30,7 @@ class IncidentPages:
         self._cluster, self._clock = cluster, clock
         self._lock = threading.Lock()
 
-    def page(self, asked: str) -> str:
+    def page(self, asked: str) -> Document:
         """Return a page.
 
         Args:
@@ -50,7 +51,7 @@ class IncidentPages:
                 else:
                     labels = {name: texts[0] for name, texts in parse_qs(query).items()}
                     alert = alert_like(store, labels, _seconds(labels.pop(_BEGAN, "")))
-                return html(incident_of(self._cluster, store, alert, now), self._cluster)
+                return Document(html(incident_of(self._cluster, store, alert, now), self._cluster).encode())
             finally:
                 store.close()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,8 +20,18 @@ Health = Callable[[], str]
 """Returns why the process is not well; empty if it is."""
 
 
-Page = Callable[[str], str]
-"""Returns an HTML document for what stands behind its prefix in a request: path and query. UserError: no such thing."""
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a page answers; `name` is that of a file to save."""
+
+    body: bytes
+    content_type: str = "text/html; charset=utf-8"
+    status: int = 200
+    name: str = ""
+
+
+Page = Callable[[str], Document]
+"""Returns a document for what stands behind its prefix in a request: path and query. UserError: no such thing."""
 
 
 Sources = Callable[[], Mapping[str, Counters]]
@@ -92,14 +103,16 @@ class _Handler(GuardedHandler):
             self.answer(401, b"expected the token of bridge.metrics_token\n", headers=[challenge])
             return
         try:
-            text = page(asked)
+            found = page(asked)
         except UserError as error:
             self.answer(404, ("\n".join(error.lines()) + "\n").encode())
         except ClusterflowError as error:
             self.answer(503, ("\n".join(error.lines()) + "\n").encode())
         else:
             safe = [("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer")]
-            self.answer(200, text.encode(), "text/html; charset=utf-8", safe)
+            if found.name:
+                safe.append(("Content-Disposition", f'attachment; filename="{found.name}"'))
+            self.answer(found.status, found.body, found.content_type, safe)
 
 
 class MetricsServer(GuardedServer):

@@ -2,12 +2,8 @@
 
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -18,24 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.jobs.job_windows import end_of, start_of
-from analysis.jobs.register import Register
 from app.errors import UserError
 from archive import schema
 from archive.query import Answer, Filter, archive_folder, ask
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import Moment, OutputFile, json_option, write_output
-from operations.alert_history import find_alert
-from store.schema import SRC
-from store.schema_version import opened
+from operations.flow_questions import DEFAULT_BY, columns_of, completed, document, lacking
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_AROUND = 1800
-"""Seconds before an alert began and after it ended."""
-_DEFAULT_PERIOD = 900
-_BY = "src_node,dst_node,dst_port,protocol"
 _TIMES = (schema.START, schema.END)
 _SUMS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
 
@@ -61,7 +49,7 @@ def _many(option: str, metavar: str, text: str, field: str | None = None) -> Cal
 @click.option("--around", metavar="ALERT", help="Its source, half an hour around it.")
 @click.option("--from", "start", type=Moment(), help="Begin: a time of the site's zone, or so long ago. [default: 15m]")
 @click.option("--to", "stop", type=Moment(), help="End.  [default: now]")
-@click.option("--by", default=_BY, show_default=True, help="Columns of one row each; `records`: every record.")
+@click.option("--by", default=DEFAULT_BY, show_default=True, help="Columns of one row each; `records`: every record.")
 @click.option("--order", default=schema.BYTES, show_default=True, help="Column to order by, the largest first.")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Rows.")
 @click.option("--all", "show_all", is_flag=True, help="All rows.")
@@ -103,22 +91,11 @@ def flows(
       clusterflow flows --around 3fa94c1e                         whom the source of an alert talked to
       clusterflow flows --job 4711 --by dst_group,service --csv job.csv
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    question = Filter(0, 0, **asked)
-    if around is not None:
-        question = _around(cluster, question, around)
-    if job is not None:
-        question = _of_job(cluster, question, job)
-    end = stop if stop is not None else question.stop or time.time()
-    begin = start if start is not None else question.start or end - _DEFAULT_PERIOD
-    if int(end) <= int(begin):
-        raise UserError("the period is empty", "--from must be before --to, and before now")
-    question = replace(question, start=int(begin), stop=int(end))
-    _check(cluster, question)
-    columns = () if by == "records" else tuple(dict.fromkeys(name.strip() for name in by.split(",")))
-    answer = ask(archive_folder(cluster), question, columns, order=order, most=None if show_all else top)
-    gaps = (*answer.gaps, *_silent(cluster, answer))
+    question = completed(cluster, Filter(0, 0, **asked), start=start, stop=stop, around=around, job=job)
+    answer = ask(archive_folder(cluster), question, columns_of(by), order=order, most=None if show_all else top)
+    gaps = lacking(cluster, answer)
     if json_to:
-        write_output(json_to, json.dumps(_document(answer, gaps, question), indent=1) + "\n")
+        write_output(json_to, json.dumps(document(answer, gaps, question), indent=1) + "\n")
     if csv_to:
         write_output(csv_to, answer.frame.write_csv())
     if parquet_to:
@@ -128,52 +105,6 @@ def flows(
     elif not json_to:
         for gap in gaps:
             click.echo(f"lacks: {gap}", err=True)
-
-
-def _around(cluster: Cluster, question: Filter, prefix: str) -> Filter:
-    store = opened(cluster.store)
-    alert = find_alert(store, prefix, int(time.time()))
-    store.close()
-    question = replace(question, start=alert.began - _AROUND, stop=(alert.ended or alert.began) + _AROUND)
-    source = alert.tags[SRC]
-    if not source:
-        return question
-    with suppress(ValueError):
-        return replace(question, address=(*question.address, str(ip_address(source))))
-    if source in _groups(cluster):
-        return replace(question, group=(*question.group, source))
-    return replace(question, node=(*question.node, source))
-
-
-def _of_job(cluster: Cluster, question: Filter, name: str) -> Filter:
-    """Return the question about a job's nodes, from its first begin to its last end: one id may run several times."""
-    now = time.time()
-    with Register.copy_of(Path(cluster.bridge.state)) as register:
-        runs = [job for job in cluster.jobs if job.id == name]
-        for source in cluster.job_sources:
-            runs += [known.job for known in register.jobs(source.name).values() if known.job.id == name]
-    if not runs:
-        raise UserError(f"--job {name}: no such job", "`clusterflow jobs --all` lists them")
-    nodes = tuple(sorted({node for run in runs for node in run.nodes}))
-    start, stop = min(map(start_of, runs)), min(max(map(end_of, runs)), now)
-    return replace(question, node=(*question.node, *nodes), start=int(start), stop=int(stop) + 1)
-
-
-def _groups(cluster: Cluster) -> list[str]:
-    return [*(group.id for group in cluster.groups), "external", "local"]
-
-
-def _check(cluster: Cluster, question: Filter) -> None:
-    """Refuse a group that cluster.yaml does not have: an empty answer would say that it was silent."""
-    for name in question.group:
-        if name not in _groups(cluster):
-            raise UserError(f"--group {name}: no such group", f"there are {', '.join(_groups(cluster))}")
-
-
-def _silent(cluster: Cluster, answer: Answer) -> list[str]:
-    """Return which exporters of cluster.yaml the archive has no record of in the period."""
-    silent = [one.name for one in cluster.exporters if one.counts and one.name not in answer.heard]
-    return [f"exporters without a record: {', '.join(silent)}"] if silent else []
 
 
 def _show(cluster: Cluster, answer: Answer, gaps: Sequence[str], question: Filter) -> None:
@@ -204,20 +135,6 @@ def _shown(name: str, value: Any, zone: ZoneInfo) -> str:  # noqa: ANN401 - of a
     if name in _TIMES and value is not None:
         return f"{datetime.fromtimestamp(value, zone):%Y-%m-%d %H:%M:%S}"
     return f"{value:,}" if name in _SUMS else str(value)
-
-
-def _document(answer: Answer, gaps: Sequence[str], question: Filter) -> dict[str, Any]:
-    return {
-        "from": question.start,
-        "to": question.stop,
-        "bytes": answer.bytes,
-        "packets": answer.packets,
-        "flows": answer.flows,
-        "all_bytes": answer.all_bytes,
-        "left_out_bytes": answer.suppressed_bytes,
-        "lacks": list(gaps),
-        "rows": answer.frame.to_dicts(),
-    }
 
 
 def _write_parquet(path: str, frame: pl.DataFrame) -> None:

@@ -18,6 +18,7 @@ HOOK_PATH = "/grafana"
 """Where `clusterflow deliver` takes the alerts of Grafana."""
 
 INCIDENT_PATH = "/incident/"
+FLOWS_PATH = "/flows"
 """Where `clusterflow deliver` shows the pages of incidents."""
 
 HISTORY = "history"
@@ -204,7 +205,8 @@ class DeliverySettings:
         "Where /metrics and /healthz answer, or `off`; `bridge.metrics_token` holds here too.",
         default="127.0.0.1:9108")
     incident_url: str | None = key(names.URL,
-        "Where people reach `metrics_listen`. With it, notifications and events link to the page of their incident.",
+        "Where people reach `metrics_listen`. With it, notifications and events link to the page of their incident, "
+        "rows of boards and of that page to the question about them in the flow archive.",
         default=None, absent="no links", example="https://clusterflow.example.org")
     state: str = key(names.PATH, "The folder of the spool.", default="/var/lib/clusterflow/delivery")
     spool: int = key(names.SIZE, "Size of the spool. When it is full, its oldest events are dropped and counted.",
@@ -219,6 +221,10 @@ class DeliverySettings:
     def incident_pages(self) -> str:
         """Return what links to pages of incidents begin with; empty without any."""
         return f"{self.incident_url.rstrip('/')}{INCIDENT_PATH}" if self.incident_url else ""
+
+    def flow_pages(self) -> str:
+        """Return what links to questions about conversations begin with; empty without any."""
+        return f"{self.incident_url.rstrip('/')}{FLOWS_PATH}" if self.incident_url else ""
 
     def kinds(self) -> tuple[EventKind, ...]:
         """Return the kinds of events that any destination gets."""

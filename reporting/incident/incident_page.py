@@ -17,7 +17,7 @@ from reporting.words import Wording, plain
 from rules.rule import Comparison, Severity
 from store.influxql import Unit
 
-_DARK = """
+DARK = """
 :root { --paper: #ffffff; color-scheme: light dark; }
 body { background: var(--paper); }
 @media (prefers-color-scheme: dark) {
@@ -56,7 +56,7 @@ def html(incident: Incident, cluster: Cluster) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(()))}">'
         f'<meta name="viewport" content="width=device-width"><title>{title}</title>'
-        f"<style>{STYLE}{_DARK}{_OWN}{CHART_STYLE}</style></head><body>{body}</body></html>\n"
+        f"<style>{STYLE}{DARK}{_OWN}{CHART_STYLE}</style></head><body>{body}</body></html>\n"
     )
 
 
