@@ -14,14 +14,15 @@ _ALERTS = "/alerting/list"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where a click leads. `url` is relative to Grafana, so that boards work behind any address."""
+    """Where a click leads. `url` is relative to Grafana, so that boards work behind any address, but for `is_away`."""
 
     title: str
     url: str
+    is_away: bool = False
 
     def json(self) -> dict[str, Any]:
         """Return Grafana's form, for panel links and data links alike."""
-        return {"title": self.title, "url": self.url, "targetBlank": False}
+        return {"title": self.title, "url": self.url, "targetBlank": self.is_away}
 
 
 def to_board(
@@ -45,6 +46,19 @@ def to_board(
             f"{name}=${{__data.fields.{at}.numeric}}" for name, at in zip(("from", "to"), span, strict=True)
         )
     return Link(title, f"/d/{found.uid}?{times}{chosen}")
+
+
+def to_flows(pages: str, *, is_now: bool = True, **words: str) -> Link:
+    """Link to a question to the flow archive.
+
+    Args:
+        pages: its address.
+        is_now: whether it is about the board's time range; else the words have one of their own.
+        words: of ``clusterflow flows``, with values as of `to_board`.
+    """
+    times = {"from": "${__from}", "to": "${__to}"} if is_now else {}
+    asked = "&".join(f"{word}={quote(value, safe='${}.:_')}" for word, value in {**words, **times}.items())
+    return Link("Conversations in the flow archive", f"{pages}?{asked}", is_away=True)
 
 
 def to_alerts(title: str = "All alert rules") -> Link:

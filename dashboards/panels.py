@@ -7,7 +7,7 @@ cluster.yaml.
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -15,7 +15,7 @@ from grafanalib import core
 from grafanalib.influxdb import InfluxDBTarget
 
 from cluster.model import Cluster
-from dashboards.links import Link
+from dashboards.links import Link, row, to_flows
 from dashboards.palette import ACT, DIM, LOOK, QUIET, group_colours, group_titles, shade
 from store import schema
 from store.influxql import Query, Unit
@@ -460,9 +460,12 @@ def table(
 ) -> Built:
     """Return a table: columns in the given order and none else, so Grafana's Time column stays away.
 
+    Cells that name a node, an address, an exporter or a job lead to the flow archive, too, where it has a page.
+
     With `any_column`, columns that are not listed come too (their name is a variable's value), except Time and hidden.
     A table without a `header` cannot be sorted or filtered: it is looked at.
     """
+    columns = _with_flows(cluster, columns)
     hidden = order.hidden if order else ()
     transformations: list[Json] = list(before)
     if order:
@@ -522,6 +525,28 @@ def _number(unit: Unit | str) -> Json:
     if not unit:
         return {}
     return {"unit": str(unit)} | ({"decimals": _DIGITS[unit]} if unit in _DIGITS else {})
+
+
+_ENDS = {schema.SRC: "src", schema.DST: "dst", schema.NODE: "node"}
+_PLACES = {schema.EXPORTER: "exporter"}
+_JOBS = {schema.JOB: "job"}
+
+
+def _with_flows(cluster: Cluster, columns: Sequence[Column]) -> Sequence[Column]:
+    """Return the columns, those that the flow archive can be asked about with a link to the question about the row."""
+    pages = cluster.delivery.flow_pages()
+    # Of a mapped column a link would have the words in place of the value.
+    names = {column.name for column in columns if not column.mappings}
+    words = next((known for known in (_ENDS, _PLACES, _JOBS) if names & set(known)), {})
+    asked = {word: row(name) for name, word in words.items() if name in names}
+    if not pages or not asked:
+        return columns
+    # A job has a time of its own.
+    link = to_flows(pages, is_now=words is not _JOBS, **asked)
+    return [
+        replace(column, links=(*column.links, link)) if column.name in words and not column.mappings else column
+        for column in columns
+    ]
 
 
 def _column_override(column: Column) -> Json:

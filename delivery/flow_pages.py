@@ -4,6 +4,7 @@ import io
 import json
 import threading
 from collections.abc import Mapping
+from datetime import datetime
 from urllib.parse import parse_qs
 
 from app.errors import UserError
@@ -25,8 +26,8 @@ _OTHERS = ("port", "job", "around", "from", "to", "by", "order", "top", "format"
 _MOST_ROWS = 1000
 _MOST_PORT = 65_535
 _MOST_TEXTS = 200
-_MILLISECONDS = 12
-"""Digits of epoch milliseconds, as Grafana's links have them; seconds have fewer until 5138."""
+_SECONDS, _MILLISECONDS = 10, 13
+"""Digits of epoch seconds since 2001, and of milliseconds, as Grafana's links have them."""
 
 
 class FlowPages:
@@ -55,7 +56,7 @@ class FlowPages:
             raise UserError(f"{FLOWS_PATH}{path}: no such page", f"try {FLOWS_PATH}")
         texts: dict[str, str] = {}
         try:
-            texts = _texts(query)
+            texts = _texts(query, self._cluster)
             if not texts:
                 return _page(html(self._cluster, texts))
             return self._answer(texts)
@@ -86,7 +87,7 @@ class FlowPages:
 
     def _asked(self, texts: Mapping[str, str]) -> Asked:
         zone = self._cluster.site.time_zone
-        times = [_moment(name, texts[name], self._cluster) if name in texts else None for name in ("from", "to")]
+        times = [moment_of(texts[word], zone, word) if word in texts else None for word in ("from", "to")]
         question = completed(
             self._cluster,
             Filter(
@@ -104,7 +105,7 @@ class FlowPages:
         return Asked(kept, question, columns_of(texts.get("by", DEFAULT_BY)), zone)
 
 
-def _texts(query: str) -> dict[str, str]:
+def _texts(query: str, cluster: Cluster) -> dict[str, str]:
     try:
         found = parse_qs(query, max_num_fields=_MOST_TEXTS)
     except ValueError as error:
@@ -113,7 +114,17 @@ def _texts(query: str) -> dict[str, str]:
     for word in texts:
         if word not in _FIELDS and word not in _OTHERS:
             raise UserError(f"{word[:80]}: no such word", f"there are {', '.join((*_FIELDS, *_OTHERS))}")
+    for word in ("from", "to"):
+        texts[word] = _legible(texts.get(word, ""), cluster)
     return {word: text for word, text in texts.items() if text}
+
+
+def _legible(text: str, cluster: Cluster) -> str:
+    """Return epoch seconds or milliseconds as a time of the site's zone; every other text as it is."""
+    if not (text.isdecimal() and text.isascii() and len(text) in (_SECONDS, _MILLISECONDS)):
+        return text
+    seconds = int(text) // (1000 if len(text) == _MILLISECONDS else 1)
+    return datetime.fromtimestamp(seconds, cluster.site.time_zone).isoformat()
 
 
 def _several(text: str) -> tuple[str, ...]:
@@ -124,12 +135,6 @@ def _whole(word: str, text: str, least: int, most: int) -> int:
     if not (text.isdecimal() and text.isascii() and len(text) < 9 and least <= int(text) <= most):
         raise UserError(f"{word} {text[:80]}: expected a whole number from {least:,} to {most:,}")
     return int(text)
-
-
-def _moment(word: str, text: str, cluster: Cluster) -> float:
-    if text.isdecimal() and text.isascii() and len(text) > _MILLISECONDS:
-        text = text[:-3]
-    return moment_of(text, cluster.site.time_zone, word)
 
 
 def _page(text: str, status: int = 200) -> Document:

@@ -37,10 +37,11 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A text about the state of something."""
+    """A text about the state of something; `url`: where it leads on a page."""
 
     text: str
     tone: Tone = Tone.QUIET
+    url: str = ""
 
 
 Value: TypeAlias = "str | int | float | Word | None"

@@ -56,7 +56,7 @@ _BY = (
 _PERIODS = ("15m", "1h", "6h", "24h", "7d")
 
 _OWN = """
-form { display: grid; grid-template-columns: repeat(auto-fill, minmax(148px, 1fr));
+form { display: grid; grid-template-columns: repeat(auto-fill, minmax(160px, 1fr));
   gap: .45rem .7rem; margin: 1rem 0 .4rem; }
 form label { font-size: 12px; color: var(--dim); display: block; } form .wide { grid-column: span 2; }
 input, select, button { font: inherit; font-size: 13px; width: 100%; padding: .25rem .4rem; color: var(--ink);

@@ -199,7 +199,7 @@ def _cell(value: Value, column: Column, largest: float, words: Wording) -> str:
     text = escape(shown)
     classes = ["number"] if column.kind in _NUMBERS else []
     if isinstance(value, Word):
-        text = f'<span class="{value.tone}">{text}</span>'
+        text = f'<a href="{escape(value.url)}">{text}</a>' if value.url else f'<span class="{value.tone}">{text}</span>'
     elif column.kind is Kind.MOMENT:
         # Breaks between day and hour, never within.
         text = " ".join(f"<span>{part}</span>" for part in text.split(" "))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from html import escape
+from urllib.parse import urlencode
 
 from markdown_it import MarkdownIt
 
@@ -71,6 +72,9 @@ def _parts(incident: Incident, cluster: Cluster, words: Wording) -> Iterator[str
     yield f'<p class="summary">{escape(alert.summary)}</p>'
     pairs = (f"<dt>{escape(title)}</dt><dd>{escape(plain(text))}</dd>" for title, text in incident.facts if text)
     yield f'<dl class="head">{"".join(pairs)}</dl>'
+    if pages := cluster.delivery.flow_pages():
+        link = f"{pages}?{urlencode({'around': alert.id})}"
+        yield f'<p><a href="{escape(link)}">Every conversation of its source, half an hour around it</a></p>'
     yield from _evidence(incident, words)
     yield from _to_do(incident)
     for section in incident.sections:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from reporting.content import Cells, Column, Kind, Section, Table, Tone, Word
 from reporting.look import FIRST, LAST, Look, Row
@@ -41,7 +42,7 @@ def talks(look: Look, node: str, destination: str) -> Iterator[Section]:
         return
     rows = [*_rows(look, node)]
     rows.sort(key=lambda row: (-(row[schema.BYTES.name] or 0), row[schema.SRC], row[schema.DST]))
-    cells = tuple(_cells(row, node, destination) for row in rows[:_MOST])
+    cells = tuple(_cells(look, row, node, destination) for row in rows[:_MOST])
     lead = (
         f"{counted(len(rows), 'conversation')} of {node} between {look.words.moment(look.period.start)} and "
         f"{look.words.moment(look.period.stop)}, the largest first."
@@ -86,7 +87,7 @@ def _times(row: Row) -> dict[str, Any]:
     return {FIRST: row[FIRST], LAST: row[LAST]}
 
 
-def _cells(row: Row, node: str, destination: str) -> Cells:
+def _cells(look: Look, row: Row, node: str, destination: str) -> Cells:
     sends = row[schema.SRC] == node
     peer, group = (schema.DST, schema.DST_GROUP) if sends else (schema.SRC, schema.SRC_GROUP)
     address = row.get((schema.DST_ADDRESS if sends else schema.SRC_ADDRESS).name) or ""
@@ -94,12 +95,22 @@ def _cells(row: Row, node: str, destination: str) -> Cells:
     port = "" if low is None else f"{low}" if low == high else f"{low} to {high}"
     is_it = bool(destination) and row[peer] == destination
     what = "this alert" if is_it else {schema.VIOLATION.name: "not allowed"}.get(row["measurement"], "")
+    other = Word(row[peer], url=_link(look, node, address or row[peer], sends=sends))
     tone = Tone.ACT if is_it else Tone.LOOK if what else Tone.QUIET
     return (
-        "→" if sends else "←", row[peer], "" if address == row[peer] else address, row[group],
+        "→" if sends else "←", other, "" if address == row[peer] else address, row[group],
         f"{row[schema.PROTO].upper()}/{row[schema.SERVICE]}", port, row[schema.BYTES.name], row[schema.BYTES.name],
         row[FIRST], row[LAST], row.get(schema.ENTERED.name) or "", Word(what, tone) if what else "",
     )  # fmt: skip
+
+
+def _link(look: Look, node: str, peer: str, *, sends: bool) -> str:
+    """Return the address of the question about a conversation in the flow archive; empty without any."""
+    pages = look.cluster.delivery.flow_pages()
+    if not pages or peer == schema.OTHER:
+        return ""
+    src, dst = (node, peer) if sends else (peer, node)
+    return f"{pages}?{urlencode({'src': src, 'dst': dst, 'from': look.period.start, 'to': look.period.stop})}"
 
 
 def totals(look: Look, node: str) -> Iterator[Section]:

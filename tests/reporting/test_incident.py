@@ -113,7 +113,7 @@ def test_the_page_of_the_theft_names_source_destination_port_and_bytes(night: Ni
     assert f"{theft.src} · {theft.src_address}" in facts["Source"]
     assert theft.dst in facts["Destination"]
     assert facts["Port"] == f"{PORT} at the destination"
-    (talk,) = [row for row in _table(found, "talks") if row["peer"] == theft.dst and row["way"] == "→"]
+    (talk,) = [row for row in _table(found, "talks") if row["peer"].text == theft.dst and row["way"] == "→"]
     assert talk["exactly"] == night.sent
     assert talk["port"] == str(PORT)
     assert talk["what"].text == "this alert"
@@ -145,6 +145,18 @@ def test_a_notification_finds_its_alert_by_rule_labels_and_begin(night: Night) -
     assert alert_like(night.store, labels, night.alert.began + 5).id == night.alert.id
     with pytest.raises(UserError, match="no alert"):
         alert_like(night.store, labels | {schema.DST: "192.0.2.1"}, night.alert.began)
+
+
+@pytest.mark.service
+def test_its_conversations_lead_to_the_flow_archive_where_people_reach_it(night: Night) -> None:
+    plain, theft = night.cluster, night.theft
+    linked = replace(plain, delivery=replace(plain.delivery, incident_url="https://flows.example.org/"))
+    found = incident_of(linked, night.store, night.alert, night.now)
+    links = [unescape(one) for one in re.findall(r'href="(https://flows[^"]*)"', html(found, linked))]
+    assert f"https://flows.example.org/flows?around={night.alert.id}" in links
+    times = f"from={found.start}&to={found.stop}"
+    assert f"https://flows.example.org/flows?src={theft.src}&dst={theft.dst}&{times}" in links
+    assert "/flows?" not in html(night.incident(), plain)
 
 
 @pytest.mark.service

@@ -14,6 +14,7 @@ import click
 import pytest
 import yaml
 
+from archive.query import archive_folder
 from cluster.load import load_cluster
 from cluster.model import Secret
 from clusterflow import main
@@ -464,7 +465,9 @@ def test_spool_and_state_are_volumes_where_cluster_yaml_has_them() -> None:
     assert mounts["relay"][CLUSTER.collector.spool] == "spool"
     assert mounts["bridge"][CLUSTER.bridge.state] == "bridge"
     assert mounts["analysis"][CLUSTER.bridge.state] == "analysis"
-    assert f"{CLUSTER.bridge.state} {CLUSTER.collector.spool}" in DOCKERFILE
+    archive = str(archive_folder(CLUSTER))
+    assert mounts["bridge"][archive] == mounts["deliver"][archive] == "archive"
+    assert re.search(rf"{CLUSTER.bridge.state} {CLUSTER.collector.spool} \\\s+{archive}\s", DOCKERFILE)
 
 
 def test_cluster_yaml_reaches_the_other_containers() -> None:

@@ -1,0 +1,168 @@
+"""The flow archive in a browser: what the page says is what the archive holds, whatever is asked."""
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html import unescape
+from urllib.parse import parse_qs, urlsplit
+
+import polars as pl
+import pytest
+import requests
+from test_archive import T0, an_archive, rows, saved
+
+from archive import aside
+from cluster.load import load_cluster, parse_cluster
+from cluster.model import Cluster
+from dashboards import panels
+from delivery.flow_pages import FlowPages
+from ingest.metrics import MetricsServer
+
+pytestmark = pytest.mark.thorough
+
+EVIL = '"><script>alert(1)</script>'
+CLUSTER = """cluster: lab
+site: {time_zone: Asia/Tokyo}
+groups: {training: {role: training, prefixes: [10.1.0.0/16]}}
+exporters: {leaf: {address: 192.0.2.1}, torn: {address: 192.0.2.3}}
+"""
+PERIOD = {"from": "2026-09-21T22:00", "to": "2026-09-22T04:00"}
+TOKEN = "a token of ours"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    tmp_path = tmp_path_factory.mktemp("pages")
+    archive = an_archive(tmp_path / "archive")
+    archive.take(rows(100, 200, 300))
+    archive.take(rows(4000, dst="198.51.100.9", dst_node="198.51.100.9", dst_port=4444))
+    archive.take(rows(7, in_interface=EVIL, hour=1))
+    archive.take(rows(50, exporter="spine", counted=False))
+    saved(archive)
+    archive.close()
+    config = tmp_path / "cluster.yaml"
+    config.write_text(f"{CLUSTER}archive: {{folder: {tmp_path / 'archive'}}}\n")
+    return load_cluster(config)
+
+
+@pytest.fixture(scope="module")
+def url(cluster: Cluster) -> Iterator[str]:
+    server = MetricsServer("127.0.0.1:0", dict, lambda: "", TOKEN, pages={"/flows": FlowPages(cluster).page})
+    server.start()
+    yield f"http://127.0.0.1:{server.port}/flows"
+    server.stop()
+
+
+def get(url: str, **words: str) -> requests.Response:
+    return requests.get(url, params=PERIOD | words, auth=("any", TOKEN), timeout=120)
+
+
+def test_sum_share_gaps_chart_and_matrix(url: str) -> None:
+    answer = get(url, port="4444")
+    assert answer.status_code == 200
+    text = unescape(answer.text)
+    assert "(4,000 bytes), 86.8% of all traffic (4.61 kB)" in text
+    assert "Lacks: exporters without a record: torn" in text
+    assert "2026-09-21 22:00 to 2026-09-22 04:00 (6h), times in Asia/Tokyo" in text
+    assert '<td class="number bar" style="--share:100.0%">4,000</td>' in text
+    assert re.search(r"<title>2026-09-21 23:05:00 gpu-4000: 4 kB</title>", text)
+    assert re.search(r'<td class="number" style="--share:80%"><a [^>]*src=training[^>]*dst=external[^>]*>4 kB', text)
+    everything = unescape(get(url).text)
+    assert "(4,607 bytes), 100.0% of all traffic" in everything
+    assert "50 bytes are left out" in everything
+
+
+def test_every_link_of_the_page_asks_what_it_says(url: str) -> None:
+    text = unescape(get(url, src="10.1.0.0/16", **{"from": str(T0 * 1000), "to": str((T0 + 7200) * 1000)}).text)
+    links = [parse_qs(urlsplit(one).query) for one in re.findall(r'href="(\?[^"]*)"', text)]
+    cell = next(one for one in links if one.get("dst") == ["198.51.100.9"])
+    assert cell == {"src": ["10.1.0.0/16"], "dst": ["198.51.100.9"],
+                    "from": ["2026-09-21T23:00:00+09:00"], "to": ["2026-09-22T01:00:00+09:00"]}  # fmt: skip
+    found = get(url, **{word: values[0] for word, values in cell.items()}, format="json").json()
+    assert (found["from"], found["bytes"]) == (T0, 4000)
+    group = next(one for one in links if one.get("src") == ["training"])
+    assert get(url, **{word: values[0] for word, values in group.items()}, format="json").json()["bytes"] == 4607
+
+
+def test_saved_files_hold_all_rows(url: str) -> None:
+    asked = {"by": "src_node,dst_port", "top": "1"}
+    sums = [4000, 300, 200, 100, 7]
+    as_csv = get(url, format="csv", **asked)
+    assert 'filename="flows.csv"' in as_csv.headers["Content-Disposition"]
+    assert pl.read_csv(io.BytesIO(as_csv.content))["bytes"].to_list() == sums
+    assert pl.read_parquet(io.BytesIO(get(url, format="parquet", **asked).content))["bytes"].to_list() == sums
+    assert [row["bytes"] for row in get(url, format="json", **asked).json()["rows"]] == sums
+    assert "1 of 5 rows" in get(url, **asked).text
+    assert get(url, by="records", format="json").json()["bytes"] == sum(sums)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"group": "traning"}, "group traning: no such group (there are training"),
+        ({"by": "colour"}, "by colour: no such column"),
+        ({"by": "", "order": "colour"}, "order colour: not in the answer"),
+        ({"port": "99999"}, "port 99999: expected a whole number from 0 to 65,535"),
+        ({"port": "https"}, "port https: expected a whole number"),
+        ({"top": "0"}, "top 0: expected a whole number from 1 to 1,000"),
+        ({"from": "yesterday"}, "from yesterday: expected a time"),
+        ({"from": "999999999999"}, "from 999999999999: expected a time"),
+        ({"from": "2026-09-22T05:00"}, "the period is empty"),
+        ({"address": "nowhere"}, "nowhere: expected an address"),
+        ({"prefix": "10.0.0.0/99"}, "10.0.0.0/99: '10.0.0.0/99' does not appear"),
+        ({"job": "nobody"}, "job nobody: no such job"),
+        ({"format": "xls"}, "format xls: expected csv, json, parquet"),
+        ({"source": "x"}, "source: no such word"),
+        ({EVIL: EVIL}, "no such word"),
+        ({"src": EVIL, "port": "x"}, "port x: expected"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_above_the_form_and_400(url: str, words: dict[str, str], told: str) -> None:
+    answer = get(url, **words)
+    assert answer.status_code == 400
+    (line,) = re.findall(r'<p class="trouble"><b>(.*?)</b></p>', answer.text)
+    assert told in unescape(line)
+    assert "--" not in line
+    assert "<script" not in answer.text
+    assert '<form method="get">' in answer.text
+
+
+def test_names_from_the_network_are_text(url: str) -> None:
+    text = get(url, by="in_interface", src=EVIL + ",10.1.0.7").text
+    assert "<script" not in text
+    assert unescape(text).count(EVIL) >= 3
+    found = get(url, interface=EVIL, format="json").json()
+    assert found["bytes"] == 7
+
+
+def test_the_token_of_metrics_holds_here_and_a_form_alone_asks_nothing(url: str) -> None:
+    assert requests.get(url, timeout=60).status_code == 401
+    assert requests.get(url, auth=("any", "wrong"), timeout=60).status_code == 401
+    empty = requests.get(url, auth=("any", TOKEN), timeout=60)
+    assert (empty.status_code, "figure" in empty.text.split("</style>")[1]) == (200, False)
+    assert requests.get(f"{url}/else", auth=("any", TOKEN), timeout=60).status_code == 404
+    assert "script-src 'none'" in unescape(empty.text)
+
+
+def test_a_question_that_takes_too_much_is_ended_and_said(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aside, "_MEMORY", 1 << 20)
+    answer = get(url)
+    assert answer.status_code == 400
+    assert "takes more than 1 MiB of memory" in answer.text
+    monkeypatch.setattr(aside, "_MEMORY", 1 << 40)
+    monkeypatch.setattr(aside, "_SECONDS", 0.05)
+    assert "no answer within" in get(url).text
+
+
+def test_rows_of_boards_lead_there_only_where_people_reach_it() -> None:
+    plain = parse_cluster(CLUSTER, "lab")
+    linked = replace(plain, delivery=replace(plain.delivery, incident_url="https://flows.example.org"))
+    columns = [panels.Column("src", "Source"), panels.Column("dst", "To"), panels.Column("bytes", "Bytes")]
+    assert panels._with_flows(plain, columns) == columns
+    source, destination, size = panels._with_flows(linked, columns)
+    link = "https://flows.example.org/flows?src=${__data.fields.src}&dst=${__data.fields.dst}&from=${__from}&to=${__to}"
+    assert [one.url for one in (*source.links, *destination.links)] == [link, link]
+    assert size.links == ()
+    job = panels._with_flows(linked, [panels.Column("job", "Job")])
+    assert job[0].links[0].url == "https://flows.example.org/flows?job=${__data.fields.job}"
