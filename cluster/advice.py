@@ -1,11 +1,12 @@
 """What is allowed in cluster.yaml, but probably not meant; and what flow data will not show."""
 
+import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from cluster.allow_list import overlong
-from cluster.model import ANY, Cluster, ExportProtocol, HttpJobs, KafkaSettings, Plane, Role, SaslMechanism
+from cluster.model import ANY, Cluster, Exporter, ExportProtocol, HttpJobs, KafkaSettings, Plane, Role, SaslMechanism
 from cluster.sections.job_sources import is_loopback
 from cluster.sections.network.groups import outer_groups
 
@@ -90,12 +91,32 @@ def _exporters(cluster: Cluster) -> Iterator[str]:
             f"exporters: {_some(vague)} {what} `authority`: what several exporters see is found while records flow; "
             "`clusterflow suggest` says who counts"
         )
+    if not is_told:
+        yield from _links_that_count(counting)
     silent = {exporter.name for exporter in cluster.exporters if not exporter.counts}
     for index, rule in enumerate(cluster.authority):
         for name in rule.exporters:
             if name in silent:
                 pair = f"{rule.pair.src} to {rule.pair.dst}"
                 yield f"authority[{index}]: {name} is to count for {pair}, but has counts: false"
+
+
+def _links_that_count(counting: list[Exporter]) -> Iterator[str]:
+    """Yield interfaces, named after another exporter, where both ends count: who is described is believed."""
+    described = [exporter for exporter in counting if exporter.interfaces]
+    for exporter in described:
+        for interface in exporter.interfaces:
+            # spine-1 is no part of spine-10.
+            behind = [
+                other.name
+                for other in described
+                if other is not exporter and re.search(rf"(?<!\w){re.escape(other.name)}(?!\w)", interface.name)
+            ]
+            if behind and interface.counts:
+                yield (
+                    f"exporters.{exporter.name}.interfaces.{interface.index}: {interface.name} counts what "
+                    f"{behind[0]} counts where it enters: twice, if this is the link to it; write counts: false"
+                )
 
 
 def _senders(cluster: Cluster) -> Iterator[str]:

@@ -143,6 +143,30 @@ def test_each_piece_of_advice(old: str, new: str, line: str) -> None:
     assert advice(parse_cluster(QUIET.replace(old, new, 1))) == [line]
 
 
+LINKED = QUIET.replace(
+    "exporters: {leaf-1: {address: 10.20.0.250}, spine-1: {address: 10.20.0.251, counts: false}}",
+    """
+exporters:
+  leaf-1: {address: 10.20.0.250, interfaces: {1: {name: nodes}, 49: {name: to-border-1, counts: false}}}
+  border-1: {address: 10.20.0.251, interfaces: {1: {name: wan}, 9: {name: leaf-1.Eth49}, 10: {name: leaf-10}}}
+""",
+)
+
+
+def test_a_link_between_exporters_that_are_described_counts_at_neither_end() -> None:
+    line = (
+        "exporters.border-1.interfaces.9: leaf-1.Eth49 counts what leaf-1 counts where it enters: twice, if this is "
+        "the link to it; write counts: false"
+    )
+    assert advice(parse_cluster(LINKED)) == [line]
+    for quiet in (
+        LINKED.replace("leaf-1.Eth49", "leaf-1.Eth49, counts: false"),
+        LINKED.replace("leaf-1.Eth49", "somewhere"),
+        LINKED + 'authority: [{from: "*", to: "*", exporters: [leaf-1]}]\n',
+    ):
+        assert advice(parse_cluster(quiet)) == []
+
+
 CONVERGED = """
 cluster: lab
 groups:
