@@ -31,8 +31,9 @@ def in_order(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _place(column: pl.Series) -> npt.NDArray[np.uint64]:
-    """Return each text's place among all, 0 to 65,535, with a 0 bit between its bits."""
-    ranks = column.rank("dense").to_numpy().astype(np.float64) - 1
+    """Return the place of each text's first row among all, 0 to 65,535, with a 0 bit between its bits."""
+    # By rows, not by texts: many addresses outside with a record each would leave no bits to the few inside.
+    ranks = column.rank("min").to_numpy().astype(np.float64) - 1
     bits = (ranks * _TOP / max(float(ranks.max(initial=0)), 1.0)).astype(np.uint64)
     for shift, mask in _SPREAD:
         bits = (bits | (bits << np.uint64(shift))) & np.uint64(mask)

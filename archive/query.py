@@ -16,7 +16,7 @@ from app.errors import UserError
 from app.units import format_moment
 from archive import layout, schema
 from archive.manifest import HOUR, MANIFEST, Manifest, read_manifest
-from archive.once import counted_once
+from archive.once import counted_once, counted_sums
 from archive.writer import size_of
 from cluster.model import Cluster
 
@@ -253,9 +253,14 @@ def _rows(files: Sequence[_Part], conditions: Sequence[pl.Expr] = ()) -> pl.Lazy
     """
     told = [file.path for file in files if file.is_told]
     found = [_scanned(told, conditions)] if told else []
-    for _, shard in groupby((file for file in files if not file.is_told), key=lambda file: file.shard):
-        found.append(counted_once(_scanned([file.path for file in shard], conditions)))
+    found += [counted_once(_scanned([file.path for file in shard], conditions)) for shard in _untold(files)]
     return pl.concat(found)
+
+
+def _untold(files: Sequence[_Part]) -> list[list[_Part]]:
+    """Return the files of which nobody has told what counts, by shard."""
+    untold = (file for file in files if not file.is_told)
+    return [[*shard] for _, shard in groupby(untold, key=lambda file: file.shard)]
 
 
 def _scanned(paths: list[Path], conditions: Sequence[pl.Expr]) -> pl.LazyFrame:
@@ -273,11 +278,17 @@ def _all_traffic(files: Sequence[_Part], question: Filter) -> tuple[int, frozens
         else:
             heard |= known
             total += file.counted_bytes
-    if edge:
+    found = []
+    if told := [file.path for file in edge if file.is_told]:
         counted = pl.col(schema.BYTES).filter(pl.col(schema.COUNTED)).sum()
-        rows = _rows(edge).filter(_within(question)).group_by(schema.EXPORTER).agg(counted).collect(engine="streaming")
-        heard |= set(rows[schema.EXPORTER])
-        total += int(rows[schema.BYTES].sum())
+        rows = _scanned(told, ()).filter(_within(question))
+        found.append(rows.group_by(schema.EXPORTER).agg(counted).collect(engine="streaming"))
+    for shard in _untold(edge):
+        rows = _scanned([file.path for file in shard], ())
+        found.append(counted_sums(rows, sum(file.rows for file in shard), question.start, question.stop))
+    for sums in found:
+        heard |= set(sums[schema.EXPORTER])
+        total += int(sums[schema.BYTES].sum())
     return total, frozenset(heard)
 
 

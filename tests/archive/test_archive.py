@@ -15,7 +15,7 @@ import pytest
 
 from app.errors import UserError
 from app.log import Log
-from archive import schema
+from archive import once, schema
 from archive.manifest import FRESH, HOUR, SORTED, read_manifest
 from archive.query import Filter, ask
 from archive.writer import Archive
@@ -54,11 +54,12 @@ def saved(archive: Archive, now: float = 0) -> dict[str, Any]:
 
 def settle(archive: Archive) -> dict[str, Any]:
     """Checkpoints until nothing is left to merge."""
-    while True:
+    for _ in range(100):
         notes = saved(archive)
         if archive._merging is None:
             return notes
-        archive._merging[1].exception()
+        assert archive._merging[1].exception() is None
+    raise AssertionError("it merges without end")
 
 
 def sizes(folder: Path, question: Filter = ALL) -> list[int]:
@@ -274,6 +275,18 @@ def counted_by_hand(frame: pl.DataFrame, start: int, stop: int) -> int:
         if start <= row["end"] < stop and not (row["rank"] and yields):
             total += row["bytes"]
     return total
+
+
+def test_large_hours_are_added_up_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(once, "_AT_ONCE", 70)
+    archive = an_archive(tmp_path)
+    frame = several_saw(4, 500)
+    archive.take(frame)
+    saved(archive)
+    for start, stop in ((T0, T0 + 2 * HOUR), (T0 + 500, T0 + 4000), (T0 + 3 * HOUR, T0 + 4 * HOUR)):
+        expected = counted_by_hand(frame, start, stop)
+        answer = ask(tmp_path, Filter(start, stop))
+        assert (answer.bytes, answer.all_bytes) == (expected, expected)
 
 
 def test_who_counts_is_told_once_when_an_hour_is_over_and_again_for_what_comes_late(tmp_path: Path) -> None:
