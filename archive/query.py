@@ -24,7 +24,7 @@ _SUMS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
 _Inside = Callable[[Sequence[str]], list[str]]
 """Addresses of the archive that are in one of these prefixes."""
 
-Grouping: TypeAlias = "Sequence[str | pl.Expr]"
+Grouping: TypeAlias = Sequence[str | pl.Expr]
 """What further sums are of: columns, or expressions over them."""
 
 
@@ -67,7 +67,7 @@ class Answer:
         heard: exporters of which there is any record in the period.
         gaps: what the period lacks, a sentence each.
         rows: of the frame before `most` cut it.
-        also: bytes by each of the further groupings that were asked for.
+        also: bytes by the further grouping that was asked for.
     """
 
     frame: pl.DataFrame
@@ -79,7 +79,7 @@ class Answer:
     heard: frozenset[str]
     gaps: tuple[str, ...]
     rows: int
-    also: tuple[pl.DataFrame, ...]
+    also: pl.DataFrame | None = None
 
     @property
     def share(self) -> float:
@@ -99,7 +99,7 @@ def ask(
     *,
     order: str = schema.BYTES,
     most: int | None = None,
-    also: Sequence[Grouping] = (),
+    also: Grouping | None = None,
 ) -> Answer:
     """Answer a question from all shards below a folder.
 
@@ -109,7 +109,7 @@ def ask(
         by: columns of `archive.schema`; without any, single rows.
         order: a column of the answer, the largest first.
         most: rows of the answer; None: all.
-        also: further groupings of the same rows, all of them, read in the same pass.
+        also: a further grouping of the same rows, all of it.
 
     Raises:
         UserError: there is no archive, it cannot be read, or a column or a prefix makes no sense.
@@ -152,7 +152,7 @@ def _answer(  # noqa: PLR0917 - see ask
     by: Sequence[str],
     order: str,
     most: int | None,
-    also: Sequence[Grouping],
+    also: Grouping | None,
 ) -> Answer:
     gaps = [gap for manifest in shards.values() for gap in _gaps(manifest, question)]
     files = [file for folder, manifest in shards.items() for file in _files(folder, manifest, question)]
@@ -177,29 +177,33 @@ def _answer(  # noqa: PLR0917 - see ask
     if most is not None and not by:
         # Of single records there may be more than memory has room for.
         found = found.top_k(most, by=order)
-    shown, sums, left, *further = pl.collect_all(
-        [
-            found,
-            counted.select(*(pl.sum(name) for name in _SUMS), pl.len().alias("rows")),
-            rows.filter(~pl.col(schema.COUNTED)).select(pl.sum(schema.BYTES)),
-            *(counted.group_by(*one).agg(pl.sum(schema.BYTES)) for one in also),
-        ],
+    is_counted = pl.col(schema.COUNTED)
+    sums = rows.select(
+        *(pl.col(name).filter(is_counted).sum() for name in _SUMS),
+        is_counted.sum().alias("rows"),
+        pl.col(schema.BYTES).filter(~is_counted).sum().alias("left"),
+    )
+    further = [] if also is None else [counted.group_by(*also).agg(pl.sum(schema.BYTES))]
+    # What they have in common is kept in memory: little of an address, much of all traffic, which each reads by itself.
+    shown, summed, *further_found = pl.collect_all(
+        [found, sums, *further],
         engine="streaming",
+        optimizations=pl.QueryOptFlags(comm_subplan_elim=_is_narrow(question)),
     )
     shown = shown.sort(order, *by, descending=[True] + [False] * len(by))
-    summed = {name: int(value or 0) for name, value in sums.row(0, named=True).items()}
+    totals = {name: int(value or 0) for name, value in summed.row(0, named=True).items()}
     all_bytes, heard = _all_traffic(files, question)
     return Answer(
         shown if most is None else shown.head(most),
-        bytes=summed[schema.BYTES],
-        packets=summed[schema.PACKETS],
-        flows=summed[schema.FLOWS],
+        bytes=totals[schema.BYTES],
+        packets=totals[schema.PACKETS],
+        flows=totals[schema.FLOWS],
         all_bytes=all_bytes,
-        suppressed_bytes=int(left.item() or 0),
+        suppressed_bytes=totals["left"],
         heard=heard,
         gaps=tuple(gaps),
-        rows=shown.height if by else summed["rows"],
-        also=tuple(further),
+        rows=shown.height if by else totals["rows"],
+        also=further_found[0] if further_found else None,
     )
 
 
@@ -233,6 +237,10 @@ def _files(folder: Path, manifest: Manifest, question: Filter) -> Iterator[_Part
             is_inside = question.start <= file.first and file.last < question.stop
             is_there = size_of(path) == file.size
             yield _Part(path, folder, file.rows, file.counted_bytes, is_there, file.hour not in untold, is_inside)
+
+
+def _is_narrow(question: Filter) -> bool:
+    return bool(question.address or question.node or any(_parsed(text) for text in (*question.src, *question.dst)))
 
 
 def _within(question: Filter) -> pl.Expr:

@@ -78,7 +78,7 @@ class FlowPages:
                 asked.by,
                 order=texts.get("order", schema.BYTES),
                 most=MOST_SAVED if file else _whole("top", texts.get("top", "20"), 1, _MOST_ROWS),
-                also=() if file else asked.further(),
+                also=None if file else asked.further(),
             )
         gaps = lacking(cluster, answer)
         if file:

@@ -26,7 +26,7 @@ FORMATS = ("csv", "json", "parquet")
 MOST_SAVED = 500_000
 """Rows of a file to save."""
 
-_BIN = "_bin"
+_BIN, _SPLIT = "_bin", "_split"
 _WIDTHS = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 604_800)
 _MOST_BARS = 96
 _MOST_SERIES = 7
@@ -97,10 +97,10 @@ class Asked:
         """Return the column that tells the colours of the bars apart."""
         return next((name for name in self.by if name not in _TIMES), schema.DST_GROUP)
 
-    def further(self) -> tuple[Grouping, ...]:
+    def further(self) -> Grouping:
         """Return what the chart and the matrix need besides the table."""
         at = (pl.col(schema.END) // self.width).alias(_BIN)
-        return (at, pl.col(self.split).cast(pl.String)), (schema.SRC_GROUP, schema.DST_GROUP)
+        return at, pl.col(self.split).cast(pl.String).alias(_SPLIT), schema.SRC_GROUP, schema.DST_GROUP
 
     def link(self, **changes: str) -> str:
         """Return the address of this question at the times that it was asked of, or of another one."""
@@ -151,12 +151,12 @@ def answered(cluster: Cluster, asked: Asked, answer: Answer, gaps: Sequence[str]
     periods = "".join(f'<a href="{escape(asked.link(**{"from": one, "to": ""}))}">{one}</a>' for one in _PERIODS)
     link = f'<a href="{escape(asked.link())}">Link to this answer</a>'
     yield f'<nav class="small">{link} Save: {saved} Last: {periods}</nav>'
-    if answer.rows == 0:
+    if answer.also is None or answer.also.is_empty():
         yield "<p>No traffic like that in this time.</p>"
         return
-    yield from _chart(cluster, asked, answer.also[0], words)
+    yield from _chart(cluster, asked, answer.also, words)
     yield from _table(asked, answer, words)
-    yield from _matrix(asked, answer.also[1], words)
+    yield from _matrix(asked, answer.also, words)
     yield (
         '<p class="note">Bytes are IP bytes, scaled by sampling, each counted once; kB, MB, GB are decimal. RDMA that '
         "stays in the fabric, NVLink and what was said are in no flow record.</p>"
@@ -192,12 +192,12 @@ def _form(cluster: Cluster, texts: Mapping[str, str]) -> Iterator[str]:
 
 def _chart(cluster: Cluster, asked: Asked, frame: pl.DataFrame, words: Wording) -> Iterator[str]:
     width, split = asked.width, asked.split
-    largest = frame.group_by(split).agg(pl.sum(schema.BYTES)).sort(schema.BYTES, split, descending=[True, False])
-    names: list[str] = largest[split].to_list()
+    largest = frame.group_by(_SPLIT).agg(pl.sum(schema.BYTES)).sort(schema.BYTES, _SPLIT, descending=[True, False])
+    names: list[str] = largest[_SPLIT].to_list()
     shown = names if len(names) <= _MOST_SERIES else names[: _MOST_SERIES - 1]
     first, last = asked.question.start // width, (asked.question.stop - 1) // width
     values = {name: [0.0] * (last - first + 1) for name in (*shown, _OTHER)}
-    for at, name, size in frame.select(_BIN, split, schema.BYTES).iter_rows():
+    for at, name, size in frame.group_by(_BIN, _SPLIT).agg(pl.sum(schema.BYTES)).iter_rows():
         values[name if name in values else _OTHER][at - first] += size
     colours = group_colours(cluster) if split.endswith("_group") else {}
     series = [
@@ -253,10 +253,8 @@ def _cell(asked: Asked, name: str, value: Any, largest: Any, words: Wording) -> 
 
 def _matrix(asked: Asked, frame: pl.DataFrame, words: Wording) -> Iterator[str]:
     sums: dict[str, int] = {}
-    pairs = {
-        (src, dst): size
-        for src, dst, size in frame.select(schema.SRC_GROUP, schema.DST_GROUP, schema.BYTES).iter_rows()
-    }
+    summed = frame.group_by(schema.SRC_GROUP, schema.DST_GROUP).agg(pl.sum(schema.BYTES))
+    pairs = {(src, dst): size for src, dst, size in summed.iter_rows()}
     for (src, dst), size in pairs.items():
         sums[src] = sums.get(src, 0) + size
         sums[dst] = sums.get(dst, 0) + size
