@@ -37,7 +37,7 @@ def exporter_readings(
         started: since when they could have been heard, epoch seconds.
         drained: up to when the source is known to be read, having nothing more at that time; 0 if never.
         elsewhere: when others heard an exporter, epoch seconds.
-        unread: what pmacct does not read of the templates of each address, where templates are known.
+        unread: what pmacct does not read of what each address sends, where that is known.
     """
     names = {str(exporter.address): exporter.name for exporter in cluster.exporters}
     templates = {names.get(address, address): bits for address, bits in (unread or {}).items()}

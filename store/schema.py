@@ -415,12 +415,13 @@ CLAMPED_BYTES = Field("clamped_bytes", "bytes", "bytes older than the grace, add
 
 
 class Unread(IntFlag):
-    """Bits of UNREAD: what an exporter's templates have that pmacct does not read."""
+    """Bits of UNREAD: what an exporter's templates or sFlow samples have that pmacct does not read."""
 
     ADDRESSES = 1
     REPLIES = 2
     RATES = 4
     REPEATED = 8
+    TAGGED = 16
 
 
 UNREAD_WORDS = {
@@ -428,6 +429,7 @@ UNREAD_WORDS = {
     Unread.REPLIES: "counters of replies: bytes of the way back are missing",
     Unread.RATES: "options of varying length: its sampling rates are not believed",
     Unread.REPEATED: "a field twice in a template: records may be lost",
+    Unread.TAGGED: "sFlow samples with two VLAN tags: such packets are lost",
 }
 
 
@@ -436,7 +438,7 @@ def unread_words(bits: int) -> str:
     return "; ".join(words for bit, words in UNREAD_WORDS.items() if bits & bit)
 
 
-UNREAD = Field("unread", "bits", "what its templates have that pmacct does not read (`Unread`)", merge=Merge.LAST)
+UNREAD = Field("unread", "bits", "what it sends that pmacct does not read (`Unread`)", merge=Merge.LAST)
 EXPORTER_STATUS = Measurement(
     "exporter",
     "What each exporter sends, and what is wrong with it.",

@@ -297,8 +297,8 @@ def _unread(cluster: Cluster) -> Built:
         cluster,
         Face(
             "unread", "Exporters of which something is not read",
-            "What the templates of NetFlow v9 and IPFIX exporters have that pmacct does not read.",
-            "Empty with Kafka, and where templates are not kept. sFlow and NetFlow v5 have no templates.",
+            "What NetFlow v9 and IPFIX templates, or sFlow samples, have that pmacct does not read.",
+            "Empty with Kafka. Templates must be kept, and two VLAN tags take CAP_NET_RAW.",
             "docs/verdicts.md says what to change on the device.",
             x=0, y=45, w=24, h=6, links=(to_board("pipeline", "Pipeline"),), since=_LATEST,
         ),

@@ -26,7 +26,8 @@ from ingest.collect.guard import Guard, GuardError
 from ingest.collect.guard_teller import Teller
 from ingest.collect.pmacct import NFACCTD, SFACCTD, Daemon, collector_files, daemons, keeps_templates
 from ingest.collect.sockets import udp_sockets
-from ingest.collect.trouble_file import DIED, Troubles
+from ingest.collect.trouble_file import DIED, TAGS, Troubles
+from ingest.collect.vlan_watch import VlanWatch
 
 _LOG_BYTES = 8 << 20
 _BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -122,6 +123,7 @@ class Collector:
         self._refused = 0
         self._troubles = Troubles(self.spool, time.time)
         self._log: Log = log or (lambda _event, **_values: None)
+        self._vlan_watch: VlanWatch | None = None
         self._teller = Teller(cluster, self._troubles, self._log)
         self._all = [
             _Running(
@@ -205,6 +207,7 @@ class Collector:
         try:
             self._prepare()
             self._begin_guard()
+            self._begin_vlan_watch()
             for running in self._all:
                 self._spawn(running)
             for running in self._all:
@@ -225,6 +228,12 @@ class Collector:
         except GuardError as error:
             hint = "one datagram of a listed exporter can kill nfacctd; collector.guard: false stops this line"
             self._log("guard_unavailable", level="warning", why=error, hint=hint)
+
+    def _begin_vlan_watch(self) -> None:
+        if any(running.daemon is SFACCTD for running in self._all):
+            # Without the right, `clusterflow guard` may do it.
+            with contextlib.suppress(OSError):
+                self._vlan_watch = VlanWatch(self._cluster, Troubles(self.spool, time.time, TAGS))
 
     def _protect(self, running: _Running) -> None:
         """Put the filter on a daemon's socket as soon as it has one."""
@@ -278,6 +287,8 @@ class Collector:
         now = time.monotonic()
         self._watch_disk()
         self._read_refusals()
+        if self._vlan_watch is not None:
+            self._vlan_watch.look(now)
         for running in self._all:
             self._protect(running)
             self._read_log(running)
@@ -314,6 +325,9 @@ class Collector:
         if self._guard is not None:
             self._guard.close()
             self._guard = None
+        if self._vlan_watch is not None:
+            self._vlan_watch.close()
+            self._vlan_watch = None
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -4,13 +4,16 @@ Who sent datagrams that would have killed nfacctd, and which daemon died. A stor
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 NAME, GUARDS = ".collector.state", ".guard.state"
 """Beside the files of flows, and named as none of them: the collector's, and that of `clusterflow guard`, as root."""
+
+TAGS, GUARDS_TAGS = ".collector.tags.state", ".guard.tags.state"
+"""The same, of what sfacctd does not read: that endangers no daemon."""
 
 REFUSED, DIED = "refused", "died"
 UNLISTED = "unlisted"
@@ -47,15 +50,16 @@ class Troubles:
             fresh.replace(self._path)
 
 
-def lately(folder: Path, now: float) -> Mapping[str, int]:
+def lately(folder: Path, now: float, names: Sequence[str] = (NAME, GUARDS)) -> Mapping[str, int]:
     """Return how often what befell whom within `LATELY` seconds before now: "refused leaf-1" -> datagrams.
 
     Args:
         folder: the spool; where it holds no such file, nothing did.
         now: epoch seconds.
+        names: of the files.
     """
     found: dict[str, int] = {}
-    for at, what, who, count in (*_read(folder / NAME), *_read(folder / GUARDS)):
+    for at, what, who, count in (event for name in names for event in _read(folder / name)):
         if now - LATELY < at <= now + LATELY:
             found[f"{what} {who}"] = found.get(f"{what} {who}", 0) + count
     return found

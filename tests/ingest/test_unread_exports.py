@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 from test_bridge import a_bridge, known, sent_bytes
 from test_listen import heard
-from test_pmacct_daemons import a_cluster, sflow, wait_for
+from test_pmacct_daemons import a_cluster, send, sflow, wait_for
 
 from app.errors import StoreError
-from cluster.model import Cluster, Exporter
+from cluster.model import Cluster, Exporter, ExportProtocol
 from ingest.collect.supervise import Collector
+from ingest.collect.trouble_file import TAGS, Troubles, lately
+from ingest.collect.vlan_watch import VlanWatch
 from ingest.flows.normalise import Clock
 from ingest.read.spool import Spool
 from operations.status import Status, status_of
@@ -96,16 +98,45 @@ SENT = {
         ],
     ),
 }
+QINQ = "127.0.6.7"
+"""An sFlow agent."""
+
+
+def tagged(tags: int) -> bytes:
+    """Return an sFlow datagram of QINQ whose sampled packet has so many VLAN tags, in a record as long as it is."""
+    plain = sflow(QINQ)
+    frame = bytes(12) + b"\x08\x00"
+    assert frame in plain
+    longer = plain.replace(frame, bytes(12) + b"\x81\x00\x00\x64" * tags + b"\x08\x00")
+    # The lengths before it: of the sample, of the record, of the header.
+    for place in (32, 72, 88):
+        (size,) = struct.unpack_from("!I", longer, place)
+        longer = longer[:place] + struct.pack("!I", size + 4 * tags) + longer[place + 4 :]
+    return longer
+
+
+def may_copy() -> bool:
+    """Whether the kernel gives us copies of packets."""
+    with contextlib.suppress(PermissionError), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0):
+        return True
+    return False
+
+
 COUNTED = 1000 + 20_000 + 3000 + 400_000 + 5_000_000 + 60_000_000
 """Bytes, distinct by their digits: what of them is missing tells whose."""
 
 
 @pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
 def test_what_is_not_read_is_said_by_status(known: Cluster, tmp_path: Path) -> None:
-    exporters = tuple(Exporter(name, ip_address(source)) for name, (source, _) in SENT.items())
+    exporters = (
+        *(Exporter(name, ip_address(source)) for name, (source, _) in SENT.items()),
+        Exporter("qinq", ip_address(QINQ), protocol=ExportProtocol.SFLOW),
+    )
     known = replace(known, exporters=exporters, collector=a_cluster(*exporters).collector)
     spool, stop = tmp_path / "spool", threading.Event()
-    with Collector(known, tmp_path / "run", spool=spool), Spool(spool) as source:
+    unread = 5 if may_copy() else 4
+    with Collector(known, tmp_path / "run", spool=spool) as collector, Spool(spool) as source:
+        send(known.collector.sflow_port, [tagged(2)], source="127.0.6.8")
         for address, payloads in SENT.values():
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
                 sender.bind((address, 0))
@@ -116,8 +147,9 @@ def test_what_is_not_read_is_said_by_status(known: Cluster, tmp_path: Path) -> N
         running.start()
 
         def is_told() -> bool:
+            collector.poll()
             with contextlib.suppress(StoreError):
-                return sent_bytes(known) >= COUNTED and any(one.notes for one in status().exporters)
+                return sent_bytes(known) >= COUNTED and len([one for one in status().exporters if one.notes]) == unread
             return False
 
         def status() -> Status:
@@ -137,6 +169,7 @@ def test_what_is_not_read_is_said_by_status(known: Cluster, tmp_path: Path) -> N
         "xr": (UNREAD_WORDS[Unread.RATES], "samples, rate unknown: 1 records count 1:1"),
         "huawei": (UNREAD_WORDS[Unread.REPEATED],),
         "leaf": (),
+        "qinq": (UNREAD_WORDS[Unread.TAGGED],) if unread == 5 else (),
     }
     assert found["wlc"].age is None, "never heard, and yet it says why"
 
@@ -151,9 +184,44 @@ def test_listen_says_the_same() -> None:
 
 
 def test_listen_counts_sampled_packets_with_two_tags() -> None:
-    plain = sflow("10.0.0.2")
-    frame = bytes(12) + b"\x08\x00"
-    assert frame in plain
     for tags, wrong in ((1, ()), (2, ("1 sampled packets have two VLAN tags: pmacct drops them silently",))):
-        tagged = plain.replace(frame, bytes(12) + b"\x81\x00\x00\x64" * tags + b"\x08\x00")
-        assert heard("10.0.0.2", 6343, [tagged]) == wrong
+        assert heard(QINQ, 6343, [tagged(tags)]) == wrong
+
+
+def watched(tmp_path: Path, agent: str, datagram: bytes, target: str) -> Mapping[str, int]:
+    """Return what is noted when an agent that is listed so sends a datagram, and then one that is certain to be."""
+    known = a_cluster(Exporter("qinq", ip_address(agent), protocol=ExportProtocol.SFLOW), LAST)
+    watch, moment = VlanWatch(known, Troubles(tmp_path, time.time, TAGS)), time.time()
+    family = socket.AF_INET6 if ":" in target else socket.AF_INET
+    last = tagged(2).replace(ip_address(QINQ).packed, LAST.address.packed)
+    with contextlib.closing(watch), socket.socket(family, socket.SOCK_DGRAM) as sender:
+        for payload in (datagram, datagram, last):
+            sender.sendto(payload, (target, known.collector.sflow_port))
+        for other in (known.collector.sflow_port + 1, known.collector.netflow_port):
+            sender.sendto(tagged(2), (target, other))
+
+        def is_noted() -> bool:
+            watch.look(moment)
+            return f"tagged {LAST.address}" in lately(tmp_path, moment, (TAGS,))
+
+        wait_for(is_noted, 60)
+    return lately(tmp_path, moment, (TAGS,))
+
+
+LAST = Exporter("last", ip_address("127.0.6.9"), protocol=ExportProtocol.SFLOW)
+
+
+@pytest.mark.skipif(not may_copy(), reason="no CAP_NET_RAW")
+@pytest.mark.parametrize("target", ["127.0.0.1", "::1"])
+def test_two_tags_are_noted_once_a_minute(tmp_path: Path, target: str) -> None:
+    assert watched(tmp_path, QINQ, tagged(2), target) == {f"tagged {QINQ}": 1, f"tagged {LAST.address}": 1}
+    assert lately(tmp_path, time.time()) == {}, "no daemon is in danger"
+
+
+@pytest.mark.skipif(not may_copy(), reason="no CAP_NET_RAW")
+@pytest.mark.parametrize(
+    ("agent", "datagram"),
+    [(QINQ, tagged(1)), ("127.0.6.10", tagged(2)), (QINQ, tagged(2)[:50]), (QINQ, b""), (QINQ, b"\0" * 40)],
+)
+def test_nothing_else_is_noted(tmp_path: Path, agent: str, datagram: bytes) -> None:
+    assert watched(tmp_path, agent, datagram, "127.0.0.1") == {f"tagged {LAST.address}": 1}
