@@ -603,7 +603,7 @@ class Bridge:
         self._writer.write(schema.ADDRESS_NAME, addresses, schema.ADDRESS_NAME.kept)
         self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
 
-    def _unread(self, now: int) -> dict[str, schema.Unread]:
+    def _unread(self, now: float) -> dict[str, schema.Unread]:
         """Return what pmacct does not read of what each address sends."""
         unread = dict(self._templates.unread())
         tags = (trouble_file.TAGS, trouble_file.GUARDS_TAGS)
