@@ -6,22 +6,21 @@ first contact, no violation and no unknown node, and no other traffic can be tak
 
 import itertools
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 
 import numpy as np
 
-from app.errors import ClusterflowError, StoreError, UserError
-from cluster.model import Address, Cluster, Exporter, ExportProtocol, Role, SamplingMode
+from app.errors import StoreError, UserError
+from cluster.model import Address, Cluster, Exporter, Role, SamplingMode
 from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.evaluate.evaluator import Evaluator
 from rules.rule import INTERVAL_SECONDS, Comparison, Measure, Rule, Severity, Threshold
-from simulate.packets.netflow import FlowFormat, NetflowEncoder, RecordColumns
+from simulate.packets.netflow import RecordColumns
+from simulate.packets.own_exporter import HELP, own_exporter, send
 from simulate.packets.udp import Target
 from store import schema
 from store.influx import Store
@@ -38,7 +37,6 @@ _UDP = 17
 _SMALLEST, _LARGEST = 1_000, 1_000_000
 _PACKET = 1_000
 _POLL_SECONDS = 0.25
-_HELP = "docs/operations.md shows the lines that cluster.yaml needs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ def plan(cluster: Cluster, exporter: str | None = None) -> Plan:
     """
     groups = cluster.groups_with(Role.CANARY)
     if len(groups) != 1:
-        raise UserError(f"groups: {len(groups)} of role canary: expected one", _HELP)
+        raise UserError(f"groups: {len(groups)} of role canary: expected one", HELP)
     (group,) = groups
     addresses = [entry.address for node in cluster.nodes if node.group == group.id for entry in node.addresses]
     src, dst = next(
@@ -113,72 +111,20 @@ def plan(cluster: Cluster, exporter: str | None = None) -> Plan:
         (None, None),
     )
     if src is None or dst is None:
-        raise UserError(f"nodes: {len(addresses)} addresses in group {group.id}: expected two of one family", _HELP)
-    speaker = _speaker(cluster, exporter)
+        raise UserError(f"nodes: {len(addresses)} addresses in group {group.id}: expected two of one family", HELP)
+    speaker = own_exporter(cluster, exporter)
     octets = _SMALLEST + secrets.randbelow(_LARGEST - _SMALLEST)
     is_fixed = speaker.sampling.mode is SamplingMode.FIXED
     return Plan(group.id, src, dst, speaker, octets, octets * (speaker.sampling.rate or 1) if is_fixed else octets)
 
 
-def _speaker(cluster: Cluster, name: str | None) -> Exporter:
-    known = [one for one in cluster.exporters if one.protocol is ExportProtocol.NETFLOW and one.counts]
-    if name is not None:
-        known = [one for one in known if one.name == name]
-        if not known:
-            raise UserError(f"--exporter {name}: expected a NetFlow exporter of cluster.yaml that counts", _HELP)
-    # One that need not be heard all the time is meant for this.
-    for one in sorted(known, key=lambda each: each.watched):
-        if _is_ours(one.address):
-            return one
-    names = ", ".join(f"{one.name} ({one.address})" for one in known) or "none that counts"
-    raise UserError(f"exporters: {names}: none has an address of this machine", _HELP)
+def records(what: Plan, at: float) -> RecordColumns:
+    """Return the flow as one record of a moment (epoch seconds)."""
 
-
-def _is_ours(address: Address) -> bool:
-    with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((str(address), 0))
-        except OSError:
-            return False
-    return True
-
-
-def collector(cluster: Cluster) -> Target:
-    """Return where the collector of cluster.yaml listens, as seen from its own machine."""
-    host = cluster.collector.listen
-    if ip_address(host).is_unspecified:
-        host = "::1" if ":" in host else "127.0.0.1"
-    return Target(host, cluster.collector.netflow_port)
-
-
-def send(what: Plan, target: Target, at: float) -> None:
-    """Send the flow as IPFIX, templates first.
-
-    Args:
-        what: see there.
-        target: where the collector listens.
-        at: epoch seconds: its time.
-    """
-    encoder = NetflowEncoder(FlowFormat.IPFIX, DOMAIN, int(at) * 1000)
-    moment = int(at * 1000)
-    packed = encoder.pack(_record(what, moment))
-    family = socket.AF_INET6 if what.exporter.address.version == 6 else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as speaker:
-        try:
-            speaker.bind((str(what.exporter.address), 0))
-            for message in (encoder.hello(moment), encoder.message(packed, 0, 1, moment)):
-                speaker.sendto(message, (target.host, target.port))
-        except OSError as error:
-            raise ClusterflowError(
-                f"cannot send from {what.exporter.address} to {target.host}:{target.port}: {error.strerror}",
-                "is the collector on another machine? --netflow HOST:PORT names it",
-            ) from error
-
-
-def _record(what: Plan, moment: int) -> RecordColumns:
     def column(value: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.array([value], np.int64)
 
+    moment = int(at * 1000)
     return RecordColumns(
         src=np.array([[*what.src.packed]], np.uint8),
         dst=np.array([[*what.dst.packed]], np.uint8),
@@ -246,7 +192,7 @@ def watch(
     sent_at = time.time()
     begin = int(sent_at) // window * window
     before = _stored(store, what.group, begin, begin + window)
-    send(what, target, sent_at)
+    send(what.exporter, records(what, sent_at), target, domain=DOMAIN, at=sent_at)
     told("waiting until InfluxDB has it")
     wanted = before + what.stored
     queryable: float | None = None

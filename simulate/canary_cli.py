@@ -12,6 +12,7 @@ from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import json_option, write_output
 from simulate import canary as canaries
+from simulate.packets.own_exporter import collector
 from simulate.packets.udp import Target
 from simulate.target_option import TargetType
 from store.influx import Store
@@ -35,7 +36,7 @@ def canary(cluster: Cluster, within: float, exporter: str | None, netflow: Targe
     if within <= 0:
         raise UserError(f"--within {within:g}s: expected more than 0 seconds")
     plan = canaries.plan(cluster, exporter)
-    target = netflow or canaries.collector(cluster)
+    target = netflow or collector(cluster)
     console = Console(stderr=True)
     store = Store(cluster.store)
     try:

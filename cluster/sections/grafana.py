@@ -6,7 +6,7 @@ from pathlib import Path
 from cluster.document import Faults
 from cluster.scalars import names
 from cluster.scalars.declared import REQUIRED, Key, OneOf, Section, check_pair, key, record
-from cluster.scalars.kinds import SECRET, ListOf, Placed, Secret, Table, Text, one_of
+from cluster.scalars.kinds import FLAG, SECRET, ListOf, Placed, Secret, Table, Text, one_of
 
 
 # fmt: off
@@ -49,6 +49,7 @@ class NotificationTarget:
         secrets: Grafana setting -> where the secret is.
         settings: Grafana setting -> plain value.
         severities: which alerts it gets; empty means all.
+        drills: whether it gets those that a drill staged, too.
     """
 
     name: str
@@ -56,6 +57,7 @@ class NotificationTarget:
     settings: tuple[tuple[str, str], ...] = ()
     secrets: tuple[tuple[str, Secret], ...] = ()
     severities: tuple[str, ...] = ()
+    drills: bool = True
 
 
 MAIL_SEPARATOR = ";"
@@ -76,6 +78,10 @@ _SEVERITIES = Key(
     (),
     absent="all",
     example="[critical]",
+)
+
+_DRILLS = Key(
+    "drills", FLAG, "Whether it gets what `clusterflow drill` stages, too: False for who must not be woken.", True
 )
 
 
@@ -104,6 +110,7 @@ class Channel(Section):
             tuple((setting, _plain(value)) for setting, value in given if not isinstance(value, Secret)),
             tuple((setting, value) for setting, value in given if isinstance(value, Secret)),
             tuple(severity.value for severity in table.get("severities", [])),
+            table.get("drills", True),
         )
 
     def write(self, value: NotificationTarget) -> object:
@@ -112,7 +119,7 @@ class Channel(Section):
         table = {key: given[grafana] for key, grafana in self.grafana.items() if grafana in given}
         if "addresses" in table:
             table["addresses"] = table["addresses"].split(MAIL_SEPARATOR)
-        return self.write_table(table | {"severities": value.severities})
+        return self.write_table(table | {"severities": value.severities, "drills": value.drills})
 
 
 def _plain(value: str | list[Placed[str]]) -> str:
@@ -121,7 +128,7 @@ def _plain(value: str | list[Placed[str]]) -> str:
 
 def _channel(label: str, *keys: tuple[Key, str], needs: tuple[tuple[str, ...], ...] = ()) -> Channel:
     grafana = {key.name: setting for key, setting in keys}
-    return Channel(label, (*(key for key, _ in keys), _SEVERITIES), grafana=grafana, needs=needs)
+    return Channel(label, (*(key for key, _ in keys), _SEVERITIES, _DRILLS), grafana=grafana, needs=needs)
 
 
 # fmt: off

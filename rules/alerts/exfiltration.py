@@ -1,6 +1,6 @@
 """Exfiltration: more left the cluster than may, in whatever parts, by whatever way. One alert an incident."""
 
-from analysis.detectors.egress.exfiltration_study import watched
+from analysis.detectors.egress.exfiltration_study import drilled, watched
 from analysis.detectors.egress.ledger import borders
 from app.units import format_duration
 from cluster.model import Cluster
@@ -15,6 +15,9 @@ from store.schema import Field, Leak
 ID = "exfiltration"
 
 LABELS = schema.EXFILTRATION.tags
+
+DRILL = "DRILL: "
+"""Before the summary of an alert that `clusterflow drill` staged."""
 
 _SINCE = 900
 """Three rows of an incident: one may be late."""
@@ -31,7 +34,8 @@ _MEASURES: dict[str, Field] = {
 
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule for all groups that hold weights or can read them."""
-    groups = watched(cluster)
+    drills = drilled(cluster)
+    groups = (*watched(cluster), *drills)
     if not groups:
         return RuleSet(
             (), (Skipped(ID, "the whole rule", "no group holds models or can read them, as far as flows show"),)
@@ -43,8 +47,9 @@ def build(cluster: Cluster) -> RuleSet:
     compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "bytes")
     about = f", about {compared}" if compared else ""
     others = texts.number("others", '{{ if gt .Value 0.0 }} and {{ printf "%.0f" .Value }} others{{ end }}', "")
+    mark = "".join(f'{{{{ if eq $labels.{schema.SRC_GROUP} "{one.id}" }}}}{DRILL}{{{{ end }}}}' for one in drills)
     summary = (
-        f"{source} sent {texts.bytes_of('bytes')} to {destination}{about}: {_why(cluster)}. "
+        f"{mark}{source} sent {texts.bytes_of('bytes')} to {destination}{about}: {_why(cluster)}. "
         f"Largest: {{{{ $labels.{schema.LARGEST} }}}}{others}."
     )
     what_to_do = (

@@ -324,7 +324,10 @@ class Scene:
     def _alerts(self, looks: Sequence[tuple[int, int]]) -> Iterator[int]:
         """Yield how many incidents and slow conversations the studies find from one moment to another, look by look."""
         history = EgressHistory(self.cluster, self.store)
-        study, little = ExfiltrationStudy(self.cluster, self.store, history), LedgerStudy(self.cluster, history)
+        study, little = (
+            ExfiltrationStudy(self.cluster, self.store, history, watched(self.cluster)),
+            LedgerStudy(self.cluster, history),
+        )
         limits = self.cluster.thresholds
         for start, stop in looks:
             rows = pl.concat(frame for _, frame in study.judge(Span(start, stop, stop, stop), ()))

@@ -13,13 +13,14 @@ from typing import Any
 import yaml
 
 from app.errors import UserError
-from cluster.model import Cluster, NotificationTarget
+from cluster.model import Cluster, NotificationTarget, Role
 from dashboards.provision import PREFIX as GRAFANA
 from dashboards.provision import reference
 from rules import runbook
 from rules.evaluate.evaluator import ERROR_ALERT, FOLDER, NO_DATA_ALERT
 from rules.grafana import history_contact, notices
 from rules.rule import CONDITION, Rule, RuleSet
+from store import schema
 from store.influxql import Query
 
 PREFIX = f"{GRAFANA}/alerting"
@@ -216,7 +217,14 @@ def settings(target: NotificationTarget) -> dict[str, Any]:
 
 
 def _catch_all(cluster: Cluster) -> str | None:
-    return next((target.name for target in cluster.notify if not target.severities), None)
+    return next((target.name for target in cluster.notify if not _matchers(cluster, target)), None)
+
+
+def _matchers(cluster: Cluster, target: NotificationTarget) -> list[list[str]]:
+    """Return which alerts a target gets; all if there are none."""
+    severities = [["severity", "=~", "|".join(target.severities)]] if target.severities else []
+    drills = [] if target.drills else [[schema.SRC_GROUP, "!=", group.id] for group in cluster.groups_with(Role.DRILL)]
+    return [*severities, *drills]
 
 
 def policies(cluster: Cluster, rule_set: RuleSet) -> dict[str, Any]:
@@ -225,7 +233,7 @@ def policies(cluster: Cluster, rule_set: RuleSet) -> dict[str, Any]:
     routes = [
         {
             "receiver": target.name,
-            **({"object_matchers": [["severity", "=~", "|".join(target.severities)]]} if target.severities else {}),
+            **({"object_matchers": matchers} if (matchers := _matchers(cluster, target)) else {}),
             "group_by": list(_BY_SOURCE),
             "group_interval": _PATIENCE,
             # The next target gets the alert too.

@@ -11,7 +11,7 @@ import pytest
 import scene
 from egress_scene import COLUMNS, DAY, HOUR, NOW, TALK, sent
 
-from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy
+from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, watched
 from analysis.detectors.egress.history import EgressHistory
 from analysis.detectors.study import Span
 from cluster.model import Cluster, Group, Retention, Role
@@ -94,7 +94,7 @@ def put(cluster: Cluster, truth: pl.DataFrame) -> Store:
 
 
 def study_of(cluster: Cluster, store: Store) -> ExfiltrationStudy:
-    return ExfiltrationStudy(cluster, store, EgressHistory(cluster, store))
+    return ExfiltrationStudy(cluster, store, EgressHistory(cluster, store), watched(cluster))
 
 
 def judged(study: ExfiltrationStudy, start: int, stop: int, step: int = 4 * HOUR) -> pl.DataFrame:

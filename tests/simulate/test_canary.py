@@ -13,8 +13,9 @@ from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster, Retention
 from rules.evaluate.evaluator import Evaluator
 from rules.registry import rules_of
-from simulate.canary import alert_rule, plan, send
+from simulate.canary import DOMAIN, alert_rule, plan, records
 from simulate.canary_cli import canary
+from simulate.packets.own_exporter import send
 from simulate.packets.udp import Target
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB, free_port
@@ -65,7 +66,8 @@ def test_two_datagrams_from_the_exporters_address() -> None:
         receiver.bind(("127.0.0.1", 0))
         receiver.settimeout(5)
         what = plan(_cluster(LINES.replace("127.0.0.1", "127.0.0.77")))
-        send(what, Target("127.0.0.1", receiver.getsockname()[1]), 1_770_120_000.5)
+        at = 1_770_120_000.5
+        send(what.exporter, records(what, at), Target("127.0.0.1", receiver.getsockname()[1]), domain=DOMAIN, at=at)
         messages = [receiver.recvfrom(2000) for _ in range(2)]
     assert {address[0] for _, address in messages} == {"127.0.0.77"}
     assert [message[:2] for message, _ in messages] == [b"\x00\x0a"] * 2, "IPFIX"

@@ -52,20 +52,25 @@ def watched(cluster: Cluster) -> tuple[Group, ...]:
     )
 
 
+def drilled(cluster: Cluster) -> tuple[Group, ...]:
+    """Return the groups in whose name drills are sent."""
+    return cluster.groups_with(Role.DRILL)
+
+
 class ExfiltrationStudy:
     """Finds incidents.
 
     Args:
-        cluster: groups, thresholds, artefacts.
+        cluster: thresholds, artefacts.
         store: read from.
         history: shared with other studies of long ranges.
+        groups: whose bytes are summed up.
     """
 
     measurements = (schema.EXFILTRATION,)
 
-    def __init__(self, cluster: Cluster, store: Store, history: EgressHistory) -> None:
+    def __init__(self, cluster: Cluster, store: Store, history: EgressHistory, groups: Sequence[Group]) -> None:
         self.cluster, self._store, self.history = cluster, store, history
-        groups = watched(cluster)
         self.groups = tuple(group.id for group in groups)
         self.scale = np.array([group.exfil_scale for group in groups])
         self.serving = [group.id for group in groups if group.role is Role.INFERENCE]
@@ -138,7 +143,9 @@ class ExfiltrationStudy:
             return State()
         missing = [tag for tag in schema.EXFILTRATION.tags if tag not in stored.columns]
         named = stored.with_columns((pl.col("time") // 1000).alias(WINDOW), *(pl.lit("").alias(tag) for tag in missing))
-        state, seen = exfiltration.state_of(named, first)
+        # Of a group that cluster.yaml no longer has, what it reported stays reported.
+        others = {group.id for group in (*watched(self.cluster), *drilled(self.cluster))}.difference(self.groups)
+        state, seen = exfiltration.state_of(named.filter(~pl.col(schema.SRC_GROUP).is_in(list(others))), first)
         for group, one in state.open.items():
             if group in self.groups:
                 sent = grid.between(seen[group], first - self._step)

@@ -26,7 +26,7 @@ from store import schema
 from store.points import WINDOW
 from store.schema import Breach, Violation
 
-EGRESS_ROLES = (Role.MODEL_STORAGE, Role.TRAINING)
+EGRESS_ROLES = (Role.MODEL_STORAGE, Role.TRAINING, Role.DRILL)
 """What these groups open outside is reported by rules of its own: first contacts, volumes, hours, the ledger."""
 
 _BYTES, _FLOWS, _TX, _RX = schema.BYTES.name, schema.FLOWS.name, schema.TX_BYTES.name, schema.RX_BYTES.name

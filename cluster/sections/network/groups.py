@@ -25,6 +25,7 @@ class Role(StrEnum):
     MANAGEMENT = "management"
     INFERENCE = "inference"
     CANARY = "canary"
+    DRILL = "drill"
     CUSTOM = "custom"
 
 
@@ -40,7 +41,7 @@ class Group:
     title: str = key(names.TITLE, "Its name on boards and in alerts.", absent="the id, in words")
     role: Role = key(Choice(tuple(Role)),
         "What it is for; boards and rules choose groups by role. `approved_external` stands outside the cluster: "
-        "traffic to it is egress, but approved.")
+        "traffic to it is egress, but approved. From `drill`, `clusterflow drill` stages thefts.")
     prefixes: tuple[Network, ...] = key(ListOf(names.PREFIX),
         "Its IPv4 and IPv6 networks. The longest match over all groups wins.", default=(),
         example='[10.20.0.0/16, "fd00:20::/48"]')
