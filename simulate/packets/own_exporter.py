@@ -66,9 +66,12 @@ def send(exporter: Exporter, records: RecordColumns, target: Target, *, domain: 
     moment = int(at * 1000)
     encoder = NetflowEncoder(FlowFormat.IPFIX, domain, int(at) * 1000)
     packed = encoder.pack(records)
-    messages = [encoder.hello(moment)]
-    for start in range(0, len(records), _RECORDS):
-        messages.append(encoder.message(packed, start, min(start + _RECORDS, len(records)), moment))
+    starts = range(0, len(records), _RECORDS)
+    # One by one: each bears the sequence number after the one before.
+    messages = [
+        encoder.hello(moment),
+        *(encoder.message(packed, start, min(start + _RECORDS, len(records)), moment) for start in starts),
+    ]
     family = socket.AF_INET6 if exporter.address.version == 6 else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as speaker:
         try:

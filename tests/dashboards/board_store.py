@@ -13,7 +13,7 @@ from dashboards.filled_queries import Asked, Json, asked, expand, first_choices,
 from ingest.read.records import Reason
 from store import points, schema
 from store.influx import Store
-from store.schema import Breach, Capacity, Cause, Leak, NodeState, Stage
+from store.schema import Breach, Capacity, Cause, Leak, NodeState, Shape, Stage
 
 __all__ = ["Asked", "Filled", "asked", "defaults", "expand", "fill", "load", "seconds"]
 
@@ -142,6 +142,13 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
                 schema.LARGEST: "model-store-1 -> 203.0.113.9",
             }
         ],
+        schema.SHAPE: [
+            model_store
+            | {schema.KIND: Shape.TUNNEL.value, schema.DST: "203.0.113.9", schema.DST_GROUP: EXTERNAL}
+            | {schema.COUNTRY: "NL", schema.LARGEST: "model-store-1 -> 203.0.113.9"}
+        ],
+        schema.BEACON: [model_store | {schema.DST: "203.0.113.9", schema.DST_GROUP: EXTERNAL, schema.COUNTRY: "NL"}],
+        schema.UNSEEN: [{schema.EXPORTER: cluster.exporters[0].name}],
         schema.ADDRESS_NAME: [{schema.ADDRESS: "203.0.113.9"}],
         schema.LEDGER: sent,
         schema.RECURRENCE: [one for one in sent if one[schema.DST_GROUP] == EXTERNAL],

@@ -78,24 +78,24 @@ def test_what_flaps_is_told_once_too_often() -> None:
     drip = incident("drip-exfil-day", 0)
     (alert,) = each(drip, "low_and_slow_24h")
     flaps = [replace(alert, fired_at=alert.fired_at + number * 60) for number in range(300)]
-    rest = [*each(drip, "first_external_contact"), *each(drip, "exfiltration")]
-    assert judged(drip, [*rest, alert]) == (3, 0, 0)
-    assert judged(drip, [*rest, *flaps]) == (3, 0, 299)
+    rest = [one for rule in ("first_external_contact", "exfiltration", "beacon") for one in each(drip, rule)]
+    assert judged(drip, [*rest, alert]) == (4, 0, 0)
+    assert judged(drip, [*rest, *flaps]) == (4, 0, 299)
 
 
 def test_what_comes_before_its_evidence_is_false() -> None:
     """60 GB a day are 50 after twenty hours: nobody can know after ten seconds."""
     drip = incident("drip-exfil-day", 0)
-    rest = [*each(drip, "first_external_contact"), *each(drip, "exfiltration")]
+    rest = [one for rule in ("first_external_contact", "exfiltration", "beacon") for one in each(drip, rule)]
     (alert,) = each(drip, "low_and_slow_24h")
     assert alert.fired_at >= drip.start + 19 * 3600
     hasty = replace(alert, fired_at=drip.start + 10)
-    assert judged(drip, [*rest, hasty]) == (3, 1, 1)
+    assert judged(drip, [*rest, hasty]) == (4, 1, 1)
     (owed,) = (one for one in truth_of([drip]).owed if one.rule == "low_and_slow_24h")
     just = replace(alert, fired_at=owed.earliest)
     assert alert.fired_at - owed.earliest < 3600
-    assert judged(drip, [*rest, just]) == (3, 0, 0)
-    assert judged(drip, [*rest, replace(just, fired_at=owed.earliest - 1)]) == (3, 1, 1)
+    assert judged(drip, [*rest, just]) == (4, 0, 0)
+    assert judged(drip, [*rest, replace(just, fired_at=owed.earliest - 1)]) == (4, 1, 1)
 
 
 def test_evidence_over_time_has_an_earliest_moment() -> None:
@@ -106,6 +106,8 @@ def test_evidence_over_time_has_an_earliest_moment() -> None:
         "low_and_slow_7d": 4 * 3600,
         "recurring_dependency": 600,
         "exfiltration": 4 * 3600,
+        "beacon": 4 * 3600,
+        "unseen_bytes": 3600,
     }
     for path in library():
         for staged in load_script(path).incidents:
