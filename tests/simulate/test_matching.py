@@ -108,6 +108,9 @@ def test_evidence_over_time_has_an_earliest_moment() -> None:
         "exfiltration": 4 * 3600,
         "beacon": 4 * 3600,
         "unseen_bytes": 3600,
+        "steady_connection": 2 * 3600,
+        "hidden_channel": 900,
+        "outside_pull": 900,
     }
     for path in library():
         for staged in load_script(path).incidents:
