@@ -19,6 +19,7 @@ COMMANDS = {
         "playlist": ("dashboards.cli:playlist", "Make or update the kiosk playlist in Grafana."),
         "test-rules": ("simulate.rule_checks_cli:test_rules", "Run rule cases: points in, expected alerts out."),
         "backtest": ("simulate.backtest_cli:backtest", "Tell what alert rules would have done over stored data."),
+        "drill": ("simulate.drill_cli:drill", "Stage a theft, and time it from the exporter to the alert."),
         "canary": ("simulate.canary_cli:canary", "Send one tiny flow through collector, bridge and store."),
         "floor": ("simulate.floor_cli:floor", "Tell how much could leave without an alert."),
     },

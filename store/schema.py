@@ -1470,12 +1470,29 @@ ALERT = Measurement(
     kept=HOUR,
 )  # fmt: skip
 
+STORED_AFTER = Field("stored_after", "seconds", "until all its bytes were stored", Kind.FLOAT, Merge.LAST)
+JUDGED_AFTER = Field("judged_after", "seconds", "until `analyze` had found the incident", Kind.FLOAT, Merge.LAST)
+FIRED_AFTER = Field("fired_after", "seconds", "until its alert fired", Kind.FLOAT, Merge.LAST)
+TOLD_AFTER = Field("told_after", "seconds", "until `deliver` had the alert from Grafana", Kind.FLOAT, Merge.LAST)
+TROUBLE = Field("trouble", "text", "what was wrong; empty if nothing", Kind.STRING, Merge.LAST)
+DRILL = Measurement(
+    "drill",
+    "Thefts that `clusterflow drill` staged: a row each, at the time it was sent. What was not reached in time is "
+    "absent.",
+    (KIND,),
+    (EVENT_BYTES, STORED_AFTER, JUDGED_AFTER, FIRED_AFTER, TOLD_AFTER, TROUBLE),
+    "drill",
+    "one a drill",
+    rollup=False,
+    kept=HOUR,
+)
+
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
     INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE,
     BREACH, BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
-    BEACON, UNSEEN,
+    BEACON, UNSEEN, DRILL,
 )  # fmt: skip
 """Everything that is stored."""

@@ -80,8 +80,9 @@ class NetworkPolicy:
 
 
 def sources(cluster: Cluster) -> tuple[Group, ...]:
-    """Return the groups that are judged: all inside, but people's machines (role custom) only where sensitive."""
-    return tuple(group for group in cluster.inside_groups() if group.role is not Role.CUSTOM or group.sensitive)
+    """Return the groups that are judged: all inside but drills', people's machines (role custom) only if sensitive."""
+    inside = (group for group in cluster.inside_groups() if group.role is not Role.DRILL)
+    return tuple(group for group in inside if group.role is not Role.CUSTOM or group.sensitive)
 
 
 def number_of(label: pl.Expr) -> pl.Expr:
