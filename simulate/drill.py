@@ -1,8 +1,8 @@
 """A drill: a theft that harms nobody, from the exporter to the alert, and how long each leg took.
 
-Flow records say that addresses that nobody has (a group of role ``drill``) sent a model to other addresses that nobody
-has (TEST-NET-2, RFC 5737). Collector, bridge, store, analyser, rule and Grafana take them for real. The group has sums
-of its own, so a drill neither hides a theft nor adds to one.
+Flow records say that addresses that nobody has (a group of role ``drill``) sent a model to others that nobody has.
+Collector, bridge, store, analyser, rule and Grafana take them for real. The group has sums of its own, so a drill
+neither hides a theft nor adds to one.
 """
 
 import itertools
@@ -35,8 +35,8 @@ from store.points import WINDOW, encode
 DOMAIN = 0x0D11
 """Observation domain of its packets: with its own templates and sequence numbers."""
 
-DESTINATIONS = IPv4Network("198.51.100.0/24")
-"""TEST-NET-2: reserved for documentation, so nobody is there."""
+DESTINATIONS = tuple(map(IPv4Network, ("198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15")))
+"""TEST-NET-2 and -3, and the network for benchmarks: reserved, so nobody is there. The first that is in no group."""
 
 USUAL = 140_000_000_000
 """Bytes: a model of 70 billion parameters at 16 bits, where cluster.yaml names no artefact."""
@@ -154,10 +154,11 @@ def plan(cluster: Cluster, shape: Shape, size: int | None = None, exporter: str 
     sources = [*itertools.islice(_addresses(group), form.sources)]
     if len(sources) < form.sources:
         raise UserError(f"groups.{group.id}.prefixes: {len(sources)} IPv4 addresses: expected {form.sources}", HELP)
-    destinations: list[Address] = [DESTINATIONS[1 + place] for place in range(form.destinations)]
-    for address in destinations:
-        if (of := group_of(cluster, address)) != EXTERNAL:
-            raise UserError(f"groups.{of}: {address} is in it: expected {DESTINATIONS} to be nobody's", HELP)
+    outside = next(
+        (one for one in _outside(form.destinations) if {group_of(cluster, to) for to in one} == {EXTERNAL}), ()
+    )
+    if not outside:
+        raise UserError(f"groups: all of {', '.join(map(str, DESTINATIONS))} are in groups: expected one outside", HELP)
     limit = round(cluster.thresholds.exfil_volume * group.exfil_scale)
     sizes = [one.size for one in cluster.artefacts if one.size > limit] or [max(USUAL, 2 * limit)]
     wanted = sizes[0] if size is None else size
@@ -166,9 +167,14 @@ def plan(cluster: Cluster, shape: Shape, size: int | None = None, exporter: str 
         raise UserError(f"--size {format_size(wanted)}: expected more than {format_size(limit)}", hint)
     speaker = own_exporter(cluster, exporter)
     rate = (speaker.sampling.rate or 1) if speaker.sampling.mode is SamplingMode.FIXED else 1
-    pairs = tuple(itertools.product(sources, destinations))
+    pairs = tuple(itertools.product(sources, outside))
     octets = -(-wanted // (len(pairs) * rate))
     return Plan(shape, group, speaker, pairs, octets, octets * rate * len(pairs))
+
+
+def _outside(count: int) -> Iterator[tuple[Address, ...]]:
+    for network in DESTINATIONS:
+        yield tuple(network[1 + place] for place in range(count))
 
 
 def _addresses(group: Group) -> Iterator[Address]:

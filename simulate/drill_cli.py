@@ -48,8 +48,8 @@ def drill(
     """Stage a theft that harms nobody, and time it from the exporter to the alert.
 
     SHAPE is bulk (one source, one destination), split (5 sources, 20 destinations), tunnel (GRE), odd_port (4444).
-    Flow records alone are sent, no traffic: from addresses of the group of role drill to 198.51.100.0/24. The alert
-    begins with DRILL; contacts with `drills: false` do not get it. 1 at the end if it took longer than --within.
+    Flow records alone are sent, no traffic: from the group of role drill to addresses that nobody has. The alert begins
+    with DRILL; contacts with `drills: false` do not get it. 1 at the end if it took longer than --within.
     docs/operations.md shows the lines that cluster.yaml needs.
     """
     if within <= 0:

@@ -6,19 +6,26 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from app.words import lasting
+from cluster.model import Role
 from dashboards import palette
 from reporting.content import Column, Fact, Kind, Mark, Marks, Section, Table, Tone, Word
 from reporting.look import TIME, Look
 from reporting.sections.sight import exporter_table, hidden, job_sources, lists
 from reporting.words import counted, percent, plain
 from store import schema
-from store.influxql import Condition, Select, compare, count, is_in, total
+from store.influxql import Condition, Select, beside, compare, count, is_in, total
 from store.schema import Stage
 
 _RECORDS = schema.EXPORTER_RECORDS.name
 _ANYTHING = "all flow data"
 _SILENT, _NOT_RUNNING, _NOTHING = "silent", "not running", "nothing stored"
 _BEATS = "beats"
+_LEGS = {
+    schema.STORED_AFTER: "Stored",
+    schema.JUDGED_AFTER: "Found",
+    schema.FIRED_AFTER: "Alert",
+    schema.TOLD_AFTER: "Notified",
+}
 _DRAWN = 30
 """Exporters that the time line has rows for; of more, those that were silent."""
 _LISTED = 500
@@ -90,11 +97,35 @@ def section(look: Look) -> Section:
             _list(gaps),
             exporter_table(look, heard),
             *job_sources(look),
+            *_drills(look),
             lists(look),
             hidden(look),
         ),
         notes=tuple(_notes(look, parts)),
     )  # fmt: skip
+
+
+# -- drills ---------------------------------------------------------------------------------------------
+
+
+def _drills(look: Look) -> Iterator[Table]:
+    """Yield what drills said of the way from exporter to alert, where there is a group for them or there were some."""
+    found = []
+    fields = (schema.EVENT_BYTES, *_LEGS, schema.TROUBLE)
+    for row in look.rows(Select(schema.DRILL, schema.DRILL.kept).take(*map(beside, fields)).by(schema.KIND)):
+        trouble = row.get(schema.TROUBLE.name) or ""
+        legs = (row.get(leg.name) for leg in _LEGS)
+        outcome = Word(trouble, Tone.LOOK) if trouble else Word("told", Tone.QUIET)
+        found.append((row[TIME], str(row[schema.KIND]), row[schema.EVENT_BYTES.name], *legs, outcome))
+    if not found and not look.cluster.groups_with(Role.DRILL):
+        return
+    columns = (
+        Column("at", "Sent", Kind.MOMENT), Column("shape", "Shape"), Column("bytes", "Bytes", Kind.BYTES),
+        *(Column(leg.name, title, Kind.SECONDS) for leg, title in _LEGS.items()), Column("outcome", "Outcome"),
+    )  # fmt: skip
+    yield Table(
+        "drills", "Drills", columns, tuple(sorted(found)), "No drill was held: `clusterflow drill` stages a theft."
+    )
 
 
 # -- silence -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 import scene
 from egress_scene import COLUMNS, DAY, HOUR, NOW, TALK, sent
 
-from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, watched
+from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, watched
 from analysis.detectors.egress.history import EgressHistory
 from analysis.detectors.study import Span
 from cluster.model import Cluster, Group, Retention, Role
@@ -278,3 +278,27 @@ def test_a_group_that_may_send_more_counts_less(influxdb_v1: LocalInfluxDB, fres
     counts = [len(begun(judged(study_of(each, store), NOW - HOUR, NOW + DAY))) for each in (plain, wide)]
     store.close()
     assert counts == [1, 0]
+
+
+def test_a_drill_neither_hides_a_theft_nor_adds_to_one(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """Its bytes are summed up by themselves: both are told, each once, with its own bytes."""
+    plain = cluster_of(influxdb_v1, fresh_database)
+    drill = Group("drill", "Drill", Role.DRILL, (ip_network("10.99.0.0/28"),))
+    cluster = replace(plain, groups=(*plain.groups, drill))
+    staged = dict(
+        zip(TALK, ("10.99.0.1", "drill", MANY[5], "external", "tcp", "https", schema.NO, schema.BY_SOURCE), strict=True)
+    )
+    theft = stolen((talk("store-1", MANY[0]),), MODEL, 2 * HOUR, delay=60)
+    store = put(cluster, pl.concat([ordinary(), stolen((staged,), MODEL, 60), theft]))
+    history = EgressHistory(cluster, store)
+    real = ExfiltrationStudy(cluster, store, history, watched(cluster))
+    drills = ExfiltrationStudy(cluster, store, history, drilled(cluster))
+    found, alone = (judged(one, NOW - 4 * HOUR, NOW + 6 * HOUR) for one in (real, drills))
+    store.close()
+    assert found.unique(list(schema.EXFILTRATION.tags)).select(schema.SRC, schema.DST).rows() == [("store-1", MANY[0])]
+    # With a day's telemetry of management.
+    largest = found.get_column(schema.EVENT_BYTES.name).max()
+    assert isinstance(largest, int)
+    assert MODEL <= largest < MODEL + 3e8
+    assert set(alone.get_column(schema.SRC_GROUP)) == {"drill"}
+    assert set(alone.get_column(schema.EVENT_BYTES.name)) == {MODEL}

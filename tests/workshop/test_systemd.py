@@ -20,7 +20,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 KNOWN = {name: main.get_command(click.Context(main), name) for name in main.list_commands(click.Context(main))}
 GUARD = REPOSITORY / "provisioning/systemd/clusterflow-guard.service"
 """Runs as root, on purpose: it has the rights that the collector's unit has not."""
-UNITS = sorted({*(REPOSITORY / "provisioning/systemd").glob("*.service")} - {GUARD})
+DRILL = REPOSITORY / "provisioning/systemd/clusterflow-drill.service"
+"""Runs once, by its timer."""
+UNITS = sorted({*(REPOSITORY / "provisioning/systemd").glob("*.service")} - {GUARD, DRILL})
 MOST_EXPOSED = 2.0
 """systemd's own measure of what a service could reach, from 0 to 10; it calls everything below 2.5 safe."""
 
@@ -81,6 +83,14 @@ def test_the_guard_has_the_rights_that_the_filter_takes_and_no_more() -> None:
     assert set(settings["CapabilityBoundingSet"][0].split()) == rights
     assert settings["ReadWritePaths"] == ["/var/spool/clusterflow"]
     assert "secrets" in settings["InaccessiblePaths"][0]
+
+
+def test_the_drill_runs_once_a_month_with_a_file_of_its_own_secrets() -> None:
+    settings = _settings(DRILL)
+    assert settings["ExecStart"] == ["/opt/clusterflow/bin/clusterflow drill -c /etc/clusterflow/cluster.yaml"]
+    assert settings["Type"] == ["oneshot"]
+    assert settings["EnvironmentFile"] == ["-/etc/clusterflow/drill.env"]
+    assert _settings(DRILL.with_suffix(".timer"))["OnCalendar"] == ["Tue *-*-01..07 10:00:00"]
 
 
 @each_unit
