@@ -150,7 +150,7 @@ BOARDS = {
         "Coverage",
         "What of the cluster's traffic do flow records see, and what does nobody judge?",
         ("counts", "pairs", "skipped", "over_time", "visibility", "interfaces", "share_over_time", "unread",
-         "counting", "unseen"),
+         "counting", "unseen", "floor"),
     ),
     "pipeline": Board(
         "cf-pipeline",

@@ -10,10 +10,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import click
+import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from app.errors import UserError
+from app.errors import StoreError, UserError
 from app.progress import progress
 from app.units import parse_size
 from app.words import amount
@@ -24,7 +25,9 @@ from dashboards.parts.transport import hidden_pairs
 from rules.evaluate import floor as floors
 from rules.evaluate.floor import Floor, Scene, Setting
 from simulate.stores import influxdb
+from store import schema
 from store.influx import Store
+from store.points import WINDOW, encode
 from store.schema_version import opened
 
 _NOT_ONE = "docs/operations.md says what the figures mean"
@@ -44,8 +47,8 @@ def floor(cluster: Cluster, approved: str | None, with_curve: bool, json_to: str
     """Tell how much could leave without an alert, by each way, and how long it takes to lose each model.
 
     Thefts of many sizes are set beside what left in the last four weeks, in a private InfluxDB, and judged as live
-    traffic is; a search ends at the largest that nobody hears of. What is stored is only read. Warnings that do not
-    depend on volume, such as a first contact, may come before.
+    traffic is; a search ends at the largest that nobody hears of. Warnings that do not depend on volume, such as a
+    first contact, may come before. The result beside stored weeks is kept: the board Coverage and the report show it.
     """
     now = int(time.time())
     daily = None if approved is None else _size(approved)
@@ -75,6 +78,8 @@ def floor(cluster: Cluster, approved: str | None, with_curve: bool, json_to: str
         hidden = [f"{a} and {b}" for a, b, _ in hidden_pairs(cluster)]
         found = floors.floors(scene, rate=rate, hidden=hidden, told=told)
         settings_found = floors.curve(scene, told) if with_curve else []
+        if stored is not None:
+            keep(stored, found, now)
     days = floors.PAST_DAYS if past.height else 0
     if json_to is not None:
         answer = {
@@ -85,6 +90,26 @@ def floor(cluster: Cluster, approved: str | None, with_curve: bool, json_to: str
         write_output(json_to, json.dumps(floors.finite(answer), indent=1) + "\n")
     if json_to != "-":
         _tell(cluster, found, settings_found, _beside(days, is_stored=daily is None))
+
+
+def keep(store: Store, found: Sequence[Floor], now: int) -> None:
+    """Store the result for the board Coverage and the report; that it cannot be is said, and no failure."""
+    rows = [
+        {
+            WINDOW: now,
+            schema.KIND: one.way.value,
+            schema.ABOUT: one.about,
+            schema.DAILY_UNSEEN.name: one.daily,
+            schema.SUSTAINED_UNSEEN.name: one.sustained,
+            schema.DAYS_TO_LOSE.name: "; ".join(f"{name}: {_days(days)}" for name, days in one.days.items()),
+        }
+        for one in found
+    ]
+    kinds = {schema.DAILY_UNSEEN.name: pl.Float64, schema.SUSTAINED_UNSEEN.name: pl.Float64}
+    try:
+        store.write(encode(schema.FLOOR, pl.DataFrame(rows, schema_overrides=kinds)), schema.FLOOR.kept)
+    except StoreError as error:
+        click.echo(f"floor: the result is not kept: {error.message}", err=True)
 
 
 def _size(text: str) -> int:

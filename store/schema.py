@@ -135,6 +135,7 @@ SEVERITY = "severity"
 ALERT_KEY = "alert_key"
 CHANGE = "change"
 LARGEST = "largest_talks"
+ABOUT = "about"
 
 LABELS = (COUNTRY, CITY, NETWORK, APPLICATION, FEED)
 """What files of the user say about an outside address: functions of it, so they add no series. Empty where unknown."""
@@ -203,6 +204,7 @@ TAG_TEXT = {
     ALERT_KEY: "which alert of its rule: a hash of its labels",
     CHANGE: "fired or resolved",
     LARGEST: "the largest conversations when the alert began, with their bytes",
+    ABOUT: "whose bytes, and where to",
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
@@ -1487,12 +1489,27 @@ DRILL = Measurement(
     kept=HOUR,
 )
 
+DAILY_UNSEEN = Field("in_a_day", "bytes", "what may leave within 24 hours, once", Kind.FLOAT, Merge.LAST)
+SUSTAINED_UNSEEN = Field("every_day", "bytes", "what may leave every day for 30 days", Kind.FLOAT, Merge.LAST)
+DAYS_TO_LOSE = Field("days_to_lose", "text", "each artefact and the days that it takes", Kind.STRING, Merge.LAST)
+FLOOR = Measurement(
+    "floor",
+    "How much could leave without an alert, as `clusterflow floor` found it: a row a way and run. KIND is the way; "
+    "without a number no limit was found.",
+    (KIND, ABOUT),
+    (DAILY_UNSEEN, SUSTAINED_UNSEEN, DAYS_TO_LOSE),
+    "floor",
+    "ten ways a run",
+    rollup=False,
+    kept=HOUR,
+)
+
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
     INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE,
     BREACH, BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
-    BEACON, UNSEEN, DRILL,
+    BEACON, UNSEEN, DRILL, FLOOR,
 )  # fmt: skip
 """Everything that is stored."""

@@ -99,6 +99,7 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
             for row in outside[:2]
         ],
         schema.BEACON: [row | {schema.COUNTRY: "NL", schema.NETWORK: ""} for row in outside[:_STRANGERS]],
+        schema.FLOOR: [{schema.KIND: "split", schema.ABOUT: "Model Storage to many addresses"}],
         schema.COUNTING: [
             {
                 schema.SRC_GROUP: row[schema.SRC_GROUP],

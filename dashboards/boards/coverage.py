@@ -68,6 +68,7 @@ def page(cluster: Cluster, skipped: Sequence[str] | None = None) -> Page:
             _unread(cluster),
             _counting(cluster),
             _unseen(cluster),
+            _floor(cluster),
         ),
         since="24h",
         variables=(
@@ -339,6 +340,34 @@ def _unseen(cluster: Cluster) -> Built:
             Column(schema.EVENT_SECONDS.name, "For", Unit.SECONDS, width=100),
         ],
         missing="none",
+    )  # fmt: skip
+
+
+def _floor(cluster: Cluster) -> Built:
+    measurement = schema.FLOOR
+    select = (
+        Select(measurement, measurement.kept)
+        .take(*(newest(field) for field in measurement.fields))
+        .by(*measurement.tags)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "floor", "How much could leave without an alert, as of the last `clusterflow floor`",
+            "The largest theft by each way that no sum tells of, beside what left in the last four weeks.",
+            "A search over the real rules. It stands until somebody runs it again; first contacts may come before.",
+            "Lower `thresholds.exfil_*` where a model is gone too soon: `clusterflow floor --curve` shows the price.",
+            x=0, y=57, w=24, h=9, links=(to_board("egress", "Egress"),), since="31d",
+        ),
+        [select.per_series("A way out.").as_table()],
+        [
+            Column(schema.KIND, "Way", width=110),
+            Column(schema.ABOUT, "What"),
+            Column(schema.DAILY_UNSEEN.name, "In one day", Unit.BYTES, width=130),
+            Column(schema.SUSTAINED_UNSEEN.name, "A day, for 30 days", Unit.BYTES, width=160),
+            Column(schema.DAYS_TO_LOSE.name, "Days to lose each model"),
+        ],
+        missing="not run",
     )  # fmt: skip
 
 

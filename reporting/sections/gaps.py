@@ -98,6 +98,7 @@ def section(look: Look) -> Section:
             exporter_table(look, heard),
             *job_sources(look),
             *_drills(look),
+            *_floor(look),
             lists(look),
             hidden(look),
         ),
@@ -119,13 +120,32 @@ def _drills(look: Look) -> Iterator[Table]:
         found.append((row[TIME], str(row[schema.KIND]), row[schema.EVENT_BYTES.name], *legs, outcome))
     if not found and not look.cluster.groups_with(Role.DRILL):
         return
+    found.sort(key=lambda row: row[0])
     columns = (
         Column("at", "Sent", Kind.MOMENT), Column("shape", "Shape"), Column("bytes", "Bytes", Kind.BYTES),
         *(Column(leg.name, title, Kind.SECONDS) for leg, title in _LEGS.items()), Column("outcome", "Outcome"),
     )  # fmt: skip
-    yield Table(
-        "drills", "Drills", columns, tuple(sorted(found)), "No drill was held: `clusterflow drill` stages a theft."
+    yield Table("drills", "Drills", columns, tuple(found), "No drill was held: `clusterflow drill` stages a theft.")
+
+
+def _floor(look: Look) -> Iterator[Table]:
+    """Yield how much could leave unseen as the last run of the period found it, if there was one."""
+    fields = (schema.DAILY_UNSEEN, schema.SUSTAINED_UNSEEN, schema.DAYS_TO_LOSE)
+    asked = Select(schema.FLOOR, schema.FLOOR.kept).take(*map(beside, fields)).by(schema.KIND, schema.ABOUT)
+    rows = look.rows(asked)
+    if not rows:
+        return
+    last = max(row[TIME] for row in rows)
+    columns = (
+        Column("way", "Way"), Column("about", "What"), Column("in_a_day", "In one day", Kind.BYTES),
+        Column("every_day", "A day, for 30 days", Kind.BYTES), Column("days_to_lose", "Days to lose each model"),
+    )  # fmt: skip
+    found = tuple(
+        (row[schema.KIND], row[schema.ABOUT], *(row.get(field.name) for field in fields))
+        for row in rows
+        if row[TIME] == last
     )
+    yield Table("floor", "How much could leave without an alert", columns, found, "")
 
 
 # -- silence -------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """`clusterflow floor`: what is unseen goes unseen, what is a little more does not, and the search finds the edge."""
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from analysis.audit import Period
 from app.errors import UserError
 from cluster.load import load_cluster
 from cluster.model import Cluster, StoreApi
+from reporting.content import Table
+from reporting.look import Look
+from reporting.sections import gaps
 from rules.evaluate import floor as floors
-from rules.evaluate.floor import CAP, Scene, Way, largest
-from simulate.floor_cli import floor
+from rules.evaluate.floor import CAP, Floor, Scene, Way, largest
+from simulate.floor_cli import floor, keep
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
 
@@ -146,3 +151,23 @@ def test_the_coarsest_rate_is_what_exporters_said(scene: Scene) -> None:
     assert floors.coarsest(scene.cluster, scene.store, NOW) == 1
     scene.store.write(f"exporter,exporter=border-1,shard=0 sampling=1000i {NOW - 60}".encode(), "raw")
     assert floors.coarsest(scene.cluster, scene.store, NOW) == 1000
+
+
+def test_the_result_is_kept_for_the_board_and_the_report(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    plain = load_cluster(STARTER)
+    cluster = replace(plain, store=replace(plain.store, url=influxdb_v1.url, api=StoreApi.V1, database=fresh_database))
+    store = Store(cluster.store)
+    store.ensure(cluster.retentions())
+    ways = [
+        Floor(Way.SPLIT, "Model Storage to many addresses", 50e9, 3e9, {"llama-70b": 2.8, "llama-405b": math.inf}),
+        Floor(Way.BLIND, "GPU Training Nodes and Storage", None, None, {}),
+    ]
+    for at in (NOW - 7 * DAY, NOW):
+        keep(store, ways, at)
+    shown = gaps.section(Look(cluster, store, Period(NOW - 30 * DAY, NOW + 3600, "1h", 3600), NOW + 3600))
+    (table,) = (block for block in shown.blocks if isinstance(block, Table) and block.key == "floor")
+    assert sorted(table.rows, key=str) == [
+        ("blind", "GPU Training Nodes and Storage", None, None, ""),
+        ("split", "Model Storage to many addresses", 50e9, 3e9, "llama-70b: 2.8; llama-405b: never"),
+    ]
+    store.close()
