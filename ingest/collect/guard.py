@@ -1,8 +1,10 @@
 """A filter in front of nfacctd, in the kernel: datagrams whose templates would overflow its stack never reach it.
 
 pmacct 1.7.7 copies some fields into a variable of the field's type, at the length that the template gives (pmacct
-#934). `LONGEST` lists the elements with which Debian's build dies of one datagram (`python -m bench.malformed` finds
-them), each with the size of its type: what is longer is refused. Everything else passes untouched.
+#934). `LONGEST` lists these elements, each with the size of its type, which no exporter may exceed (RFC 7011, 6.2):
+what is longer is refused. Of Debian's build eight kill by one datagram (4, 21, 22, 152, 153, 158, 159, 323); others
+overwrite what the next one needs (9, then any). tests/faults/malformed.py tries them all. A template of flows or of
+options in which no field has a length makes nfacctd read its records for ever: it is refused, too. All else passes.
 
 The program walks through the sets of a NetFlow v9 or IPFIX datagram as nfacctd does (RFC 3954, RFC 7011), field by
 field, and stands on nfacctd's own socket. No datagram is copied for that, and no address changes. The kernel wants
@@ -26,8 +28,16 @@ from ingest.collect.sockets import descriptors, udp_sockets
 from ingest.listen.exports import read_export
 from ingest.listen.packets import parse
 
-LONGEST: Mapping[int, int] = {4: 1, 21: 4, 22: 4, 152: 8, 153: 8, 158: 4, 159: 4, 323: 8}
-"""Element -> bytes of its type (IANA's registry): protocol, times of flows, time of an event."""
+LONGEST: Mapping[int, int] = {
+    **dict.fromkeys((4, 5, 9, 13, 29, 30), 1),  # protocol, type of service, prefix lengths
+    **dict.fromkeys((6, 7, 11, 58, 59), 2),  # TCP flags, ports, VLANs
+    **dict.fromkeys(range(70, 80), 3),  # MPLS labels
+    **dict.fromkeys((8, 12, 21, 22, 158, 159, 234, 235), 4),  # IPv4 addresses, times, VRFs
+    **dict.fromkeys((56, 57, 80, 81), 6),  # MAC addresses
+    **dict.fromkeys((90, 152, 153, 160, 323), 8),  # route distinguisher, times
+    **dict.fromkeys((27, 28), 16),  # IPv6 addresses
+}
+"""Element -> bytes of its type (IANA's registry)."""
 
 _ANY = 0xFFFF
 _CALLS = {"x86_64": 321, "aarch64": 280}
@@ -47,7 +57,10 @@ class GuardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A datagram that was refused: who sent it, and the first element that is too long, with the length it has."""
+    """A datagram that was refused: who sent it, and the first element that is too long, with the length it has.
+
+    Both are 0 where a template has no length at all.
+    """
 
     source: IPv4Address | IPv6Address
     element: int

@@ -15,10 +15,12 @@ _MAP_LOOKUP, _LOAD_BYTES = 1, 26
 
 # eBPF (linux/bpf.h): r6 the packet, r7 the place in the datagram, which begins at r8, r9 steps so far. On the stack:
 # what was read, the datagram's version, the end of the set of templates (0: between sets), how many fields of the
-# template are left, a key of the map. Those in between stand where the verifier does not follow their values: it would
-# try each step with each of them.
+# template are left, a key of the map, the template's lengths or-ed together, whether it is one of options. Those in
+# between stand where the verifier does not follow their values: it would try each step with each of them.
 
-_READ, _VERSION, _END, _LEFT, _KEY = -8, -14, -20, -26, -32
+_READ, _VERSION, _END, _LEFT, _KEY, _LENGTHS, _OPTIONS = -8, -14, -20, -26, -32, -38, -44
+_SCOPES = 6
+"""Of NetFlow v9 (RFC 3954, 6.1) the elements below have a meaning of their own in templates of options."""
 _JUMPS = {"==": 0x10, ">": 0x20, ">=": 0x30, "!=": 0x50, "<": 0xA0, "<=": 0xB0, "&": 0x40}
 
 
@@ -102,6 +104,8 @@ def program(longest: int, port: int = 0) -> bytes:
     p.set(1, 0)
     p.put(0x63, 10, 1, _END)
     p.put(0x6B, 10, 1, _LEFT)
+    p.put(0x6B, 10, 1, _LENGTHS)
+    p.put(0x6B, 10, 1, _OPTIONS)
     p.at("next")
     p.add(9, 1)
     p.when(9, ">", _MOST_STEPS, "refuse")
@@ -127,11 +131,16 @@ def program(longest: int, port: int = 0) -> bytes:
 def _between_sets(p: _Program) -> None:
     """Take up a set by its number and its length."""
     p.when(3, "<", 4, "pass")
+    p.set(1, 0)
     p.when(2, "==", 0, "templates")
     p.when(2, "==", 2, "templates")
+    p.set(1, 1)
+    p.when(2, "==", 1, "templates")
+    p.when(2, "==", 3, "templates")
     p.put(0x0F, 7, 3)
     p.go("next")
     p.at("templates")
+    p.put(0x6B, 10, 1, _OPTIONS)
     p.put(0x0F, 3, 7)
     p.put(0x63, 10, 3, _END)
     p.add(7, 4)
@@ -145,8 +154,29 @@ def _template(p: _Program) -> None:
     p.add(1, 4)
     p.when_registers(1, ">", 5, "set_ends")
     p.when(2, "<", 256, "set_ends")
+    p.set(1, 0)
+    p.put(0x6B, 10, 1, _LENGTHS)
     p.put(0x6B, 10, 3, _LEFT)
     p.add(7, 4)
+    p.put(0x69, 1, 10, _OPTIONS)
+    p.when(1, "!=", 0, "options")
+    p.go("counted")
+    p.at("options")
+    p.load_packet(2, "pass")
+    p.add(7, 2)
+    p.put(0x69, 1, 10, _VERSION)
+    p.when(1, "!=", 9, "counted")
+    # Bytes of scopes, then of options, four a field; IPFIX counts fields.
+    p.load_half(2, _READ)
+    p.put(0x77, 2, value=2)
+    p.put(0x69, 1, 10, _LEFT)
+    p.put(0x77, 1, value=2)
+    p.put(0x0F, 1, 2)
+    p.put(0x6B, 10, 1, _LEFT)
+    p.at("counted")
+    p.put(0x69, 1, 10, _LEFT)
+    # Of no field, or of fields without a length: nfacctd would read its records for ever.
+    p.when(1, "==", 0, "refuse")
     p.go("next")
     p.at("set_ends")
     p.copy(7, 5)
@@ -161,6 +191,12 @@ def _field(p: _Program, longest: int) -> None:
     p.add(4, -1)
     p.put(0x6B, 10, 4, _LEFT)
     p.add(7, 4)
+    p.put(0x69, 1, 10, _LENGTHS)
+    p.put(0x4F, 1, 3)
+    p.put(0x6B, 10, 1, _LENGTHS)
+    p.when(4, "!=", 0, "more")
+    p.when(1, "==", 0, "refuse")
+    p.at("more")
     p.put(0x69, 1, 10, _VERSION)
     p.when(1, "==", 9, "standard")
     p.when(2, "<", 0x8000, "standard")
@@ -168,6 +204,10 @@ def _field(p: _Program, longest: int) -> None:
     p.go("next")
     p.at("standard")
     p.when(2, ">=", ELEMENTS, "next")
+    p.put(0x69, 1, 10, _OPTIONS)
+    p.when(1, "==", 0, "of_flows")
+    p.when(2, "<", _SCOPES, "next")
+    p.at("of_flows")
     p.put(0x63, 10, 2, _KEY)
     p.put(0x6B, 10, 3, _READ)
     p.put(0x18, 1, 1, 0, longest)

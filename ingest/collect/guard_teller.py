@@ -33,6 +33,8 @@ class Teller:
                 source=refusal.source,
                 exporter=name,
                 count=count,
-                why=f"a template has element {refusal.element} with {refusal.size} bytes: it would kill nfacctd",
+                why=f"a template has element {refusal.element} with {refusal.size} bytes: it would kill nfacctd"
+                if refusal.element
+                else "no field of a template has a length: nfacctd would read it for ever",
             )
         return found.total() + guard.missed()

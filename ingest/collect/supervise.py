@@ -24,6 +24,7 @@ from ingest.collect.discards import Discard, Discards
 from ingest.collect.flow_files import FlowFiles, claim
 from ingest.collect.guard import Guard, GuardError
 from ingest.collect.guard_teller import Teller
+from ingest.collect.hangs import HangWatch
 from ingest.collect.pmacct import NFACCTD, SFACCTD, Daemon, collector_files, daemons, keeps_templates
 from ingest.collect.sockets import udp_sockets
 from ingest.collect.trouble_file import DIED, TAGS, Troubles
@@ -96,6 +97,7 @@ class _Running:
     discards: Discards = field(default_factory=Discards)
     is_guarded: bool = False
     refused_before: int = 0
+    hangs: HangWatch = field(default_factory=HangWatch)
     rest: str = field(default="", repr=False)
 
 
@@ -294,6 +296,10 @@ class Collector:
             self._read_log(running)
             self._read_drops(running)
             process = running.process
+            if process is not None and running.hangs.is_hung(process.pid, now, waits=self._waiting(running) > 0):
+                self._log("daemon_hung", level="error", daemon=running.daemon.name, pid=process.pid)
+                _end_group(process.pid)
+                process.wait()
             if process is not None and process.poll() is not None:
                 self._bury(running, process)
             elif process is not None and running.failures and now - running.started > _STABLE_SECONDS:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,10 +14,15 @@ from typing import Any
 
 import pytest
 import yaml
+from malformed import everything, killers
 from staged import Staged, record_files, stage, start
-from trouble import Bridge, account, await_that, fill_up, small_disk
+from trouble import Bridge, account, await_account, await_that, fill_up, small_disk
 
 from bench.faults import Record
+from cluster.model import ExportProtocol
+from ingest.collect.guard import LONGEST
+from ingest.collect.sockets import udp_sockets
+from ingest.collect.trouble_file import lately
 from simulate.demo.stack import has_socket
 from simulate.packets.netflow import FlowFormat
 from simulate.packets.udp import Clock, Target, UdpEmitter
@@ -181,6 +187,79 @@ def test_what_a_killed_nfacctd_had_is_counted_as_lost(
 
 def lost_of(result: Reckoning) -> int:
     return result.sent_bytes - result.stored_bytes
+
+
+def throw(staged: Staged, payload: bytes) -> None:
+    """Send a datagram from the address of a listed exporter, as anybody could who forges it."""
+    (listed, *_) = (one for one in staged.cluster.exporters if one.protocol is ExportProtocol.NETFLOW)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind((str(listed.address), 0))
+        sender.sendto(payload, ("127.0.0.1", staged.cluster.collector.netflow_port))
+
+
+def test_datagrams_that_would_kill_nfacctd_cost_nothing(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
+) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database, begins_in=-120, seconds=SECONDS, bridge=QUICK)
+    truth = GroundTruth(staged.workload)
+    port = staged.cluster.collector.netflow_port
+    refused = 0
+    with Bridge(staged, "--keep-files") as bridge, collecting(staged) as log:
+        if "event=guard_unavailable" in log.read_text():
+            pytest.skip("no filter in this kernel")
+        before = nfacctd_of(log)
+        sender = play(staged, truth, SPEED)
+        for number, (element, payload) in enumerate(everything()):
+            throw(staged, payload)
+            refused += element in LONGEST
+            if number % 20 == 0:
+                await_that(lambda: not any(one.waiting for one in udp_sockets(port)), "nfacctd keeps up", 60)
+        sender.join()
+        result = await_account(staged, truth.document())
+        assert nfacctd_of(log) == before
+        told = lambda: sum(lately(staged.spool, time.time()).values())  # noqa: E731
+        await_that(lambda: told() >= refused, "who sent them is noted", 30)
+        assert told() == refused
+        assert bridge.stop() == 0
+    record(
+        "killers-refused",
+        result,
+        trials=number + 1,
+        counted=f"{refused} refused and told: `collector_attacked`",
+    )
+
+
+def test_without_the_guard_each_killer_costs_a_second(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
+) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database, begins_in=-120, seconds=4 * SECONDS, bridge=QUICK)
+    settings = yaml.safe_load(staged.config.read_text())
+    settings["collector"]["guard"] = False
+    staged.config.write_text(yaml.safe_dump(settings))
+    truth = GroundTruth(staged.workload)
+    port = staged.cluster.collector.netflow_port
+    down = []
+    with Bridge(staged, "--keep-files") as bridge, collecting(staged) as log:
+        sender = play(staged, truth, SPEED)
+        time.sleep(2)
+        for payload in killers()[:3]:
+            before = nfacctd_of(log)
+            throw(staged, payload)
+            await_that(lambda: not has_socket(port), "it kills", 20)
+            began = time.monotonic()
+            await_that(lambda before=before: has_socket(port) and nfacctd_of(log) != before, "it is started again", 60)
+            down.append(time.monotonic() - began)
+        sender.join()
+        document = truth.document()
+        loss = await_loss(staged, document)
+        result = account(staged, document)
+        assert lately(staged.spool, time.time())["died nfacctd"] == len(down)
+        assert bridge.stop() == 0
+    missing, counted = loss.of(loss.exact)
+    assert sum(missing.values()) > 0
+    assert counted == missing
+    told = f"nfacctd was away for {min(down):.1f} to {max(down):.1f} s a time: `exporter` seq_lost; its deaths: "
+    record("killers", result, trials=len(down), stated=lost_of(result), counted=f"{told}`collector_attacked`")
 
 
 def test_a_full_disk_under_the_spool_costs_what_could_not_be_written(

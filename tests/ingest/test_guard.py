@@ -87,6 +87,16 @@ GOOD = {
     "data alone": message(10, a_set(300, bytes(1400))),
     "data that looks like a field": message(9, a_set(300, spec([(21, 300)] * 20))),
     "a field of a template of options": message(9, a_set(1, struct.pack("!HHH", 301, 4, 4) + spec([(1, 4), (34, 4)]))),
+    "a template of options with padding": message(
+        9, a_set(1, struct.pack("!HHH", 301, 4, 8) + spec([(2, 4), (48, 1), (50, 4)]) + bytes(2)), a_set(301, bytes(12))
+    ),
+    "scopes of v9 with the numbers of other elements": message(
+        9, a_set(1, struct.pack("!HHH", 301, 8, 4) + spec([(4, 4), (5, 2), (34, 4)]))
+    ),
+    "a template of options of IPFIX": message(
+        10, a_set(3, struct.pack("!HHH", 301, 2, 1) + spec([(149, 4), (305, 4)]))
+    ),
+    "a text alone": message(10, a_set(2, template([(82, 65_535)]))),
     "padding": message(9, a_set(0, template(BASE) + bytes(2)), a_set(300, bytes(16))),
     "v5": v5(0, 30),
     "cut short": message(9)[:11],
@@ -99,6 +109,13 @@ BAD = {
     for element, most in LONGEST.items()
     for size in (most + 1, 300)
 } | {
+    "a template without fields": message(9, a_set(0, struct.pack("!HH", 330, 0))),
+    "fields without a length": message(10, a_set(2, template([(8, 0), (12, 0)]))),
+    "a second template without a length": message(9, a_set(0, template(BASE) + template([(8, 0)], 301))),
+    "options without fields": message(9, a_set(1, struct.pack("!HHH", 330, 1, 0) + spec([(479, 900)]))),
+    "options of IPFIX without fields": message(10, a_set(3, struct.pack("!HHH", 330, 0, 0))),
+    "options without a length": message(9, a_set(1, struct.pack("!HHH", 330, 4, 4) + spec([(1, 0), (34, 0)]))),
+    "a VRF in options": message(10, a_set(3, struct.pack("!HHH", 330, 2, 1) + spec([(149, 4), (234, 300)]))),
     "behind data": message(9, a_set(300, bytes(7)), a_set(0, template([(21, 5)]))),
     "in the second template of a set": message(10, a_set(2, template(BASE) + template([(152, 9)], 301))),
     "behind an enterprise's element": message(
@@ -264,3 +281,28 @@ def test_the_command_guards_a_collector_without_rights(tmp_path: Path) -> None:
         collector.poll()
         assert collector.restarts == {"nfacctd": 0}
     assert spooled(tmp_path / "spool").height == 30
+
+
+@pytest.mark.service
+@pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
+def test_a_daemon_that_computes_for_ever_is_killed_and_started_again(tmp_path: Path) -> None:
+    """Without the filter, one datagram does it: nothing is read any more, and the process does not die."""
+    plain = a_cluster(*EXPORTERS[:2])
+    cluster = replace(plain, collector=replace(plain.collector, guard=False))
+    port = cluster.collector.netflow_port
+    told: list[str] = []
+    with Collector(
+        cluster, tmp_path / "run", spool=tmp_path / "spool", log=lambda event, **_: told.append(event)
+    ) as collector:
+        send(port, [message(9, a_set(0, template([(8, 0)])), a_set(300, bytes(900)))], source=LISTED)
+        send(port, [v5(0, 30)])
+
+        def is_back() -> bool:
+            collector.poll()
+            return collector.restarts == {"nfacctd": 1} and bool(udp_sockets(port))
+
+        wait_for(is_back, 90)
+        assert told.count("daemon_hung") == 1
+        send(port, [v5(30, 30)])
+        wait_for(lambda: not any(one.waiting for one in udp_sockets(port)), 30)
+        assert lately(tmp_path / "spool", time.time()) == {"died nfacctd": 1}
