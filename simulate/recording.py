@@ -7,7 +7,7 @@ of itself (its heartbeat, the age of each exporter) is written as one would that
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -176,7 +176,7 @@ class _Recorder:
                 if frame.height:
                     self._engine.take(self._frames.named(frame, numbers), batch.until / 1000)
                 self._take_polls(batch.polls)
-                changed = [*self._engine.merge(), *self._signs.upto(batch.until // 1000, frame)]
+                changed = [*self._engine.merge(), *self._signs.upto(batch.until // 1000, frame, batch.polls)]
                 for _, points in changed:
                     self._rollup.touch(points.get_column(WINDOW).unique())
                 if sending is not None:
@@ -247,13 +247,15 @@ class Signs:
         self._seen, self._rate = [start * 1000] * size, [1] * size
         self._lag, self._skew = [0.0] * size, [0.0] * size
         self._waiting = pl.DataFrame(schema={name: FLOW_SCHEMA[name] for name in ("exporter", "export", "end", "rate")})
+        self._polls: list[Poll] = []
         self._stops = [(i.start, i.end) for i in incidents if i.kind is IncidentKind.INGEST_STOPPED]
         self._delays = [(i.start, i.end, i.seconds) for i in incidents if i.kind is IncidentKind.INGEST_BEHIND]
         self._broken = [(i.start, i.end) for i in incidents if i.kind is IncidentKind.LIST_BROKEN]
         self._silences = [(i.start, i.end) for i in incidents if i.kind is IncidentKind.RELAY_SILENT]
 
-    def upto(self, end: int, frame: pl.DataFrame) -> list[tuple[Measurement, pl.DataFrame]]:
-        """Return the readings from the last call until `end` (epoch seconds), of the records that arrived meanwhile."""
+    def upto(self, end: int, frame: pl.DataFrame, polls: Sequence[Poll] = ()) -> list[tuple[Measurement, pl.DataFrame]]:
+        """Return the readings from the last call until `end` (epoch seconds), of what arrived meanwhile."""
+        self._polls += polls
         self._waiting = pl.concat([self._waiting, frame.select(self._waiting.columns)])
         beats = np.arange(self._next, end + 1, SIGN_SECONDS)
         if not len(beats):
@@ -278,6 +280,11 @@ class Signs:
         )
         for number, seen, mean, skew, rate in found.iter_rows():
             self._seen[number], self._lag[number], self._skew[number], self._rate[number] = seen, mean, skew, rate
+        # Who sends counters is not silent.
+        for poll in self._polls:
+            if poll.at <= moment * 1000:
+                self._seen[poll.exporter] = max(self._seen[poll.exporter], poll.at)
+        self._polls = [poll for poll in self._polls if poll.at > moment * 1000]
         if self._is_stopped(moment):
             return []
         return [

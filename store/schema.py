@@ -135,7 +135,7 @@ SEVERITY = "severity"
 ALERT_KEY = "alert_key"
 CHANGE = "change"
 LARGEST = "largest_talks"
-ABOUT = "about"
+ABOUT = "whose_bytes"
 
 LABELS = (COUNTRY, CITY, NETWORK, APPLICATION, FEED)
 """What files of the user say about an outside address: functions of it, so they add no series. Empty where unknown."""
@@ -1476,7 +1476,7 @@ STORED_AFTER = Field("stored_after", "seconds", "until all its bytes were stored
 JUDGED_AFTER = Field("judged_after", "seconds", "until `analyze` had found the incident", Kind.FLOAT, Merge.LAST)
 FIRED_AFTER = Field("fired_after", "seconds", "until its alert fired", Kind.FLOAT, Merge.LAST)
 TOLD_AFTER = Field("told_after", "seconds", "until `deliver` had the alert from Grafana", Kind.FLOAT, Merge.LAST)
-TROUBLE = Field("trouble", "text", "what was wrong; empty if nothing", Kind.STRING, Merge.LAST)
+TROUBLE = Field("drill_trouble", "text", "what was wrong; empty if nothing", Kind.STRING, Merge.LAST)
 DRILL = Measurement(
     "drill",
     "Thefts that `clusterflow drill` staged: a row each, at the time it was sent. What was not reached in time is "
@@ -1491,7 +1491,7 @@ DRILL = Measurement(
 
 DAILY_UNSEEN = Field("in_a_day", "bytes", "what may leave within 24 hours, once", Kind.FLOAT, Merge.LAST)
 SUSTAINED_UNSEEN = Field("every_day", "bytes", "what may leave every day for 30 days", Kind.FLOAT, Merge.LAST)
-DAYS_TO_LOSE = Field("days_to_lose", "text", "each artefact and the days that it takes", Kind.STRING, Merge.LAST)
+DAYS_TO_LOSE = Field("model_days", "text", "each artefact and the days that it takes", Kind.STRING, Merge.LAST)
 FLOOR = Measurement(
     "floor",
     "How much could leave without an alert, as `clusterflow floor` found it: a row a way and run. KIND is the way; "

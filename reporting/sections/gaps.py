@@ -122,7 +122,7 @@ def _drills(look: Look) -> Iterator[Table]:
         return
     found.sort(key=lambda row: row[0])
     columns = (
-        Column("at", "Sent", Kind.MOMENT), Column("shape", "Shape"), Column("bytes", "Bytes", Kind.BYTES),
+        Column("at", "Sent", Kind.MOMENT), Column("theft", "Theft"), Column("bytes", "Bytes", Kind.BYTES),
         *(Column(leg.name, title, Kind.SECONDS) for leg, title in _LEGS.items()), Column("outcome", "Outcome"),
     )  # fmt: skip
     yield Table("drills", "Drills", columns, tuple(found), "No drill was held: `clusterflow drill` stages a theft.")
@@ -137,15 +137,15 @@ def _floor(look: Look) -> Iterator[Table]:
         return
     last = max(row[TIME] for row in rows)
     columns = (
-        Column("way", "Way"), Column("about", "What"), Column("in_a_day", "In one day", Kind.BYTES),
-        Column("every_day", "A day, for 30 days", Kind.BYTES), Column("days_to_lose", "Days to lose each model"),
+        Column("way", "Way"), Column("about", "What"), Column("one_day", "In one day", Kind.BYTES),
+        Column("lasting", "A day, for 30 days", Kind.BYTES), Column("models", "Days to lose each model"),
     )  # fmt: skip
     found = tuple(
         (row[schema.KIND], row[schema.ABOUT], *(row.get(field.name) for field in fields))
         for row in rows
         if row[TIME] == last
     )
-    yield Table("floor", "How much could leave without an alert", columns, found, "")
+    yield Table("unseen_floor", "How much could leave without an alert", columns, found, "")
 
 
 # -- silence -------------------------------------------------------------------------------------------
