@@ -300,6 +300,7 @@ class Collector:
                 self._log("daemon_hung", level="error", daemon=running.daemon.name, pid=process.pid)
                 _end_group(process.pid)
                 process.wait()
+                template_file.forget_endless(self.spool)
             if process is not None and process.poll() is not None:
                 self._bury(running, process)
             elif process is not None and running.failures and now - running.started > _STABLE_SECONDS:

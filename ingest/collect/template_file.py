@@ -35,6 +35,29 @@ _MAX_BYTES = 64 << 20
 """A larger file is not looked at: some thousand exporters fill a tenth."""
 
 
+def forget_endless(folder: Path) -> int:
+    """Take templates without a length out of the file, before nfacctd starts again; return how many there were."""
+    path = folder / NAME
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if not _is_endless(line)]
+        if len(kept) < len(lines):
+            fresh = path.with_name(f"{NAME}.new")
+            fresh.write_bytes(b"".join(kept))
+            fresh.replace(path)
+    except OSError:
+        return 0
+    return len(lines) - len(kept)
+
+
+def _is_endless(line: bytes) -> bool:
+    try:
+        template = json.loads(line)
+        return template["len"] == 0 and not template["vlen"]
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class _Template:
     """What matters of a template.

@@ -23,6 +23,8 @@ LATELY = 900
 """Seconds for which it is told."""
 
 _VERSION = 1
+_VOLLEY = 10
+"""Seconds within which the same counts as one event."""
 _MOST = 200
 """Events that the file holds; the oldest go first."""
 
@@ -43,7 +45,12 @@ class Troubles:
 
     def add(self, what: str, who: str, count: int) -> None:
         """Note it at once. A disk that is full costs the note, not the daemon."""
-        self._events = [*self._events, (round(self._clock()), what, who, count)][-_MOST:]
+        at, last = round(self._clock()), self._events[-1] if self._events else None
+        # What comes in volleys is one event: the file holds a bounded number of them.
+        if last and (what, who) == last[1:3] and 0 <= at - last[0] < _VOLLEY:
+            self._events[-1] = (last[0], what, who, last[3] + count)
+        else:
+            self._events = [*self._events, (at, what, who, count)][-_MOST:]
         fresh = self._path.with_name(f"{self._path.name}.new")
         with suppress(OSError):
             fresh.write_text(json.dumps({"version": _VERSION, "events": self._events}), encoding="utf-8")

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -221,9 +221,12 @@ def test_datagrams_that_would_kill_nfacctd_cost_nothing(
         await_that(lambda: told() >= refused, "who sent them is noted", 30)
         assert told() == refused
         assert bridge.stop() == 0
+    # What passed has records of no bytes between no addresses.
+    theirs = "groups local -> local"
+    differences = tuple(one for one in result.differences if (one.what, one.unit) != (theirs, schema.FLOWS.name))
     record(
         "killers-refused",
-        result,
+        replace(result, differences=differences),
         trials=number + 1,
         counted=f"{refused} refused and told: `collector_attacked`",
     )

@@ -303,6 +303,8 @@ def test_a_daemon_that_computes_for_ever_is_killed_and_started_again(tmp_path: P
 
         wait_for(is_back, 90)
         assert told.count("daemon_hung") == 1
+        # The template is forgotten, too: more of its data do no harm.
+        send(port, [message(9, a_set(300, bytes(900)))], source=LISTED)
         send(port, [v5(30, 30)])
         wait_for(lambda: not any(one.waiting for one in udp_sockets(port)), 30)
         assert lately(tmp_path / "spool", time.time()) == {"died nfacctd": 1}
