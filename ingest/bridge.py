@@ -40,7 +40,7 @@ from ingest.read.numbered import Habits
 from ingest.read.readers import read_chunk
 from ingest.read.records import Parsed
 from ingest.read.spool import Chunk, Position, Source
-from ingest.readings import exporter_readings, resident_bytes
+from ingest.readings import exporter_readings, resident_bytes, unread_of
 from ingest.rollup import Rollup, horizon
 from ingest.writer import StoppedError, Writer
 from store import schema
@@ -595,22 +595,13 @@ class Bridge:
                 window=window,
                 started=self._started,
                 drained=self._drained,
-                unread=self._unread(now),
+                unread=unread_of(self._templates, self._spool, now),
             )
             self._writer.write(schema.EXPORTER_STATUS, readings, RAW)
             self._writer.write(schema.ENRICHMENT, self._enrichment.points(now, window), RAW)
         addresses = self._enrichment.addresses(now, window)
         self._writer.write(schema.ADDRESS_NAME, addresses, schema.ADDRESS_NAME.kept)
         self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
-
-    def _unread(self, now: float) -> dict[str, schema.Unread]:
-        """Return what pmacct does not read of what each address sends."""
-        unread = dict(self._templates.unread())
-        tags = (trouble_file.TAGS, trouble_file.GUARDS_TAGS)
-        for what in trouble_file.lately(self._spool, now, tags):
-            address = what.rpartition(" ")[2]
-            unread[address] = unread.get(address, schema.Unread(0)) | schema.Unread.TAGGED
-        return unread
 
 
 def _is_address(name: str) -> bool:

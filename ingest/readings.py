@@ -6,6 +6,8 @@ from pathlib import Path
 import polars as pl
 
 from cluster.model import Cluster
+from ingest.collect.template_file import TemplateFile
+from ingest.collect.trouble_file import GUARDS_TAGS, TAGS, lately
 from ingest.count.engine import ExporterReading
 from store import schema
 from store.points import columns
@@ -58,6 +60,15 @@ def exporter_readings(
             + (templates.get(name),)
         )
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+
+
+def unread_of(templates: TemplateFile, spool: Path, now: float) -> dict[str, Unread]:
+    """Return what pmacct does not read of what each address sends."""
+    unread = dict(templates.unread())
+    for what in lately(spool, now, (TAGS, GUARDS_TAGS)):
+        address = what.rpartition(" ")[2]
+        unread[address] = unread.get(address, Unread(0)) | Unread.TAGGED
+    return unread
 
 
 def resident_bytes() -> int:

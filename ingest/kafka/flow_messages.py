@@ -4,8 +4,8 @@ A message holds some thousand rows of one kind. Its value is, in this order:
 
 - 4 bytes: ``cfr`` and the version of this format, 3;
 - 4 bytes: length of the header, little-endian;
-- the header: JSON with ``kind``, ``relay`` and ``lost`` (`Message`), padded with spaces so that what follows begins at
-  a multiple of 8;
+- the header: JSON with ``kind``, ``relay``, ``lost`` and perhaps ``told`` (`Message`), padded with spaces so that what
+  follows begins at a multiple of 8;
 - the rows: an Arrow stream, not compressed, of the columns that are not null throughout, whole numbers as the
   narrowest unsigned ones that all rows fit in. The producer compresses messages on their way; a compressed value would
   have to be believed before it could be measured.
@@ -118,12 +118,14 @@ class Message:
         frame: the rows, with all columns of RECORD_SCHEMA, SAMPLE_SCHEMA or STATUS_SCHEMA.
         lost: records newly known to be lost on the way to the collector, by exporter address. The relay counts them,
             because it sees the whole stream of an exporter; each loss is reported in one message only.
+        told: with a status, what its collector has to say (`relay_status.told`).
     """
 
     kind: Kind
     relay: str
     frame: pl.DataFrame = field(repr=False)
     lost: dict[str, int] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
 
 
 def encode(
@@ -132,6 +134,7 @@ def encode(
     relay: str,
     kind: Kind = Kind.RECORDS,
     lost: Mapping[str, int] | None = None,
+    told: Mapping[str, int] | None = None,
     limit: int = MESSAGE_BYTES,
 ) -> list[bytes]:
     """Return rows as message values, in their order; no value for no rows.
@@ -141,9 +144,10 @@ def encode(
         relay: id of the sender.
         kind: what the rows are.
         lost: records lost, by exporter address: told by the first value alone.
+        told: what the collector has to say, by the first value alone.
         limit: bytes that no value passes, unless a single row needs more.
     """
-    head = envelope(relay, kind, lost)
+    head = envelope(relay, kind, lost, told)
     plain = envelope(relay, kind)
     found = bodies(compact(frame), limit - len(head))
     return [(plain if number else head) + body for number, body in enumerate(found)]
@@ -210,9 +214,15 @@ def _row_bytes(frame: pl.DataFrame) -> float:
     return size
 
 
-def envelope(relay: str, kind: Kind = Kind.RECORDS, lost: Mapping[str, int] | None = None) -> bytes:
+def envelope(
+    relay: str,
+    kind: Kind = Kind.RECORDS,
+    lost: Mapping[str, int] | None = None,
+    told: Mapping[str, int] | None = None,
+) -> bytes:
     """Return what stands before the rows of a message; arguments as those of `encode`."""
-    text = json.dumps({"kind": kind.value, "relay": relay, "lost": dict(lost or {})}).encode()
+    news = {"told": dict(told)} if told else {}
+    text = json.dumps({"kind": kind.value, "relay": relay, "lost": dict(lost or {}), **news}).encode()
     text += b" " * (-(_PREFIX.size + len(text)) % _ALIGNMENT)
     return _PREFIX.pack(_MARK + bytes([_VERSION]), len(text)) + text
 
@@ -241,23 +251,26 @@ def decode(value: bytes | None) -> Message:
     body = _PREFIX.size + header_bytes
     if header_bytes > _MAX_HEADER_BYTES or body > len(value):
         raise MessageError("a message with a broken header")
-    kind, relay, lost = _read_header(value[_PREFIX.size : body])
+    kind, relay, lost, told = _read_header(value[_PREFIX.size : body])
     frame = _read_rows(value, body, kind)
     if kind is Kind.STATUS:
         _check_status(relay, frame)
-    return Message(kind, relay, frame, lost)
+    return Message(kind, relay, frame, lost, told)
 
 
-def _read_header(text: bytes) -> tuple[Kind, str, dict[str, int]]:
+def _read_header(text: bytes) -> tuple[Kind, str, dict[str, int], dict[str, int]]:
     try:
         document: Any = json.loads(text)
         kind, relay, lost = Kind(document["kind"]), document["relay"], document["lost"]
+        told = document.get("told", {})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MessageError("a message with a broken header") from error
     is_sound = isinstance(relay, str) and isinstance(lost, dict) and all(map(_is_count, lost.values()))
     if not is_sound or not all(len(address) <= MAX_TEXT_BYTES for address in lost):
         raise MessageError("a message with a broken header")
-    return kind, relay, lost
+    if told and (kind is not Kind.STATUS or not relay_status.is_told(told)):
+        raise MessageError("a message whose relay tells what none does")
+    return kind, relay, lost, told
 
 
 def _check_status(relay: str, frame: pl.DataFrame) -> None:

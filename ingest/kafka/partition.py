@@ -118,6 +118,7 @@ class PartitionWork:
         self._held: dict[str, frozenset[int]] = {}
         self._waiting: list[tuple[int, bytes | None]] = []
         self._relays = RelayBook()
+        self._befell: set[str] = set()
         self._lag = 0.0
         self._message_bytes = 0.0
         self._listened_since = around.started
@@ -197,8 +198,8 @@ class PartitionWork:
             self._bury(as_dead_letters(self._engine.take(batch.flows, now, batch.lost)), source)
         for samples in batch.samples:
             self._engine.take_counters(samples)
-        for relay, status in batch.statuses:
-            if not self._relays.take(relay, status, now):
+        for relay, status, told in batch.statuses:
+            if not self._relays.take(relay, status, now, told):
                 self.counters.add(Stage.READ, "relays_ignored")
         self.position = waiting[-1][0] + 1
         # That a relay is there says nothing of what waits, and nothing but flows of how late they are.
@@ -284,6 +285,10 @@ class PartitionWork:
         self.counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
         backlog = 0 if self.at_end else round(backlog_messages * self._message_bytes)
         self.counters.read(Stage.READ, schema.BACKLOG_BYTES, backlog)
+        befell = self._relays.befell(now)
+        for what in self._befell | befell.keys():
+            self.counters.read(Stage.COLLECT, what, befell.get(what, 0))
+        self._befell |= befell.keys()
         if self._engine.newest is not None:
             # Few addresses share a partition: that none of them says a thing for a while is no lateness. How late it
             # was what came last is. Up to when it is read, what relays say of themselves tells, too.
@@ -300,6 +305,7 @@ class PartitionWork:
             started=self._listened_since,
             drained=reached if spools is None else min(reached, spools),
             elsewhere=elsewhere,
+            unread=self._relays.unread(),
         )
         heard = max(reached, *(reading.last_seen for reading in self._engine.exporters.values()), 0.0)
         relays = self._relays.readings(window, heard=min(heard, now), started=self._listened_since)
@@ -326,14 +332,14 @@ class _Batch:
         samples: those of interface counters.
         lost: what was lost before the flows.
         dead: dead letters.
-        statuses: what relays say of themselves (STATUS_SCHEMA), with their ids.
+        statuses: what relays say: ids, STATUS_SCHEMA, what their collectors tell.
     """
 
     flows: pl.DataFrame
     samples: list[pl.DataFrame]
     lost: dict[str, int]
     dead: pl.DataFrame
-    statuses: list[tuple[str, pl.DataFrame]]
+    statuses: list[tuple[str, pl.DataFrame, dict[str, int]]]
 
 
 def _check_format(messages: list[tuple[int, bytes | None]], configured: KafkaFormat, source: str) -> None:
@@ -364,7 +370,7 @@ def _read(messages: list[tuple[int, bytes | None]], source: str) -> _Batch:
     """Return what messages of a relay hold; UserError for those of another version."""
     flows: list[pl.DataFrame] = []
     samples: list[pl.DataFrame] = []
-    statuses: list[tuple[str, pl.DataFrame]] = []
+    statuses: list[tuple[str, pl.DataFrame, dict[str, int]]] = []
     dead: list[tuple[str, str]] = []
     lost: dict[str, int] = {}
     for offset, value in messages:
@@ -382,7 +388,7 @@ def _read(messages: list[tuple[int, bytes | None]], source: str) -> _Batch:
             case Kind.COUNTERS:
                 samples.append(message.frame)
             case Kind.STATUS:
-                statuses.append((message.relay, message.frame))
+                statuses.append((message.relay, message.frame, message.told))
         for exporter, amount in message.lost.items():
             lost[exporter] = lost.get(exporter, 0) + amount
     frame = pl.concat(flows) if flows else records.empty_records()

@@ -31,7 +31,7 @@ from ingest.flows.two_way import with_replies
 from ingest.kafka.flow_messages import MAX_TEXT_BYTES, Kind, bodies, compact, encode, envelope
 from ingest.kafka.partitioner import Partitions
 from ingest.kafka.publisher import Sender, StoppedError
-from ingest.kafka.relay_status import status_of
+from ingest.kafka.relay_status import status_of, told
 from ingest.read import counter_samples, records
 from ingest.read.counter_samples import read_counter_samples
 from ingest.read.numbered import Habits
@@ -352,7 +352,8 @@ class Relay:
         status = status_of(self._counters, backlog=self._report(), drained=self._drained, now=time.time())
         topics = self._sender.topics
         (partition,) = Partitions(topics.partitions).of(pl.Series([self._relay], dtype=pl.String()))
-        values = encode(status, relay=self._relay, kind=Kind.STATUS, limit=topics.message_bytes)
+        news = told(self._templates, Path(self._source.place), time.time())
+        values = encode(status, relay=self._relay, kind=Kind.STATUS, told=news, limit=topics.message_bytes)
         self._sender.add((int(partition), value) for value in values)
         self._told = time.monotonic()
 

@@ -4,16 +4,24 @@ Workers see a topic with nothing new on it, whether a relay is dead or its expor
 about once a window that it is there, what waits in its spools, and what it has counted since it was started.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from cluster.scalars import names
+from cluster.scalars.kinds import Bad
+from ingest.collect.template_file import TemplateFile
+from ingest.collect.trouble_file import DIED, LATELY, REFUSED, lately
 from ingest.counters import Counters
+from ingest.readings import unread_of
 from store import schema
 from store.points import WINDOW
-from store.schema import Stage
+from store.schema import Stage, Unread
 
 MOMENT, DRAINED = "moment", "drained"
 
@@ -49,6 +57,11 @@ _FAREWELL_SECONDS = 600
 _LIVE_SECONDS = 120
 """A relay that spoke so lately tells how far the spools are read; of one that is dead nobody waits for that."""
 
+_UNREAD = "unread"
+_TOLD = "told"
+_MOST_TOLD = 1024
+"""Names that a relay may tell of: each that a collector refuses may become a series."""
+
 _LAST_SEEN, _TAKEN = schema.RELAY_LAST_SEEN.name, "taken"
 _COLUMNS = {
     WINDOW: pl.Int64,
@@ -77,14 +90,47 @@ def status_of(counters: Counters, *, backlog: int, drained: float, now: float) -
     return pl.DataFrame([row], schema=STATUS_SCHEMA, orient="row")
 
 
+def told(templates: TemplateFile, spool: Path, now: float) -> dict[str, int]:
+    """Return what befell the collector lately ("refused leaf-1": times), and what it does not read ("unread 10.0.0.1").
+
+    Args:
+        templates: of nfacctd.
+        spool: the collector's.
+        now: epoch seconds.
+    """
+    unread = {f"{_UNREAD} {address}": int(bits) for address, bits in unread_of(templates, spool, now).items() if bits}
+    found = {**lately(spool, now), **unread}
+    return dict(list(found.items())[:_MOST_TOLD])
+
+
+def is_told(value: object) -> bool:
+    """Whether this is what `told` returns: it comes from a topic that others may write to."""
+    if not isinstance(value, dict) or len(value) > _MOST_TOLD:
+        return False
+    for what, count in value.items():
+        kind, _, name = what.partition(" ")
+        try:
+            if kind == _UNREAD:
+                ip_address(name)
+            else:
+                names.NAME.parse(name)
+        except (Bad, ValueError):
+            return False
+        is_count = isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 31
+        if kind not in (REFUSED, DIED, _UNREAD) or not is_count:
+            return False
+    return True
+
+
 @dataclass(slots=True)
 class _Status:
-    """What a relay said last: when, up to when it had read, when we took it (epoch seconds), and the NUMBERS."""
+    """What a relay said last: when, up to when it had read, when we took it (epoch seconds), the NUMBERS, `told`."""
 
     last_seen: float
     drained: float
     taken: float
     numbers: tuple[int | None, ...]
+    told: dict[str, int]
 
 
 class RelayBook:
@@ -103,20 +149,39 @@ class RelayBook:
         live = [one.drained for one in self._statuses.values() if reference - one.last_seen <= _LIVE_SECONDS]
         return min(live, default=None)
 
-    def take(self, relay: str, status: pl.DataFrame, now: float) -> bool:
+    def befell(self, now: float) -> Mapping[str, int]:
+        """Return what befell the collectors lately, as `lately` does of one."""
+        found = Counter[str]()
+        for status in self._statuses.values():
+            if now - status.taken <= LATELY:
+                found.update({what: n for what, n in status.told.items() if not what.startswith(f"{_UNREAD} ")})
+        return found
+
+    def unread(self) -> Mapping[str, Unread]:
+        """Return what the collectors do not read of what each address sends."""
+        found: dict[str, Unread] = {}
+        for status in self._statuses.values():
+            for what, bits in status.told.items():
+                kind, _, address = what.partition(" ")
+                if kind == _UNREAD:
+                    found[address] = found.get(address, Unread(0)) | Unread(bits)
+        return found
+
+    def take(self, relay: str, status: pl.DataFrame, now: float, told: Mapping[str, int] | None = None) -> bool:
         """Note what a relay said; False, and nothing is, of a new one where too many are known.
 
         Args:
             relay: its id.
             status: STATUS_SCHEMA.
             now: wall clock, epoch seconds.
+            told: what its collector has to say.
         """
         if relay not in self._statuses and len(self._statuses) >= MOST_RELAYS:
             return False
         moment, drained, *numbers = status.select(MOMENT, DRAINED, *NUMBERS).row(0)
         # Of a clock that is ahead, its silence would be noticed later by as much.
         said, read = min(moment / 1000, now), min(drained / 1000, now)
-        self._statuses[relay] = _Status(said, read, now, tuple(numbers))
+        self._statuses[relay] = _Status(said, read, now, tuple(numbers), dict(told or {}))
         return True
 
     def readings(self, window: int, *, heard: float, started: float) -> pl.DataFrame:
@@ -155,6 +220,7 @@ class RelayBook:
                 DRAINED: status.drained,
                 _TAKEN: status.taken,
                 **dict(zip(NUMBERS, status.numbers, strict=True)),
+                _TOLD: status.told,
             }
             for relay, status in self._statuses.items()
         }
@@ -167,6 +233,7 @@ class RelayBook:
                 status[DRAINED],
                 status[_TAKEN],
                 tuple(status.get(name) for name in NUMBERS),
+                status.get(_TOLD, {}),
             )
             for relay, status in notes.items()
         }

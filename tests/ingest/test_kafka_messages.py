@@ -97,6 +97,24 @@ def test_the_status_of_a_relay() -> None:
     assert (message.kind, message.relay, message.lost) == (Kind.STATUS, "rack-7", {})
 
 
+def test_a_relay_tells_what_befell_its_collector() -> None:
+    told = {"refused leaf-1": 5, "died nfacctd": 1, "unread 2001:db8::1": 3}
+    (value,) = encode(STATUS, relay="rack-7", kind=Kind.STATUS, told=told)
+    assert decode(value).told == told
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"refused a,b=c": 1}, {"unread leaf-1": 1}, {"stolen leaf-1": 1}, {"died nfacctd": -1},
+     {f"refused leaf-{i}": 1 for i in range(1025)}],
+    ids=["name", "address", "kind", "count", "many"],
+)  # fmt: skip
+def test_what_no_relay_tells_is_refused(told: dict[str, int]) -> None:
+    (value,) = encode(STATUS, relay="rack-7", kind=Kind.STATUS, told=told)
+    with pytest.raises(MessageError, match="tells what none does"):
+        decode(value)
+
+
 def test_no_rows_are_no_message() -> None:
     assert encode(frame(0), relay="r") == []
 

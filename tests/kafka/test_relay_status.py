@@ -13,6 +13,7 @@ from relay_stage import HEADER, lines
 from test_kafka_partition import EXPORTER, RELAYED, ages, buried, state_of, surroundings, took
 
 from app.log import Log
+from ingest.collect.trouble_file import LATELY, Troubles
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
 from ingest.kafka.client import Topics
@@ -24,19 +25,27 @@ from ingest.kafka.relay import Relay
 from ingest.kafka.relay_status import MOST_RELAYS, REMEMBERED_SECONDS, status_of
 from ingest.read.spool import Spool
 from store import schema
-from store.schema import Stage
+from store.schema import Stage, Unread
 
 DAY = REMEMBERED_SECONDS
 PARTITIONS = 4
 
 
-def said(relay: str, at: float, *, backlog: int = 0, records: int = 0, drained: float | None = None) -> bytes:
+def said(
+    relay: str,
+    at: float,
+    *,
+    backlog: int = 0,
+    records: int = 0,
+    drained: float | None = None,
+    told: dict[str, int] | None = None,
+) -> bytes:
     """Return the message in which a relay says how it is; its spool is read, if nothing else is said."""
     counters = Counters()
     counters.add(Stage.READ, "records", records)
     read = at if drained is None else drained
     status = status_of(counters, backlog=backlog, drained=read, now=at)
-    (value,) = encode(status, relay=relay, kind=Kind.STATUS)
+    (value,) = encode(status, relay=relay, kind=Kind.STATUS, told=told)
     return value
 
 
@@ -50,6 +59,19 @@ def relay_ages(work: PartitionWork, now: float) -> dict[str, float]:
     return {relay: row[schema.RELAY_AGE.name] for relay, row in relays(work, now).items()}
 
 
+def befell(work: PartitionWork, now: float) -> dict[str, float]:
+    """Return what a worker reports of the collectors."""
+    (rows,) = [points for measurement, points in work.report(now, {}, 0) if measurement is schema.PIPELINE]
+    found = rows.filter(pl.col(schema.STAGE) == Stage.COLLECT.value)
+    return dict(found.select(schema.REASON, schema.VALUE.name).iter_rows())
+
+
+def unread(work: PartitionWork, now: float) -> dict[str, int]:
+    """Return what a worker reports of exporters whose records pmacct does not read."""
+    (rows,) = [points for measurement, points in work.report(now, {}, 0) if measurement is schema.EXPORTER_STATUS]
+    return dict(rows.drop_nulls(schema.UNREAD.name).select(schema.EXPORTER, schema.UNREAD.name).iter_rows())
+
+
 @pytest.fixture
 def work(tmp_path: Path) -> PartitionWork:
     """A partition in the hands of a worker that began a while ago."""
@@ -57,6 +79,20 @@ def work(tmp_path: Path) -> PartitionWork:
 
 
 # -- a worker ----------------------------------------------------------------------------------------
+
+
+def test_what_befell_the_collectors_is_reported_until_it_is_over(work: PartitionWork) -> None:
+    now = time.time()
+    work.put(0, said("rack-7", now, told={"refused leaf-1": 5, "unread 192.0.2.7": int(Unread.TAGGED)}))
+    work.put(1, said("rack-8", now, told={"refused leaf-1": 2, "died nfacctd": 1}))
+    work.take(now)
+    assert befell(work, now) == {"refused leaf-1": 7, "died nfacctd": 1}
+    assert unread(work, now) == {"192.0.2.7": int(Unread.TAGGED)}
+    work.put(2, said("rack-7", now + 60))
+    work.take(now + 60)
+    assert befell(work, now + 60) == {"refused leaf-1": 2, "died nfacctd": 1}
+    assert unread(work, now + 60) == {}
+    assert befell(work, now + LATELY + 1) == {"refused leaf-1": 0, "died nfacctd": 0}, "its relay is gone"
 
 
 def test_a_relay_that_says_nothing_more_grows_old_and_others_do_not(work: PartitionWork) -> None:
@@ -252,6 +288,13 @@ class _Running:
         self.stop.set()
         self.thread.join(20)
         assert not self.thread.is_alive()
+
+
+def test_what_befell_the_collector_lies_in_its_status(tmp_path: Path) -> None:
+    Troubles(tmp_path, time.time).add("refused", "leaf-1", 5)
+    with _Running(tmp_path) as brokers:
+        brokers.until(1)
+    assert brokers.messages[0][1].told == {"refused leaf-1": 5}
 
 
 def test_an_idle_relay_says_that_it_is_there_and_moves_nothing(tmp_path: Path) -> None:
