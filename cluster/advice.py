@@ -83,7 +83,8 @@ def _exporters(cluster: Cluster) -> Iterator[str]:
     elif not any(exporter.counts for exporter in cluster.exporters):
         yield "exporters: none of them counts: every total stays zero"
     counting = [exporter for exporter in cluster.exporters if exporter.counts]
-    vague = [exporter.name for exporter in counting if not exporter.interfaces]
+    # One that nobody watches sends drills and canaries.
+    vague = [exporter.name for exporter in counting if exporter.watched and not exporter.interfaces]
     is_told = any(rule.pair.src == rule.pair.dst == ANY for rule in cluster.authority)
     if vague and len(counting) > 1 and not is_told:
         what = "has neither interfaces nor a line of" if len(vague) == 1 else "have neither interfaces nor a line of"

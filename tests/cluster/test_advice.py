@@ -153,6 +153,14 @@ exporters:
 )
 
 
+def test_an_exporter_of_drills_needs_no_interfaces() -> None:
+    old = "exporters: {leaf-1: {address: 10.20.0.250}, spine-1: {address: 10.20.0.251, counts: false}}"
+    leaf = "leaf-1: {address: 10.20.0.250, interfaces: {1: {name: up}}}"
+    assert old in QUIET
+    new = f"exporters: {{{leaf}, drill: {{address: 10.20.0.9, watched: false}}}}"
+    assert advice(parse_cluster(QUIET.replace(old, new))) == []
+
+
 def test_a_link_between_exporters_that_are_described_counts_at_neither_end() -> None:
     line = (
         "exporters.border-1.interfaces.9: leaf-1.Eth49 counts what leaf-1 counts where it enters: twice, if this is "
