@@ -5,7 +5,7 @@ from typing import Any
 
 from analysis.detectors.egress.beacon_study import BeaconStudy
 from analysis.detectors.egress.contact_study import ContactStudy
-from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, watched
+from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, learnt, watched
 from analysis.detectors.egress.history import EgressHistory
 from analysis.detectors.egress.ledger_study import LedgerStudy
 from analysis.detectors.egress.network_study import network_studies
@@ -69,7 +69,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             ContactStudy(cluster, reader, state, log),
             *network_studies(cluster, reader.store, state, log),
             LedgerStudy(cluster, history),
-            ExfiltrationStudy(cluster, reader.store, history, watched(cluster)),
+            ExfiltrationStudy(cluster, reader.store, history, watched(cluster), learnt(cluster)),
             # Sums of their own: what a drill sends must neither hide a theft nor be one.
             *(ExfiltrationStudy(cluster, reader.store, history, [group]) for group in drilled(cluster)),
             RecurrenceStudy(cluster, history),

@@ -1,6 +1,6 @@
 """Exfiltration: more left the cluster than may, in whatever parts, by whatever way. One alert an incident."""
 
-from analysis.detectors.egress.exfiltration_study import drilled, watched
+from analysis.detectors.egress.exfiltration_study import drilled, learnt, watched
 from analysis.detectors.egress.ledger import borders
 from app.units import format_duration
 from cluster.model import Cluster
@@ -35,7 +35,7 @@ _MEASURES: dict[str, Field] = {
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule for all groups that hold weights or can read them."""
     drills = drilled(cluster)
-    groups = (*watched(cluster), *drills)
+    groups = (*watched(cluster), *learnt(cluster), *drills)
     if not groups:
         return RuleSet(
             (), (Skipped(ID, "the whole rule", "no group holds models or can read them, as far as flows show"),)
@@ -92,7 +92,7 @@ def _why(cluster: Cluster) -> str:
         Leak.DAY: "more than may leave within 24 hours",
         Leak.WEEK: "more than may leave for unapproved addresses within 7 days",
         Leak.MONTH: "more than may leave for unapproved addresses within 30 days",
-        Leak.LEARNT: "far more than approved destinations, or clients of inference, usually get in a day",
+        Leak.LEARNT: "far more than it usually sends in a day to those who get it",
     }
     chain = "".join(
         f'{{{{ {"if" if place == 0 else "else if"} eq $labels.{schema.KIND} "{kind.value}" }}}}{text}'

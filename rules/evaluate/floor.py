@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 import polars as pl
 
-from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, watched
+from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, learnt, watched
 from analysis.detectors.egress.history import BIN, BYTES, CONVERSATION, DAY, HOUR, LABELS, MONTH, EgressHistory
 from analysis.detectors.egress.ledger_study import LedgerStudy
 from analysis.detectors.study import Span
@@ -63,6 +63,7 @@ class Way(StrEnum):
     APPROVED = "approved"
     ANSWERS = "answers"
     SAMPLED = "sampled"
+    PEOPLE = "people"
     UNWATCHED = "unwatched"
     BLIND = "blind"
 
@@ -141,7 +142,7 @@ def stored_past(cluster: Cluster, store: Store, now: int) -> pl.DataFrame:
         for at in range(stop - PAST_DAYS * DAY, stop, DAY)
     ]
     hours = pl.concat(parts).filter(pl.col(BYTES) > 0).select(*_HOURLY)
-    groups = [group.id for group in watched(cluster)]
+    groups = [group.id for group in (*watched(cluster), *learnt(cluster))]
     hours = hours.filter(pl.col(schema.SRC_GROUP).is_in(groups))
     largest = hours.group_by(CONVERSATION).agg(pl.col(BYTES).sum()).sort(BYTES, *CONVERSATION, descending=True)
     named = largest.head(_KEPT).select(*CONVERSATION, pl.lit(value=True).alias("_named"))
@@ -325,7 +326,7 @@ class Scene:
         """Yield how many incidents and slow conversations the studies find from one moment to another, look by look."""
         history = EgressHistory(self.cluster, self.store)
         study, little = (
-            ExfiltrationStudy(self.cluster, self.store, history, watched(self.cluster)),
+            ExfiltrationStudy(self.cluster, self.store, history, watched(self.cluster), learnt(self.cluster)),
             LedgerStudy(self.cluster, history),
         )
         limits = self.cluster.thresholds
@@ -481,7 +482,11 @@ def thefts(scene: Scene, rate: int) -> Iterator[Theft]:
         if serving is not None:
             clients = tuple(_talk(cluster, serving.id, address, EXTERNAL, answers=True) for address in nowhere)
             yield Theft(Way.ANSWERS, f"answers of {serving.title} to {_CLIENTS} clients", clients)
-    known = {group.id for group in watched(cluster)}
+    people = learnt(cluster)
+    for group in people:
+        talks = (_talk(cluster, group.id, "203.0.113.20", EXTERNAL),)
+        yield Theft(Way.PEOPLE, f"by way of {group.title}, beside what they usually send", talks)
+    known = {group.id for group in (*watched(cluster), *people)}
     for other in cluster.inside_groups():
         if other.id not in known and other.role is not Role.CANARY:
             talks = (_talk(cluster, other.id, "203.0.113.20", EXTERNAL),)

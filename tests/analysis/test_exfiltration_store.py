@@ -11,7 +11,7 @@ import pytest
 import scene
 from egress_scene import COLUMNS, DAY, HOUR, NOW, TALK, sent
 
-from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, watched
+from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, learnt, watched
 from analysis.detectors.egress.history import EgressHistory
 from analysis.detectors.study import Span
 from cluster.model import Cluster, Group, Retention, Role
@@ -25,7 +25,14 @@ MODEL = 140 * 10**9
 BEGIN = NOW - 20 * DAY
 """What the store holds begins here: thefts begin at NOW, 22:00 UTC of a Thursday: midnight in Amsterdam."""
 
-_GROUPS = {"store": "models", "gpu": "training", "nas": "storage", "infer": "inference", "mgmt": "management"}
+_GROUPS = {
+    "store": "models",
+    "gpu": "training",
+    "nas": "storage",
+    "infer": "inference",
+    "mgmt": "management",
+    "user": "users",
+}
 
 
 def cluster_of(influxdb: LocalInfluxDB, database: str) -> Cluster:
@@ -34,6 +41,7 @@ def cluster_of(influxdb: LocalInfluxDB, database: str) -> Cluster:
         Group("storage", "Checkpoints", Role.STORAGE, (ip_network("10.30.0.0/24"),)),
         Group("inference", "Inference", Role.INFERENCE, (ip_network("10.50.0.0/24"),)),
         Group("management", "Management", Role.MANAGEMENT, (ip_network("10.60.0.0/24"),)),
+        Group("users", "Users", Role.CUSTOM, (ip_network("10.70.0.0/24"),)),
     )
     return replace(plain, groups=(*plain.groups, *more))
 
@@ -48,10 +56,12 @@ def talk(src: str, dst: str, *, answers: bool = False, service: str = "https") -
 def ordinary(*, busy: float = 1.0) -> pl.DataFrame:
     """Twenty-two days: partners fetch 70 to 130 GB a day, 60 clients get 40 GB of answers, a little telemetry leaves.
 
+    People send 30 to 50 GB a day, to other addresses each day.
+
     Args:
         busy: what clients get in the last two days, as a multiple.
     """
-    rng = np.random.default_rng(11)
+    rng, theirs = np.random.default_rng(11), np.random.default_rng(12)
     frames = []
     for day in range(22):
         start = BEGIN + day * DAY
@@ -68,6 +78,10 @@ def ordinary(*, busy: float = 1.0) -> pl.DataFrame:
             volume = rng.uniform(0.5, 1.5, 24) * 40e9 / 60 / 24 * load
             server = f"infer-{client % 4}"
             frames.append(sent(talk(server, f"192.0.2.{client + 1}", answers=True, service="api"), windows, volume))
+        for number in range(8):
+            windows = start + 8 * HOUR + theirs.choice(600, 40, replace=False) * 60
+            tags = talk(f"user-{number}", f"2001:db8:{day:x}::{number}")
+            frames.append(sent(tags, windows, theirs.uniform(0.75, 1.25, 40) * 5e9 / 40 * load))
         windows = start + np.arange(0, DAY, 600)
         frames.append(sent(talk("mgmt-1", "203.0.113.200"), windows, np.full(len(windows), 2e6)))
     return pl.concat(frames)
@@ -94,7 +108,7 @@ def put(cluster: Cluster, truth: pl.DataFrame) -> Store:
 
 
 def study_of(cluster: Cluster, store: Store) -> ExfiltrationStudy:
-    return ExfiltrationStudy(cluster, store, EgressHistory(cluster, store), watched(cluster))
+    return ExfiltrationStudy(cluster, store, EgressHistory(cluster, store), watched(cluster), learnt(cluster))
 
 
 def judged(study: ExfiltrationStudy, start: int, stop: int, step: int = 4 * HOUR) -> pl.DataFrame:
@@ -164,6 +178,9 @@ THEFTS = {
     ),
     "answers to one client": Theft(
         (talk("infer-0", "192.0.2.1", answers=True),), 20 * HOUR, (Leak.LEARNT,), ("infer-0", "192.0.2.1"), gone=2.6
+    ),
+    "by way of people's machines": Theft(
+        tuple(talk(f"user-{n}", dst) for n, dst in enumerate(MANY[:8])), 20 * HOUR, (Leak.LEARNT,), gone=2.6
     ),
     "half approved, half not": Theft(
         (talk("store-1", MANY[0]), talk("gpu-3", "198.51.100.10")), 23 * HOUR, (Leak.DAY, Leak.LEARNT)

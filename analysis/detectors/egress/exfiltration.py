@@ -13,6 +13,9 @@ The past is the 24 hours that ended at this hour of earlier days, or the hour be
 days and weekends apart where there are enough of both. If a sum is beyond its limit, what is above the mean counts as
 sent to unapproved addresses.
 
+The same is learnt of all that a group of role custom sends outside: people's machines are in no sum. A day of theirs
+beyond its limit counts.
+
 Bytes are reported once: all sums start over when one was too large. Until its hold is over, the group's next one
 prolongs the incident and is no second alert.
 

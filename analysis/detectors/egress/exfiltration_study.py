@@ -52,6 +52,16 @@ def watched(cluster: Cluster) -> tuple[Group, ...]:
     )
 
 
+def learnt(cluster: Cluster) -> tuple[Group, ...]:
+    """Return the groups that may send outside what they usually do: people's machines and the like, role custom."""
+    known = {group.id for group in watched(cluster)}
+    return tuple(
+        group
+        for group in cluster.groups_with(Role.CUSTOM)
+        if group.id not in known and cluster.transport_of(group.id, EXTERNAL).is_visible
+    )
+
+
 def drilled(cluster: Cluster) -> tuple[Group, ...]:
     """Return the groups in whose name drills are sent."""
     return cluster.groups_with(Role.DRILL)
@@ -65,14 +75,24 @@ class ExfiltrationStudy:
         store: read from.
         history: shared with other studies of long ranges.
         groups: whose bytes are summed up.
+        people: of whose bytes only those count that are beyond the usual of a day.
     """
 
     measurements = (schema.EXFILTRATION,)
 
-    def __init__(self, cluster: Cluster, store: Store, history: EgressHistory, groups: Sequence[Group]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        history: EgressHistory,
+        groups: Sequence[Group],
+        people: Sequence[Group] = (),
+    ) -> None:
         self.cluster, self._store, self.history = cluster, store, history
-        self.groups = tuple(group.id for group in groups)
-        self.scale = np.array([group.exfil_scale for group in groups])
+        self._summed = tuple(group.id for group in groups)
+        self.people = [group.id for group in people]
+        self.groups = (*self._summed, *self.people)
+        self.scale = np.array([group.exfil_scale for group in (*groups, *people)])
         self.serving = [group.id for group in groups if group.role is Role.INFERENCE]
         limits = cluster.thresholds
         self._fast, self.slow = exfiltration.fast(limits), exfiltration.slow(limits)
@@ -144,7 +164,8 @@ class ExfiltrationStudy:
         missing = [tag for tag in schema.EXFILTRATION.tags if tag not in stored.columns]
         named = stored.with_columns((pl.col("time") // 1000).alias(WINDOW), *(pl.lit("").alias(tag) for tag in missing))
         # Of a group that cluster.yaml no longer has, what it reported stays reported.
-        others = {group.id for group in (*watched(self.cluster), *drilled(self.cluster))}.difference(self.groups)
+        every = (*watched(self.cluster), *learnt(self.cluster), *drilled(self.cluster))
+        others = {group.id for group in every}.difference(self.groups)
         state, seen = exfiltration.state_of(named.filter(~pl.col(schema.SRC_GROUP).is_in(list(others))), first)
         for group, one in state.open.items():
             if group in self.groups:
@@ -186,7 +207,7 @@ class ExfiltrationStudy:
         return pl.concat([self._bins, self._read(settled, span.closed // self._step * self._step)])
 
     def _read(self, start: int, stop: int) -> pl.DataFrame:
-        where = [is_in(schema.SRC_GROUP, self.groups), is_in(schema.DST_GROUP, [EXTERNAL])]
+        where = [is_in(schema.SRC_GROUP, self._summed), is_in(schema.DST_GROUP, [EXTERNAL])]
         found = binned(
             self._store, schema.EGRESS, schema.RAW, (schema.BYTES,), (*TALK, schema.INITIATOR),
             start=start, stop=stop, seconds=self._step, where=where,
@@ -242,10 +263,10 @@ class _Slow:
         names = self._history.conversations
         is_ours = pl.col(schema.SRC_GROUP).is_in(study.groups)
         answers = pl.col(schema.SRC_GROUP).is_in(study.serving) & (pl.col(schema.INITIATOR) != schema.BY_SOURCE)
-        is_open = (pl.col(GROUP_TODAY) == EXTERNAL) & ~answers
+        is_open = (pl.col(GROUP_TODAY) == EXTERNAL) & ~answers & ~pl.col(schema.SRC_GROUP).is_in(study.people)
         ours = names.filter(is_ours).select(CODE, *CONVERSATION, GROUP_TODAY)
         self._counted = ours.filter(is_open)
-        # Answers to whoever asks are one destination; an approved group is another.
+        # Answers to whoever asks are one destination; an approved group is another; so is all that people talk to.
         self._learnt = ours.filter(~is_open)
         until, stop = boundary(span.final), span.closed // BIN * BIN
         first = boundary(span.start) - MONTH
@@ -309,7 +330,7 @@ class _Slow:
         return self._sums(begin, until, at).join(names, on=CODE).select(*TALK, WINDOW, BYTES)
 
     def _beyond(self, state: State, begin: int, until: int, at: int) -> tuple[Floats, pl.DataFrame]:
-        """Return [group] bytes beyond what is usual for approved destinations and answers, and their conversations."""
+        """Return [group] bytes beyond what is usual for approved destinations, answers, people; and who talked."""
         study = self._study
         nothing = np.zeros(len(study.groups))
         limits = study.cluster.thresholds
@@ -323,7 +344,15 @@ class _Slow:
         single = (*keys, schema.DST)
         is_answer = pl.col(GROUP_TODAY) == EXTERNAL
         least = pl.when(is_answer).then(limits.exfil_answers).otherwise(limits.exfil_24h * _SMALL)
-        each = named.group_by(single).agg(pl.col(BYTES).sum()).filter(pl.col(BYTES) > least).sort(single)
+        # People find new addresses every day: what is unusual of them is how much.
+        are_people = pl.col(schema.SRC_GROUP).is_in(study.people)
+        each = (
+            named.filter(~are_people)
+            .group_by(single)
+            .agg(pl.col(BYTES).sum())
+            .filter(pl.col(BYTES) > least)
+            .sort(single)
+        )
         each = self._judged(each, single, state, until)
         joined = wide.join(
             each.group_by(keys).agg(pl.col("beyond").sum().alias("each")), on=keys, how="left"
