@@ -99,6 +99,8 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
             for row in outside[:2]
         ],
         schema.BEACON: [row | {schema.COUNTRY: "NL", schema.NETWORK: ""} for row in outside[:_STRANGERS]],
+        schema.UNSEEN: [{schema.EXPORTER: "leaf-1"}],
+        schema.DRILL: [{schema.KIND: "split"}],
         schema.FLOOR: [{schema.KIND: "split", schema.ABOUT: "Model Storage to many addresses"}],
         schema.COUNTING: [
             {

@@ -357,7 +357,7 @@ def _floor(cluster: Cluster) -> Built:
             "The largest theft by each way that no sum tells of, beside what left in the last four weeks.",
             "A search over the real rules. It stands until somebody runs it again; first contacts may come before.",
             "Lower `thresholds.exfil_*` where a model is gone too soon: `clusterflow floor --curve` shows the price.",
-            x=0, y=57, w=24, h=9, links=(to_board("egress", "Egress"),), since="31d",
+            x=0, y=57, w=24, h=9, links=(to_board("egress", "Egress", keep=var.GROUPS),), since="31d",
         ),
         [select.per_series("A way out.").as_table()],
         [

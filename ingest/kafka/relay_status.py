@@ -57,7 +57,7 @@ _FAREWELL_SECONDS = 600
 _LIVE_SECONDS = 120
 """A relay that spoke so lately tells how far the spools are read; of one that is dead nobody waits for that."""
 
-_UNREAD = "unread"
+_UNREAD = "unreadable"
 _TOLD = "told"
 _MOST_TOLD = 1024
 """Names that a relay may tell of: each that a collector refuses may become a series."""
@@ -91,7 +91,7 @@ def status_of(counters: Counters, *, backlog: int, drained: float, now: float) -
 
 
 def told(templates: TemplateFile, spool: Path, now: float) -> dict[str, int]:
-    """Return what befell the collector lately ("refused leaf-1": times), and what it does not read ("unread 10.0.0.1").
+    """Return what befell the collector lately ("refused leaf-1"), and what it does not read ("unreadable 10.0.0.1").
 
     Args:
         templates: of nfacctd.

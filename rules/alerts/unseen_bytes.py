@@ -43,8 +43,8 @@ def build(cluster: Cluster) -> RuleSet:
         annotations=texts.annotations(
             summary=summary,
             source=exporter,
-            destination="unknown: only interfaces counted it",
-            protocol="unknown",
+            destination="not known: only interfaces counted it",
+            protocol="any",
             size=texts.bytes_of("bytes"),
             duration=texts.duration_of("duration"),
             what_to_do=(

@@ -2,26 +2,14 @@
 
 import threading
 from dataclasses import dataclass, replace
-from ipaddress import ip_address, ip_network
-from zoneinfo import ZoneInfo
 
-import numpy as np
 import polars as pl
 import scene
 
 from app.log import Log
-from cluster.model import (
-    Artefact,
-    BridgeSettings,
-    Cluster,
-    Group,
-    Node,
-    NodeAddress,
-    Retention,
-    Role,
-    Site,
-    StoreSettings,
-)
+from bench.evasions.scene import COLUMNS, DAY, HOUR, NOW, TALK, sent
+from bench.evasions.scene import month_of as cluster_of
+from cluster.model import Cluster, Retention
 from ingest.counters import Counters
 from ingest.rollup import Rollup
 from ingest.writer import Writer
@@ -29,43 +17,7 @@ from store import schema
 from store.influx import Store
 from store.points import WINDOW
 
-NOW = 1_780_000_000 // 3600 * 3600
-"""2026-05-28, a whole hour. A fixed day: nothing here depends on the clock."""
-
-DAY, HOUR = 86_400, 3_600
-
-TALK = (
-    schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE, schema.OFF_HOURS,
-    schema.INITIATOR,
-)  # fmt: skip
-COLUMNS: dict[str, pl.DataType] = {WINDOW: pl.Int64(), **dict.fromkeys(TALK, pl.String()), "bytes": pl.Int64()}
-
-
-def cluster_of(url: str, database: str, state: str = ".", **changes: object) -> Cluster:
-    """Model storage, training and a partner; Amsterdam time; three artefacts."""
-
-    def nodes(group: str, prefix: str, names: list[str]) -> tuple[Node, ...]:
-        return tuple(
-            Node(name, group, (NodeAddress(ip_address(f"{prefix}.{number + 1}")),)) for number, name in enumerate(names)
-        )
-
-    found = Cluster(
-        name="month",
-        groups=(
-            Group("models", "Model Storage", Role.MODEL_STORAGE, (ip_network("10.40.0.0/24"),)),
-            Group("training", "GPU Training Nodes", Role.TRAINING, (ip_network("10.20.0.0/16"),)),
-            Group("partner", "Partner Labs", Role.APPROVED_EXTERNAL, (ip_network("198.51.100.0/24"),)),
-        ),
-        site=Site(ZoneInfo("Europe/Amsterdam")),
-        nodes=(
-            *nodes("models", "10.40.0", ["store-1", "store-2"]),
-            *nodes("training", "10.20.0", [f"gpu-{number}" for number in range(4)]),
-        ),
-        artefacts=(Artefact("adapter", 10**9), Artefact("llama-70b", 141 * 10**9), Artefact("llama-405b", 810 * 10**9)),
-        store=StoreSettings(url=url, database=database),
-        bridge=BridgeSettings(state=state),
-    )
-    return replace(found, **changes)  # type: ignore[arg-type]
+__all__ = ("COLUMNS", "DAY", "HOUR", "NOW", "TALK", "Month", "cluster_of", "sent", "store_month", "talk")
 
 
 def talk(src: str, dst: str, *, service: str = "https", initiator: str = schema.BY_SOURCE) -> dict[str, str]:
@@ -74,12 +26,6 @@ def talk(src: str, dst: str, *, service: str = "https", initiator: str = schema.
     outside = "partner" if dst.startswith("198.51.100.") else "external"
     names = (src, group, dst, outside, "tcp", service, schema.NO, initiator)
     return dict(zip(TALK, names, strict=True))
-
-
-def sent(tags: dict[str, str], windows: np.ndarray, volume: np.ndarray) -> pl.DataFrame:
-    """Return rows of a conversation, COLUMNS."""
-    frame = pl.DataFrame({WINDOW: windows.astype(np.int64), "bytes": volume.astype(np.int64)})
-    return frame.with_columns(pl.lit(value).alias(name) for name, value in tags.items()).select(*COLUMNS)
 
 
 @dataclass(frozen=True)

@@ -431,7 +431,7 @@ def _messages() -> Iterator[bytes]:
         Kind.STATUS: pl.DataFrame([status], schema=relay_status.STATUS_SCHEMA),
     }
     for kind, frame in frames.items():
-        told = {"refused leaf-1": 3, "unread 10.0.0.1": 1} if kind is Kind.STATUS else None
+        told = {"refused leaf-1": 3, "unreadable 10.0.0.1": 1} if kind is Kind.STATUS else None
         (value,) = encode(frame, relay="relay-a", kind=kind, lost={"10.0.0.1": 3}, told=told)
         body = 8 + int.from_bytes(value[4:8], "little")
         yield b"\x00" + value

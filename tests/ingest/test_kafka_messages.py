@@ -98,14 +98,14 @@ def test_the_status_of_a_relay() -> None:
 
 
 def test_a_relay_tells_what_befell_its_collector() -> None:
-    told = {"refused leaf-1": 5, "died nfacctd": 1, "unread 2001:db8::1": 3}
+    told = {"refused leaf-1": 5, "died nfacctd": 1, "unreadable 2001:db8::1": 3}
     (value,) = encode(STATUS, relay="rack-7", kind=Kind.STATUS, told=told)
     assert decode(value).told == told
 
 
 @pytest.mark.parametrize(
     "told",
-    [{"refused a,b=c": 1}, {"unread leaf-1": 1}, {"stolen leaf-1": 1}, {"died nfacctd": -1},
+    [{"refused a,b=c": 1}, {"unreadable leaf-1": 1}, {"stolen leaf-1": 1}, {"died nfacctd": -1},
      {f"refused leaf-{i}": 1 for i in range(1025)}],
     ids=["name", "address", "kind", "count", "many"],
 )  # fmt: skip

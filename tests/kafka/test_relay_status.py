@@ -83,7 +83,7 @@ def work(tmp_path: Path) -> PartitionWork:
 
 def test_what_befell_the_collectors_is_reported_until_it_is_over(work: PartitionWork) -> None:
     now = time.time()
-    work.put(0, said("rack-7", now, told={"refused leaf-1": 5, "unread 192.0.2.7": int(Unread.TAGGED)}))
+    work.put(0, said("rack-7", now, told={"refused leaf-1": 5, "unreadable 192.0.2.7": int(Unread.TAGGED)}))
     work.put(1, said("rack-8", now, told={"refused leaf-1": 2, "died nfacctd": 1}))
     work.take(now)
     assert befell(work, now) == {"refused leaf-1": 7, "died nfacctd": 1}

@@ -89,10 +89,17 @@ def test_a_theft_leaves_nothing_behind_for_the_next(scene: Scene) -> None:
 
 
 @pytest.mark.thorough
-def test_what_nobody_sums_up_has_no_floor(scene: Scene) -> None:
-    theft = _theft(scene, Way.UNWATCHED)
+def test_of_people_nothing_is_usual_without_a_past(scene: Scene) -> None:
+    theft = _theft(scene, Way.PEOPLE)
     assert theft.about.startswith("by way of Inference Clients")
     assert theft.is_unseen(scene, CAP, DAY)
+
+
+@pytest.mark.thorough
+def test_people_who_never_sent_anything_have_the_limit_of_a_day(learnt: Scene) -> None:
+    theft, limit = _theft(learnt, Way.PEOPLE), learnt.cluster.thresholds.exfil_24h
+    assert theft.is_unseen(learnt, 0.9 * limit, DAY)
+    assert not theft.is_unseen(learnt, 1.1 * limit, DAY)
 
 
 @pytest.mark.thorough
@@ -165,7 +172,7 @@ def test_the_result_is_kept_for_the_board_and_the_report(influxdb_v1: LocalInflu
     for at in (NOW - 7 * DAY, NOW):
         keep(store, ways, at)
     shown = gaps.section(Look(cluster, store, Period(NOW - 30 * DAY, NOW + 3600, "1h", 3600), NOW + 3600))
-    (table,) = (block for block in shown.blocks if isinstance(block, Table) and block.key == "floor")
+    (table,) = (block for block in shown.blocks if isinstance(block, Table) and block.key == "unseen_floor")
     assert sorted(table.rows, key=str) == [
         ("blind", "GPU Training Nodes and Storage", None, None, ""),
         ("split", "Model Storage to many addresses", 50e9, 3e9, "llama-70b: 2.8; llama-405b: never"),

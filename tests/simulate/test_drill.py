@@ -123,7 +123,7 @@ def test_what_does_not_arrive_is_said_and_kept(tmp_path: Path, influxdb_v1: Loca
     assert (told["ok"], told["shape"], told["stored_after"]) == (False, "tunnel", None)
     assert told["trouble"].startswith("InfluxDB has not got it after 1 s")
     kept = database.frame('SELECT * FROM "1h"."drill"')
-    assert kept.select("kind", "bytes", "trouble").rows() == [("tunnel", told["bytes"], told["trouble"])]
+    assert kept.select("kind", "bytes", "drill_trouble").rows() == [("tunnel", told["bytes"], told["trouble"])]
     now = int(time.time()) // 60 * 60
     shown = gaps.section(Look(cluster, database, Period(now - 3600, now + 60, "1m", 60), now + 60))
     (table,) = (block for block in shown.blocks if isinstance(block, Table) and block.key == "drills")

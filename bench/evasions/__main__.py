@@ -1,0 +1,120 @@
+"""``python -m bench.evasions docs/reference/evasions.md``: play the whole library and write the page (ten minutes)."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import median
+
+from app.words import amount, lasting
+from bench.evasions.library import NEAR_MISSES, THEFTS
+from bench.evasions.play import Outcome, play
+from bench.evasions.scene import DAY, DAYS, MODEL, cluster_of, ordinary, put
+from store.local_influxdb import LocalInfluxDB
+
+SEEDS = (101, 102)
+"""Of the usual days, of the minute at which a theft begins, and of sampling."""
+
+_HEAD = """# Evasions
+
+Written by `python -m bench.evasions docs/reference/evasions.md`: do not edit. Thefts of one model ({model}) by whoever
+read the thresholds, and days that only look like one, beside three weeks of ordinary traffic to the outside, in a real
+InfluxDB, judged by the detectors with default thresholds. *Told* is the critical alert
+[`exfiltration`](../runbook.md#exfiltration); warnings are named besides. Inside traffic (a roll-out of models, a
+backup, a re-shard of checkpoints) is in no sum: it leaves nothing.
+"""
+
+
+def main() -> int:
+    """Play and write."""
+    parser = argparse.ArgumentParser(prog="python -m bench.evasions", description=__doc__)
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    given = parser.parse_args()
+    found: dict[str, list[Outcome]] = {}
+    with ProcessPoolExecutor() as pool:
+        for outcomes in pool.map(_of_seed, given.seeds):
+            for name, outcome in outcomes.items():
+                found.setdefault(name, []).append(outcome)
+    given.page.write_text("".join(f"{line}\n" for line in page(found)), encoding="utf-8")
+    return 0
+
+
+def _of_seed(seed: int) -> dict[str, Outcome]:
+    """Play everything beside the days of one seed."""
+    found = {}
+    every = {**THEFTS, **NEAR_MISSES}
+    with tempfile.TemporaryDirectory() as folder, LocalInfluxDB(Path(folder)) as influxdb:
+        for busy in sorted({one.busy for one in every.values()}):
+            cluster = cluster_of(influxdb.url, f"evasions_{busy:g}".replace(".", "_"))
+            store = put(cluster, ordinary(busy=busy, seed=seed, days=DAYS))
+            for name, theft in every.items():
+                if theft.busy == busy:
+                    found[name] = play(cluster, store, theft, seed)
+                    sys.stderr.write(f"seed {seed}: {name}: {_said(found[name])}\n")
+            store.close()
+    return found
+
+
+def page(found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    """Yield the lines of the page: outcomes by the name of the evasion."""
+    yield _HEAD.format(model=amount(MODEL))
+    thefts = {name: found[name] for name in THEFTS}
+    within = [outcome for name, outcomes in thefts.items() if not THEFTS[name].is_slow for outcome in outcomes]
+    told = [one for one in within if one.alerts]
+    gone = [one.gone for one in told]
+    seeds = len(next(iter(found.values())))
+    yield (
+        f"**{len(told)} of {len(within)} thefts within a day told** ({len(THEFTS)} thefts, {seeds} seeds each); "
+        f"gone at the first alert: median {amount(median(gone))}, at worst {amount(max(gone))}."
+    )
+    twice = sum(one.alerts > 1 for outcomes in thefts.values() for one in outcomes)
+    near = [outcome for name in NEAR_MISSES for outcome in found[name]]
+    alerts, warned = sum(one.alerts for one in near), sum(bool(one.warned) for one in near)
+    days = sum(max(NEAR_MISSES[name].seconds, DAY) * len(found[name]) for name in NEAR_MISSES) / DAY
+    yield f"More than one alert for one theft: {twice}."
+    yield ""
+    yield f"**{alerts} false alerts in {days:.0f} days that only look like one**, {warned} with a warning."
+    yield ""
+    missed = [name for name, outcomes in thefts.items() if not all(one.alerts for one in outcomes)]
+    yield f"Not told: {'; '.join(missed)}." if missed else "Not told: none."
+    yield ""
+    yield "| theft | takes | told | by the sum | after (median) | gone (worst) | warnings besides |"
+    yield "|---|---|---:|---|---:|---:|---|"
+    for name, outcomes in thefts.items():
+        yield f"| {name} | {lasting(THEFTS[name].seconds)} | {_row(outcomes)} |"
+    yield ""
+    yield "| near miss | sent | false alerts | warnings |"
+    yield "|---|---:|---:|---|"
+    for name, theft in NEAR_MISSES.items():
+        volume = amount(theft.volume) if theft.pairs else "as usual"
+        wrong = sum(one.alerts for one in found[name])
+        yield f"| {name} | {volume} | {f'**{wrong}**' if wrong else 0} | {_warnings(found[name])} |"
+
+
+def _row(outcomes: Sequence[Outcome]) -> str:
+    told = [one for one in outcomes if one.alerts]
+    share = f"{len(told)} of {len(outcomes)}"
+    if not told:
+        return f"**{share}** | | | | {_warnings(outcomes)}"
+    kinds = ", ".join(f"`{kind}`" for kind in dict.fromkeys(one.kind for one in told))
+    after, gone = lasting(int(median(one.after for one in told))), amount(max(one.gone for one in told))
+    if len(told) < len(outcomes):
+        share = f"**{share}**"
+    return f"{share} | {kinds} | {after} | {gone} | {_warnings(outcomes)}"
+
+
+def _warnings(outcomes: Sequence[Outcome]) -> str:
+    return ", ".join(f"`{kind}`" for kind in sorted({kind for one in outcomes for kind in one.warned}))
+
+
+def _said(outcome: Outcome) -> str:
+    if not outcome.alerts:
+        return "nothing told"
+    return f"{outcome.kind}, {amount(outcome.gone)} gone after {lasting(outcome.after)}, {outcome.alerts} alerts"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
