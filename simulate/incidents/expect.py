@@ -335,14 +335,18 @@ def _beacon(stage: Stage, about: tuple[tuple[str, str], ...], talks: list[Transf
     keys = beacons.KEY
     seen = beacons.calls(planned.select(*keys, *beacons.PLACES, WINDOW, schema.BYTES.name), 0, window)
     limit = stage.cluster.thresholds.beacon_score
-    scores: dict[int, float] = {}
     start, end = talks[0].start, max(talk.end for talk in talks)
-    for at in range(-(-start // _HOUR) * _HOUR, end + _DAY, _HOUR):
-        of_day = seen.filter(pl.col(WINDOW) >= at - _DAY, pl.col(WINDOW) < at)
-        rows = beacons.rows(of_day, at, window, policy)
-        scores[at] = float(rows[0, schema.BEACON_SCORE.name]) if rows.height else 0.0
-    above = [at for at, score in scores.items() if score >= limit + _BEACON_NOISE]
-    close = [at for at, score in scores.items() if score >= limit - _BEACON_NOISE]
+    moments = pl.DataFrame({"at": range(-(-start // _HOUR) * _HOUR, end + _DAY, _HOUR)})
+    # All moments at once: the day before each is a source of its own, and ends at 0.
+    days = (
+        seen.join(moments, how="cross")
+        .filter(pl.col(WINDOW) >= pl.col("at") - _DAY, pl.col(WINDOW) < pl.col("at"))
+        .with_columns(pl.col("at").cast(pl.String).alias(schema.SRC), pl.col(WINDOW) - pl.col("at"))
+    )
+    judged = beacons.rows(days.select(seen.columns), 0, window, replace(policy, named=days.height))
+    scores = sorted((int(at), score) for at, score in judged.select(schema.SRC, schema.BEACON_SCORE.name).iter_rows())
+    above = [at for at, score in scores if score >= limit + _BEACON_NOISE]
+    close = [at for at, score in scores if score >= limit - _BEACON_NOISE]
     if not close:
         return []
     due = above[0] if above else close[0]

@@ -197,6 +197,7 @@ def throw(staged: Staged, payload: bytes) -> None:
         sender.sendto(payload, ("127.0.0.1", staged.cluster.collector.netflow_port))
 
 
+@pytest.mark.long_form
 def test_datagrams_that_would_kill_nfacctd_cost_nothing(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
 ) -> None:
@@ -232,6 +233,7 @@ def test_datagrams_that_would_kill_nfacctd_cost_nothing(
     )
 
 
+@pytest.mark.long_form
 def test_without_the_guard_each_killer_costs_a_second(
     influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
 ) -> None:
