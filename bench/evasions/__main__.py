@@ -21,11 +21,13 @@ _HEAD = """# Evasions
 
 Written by `python -m bench.evasions docs/reference/evasions.md`: do not edit. Thefts of one model ({model}) by whoever
 read the thresholds, and days that only look like one, beside three weeks of ordinary traffic to the outside, in a real
-InfluxDB, judged by the detectors with default thresholds. *Told* is the critical alert
-[`exfiltration`](../runbook.md#exfiltration); warnings are named besides. Inside traffic (a roll-out of models, a
-backup, a re-shard of checkpoints) is in no sum: it leaves nothing.
-This cluster names no services: volume in DNS and QUIC is not told by its shape. Partners' days differ by a fifth, and
-35 GB more than that are close to the limit (50 GB a day): so near misses of that size are false once in a while.
+InfluxDB, judged by the detectors with default thresholds, not by whole pipelines: seconds of ingest and of Grafana come
+on top ([scorecard](scorecard.md)). *Told* is an incident of the critical rule
+[`exfiltration`](../runbook.md#exfiltration); of warnings only odd ways out are tried, without `steady` (no durations
+are written) and, as this cluster names no services, without DNS and QUIC. Inside traffic (a roll-out of models, a backup,
+a re-shard of checkpoints) is in no sum: it leaves nothing. Partners' days differ by a fifth: near misses of 35 to 40 GB
+on top of one are close to the limit (50 GB a day), and false once in a while. *Gone* is what was seen: of sampled
+thefts an estimate.
 """
 
 
@@ -72,11 +74,11 @@ def page(found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
         f"**{len(told)} of {len(within)} thefts within a day told** ({len(THEFTS)} thefts, {seeds} seeds each); "
         f"gone at the first alert: median {amount(median(gone))}, at worst {amount(max(gone))}."
     )
-    twice = sum(one.alerts > 1 for outcomes in thefts.values() for one in outcomes)
+    twice = [name for name, outcomes in thefts.items() if any(one.alerts > 1 for one in outcomes)]
     near = [outcome for name in NEAR_MISSES for outcome in found[name]]
     alerts, warned = sum(one.alerts for one in near), sum(bool(one.warned) for one in near)
     days = sum(max(NEAR_MISSES[name].seconds, DAY) * len(found[name]) for name in NEAR_MISSES) / DAY
-    yield f"More than one alert for one theft: {twice}."
+    yield f"More than one alert for one theft: {'; '.join(twice) or 'none'}."
     yield ""
     yield f"**{alerts} false alerts in {days:.0f} days that only look like one**, {warned} with a warning."
     yield ""
