@@ -24,10 +24,10 @@ read the thresholds, and days that only look like one, beside three weeks of ord
 InfluxDB, judged by the detectors with default thresholds, not by whole pipelines: seconds of ingest and of Grafana come
 on top ([scorecard](scorecard.md)). *Told* is an incident of the critical rule
 [`exfiltration`](../runbook.md#exfiltration); of warnings only odd ways out are tried, without `steady` (no durations
-are written) and, as this cluster names no services, without DNS and QUIC. Inside traffic (a roll-out of models, a backup,
-a re-shard of checkpoints) is in no sum: it leaves nothing. Partners' days differ by a fifth: near misses of 35 to 40 GB
-on top of one are close to the limit (50 GB a day), and false once in a while. *Gone* is what was seen: of sampled
-thefts an estimate.
+are written) and, as this cluster names no services, without DNS and QUIC. Inside traffic (a roll-out of models,
+a backup, a re-shard of checkpoints) is in no sum: it leaves nothing. Partners' days differ by a fifth: near misses of
+35 to 40 GB on top of one are close to the limit (50 GB a day), and false once in a while. *Gone* is what was seen: of
+sampled thefts an estimate.
 """
 
 
