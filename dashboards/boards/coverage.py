@@ -301,7 +301,7 @@ def _unread(cluster: Cluster) -> Built:
             "What NetFlow v9 and IPFIX templates, or sFlow samples, have that pmacct does not read.",
             "Empty with Kafka. Templates must be kept, and two VLAN tags take CAP_NET_RAW.",
             "docs/verdicts.md says what to change on the device.",
-            x=0, y=45, w=24, h=6, links=(to_board("pipeline", "Pipeline"),), since=_LATEST,
+            x=0, y=45, w=12, h=6, links=(to_board("pipeline", "Pipeline"),), since=_LATEST,
         ),
         [some.per_series("An exporter.").as_table()],
         [
@@ -330,7 +330,7 @@ def _unseen(cluster: Cluster) -> Built:
             "Bytes that flow records usually tell of at these counters, less those that they told of.",
             "Only sFlow devices send counters. What is missing before a day is known is not told.",
             "See who changed the device's flow export.",
-            x=0, y=51, w=24, h=6, links=(to_board("pipeline", "Pipeline"),), since="24h",
+            x=12, y=45, w=12, h=6, links=(to_board("pipeline", "Pipeline"),), since="24h",
         ),
         [select.per_series("An exporter.").as_table()],
         [
@@ -353,11 +353,11 @@ def _floor(cluster: Cluster) -> Built:
     return panels.table(
         cluster,
         Face(
-            "floor", "How much could leave without an alert, as of the last `clusterflow floor`",
+            "floor", "How much could leave without an alert, as of the last clusterflow floor",
             "The largest theft by each way that no sum tells of, beside what left in the last four weeks.",
             "A search over the real rules. It stands until somebody runs it again; first contacts may come before.",
             "Lower `thresholds.exfil_*` where a model is gone too soon: `clusterflow floor --curve` shows the price.",
-            x=0, y=57, w=24, h=9, links=(to_board("egress", "Egress", keep=var.GROUPS),), since="31d",
+            x=0, y=51, w=24, h=9, links=(to_board("egress", "Egress", keep=var.GROUPS),), since="31d",
         ),
         [select.per_series("A way out.").as_table()],
         [
