@@ -8,6 +8,7 @@ import pytest
 from rich.progress import Progress
 
 from cluster.load import load_cluster, parse_cluster
+from cluster.scalars.names import DAY
 from simulate.demo.past import Past
 from simulate.demo.plan import Places, demo_cluster, demo_scenario
 from store import schema
@@ -17,6 +18,8 @@ from store.local_influxdb import LocalInfluxDB
 REPOSITORY = Path(__file__).resolve().parents[2]
 END = 1_795_000_200
 BEFORE = 1800
+KEPT = 100 * 365 * DAY
+"""Whenever this test runs, END is not too old for the store."""
 
 
 def _progress() -> Progress:
@@ -28,7 +31,7 @@ def test_the_past_is_stored_and_judged(influxdb_v1: LocalInfluxDB, tmp_path: Pat
     """Half an hour of a job that goes on, and what passes while that is read in."""
     places = Places(influxdb_v1.url, 1, 2, 3, tmp_path / "spool", tmp_path / "state", tmp_path)
     cluster = parse_cluster(demo_cluster(load_cluster(REPOSITORY / "cluster.yaml"), start=END, places=places))
-    cluster = replace(cluster, store=replace(cluster.store, database="past"))
+    cluster = replace(cluster, store=replace(cluster.store, database="past", keep_raw=KEPT, keep_1m=KEPT, keep_1h=KEPT))
     scenario = demo_scenario(cluster, start=END, seconds=60, quiet=True)
     assert scenario.history is not None
     assert scenario.recent is not None
