@@ -12,6 +12,7 @@ from cluster.scalars.kinds import ListOf, MapOf, Secret
 from cluster.scalars.names import ALL_NODES
 from cluster.sections.archive import ARCHIVE, ArchiveSettings
 from cluster.sections.bridge import BRIDGE, BridgeSettings
+from cluster.sections.cloud import CLOUD, CloudFormat, CloudSettings
 from cluster.sections.collector import COLLECTOR, CollectorSettings
 from cluster.sections.delivery import (
     DELIVERED,
@@ -122,6 +123,7 @@ class Cluster:
     cost: Cost = key(COST, "What an idle GPU costs.", default=Cost())
     store: StoreSettings = key(STORE, "InfluxDB.", default=StoreSettings())
     collector: CollectorSettings = key(COLLECTOR, "How nfacctd and sfacctd run.", default=CollectorSettings())
+    cloud: CloudSettings = key(CLOUD, "Flow logs of a cloud provider.", default=CloudSettings())
     bridge: BridgeSettings = key(BRIDGE, "How flow records become windows.", default=BridgeSettings())
     archive: ArchiveSettings = key(ARCHIVE, "What is kept of single conversations.", default=ArchiveSettings())
     kafka: KafkaSettings = key(KAFKA, "Kafka between collectors and workers.", default=KafkaSettings())

@@ -24,6 +24,7 @@ from archive.writer import Archive
 from cluster.model import Cluster
 from cluster.reload import Reload
 from ingest.checkpoint import Checkpoint
+from ingest.cloud.files import CloudReader
 from ingest.collect import trouble_file
 from ingest.collect.template_file import TemplateFile
 from ingest.count.engine import Engine
@@ -50,6 +51,7 @@ from store.schema import RAW, Measurement, Stage
 
 _CHUNK_BYTES = 24 << 20
 _COUNTER_BYTES = 4 << 20
+_CLOUD_PAIRS = "cloud-pairs"
 _MERGE_ROWS = 1_000_000
 _IDLE_SECONDS = 0.2
 _ROLLUP_SECONDS = 60.0
@@ -93,6 +95,7 @@ class Bridge:
         counters: shared with the metrics endpoint.
         reload: asked for another configuration while following.
         archive: where single records are kept, if they are.
+        cloud: reads the chunks, where they are of a cloud's flow logs.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class Bridge:
         counters_source: Source | None = None,
         reload: Reload | None = None,
         archive: Archive | None = None,
+        cloud: CloudReader | None = None,
     ) -> None:
         self._reload = reload
         self._cluster = cluster
@@ -125,6 +129,7 @@ class Bridge:
         # Another configuration, until its lists have been read.
         self._coming: tuple[Cluster, Enrichment] | None = None
         self._archive = archive
+        self._cloud = cloud
         self._engine = self._engine_of(cluster, self._enrichment)
         self._checkpoint = Checkpoint(state)
         self._writer = Writer(
@@ -380,6 +385,8 @@ class Bridge:
             frame = with_replies(frame, self._templates.two_way())
             refused = self._engine.take(frame, now, is_numbered=parsed.is_numbered)
             self._bury(as_dead_letters(refused), source)
+        self._engine.take_denied(parsed.denied, now)
+        self._engine.take_gaps(parsed.gaps)
         self._position = position
         progress(size)
         return True
@@ -398,7 +405,11 @@ class Bridge:
     def _read_ahead(self) -> tuple[Chunk, Future[Parsed]] | None:
         """Begin to parse the next chunk; None if there is none now."""
         chunk = self._source.next_chunk(_CHUNK_BYTES)
-        return None if chunk is None else (chunk, self._parser.submit(read_chunk, chunk.raw, chunk.fmt, self._habits))
+        if chunk is None:
+            return None
+        if self._cloud is not None:
+            return chunk, self._parser.submit(self._cloud.read, chunk)
+        return chunk, self._parser.submit(read_chunk, chunk.raw, chunk.fmt, self._habits)
 
     def _bury(self, dead: pl.DataFrame, source: str) -> None:
         bury(self._dead_letter, dead, source, counters=self._counters, log=self._log)
@@ -443,6 +454,8 @@ class Bridge:
         notes["counters_position"] = self._counters_position
         notes["source"] = self._source.place
         notes["rates"] = self._rates.dump()
+        if self._cloud is not None:
+            frames[_CLOUD_PAIRS] = self._cloud.ends.pairs
         if self._archive is not None:
             notes["archive"] = self._archive.seal(time.time() if self._clock is Clock.LIVE else 0)
             self._counters.add_all(Stage.ARCHIVE, self._archive.take_counts())
@@ -544,6 +557,8 @@ class Bridge:
                 "other_source", before=place, now=self._source.place, hint=f"{rest}: finish with it first"
             )
         self._engine.load(frames, notes)
+        if self._cloud is not None and _CLOUD_PAIRS in frames:
+            self._cloud.ends.pairs = frames[_CLOUD_PAIRS]
         # Checkpoints of before this was kept have none.
         self._rates.load(notes.get("rates", {}))
         self._forget_removed()

@@ -17,25 +17,30 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-from app.errors import ClusterflowError
+from app.errors import ClusterflowError, UserError
 from app.log import Log
 from app.signals import SignalEvent
 from archive.writer import Archive
 from cluster import options
 from cluster.cli import cluster_file, cluster_option
-from cluster.model import Cluster
+from cluster.model import CloudFormat, Cluster
 from cluster.reload import Reload
 from cluster.scalars import names
 from ingest.bridge import Bridge, Summary
+from ingest.cloud.files import CloudFiles, CloudReader, patterns
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
 from ingest.flows.normalise import Clock
 from ingest.kafka.kafka_cli import follow_topic
 from ingest.metrics import serve_metrics
 from ingest.read.counter_spool import counters_spool
+from ingest.read.records import Gap
 from ingest.read.spool import PATTERNS, After, Source, Spool, StreamSource
 from ingest.read.spool_place import spool_folder
 from store.influx import Store
+from store.schema import Stage
+
+_PMACCT = "pmacct"
 
 
 @click.command()
@@ -44,6 +49,13 @@ from store.influx import Store
     "--spool",
     type=click.Path(path_type=Path),
     help="Folder of pmacct's files, or - for standard input. Default: collector.spool.",
+)
+@click.option(
+    "--format",
+    "cloud",
+    type=click.Choice([_PMACCT, *(one.value for one in CloudFormat)]),
+    help="Whose files they are: pmacct's, or flow logs of a cloud, in folders as the provider makes them. "
+    "Default: cloud.format, or pmacct.",
 )
 @click.option("--kafka", is_flag=True, help="Share the topic kafka.topic with other workers instead of reading files.")
 @click.option("--once", is_flag=True, help="Read all files, by the records' own times, and stop.")
@@ -82,6 +94,7 @@ from store.influx import Store
 def ingest(
     cluster: Cluster,
     spool: Path | None,
+    cloud: str | None,
     kafka: bool,
     once: bool,
     influx_url: str | None,
@@ -102,6 +115,7 @@ def ingest(
       clusterflow ingest --spool old/ --once              backfill files of any age, by their own times
       clusterflow ingest --spool /var/nfacctd             follow the files of a daemon of your own; they are kept
       nfacctd -f my.conf | clusterflow ingest --spool -   read a daemon's standard output
+      clusterflow ingest --once --spool logs/ --format aws-vpc   VPC flow logs, as copied from their bucket
       clusterflow ingest --kafka                          one worker of those that share the topic kafka.topic
 
     A restart continues from the last checkpoint; totals stay exact, whatever was killed. Two runs of --once over
@@ -112,14 +126,19 @@ def ingest(
     if kafka:
         follow_topic(
             _as_asked(cluster, url=influx_url, database=database, shard=shard, listen=metrics_listen),
-            refused={"--once": once, "--spool": spool is not None, "--keep-files": keep_files},
+            refused={
+                "--once": once,
+                "--format": cloud is not None,
+                "--spool": spool is not None,
+                "--keep-files": keep_files,
+            },
             dead_letters=dead_letters or (state or Path(cluster.bridge.state)) / "dead-letters-kafka.jsonl",
             time_zone=time_zone.key,
             stop=stop,
             log=log,
         )
         return
-    folder = spool or spool_folder(cluster)
+    logs, folder = _asked_for(cluster, cloud, spool)
     is_stream = str(spool) == "-"
     once_shard = "once-stdin" if is_stream else _once_shard(folder.resolve())
     own_shard = shard or (once_shard if once else None)
@@ -136,6 +155,8 @@ def ingest(
         counters_source: Source | None = None
         if is_stream:
             source = StreamSource(sys.stdin.buffer, time_zone=time_zone.key)
+        elif logs:
+            source = CloudFiles(folder, logs, once=once, notice=partial(_tell_of_file, log))
         else:
             # Files elsewhere belong to somebody else's daemon.
             is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
@@ -163,37 +184,22 @@ def ingest(
             archive=Archive(Path(kept) / cluster.bridge.shard, cluster.archive, log)
             if cluster.archive.enabled and kept
             else None,
+            cloud=CloudReader(logs, cluster.cloud.skip_interfaces) if logs else None,
         )
         if not once:
             shard, listen = cluster.bridge.shard, cluster.bridge.metrics_listen
             serve_metrics(cleanup, cluster.bridge, listen, lambda: {shard: counters}, bridge.health)
         summary = _with_bar(bridge, source) if once else bridge.run()
-        unreadable = source.unreadable() if once and isinstance(source, Spool) else []
+        unreadable = source.unreadable() if once and isinstance(source, Spool | CloudFiles) else []
     if not summary.is_whole:
         raise ClusterflowError("stopped before everything was read: the totals are not whole", "run it again")
-    log.line(
-        "done",
-        records=summary.records,
-        points=summary.points,
-        dead_letters=summary.dead_letters,
-        seconds=summary.seconds,
-        **({"see": dead_letters} if summary.dead_letters else {}),
-    )
-    if once and summary.unknown_rates:
-        guessed = sorted(summary.unknown_rates.items(), key=lambda item: (-item[1], item[0]))
-        log.warning(
-            "rate_unknown",
-            exporters=", ".join(f"{name} ({count} records)" for name, count in guessed[:_MOST_NAMED]),
-            **({"more": len(guessed) - _MOST_NAMED} if len(guessed) > _MOST_NAMED else {}),
-            taken_as="1:1",
-            hint="they sample, and sent no rate: set exporters.*.sampling",
-        )
+    _tell_end(log, summary, counters, dead_letters, once=once)
     if once and not summary.records and not unreadable:
         raise ClusterflowError(
             f"{folder}: no flow records found",
             f"see {dead_letters}"
             if summary.dead_letters
-            else f"files are read whose names match {', '.join(PATTERNS)}",
+            else f"files are read whose names match {', '.join(patterns(logs) if logs else PATTERNS)}",
         )
     if unreadable:
         raise ClusterflowError(
@@ -226,9 +232,48 @@ def _once_shard(folder: Path) -> str:
     return f"once-{folder.name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:6]}"
 
 
+def _tell_end(log: Log, summary: Summary, counters: Counters, dead_letters: Path, *, once: bool) -> None:
+    """Tell what a run did, and what of it is a guess."""
+    log.line(
+        "done",
+        records=summary.records,
+        points=summary.points,
+        dead_letters=summary.dead_letters,
+        seconds=summary.seconds,
+        **({"see": dead_letters} if summary.dead_letters else {}),
+        **_of_cloud(counters),
+    )
+    if once and summary.unknown_rates:
+        guessed = sorted(summary.unknown_rates.items(), key=lambda item: (-item[1], item[0]))
+        log.warning(
+            "rate_unknown",
+            exporters=", ".join(f"{name} ({count} records)" for name, count in guessed[:_MOST_NAMED]),
+            **({"more": len(guessed) - _MOST_NAMED} if len(guessed) > _MOST_NAMED else {}),
+            taken_as="1:1",
+            hint="they sample, and sent no rate: set exporters.*.sampling",
+        )
+
+
+def _asked_for(cluster: Cluster, cloud: str | None, spool: Path | None) -> tuple[CloudFormat | None, Path]:
+    """Return whose flow logs are to be read, if any, and from which folder."""
+    logs = cluster.cloud.format if cloud is None else None if cloud == _PMACCT else CloudFormat(cloud)
+    if logs is None:
+        return None, spool or spool_folder(cluster)
+    if str(spool) == "-":
+        raise UserError(f"--spool -: {logs.value} logs are read from a folder", "name it with --spool")
+    return logs, spool or Path(cluster.cloud.folder or spool_folder(cluster))
+
+
+def _of_cloud(counters: Counters) -> dict[str, float]:
+    """Return what a cloud's flow logs told beside records."""
+    told = {name: counters.total(Stage.READ, name) for name in ("denied_records", *Gap)}
+    return {str(name): count for name, count in told.items() if count}
+
+
 _MOST_NAMED = 8
 
 _FILE_NOTICES = {
+    "changed": "it was read, and is another now: what was read counts, the rest is left",
     "copied": "it repeats what another file of the spool has: that is counted once",
     "cut": "its end was cut off after it was read: what was read counts",
     "folder_unreadable": "looked at again until it is there",

@@ -316,6 +316,24 @@ VIOLATION = Measurement(
     "the largest K per source group and window; the rest is `other`",
     bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
 )
+DENIED = Measurement(
+    "denied",
+    "Packets that a cloud's security group or access list did not let through, by its flow logs: no traffic.",
+    (SRC_GROUP, DST_GROUP, SRC, DST, SERVICE, SHARD),
+    (PACKETS, FLOWS),
+    "ingest",
+    "the largest K per source group and window; the rest is `other`",
+    bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
+)
+SKIPPED = Field("skipped", "records", "intervals of which a cloud's flow logs hold no records though packets went by")
+LOG_GAP = Measurement(
+    "log_gap",
+    "Interfaces of which a cloud's flow logs left out records (SKIPDATA).",
+    (INTERFACE, SHARD),
+    (SKIPPED,),
+    "ingest",
+    "the interfaces of a cloud, rare by nature",
+)
 UNKNOWN_NODE = Measurement(
     "unknown_node",
     "Addresses inside a group's prefixes that no inventory knows.",
@@ -1505,8 +1523,9 @@ FLOOR = Measurement(
 )
 
 MEASUREMENTS = (
-    TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, UNKNOWN_NODE, INFERENCE, PULSE,
-    INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
+    TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, DENIED, LOG_GAP, UNKNOWN_NODE,
+    INFERENCE, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK,
+    JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE,
     BREACH, BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,

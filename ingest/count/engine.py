@@ -15,6 +15,7 @@ from enrichment.labels import Labels
 from ingest.count import pulse
 from ingest.count.aggregate import Aggregator, Partials, Watermark
 from ingest.count.counter_deltas import CounterDeltas
+from ingest.count.denied import denied_points, gap_points
 from ingest.count.link_totals import counter_points
 from ingest.count.once import NAME as NEWEST_RECORDS
 from ingest.count.once import Once
@@ -44,6 +45,8 @@ _TABLES = (
     schema.INTERFACE_TRAFFIC,
     schema.EXPORTER_STATUS,
     schema.COUNTING,
+    schema.DENIED,
+    schema.LOG_GAP,
 )
 """Measurements that are made of window totals."""
 
@@ -193,6 +196,23 @@ class Engine:
             self._note_exporters(flows, frame, now)
             self._count(flows)
         return refused
+
+    def take_denied(self, frame: pl.DataFrame, now: float) -> None:
+        """Take records (RECORD_SCHEMA) of what was not let through: they are counted, and are no traffic."""
+        if frame.is_empty():
+            return
+        flows, refused = self._normaliser.normalise(frame, int(now * 1000))
+        self._counters.add(Stage.READ, "denied_records", frame.height)
+        self._counters.add(Stage.NORMALISE, "denied_without_address", refused.height)
+        points = denied_points(flows, self._normaliser, seconds=self._settings.window, oldest=self._watermark().oldest)
+        self._add({schema.DENIED.name: points})
+
+    def take_gaps(self, gaps: pl.DataFrame) -> None:
+        """Take what a cloud's logs say to have no records of (GAP_SCHEMA)."""
+        for reason, count in gaps.group_by("reason").len().iter_rows():
+            self._counters.add(Stage.READ, reason, count)
+        points = gap_points(gaps, seconds=self._settings.window, oldest=self._watermark().oldest)
+        self._add({schema.LOG_GAP.name: points})
 
     def take_counters(self, samples: pl.DataFrame) -> None:
         """Take samples of interface counters (SAMPLE_SCHEMA)."""

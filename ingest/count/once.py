@@ -25,6 +25,7 @@ from cluster.model import Cluster
 from ingest.count.conversations import PROTOCOLS, Conversations, counted, marks_of, server_ports, summed
 from ingest.count.grouped import grouped
 from ingest.count.windows import Shares, prorate
+from ingest.flows.archive_rows import CLOUD as _CLOUD
 from ingest.flows.archive_rows import DESCRIBED as _DESCRIBED
 from ingest.flows.archive_rows import GUESSED as _GUESSED
 from ingest.flows.archive_rows import qualities
@@ -525,15 +526,16 @@ def _covered(rows: pl.DataFrame, others: pl.DataFrame, seen: pl.DataFrame, *, an
     pairs = rows.select(_ROW, _CONVERSATION, _RANK, _START, _END).join(others, on=_CONVERSATION)
     pairs = pairs.filter(pl.col("other") != pl.col(_RANK) if any_rank else pl.col("other") < pl.col(_RANK))
     is_sparse = pl.col(_QUALITY) > _GUESSED
+    # A cloud tells times of its intervals: those of the two ends are up to a minute apart.
+    is_loose = (pl.first(_QUALITY) > _GUESSED) | (pl.first(_QUALITY) == _CLOUD)
+    slack = pl.when(is_loose).then(_SPARSE_MS).otherwise(SLACK_MS)
     spans = (
         seen.group_by(
             _CONVERSATION, pl.col(_RANK).alias("other"), pl.when(is_sparse).then(0).otherwise(_ROW).alias("part")
         )
         .agg(
-            (pl.min(_START) - pl.when(pl.first(_QUALITY) > _GUESSED).then(_SPARSE_MS).otherwise(SLACK_MS)).alias(
-                "since"
-            ),
-            (pl.max(_END) + pl.when(pl.first(_QUALITY) > _GUESSED).then(_SPARSE_MS).otherwise(SLACK_MS)).alias("until"),
+            (pl.min(_START) - slack).alias("since"),
+            (pl.max(_END) + slack).alias("until"),
         )
         .sort("since")
         .with_columns(pl.col("until").cum_max().over(_CONVERSATION, "other"))

@@ -9,6 +9,8 @@ from ingest.flows.normalise import Flags, Flows, Ints, Normaliser
 
 DESCRIBED, GUESSED = 0, 3
 """Quality, the smaller the better: of described exporters, of records of unknown rate; else twice the sampling rate."""
+CLOUD = 1
+"""Quality of a cloud's flow logs that are not sampled: times are those of its intervals, up to a minute off."""
 _SCALED = 2 * 1000 + 1
 """Quality of an exporter that scales its counters itself: the rate is not known, 1 in 1000 is usual."""
 _ORDERS = 1 << 20
@@ -17,6 +19,7 @@ _ORDERS = 1 << 20
 def qualities(flows: Flows, exporters: ExporterBook) -> Ints:
     """Return the quality of each flow's exporter."""
     quality = np.where(flows.unknown_rate, GUESSED, 2 * flows.rate)
+    quality = np.where(exporters.is_cloud[flows.exporter], CLOUD, quality)
     quality = np.where(exporters.is_scaled[flows.exporter], _SCALED, quality)
     return np.where(exporters.is_described[flows.exporter], DESCRIBED, quality)
 

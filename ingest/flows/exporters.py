@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from cluster.model import ANY, Cluster, Exporter, ExportProtocol, GroupPair, SamplingMode
+from cluster.model import ANY, CloudFormat, Cluster, Exporter, ExportProtocol, GroupPair, SamplingMode
 from ingest.flows.text_numbers import Texts
+from ingest.read.records import other_end
 
 AUTO_RATE = 0
 """Rate code of an exporter whose records tell their sampling rate themselves."""
@@ -17,6 +18,8 @@ UNKNOWN_LIMIT = 256
 """Exporters beyond cluster.yaml that get a name of their own; further ones share `unlisted`."""
 
 UNLISTED = "unlisted"
+
+_CLOUD_EXPORTERS = {name for cloud in CloudFormat for name in (cloud.value, other_end(cloud.value))}
 
 
 class ExporterBook:
@@ -30,6 +33,7 @@ class ExporterBook:
         authority: [exporter, source group, destination group] -> whether its flows count (bool).
         is_told: [source group, destination group] -> whether `authority` of cluster.yaml says who counts (bool).
         is_described: exporter number -> whether cluster.yaml lists its interfaces (bool).
+        is_cloud: exporter number -> whether its records are a cloud's flow logs: their times are up to a minute off.
         is_scaled: exporter number -> whether it scales its counters itself, by a rate that it does not send (bool).
         order: exporter number -> its place among all: cluster.yaml's order, then by name (int64).
     """
@@ -47,6 +51,7 @@ class ExporterBook:
         self._is_sflow: list[bool] = []
         self._authority: list[npt.NDArray[np.bool_]] = []
         self._is_scaled: list[bool] = []
+        self._is_cloud: list[bool] = []
         self._is_described: list[bool] = []
         self.is_told = np.zeros((len(self._groups), len(self._groups)), np.bool_)
         for entry in cluster.authority:
@@ -67,7 +72,10 @@ class ExporterBook:
             self._rates.append({SamplingMode.AUTO: AUTO_RATE, SamplingMode.RENORMALISED: 1}.get(mode, rate or 1))
             self._overheads.append(exporter.frame_overhead)
         self._is_sflow.append(exporter is not None and exporter.protocol is ExportProtocol.SFLOW)
-        self._is_scaled.append(exporter is not None and exporter.sampling.mode is SamplingMode.RENORMALISED)
+        # Google samples, and scales what it writes down.
+        is_scaled = exporter is not None and exporter.sampling.mode is SamplingMode.RENORMALISED
+        self._is_scaled.append(is_scaled or text.startswith(CloudFormat.GOOGLE.value))
+        self._is_cloud.append(text in _CLOUD_EXPORTERS)
         self._is_described.append(exporter is not None and bool(exporter.interfaces))
         self._authority.append(self._authority_of(exporter))
         if text != UNLISTED:
@@ -78,6 +86,7 @@ class ExporterBook:
         self.overheads = np.array(self._overheads or [0], np.int64)
         self.is_sflow = np.array(self._is_sflow or [False], np.bool_)
         self.is_scaled = np.array(self._is_scaled or [False], np.bool_)
+        self.is_cloud = np.array(self._is_cloud or [False], np.bool_)
         self.is_described = np.array(self._is_described or [False], np.bool_)
         listed = len(self.configured)
         behind = sorted(range(listed, len(self.names)), key=self.names.__getitem__)
@@ -150,7 +159,9 @@ class ExporterBook:
 
 
 def _one_spelling(text: str | None) -> str | None:
-    """Return an address as cluster.yaml would spell it; None if the text is none."""
+    """Return an address as cluster.yaml would spell it, or a cloud's name; None if the text is neither."""
+    if text in _CLOUD_EXPORTERS:
+        return text
     try:
         address = ip_address(text or "")
     except ValueError:

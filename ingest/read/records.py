@@ -53,6 +53,14 @@ RECORD_SCHEMA: dict[str, pl.DataType] = {
 }
 """Columns of the record frame, in this order."""
 
+OTHER_END = "-other-end"
+
+
+def other_end(cloud: str) -> str:
+    """Return what the exporter is called that stands for the far ends of what a cloud's exporter has."""
+    return f"{cloud}{OTHER_END}"
+
+
 SFLOW = 105
 """VERSION of sFlow records. pmacct prints 5 for NetFlow v5 and sFlow v5 alike; only sFlow lacks a start time."""
 
@@ -122,6 +130,19 @@ DEAD_SCHEMA: dict[str, pl.DataType] = {"line": pl.String(), "reason": pl.String(
 """Columns of a frame of dead letters: the line as it came (bad UTF-8 escaped) and a `Reason`."""
 
 
+GAP_SCHEMA: dict[str, pl.DataType] = {"interface": pl.String(), START: pl.Int64(), "reason": pl.String()}
+"""Columns of a frame of gaps: a cloud's interface, epoch ms, and why there are no records: a `Gap`."""
+
+
+class Gap(StrEnum):
+    """Why a cloud's interface has no records of an interval."""
+
+    NODATA = "nodata"
+    """Nothing went by."""
+    SKIPDATA = "skipdata"
+    """Something may have gone by: the provider could not record it."""
+
+
 def is_number(field: str) -> bool:
     """Whether a field of a printed line holds one of our numbers."""
     return field.isdecimal() and len(field) <= _NUMBER_DIGITS and int(field) >= FIRST_NUMBER
@@ -130,6 +151,11 @@ def is_number(field: str) -> bool:
 def empty_records() -> pl.DataFrame:
     """Return a record frame without rows."""
     return pl.DataFrame(schema=RECORD_SCHEMA)
+
+
+def empty_gaps() -> pl.DataFrame:
+    """Return a frame of gaps without rows."""
+    return pl.DataFrame(schema=GAP_SCHEMA)
 
 
 def empty_dead() -> pl.DataFrame:
@@ -147,6 +173,8 @@ class Parsed:
         repeated: records that pmacct had read twice; they are in the frame once.
         is_numbered: whether each row is one record, whatever number of flows it stands for.
         first_number: the daemon's own number of the first record; None where records have none.
+        denied: cloud logs: records of packets that were not let through, with RECORD_SCHEMA.
+        gaps: cloud logs: what has no records, with GAP_SCHEMA.
     """
 
     frame: pl.DataFrame = field(default_factory=empty_records)
@@ -154,6 +182,8 @@ class Parsed:
     repeated: int = 0
     is_numbered: bool = False
     first_number: int | None = None
+    denied: pl.DataFrame = field(default_factory=empty_records)
+    gaps: pl.DataFrame = field(default_factory=empty_gaps)
 
     @property
     def counts(self) -> dict[str, int]:

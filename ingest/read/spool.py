@@ -236,7 +236,7 @@ class Spool:
         self._last_scan = 0.0
         self._last_stream = ""
         self._clock_ahead = time.time() - time.monotonic()
-        self._lock = self._take_lock()
+        self._lock = locked(folder, "set collector.spool")
 
     def __enter__(self) -> Self:
         return self
@@ -253,21 +253,6 @@ class Spool:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-    def _take_lock(self) -> int:
-        try:
-            lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise UserError(f"spool {self.folder}: {error.strerror}", "create it, or set collector.spool") from error
-        try:
-            # On the folder itself: it leaves nothing behind, and needs no right to write.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            raise UserError(
-                f"spool {self.folder}: another bridge reads it", "stop that one, or give each bridge its own spool"
-            ) from error
-        return lock
 
     # -- what is there -----------------------------------------------------------------------------
 
@@ -801,6 +786,27 @@ class StreamSource:
 
     def close(self) -> None:
         """Do nothing: the caller closes the stream."""
+
+
+def locked(folder: Path, hint: str) -> int:
+    """Return a descriptor of a folder that nobody else reads while it is open.
+
+    Raises:
+        UserError: the folder is missing, or another bridge reads it.
+    """
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UserError(f"spool {folder}: {error.strerror}", f"create it, or {hint}") from error
+    try:
+        # On the folder itself: it leaves nothing behind, and needs no right to write.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise UserError(
+            f"spool {folder}: another bridge reads it", "stop that one, or give each bridge its own spool"
+        ) from error
+    return lock
 
 
 def _to_line_end(descriptor: int, offset: int, count: int) -> int:

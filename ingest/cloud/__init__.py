@@ -1,0 +1,1 @@
+"""Flow logs of cloud providers: their files, and the records in them."""

@@ -1,0 +1,328 @@
+"""A folder of a cloud's flow logs, as copied from its object store: folders in folders, a file an object.
+
+Objects are whole when they are there and do not change, but for Azure's, which grow for an hour. A position names each
+file with how far it was read: bytes of text after decompression, or rows of a file that is no text.
+"""
+
+import gzip
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from app.errors import ClusterflowError
+from cluster.model import CloudFormat
+from ingest.cloud import aws, azure
+from ingest.cloud.ends import Ends
+from ingest.cloud.google import read_google
+from ingest.read.readers_format import Format
+from ingest.read.records import EXPORTER, Parsed
+from ingest.read.spool import Chunk, Position, locked
+
+_ENDINGS = {
+    CloudFormat.AWS: (".log", ".txt", ".gz", ".parquet"),
+    CloudFormat.GOOGLE: (".json", ".jsonl", ".ndjson", ".gz"),
+    CloudFormat.AZURE: (".json", ".gz"),
+}
+_SCAN_SECONDS = 5.0
+_SETTLE_SECONDS = 10.0
+"""A file that was written to more recently may still be being copied."""
+_BYTES_A_ROW = 100
+_BROKEN = (OSError, EOFError, ValueError, zlib.error, pl.exceptions.PolarsError)
+
+Notice = Callable[[str, str], None]
+
+
+def patterns(cloud: CloudFormat) -> list[str]:
+    """Return how names of files end that are read."""
+    return [f"*{ending}" for ending in _ENDINGS[cloud]]
+
+
+@dataclass(slots=True)
+class _File:
+    """A file, how far it was read, and what is left of it in memory."""
+
+    name: str
+    size: int = 0
+    modified: float = 0.0
+    offset: int = 0
+    is_done: bool = False
+    broken_size: int = -1
+    rest: "_Rest | None" = field(default=None, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"size": self.size, "modified": self.modified, "offset": self.offset, "done": self.is_done}
+
+
+@dataclass(slots=True)
+class _Rest:
+    """What of a file is not read yet: its header, and what gives the next lines and how far that goes."""
+
+    header: str
+    take: Callable[[int], tuple[bytes, int]]
+    close: Callable[[], None] = lambda: None
+
+
+class CloudFiles:
+    """The files of a folder and of all folders in it, oldest names first. `close` it.
+
+    Args:
+        folder: where they are.
+        cloud: whose logs they are.
+        once: read what is there and be finished; otherwise look for more for ever.
+        notice: told what happened to which file, where that is no ordinary thing.
+
+    Raises:
+        UserError: the folder is missing, or another bridge reads it.
+    """
+
+    is_resumable = True
+
+    def __init__(
+        self, folder: Path, cloud: CloudFormat, *, once: bool, notice: Notice = lambda _reason, _name: None
+    ) -> None:
+        self.folder = folder
+        self.place = str(folder.resolve())
+        self.counts: dict[str, int] = {}
+        self.position: Position = {}
+        self._cloud = cloud
+        self._once = once
+        self._notice = notice
+        self._files: dict[str, _File] = {}
+        self._scanned = 0.0
+        self._lock = locked(folder, "set cloud.folder")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there will never be another chunk."""
+        return self._once and self._scanned > 0 and not any(self._unread())
+
+    def next_chunk(self, limit_bytes: int) -> Chunk | None:
+        """Return the next lines of a file, about `limit_bytes` at most; None if there are none now."""
+        if not self._scanned or (not self._once and time.monotonic() - self._scanned > _SCAN_SECONDS):
+            self._scan()
+        parts: list[bytes] = []
+        names: list[str] = []
+        header, size = "", 0
+        for file in self._unread():
+            try:
+                rest = file.rest = file.rest or self._open(file)
+                # An object may be small: those with the same fields are read together.
+                if parts and (rest.header != header or size >= limit_bytes // 2):
+                    break
+                raw = self._take(file, rest, limit_bytes)
+            except _BROKEN as error:
+                file.broken_size = file.size
+                _close(file)
+                self._count("unreadable", f"{file.name} ({error})")
+                continue
+            if raw:
+                parts += [raw] if raw.endswith(b"\n") else [raw, b"\n"]
+                names.append(file.name)
+                header, size = rest.header, size + len(raw)
+        if not parts:
+            return None
+        source = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        return Chunk(b"".join(parts), Format(header=header), source, dict(self.position))
+
+    def _unread(self) -> Iterator[_File]:
+        """Yield the files to read, in the order of their names: with all providers these hold the time."""
+        return (file for _, file in sorted(self._files.items()) if not file.is_done and file.broken_size != file.size)
+
+    def _take(self, file: _File, rest: _Rest, limit: int) -> bytes:
+        """Return the next lines of a file; none at its end."""
+        raw, file.offset = rest.take(limit)
+        if not raw:
+            file.is_done = True
+            _close(file)
+        self.position[file.name] = file.to_json()
+        return raw
+
+    def _open(self, file: _File) -> _Rest:
+        path = self.folder / file.name
+        if self._cloud is CloudFormat.AZURE:
+            with _text(path) as stream:
+                return _rest_of_lines(azure.lines(stream.read()), file.offset)
+        if path.suffix == ".parquet":
+            return _rest_of_parquet(path, file.offset)
+        return _rest_of_text(_text(path), file.offset, has_header=self._cloud is CloudFormat.AWS)
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def _scan(self) -> None:
+        self._scanned = time.monotonic()
+        found = dict(self._listing())
+        for name in self._files.keys() - found.keys():
+            file = self._files.pop(name)
+            _close(file)
+            if not file.is_done:
+                self._count("vanished", name)
+        now = time.time()
+        for name, stat in found.items():
+            known = self._files.get(name)
+            if known is None:
+                if self._once or abs(now - stat.st_mtime) > _SETTLE_SECONDS:
+                    self._files[name] = _File(name, stat.st_size, stat.st_mtime)
+            elif (known.size, known.modified) != (stat.st_size, stat.st_mtime):
+                self._change(known, stat)
+        self.position = {name: self._files[name].to_json() for name in self.position if name in self._files}
+
+    def _change(self, file: _File, stat: os.stat_result) -> None:
+        """Read on in a file that has grown; leave one that is another now, as what was read of it counts."""
+        is_growing = self._cloud is CloudFormat.AZURE or not file.name.endswith((".gz", ".parquet"))
+        if is_growing and stat.st_size >= file.size:
+            file.is_done = False
+        elif stat.st_size != file.size and file.offset:
+            file.is_done = True
+            self._count("changed", file.name)
+        file.size, file.modified = stat.st_size, stat.st_mtime
+        _close(file)
+
+    def _listing(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the files that may be logs, by their path inside the folder; copies under way have other names."""
+        for folder, folders, names in os.walk(self.folder, onerror=self._raise):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in names:
+                if not name.startswith(".") and name.endswith(_ENDINGS[self._cloud]):
+                    path = Path(folder, name)
+                    try:
+                        yield str(path.relative_to(self.folder)), path.stat()
+                    except OSError:
+                        continue
+
+    def _raise(self, error: OSError) -> None:
+        if self._once:
+            raise ClusterflowError(f"{error.filename}: {error.strerror}") from error
+        self._count("folder_unreadable", str(error.filename))
+
+    def _count(self, reason: str, name: str) -> None:
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self._notice(reason, name)
+
+    # -- positions ---------------------------------------------------------------------------------
+
+    def resume(self, position: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on from a position that `position` or a chunk gave."""
+        for file in self._files.values():
+            _close(file)
+        self._files = {
+            name: _File(name, entry["size"], entry["modified"], entry["offset"], entry["done"])
+            for name, entry in position.items()
+        }
+        self.position = {name: dict(entry) for name, entry in position.items()}
+        self._scan()
+
+    def release(self, position: Mapping[str, Mapping[str, Any]]) -> None:
+        """Do nothing: the files are somebody else's."""
+
+    def unreadable(self) -> list[str]:
+        """Return the names of files that could not be read to their end, such as broken archives."""
+        return sorted(file.name for file in self._files.values() if file.broken_size == file.size)
+
+    def backlog_bytes(self) -> int:
+        """Return the bytes of files that wait to be read, by the last look at the folder."""
+        if not self._scanned:
+            self._scan()
+        return sum(file.size for file in self._unread())
+
+    def close(self) -> None:
+        """Close files and let another bridge have the folder."""
+        for file in self._files.values():
+            _close(file)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+class CloudReader:
+    """Makes records of chunks.
+
+    Args:
+        cloud: whose logs they are.
+        skipped: interfaces whose records do not count.
+    """
+
+    def __init__(self, cloud: CloudFormat, skipped: tuple[str, ...] = ()) -> None:
+        self.ends = Ends(cloud)
+        self._cloud, self._skipped = cloud, frozenset(skipped)
+
+    def read(self, chunk: Chunk) -> Parsed:
+        """Return the records of a chunk, and every line that is none."""
+        parsed = self._parsed(chunk)
+        return replace(parsed, denied=parsed.denied.with_columns(pl.lit(self._cloud.value).alias(EXPORTER)))
+
+    def _parsed(self, chunk: Chunk) -> Parsed:
+        if self._cloud is CloudFormat.AWS:
+            return aws.read_aws(chunk.raw, chunk.fmt.header, self.ends, self._skipped)
+        read = read_google if self._cloud is CloudFormat.GOOGLE else azure.read_azure
+        return read(chunk.raw, self.ends, self._skipped)
+
+
+def _text(path: Path) -> gzip.GzipFile | BufferedReader:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+
+
+def _rest_of_text(stream: gzip.GzipFile | BufferedReader, offset: int, *, has_header: bool) -> _Rest:
+    """Return what follows an offset of a text; its first line is the header, if it names fields."""
+    first = stream.readline() if has_header else b""
+    begin = len(first) if aws.is_header(first) else 0
+    header = " ".join(first.decode("utf-8", "replace").split()) if begin else ""
+    if missing := begin and aws.missing_fields(header):
+        stream.close()
+        raise ValueError(f"its format has no {', '.join(missing)}")
+    stream.seek(max(offset, begin))
+    at = max(offset, begin)
+
+    def take(limit: int) -> tuple[bytes, int]:
+        nonlocal at
+        # A last line without its end is whole: objects are.
+        raw = stream.read(limit)
+        raw += stream.readline() if raw and not raw.endswith(b"\n") else b""
+        at += len(raw)
+        return raw, at
+
+    return _Rest(header, take, stream.close)
+
+
+def _rest_of_lines(lines: list[bytes], offset: int) -> _Rest:
+    """Return lines from one on, whose numbers are offsets."""
+    at = offset
+
+    def take(limit: int) -> tuple[bytes, int]:
+        nonlocal at
+        some = lines[at : at + max(limit // _BYTES_A_ROW, 1)]
+        at += len(some)
+        return b"".join(line + b"\n" for line in some), at
+
+    return _Rest("", take)
+
+
+def _rest_of_parquet(path: Path, offset: int) -> _Rest:
+    """Return the rows of AWS's Parquet as lines of its text: its columns have the fields' names, with _ for -."""
+    rows = pl.scan_parquet(path)
+    names = rows.collect_schema().names()
+    header = " ".join(name.replace("_", "-") for name in names)
+    if missing := aws.missing_fields(header):
+        raise ValueError(f"its format has no {', '.join(missing)}")
+    at = offset
+
+    def take(limit: int) -> tuple[bytes, int]:
+        nonlocal at
+        some = rows.slice(at, max(limit // _BYTES_A_ROW, 1)).collect()
+        at += some.height
+        text = some.write_csv(include_header=False, separator=" ", null_value="-", quote_style="never")
+        return text.encode(), at
+
+    return _Rest(header, take)
+
+
+def _close(file: _File) -> None:
+    if file.rest is not None:
+        file.rest.close()
+        file.rest = None
