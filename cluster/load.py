@@ -7,6 +7,7 @@ from cluster.document import Faults, Mapping, Value, parse, read_text
 from cluster.model import ROOT, Cluster
 from cluster.scalars.kinds import Bad, Placed, Table, closest
 from cluster.sections.bridge import build_bridge
+from cluster.sections.cloud import CLOUD
 from cluster.sections.collector import build_collector
 from cluster.sections.delivery import build_delivery
 from cluster.sections.enrichment import build_applications, build_names
@@ -75,7 +76,8 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
     if table.get("inventory") is not None:
         inventory.add_file(folder / table["inventory"])
     nodes = inventory.nodes(COST.build(table.get("cost")))
-    bridge = build_bridge(table.get("bridge"), faults)
+    cloud = CLOUD.build(table.get("cloud"))
+    bridge = build_bridge(table.get("bridge"), faults, is_cloud=cloud.format is not None)
     services = build_services(table.get("services", {}), faults)
     checked = {
         "groups": groups,
@@ -97,6 +99,7 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         "thresholds": build_thresholds(table.get("thresholds"), bridge.window, faults),
         "store": build_store(table.get("store"), faults),
         "collector": build_collector(table.get("collector"), faults),
+        "cloud": cloud,
         "bridge": bridge,
         "kafka": build_kafka(table.get("kafka"), faults),
         "notify": build_notify(table.get("notify", {}), faults),

@@ -33,7 +33,7 @@ _ADDRESSES = {
     "pkt-dstaddr": "packet_dst",
 }
 """Of the interface that a packet goes through, and of who really sent it and gets it: they differ at NAT gateways."""
-_WORDS = {"interface-id": INTERFACE, "action": "action", "log-status": "status", "flow-direction": "direction"}
+_WORDS = {"interface-id": INTERFACE, "action": "action", "log-status": "status", "flow-direction": "way"}
 _ALL = {**_NUMBERS, **_ADDRESSES, **_WORDS}
 _NOTHING = "-"
 _MS = 1000
@@ -158,7 +158,7 @@ def _sorted_out(frame: pl.DataFrame, dead: pl.DataFrame, ends: Ends, skipped: fr
         records.DST,
         *_NUMBERS.values(),
         INTERFACE,
-        pl.when(pl.col("direction").is_not_null()).then(pl.col("direction") == "egress").alias(IS_SENDER),
+        pl.when(pl.col("way").is_not_null()).then(pl.col("way") == "egress").alias(IS_SENDER),
         "action",
     ).with_columns(pl.col(records.START, records.END) * _MS)
     is_denied = (pl.col("action") == "REJECT").fill_null(value=False)

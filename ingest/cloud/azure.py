@@ -16,9 +16,9 @@ from ingest.read import records
 from ingest.read.readers_values import from_text, lines_of, pieces
 from ingest.read.records import Parsed, Reason
 
-_TIME, _DIRECTION, _STATE, _SINCE = "time", "direction", "state", "since"
-_SENT_PACKETS, _SENT_BYTES = "sent_packets", "sent_bytes"
-_BACK_PACKETS, _BACK_BYTES = "back_packets", "back_bytes"
+_TIME, _DIRECTION, _STATE, _SINCE = "time", "way", "state", "since"
+_SENT_PACKETS, _SENT_BYTES = "packets_there", "bytes_there"
+_BACK_PACKETS, _BACK_BYTES = "packets_back", "bytes_back"
 _FIELDS = (
     INTERFACE, _SINCE, _TIME, records.SRC, records.DST, records.SRC_PORT, records.DST_PORT, records.PROTOCOL,
     _DIRECTION, _STATE, _SENT_PACKETS, _SENT_BYTES, _BACK_PACKETS, _BACK_BYTES,
