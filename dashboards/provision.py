@@ -10,7 +10,7 @@ from cluster.model import Cluster, Secret, StoreApi
 from dashboards.board import dashboard, pages_sorted, to_json
 from dashboards.boards import coverage
 from dashboards.own_boards import own_boards
-from dashboards.registry import BOARDS, HOME
+from dashboards.registry import BOARDS, FOLDER, HOME
 
 PREFIX = "grafana"
 """Folder of everything for Grafana, below the provisioning folder."""
@@ -20,9 +20,6 @@ DASHBOARDS = f"{PREFIX}/dashboards"
 
 INSTALLED = "/etc/grafana/provisioning"
 """Where that folder's content lies on Grafana's machine: in Grafana's packages and in its container image."""
-
-FOLDER = "clusterflow"
-"""Grafana's folder of the boards."""
 
 _RESCAN_SECONDS = 10
 

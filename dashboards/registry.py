@@ -168,6 +168,9 @@ BOARDS = {
 HOME = "noc_wall"
 """The board that Grafana opens with."""
 
+FOLDER = "clusterflow"
+"""Grafana folder of boards and rules, one for both: a label of every alert."""
+
 
 def panel_ref(board: str, panel: str) -> PanelRef:
     """Return where a panel is, by names: ``panel_ref("egress", "unknown_volume")``; KeyError if there is none."""

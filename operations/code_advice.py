@@ -7,6 +7,8 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+import yaml
+
 from dashboards.lint import faults
 from dashboards.registry import BOARDS
 from rules.registry import IDS
@@ -18,10 +20,12 @@ _MADE_HERE: Mapping[str, tuple[re.Pattern[str], tuple[str, ...]]] = {
 }
 """A folder, what a module in it has that makes a board or a rule, and the modules that are registered."""
 
+_BARE = re.compile(r"[$.][vV]alues\.\w+\.Value")
+
 
 def advice(files: Mapping[str, str]) -> list[str]:
     """Return one line for each thing to think about; `files`: what is generated."""
-    return [*_traps(files), *_unregistered(), *_another_copy(Path.cwd())]
+    return [*_traps(files), *_bare_numbers(files), *_unregistered(), *_another_copy(Path.cwd())]
 
 
 def _traps(files: Mapping[str, str]) -> Iterator[str]:
@@ -30,6 +34,22 @@ def _traps(files: Mapping[str, str]) -> Iterator[str]:
             # A board that another tool made may lack what the checks read: then they have nothing to say of it.
             with suppress(KeyError, TypeError, AttributeError):
                 yield from [f"{path}: {fault}" for fault in faults(json.loads(text))]
+
+
+def _bare_numbers(files: Mapping[str, str]) -> Iterator[str]:
+    """Tell of annotations that fail in Grafana where a measure has no number."""
+    for path, text in files.items():
+        # Reading so much YAML takes seconds: only where there is something to tell.
+        if not path.endswith(".yaml") or not _BARE.search(text):
+            continue
+        for rule in (rule for group in yaml.safe_load(text).get("groups", []) for rule in group["rules"]):
+            for name, words in rule["annotations"].items():
+                if bare := _BARE.search(words):
+                    yield (
+                        f"{path}: rule {rule['uid']}: annotation {name} has {bare[0]}: where Grafana has no number it "
+                        "fails, the message shows its source, and each evaluation logs an error; take numbers by the "
+                        "functions of rules.common.texts"
+                    )
 
 
 def _unregistered() -> Iterator[str]:

@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 import requests
 
-from rules.evaluate.evaluator import FOLDER, Evaluator, annotator
+from dashboards.registry import FOLDER
+from rules.evaluate.evaluator import Evaluator, annotator
 from rules.evaluate.states import Instance, Labels, State, advance_rule
 from rules.rule import Rule
 from store.local_influxdb import free_port

@@ -11,8 +11,9 @@ from app.errors import UserError
 from cluster.load import load_cluster
 from cluster.model import Cluster, Retention, StoreApi, StoreSettings
 from cluster.scalars.kinds import closest
+from dashboards.registry import FOLDER
 from rules.evaluate.cases import Case, ExpectedAlert, ExpectedFiring, Fault
-from rules.evaluate.evaluator import FOLDER, Alert, Evaluator
+from rules.evaluate.evaluator import Alert, Evaluator
 from rules.evaluate.timeline import Firing, Timeline
 from rules.registry import rules_of
 from rules.rule import Rule, RuleSet

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.errors import StoreError
+from dashboards.registry import FOLDER
 from rules.common.texts import FACTS
 from rules.evaluate.states import (
     FIRING,
@@ -28,9 +29,6 @@ from rules.evaluate.states import (
 from rules.grafana.templates import Context, Number, TemplateError, render
 from rules.rule import CONDITION, Measure, Reducer, Rule, Threshold
 from store.influx import Series, Store
-
-FOLDER = "clusterflow"
-"""Grafana folder of the rules; a label of every alert."""
 
 NO_DATA_ALERT = "DatasourceNoData"
 ERROR_ALERT = "DatasourceError"

@@ -16,8 +16,9 @@ from app.errors import UserError
 from cluster.model import Cluster, NotificationTarget, Role
 from dashboards.provision import PREFIX as GRAFANA
 from dashboards.provision import reference
+from dashboards.registry import FOLDER
 from rules import runbook
-from rules.evaluate.evaluator import ERROR_ALERT, FOLDER, NO_DATA_ALERT
+from rules.evaluate.evaluator import ERROR_ALERT, NO_DATA_ALERT
 from rules.grafana import history_contact, notices
 from rules.rule import CONDITION, Rule, RuleSet
 from store import schema

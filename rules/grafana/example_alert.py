@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from cluster.model import EXTERNAL, Cluster, Role
+from dashboards.registry import FOLDER
 from rules import runbook
-from rules.evaluate.evaluator import FOLDER, annotator
+from rules.evaluate.evaluator import annotator
 from rules.evaluate.states import Outcome, Sample, labels_of
 from rules.grafana.message import Told
 from rules.rule import Comparison, NoDataPolicy, Rule

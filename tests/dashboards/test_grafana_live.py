@@ -15,8 +15,8 @@ from cluster.load import load_cluster
 from dashboards import playlist
 from dashboards import variables as var
 from dashboards.board import TAG
-from dashboards.provision import FOLDER, artefacts, board_file, boards, kiosk_uids
-from dashboards.registry import BOARDS, HOME
+from dashboards.provision import artefacts, board_file, boards, kiosk_uids
+from dashboards.registry import BOARDS, FOLDER, HOME
 from operations.build import write
 from store.local_influxdb import LocalInfluxDB
 

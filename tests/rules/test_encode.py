@@ -20,10 +20,9 @@ from cluster.model import (
     Transport,
 )
 from dashboards import provision
-from dashboards.registry import BOARDS
+from dashboards.registry import BOARDS, FOLDER
 from rules import runbook
 from rules.common import texts
-from rules.evaluate.evaluator import FOLDER
 from rules.grafana import encode, history_contact, notices
 from rules.grafana.encode import (
     CONTACT_POINTS,

@@ -14,10 +14,10 @@ from live_grafana import Grafana, Inbox, Mailbox
 from app.units import parse_duration
 from cluster.load import load_cluster
 from cluster.model import NotificationTarget, Retention, Secret
+from dashboards.registry import FOLDER as FOLDER_TITLE
 from operations.build import write
 from operations.generated import artefacts
 from rules import runbook
-from rules.evaluate.evaluator import FOLDER as FOLDER_TITLE
 from rules.evaluate.evaluator import Alert, Evaluator
 from rules.grafana.decode import rules_from_text
 from rules.grafana.encode import RULES as RULES_FILE

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from app.errors import UserError
 from cluster.load import load_cluster
 from cluster.model import Role
+from operations.check_cli import check
 from operations.cli import build
 from rules.evaluate.case_runs import run_case
 from rules.evaluate.cases import load_cases
@@ -113,6 +114,19 @@ def test_a_mistake_is_told_in_one_line(tmp_path: Path, code: str, said: str) -> 
         rules_of(cluster)
     (line,) = raised.value.lines()
     assert line.startswith(f"{tmp_path}/my_rules/backup_size.py")
+
+
+def test_a_number_that_may_be_missing_is_told(tmp_path: Path) -> None:
+    bare = _example().replace("{texts.bytes_of('bytes')}", "{{{{{{ $values.bytes.Value }}}}}}")
+    said = {}
+    for name, code in (("good", _example()), ("bare", bare)):
+        (tmp_path / name).mkdir()
+        result = CliRunner().invoke(check, ["--config", str(_site(tmp_path / name, code))])
+        assert result.exit_code == 0, result.output
+        said[name] = [line for line in result.stderr.splitlines() if "backup_size" in line]
+    assert said["good"] == []
+    (line,) = said["bare"]
+    assert "rule backup_size: annotation summary has $values.B.Value: where Grafana has no number it fails" in line
 
 
 def test_an_id_of_ours_is_taken(tmp_path: Path) -> None:
