@@ -23,6 +23,8 @@ from app.errors import ClusterflowError, UserError
 Tell = Callable[[BaseException | None], None]
 
 _WAIT_SECONDS = 2.0
+_STOP_SECONDS = 0.1
+"""A server that is asked to stop notices it within this time."""
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
 GONE = (ConnectionError, TimeoutError)
 """Errors of a client that went away, or was too slow."""
@@ -119,7 +121,7 @@ class GuardedServer(ThreadingHTTPServer):
 
     def start(self) -> None:
         """Begin to answer."""
-        threading.Thread(target=self.serve_forever, name=self._place, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(_STOP_SECONDS,), name=self._place, daemon=True).start()
 
     def stop(self) -> None:
         """Stop answering and free the port."""

@@ -26,8 +26,6 @@ bind-address = "127.0.0.1:{rpc_port}"
   dir = "{folder}/data"
   wal-dir = "{folder}/wal"
   query-log-enabled = false
-  # A write must be on disk when it is acknowledged, but the demo can share one fsync among many.
-  wal-fsync-delay = "10ms"
 {data}
 
 [http]
@@ -42,7 +40,13 @@ bind-address = "127.0.0.1:{rpc_port}"
   level = "warn"
 """
 
-_DATA = {"index-version": "tsi1", "max-series-per-database": 0, "max-values-per-tag": 0}
+_DATA = {
+    "index-version": "tsi1",
+    "max-series-per-database": 0,
+    "max-values-per-tag": 0,
+    # A write must be on disk when it is acknowledged, but the demo can share one fsync among many.
+    "wal-fsync-delay": "10ms",
+}
 """Keys of the section [data] that callers may set otherwise."""
 
 _START_SECONDS = 30.0

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,8 @@ def _influxd(variable: str, *, v2: bool) -> str | None:
 def _server(folder: Path, binary: str | None, reason: str) -> Iterator[LocalInfluxDB]:
     if binary is None:
         pytest.skip(reason)
-    with LocalInfluxDB(folder, binary=binary) as server:
+    # No test waits for many writes to share an fsync.
+    with LocalInfluxDB(folder, binary=binary, data={"wal-fsync-delay": "0s"}) as server:
         _RUNNING.append(server)
         yield server
         _RUNNING.remove(server)
@@ -149,13 +151,46 @@ _MARKED = {
 }  # fmt: skip
 
 
+@cache
+def _marks_of(path: Path) -> tuple[str, ...]:
+    """Return the marks of a file by where it lies: one answer a file, as there are thousands of tests."""
+    name = path.relative_to(REPOSITORY).as_posix()
+    folders = {name, *(parent.as_posix() for parent in Path(name).parents)}
+    return tuple(mark for mark, places in _MARKED.items() if folders.intersection(places))
+
+
+_LONG = (
+    "tests/end_to_end/test_demo.py", "tests/faults/test_faults_process.py", "tests/faults/test_faults_files.py",
+    "tests/faults/test_faults_store.py", "tests/hostile/test_hostile_exporters.py", "tests/end_to_end/test_ingest.py",
+    "tests/faults/test_faults_collector.py", "tests/kafka/test_kafka_worker.py", "tests/kafka/test_relay_to_store.py",
+    "tests/ingest/test_pmacct_daemons.py", "tests/end_to_end/test_service_studies.py", "tests/end_to_end/test_trial.py",
+    "tests/analysis/test_exfiltration_store.py", "tests/analysis/test_analysis_store.py",
+    "tests/analysis/test_ledger_store.py", "tests/delivery/test_delivery_sources.py",
+    "tests/delivery/test_delivery_process.py", "tests/analysis/test_storage_store.py",
+)  # fmt: skip
+"""Files that take longest, the longest first: what begins last decides when a run ends."""
+
+
+def _shared_out(files: list[Path]) -> list[Path]:
+    """Return files in the order in which they begin: long ones first, waiting ones and computing ones by turns.
+
+    Processes take files from the front: while some wait for daemons, others compute.
+    """
+    names = {path: path.relative_to(REPOSITORY).as_posix() for path in files}
+    ordered = sorted(files, key=lambda path: _LONG.index(names[path]) if names[path] in _LONG else len(_LONG))
+    waiting, computing = (
+        [path for path in ordered if bool(_marks_of(path)) is is_waiting] for is_waiting in (True, False)
+    )
+    return [path for pair in zip_longest(waiting, computing) for path in pair if path is not None]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by where they lie and by what they ask for."""
+    """Mark tests by where they lie and by what they ask for, and put them into the order in which they begin."""
+    places = {path: place for place, path in enumerate(_shared_out(list(dict.fromkeys(item.path for item in items))))}
+    items.sort(key=lambda item: places[item.path])
     for item in items:
-        places = {item.path, *item.path.parents}
-        for mark, names in _MARKED.items():
-            if places.intersection(REPOSITORY / name for name in names):
-                item.add_marker(mark)
+        for mark in _marks_of(item.path):
+            item.add_marker(mark)
         # Some ask for a fixture by its name among their parameters.
         if _SERVICES.intersection((*getattr(item, "fixturenames", ()), *re.split(r"[\[\]-]", item.name))):
             item.add_marker(pytest.mark.service)

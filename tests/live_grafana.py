@@ -143,7 +143,7 @@ def webhook() -> Iterator[Inbox]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
         yield Inbox(f"http://127.0.0.1:{server.server_port}/", bodies)
     finally:
@@ -210,7 +210,7 @@ def mail_server() -> Iterator[Mailbox]:
     with _MailServer(("127.0.0.1", 0), _Smtp) as server:
         box = Mailbox(f"127.0.0.1:{server.server_address[1]}")
         server.mails = box.mails  # type: ignore[attr-defined]
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         try:
             yield box
         finally:

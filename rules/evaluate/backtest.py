@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from app.errors import UserError
-from cluster.document import Faults, Scalar
+from cluster.document import Faults, Parser, Scalar
 from cluster.load import load_cluster
 from cluster.model import Cluster, Thresholds
 from cluster.scalars.declared import Key
@@ -221,7 +221,7 @@ def earlier_rules(name: str, provisioned: Path) -> tuple[Rule, ...]:
     if path.is_file():
         text = path.read_text(encoding="utf-8")
         try:
-            content = yaml.safe_load(text)
+            content = yaml.load(text, Parser)  # noqa: S506 - a safe loader
         except yaml.YAMLError:
             content = None
         is_rules = isinstance(content, dict) and isinstance(content.get("groups"), list)

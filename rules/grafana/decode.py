@@ -12,6 +12,7 @@ import yaml
 
 from app.errors import UserError
 from app.units import parse_duration
+from cluster.document import Parser
 from dashboards.registry import PanelRef
 from rules.grafana.read_query import select_of
 from rules.rule import (
@@ -44,7 +45,7 @@ def rules_from_text(text: str, source: str) -> tuple[Rule, ...]:
         UserError: it is no such file, or holds a rule of another form.
     """
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, Parser)  # noqa: S506 - a safe loader
         groups = content["groups"]
         return tuple(_rule(entry, group, source) for group in groups for entry in group["rules"])
     except (yaml.YAMLError, LookupError, AttributeError, TypeError, ValueError, StopIteration) as error:

@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def grafana() -> Iterator[FakeGrafana]:
     server = FakeGrafana()
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     yield server
     server.shutdown()

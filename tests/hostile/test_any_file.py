@@ -17,6 +17,7 @@ from mutations import documents, garbled
 from analysis.jobs.job_source import AskError
 from analysis.jobs.sources.slurm import records_of
 from app.errors import ClusterflowError
+from cluster.document import Parser
 from cluster.load import parse_cluster
 from cluster.model import SlurmJobs
 from ingest.checkpoint import Checkpoint
@@ -91,7 +92,7 @@ def test_garbled_yaml(file: Path, path: Path, data: st.DataObject) -> None:
     tells(lambda: parse_cluster(file.read_text(encoding="utf-8", errors="replace")))
 
 
-GENERATED = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+GENERATED = yaml.load(RULES.read_text(encoding="utf-8"), Parser)  # noqa: S506 - a safe loader
 ONE_RULE = {**GENERATED, "groups": [{**GENERATED["groups"][0], "rules": GENERATED["groups"][0]["rules"][:1]}]}
 
 

@@ -54,7 +54,7 @@ class _Server(ThreadingHTTPServer):
 @pytest.fixture
 def server() -> Iterator[_Server]:
     with _Server() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield server
         server.shutdown()
 

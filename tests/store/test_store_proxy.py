@@ -29,7 +29,7 @@ class _Proxy(BaseHTTPRequestHandler):
 def proxy() -> Iterator[HTTPServer]:
     handler = type("Proxy", (_Proxy,), {"asked": []})
     server = HTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     yield server
     server.shutdown()
