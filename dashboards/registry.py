@@ -72,7 +72,7 @@ BOARDS = {
         "What breaks the cluster's segmentation, and who does it?",
         (
             "not_allowed", "shadow_nodes", "wrong_plane", "unexpected_management", "over_time", "breaches", "shadows",
-            "planes", "matrix",
+            "planes", "matrix", "denied",
         ),
     ),
     "management": Board(
@@ -150,7 +150,7 @@ BOARDS = {
         "Coverage",
         "What of the cluster's traffic do flow records see, and what does nobody judge?",
         ("counts", "pairs", "skipped", "over_time", "visibility", "interfaces", "share_over_time", "unread",
-         "counting", "unseen", "floor"),
+         "counting", "unseen", "floor", "cloud", "log_gaps"),
     ),
     "pipeline": Board(
         "cf-pipeline",

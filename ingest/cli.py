@@ -138,7 +138,7 @@ def ingest(
             log=log,
         )
         return
-    logs, folder = _asked_for(cluster, cloud, spool)
+    logs, folder = _asked_for(cluster, cloud, spool, once=once)
     is_stream = str(spool) == "-"
     once_shard = "once-stdin" if is_stream else _once_shard(folder.resolve())
     own_shard = shard or (once_shard if once else None)
@@ -254,13 +254,20 @@ def _tell_end(log: Log, summary: Summary, counters: Counters, dead_letters: Path
         )
 
 
-def _asked_for(cluster: Cluster, cloud: str | None, spool: Path | None) -> tuple[CloudFormat | None, Path]:
+def _asked_for(
+    cluster: Cluster, cloud: str | None, spool: Path | None, *, once: bool
+) -> tuple[CloudFormat | None, Path]:
     """Return whose flow logs are to be read, if any, and from which folder."""
     logs = cluster.cloud.format if cloud is None else None if cloud == _PMACCT else CloudFormat(cloud)
     if logs is None:
         return None, spool or spool_folder(cluster)
     if str(spool) == "-":
         raise UserError(f"--spool -: {logs.value} logs are read from a folder", "name it with --spool")
+    if not once and cluster.cloud.format is not logs:
+        # How late records may come, and what rules wait for, follows from it.
+        raise UserError(
+            f"--format {logs.value}: cluster.yaml does not say so", f"set cloud.format: {logs.value}, or add --once"
+        )
     return logs, spool or Path(cluster.cloud.folder or spool_folder(cluster))
 
 

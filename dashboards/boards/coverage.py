@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cluster.model import Cluster
+from cluster.model import CloudFormat, Cluster
 from dashboards import panels
 from dashboards import variables as var
 from dashboards.board import Page
@@ -69,6 +69,7 @@ def page(cluster: Cluster, skipped: Sequence[str] | None = None) -> Page:
             _counting(cluster),
             _unseen(cluster),
             _floor(cluster),
+            *([_cloud(cluster), _log_gaps(cluster)] if cluster.cloud.format else []),
         ),
         since="24h",
         variables=(
@@ -396,5 +397,65 @@ def _counting(cluster: Cluster) -> Built:
             Column(schema.COUNTING_BYTES.name, "Bytes", Unit.BYTES, width=120),
         ],
         order=TableOrder(schema.COUNTING_BYTES.name),
+        missing="none",
+    )  # fmt: skip
+
+
+_OF_ALL = (
+    "Bytes between containers or processes of one machine, what a load balancer or gateway of the provider does inside "
+    "itself, and most of what a machine says to the provider's own services (DNS, metadata, time) is in no flow log. "
+    "A record is a sum over a minute or ten: bursts, steps and phases of a run are not resolved. There are no switch "
+    "interfaces: no rails by port, no interface counters, no losses."
+)
+_OF_ONE = {
+    CloudFormat.AWS: (
+        "AWS: traffic by EFA's OS-bypass is not recorded. SKIPDATA, beside, is traffic that AWS could not record. The "
+        "default format tells no direction: keep `flow-direction`, `pkt-srcaddr` and `pkt-dstaddr` in a format of your "
+        "own, and name NAT gateways in `cloud.skip_interfaces`."
+    ),
+    CloudFormat.GOOGLE: (
+        "Google: packets are sampled, by a rate that changes, and scaled by Google: bytes are estimates, small "
+        "conversations may be missing. What firewalls refused is not in flow logs."
+    ),
+    CloudFormat.AZURE: (
+        "Azure: a flow is told of when it ends, and every five minutes. What was refused has no bytes. InfiniBand "
+        "between machines is not recorded."
+    ),
+}
+
+
+def _cloud(cluster: Cluster) -> Built:
+    if cluster.cloud.format is None:
+        raise ValueError(cluster.cloud)
+    return panels.text(
+        cluster,
+        Face(
+            "cloud", "What the cloud's flow logs cannot show",
+            "What never is in the flow logs of this provider.",
+            "It says what the provider documents, not what was found.",
+            "What was left out of them by chance is beside it.",
+            x=0, y=60, w=12, h=9, links=(to_board("pipeline", "Pipeline"),),
+        ),
+        f"{_OF_ALL}\n\n{_OF_ONE[cluster.cloud.format]}",
+    )  # fmt: skip
+
+
+def _log_gaps(cluster: Cluster) -> Built:
+    inner = Select(schema.LOG_GAP, schema.RAW).take(total(schema.SKIPPED)).by(schema.INTERFACE)
+    return panels.table(
+        cluster,
+        Face(
+            "log_gaps", "Interfaces whose flow logs left records out",
+            "Intervals in which packets went by that AWS could not record (SKIPDATA): blind, not quiet.",
+            "How many bytes are missing nobody knows; the other end may have recorded them, and counts then.",
+            "Ask AWS why; an interval of one minute makes gaps shorter.",
+            x=12, y=60, w=12, h=9, links=(to_board("pipeline", "Pipeline"),),
+        ),
+        [top_rows(inner, _ROWS)],
+        [
+            Column(schema.INTERFACE, "Interface"),
+            Column(schema.SKIPPED.name, "Intervals left out", Unit.COUNT, Cell.BAR),
+        ],
+        order=TableOrder(schema.SKIPPED.name),
         missing="none",
     )  # fmt: skip

@@ -39,6 +39,7 @@ def page(cluster: Cluster) -> Page:
             ),
             _shadows(cluster),
             _planes(cluster),
+            *([_denied(cluster)] if cluster.cloud.format else []),
         ),
         since="24h",
         variables=(
@@ -157,4 +158,37 @@ def _planes(cluster: Cluster) -> Built:
         )],
         stacked=True,
         links=(to_board("explore", "Explore", keep=(var.SOURCE,), plane=clicked(schema.PLANE)),),
+    )  # fmt: skip
+
+
+def _denied(cluster: Cluster) -> Built:
+    tags = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.SERVICE)
+    inner = (
+        Select(schema.DENIED, schema.RAW)
+        .take(total(schema.FLOWS), total(schema.PACKETS))
+        .where(chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .by(*tags)
+    )
+    words = (panels.group_words(cluster),)
+    return panels.table(
+        cluster,
+        Face(
+            "denied", "What the cloud did not let through",
+            "Packets that a security group or access list refused, by the provider's flow logs. They are no traffic.",
+            "Google's flow logs have none. Late answers to calls that are over are refused as well.",
+            "From inside, ask the owner what the source wants there: who scans meets these walls first.",
+            x=0, y=36, w=24, h=10, links=links(),
+        ),
+        [top_rows(inner, _ROWS)],
+        [
+            panels.Column(schema.SRC, "Source"),
+            panels.Column(schema.SRC_GROUP, "Source group", mappings=words),
+            panels.Column(schema.DST, "Destination"),
+            panels.Column(schema.DST_GROUP, "Destination group", mappings=words),
+            panels.Column(schema.SERVICE, "Service", width=120),
+            panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, Cell.BAR),
+            panels.Column(schema.PACKETS.name, "Packets", Unit.COUNT, width=110),
+        ],
+        order=TableOrder(schema.FLOWS.name),
+        missing="none",
     )  # fmt: skip

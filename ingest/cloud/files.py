@@ -6,6 +6,7 @@ file with how far it was read: bytes of text after decompression, or rows of a f
 
 import gzip
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -36,12 +37,26 @@ _SETTLE_SECONDS = 10.0
 _BYTES_A_ROW = 100
 _BROKEN = (OSError, EOFError, ValueError, zlib.error, pl.exceptions.PolarsError)
 
+_MOMENTS = (
+    re.compile(r"_(\d{8}T\d{4})Z_"),
+    re.compile(r"(\d{4})/(\d\d)/(\d\d)/(\d\d):(\d\d)"),
+    re.compile(r"y=(\d{4})/m=(\d\d)/d=(\d\d)/h=(\d\d)(?:/m=(\d\d))?"),
+    re.compile(r"(\d{4})/(\d\d)/(\d\d)/"),
+)
+"""Where paths of AWS, Google and Azure, or any provider's day, hold the time of what is in a file."""
+
 Notice = Callable[[str, str], None]
 
 
 def patterns(cloud: CloudFormat) -> list[str]:
     """Return how names of files end that are read."""
     return [f"*{ending}" for ending in _ENDINGS[cloud]]
+
+
+def moment_of(name: str) -> str:
+    """Return the time in a file's path as digits; empty if there is none."""
+    found = next(filter(None, (one.search(name) for one in _MOMENTS)), None)
+    return "".join(part or "00" for part in found.groups()).replace("T", "") if found else ""
 
 
 @dataclass(slots=True)
@@ -70,7 +85,7 @@ class _Rest:
 
 
 class CloudFiles:
-    """The files of a folder and of all folders in it, oldest names first. `close` it.
+    """The files of a folder and of all folders in it, oldest first. `close` it.
 
     Args:
         folder: where they are.
@@ -132,8 +147,12 @@ class CloudFiles:
         return Chunk(b"".join(parts), Format(header=header), source, dict(self.position))
 
     def _unread(self) -> Iterator[_File]:
-        """Yield the files to read, in the order of their names: with all providers these hold the time."""
-        return (file for _, file in sorted(self._files.items()) if not file.is_done and file.broken_size != file.size)
+        """Yield the files to read, oldest first: those of one account, region or interface are not all before others'.
+
+        Where paths hold no time they go by name.
+        """
+        unread = (file for file in self._files.values() if not file.is_done and file.broken_size != file.size)
+        return iter(sorted(unread, key=lambda file: (moment_of(file.name), file.name)))
 
     def _take(self, file: _File, rest: _Rest, limit: int) -> bytes:
         """Return the next lines of a file; none at its end."""
