@@ -48,13 +48,14 @@ _OF_NODES = frozenset(
 )
 """Measurements with the more series, the more nodes there are."""
 
-_BINS_OF_NODES, _MOST_POINTS, _FEWEST_POINTS, _FEWEST_OF_SEVERAL = 80_000, 800, 60, 30
+_BINS_OF_NODES, _MOST_POINTS, _FEWEST_POINTS = 80_000, 800, 60
+_BINS_OF_SEVERAL, _FEWEST_OF_SEVERAL = 48_000, 15
 """InfluxDB 1.x spends some microseconds on each bin of each series, again for each function of a query: a panel about
 all nodes is given about so many bins of nodes, and never fewer than make a curve; fewer where nodes are read for
 several functions."""
 
-_SUMMED = 96
-WHOLE_HOURS = "Three days and more are summed by whole hours."
+_SUMMED = 24
+WHOLE_HOURS = "18 hours and more are summed by whole hours."
 """Bins that a table's range is divided into, and what follows: of bins of 45 min and more Grafana makes hours."""
 
 NICE_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
@@ -673,7 +674,7 @@ def top_rows(inner: Select | tuple[Select, ...], rows: int | str) -> Query:
 
 
 def top_sums(cluster: Cluster, inner: Select, rows: int | str) -> Query:
-    """Return the same rows of what is summed over the range: from three days on in whole hours.
+    """Return the same rows of what is summed over the range: from 18 hours on in whole hours.
 
     The hour in which such a range begins is left out then, unless it is whole.
     """
@@ -683,8 +684,8 @@ def top_sums(cluster: Cluster, inner: Select, rows: int | str) -> Query:
 
 def _most_points(cluster: Cluster, measurements: frozenset[schema.Measurement], functions: int) -> int:
     """Return about how many bins a range may have, so that the answer comes in seconds with thousands of nodes too."""
-    points = _BINS_OF_NODES // max(len(cluster.nodes) * functions, 1)
-    fewest = _FEWEST_POINTS if functions == 1 else _FEWEST_OF_SEVERAL
+    bins, fewest = (_BINS_OF_NODES, _FEWEST_POINTS) if functions == 1 else (_BINS_OF_SEVERAL, _FEWEST_OF_SEVERAL)
+    points = bins // max(len(cluster.nodes) * functions, 1)
     return 0 if points >= _MOST_POINTS or measurements.isdisjoint(_OF_NODES) else max(points, fewest)
 
 
