@@ -17,7 +17,7 @@ from rich.table import Table
 
 from analysis.analyser import Analyser, AnalysisStoppedError, Round
 from analysis.detectors.egress.contacts import DIGEST, FIRST_SEEN, NEW
-from analysis.detectors.egress.late_search import LateSearch, LateSearching
+from analysis.detectors.egress.late_matches import LateSearch, LateSearching
 from analysis.jobs.all_sources import JobSources
 from analysis.jobs.register import Register
 from analysis.state import AUDIT, State, exclusive

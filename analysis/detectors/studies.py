@@ -3,21 +3,21 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.detectors.egress.beacon_study import BeaconStudy
+from analysis.detectors.egress.beacons import BeaconStudy
 from analysis.detectors.egress.contact_study import ContactStudy
 from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, learnt, watched
 from analysis.detectors.egress.history import EgressHistory
-from analysis.detectors.egress.ledger_study import LedgerStudy
+from analysis.detectors.egress.ledger import LedgerStudy
 from analysis.detectors.egress.network_study import network_studies
-from analysis.detectors.egress.recurrence_study import RecurrenceStudy
-from analysis.detectors.egress.shape_study import ShapeStudy
-from analysis.detectors.fabric.breach_study import BreachStudy
-from analysis.detectors.fabric.capacity_study import CapacityStudy
-from analysis.detectors.fabric.coverage_study import CoverageStudy
-from analysis.detectors.fabric.unseen_study import UnseenStudy
+from analysis.detectors.egress.recurrence import RecurrenceStudy
+from analysis.detectors.egress.shapes import ShapeStudy
+from analysis.detectors.fabric.breaches import BreachStudy
+from analysis.detectors.fabric.capacity import CapacityStudy
+from analysis.detectors.fabric.coverage import CoverageStudy
+from analysis.detectors.fabric.unseen import UnseenStudy
 from analysis.detectors.inference.client_studies import ClientStudies, client_studies
-from analysis.detectors.inference.inference_study import InferenceStudy
-from analysis.detectors.storage.burst_study import BurstStudy
+from analysis.detectors.inference.inference_load import InferenceStudy
+from analysis.detectors.storage.incast import BurstStudy
 from analysis.detectors.storage.storage_study import StorageStudy
 from analysis.detectors.study import JobStudy, Study
 from analysis.detectors.training.cohort_study import CohortStudy

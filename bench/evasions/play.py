@@ -7,7 +7,7 @@ import polars as pl
 
 from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, learnt, watched
 from analysis.detectors.egress.history import EgressHistory
-from analysis.detectors.egress.shape_study import ShapeStudy
+from analysis.detectors.egress.shapes import ShapeStudy
 from analysis.detectors.study import Span, Study
 from bench.evasions.library import Theft
 from bench.evasions.scene import DAY, HOUR, NOW, add, stolen

@@ -17,7 +17,7 @@ import polars as pl
 
 from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, learnt, watched
 from analysis.detectors.egress.history import BIN, BYTES, CONVERSATION, DAY, HOUR, LABELS, MONTH, EgressHistory
-from analysis.detectors.egress.ledger_study import LedgerStudy
+from analysis.detectors.egress.ledger import LedgerStudy
 from analysis.detectors.study import Span
 from cluster.calendar import off_hours_mask
 from cluster.model import EXTERNAL, Cluster, Retention, Role, SamplingMode

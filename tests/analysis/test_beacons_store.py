@@ -9,7 +9,7 @@ import pytest
 import scene
 from egress_scene import COLUMNS, DAY, HOUR, NOW, TALK
 
-from analysis.detectors.egress.beacon_study import BeaconStudy
+from analysis.detectors.egress.beacons import BeaconStudy
 from analysis.detectors.study import Span
 from cluster.model import Cluster, Retention, Thresholds
 from store import schema

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import scene
 
-from analysis.detectors.fabric.breach_study import BreachStudy
+from analysis.detectors.fabric.breaches import BreachStudy
 from analysis.detectors.study import Span
 from cluster.model import (
     ANY,

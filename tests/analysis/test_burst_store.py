@@ -10,7 +10,7 @@ import pytest
 import service_scene as scenes
 from service_scene import Scene
 
-from analysis.detectors.storage.burst_study import BurstStudy
+from analysis.detectors.storage.incast import BurstStudy
 from analysis.detectors.study import Span
 from analysis.writing import Output
 from cluster.model import Cluster, Node, NodeAddress, Thresholds

@@ -10,8 +10,7 @@ import pytest
 from egress_scene import DAY, HOUR, NOW, Month, sent, talk
 
 from analysis.detectors.egress.history import EgressHistory
-from analysis.detectors.egress.ledger import LedgerPolicy
-from analysis.detectors.egress.ledger_study import LedgerStudy
+from analysis.detectors.egress.ledger import LedgerPolicy, LedgerStudy
 from analysis.detectors.study import Span
 from cluster.model import Cluster
 from store import schema

@@ -11,9 +11,9 @@ import pytest
 import service_scene as scenes
 from service_scene import GBIT, Scene
 
-from analysis.detectors.fabric.capacity_study import CapacityStudy
-from analysis.detectors.fabric.coverage_study import CoverageStudy
-from analysis.detectors.inference.inference_study import InferenceStudy
+from analysis.detectors.fabric.capacity import CapacityStudy
+from analysis.detectors.fabric.coverage import CoverageStudy
+from analysis.detectors.inference.inference_load import InferenceStudy
 from analysis.detectors.study import Span
 from analysis.writing import Output
 from store import schema

@@ -12,7 +12,7 @@ import scene
 from egress_scene import DAY, HOUR, NOW, TALK
 
 from analysis.detectors.egress.history import EgressHistory
-from analysis.detectors.egress.shape_study import ShapeStudy
+from analysis.detectors.egress.shapes import ShapeStudy
 from analysis.detectors.study import Span
 from cluster.model import Cluster, Group, Retention, Role
 from cluster.sections.network.services import WELL_KNOWN

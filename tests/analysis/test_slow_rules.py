@@ -11,8 +11,8 @@ import scene
 from egress_scene import DAY, HOUR, NOW, Month, sent, talk
 
 from analysis.detectors.egress.history import EgressHistory
-from analysis.detectors.egress.ledger_study import LedgerStudy
-from analysis.detectors.egress.recurrence_study import RecurrenceStudy
+from analysis.detectors.egress.ledger import LedgerStudy
+from analysis.detectors.egress.recurrence import RecurrenceStudy
 from analysis.detectors.study import Span
 from cluster.model import Cluster
 from rules.alerts import low_and_slow_7d, low_and_slow_24h, recurring_dependency

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.detectors.fabric.trend import theil_sen
+from analysis.detectors.fabric.capacity import theil_sen
 
 
 def of(*values: float, x: list[float] | None = None) -> tuple[float, float]:

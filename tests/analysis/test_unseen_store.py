@@ -9,7 +9,7 @@ import pytest
 import scene
 from egress_scene import DAY, HOUR, NOW
 
-from analysis.detectors.fabric.unseen_study import UnseenStudy
+from analysis.detectors.fabric.unseen import UnseenStudy
 from analysis.detectors.study import Span
 from cluster.model import Cluster, Retention
 from store import schema

@@ -12,7 +12,7 @@ from test_engine import T0, cluster, one, take
 
 from analysis.analyser import Analyser
 from analysis.cli import _run
-from analysis.detectors.egress.late_search import LateSearch, LateSearching
+from analysis.detectors.egress.late_matches import LateSearch, LateSearching
 from analysis.jobs.all_sources import JobSources
 from analysis.jobs.register import Register
 from analysis.state import State

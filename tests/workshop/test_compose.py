@@ -365,7 +365,7 @@ def test_analysis_and_deliver_write_where_their_tokens_may() -> None:
     assert (schema.PIPELINE.kept, schema.ALERT.kept) == (schema.RAW, schema.HOUR)
     assert set(written.findall(sources["analysis"])) == {
         "measurement.kept", "schema.RAW",
-        "retention",  # of late_search.py: RAW and HOUR
+        "retention",  # of late_matches.py: RAW and HOUR
     }  # fmt: skip
 
 

@@ -10,15 +10,23 @@ A conversation has one of the first four at most, in this order; it may be stead
 ports (see `ServiceBook`): that is why these are warnings, while the volume itself is judged by `exfiltration`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
-from analysis.detectors.egress.history import BYTES, HOUR
-from cluster.model import Service
+from analysis.detectors.egress import exfiltration
+from analysis.detectors.egress.exfiltration import TALK, Grid, Horizon, Incident, State
+from analysis.detectors.egress.exfiltration_study import watched
+from analysis.detectors.egress.history import BIN, BYTES, CODE, DAY, GROUP_TODAY, HOUR, EgressHistory, boundary
+from analysis.detectors.study import Points, Span
+from cluster.model import EXTERNAL, Cluster, Job, Role, Service
 from store import schema
+from store.influx import Store
+from store.influxql import Select, everything, is_in
 from store.points import WINDOW
 from store.schema import Shape
+from store.sums import binned
 
 _TCP, _UDP = 6, 17
 _WITH_PORTS = ("tcp", "udp", "sctp")
@@ -79,3 +87,167 @@ def steady(hours: pl.DataFrame, until: int) -> pl.DataFrame:
     )
     kept = judged.filter(pl.col("open") == STEADY_HOURS, pl.col("spread") <= _EVEN, pl.col(schema.DST) != schema.OTHER)
     return recent.join(kept.select(KEY), on=KEY, how="semi")
+
+
+_TALKS = {**dict.fromkeys(TALK, pl.String()), schema.KIND: pl.String(), WINDOW: pl.Int64(), BYTES: pl.Int64()}
+
+
+class ShapeStudy:
+    """Finds odd ways out.
+
+    Args:
+        cluster: groups, services, thresholds, artefacts.
+        store: read from.
+        history: shared with other studies of long ranges; its bins of five minutes are what sums are made of.
+    """
+
+    measurements = (schema.SHAPE,)
+
+    def __init__(self, cluster: Cluster, store: Store, history: EgressHistory) -> None:
+        self._cluster, self._store, self._history = cluster, store, history
+        groups = watched(cluster)
+        self._groups = tuple(group.id for group in groups)
+        self._serving = [group.id for group in groups if group.role is Role.INFERENCE]
+        limits = cluster.thresholds
+        steady = STEADY_HOURS * HOUR
+        self._horizons = (
+            Horizon(Shape.TUNNEL, HOUR, limits.channel_bytes),
+            Horizon(Shape.COVERT, HOUR, limits.channel_small_bytes),
+            Horizon(Shape.NO_SERVICE, HOUR, limits.channel_bytes),
+            Horizon(Shape.PULL, HOUR, limits.pull_bytes),
+            Horizon(Shape.STEADY, steady, limits.steady_bytes),
+        )
+        self._known: tuple[int, Mapping[Shape, State]] | None = None
+        self._made: tuple[tuple[int, int], int, pl.DataFrame] | None = None
+        self._hours = pl.DataFrame()
+        self._hours_of = (0, 0)
+
+    def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
+        """Return the rows of all full five minutes from `span.start` on that have closed."""
+        del jobs
+        if not self._groups:
+            return []
+        key = (span.closed // BIN, -(-span.final // BIN))
+        # Nothing new has closed that is judged.
+        if self._made is None or self._made[0] != key or span.start < self._made[1]:
+            self._made = key, span.start, self._pass(span)
+        return [(schema.SHAPE, self._made[2].filter(pl.col(WINDOW) >= span.start))]
+
+    def _pass(self, span: Span) -> pl.DataFrame:
+        self._history.load(span)
+        first, mark = (-(-moment // BIN) * BIN for moment in (span.start, span.final))
+        bins_from, upto = first - HOUR - BIN, span.closed // BIN * BIN
+        talks = self._talks(bins_from, upto)
+        hours = self._steady_hours(span)
+        states = self._states_at(first, talks, bins_from)
+        found: list[tuple[int, Incident]] = []
+        saved = {}
+        grids = {
+            one.kind: Grid(self._of(talks, one.kind), self._groups, start=bins_from, stop=upto, step=BIN)
+            for one in self._horizons
+        }
+        for at in range(first, span.closed, BIN):
+            if at == mark:
+                saved = {kind: state.copy() for kind, state in states.items()}
+            for horizon in self._horizons:
+                kind = Shape(horizon.kind)
+                state = states[kind]
+                _grow(state, self._groups, grids[kind], at)
+                if kind is Shape.STEADY:
+                    self._judge_steady(state, horizon, hours, at)
+                else:
+                    self._judge_sum(state, horizon, grids[kind], self._of(talks, kind), at)
+                found += [(at, one) for one in state.open.values()]
+        if mark >= span.closed:
+            saved = {kind: state.copy() for kind, state in states.items()}
+        self._known = mark, saved
+        return exfiltration.rows(found, self._cluster.artefacts)
+
+    def _judge_sum(self, state: State, horizon: Horizon, grid: Grid, talks: pl.DataFrame, at: int) -> None:
+        begin = max(at - horizon.seconds, state.reported)
+        sent = grid.between(begin, at)
+        if sent.sum() > horizon.limit:
+            within = talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at)
+            group = self._groups[exfiltration.leader(sent, sent)]
+            exfiltration.report(state, at, horizon, talks=within, sent=float(sent.sum()), group=group)
+
+    def _judge_steady(self, state: State, horizon: Horizon, hours: pl.DataFrame, at: int) -> None:
+        """Judge the whole hours before a moment, once an hour."""
+        until = boundary(at)
+        if until == boundary(at - BIN) or hours.is_empty():
+            return
+        found = steady(hours, until)
+        by_group = found.group_by(schema.SRC_GROUP).agg(pl.col(BYTES).sum()).sort(BYTES, schema.SRC_GROUP)
+        sent = float(found.get_column(BYTES).sum())
+        if sent > horizon.limit:
+            talks = found.with_columns(pl.lit("").alias(name) for name in (schema.COUNTRY, schema.NETWORK))
+            group = str(by_group[-1, schema.SRC_GROUP])
+            was_open = group in state.open
+            one = exfiltration.report(
+                state, at, horizon, talks=talks.select(*TALK, WINDOW, BYTES), sent=sent, group=group
+            )
+            if was_open:
+                newest = found.filter(pl.col(WINDOW) == until - HOUR).get_column(BYTES).sum()
+                state.open[group] = replace(one, sent=one.sent + float(newest))
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _talks(self, start: int, stop: int) -> pl.DataFrame:
+        """Return the bins of conversations that have a shape: _TALKS."""
+        of_shape = (
+            self._history.conversations.filter(
+                pl.col(schema.SRC_GROUP).is_in(self._groups), pl.col(GROUP_TODAY) == EXTERNAL
+            )
+            .with_columns(shape_of(self._cluster.services, self._serving).alias(schema.KIND))
+            .filter(pl.col(schema.KIND).is_not_null())
+        )
+        bins = self._history.bins(start, stop)
+        return bins.join(of_shape, on=CODE).select(*_TALKS)
+
+    @staticmethod
+    def _of(talks: pl.DataFrame, kind: object) -> pl.DataFrame:
+        return talks.filter(pl.col(schema.KIND) == str(kind))
+
+    def _steady_hours(self, span: Span) -> pl.DataFrame:
+        """Return the whole hours that steady connections are looked for in: read once an hour."""
+        start, stop = boundary(span.start) - (STEADY_HOURS + 1) * HOUR, boundary(span.closed)
+        if self._hours_of != (start, stop):
+            where = [is_in(schema.SRC_GROUP, self._groups), is_in(schema.DST_GROUP, [EXTERNAL])]
+            self._hours = binned(
+                self._store, schema.EGRESS, schema.HOUR, (schema.BYTES, schema.DURATION), KEY,
+                start=start, stop=stop, seconds=HOUR, where=where,
+            ).filter(pl.col(BYTES) > 0)  # fmt: skip
+            self._hours_of = start, stop
+        return self._hours
+
+    def _states_at(self, first: int, talks: pl.DataFrame, bins_from: int) -> dict[Shape, State]:
+        """Return the states before a moment: of the last pass, else from the rows that an earlier process wrote."""
+        kinds = [Shape(one.kind) for one in self._horizons]
+        if self._known is not None and self._known[0] == first:
+            return {kind: self._known[1][kind].copy() for kind in kinds}
+        asked = Select(schema.SHAPE, schema.SHAPE.kept).take(everything()).between(first - 2 * DAY, first)
+        stored = self._store.frame(asked.text())
+        if stored.is_empty():
+            return {kind: State() for kind in kinds}
+        missing = [tag for tag in schema.SHAPE.tags if tag not in stored.columns]
+        named = stored.with_columns((pl.col("time") // 1000).alias(WINDOW), *(pl.lit("").alias(tag) for tag in missing))
+        found = {}
+        for kind in kinds:
+            state, seen = exfiltration.state_of(named.filter(pl.col(schema.KIND) == kind.value), first)
+            grid = Grid(self._of(talks, kind), self._groups, start=bins_from, stop=first, step=BIN)
+            for group, one in state.open.items():
+                if group in self._groups:
+                    more = grid.between(seen[group], first - BIN)[self._groups.index(group)]
+                    state.open[group] = replace(one, sent=one.sent + more)
+            found[kind] = state
+        return found
+
+
+def _grow(state: State, groups: Sequence[str], grid: Grid, at: int) -> None:
+    """Add the last bytes to the incidents that are open, and close those that are over."""
+    state.close(at)
+    if state.open:
+        sent = grid.between(at - BIN, at)
+        for group, one in state.open.items():
+            if group in groups and (more := float(sent[groups.index(group)])):
+                state.open[group] = replace(one, sent=one.sent + more)

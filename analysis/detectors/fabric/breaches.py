@@ -21,10 +21,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from cluster.model import EXTERNAL, Cluster, Role
+from analysis.detectors.study import Points, Span
+from cluster.model import EXTERNAL, Cluster, Job, Role
 from store import schema
+from store.influx import Store
 from store.points import WINDOW
-from store.schema import Breach, Violation
+from store.schema import Breach, Field, Measurement, Violation
+from store.sums import binned
 
 EGRESS_ROLES = (Role.MODEL_STORAGE, Role.TRAINING, Role.DRILL)
 """What these groups open outside is reported by rules of its own: first contacts, volumes, hours, the ledger."""
@@ -266,3 +269,42 @@ def recent(rows: pl.DataFrame, keys: Sequence[str], members: Sequence[str], look
     )
     asked = seen.select(*keys, WINDOW).unique().sort(WINDOW)
     return asked.join_asof(levels, on=WINDOW, by=list(keys), strategy="backward", check_sortedness=False)
+
+
+class BreachStudy:
+    """Tells violations, unknown addresses and unexpected management connections apart, and each of them once.
+
+    Args:
+        cluster: inventory, roles, thresholds.
+        store: read from.
+    """
+
+    measurements = (schema.BREACH,)
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self._store = store
+        self._scope = scope_of(cluster)
+
+    def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
+        """Return the rows of all windows of the pass; destinations and sources are counted over the time before."""
+        del jobs
+        start = span.start - self._scope.look_back
+        violations = self._read(schema.VIOLATION, (schema.BYTES, schema.FLOWS), start, span.closed)
+        fields = (schema.BYTES, schema.FLOWS, schema.TX_BYTES)
+        unknown = self._read(schema.UNKNOWN_NODE, fields, start, span.closed)
+        found = find(
+            violations.select(*VIOLATIONS),
+            unknown.with_columns(pl.col(schema.TX_BYTES.name).fill_null(0)).select(*UNKNOWN),
+            self._scope,
+            span.start,
+        )
+        return [(schema.BREACH, found)]
+
+    def _read(self, measurement: Measurement, fields: tuple[Field, ...], start: int, stop: int) -> pl.DataFrame:
+        tags = [tag for tag in measurement.tags if tag != schema.SHARD]
+        found = binned(
+            self._store, measurement, schema.RAW, fields, tags, start=start, stop=stop, seconds=self._scope.window
+        )
+        return found.filter(pl.col(schema.BYTES.name).fill_null(0) + pl.col(schema.FLOWS.name).fill_null(0) > 0).sort(
+            WINDOW, *tags
+        )

@@ -10,12 +10,23 @@ weight as a burst needs bytes, for an hour in which next to nothing was written 
 Everything is a function of windows of a fixed reach, so that whoever judges a window finds the same.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from analysis.baseline import Floats
+from analysis.bins import Bins, Source
+from analysis.bins import binned as tables
+from analysis.detectors.study import Points, Span
+from cluster.model import Cluster, Job, Role
+from store import schema
+from store.influx import Store
+from store.influxql import is_in
+from store.points import WINDOW, columns
+from store.sums import binned
 
 Flags = npt.NDArray[np.bool_]
 
@@ -127,3 +138,145 @@ def running(flags: Flags, into: Floats, policy: IncastPolicy) -> tuple[Floats, F
     ends = np.arange(len(flags)) + 1
     brought = np.asarray(total[ends] - total[ends - length], np.float64)
     return np.asarray(length * policy.window, np.float64), brought
+
+
+_MINUTE = 60
+
+Table = dict[tuple[str, ...], Floats]
+"""(endpoint, peer group) -> [bin] bytes that it received."""
+
+_COLUMNS = columns(
+    schema.DST, schema.DST_GROUP, schema.SRC_GROUP, schema.EVENT_BYTES, schema.EVENT_SOURCES, schema.EVENT_SECONDS,
+    schema.TOP_SHARE, schema.TYPICAL_SHARE,
+)  # fmt: skip
+
+
+class BurstStudy:
+    """Looks at each storage group and each group that writes to it.
+
+    Args:
+        cluster: its storage nodes, and when it is incast.
+        store: read from.
+    """
+
+    measurements = (schema.BURST,)
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        limits, self._window = cluster.thresholds, cluster.bridge.window
+        self._policy = IncastPolicy(
+            limits.incast_sources, limits.incast_share, float(limits.incast_bytes), self._window
+        )
+        self._store = store
+        storage = [group.id for group in cluster.groups_with(Role.STORAGE, Role.MODEL_STORAGE)]
+        members = {group: [node.name for node in cluster.nodes if node.group == group] for group in storage}
+        # Of a single endpoint it is unknown whether its peers idle.
+        self._endpoints = {group: names for group, names in members.items() if len(names) > 1}
+        self._writers = [group.id for group in cluster.inside_groups() if group.id not in storage]
+        tags = (schema.NODE, schema.PEER_GROUP)
+        self._source = Source(schema.NODE_TRAFFIC, schema.RAW, tags, (schema.GROUP, tuple(self._endpoints)))
+        self._before = Bins(store, self._source, (schema.RX_BYTES,), _MINUTE)
+
+    def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
+        """Return a row for each window and endpoint of a burst."""
+        del jobs
+        start = span.start - LATELY
+        if not self._endpoints or span.closed <= span.start:
+            return []
+        lately = self._lately(start, span.closed)
+        if not lately:
+            return []
+        minutes = self._minutes(start, span)
+        rows: list[tuple[object, ...]] = []
+        for group, endpoints in self._endpoints.items():
+            for writer in self._writers:
+                into = _columns(lately, endpoints, writer, (span.closed - start) // self._window)
+                if into.any():
+                    usual = self._usual(_columns(minutes, endpoints, writer, _bins(start, span)), start, len(into))
+                    rows += self._rows(into, usual, start, span, (group, writer))
+        return [(schema.BURST, pl.DataFrame(rows, schema=_COLUMNS, orient="row"))] if rows else []
+
+    # -- what is read ------------------------------------------------------------------------------
+
+    def _lately(self, start: int, stop: int) -> Table:
+        found = tables(self._store, self._source, (schema.RX_BYTES,), start, stop, seconds=self._window)
+        return {key: table[:, 0] for key, table in zip(found.keys, found.values, strict=True)}
+
+    def _minutes(self, start: int, span: Span) -> Table:
+        """Return what the endpoints received in each minute of the time whose shares are the usual ones."""
+        first = _minute(start) - LATELY - BEFORE
+        last = _minute(span.closed) - LATELY
+        final = min(max(_minute(span.final), first), last)
+        kept = self._before.between(first, final)
+        self._before.forget(first)
+        bins = (last - first) // _MINUTE
+        found = {key: np.zeros(bins) for key in self._before.keys}
+        for place, key in enumerate(self._before.keys):
+            found[key][: len(kept)] = kept[:, place, 0]
+        # A bridge that is behind may still change these.
+        open_bins = tables(self._store, self._source, (schema.RX_BYTES,), final, last, seconds=_MINUTE)
+        for key, table in zip(open_bins.keys, open_bins.values, strict=True):
+            found.setdefault(key, np.zeros(bins))[len(kept) :] = table[:, 0]
+        return found
+
+    def _usual(self, minutes: Floats, start: int, windows: int) -> Floats:
+        """Return [window, endpoint] usual shares."""
+        total = np.concatenate([np.zeros((1, minutes.shape[1])), np.cumsum(minutes, axis=0)])
+        at = (start + np.arange(windows) * self._window) // _MINUTE - start // _MINUTE
+        return usual_shares(total[at + BEFORE // _MINUTE] - total[at], self._policy)
+
+    # -- what is found -----------------------------------------------------------------------------
+
+    def _rows(
+        self, into: Floats, usual: Floats, start: int, span: Span, groups: tuple[str, str]
+    ) -> list[tuple[object, ...]]:
+        group, writer = groups
+        out = standing_out(into, usual, self._policy)
+        shares = shares_of(into)
+        rows: list[tuple[object, ...]] = []
+        for place in np.flatnonzero(out.any(axis=0)).tolist():
+            endpoint = self._endpoints[group][place]
+            sources = self._sources(out[:, place], endpoint, writer, start)
+            seconds, brought = running(sources >= self._policy.sources, into[:, place], self._policy)
+            for window in np.flatnonzero(seconds > 0).tolist():
+                moment = start + window * self._window
+                if moment >= span.start:
+                    rows.append(
+                        (
+                            moment, endpoint, group, writer, int(brought[window]), int(sources[window]),
+                            float(seconds[window]), float(shares[window, place]), float(usual[window, place]),
+                        )
+                    )  # fmt: skip
+        return rows
+
+    def _sources(
+        self, out: Flags, endpoint: str, writer: str, start: int
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Return [window] how many nodes write to an endpoint, where it stands out."""
+        places = np.flatnonzero(out)
+        first, last = (start + int(place) * self._window for place in (places[0], places[-1] + 1))
+        where = [is_in(schema.ENDPOINT, [endpoint]), is_in(schema.GROUP, [writer])]
+        sent = binned(
+            self._store, schema.STORAGE_IO, schema.RAW, (schema.WRITE_BYTES,), (schema.NODE,),
+            start=first, stop=last, seconds=self._window, where=where,
+        )  # fmt: skip
+        named = sent.filter(pl.col(schema.NODE) != schema.OTHER)
+        counts = np.zeros(len(out), np.int64)
+        for (moment,), part in named.group_by(WINDOW):
+            place = (int(str(moment)) - start) // self._window
+            if out[place]:
+                counts[place] = sources_of(part.get_column(schema.WRITE_BYTES.name).fill_null(0).to_numpy())
+        return counts
+
+
+def _minute(moment: int) -> int:
+    return moment // _MINUTE * _MINUTE
+
+
+def _bins(start: int, span: Span) -> int:
+    return (_minute(span.closed) - _minute(start) + BEFORE) // _MINUTE
+
+
+def _columns(table: Table, endpoints: Sequence[str], writer: str, bins: int) -> Floats:
+    """Return [bin, endpoint]; 0 where an endpoint got nothing from the group."""
+    nothing = np.zeros(bins)
+    return np.stack([table.get((endpoint, writer), nothing) for endpoint in endpoints], axis=1)
