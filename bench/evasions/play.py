@@ -76,8 +76,9 @@ def play(cluster: Cluster, store: Store, theft: Theft, seed: int = 0) -> Outcome
         add(store, taken, _SHARD)
     start, stop = (begin - 2 * HOUR) // HOUR * HOUR, begin // HOUR * HOUR + max(theft.seconds, DAY) + 2 * HOUR
     study = study_of(cluster, store)
-    found = judged(study, start, stop)
-    shapes = judged(ShapeStudy(cluster, store, study.history), start, stop)
+    # In one pass: shorter ones read the same weeks again and again.
+    found = judged(study, start, stop, stop - start)
+    shapes = judged(ShapeStudy(cluster, store, study.history), start, stop, stop - start)
     if theft.pairs:
         add(store, taken.with_columns(pl.lit(0, pl.Int64).alias("bytes")), _SHARD)
     warned = tuple(sorted(shapes.filter(pl.col(schema.LEAK_UNTIL.name) > 0).get_column(schema.KIND).unique()))

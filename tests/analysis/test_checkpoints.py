@@ -166,7 +166,9 @@ def irregular(windows: int, seed: int) -> Series:
     return series
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(4, 20))]
+)
 def test_irregular_ones_are_never_overdue(seed: int) -> None:
     """Half to one and a half times ten minutes, for fourteen hours: twenty of them by chance look regular to nobody."""
     found = verdict(irregular(5000, seed), LEARN)

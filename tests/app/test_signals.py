@@ -9,7 +9,7 @@ from app.signals import SignalEvent
 event = SignalEvent()
 signal.signal(signal.SIGALRM, lambda *_: event.set())
 signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
-ends = time.monotonic() + 4
+ends = time.monotonic() + 2
 while time.monotonic() < ends:
     event.wait(0.00001)
     event.clear()

@@ -116,7 +116,7 @@ class Attacked:
         command = [sys.executable, "-m", "clusterflow", "ingest", "--config", str(self.config), "--keep-files"]
         process = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
         sizes = {path.name: path.stat().st_size for path in (folder / "spool").glob("*.csv")}
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while self._read(folder / "state/bridge/manifest.json") != sizes:
             assert process.poll() is None
             assert time.monotonic() < deadline
