@@ -8,7 +8,10 @@ from app.version import own_version
 # By name: --help should not wait for what single commands import. In the order in which a site needs them.
 COMMANDS = {
     "The cluster's description": {
-        "init": ("cluster.cli:init", "Write a commented cluster.yaml to start from."),
+        "init": (
+            "operations.draft.draft_cli:init",
+            "Write a cluster.yaml to start from, also from traffic.",
+        ),
         "check": ("operations.check_cli:check", "Tell every fault of cluster.yaml at once, or what it describes."),
         "dump": ("cluster.cli:dump", "Print the cluster with every default written out."),
         "suggest": ("operations.suggest_cli:suggest", "Print lines for cluster.yaml that the traffic suggests."),

@@ -1,6 +1,5 @@
 """The option by which every command knows the cluster, and the commands about cluster.yaml itself."""
 
-import os
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any, TypeVar
 
 import click
 
-from app.errors import UserError
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import Cluster
@@ -62,25 +60,6 @@ def cluster_file() -> Path:
     if not isinstance(path, Path):
         raise TypeError(path)
     return path
-
-
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path), default=DEFAULT_FILE)
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
-def init(file: Path, force: bool) -> None:
-    """Write a commented FILE to start from (default: cluster.yaml)."""
-    if file.is_dir():
-        raise UserError(f"{file}: is a folder", f"name the file: {file / DEFAULT_FILE}")
-    text = starter()
-    try:
-        # "x" looks and creates in one step: two of us at once cannot write over each other.
-        with file.open("w" if force else "x", encoding="utf-8") as out:
-            out.write(text)
-    except FileExistsError:
-        raise UserError(f"{file}: is there already", "--force writes over it") from None
-    except OSError as error:
-        raise UserError(f"{file}: {os.strerror(error.errno or 0)}", "name a file that can be written") from None
-    click.echo(f"{file}: written; next: put your prefixes, nodes and exporters in, then `clusterflow check {file}`")
 
 
 def starter() -> str:

@@ -11,10 +11,11 @@ from click.testing import CliRunner, Result
 
 from app.application import Application
 from app.errors import StoreError, UserError
-from cluster.cli import cluster_option, dump, init
+from cluster.cli import cluster_option, dump
 from cluster.load import parse_cluster
 from cluster.model import Cluster
 from operations.check_cli import check
+from operations.draft.draft_cli import init
 
 NEXT = "`clusterflow init` writes a first one; --config names another"
 SMALL = "cluster: lab\ngroups: {training: {role: training, prefixes: [10.20.0.0/16]}}\n"

@@ -1,0 +1,1 @@
+"""A first cluster.yaml, drafted from what was seen on the network."""
