@@ -14,7 +14,7 @@ COMMANDS = {
         ),
         "check": ("operations.check_cli:check", "Tell every fault of cluster.yaml at once, or what it describes."),
         "dump": ("cluster.cli:dump", "Print the cluster with every default written out."),
-        "suggest": ("operations.suggest_cli:suggest", "Print lines for cluster.yaml that the traffic suggests."),
+        "suggest": ("operations.cli:suggest", "Print lines for cluster.yaml that the traffic suggests."),
     },
     "Boards and alerts as code": {
         "build": ("operations.cli:build", "Generate boards, rules, contact points, pmacct's configuration."),
@@ -28,9 +28,9 @@ COMMANDS = {
     },
     "From flows to alerts": {
         "collect": ("ingest.collect.collect_cli:collect", "Run nfacctd and sfacctd for this cluster."),
-        "guard": ("ingest.collect.guard_cli:guard", "Keep datagrams that kill from an nfacctd in a unit of its own."),
+        "guard": ("ingest.collect.collect_cli:guard", "Keep datagrams that kill from an nfacctd in a unit of its own."),
         "listen": ("ingest.listen.listen_cli:listen", "Show who sends flow records to this host, and what is wrong."),
-        "relay": ("ingest.kafka.relay_cli:relay", "Send a collector's flow records to Kafka."),
+        "relay": ("ingest.kafka.kafka_cli:relay", "Send a collector's flow records to Kafka."),
         "ingest": ("ingest.cli:ingest", "Turn flow records into points."),
         "analyze": ("analysis.cli:analyze", "Judge nodes, jobs, checkpoints and first contacts."),
         "deliver": ("delivery.cli:deliver", "Deliver alerts and events to syslog, SIEMs, Kafka, webhooks, files."),

@@ -26,7 +26,7 @@ from app.errors import ClusterflowError, UserError
 from app.log import Log
 from app.units import format_moment
 from cluster.model import Cluster
-from ingest.flows.list_readings import list_points
+from ingest.flows.enriching import list_points
 from store import schema
 from store.influx import Store
 from store.points import WINDOW

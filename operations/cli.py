@@ -1,4 +1,4 @@
-"""``clusterflow build`` and ``clusterflow status``."""
+"""``clusterflow build``, ``clusterflow status`` and ``clusterflow suggest``."""
 
 import difflib
 import json
@@ -20,16 +20,19 @@ import store as store_package
 from app.errors import StoreError
 from cluster.cli import DEFAULT_FILE, VARIABLE, cluster_option
 from cluster.model import Cluster
-from cluster.options import json_option, write_output
+from cluster.options import json_option, period_options, write_output
 from dashboards import provision
 from operations.build import LIST, Change, Drift, check, watch, write
 from operations.code_advice import advice
+from operations.counting import stored_counting, suggestion
 from operations.generated import artefacts, secrets_of_grafana
 from operations.status import status_of
 from operations.status_view import show
 from rules.registry import rules_of
+from store import schema
 from store.influx import Store
-from store.schema_version import refuse_newer
+from store.influxql import finest
+from store.schema_version import opened, refuse_newer
 
 _DIFF_LINES = 20
 _WATCH = "--watch"
@@ -151,3 +154,25 @@ def status(cluster: Cluster, json_to: str | None, verbose: bool) -> None:
         )
     if not found.is_well:
         sys.exit(1)
+
+
+_DAY = 86_400
+
+
+@click.command()
+@cluster_option
+@period_options("24h")
+def suggest(cluster: Cluster, start: float, stop: float) -> None:
+    """Print lines for cluster.yaml: which exporter counts what several see, as the bridge found it.
+
+    You need not write them down: without them the bridge goes on finding it out. With them it no longer looks. Give
+    exporters that cluster.yaml does not name a name there first.
+    """
+    store = opened(cluster.store)
+    retention = finest(cluster, start, stop, time.time(), (_DAY, 40 * _DAY))
+    # Of a range that begins before all that is kept, hours have most.
+    kept = retention.name if retention else schema.HOUR
+    lines = suggestion(cluster, stored_counting(store, int(start), int(stop), kept))
+    store.close()
+    for line in lines or ["# nothing was seen by several exporters"]:
+        click.echo(line)

@@ -22,8 +22,7 @@ from ingest.collect import template_file
 from ingest.collect.counter_files import CounterFiles
 from ingest.collect.discards import Discard, Discards
 from ingest.collect.flow_files import FlowFiles, claim
-from ingest.collect.guard import Guard, GuardError
-from ingest.collect.guard_teller import Teller
+from ingest.collect.guard import Guard, GuardError, Teller
 from ingest.collect.hangs import HangWatch
 from ingest.collect.pmacct import NFACCTD, SFACCTD, Daemon, collector_files, daemons, keeps_templates
 from ingest.collect.sockets import udp_sockets

@@ -21,8 +21,7 @@ from ingest.count.pulse import pulse_points
 from ingest.count.tag_words import Words, is_set
 from ingest.count.windows import prorate
 from ingest.flows.classify import NO_RAIL
-from ingest.flows.known_bad import KnownBad
-from ingest.flows.labelled import LabelledAddresses
+from ingest.flows.labelled import KnownBad, LabelledAddresses
 from ingest.flows.normalise import Flags, Flows, Ints, Normaliser
 from store import schema
 from store.points import WINDOW

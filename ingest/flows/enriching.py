@@ -1,4 +1,7 @@
-"""The lists about addresses of one process: read at its start, and again when they change, beside the flows."""
+"""The lists about addresses of one process: read at its start, and again when they change, beside the flows.
+
+Their state goes to the store as points.
+"""
 
 import threading
 import time
@@ -9,13 +12,38 @@ from concurrent.futures import wait as wait_for
 import polars as pl
 
 from app.log import Log
-from cluster.model import Cluster, Role
+from cluster.model import Cluster, ListSettings, Role
 from enrichment.addresses.host_names import HostNames
 from enrichment.labels import Labels
+from enrichment.list_states import reading_rows
 from enrichment.providers import providers_of
+from enrichment.watched import FileReading
 from ingest.flows.address_directory import AddressDirectory
-from ingest.flows.list_readings import list_points
-from store.schema import Measurement
+from store import schema
+from store.points import WINDOW
+from store.schema import Kind, Measurement
+
+_TYPES = {Kind.INT: pl.Int64, Kind.FLOAT: pl.Float64, Kind.STRING: pl.String}
+_COLUMNS = {
+    WINDOW: pl.Int64,
+    schema.NAME: pl.String,
+    schema.KIND: pl.String,
+    **{field.name: _TYPES[field.kind] for field in schema.ENRICHMENT.fields},
+}
+
+
+def list_points(readings: Iterable[FileReading], settings: ListSettings, now: float, window: int) -> pl.DataFrame:
+    """Return the rows of ENRICHMENT, without the shard.
+
+    Args:
+        readings: of all files.
+        settings: when they are too old.
+        now: epoch seconds.
+        window: of the rows, epoch seconds.
+    """
+    rows = [{WINDOW: window, **row} for row in reading_rows(readings, settings, now)]
+    return pl.DataFrame(rows, schema=_COLUMNS)
+
 
 _LOOK_SECONDS = 5.0
 _PATIENCE_SECONDS = 60.0

@@ -1,18 +1,147 @@
-"""``clusterflow ingest --kafka``: one worker of those that share a topic."""
+"""``clusterflow relay``, from a collector to Kafka; ``clusterflow ingest --kafka``, one of the workers."""
 
 import signal
+import socket
 import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
-from app.errors import UserError
+import click
+
+from app.errors import ClusterflowError, UserError
 from app.log import Log
-from cluster.model import Cluster
+from app.signals import SignalEvent
+from cluster import options
+from cluster.cli import cluster_option
+from cluster.model import Cluster, KafkaFormat
+from cluster.reload import ignore_hangups
+from cluster.scalars import names
+from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
+from ingest.kafka.publisher import Sender
+from ingest.kafka.relay import Relay
 from ingest.kafka.worker import KafkaWorker
 from ingest.metrics import serve_metrics
+from ingest.read.counter_spool import counters_spool
+from ingest.read.spool import After, Spool
+from ingest.read.spool_place import spool_folder
 from store.influx import Store
+
+_ONCE_SECONDS = 60.0
+"""How long a run that has an end waits for brokers."""
+
+
+def _relay_id(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    """Return the host's name where no other is given; that, too, may not be one."""
+    return options.NAME.convert(socket.gethostname(), parameter, context) if value is None else value
+
+
+@click.command()
+@cluster_option
+@click.option("--spool", type=click.Path(path_type=Path), help="Folder of pmacct's files. Default: collector.spool.")
+@click.option(
+    "--id",
+    "relay",
+    type=options.NAME,
+    metavar="NAME",
+    callback=_relay_id,
+    help="Name of this relay, and of what it must not forget: one for each spool. Default: the host's name.",
+)
+@click.option("--once", is_flag=True, help="Relay all files, and stop.")
+@click.option(
+    "--dead-letters",
+    type=click.Path(path_type=Path),
+    help="File for records that make no sense. Default: dead-letters.jsonl in bridge.state; with --once, here.",
+)
+@options.time_zone_option
+@click.option(
+    "--keep-files",
+    is_flag=True,
+    help="Do not delete files that are relayed. Only those in collector.spool ever are, and never by --once.",
+)
+@click.option(
+    "--metrics-listen",
+    type=options.LISTEN_OR_OFF,
+    metavar="HOST:PORT",
+    help="Where /metrics and /healthz answer, or off. Default: bridge.metrics_listen.",
+)
+@click.option("--json-log", is_flag=True, help="Log JSON lines.")
+def relay(
+    cluster: Cluster,
+    spool: Path | None,
+    relay: str,
+    once: bool,
+    dead_letters: Path | None,
+    time_zone: ZoneInfo,
+    keep_files: bool,
+    metrics_listen: str | None,
+    json_log: bool,
+) -> None:
+    """Send a collector's flow records to Kafka, for workers (`clusterflow ingest --kafka`) to share.
+
+    \b
+    Examples:
+      clusterflow relay                           follow collector.spool, send to kafka.topic
+      clusterflow relay --id leaf-collectors-1    one of several collectors; default: the host's name
+
+    Every record arrives once, whatever is killed: what is sent and how far it has read are one transaction. While Kafka
+    is away the spool grows; afterwards all is sent, in order. Only one relay of an id runs: one that starts takes over.
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
+    if cluster.kafka.format is not KafkaFormat.CLUSTERFLOW:
+        raise UserError(
+            f"kafka.format: {cluster.kafka.format}: relays write the format {KafkaFormat.CLUSTERFLOW}",
+            "set kafka.format, or let pmacct's Kafka plugin fill the topic and run no relay",
+        )
+    folder = spool or spool_folder(cluster)
+    log = Log(as_json=json_log)
+    counters = Counters()
+    stop = SignalEvent.of_stop()
+    ignore_hangups(log, stop, "relay", "it goes on where it was")
+    with ExitStack() as cleanup:
+        # Files elsewhere belong to somebody else's daemon.
+        is_ours = folder.resolve() == Path(cluster.collector.spool).resolve() and not once
+        after = After.DELETE if is_ours and not keep_files else After.KEEP
+        source = Spool(folder, once=once, after=after, time_zone=time_zone.key)
+        cleanup.callback(source.close)
+        sender = Sender(
+            cluster.kafka, relay, stop=stop, log=log, counters=counters, patience=_ONCE_SECONDS if once else None
+        )
+        if dead_letters is None:
+            dead_letters = Path("" if once else cluster.bridge.state) / "dead-letters.jsonl"
+        worker = Relay(
+            relay,
+            source,
+            sender,
+            dead_letter=DeadLetters(dead_letters),
+            stop=stop,
+            log=log,
+            counters=counters,
+            counters_source=counters_spool(cleanup, folder, source, make=is_ours),
+            # Of one that ends by itself nobody should wait for more.
+            status_seconds=None if once else cluster.bridge.window,
+        )
+        listen = metrics_listen or cluster.bridge.metrics_listen
+        if listen != names.OFF and not once:
+            serve_metrics(cleanup, cluster.bridge, listen, lambda: {"": counters}, worker.health)
+        summary = worker.run()
+        unreadable = source.unreadable() if once else []
+    if once and not summary.is_whole:
+        raise ClusterflowError("stopped before everything was relayed", "run it again: it continues where it stopped")
+    log.line(
+        "done",
+        records=summary.records,
+        transactions=summary.transactions,
+        dead_letters=summary.dead_letters,
+        seconds=summary.seconds,
+        **({"see": dead_letters} if summary.dead_letters else {}),
+    )
+    if unreadable:
+        raise ClusterflowError(
+            f"not read to the end: {', '.join(unreadable)}",
+            "mend or replace them, and run it again: the rest is relayed",
+        )
 
 
 def follow_topic(

@@ -3,11 +3,18 @@
 A transaction that fails, for whatever reason, is sent again by a new producer under the same ``transactional.id``:
 brokers thereby end what is left of the old one. What was committed last says whether the failed one got through after
 all, so nothing is sent twice.
+
+The notes of a relay are records of a compacted topic: compressed, in pieces that brokers accept, for positions grow
+with the files in a spool and pass any limit of one message. The key of a piece is ``ID/notes/NUMBER``. All pieces are
+written each time, in one transaction; those that a longer note has left behind are removed by records without a value.
 """
 
+import json
 import time
 import uuid
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count, takewhile
 from threading import Event
 from typing import Any, TypeVar
 
@@ -17,7 +24,6 @@ from app.errors import ClusterflowError, UserError
 from app.log import Log
 from cluster.model import KafkaSettings
 from ingest.counters import Counters
-from ingest.kafka import relay_notes
 from ingest.kafka.client import (
     TRANSACTION_SECONDS,
     KafkaUnavailableError,
@@ -29,6 +35,53 @@ from ingest.kafka.client import (
     open_producer,
 )
 from store.schema import Stage
+
+VERSION = 2
+"""Format of the notes; another version refuses to read them."""
+
+_QUICKLY = 1
+
+Piece = tuple[bytes, bytes | None]
+"""Key and value."""
+
+
+def pieces(relay: str, document: Mapping[str, Any], limit: int, before: int = 0) -> list[Piece]:
+    """Return a document of plain values as records.
+
+    Args:
+        relay: whose it is.
+        document: what `joined` returns.
+        limit: bytes that no value passes.
+        before: how many pieces the topic has now.
+    """
+    text = zlib.compress(json.dumps({"version": VERSION, **document}).encode(), _QUICKLY)
+    values: list[bytes | None] = [text[start : start + limit] for start in range(0, len(text), limit)]
+    values += [None] * (before - len(values))
+    return [(_key(relay, number), value) for number, value in enumerate(values)]
+
+
+def joined(relay: str, values: Mapping[bytes, bytes]) -> tuple[dict[str, Any] | None, int]:
+    """Return the document and how many pieces it has; None and 0 if there is none. ValueError if it is damaged.
+
+    Args:
+        relay: whose it is.
+        values: newest value of each key of the topic, without those removed.
+    """
+    found = [values[key] for key in takewhile(values.__contains__, (_key(relay, number) for number in count()))]
+    if not found:
+        return None, 0
+    try:
+        document = json.loads(zlib.decompress(b"".join(found)))
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(document, dict):
+        raise ValueError("no notes")  # noqa: TRY004 - the value is wrong, whatever its type
+    return document, len(found)
+
+
+def _key(relay: str, number: int) -> bytes:
+    return f"{relay}/notes/{number}".encode()
+
 
 _CALL_SECONDS = 1.0
 """How long one call of librdkafka may take; between calls a signal is heeded."""
@@ -151,7 +204,7 @@ class Sender:
         """
         self._number += 1
         document = {"instance": self._instance, "number": self._number, "notes": notes}
-        records = relay_notes.pieces(self._relay, document, self.topics.note_bytes, self._note_pieces)
+        records = pieces(self._relay, document, self.topics.note_bytes, self._note_pieces)
         for key, value in records:
             self._produce((self.topics.relays, 0, key, value))
         self._insist(self._commit_or_resend)
@@ -287,12 +340,12 @@ class Sender:
         where = f"Kafka topic {self.topics.relays}: relay {self._relay}"
         values = newest_values(self._settings, self.topics.relays, stop=self._stop)
         try:
-            document, self._note_pieces = relay_notes.joined(self._relay, values)
+            document, self._note_pieces = joined(self._relay, values)
         except ValueError as error:
             raise UserError(f"{where}: what it must not forget is damaged: {error}", _ANOTHER_ID) from error
-        if document is not None and document.get("version") != relay_notes.VERSION:
+        if document is not None and document.get("version") != VERSION:
             raise UserError(
-                f"{where} was of another version (format {document.get('version')}, expected {relay_notes.VERSION})",
+                f"{where} was of another version (format {document.get('version')}, expected {VERSION})",
                 f"let that version relay its spool to the end; then {_ANOTHER_ID}",
             )
         return document

@@ -13,8 +13,8 @@ from service_scene import Scene
 from analysis.detectors.egress.contacts import CONTACT_COLUMNS
 from analysis.detectors.inference.access import ASKED
 from analysis.detectors.inference.asked import Asked
+from analysis.detectors.inference.client_studies import CountryStudy
 from analysis.detectors.inference.countries import COUNTRY_COLUMNS, FIRST_SEEN, NEW, CountryPolicy, Found, find
-from analysis.detectors.inference.country_study import CountryStudy
 from analysis.state import State
 from app.log import Log
 from cluster.model import Geography, GroupPair, Thresholds

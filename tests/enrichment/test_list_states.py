@@ -12,7 +12,7 @@ from cluster.load import parse_cluster
 from cluster.model import ListSettings, Retention, StoreSettings
 from enrichment.list_states import HOSTS, list_state, reading_rows
 from enrichment.watched import FileReading
-from ingest.flows.list_readings import list_points
+from ingest.flows.enriching import list_points
 from operations.lists import stored_lists
 from store import schema
 from store.influx import Store

@@ -18,7 +18,7 @@ from app.log import Log
 from cluster.model import KafkaSettings
 from ingest.count.sequence import SequenceTracker
 from ingest.counters import Counters
-from ingest.kafka import relay_notes
+from ingest.kafka import publisher
 from ingest.kafka.client import TooLargeError, Trouble, newest_values, open_admin
 from ingest.kafka.publisher import Sender
 from ingest.read import records
@@ -31,26 +31,26 @@ ENVELOPE = 64 << 10
 @given(st.lists(st.lists(st.integers(0, 2**63), max_size=60), max_size=6), st.integers(1, 60))
 def test_the_last_of_many_notes_is_read_back(versions: list[list[int]], limit: int) -> None:
     """Longer ones, shorter ones, and those of another relay beside them."""
-    topic = {key: value for key, value in relay_notes.pieces("a1", {"is": "another's"}, limit) if value is not None}
+    topic = {key: value for key, value in publisher.pieces("a1", {"is": "another's"}, limit) if value is not None}
     other = dict(topic)
     count = 0
     for numbers in versions:
-        for key, value in relay_notes.pieces("a", {"notes": numbers}, limit, count):
+        for key, value in publisher.pieces("a", {"notes": numbers}, limit, count):
             topic.pop(key, None)
             if value is not None:
                 assert len(value) <= limit
                 topic[key] = value
-        document, count = relay_notes.joined("a", topic)
-        assert document == {"version": relay_notes.VERSION, "notes": numbers}
+        document, count = publisher.joined("a", topic)
+        assert document == {"version": publisher.VERSION, "notes": numbers}
         assert len(topic) == len(other) + count
-    assert relay_notes.joined("a", other) == (None, 0)
+    assert publisher.joined("a", other) == (None, 0)
 
 
 def test_notes_that_lack_a_piece_are_damaged() -> None:
-    pieces = relay_notes.pieces("a", {"notes": list(range(500))}, 100)
+    pieces = publisher.pieces("a", {"notes": list(range(500))}, 100)
     topic = {key: value for key, value in pieces[:-1] if value is not None}
     with pytest.raises(ValueError, match="incomplete"):
-        relay_notes.joined("a", topic)
+        publisher.joined("a", topic)
 
 
 def _of_many_files(folder: Path, count: int) -> dict[str, Any]:

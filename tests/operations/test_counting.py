@@ -8,10 +8,10 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from cluster.load import load_cluster, parse_cluster
+from operations.cli import suggest
 from operations.counting import Counting, stored_counting, suggestion
 from operations.status import status_of
 from operations.status_view import show
-from operations.suggest_cli import suggest
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB

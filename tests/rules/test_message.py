@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.load import load_cluster
-from operations.notify import FORMS, mail_page
+from operations.notify_cli import FORMS, mail_page
 from rules import runbook
 from rules.common import texts
 from rules.grafana import notices

@@ -1,17 +1,94 @@
-"""The studies of who asks inference: they share what clients asked, and wait for exports of sign-ins."""
+"""Unusual countries, and the studies of who asks inference: they share what clients asked, and wait for sign-ins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
+from analysis.detectors.inference import access, countries
 from analysis.detectors.inference.access_study import AccessStudy
 from analysis.detectors.inference.asked import Asked, delay_of
-from analysis.detectors.inference.country_study import CountryStudy
-from analysis.detectors.study import Study
+from analysis.detectors.inference.countries import FIRST_SEEN, NEW, CountryPolicy
+from analysis.detectors.study import Points, Span, Study
 from analysis.state import State
 from app.log import Log
-from cluster.model import Cluster, Role
+from app.units import format_moment
+from cluster.model import Cluster, Job, Role
 from enrichment.watched import FileReading
+from store import schema
 from store.influx import Store
+from store.influxql import Select, compare, earliest
+from store.sums import first_seen
+
+_PLACE = (schema.DST_GROUP, schema.SERVICE, schema.COUNTRY)
+
+
+class CountryStudy:
+    """Finds countries that a service of inference has not seen before.
+
+    Args:
+        cluster: groups, thresholds.
+        store: holds the history from before the first pass.
+        state: remembers every country that a service has seen.
+        asked: what clients asked, and who they were.
+        log: for new countries.
+    """
+
+    measurements = (schema.UNUSUAL_COUNTRY,)
+
+    def __init__(self, cluster: Cluster, store: Store, state: State, asked: Asked, log: Log) -> None:
+        limits = cluster.thresholds
+        self._cluster, self._store, self._state, self._asked, self._log = cluster, store, state, asked, log
+        self._policy = CountryPolicy(limits.unusual_country_bytes, limits.country_learning)
+        denied = sorted(access.policy_of(cluster, ()).denied)
+        self._denied = pl.DataFrame(
+            denied, schema={schema.SRC_GROUP: pl.String, schema.DST_GROUP: pl.String}, orient="row"
+        )
+
+    def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
+        """Return the rows of the windows of the pass whose clients come from a country that is new to the service."""
+        del jobs
+        if not self._state.knows_countries:
+            self._state.begin_countries(span.start, self._before(span.start))
+        seen = self._state.countries()
+        # Who may not ask at all is reported by others, not learnt here.
+        asked = self._asked.of(span).join(self._denied, on=[schema.SRC_GROUP, schema.DST_GROUP], how="anti")
+        found = countries.find(
+            asked.filter(pl.col(schema.SRC_GROUP) != pl.col(schema.DST_GROUP)),
+            seen.filter(pl.col(FIRST_SEEN) < span.start),
+            start=span.start,
+            learning_end=self._state.learning_end,
+            policy=self._policy,
+        )
+        told = seen.filter(pl.col(FIRST_SEEN) >= span.start)
+        self._tell(found.countries, told)
+        if not found.countries.equals(told):
+            # From the same start on they are found again, so that a crash before the position moves costs nothing.
+            self._state.save_countries(span.start, found.countries)
+        return [(schema.UNUSUAL_COUNTRY, found.points)]
+
+    def _before(self, moment: int) -> pl.DataFrame:
+        """Return what any retention has seen of each service by then: a single window that held enough."""
+        there = Select(schema.INFERENCE, schema.RAW).take(earliest(schema.BYTES)).by(schema.SRC_GROUP, *_PLACE)
+        enough = there.where(compare(schema.BYTES, ">", self._policy.least))
+        found = first_seen(self._store, self._cluster.retentions(), enough, moment)
+        rows = [
+            (dst, service, country, first)
+            for first, (src, dst, service, country) in found
+            if src != dst and self._cluster.may_ask_inference(src, dst)
+        ]
+        return countries.seeds(rows)
+
+    def _tell(self, found: pl.DataFrame, told: pl.DataFrame) -> None:
+        fresh = found.filter(pl.col(NEW) == 1).join(told, on=list(_PLACE), how="anti")
+        for row in fresh.iter_rows(named=True):
+            self._log.line(
+                "new_country",
+                country=row[schema.COUNTRY],
+                group=row[schema.DST_GROUP],
+                service=row[schema.SERVICE],
+                first_seen=format_moment(row[FIRST_SEEN]),
+            )
 
 
 @dataclass(frozen=True, slots=True)
