@@ -26,13 +26,13 @@ class Link:
 
 
 def to_board(
-    board: str, title: str, *, keep: tuple[str, ...] = (), span: tuple[str, str] | None = None, **variables: str
+    board: str, title: str = "", *, keep: tuple[str, ...] = (), span: tuple[str, str] | None = None, **variables: str
 ) -> Link:
     """Link to a board with some of its variables set.
 
     Args:
         board: its name in the registry.
-        title: the link's text.
+        title: the link's text; by default the board's title.
         keep: variables of this board whose choices go along.
         span: columns of the clicked row with the begin and the end of another time range, in epoch ms.
         variables: variable -> value, which may be one of Grafana's ``${...}`` expressions.
@@ -45,7 +45,7 @@ def to_board(
         times = "&".join(
             f"{name}=${{__data.fields.{at}.numeric}}" for name, at in zip(("from", "to"), span, strict=True)
         )
-    return Link(title, f"/d/{found.uid}?{times}{chosen}")
+    return Link(title or found.title, f"/d/{found.uid}?{times}{chosen}")
 
 
 def to_flows(pages: str, *, is_now: bool = True, **words: str) -> Link:

@@ -319,6 +319,10 @@ class Built:
     queries: tuple[Query, ...] = field(default=())
 
 
+def _value_links(face: Face, links: Iterable[Link] | None) -> list[Json]:
+    return [link.json() for link in (face.links if links is None else links)]
+
+
 def time_series(
     cluster: Cluster,
     face: Face,
@@ -328,7 +332,7 @@ def time_series(
     stacked: bool = False,
     limit: Limit = NO_LIMIT,
     overrides: Iterable[Json] = (),
-    links: Iterable[Link] = (),
+    links: Iterable[Link] | None = None,
     legend_right: bool = False,
     points: bool = False,
     bars: bool = False,
@@ -338,7 +342,8 @@ def time_series(
 ) -> Built:
     """Return lines (or stacked areas, points, bars) over time; gaps stay gaps. Sums of events are bars.
 
-    `missing` is shown where there is nothing to draw, where that is as it should be.
+    `links` are on each value, by default those of the panel. `missing` is shown where there is nothing to draw, where
+    that is as it should be.
     """
     no_value = {"noValue": missing} if missing else {}
     panel = core.TimeSeries(
@@ -366,7 +371,7 @@ def time_series(
             "fieldConfig": {
                 "defaults": _number(unit or queries[0].unit)
                 # Grafana's own palette has the orange and the red of states.
-                | {"color": {"mode": "shades", "fixedColor": QUIET}, "links": [link.json() for link in links]}
+                | {"color": {"mode": "shades", "fixedColor": QUIET}, "links": _value_links(face, links)}
                 | no_value
             },
             "options": {"legend": {"showLegend": True}},
@@ -386,10 +391,10 @@ def stat(
     reduce: str = "lastNotNull",
     sparkline: bool = False,
     fields: str = "",
-    text: str = "auto",
+    text: str = "value_and_name",
     mappings: Iterable[Json] = (),
     overrides: Iterable[Json] = (),
-    links: Iterable[Link] = (),
+    links: Iterable[Link] | None = None,
     each_row: int = 0,
     background: bool = False,
     transformations: Sequence[Json] = (),
@@ -410,7 +415,7 @@ def stat(
         text: ``auto``, ``value``, ``value_and_name`` or ``name``.
         mappings: words for values, before `missing`.
         overrides: by series.
-        links: on each value.
+        links: on each value; by default those of the panel.
         each_row: show every row of a table, up to so many, instead of reducing.
         background: colour the tile, not the number.
         transformations: Grafana transformations.
@@ -434,7 +439,7 @@ def stat(
             "fieldConfig": {
                 "defaults": _number(unit or queries[0].unit)
                 | {
-                    "links": [link.json() for link in links],
+                    "links": _value_links(face, links),
                     "thresholds": {"mode": "absolute", "steps": limit.steps()},
                 }
                 | ({"decimals": large.digits} if large and large.digits is not None else {})

@@ -46,6 +46,8 @@ def _tiles(cluster: Cluster) -> list[Built]:
             [_alerts().where(says(schema.ALERT_STATE, schema.FIRING)).take(count(schema.ALERT_STATE)).per_series()],
             limit=Limit(look=1),
             missing=none,
+            links=(),
+            text="auto",
         ),
         panels.stat(
             cluster,
@@ -57,6 +59,8 @@ def _tiles(cluster: Cluster) -> list[Built]:
             ),
             [_alerts().take(count(schema.ALERT_STATE)).per_series()],
             missing=none,
+            links=(),
+            text="auto",
         ),
         panels.stat(
             cluster,
@@ -68,6 +72,8 @@ def _tiles(cluster: Cluster) -> list[Built]:
             ),
             [_alerts().take(total(schema.FALSE_ALERT)).per_series()],
             missing=none,
+            links=(),
+            text="auto",
         ),
         panels.stat(
             cluster,
@@ -78,6 +84,8 @@ def _tiles(cluster: Cluster) -> list[Built]:
             ),
             [_alerts().take(middle(schema.ACKNOWLEDGE_SECONDS)).per_series()],
             missing=("not known", DIM),
+            links=(),
+            text="auto",
         ),
     ]  # fmt: skip
 
@@ -127,13 +135,14 @@ def _over_time(cluster: Cluster) -> Built:
             "over_time", "Alerts an hour", "How many alerts began in each hour, or longer bin, by severity.",
             "Many at once may be one cause: the table above says of what.",
             "Compare with the traffic of that hour.",
-            x=0, y=17, w=8, h=9, links=(to_board("noc_wall", "NOC wall"),),
+            x=0, y=17, w=8, h=9, links=(to_board("noc_wall"),),
         ),
         [query.over_time(cluster, alias=f"$tag_{schema.SEVERITY}", fill=Fill.NONE, settled=False)],
         stacked=True,
         bars=True,
         overrides=[panels.override(one.value, color=panels.fixed(colour)) for one, colour in _COLOURS.items()],
         missing="none",
+        links=(),
     )  # fmt: skip
 
 
@@ -156,7 +165,7 @@ def _counts(cluster: Cluster) -> list[Built]:
             Face(
                 "by_source", "By source", "How often each node, address or part of the pipeline was the source.",
                 "Alerts of a whole job stand under the job.", "A source with many rules is the one to look at first.",
-                x=16, y=17, w=8, h=9, links=(to_board("egress", "Egress & security"),),
+                x=16, y=17, w=8, h=9, links=(to_board("egress"),),
             ),
             panels.Column(schema.SRC, "Source"),
         ),
@@ -168,7 +177,6 @@ def _counts(cluster: Cluster) -> list[Built]:
             [counted.by(column.name).per_series("Alerts.").as_table()],
             [column, *columns],
             order=TableOrder(_COUNT),
-            missing="none",
         )
         for face, column in faces
     ]

@@ -110,7 +110,7 @@ def _capacity() -> Select:
 
 
 def _tiles(cluster: Cluster) -> list[Built]:
-    home = (to_board("noc_wall", "NOC wall"),)
+    home = (to_board("noc_wall"),)
     training = (to_board("training", "Training"),)
     each = _capacity().by(schema.KIND, schema.SUBJECT)
     soonest = Select(each.take(_full_at())).take(lowest(_full_at()))
@@ -129,7 +129,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             [questions.stall_usd().per_series("USD lost.")],
             missing=("none", QUIET),
             text="value",
-            links=training,
         )  # fmt: skip
 
     return [
@@ -146,7 +145,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             unit="dateTimeFromNow",
             missing=("none in 2 years", QUIET),
             text="value",
-            links=home,
         ),
         panels.stat(
             cluster,
@@ -161,7 +159,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=Limit(look=BUSY),
             missing=("no limits known", DIM),
             text="value",
-            links=home,
         ),
         cost("cost_day", "Dollars lost to stalls, 24 h", "24h", 12),
         cost("cost_month", "Dollars lost to stalls, 30 days", "30d", 18),
@@ -200,14 +197,14 @@ def _table(
     pairs = (panels.pair_words(cluster, _ARROW),) if kinds == (Capacity.PAIR,) else ()
     # Only the subject of a storage node is a name that another board can choose.
     is_node = kinds == (Capacity.ENDPOINT,)
-    explore = to_board("explore", "Explore", node=row(schema.SUBJECT)) if is_node else to_board("explore", "Explore")
+    explore = to_board("explore", node=row(schema.SUBJECT)) if is_node else to_board("explore")
     return panels.table(
         cluster,
         Face(
             name, f"{title}: how full, and when",
             shows, cannot,
             "A date is there only where the month's trend surely rises: plan before it.",
-            x=x, y=y, w=12, h=10, links=(to_board("coverage", "Coverage"),), since=_NEWEST,
+            x=x, y=y, w=12, h=10, links=(to_board("coverage"),), since=_NEWEST,
         ),
         [_newest_rows(*kinds)],
         [
@@ -223,7 +220,6 @@ def _table(
             panels.Column(_MOMENT, "Full", "dateTimeFromNow", width=120),
         ],
         order=TableOrder(schema.UTILISATION.name),
-        missing="none",
     )  # fmt: skip
 
 
@@ -237,10 +233,10 @@ def _histogram(cluster: Cluster, kind: Capacity, name: str, title: str, *, x: in
             f"{words[kind]} by their load as a share of their speed: how many lie in each tenth.",
             "Interfaces without a known speed are in none; the busier direction counts, in long bins the fullest hour.",
             "A cloud that climbs is a fabric that fills up; one far-off dot is one link: the table names it.",
-            x=x, y=15, w=12, h=9, links=(to_board("coverage", "Coverage"),),
+            x=x, y=15, w=12, h=9, links=(to_board("coverage"),),
         ),
         queries,
-        links=(to_board("coverage", "Coverage"),),
+        links=(to_board("coverage"),),
         missing=_LONGER,
     )  # fmt: skip
 
@@ -269,14 +265,13 @@ def _growth(cluster: Cluster) -> Built:
             "The p95 of the 24 hours before, for each thing of the chosen kinds; in long bins the largest.",
             f"A gap means that nothing was heard. {transport.note(cluster)}",
             "Choose one kind above, and a longer range: rows are kept for years.",
-            x=12, y=24, w=12, h=10, links=(to_board("explore", "Explore"),),
+            x=12, y=24, w=12, h=10, links=(to_board("explore"),),
         ),
         [query.over_time(cluster, "p95.", alias=f"$tag_{schema.SUBJECT}", settled=False).at_least(_HOUR)],
         unit=Unit.BITS_PER_SECOND,
         legend_right=True,
         missing=_LONGER,
         transformations=panels.pair_titles(cluster, _ARROW),
-        links=(to_board("explore", "Explore"),),
     )  # fmt: skip
 
 
@@ -296,7 +291,7 @@ def _errors(cluster: Cluster) -> Built:
             "Packets that interfaces received or sent wrongly, or threw away, by their own counters, in whole hours.",
             "Only sFlow devices send counters; discards of a shaper or an access list may be intended.",
             "Discards towards storage or training nodes mean that a queue overflows: compare with the links above.",
-            x=0, y=34, w=12, h=9, links=(to_board("pipeline", "Pipeline"),), since="24h",
+            x=0, y=34, w=12, h=9, links=(to_board("pipeline"),), since="24h",
         ),
         [top_rows(inner, _ROWS)],
         [
@@ -311,7 +306,6 @@ def _errors(cluster: Cluster) -> Built:
             ),
         ],
         order=TableOrder(schema.BYTES.name, hidden=(schema.BYTES.name,)),
-        missing="none",
     )  # fmt: skip
 
 
@@ -346,7 +340,6 @@ def _cost_by_job(cluster: Cluster) -> Built:
             panels.Column(schema.STALL_GPUS.name, "GPUs", Unit.COUNT, width=80),
         ],
         order=TableOrder(schema.USD.name),
-        missing="none",
     )  # fmt: skip
 
 
@@ -367,5 +360,4 @@ def _cost_over_time(cluster: Cluster) -> Built:
         unit=Unit.USD,
         stacked=True,
         bars=True,
-        links=(to_board("training", "Training"),),
     )  # fmt: skip

@@ -76,7 +76,6 @@ def page(cluster: Cluster) -> Page:
             _others(cluster),
             _loads(cluster),
         ),
-        since="6h",
         variables=(var.stored(cluster, var.JOB, "Job", schema.CHECKPOINT_STATUS, schema.JOB),),
         annotations=run_marks(cluster, _of_job()),
         tags=("training", "storage"),
@@ -178,7 +177,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             [_status().take(newest(schema.CHECKPOINT_AGE)).by(schema.JOB)
              .per_series("Age of the last checkpoint.", alias=f"$tag_{schema.JOB}")],
             missing=("no job", DIM),
-            text="value_and_name",
             links=(to_board("checkpoints", "Only this job", job=clicked(schema.JOB)),),
         ),
         panels.stat(
@@ -195,7 +193,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=overdue_limit(cluster),
             mappings=[on_schedule()],
             missing=("not judged", DIM),
-            text="value_and_name",
             links=(to_board("checkpoints", "Only this job", job=clicked(schema.JOB)),),
         ),
         panels.stat(
@@ -210,7 +207,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             [at_risk.per_series("USD since the last checkpoints.")],
             missing=("no job", DIM),
             text="value",
-            links=_training(),
         ),
         panels.stat(
             cluster,
@@ -224,9 +220,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             [_faults(state) for state in _FAULTS],
             unit=Unit.COUNT,
             missing=("none", DIM),
-            text="value_and_name",
             limit=Limit(look=1),
-            links=_training(),
         ),
     ]  # fmt: skip
 
@@ -313,7 +307,6 @@ def _age_over_time(cluster: Cluster) -> Built:
                 custom__lineWidth=1, custom__fillOpacity=0,
             ),
         ],
-        links=_training(),
     )  # fmt: skip
 
 
@@ -347,7 +340,6 @@ def _events(cluster: Cluster) -> Built:
             panels.Column(schema.GAP.name, "After", Unit.SECONDS, width=90),
         ],
         order=TableOrder(panels.TIME),
-        missing="none",
     )  # fmt: skip
 
 
@@ -423,14 +415,13 @@ def _job_io(cluster: Cluster) -> Built:
             "Bit/s of the jobs' nodes among themselves, to storage and from storage.",
             transport.training_note(cluster),
             "The phases above come from these levels; Explore shows single nodes.",
-            x=0, y=28, w=12, h=8, links=(to_board("explore", "Explore"),),
+            x=0, y=28, w=12, h=8, links=(to_board("explore"),),
         ),
         [
             _phase().take(bit_rate(field)).over_time(cluster, f"bit/s {name}.", alias=name)
             for field, name, _ in series
         ],
         overrides=[panels.override(name, color=panels.fixed(colour)) for _, name, colour in series],
-        links=(to_board("explore", "Explore"),),
     )  # fmt: skip
 
 
@@ -444,7 +435,7 @@ def _competing(cluster: Cluster) -> Built:
             "Bit/s between storage and the chosen jobs, and between storage and all others, both directions.",
             f"Of several chosen jobs, each counts the others as everybody else. {transport.note(cluster)}",
             "Others that rise while a checkpoint takes long are the first suspects: see who, below.",
-            x=12, y=28, w=12, h=8, links=(to_board("explore", "Explore"),),
+            x=12, y=28, w=12, h=8, links=(to_board("explore"),),
         ),
         [
             _phase().take(_bit_rate_of(*fields)).over_time(cluster, f"bit/s of {name}.", alias=name)
@@ -452,7 +443,6 @@ def _competing(cluster: Cluster) -> Built:
         ],
         stacked=True,
         overrides=[panels.override(name, color=panels.fixed(colour)) for _, name, colour in series],
-        links=(to_board("explore", "Explore"),),
     )  # fmt: skip
 
 
@@ -478,7 +468,7 @@ def _endpoints(cluster: Cluster) -> Built:
             "Bytes that nodes read from and wrote to each storage node, or address that is none.",
             f"A file system may spread one file over many endpoints. {WHOLE_HOURS} {transport.note(cluster)}",
             "Its nodes stand beside it; the capacity board shows how full an endpoint is.",
-            x=0, y=36, w=10, h=8, links=(to_board("capacity", "Capacity & cost"),),
+            x=0, y=36, w=10, h=8, links=(to_board("capacity"),),
         ),
         [top_sums(cluster, each, _ROWS)],
         [
@@ -491,7 +481,6 @@ def _endpoints(cluster: Cluster) -> Built:
             panels.Column(schema.READ_BYTES.name, "Read", Unit.BYTES, Cell.BAR),
         ],
         order=TableOrder(schema.BYTES.name, hidden=(schema.BYTES.name,)),
-        missing="none",
     )  # fmt: skip
 
 
@@ -508,7 +497,7 @@ def _endpoint_nodes(cluster: Cluster) -> Built:
             "The largest volumes between a storage endpoint and a node.",
             f"Beyond the largest of each window nodes are one row, other. {WHOLE_HOURS}",
             "Click a node to explore what else it does.",
-            x=10, y=36, w=14, h=8, links=(to_board("explore", "Explore"),),
+            x=10, y=36, w=14, h=8, links=(to_board("explore"),),
         ),
         [top_sums(cluster, inner, _ROWS)],
         [
@@ -522,7 +511,6 @@ def _endpoint_nodes(cluster: Cluster) -> Built:
             panels.Column(schema.READ_BYTES.name, "Read", Unit.BYTES, Cell.BAR),
         ],
         order=TableOrder(schema.BYTES.name, hidden=(schema.BYTES.name,)),
-        missing="none",
     )  # fmt: skip
 
 
@@ -538,7 +526,7 @@ def _tiers(cluster: Cluster) -> Built:
             "Bit/s that nodes write to and read from each storage group.",
             f"What storage nodes send to each other, such as replicas, is written and read. {transport.note(cluster)}",
             "The endpoints above show where it goes.",
-            x=0, y=44, w=12, h=8, links=(to_board("explore", "Explore"),),
+            x=0, y=44, w=12, h=8, links=(to_board("explore"),),
         ),
         [
             moved.where(is_in(group, storage))
@@ -547,7 +535,7 @@ def _tiers(cluster: Cluster) -> Built:
             for group, name in ways
         ],
         overrides=panels.group_series(cluster, *(name for _, name in ways)),
-        links=(to_board("capacity", "Capacity & cost"),),
+        links=(to_board("capacity"),),
     )  # fmt: skip
 
 
@@ -562,7 +550,7 @@ def _others(cluster: Cluster) -> Built:
             "Bit/s of each group to storage and from it, training included.",
             transport.note(cluster),
             "Explore shows which nodes of a group.",
-            x=12, y=44, w=12, h=8, links=(to_board("explore", "Explore"),),
+            x=12, y=44, w=12, h=8, links=(to_board("explore"),),
         ),
         [
             moved.where(not_in(near, storage), is_in(far, storage))
@@ -571,7 +559,6 @@ def _others(cluster: Cluster) -> Built:
             for near, far, name in ways
         ],
         overrides=panels.group_series(cluster, *(name for _, _, name in ways)),
-        links=(to_board("explore", "Explore"),),
     )  # fmt: skip
 
 
@@ -603,5 +590,4 @@ def _loads(cluster: Cluster) -> Built:
             panels.Column(schema.OVERLAP.name, "Into computing", Unit.SECONDS, width=130),
         ],
         order=TableOrder(panels.TIME),
-        missing="none",
     )  # fmt: skip

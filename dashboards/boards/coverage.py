@@ -98,12 +98,11 @@ def _counts(cluster: Cluster) -> Built:
             "How many group pairs are seen as declared, not as declared, in part, or not at all.",
             "Pairs that are not in use, allowed or declared are not counted; nor is traffic inside a host or a switch.",
             "The table below names the pairs.",
-            x=0, y=0, w=24, h=4, links=(to_board("noc_wall", "NOC wall"),), since=_LATEST,
+            x=0, y=0, w=24, h=4, links=(to_board("noc_wall"),), since=_LATEST,
         ),
         [_pairs_in(state) for state in _TILES],
         unit=Unit.COUNT,
         missing=("no verdict", DIM),
-        text="value_and_name",
         overrides=[
             panels.override(
                 schema.COVERAGE_WORDS[state],
@@ -111,7 +110,6 @@ def _counts(cluster: Cluster) -> Built:
             )
             for state in _TILES
         ],
-        links=(to_board("noc_wall", "NOC wall"),),
     )  # fmt: skip
 
 
@@ -144,7 +142,7 @@ def _pairs(cluster: Cluster) -> Built:
             "Each group pair: the transport that cluster.yaml declares, and what flow records saw of it.",
             "RoCE shows only where a switch samples it (sFlow); counters are a plane's, not a pair's.",
             "Not as declared: mend `transport`, or see why a library fell back. Partly seen: look at the exporters.",
-            x=0, y=4, w=16, h=12, links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),), since=_LATEST,
+            x=0, y=4, w=16, h=12, links=(to_board("group_matrix", keep=var.GROUPS),), since=_LATEST,
         ),
         [select.per_series("A group pair.").as_table()],
         [
@@ -176,7 +174,7 @@ def _skipped(cluster: Cluster, skipped: Sequence[str] | None) -> Built:
             "Rules, and parts of rules, that `clusterflow build` did not generate from this cluster.yaml.",
             "It is as old as the last build: after a change of cluster.yaml run it again.",
             "A pair that is visible after all: mend its `transport`, and build.",
-            x=16, y=4, w=8, h=12, links=(to_board("pipeline", "Pipeline"),),
+            x=16, y=4, w=8, h=12, links=(to_board("pipeline"),),
         ),
         lines,
     )  # fmt: skip
@@ -204,11 +202,11 @@ def _over_time(cluster: Cluster) -> Built:
             "The same verdicts over time, a row a pair: the worst of each bin.",
             "A gap means that no verdict was made: the analysis was away.",
             "A change without a change of cluster.yaml is a change of the network, or of an exporter.",
-            x=0, y=16, w=16, h=10, links=(to_board("pipeline", "Pipeline"),),
+            x=0, y=16, w=16, h=10, links=(to_board("pipeline"),),
         ),
         [query.over_time(cluster, "State.", alias=alias, settled=False).at_least(300)],
         [_mapping()],
-        links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),),
+        links=(to_board("group_matrix", keep=var.GROUPS),),
         transformations=panels.pair_titles(cluster),
     )  # fmt: skip
 
@@ -250,7 +248,7 @@ def _interfaces(cluster: Cluster) -> Built:
             "Bytes of each interface by flow records, and by its own counters, both directions together.",
             "Only sFlow devices send counters; they count whole frames, flow records the IP part.",
             "A share far below 1 is lost records, a wrong sampling rate, or traffic that is not exported.",
-            x=0, y=26, w=12, h=10, links=(to_board("pipeline", "Pipeline"),), since="1h",
+            x=0, y=26, w=12, h=10, links=(to_board("pipeline"),), since="1h",
         ),
         [top_rows(inner, _ROWS)],
         [
@@ -265,7 +263,6 @@ def _interfaces(cluster: Cluster) -> Built:
             ),
         ],
         order=TableOrder(_COUNTERS),
-        missing="none",
     )  # fmt: skip
 
 
@@ -281,13 +278,12 @@ def _share_over_time(cluster: Cluster) -> Built:
             "Flow bytes over counter bytes of all interfaces of each exporter that sends counters.",
             "Short bins jump: counters are read every 20 s or so, and samples have an error of their own.",
             "A step down means that records are lost or a sampling rate changed: the pipeline board says which.",
-            x=12, y=26, w=12, h=10, links=(to_board("pipeline", "Pipeline"),),
+            x=12, y=26, w=12, h=10, links=(to_board("pipeline"),),
         ),
         [query.over_time(cluster, "Share.", alias=f"$tag_{schema.EXPORTER}", settled=False).at_least(300)],
         unit=Unit.RATIO,
         limit=Limit(look=_LEAST_SHARE, below=True),
         legend_right=True,
-        links=(to_board("pipeline", "Pipeline"),),
     )  # fmt: skip
 
 
@@ -302,7 +298,7 @@ def _unread(cluster: Cluster) -> Built:
             "What NetFlow v9 and IPFIX templates, or sFlow samples, have that pmacct does not read.",
             "Empty with Kafka. Templates must be kept, and two VLAN tags take CAP_NET_RAW.",
             "docs/verdicts.md says what to change on the device.",
-            x=0, y=45, w=12, h=6, links=(to_board("pipeline", "Pipeline"),), since=_LATEST,
+            x=0, y=45, w=12, h=6, links=(to_board("pipeline"),), since=_LATEST,
         ),
         [some.per_series("An exporter.").as_table()],
         [
@@ -312,7 +308,6 @@ def _unread(cluster: Cluster) -> Built:
                 mappings=(panels.words({bits: (schema.unread_words(bits), LOOK) for bits in every}),),
             ),
         ],
-        missing="none",
     )  # fmt: skip
 
 
@@ -331,7 +326,7 @@ def _unseen(cluster: Cluster) -> Built:
             "Bytes that flow records usually tell of at these counters, less those that they told of.",
             "Only sFlow devices send counters. What is missing before a day is known is not told.",
             "See who changed the device's flow export.",
-            x=12, y=45, w=12, h=6, links=(to_board("pipeline", "Pipeline"),), since="24h",
+            x=12, y=45, w=12, h=6, links=(to_board("pipeline"),), since="24h",
         ),
         [select.per_series("An exporter.").as_table()],
         [
@@ -340,7 +335,6 @@ def _unseen(cluster: Cluster) -> Built:
             Column(schema.UNSEEN_FLOWS.name, "By flow records", Unit.BYTES),
             Column(schema.EVENT_SECONDS.name, "For", Unit.SECONDS, width=100),
         ],
-        missing="none",
     )  # fmt: skip
 
 
@@ -385,7 +379,7 @@ def _counting(cluster: Cluster) -> Built:
             "What each exporter saw, and whose records of it count: found while records flow, with the reason.",
             "Exact where one that does not sample saw all of it; between sampling exporters it is an estimate.",
             "`clusterflow suggest` prints the lines of `authority` that say the same for good.",
-            x=0, y=36, w=24, h=9, links=(to_board("pipeline", "Pipeline"),), since="1h",
+            x=0, y=36, w=24, h=9, links=(to_board("pipeline"),), since="1h",
         ),
         [top_rows(inner, _ROWS)],
         [
@@ -397,7 +391,6 @@ def _counting(cluster: Cluster) -> Built:
             Column(schema.COUNTING_BYTES.name, "Bytes", Unit.BYTES, width=120),
         ],
         order=TableOrder(schema.COUNTING_BYTES.name),
-        missing="none",
     )  # fmt: skip
 
 
@@ -434,7 +427,7 @@ def _cloud(cluster: Cluster) -> Built:
             "What never is in the flow logs of this provider.",
             "It says what the provider documents, not what was found.",
             "What was left out of them by chance is beside it.",
-            x=0, y=60, w=12, h=9, links=(to_board("pipeline", "Pipeline"),),
+            x=0, y=60, w=12, h=9, links=(to_board("pipeline"),),
         ),
         f"{_OF_ALL}\n\n{_OF_ONE[cluster.cloud.format]}",
     )  # fmt: skip
@@ -449,7 +442,7 @@ def _log_gaps(cluster: Cluster) -> Built:
             "Intervals in which packets went by that AWS could not record (SKIPDATA): blind, not quiet.",
             "How many bytes are missing nobody knows; the other end may have recorded them, and counts then.",
             "Ask AWS why; an interval of one minute makes gaps shorter.",
-            x=12, y=60, w=12, h=9, links=(to_board("pipeline", "Pipeline"),),
+            x=12, y=60, w=12, h=9, links=(to_board("pipeline"),),
         ),
         [top_rows(inner, _ROWS)],
         [
@@ -457,5 +450,4 @@ def _log_gaps(cluster: Cluster) -> Built:
             Column(schema.SKIPPED.name, "Intervals left out", Unit.COUNT, Cell.BAR),
         ],
         order=TableOrder(schema.SKIPPED.name),
-        missing="none",
     )  # fmt: skip

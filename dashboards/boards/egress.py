@@ -99,9 +99,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             largest_and_all(questions.sent_to_unknown(cluster, schema.RAW), questions.LISTED),
             limit=Limit(act=limits.exfil_volume, look=limits.exfil_volume / 2),
             missing=("none", QUIET),
-            text="value_and_name",
             overrides=all_overrides(limits.exfil_volume),
-            links=explore,
         ),
         panels.stat(
             cluster,
@@ -115,9 +113,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             largest_and_all(questions.sent_off_hours(cluster, schema.RAW)),
             limit=Limit(act=limits.off_hours_bytes, look=limits.off_hours_bytes / 2),
             missing=("none", QUIET),
-            text="value_and_name",
             overrides=all_overrides(limits.off_hours_bytes),
-            links=explore,
         ),
         panels.stat(
             cluster,
@@ -133,7 +129,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=Limit(look=1),
             missing=("none", QUIET),
             text="value",
-            links=explore,
         ),
         panels.stat(
             cluster,
@@ -148,17 +143,16 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=Limit(look=1),
             missing=("none", QUIET),
             text="value",
-            links=(_matrix(),),
         ),
     ]  # fmt: skip
 
 
 def _explore() -> Link:
-    return to_board("explore", "Explore", keep=var.GROUPS)
+    return to_board("explore", keep=var.GROUPS)
 
 
 def _matrix() -> Link:
-    return to_board("group_matrix", "Group matrix", keep=var.GROUPS)
+    return to_board("group_matrix", keep=var.GROUPS)
 
 
 def _contact_count(cluster: Cluster) -> Query:
@@ -257,7 +251,6 @@ def _destinations(cluster: Cluster) -> Built:
             panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=110),
         ],
         order=TableOrder(schema.BYTES.name),
-        missing="none",
     )  # fmt: skip
 
 
@@ -548,7 +541,6 @@ def _beacons(cluster: Cluster) -> Built:
             panels.Column(schema.EVENT_SECONDS.name, "Since", Unit.SECONDS, width=90),
         ],
         order=TableOrder(schema.BEACON_SCORE.name),
-        missing="none",
     )  # fmt: skip
 
 
@@ -584,5 +576,4 @@ def _incidents(cluster: Cluster, measurement: schema.Measurement, face: Face, ki
             panels.Column(schema.LEAK_SHARE.name, "Of it", Unit.RATIO, width=80),
         ],
         order=TableOrder(schema.LEAK_SINCE.name),
-        missing="none",
     )  # fmt: skip

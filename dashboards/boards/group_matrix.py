@@ -73,7 +73,7 @@ def _volumes(cluster: Cluster) -> Built:
             "What each source group sent to each destination group; the bar is relative to the column's largest.",
             f"An empty cell means no records. {transport.note(cluster)}",
             "Click a source group to explore what it sends.",
-            x=0, y=11, w=24, h=11, links=(to_board("explore", "Explore", keep=var.GROUPS),),
+            x=0, y=11, w=24, h=11, links=(to_board("explore", keep=var.GROUPS),),
         ),
         [query.per_series("Bytes of a group pair.").as_table()],
         [
@@ -82,7 +82,6 @@ def _volumes(cluster: Cluster) -> Built:
         ],
         order=TableOrder(corner, ascending=True),
         before=[{"id": "groupingToMatrix", "options": matrix}],
-        missing="none",
     )  # fmt: skip
 
 
@@ -100,7 +99,7 @@ def _over_time(cluster: Cluster) -> Built:
             "Bit/s of the conversations that `allowed` does not list.",
             "A gap means none was seen. Nothing was blocked.",
             "Click a group to list its conversations.",
-            x=0, y=22, w=10, h=11, links=(to_board("egress", "Egress & security", keep=var.GROUPS),),
+            x=0, y=22, w=10, h=11, links=(to_board("egress", keep=var.GROUPS),),
         ),
         [query.over_time(cluster, "bit/s that is not allowed.", alias=f"$tag_{schema.SRC_GROUP}")],
         stacked=True,

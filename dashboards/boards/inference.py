@@ -60,11 +60,11 @@ def page(cluster: Cluster) -> Page:
 
 
 def _home() -> tuple[Link, ...]:
-    return (to_board("noc_wall", "NOC wall"),)
+    return (to_board("noc_wall"),)
 
 
 def _explore() -> Link:
-    return to_board("explore", "Explore", keep=var.GROUPS)
+    return to_board("explore", keep=var.GROUPS)
 
 
 def _tiles(cluster: Cluster) -> list[Built]:
@@ -93,8 +93,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             mappings=[panels.words({state: (word, STATE_COLOURS[state]) for state, word in schema.LOAD_WORDS.items()})],
             overrides=panels.group_names(cluster),
             missing=("no verdict", DIM),
-            text="value_and_name",
-            links=_home(),
         ),
         panels.stat(
             cluster,
@@ -113,7 +111,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=Limit(look=1),
             missing=("none", QUIET),
             text="value",
-            links=_home(),
         ),
         panels.stat(
             cluster,
@@ -128,7 +125,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=Limit(look=max(limits.inference_off_window_bytes, 1)),
             missing=("none", QUIET),
             text="value",
-            links=_home(),
         ),
         panels.stat(
             cluster,
@@ -142,7 +138,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             [Select(clients).take(count(schema.BYTES, "clients")).per_series("Clients.")],
             missing=("none", QUIET),
             text="value",
-            links=_home(),
         ),
     ]  # fmt: skip
 
@@ -267,7 +262,7 @@ def _unauthorised(cluster: Cluster) -> Built:
             "Who asked inference nodes although `allowed` or `inference.sources` does not list the group.",
             "Nothing was blocked here, and an unlisted client may be right: then list its group.",
             "Look at the service: an API, a management port, or a scan.",
-            x=0, y=23, w=24, h=7, links=(to_board("group_matrix", "Group matrix", keep=var.GROUPS),),
+            x=0, y=23, w=24, h=7, links=(to_board("group_matrix", keep=var.GROUPS),),
         ),
         [_largest(questions.asked_by(pairs, schema.MINUTE))],
         _columns(cluster),
@@ -309,7 +304,6 @@ def _balance(cluster: Cluster) -> Built:
         ),
         [node_spread(cluster, nodes)],
         overrides=spread_overrides(),
-        links=nodes_by_bytes,
     )  # fmt: skip
 
 
@@ -335,8 +329,8 @@ def _answers(cluster: Cluster) -> Built:
             "Answers cannot be separated here from what nodes send unasked.",
             "Traffic to groups that never ask is worth a look: the group matrix says whether it is allowed.",
             x=12, y=37, w=12, h=8, links=(
-                to_board("group_matrix", "Group matrix", src=src, dst=var.ALL),
-                to_board("egress", "Egress & security", src=src, dst=var.ALL),
+                to_board("group_matrix", src=src, dst=var.ALL),
+                to_board("egress", src=src, dst=var.ALL),
             ),
         ),
         [query.over_time(cluster, "bit/s to a group.", alias=f"$tag_{schema.DST_GROUP}")],

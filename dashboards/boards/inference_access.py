@@ -52,7 +52,7 @@ def page(cluster: Cluster) -> Page:
 
 
 def _links() -> tuple[Link, ...]:
-    return (to_board("inference", "Inference", keep=var.GROUPS), to_board("noc_wall", "NOC wall"))
+    return (to_board("inference", keep=var.GROUPS), to_board("noc_wall"))
 
 
 def _accessed(cluster: Cluster) -> Select:
@@ -85,7 +85,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=Limit(look=max(limits.inference_access_bytes, 1)),
             missing=("none", QUIET),
             text="value",
-            links=_links(),
         ),
         panels.stat(
             cluster,
@@ -104,7 +103,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             ],
             missing=("none", QUIET),
             text="value",
-            links=_links(),
         ),
         panels.stat(
             cluster,
@@ -118,7 +116,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             [Select(by_user).take(count(schema.BYTES, "users")).per_series("Users.")],
             missing=("none", QUIET),
             text="value",
-            links=_links(),
         ),
     ]  # fmt: skip
 

@@ -53,7 +53,7 @@ def page(cluster: Cluster) -> Page:
 
 
 def _home() -> tuple[Link, ...]:
-    return (to_board("noc_wall", "NOC wall"), to_board("egress", "Egress & security", keep=var.GROUPS))
+    return (to_board("noc_wall"), to_board("egress", keep=var.GROUPS))
 
 
 def _ledger() -> Select:
@@ -88,7 +88,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=Limit(act=limits.low_and_slow_24h, look=limits.low_and_slow_24h / 2),
             missing=("none", QUIET),
             text="value",
-            links=_home(),
         ),
         panels.stat(
             cluster,
@@ -106,7 +105,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=Limit(act=limits.low_and_slow_7d, look=limits.low_and_slow_7d / 2),
             missing=("none", QUIET),
             text="value",
-            links=_home(),
         ),
         panels.stat(
             cluster,
@@ -126,7 +124,6 @@ def _tiles(cluster: Cluster) -> list[Built]:
             limit=Limit(look=1),
             missing=("none", QUIET),
             text="value",
-            links=_home(),
         ),
     ]  # fmt: skip
 
@@ -219,7 +216,6 @@ def _slow_over_time(cluster: Cluster) -> Built:
         ],
         limit=Limit(act=cluster.thresholds.low_and_slow_24h),
         overrides=panels.group_series(cluster),
-        links=_home(),
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def page(cluster: Cluster) -> Page:
 
 
 def _home() -> tuple[Link, ...]:
-    return (to_board("segmentation", "Segmentation", keep=var.GROUPS), to_board("noc_wall", "NOC wall"))
+    return (to_board("segmentation", keep=var.GROUPS), to_board("noc_wall"))
 
 
 def _unexpected(cluster: Cluster) -> Built:

@@ -73,12 +73,13 @@ def _data_age(cluster: Cluster) -> Built:
             f"When the newest flow record of any exporter arrived, within the last {silent} s.",
             "One live exporter is enough to look fresh here.",
             "The chart beside it shows each exporter; if all are silent, look at the collector and the bridge.",
-            x=0, y=0, w=6, h=8, links=(to_board("noc_wall", "NOC wall"),), since=f"{silent}s",
+            x=0, y=0, w=6, h=8, links=(to_board("noc_wall"),), since=f"{silent}s",
         ),
         [questions.newest_record().per_series("Arrival of the newest record.")],
         unit="dateTimeFromNow",
         missing=(f"blind > {silent} s", ACT),
         text="value",
+        links=(),
     )  # fmt: skip
 
 
@@ -100,6 +101,7 @@ def _exporter_age(cluster: Cluster) -> Built:
         ],
         limit=Limit(act=silent),
         legend_right=True,
+        links=(),
     )  # fmt: skip
 
 
@@ -133,7 +135,7 @@ def _exporters(cluster: Cluster) -> Built:
             "Each exporter's records, age, lag, sampling, and what was lost, guessed or corrected of it.",
             "Devices that drop flows before they number them lose in silence.",
             "Orange columns name the fault; the charts below show when it began.",
-            x=0, y=8, w=24, h=9, links=(to_board("noc_wall", "NOC wall"),),
+            x=0, y=8, w=24, h=9, links=(to_board("noc_wall"),),
         ),
         [one.per_series("An exporter.").as_table() for one in (now, counts)],
         [
@@ -162,7 +164,7 @@ def _flow_rate(cluster: Cluster) -> Built:
             "Records received from each exporter, stacked.",
             "Records that never arrived are not in it.",
             "A step down without a step in age is lost data or quiet links: compare with Lost.",
-            x=0, y=17, w=12, h=8, links=(to_board("noc_wall", "NOC wall"),),
+            x=0, y=17, w=12, h=8, links=(to_board("noc_wall"),),
         ),
         [
             _exporter().take(event_rate(schema.EXPORTER_RECORDS)).by(schema.EXPORTER).over_time(
@@ -171,6 +173,7 @@ def _flow_rate(cluster: Cluster) -> Built:
         ],
         stacked=True,
         legend_right=True,
+        links=(),
     )  # fmt: skip
 
 
@@ -182,7 +185,7 @@ def _lag(cluster: Cluster) -> Built:
             "Mean time from the end of a flow to the arrival of its record.",
             "The exporter's cache timeouts are in it, and its clock's error too.",
             "A lag above the grace of the windows turns into clamped bytes.",
-            x=12, y=17, w=12, h=8, links=(to_board("noc_wall", "NOC wall"),),
+            x=12, y=17, w=12, h=8, links=(to_board("noc_wall"),),
         ),
         [
             _exporter().take(highest(schema.LAG)).by(schema.EXPORTER).over_time(
@@ -191,6 +194,7 @@ def _lag(cluster: Cluster) -> Built:
         ],
         limit=Limit(look=cluster.bridge.grace),
         legend_right=True,
+        links=(),
     )  # fmt: skip
 
 
@@ -202,13 +206,14 @@ def _lost(cluster: Cluster) -> Built:
             "Records missing by gaps in each exporter's sequence numbers.",
             "NetFlow v9 numbers datagrams: their records are estimated. Exporters without numbers show nothing.",
             "Look at the link to the collector and its receive buffer.",
-            x=0, y=25, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
+            x=0, y=25, w=8, h=8, links=(to_board("noc_wall"),),
         ),
         [
             _exporter().take(event_rate(schema.SEQ_LOST)).by(schema.EXPORTER).over_time(
                 cluster, "Records lost a second.", alias=_BY_EXPORTER
             )
         ],
+        links=(),
     )  # fmt: skip
 
 
@@ -221,9 +226,10 @@ def _late(cluster: Cluster) -> Built:
             "Bit/s that came after their window had closed, and bit/s so old that they went to the oldest window kept.",
             "Late bytes are in the right window; clamped bytes are in the totals, but some minutes off.",
             "The exporters' table names who sends them.",
-            x=8, y=25, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
+            x=8, y=25, w=8, h=8, links=(to_board("noc_wall"),),
         ),
         [_exporter().take(bit_rate(field)).over_time(cluster, field.text, alias=name) for field, name in series],
+        links=(),
     )  # fmt: skip
 
 
@@ -236,13 +242,14 @@ def _suppressed(cluster: Cluster) -> Built:
             "Bytes of each exporter that were left out of the totals, because another one counts that flow.",
             "A share of 0 where several exporters see the same flows means that totals are doubled.",
             "Compare with `counts` and `authority` in cluster.yaml.",
-            x=16, y=25, w=8, h=8, links=(to_board("group_matrix", "Group matrix"),),
+            x=16, y=25, w=8, h=8, links=(to_board("group_matrix"),),
         ),
         [
             _exporter().take(share).by(schema.EXPORTER).over_time(
                 cluster, "Share of suppressed bytes.", alias=_BY_EXPORTER
             )
         ],
+        links=(),
     )  # fmt: skip
 
 
@@ -254,13 +261,14 @@ def _sampling(cluster: Cluster) -> Built:
             "One packet in how many each exporter looks at, as applied to its counters.",
             "An unknown rate counts as 1:1: then the exporter's bytes are too low by that factor.",
             "The exporters' table counts records of unknown rate.",
-            x=0, y=33, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
+            x=0, y=33, w=8, h=8, links=(to_board("noc_wall"),),
         ),
         [
             _exporter().take(highest(schema.SAMPLING)).by(schema.EXPORTER).over_time(
                 cluster, "1 in this many.", alias=_BY_EXPORTER, settled=False
             )
         ],
+        links=(),
     )  # fmt: skip
 
 
@@ -287,10 +295,11 @@ def _dead_letters(cluster: Cluster) -> Built:
             "Lines of the collector's output that were no flow records.",
             "Their traffic is in no number of any board.",
             "The dead-letter file in the bridge's state folder has the lines.",
-            x=8, y=33, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
+            x=8, y=33, w=8, h=8, links=(to_board("noc_wall"),),
         ),
         [_growth(cluster, reading, "Dead letters a second.")],
         missing="none",
+        links=(),
     )  # fmt: skip
 
 
@@ -306,9 +315,10 @@ def _store_writes(cluster: Cluster) -> Built:
             "Points written, batches retried and points refused, as the bridge counts them.",
             "While the store is away nothing can be shown: the gap is the outage.",
             "Refused points are lost; the bridge's log says why.",
-            x=16, y=33, w=8, h=8, links=(to_board("noc_wall", "NOC wall"),),
+            x=16, y=33, w=8, h=8, links=(to_board("noc_wall"),),
         ),
         [_growth(cluster, reading, "Counted a second.")],
+        links=(),
     )  # fmt: skip
 
 
@@ -324,9 +334,10 @@ def _series(cluster: Cluster) -> Built:
             "How many conversations with the outside had points of their own in each bin.",
             f"Beyond the budget of {cluster.bridge.series_budget} series kept alive, destinations are summed as other.",
             "Egress & security lists the conversations.",
-            x=0, y=41, w=8, h=9, links=(to_board("egress", "Egress & security"),),
+            x=0, y=41, w=8, h=9, links=(to_board("egress"),),
         ),
         [in_use.over_time(cluster, "Conversations with points in the bin.", alias="conversations")],
+        links=(),
     )  # fmt: skip
 
 
@@ -345,7 +356,7 @@ def _readings(cluster: Cluster) -> Built:
             "What the parts of the pipeline last said of themselves, and the most they said in this range.",
             "Units differ: each name ends in its own. Of several bridges or partitions, the largest number is shown.",
             "A growing backlog means that the bridge or the store is too slow for what arrives.",
-            x=8, y=41, w=7, h=9, links=(to_board("noc_wall", "NOC wall"),),
+            x=8, y=41, w=7, h=9, links=(to_board("noc_wall"),),
         ),
         [query.per_series("A reading.").as_table()],
         [
@@ -366,7 +377,7 @@ def _counters(cluster: Cluster) -> Built:
             "How much each counter of the pipeline grew.",
             "A counter that never counted is missing, not zero.",
             "The names are explained in the documentation of the pipeline.",
-            x=15, y=41, w=9, h=9, links=(to_board("noc_wall", "NOC wall"),),
+            x=15, y=41, w=9, h=9, links=(to_board("noc_wall"),),
         ),
         [questions.counter_growth().by(schema.STAGE, schema.REASON).per_series("Growth of a counter.").as_table()],
         [
@@ -391,7 +402,7 @@ def _lists(cluster: Cluster) -> Built:
             "Files that name, place or judge outside addresses: what is in use, how old it is, what is wrong with it.",
             "A list that is in use and young may still be wrong: its content is not checked.",
             "A broken file is not in use; the last good version is, until the bridge is restarted.",
-            x=0, y=50, w=24, h=7, links=(to_board("egress", "Egress & security"),),
+            x=0, y=50, w=24, h=7, links=(to_board("egress"),),
         ),
         [select.per_series("A list.").as_table()],
         [
@@ -427,7 +438,7 @@ def _relays(cluster: Cluster) -> Built:
             "and what it counted since it was started.",
             "Without Kafka there are none. With it, none means that no relay has said anything in this range.",
             "Red age: the alert's limit; look at that relay's host. A growing backlog: it or the brokers are too slow.",
-            x=0, y=57, w=24, h=6, links=(to_board("noc_wall", "NOC wall"),),
+            x=0, y=57, w=24, h=6, links=(to_board("noc_wall"),),
         ),
         [select.per_series("A relay.").as_table()],
         [

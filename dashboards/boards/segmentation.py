@@ -104,7 +104,6 @@ def _over_time(cluster: Cluster) -> Built:
         stacked=True,
         overrides=[panels.override(kind.value, displayName=title) for kind, title in BREACH_TITLES.items()],
         missing="none",
-        links=links(),
     )  # fmt: skip
 
 
@@ -151,13 +150,13 @@ def _planes(cluster: Cluster) -> Built:
             f"{Plane.UNKNOWN.value} means that neither interface nor address has a plane in cluster.yaml. "
             f"{transport.note(cluster)}",
             "Storage traffic on the compute plane competes with the collectives: see the table above.",
-            x=12, y=26, w=12, h=10, links=(to_board("checkpoints", "Checkpoints & I/O"),),
+            x=12, y=26, w=12, h=10, links=(to_board("checkpoints"),),
         ),
         [to_storage.take(bit_rate(schema.BYTES)).by(schema.PLANE).over_time(
             cluster, "bit/s of a plane.", alias=f"$tag_{schema.PLANE}"
         )],
         stacked=True,
-        links=(to_board("explore", "Explore", keep=(var.SOURCE,), plane=clicked(schema.PLANE)),),
+        links=(to_board("explore", keep=(var.SOURCE,), plane=clicked(schema.PLANE)),),
     )  # fmt: skip
 
 
@@ -190,5 +189,4 @@ def _denied(cluster: Cluster) -> Built:
             panels.Column(schema.PACKETS.name, "Packets", Unit.COUNT, width=110),
         ],
         order=TableOrder(schema.FLOWS.name),
-        missing="none",
     )  # fmt: skip

@@ -31,7 +31,6 @@ def page(cluster: Cluster) -> Page:
             _shares(cluster),
             _digests(cluster),
         ),
-        since="6h",
         variables=(
             var.stored(cluster, var.JOB, "Job", schema.JOB_NODE, schema.JOB),
             var.stored(cluster, var.NODE, "Node", schema.JOB_NODE, schema.NODE),
@@ -62,7 +61,7 @@ def _ranking(cluster: Cluster) -> Built:
             "The last ranking of each node in the range: bytes it lacks since its job got going, against its own past.",
             f"{_CANNOT} {transport.training_note(cluster)}",
             "Onset lag shows who begins late: after pauses, by windows of 10 s; in each step, where sFlow shows it.",
-            x=0, y=0, w=14, h=14, links=(to_board("training", "Training run", keep=(var.JOB,)),),
+            x=0, y=0, w=14, h=14, links=(to_board("training", keep=(var.JOB,)),),
         ),
         [select.per_series("Where a node stands.").as_table()],
         [
@@ -83,7 +82,6 @@ def _ranking(cluster: Cluster) -> Built:
             panels.Column(schema.LOW_SECONDS.name, "Time low", Unit.SECONDS, width=95),
         ],
         order=TableOrder(schema.RANK.name, ascending=True),
-        missing="none",
     )  # fmt: skip
 
 
@@ -105,7 +103,7 @@ def _deficit(cluster: Cluster) -> Built:
             f"Share of its expected bytes that a node lacks so far, while it ranks among the first {_SHOWN}.",
             "It is a sum since the start of the job: an old incident fades slowly.",
             "A line that climbs is a node that gets worse: look at its links and its GPUs.",
-            x=14, y=0, w=10, h=7, links=(to_board("training", "Training run", keep=(var.JOB,)),),
+            x=14, y=0, w=10, h=7, links=(to_board("training", keep=(var.JOB,)),),
         ),
         [_over_time(cluster, schema.DEFICIT, "Deficit of a node.")],
         links=(to_board("stragglers", "Only this node", keep=(var.JOB,), node=clicked(schema.NODE)),),
@@ -121,7 +119,7 @@ def _onset(cluster: Cluster) -> Built:
             "Mean delay with which a node begins after pauses, by the bytes that it lacks in the first windows.",
             "Windows are 10 s long: single steps show only where sFlow is kept by the second; then this is their lag.",
             "A node that always begins late waits for its own data, a slow disk, a late process.",
-            x=14, y=7, w=10, h=7, links=(to_board("checkpoints", "Checkpoints & I/O", keep=(var.JOB,)),),
+            x=14, y=7, w=10, h=7, links=(to_board("checkpoints", keep=(var.JOB,)),),
         ),
         [_over_time(cluster, schema.ONSET_LAG, "Onset lag of a node.")],
         links=(to_board("stragglers", "Only this node", keep=(var.JOB,), node=clicked(schema.NODE)),),
@@ -150,7 +148,6 @@ def _low_time(cluster: Cluster) -> Built:
             panels.Column(schema.LOW_SECONDS.name, "Time low", Unit.SECONDS, Cell.BAR),
         ],
         order=TableOrder(schema.LOW_SECONDS.name),
-        missing="none",
     )  # fmt: skip
 
 
@@ -195,5 +192,4 @@ def _digests(cluster: Cluster) -> Built:
             panels.Column(schema.MISSING_BYTES.name, "Missing", Unit.BYTES, width=110),
         ],
         order=TableOrder(schema.LOW_NODES.name),
-        missing="none",
     )  # fmt: skip

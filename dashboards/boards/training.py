@@ -83,7 +83,7 @@ def _visibility(cluster: Cluster) -> Built:
             "Which part of training traffic is visible at all.",
             "Nothing here measures transports; it repeats what cluster.yaml declares.",
             "The group matrix shows all pairs.",
-            x=17, y=23, w=7, h=10, links=(to_board("group_matrix", "Group matrix"),),
+            x=17, y=23, w=7, h=10, links=(to_board("group_matrix"),),
         ),
         transport.explanation(cluster),
     )  # fmt: skip
@@ -188,7 +188,6 @@ def _compute(cluster: Cluster) -> Built:
         ),
         [node_spread(cluster, nodes)],
         overrides=spread_overrides(),
-        links=(node_states.stragglers(cluster),),
     )  # fmt: skip
 
 
@@ -203,7 +202,7 @@ def _storage(cluster: Cluster) -> Built:
             "Bit/s that training nodes write to storage (checkpoints) and read from it (data).",
             "All jobs together: the phases above show each job's checkpoints.",
             "Explore shows which nodes took part.",
-            x=0, y=44, w=11, h=9, links=(to_board("explore", "Explore"),),
+            x=0, y=44, w=11, h=9, links=(to_board("explore"),),
         ),
         [
             questions.between(src, dst, schema.RAW)
@@ -215,7 +214,6 @@ def _storage(cluster: Cluster) -> Built:
             panels.override("written to storage", color=panels.fixed(QUIET)),
             panels.override("read from storage", color=panels.fixed("#44BB99")),
         ],
-        links=(to_board("explore", "Explore"),),
     )  # fmt: skip
 
 
@@ -232,7 +230,7 @@ def _jobs(cluster: Cluster) -> Built:
             "Jobs that ran in the time range, their class, size, outcome and source.",
             "An inferred job begins and ends minutes after its traffic; its outcome is unknown.",
             "Click a job for its nodes and its own time range; `clusterflow jobs` shows what each source says now.",
-            x=10, y=53, w=14, h=9, links=(to_board("explore", "Explore"),),
+            x=10, y=53, w=14, h=9, links=(to_board("explore"),),
         ),
         [query.by(schema.JOB, schema.JOB_CLASS).per_series("A job.").as_table()],
         [

@@ -89,7 +89,6 @@ def breach_tile(cluster: Cluster, face: Face, kind: Breach) -> Built:
         queries,
         limit=Limit(act=rule.limit),
         missing=("none", QUIET),
-        text="value_and_name",
         overrides=overrides,
         links=face.links,
     )
@@ -140,4 +139,4 @@ def breach_table(cluster: Cluster, face: Face, *conditions: Condition, kinds: bo
 
 def links() -> tuple[Link, ...]:
     """Return where a breach leads: the matrix, and home."""
-    return (to_board("group_matrix", "Group matrix", keep=var.GROUPS), to_board("noc_wall", "NOC wall"))
+    return (to_board("group_matrix", keep=var.GROUPS), to_board("noc_wall"))

@@ -66,7 +66,7 @@ def _now(cluster: Cluster) -> Built:
             "Who sends to whom, whether that changed, how even the rails are, how long a step takes, how sure that is.",
             f"Steps need sFlow: a NetFlow record holds many of them. {transport.training_note(cluster)}",
             "The charts below show since when.",
-            x=0, y=TOP, w=24, h=6, links=(to_board("explore", "Explore"),),
+            x=0, y=TOP, w=24, h=6, links=(to_board("explore"),),
         ),
         [query.by(schema.JOB, schema.JOB_CLASS).per_series("Collectives of a job.").as_table()],
         [
@@ -92,7 +92,7 @@ def _patterns(cluster: Cluster) -> Built:
             "Ring, tree, all to all, or mixed, by who sends how much to whom within a minute.",
             "What stays inside a node (NVLink) is not seen; pipelines and rings beside trees are mixed.",
             "A pattern that changes without a reason: look at how the job maps ranks to nodes.",
-            x=0, y=TOP + 6, w=12, h=5, links=(to_board("group_matrix", "Group matrix"),),
+            x=0, y=TOP + 6, w=12, h=5, links=(to_board("group_matrix"),),
         ),
         [_over_time(cluster, highest(schema.PATTERN_STATE), "Pattern of a job's collectives.")],
         [mapping()],
@@ -108,7 +108,7 @@ def _changed(cluster: Cluster) -> Built:
             "Nodes that send to others than ten minutes ago.",
             "Jobs of more than 256 nodes are looked at every 15 min, those of more than 64 every 5 min.",
             "Expected after a restart; else somebody moved ranks.",
-            x=0, y=TOP + 11, w=6, h=9, links=(to_board("stragglers", "Stragglers", keep=(var.JOB,)),),
+            x=0, y=TOP + 11, w=6, h=9, links=(to_board("stragglers", keep=(var.JOB,)),),
         ),
         [_over_time(cluster, highest(schema.CHANGED), "Nodes that send to others.")],
         links=_only_job(),
@@ -123,7 +123,7 @@ def _rails(cluster: Cluster) -> Built:
             "How far a node's largest rail lies above the mean of its rails: 0 is even, 100 % is one of two dead.",
             "Needs `rail` at the nodes' addresses; packet sampling alone makes a few per cent.",
             "Explore the node's addresses; look at the link of the rail that is low.",
-            x=6, y=TOP + 11, w=6, h=9, links=(to_board("explore", "Explore"),),
+            x=6, y=TOP + 11, w=6, h=9, links=(to_board("explore"),),
         ),
         [_over_time(cluster, highest(schema.IMBALANCE), "Largest rail over the mean, less 1.")],
         links=_only_job(),
@@ -145,7 +145,7 @@ def _steps(cluster: Cluster) -> Built:
             f"Nothing is drawn without sFlow, without a clear period, or for steps under {SHORTEST:g} s; those of 1 to "
             "2 s may show as longer ones.",
             "Thin lines: earlier runs of the class, and the limit. Longer steps: look at stragglers and at loading.",
-            x=12, y=TOP + 6, w=12, h=7, links=(to_board("stragglers", "Stragglers", keep=(var.JOB,)),),
+            x=12, y=TOP + 6, w=12, h=7, links=(to_board("stragglers", keep=(var.JOB,)),),
         ),
         [
             _over_time(cluster, newest(schema.STEP_PERIOD), "Seconds of a step."),
@@ -200,13 +200,13 @@ def incast(cluster: Cluster) -> Built:
             "A checkpoint that all endpoints take in as usual is none; a storage of one endpoint is not judged.",
             "Look at mounts and striping: why do they all write there?",
             x=12, y=TOP + 13, w=12, h=7, links=(
-                to_alerts(), to_board("checkpoints", "Checkpoints & I/O", keep=(var.JOB,)),
+                to_alerts(), to_board("checkpoints", keep=(var.JOB,)),
             ),
         ),
         [bursts.per_series("Bursts into an endpoint.").as_table()],
         [
             panels.Column(
-                schema.DST, "Endpoint", links=(to_board("explore", "Explore", node=row(schema.DST)),), width=130
+                schema.DST, "Endpoint", links=(to_board("explore", node=row(schema.DST)),), width=130
             ),
             panels.Column(schema.DST_GROUP, "Storage", mappings=(groups,)),
             panels.Column(schema.SRC_GROUP, "Written by", mappings=(groups,)),

@@ -64,7 +64,7 @@ def matrix_panel(
             "Egress & security lists the violating conversations.",
             x=x, y=y, w=w, h=h, since=since,
             links=(
-                to_board("group_matrix", "Group matrix", keep=keep), to_board("egress", "Violations", keep=keep),
+                to_board("group_matrix", keep=keep), to_board("egress", "Violations", keep=keep),
             ),
         ),
         [column_query(cluster, dst, schema.MINUTE) for dst in groups],
@@ -127,7 +127,7 @@ def matrix_drawing(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: in
             transport.note(cluster),
             "Egress & security lists the violating conversations.",
             x=x, y=y, w=w, h=h, since=since,
-            links=(to_board("group_matrix", "Group matrix"), to_board("egress", "Violations")),
+            links=(to_board("group_matrix"), to_board("egress", "Violations")),
         ),
         [query.per_series("Bytes of a group pair.", alias=alias)],
         boxes,

@@ -67,7 +67,6 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
             [_cohort().take(newest(schema.COHORT_STATE)).by(schema.JOB).per_series("Verdict on the job.", alias=name)],
             mappings=[mapping()],
             missing=("no job", DIM),
-            text="value_and_name",
             links=only,
         ),
         panels.stat(
@@ -81,7 +80,6 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
             ),
             [_cohort().take(ratio).by(schema.JOB).per_series("Rate over expectation.", alias=name)],
             missing=("learning", DIM),
-            text="value_and_name",
             links=only,
         ),
         panels.stat(
@@ -91,13 +89,12 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
                 f"Nodes of each job below their own limit; more than {many} of one job are one alert.",
                 "Nodes behind a silent exporter are blind, and not counted.",
                 "The Stragglers board ranks all nodes of a job.",
-                x=10, y=0, w=4, h=4, links=(to_board("stragglers", "Stragglers", keep=(var.JOB,)),), since=NOW,
+                x=10, y=0, w=4, h=4, links=(to_board("stragglers", keep=(var.JOB,)),), since=NOW,
             ),
             [_cohort().take(newest(schema.LOW_NODES)).by(schema.JOB).per_series("Nodes low or down.", alias=name)],
             unit=Unit.COUNT,
             limit=Limit(act=1),
             missing=("no job", DIM),
-            text="value_and_name",
             links=(to_board("stragglers", "Its stragglers", job=clicked(schema.JOB)),),
         ),
         panels.stat(
@@ -107,12 +104,11 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
                 "For each running job, how long ago its last complete checkpoint began, or the job itself.",
                 "Flow records show bytes on the wire: not whether they can be read again.",
                 "Checkpoints & I/O holds them against their schedule.",
-                x=14, y=0, w=5, h=4, links=(to_board("checkpoints", "Checkpoints & I/O", keep=(var.JOB,)),), since=NOW,
+                x=14, y=0, w=5, h=4, links=(to_board("checkpoints", keep=(var.JOB,)),), since=NOW,
             ),
             [Select(schema.CHECKPOINT_STATUS, schema.RAW).where(_of_job()).take(newest(schema.CHECKPOINT_AGE))
              .by(schema.JOB).per_series("Age of the last checkpoint.", alias=name)],
             missing=("no job", DIM),
-            text="value_and_name",
             links=(to_board("checkpoints", "Its checkpoints", job=clicked(schema.JOB)),),
         ),
         panels.stat(
@@ -122,12 +118,11 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
                 f"GPU time that these jobs lost to dropouts, slowness and stalls, {price(cluster)}.",
                 "All GPUs of a job are taken to wait while one of its nodes is low.",
                 "The ledger below shows the causes.",
-                x=19, y=0, w=5, h=4, links=(to_board("capacity", "Capacity & cost"),),
+                x=19, y=0, w=5, h=4, links=(to_board("capacity"),),
             ),
             [questions.stall_usd().where(_of_job()).per_series("USD lost.")],
             missing=("none", QUIET),
             text="value",
-            links=(to_board("capacity", "Capacity & cost"),),
         ),
     )  # fmt: skip
 
@@ -147,7 +142,7 @@ def phases(cluster: Cluster) -> Built:
             "Loading, computing, writing a checkpoint, or idle, by the job's own levels of traffic.",
             f"{transport.training_note(cluster)} Of several phases in a bin the later in this list is drawn.",
             "Checkpoints & I/O judges what was written.",
-            x=0, y=4, w=11, h=5, links=(to_board("checkpoints", "Checkpoints & I/O", keep=(var.JOB,)),),
+            x=0, y=4, w=11, h=5, links=(to_board("checkpoints", keep=(var.JOB,)),),
         ),
         [query.over_time(cluster, "What the job does.", alias=f"$tag_{schema.JOB}", settled=False)],
         [checkpoints.phase_mapping()],
@@ -165,14 +160,13 @@ def on_the_wall(cluster: Cluster) -> Built:
             "Learning, ok, slow, stalled, ended or blind: every job against earlier runs of its class, the worst two.",
             f"{transport.training_note(cluster)} A node alone is no verdict on all.",
             "Click a job for its rate, its phases and what it lost.",
-            x=15, y=4, w=9, h=2, links=(to_board("training", "Training run"),), since=NOW,
+            x=15, y=4, w=9, h=2, links=(to_board("training"),), since=NOW,
         ),
         [query.per_series("Verdict on the job.").as_table()],
         fields=f"/^{schema.COHORT_STATE.name}$/",
         each_row=2,
         mappings=[mapping()],
         missing=("no job", DIM),
-        text="value_and_name",
         transformations=[
             {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": schema.COHORT_STATE.name, "desc": True}]}}
         ],
@@ -215,7 +209,7 @@ def standing(cluster: Cluster) -> Built:
             "Verdict, rate of the median node, what earlier runs predict, the limit, and what the verdict cost so far.",
             "A step's length and bytes follow from the declared size of the model; they are not measured.",
             "Click a job to see it alone.",
-            x=11, y=4, w=13, h=10, links=(to_board("stragglers", "Stragglers", keep=(var.JOB,)),), since=NOW,
+            x=11, y=4, w=13, h=10, links=(to_board("stragglers", keep=(var.JOB,)),), since=NOW,
         ),
         [_cohort().take(*columns).by(schema.JOB).per_series("Where a job stands.").as_table()],
         [
@@ -239,7 +233,6 @@ def standing(cluster: Cluster) -> Built:
             panels.Column(schema.STEP_BYTES.name, "Sent a step", Unit.BYTES, width=90),
         ],
         order=TableOrder(schema.COHORT_STATE.name),
-        missing="none",
     )  # fmt: skip
 
 
@@ -295,7 +288,7 @@ def stalls(cluster: Cluster) -> Built:
             f"Time that each job lost in this range, and what its GPUs cost meanwhile, {price(cluster)}.",
             "All GPUs of a job are taken to wait while one of its nodes is low: an upper bound.",
             "Capacity & cost adds up months.",
-            x=11, y=14, w=13, h=9, links=(to_board("capacity", "Capacity & cost"),),
+            x=11, y=14, w=13, h=9, links=(to_board("capacity"),),
         ),
         [ledger.take(total(schema.USD), total(schema.LOST_SECONDS), gpus).by(*by).per_series("A cause.").as_table()],
         [
@@ -306,7 +299,6 @@ def stalls(cluster: Cluster) -> Built:
             panels.Column(schema.STALL_GPUS.name, "GPUs", Unit.COUNT, width=80),
         ],
         order=TableOrder(schema.USD.name),
-        missing="none",
     )  # fmt: skip
 
 
@@ -324,7 +316,7 @@ def checkpoint_list(cluster: Cluster) -> Built:
             "Each checkpoint of the range: when it began, how much was written, by how many nodes, and the verdict.",
             "Flow records show bytes on the wire: not what was written, nor whether it can be read again.",
             "Checkpoints & I/O shows schedule, sizes and storage.",
-            x=11, y=44, w=13, h=9, links=(to_board("checkpoints", "Checkpoints & I/O", keep=(var.JOB,)),),
+            x=11, y=44, w=13, h=9, links=(to_board("checkpoints", keep=(var.JOB,)),),
         ),
         [found.take(*listed).by(schema.JOB).per_series("Checkpoints.").as_table()],
         [
@@ -339,5 +331,4 @@ def checkpoint_list(cluster: Cluster) -> Built:
             ),
         ],
         order=TableOrder(panels.TIME),
-        missing="none",
     )  # fmt: skip
