@@ -9,6 +9,9 @@ from typing import Any, Self
 from archive.schema import VERSION
 
 MANIFEST = "manifest.json"
+PENDING = "manifest.pending.json"
+"""The list of a transaction of which it is not known yet whether it was committed."""
+
 FRESH, SORTED = "fresh", "sorted"
 """Folders: files as they come, and files of whole hours, which never change."""
 
@@ -52,12 +55,16 @@ class Manifest:
         deleted: hours that made room, with the rows they had.
         lost: rows that could not be written or whose file is gone: first and last hour, rows, why.
         next: number of the next file.
+        taken: rows that were ever written.
+        partitions: of the topic, where this is one of them.
     """
 
     files: list[File] = field(default_factory=list)
     deleted: list[tuple[int, int]] = field(default_factory=list)
     lost: list[tuple[int, int, int, str]] = field(default_factory=list)
     next: int = 0
+    taken: int = 0
+    partitions: int = 0
 
     def ranked(self) -> dict[int, int]:
         """Return the ranked rows of each hour that has any."""
@@ -84,6 +91,9 @@ class Manifest:
             [(hour, rows) for hour, rows in notes["deleted"]],
             [(first, last, rows, why) for first, last, rows, why in notes["lost"]],
             notes["next"],
+            # Lists of before these were kept.
+            notes.get("taken", 0),
+            notes.get("partitions", 0),
         )
 
 
@@ -97,11 +107,11 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise ValueError("not a manifest of ours") from error
 
 
-def write_manifest(folder: Path, notes: dict[str, Any]) -> None:
+def write_manifest(folder: Path, notes: dict[str, Any], name: str = MANIFEST) -> None:
     """Put the copy for readers in place; OSError."""
-    scratch = folder / f"{MANIFEST}.new"
+    scratch = folder / f"{name}.new"
     with scratch.open("w", encoding="utf-8") as file:
         json.dump(notes, file)
         file.flush()
         os.fsync(file.fileno())
-    scratch.replace(folder / MANIFEST)
+    scratch.replace(folder / name)

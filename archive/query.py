@@ -3,6 +3,9 @@
 Rows whose record ended in the period count, whole: the answers of two periods that follow each other add up.
 """
 
+import contextlib
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -15,11 +18,15 @@ import polars as pl
 from app.errors import UserError
 from app.units import format_moment
 from archive import layout, schema
-from archive.manifest import HOUR, MANIFEST, Manifest, read_manifest
+from archive.manifest import HOUR, MANIFEST, PENDING, Manifest, read_manifest
 from archive.once import counted_once, counted_sums
+from archive.partition import partition_of
 from archive.writer import size_of
 from cluster.model import Cluster
 
+_BELOW = "*", "*/*", "*/*/*"
+"""Where shards are: also in the mounted archive or state of other machines."""
+_UNDECIDED_SECONDS = 60
 _SUMS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
 _Inside = Callable[[Sequence[str]], list[str]]
 """Addresses of the archive that are in one of these prefixes."""
@@ -88,7 +95,7 @@ class Answer:
 
 
 def archive_folder(cluster: Cluster) -> Path:
-    """Return where a cluster's bridges write, a folder a shard."""
+    """Return where a cluster's bridges and workers write, a folder a shard, or folders of several machines."""
     return Path(cluster.archive.folder or Path(cluster.bridge.state) / "archive")
 
 
@@ -101,7 +108,7 @@ def ask(
     most: int | None = None,
     also: Grouping | None = None,
 ) -> Answer:
-    """Answer a question from all shards below a folder.
+    """Answer a question from all shards below a folder, or in folders below it.
 
     Args:
         folder: as `archive_folder` gives it.
@@ -133,7 +140,7 @@ def ask(
 
 def _shards(folder: Path) -> dict[Path, Manifest]:
     shards: dict[Path, Manifest] = {}
-    for path in sorted(folder.glob(f"*/{MANIFEST}")):
+    for path in sorted(path for below in _BELOW for path in folder.glob(f"{below}/{MANIFEST}")):
         try:
             manifest = read_manifest(path.parent)
         except (OSError, ValueError) as error:
@@ -154,8 +161,9 @@ def _answer(  # noqa: PLR0917 - see ask
     most: int | None,
     also: Grouping | None,
 ) -> Answer:
-    gaps = [gap for manifest in shards.values() for gap in _gaps(manifest, question)]
-    files = [file for folder, manifest in shards.items() for file in _files(folder, manifest, question)]
+    gaps = [gap for folder, manifest in shards.items() for gap in _gaps(folder, manifest, question)]
+    files = [*_files(shards, question)]
+    gaps += _absent(shards, files)
     gaps += [
         f"{file.path.name} is gone or cut off: {file.rows:,} rows are missing" for file in files if not file.is_there
     ]
@@ -212,13 +220,13 @@ class _Part:
     """A file of a shard that the question needs.
 
     Attributes:
-        shard: its folder: what is compared with each other.
+        shard: what is compared with each other.
         is_told: whether its `counted` is final.
         is_inside: whether all its rows are in the period.
     """
 
     path: Path
-    shard: Path
+    shard: str
     rows: int
     counted_bytes: int
     is_there: bool
@@ -226,17 +234,40 @@ class _Part:
     is_inside: bool
 
 
-def _files(folder: Path, manifest: Manifest, question: Filter) -> Iterator[_Part]:
-    ranked = manifest.ranked()
-    untold = {file.hour for file in manifest.files if file.ranked and file.decided != ranked[file.hour]}
-    for file in manifest.files:
-        # A row of which nobody has told whether it counts is compared with others of its hour.
-        first, last = (file.hour, file.hour + HOUR - 1) if file.hour in untold else (file.first, file.last)
-        if first < question.stop and last >= question.start:
-            path = folder / file.name
-            is_inside = question.start <= file.first and file.last < question.stop
-            is_there = size_of(path) == file.size
-            yield _Part(path, folder, file.rows, file.counted_bytes, is_there, file.hour not in untold, is_inside)
+def _files(shards: dict[Path, Manifest], question: Filter) -> Iterator[_Part]:
+    # A Kafka partition that went from worker to worker has several folders.
+    names = {folder: partition_of(folder)[0] for folder in shards}
+    ranked: Counter[tuple[str, int]] = Counter()
+    for folder, manifest in shards.items():
+        ranked.update({(names[folder], hour): rows for hour, rows in manifest.ranked().items()})
+    untold = {
+        (names[folder], file.hour)
+        for folder, manifest in shards.items()
+        for file in manifest.files
+        if file.ranked and file.decided != ranked[names[folder], file.hour]
+    }
+    for folder, manifest in shards.items():
+        shard = names[folder]
+        for file in manifest.files:
+            # A row of which nobody has told whether it counts is compared with others of its hour.
+            is_told = (shard, file.hour) not in untold
+            first, last = (file.first, file.last) if is_told else (file.hour, file.hour + HOUR - 1)
+            if first < question.stop and last >= question.start:
+                path = folder / file.name
+                is_inside = question.start <= file.first and file.last < question.stop
+                is_there = size_of(path) == file.size
+                yield _Part(path, shard, file.rows, file.counted_bytes, is_there, is_told, is_inside)
+
+
+def _absent(shards: dict[Path, Manifest], files: Sequence[_Part]) -> list[str]:
+    """Tell which Kafka partitions have nothing of the period: their workers' folders may not be here."""
+    count = max((manifest.partitions for manifest in shards.values()), default=0)
+    there = {partition_of(Path(file.shard))[1] for file in files}
+    absent = [str(number) for number in range(count) if number not in there]
+    if not absent or len(absent) == count:
+        return []
+    what = "Kafka partition" if len(absent) == 1 else "Kafka partitions"
+    return [f"nothing of {what} {', '.join(absent)}: are the folders of all workers here?"]
 
 
 def _is_narrow(question: Filter) -> bool:
@@ -267,7 +298,7 @@ def _rows(files: Sequence[_Part], conditions: Sequence[pl.Expr] = ()) -> pl.Lazy
 
 def _untold(files: Sequence[_Part]) -> list[list[_Part]]:
     """Return the files of which nobody has told what counts, by shard."""
-    untold = (file for file in files if not file.is_told)
+    untold = sorted((file for file in files if not file.is_told), key=lambda file: file.shard)
     return [[*shard] for _, shard in groupby(untold, key=lambda file: file.shard)]
 
 
@@ -300,7 +331,7 @@ def _all_traffic(files: Sequence[_Part], question: Filter) -> tuple[int, frozens
     return total, frozenset(heard)
 
 
-def _gaps(manifest: Manifest, question: Filter) -> list[str]:
+def _gaps(folder: Path, manifest: Manifest, question: Filter) -> list[str]:
     def hours(first: int, last: int) -> bool:
         return first < question.stop and last + HOUR > question.start
 
@@ -313,6 +344,10 @@ def _gaps(manifest: Manifest, question: Filter) -> list[str]:
     if lost:
         why = lost[-1][3]
         gaps.append(f"not written, or lost since: {sum(rows for _, _, rows, _ in lost):,} rows ({why})")
+    with contextlib.suppress(OSError):
+        left = (folder / PENDING).stat().st_mtime
+        if time.time() - left > _UNDECIDED_SECONDS and left + HOUR > question.start:
+            gaps.append(f"the last rows of a worker that died ({folder}): start a worker there, and they are settled")
     return gaps
 
 

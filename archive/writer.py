@@ -12,7 +12,7 @@ import errno
 import shutil
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -63,12 +63,22 @@ class Archive:
         folder: of this shard alone; made if missing.
         settings: its limits.
         log: for trouble.
+        beside: thread that merges, for several archives; None: one of its own.
+        partitions: of the topic, where this is one of them.
 
     Attributes:
         counts: what happened since `take_counts`, by reason.
     """
 
-    def __init__(self, folder: Path, settings: ArchiveSettings, log: Log) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: ArchiveSettings,
+        log: Log,
+        *,
+        beside: Executor | None = None,
+        partitions: int = 0,
+    ) -> None:
         self.folder = folder
         self._settings = settings
         self._log = log
@@ -78,13 +88,17 @@ class Archive:
         self._newest = 0
         self._shut = False
         self._kept_notes: dict[str, Any] | None = None
-        self._beside = ThreadPoolExecutor(1, "archive")
+        self._beside = beside or ThreadPoolExecutor(1, "archive")
+        self._is_alone = beside is None
+        self._partitions = partitions
         self._merging: tuple[_Job, Future[File]] | None = None
         self.counts: dict[str, int] = {}
 
     def close(self) -> None:
         """Wait for the thread; what it merged is done again another time."""
-        self._beside.shutdown()
+        self._drop_merging()
+        if self._is_alone:
+            self._beside.shutdown()
 
     def configure(self, settings: ArchiveSettings) -> None:
         """Take other limits."""
@@ -103,6 +117,7 @@ class Archive:
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
             found = None if is_backfill and notes is None else read_manifest(self.folder)
             self._manifest = Manifest.of(notes) if notes is not None else found or Manifest()
+            self._manifest.partitions = self._partitions or self._manifest.partitions
             if self._manifest.files and not any((self.folder / file.name).exists() for file in self._manifest.files):
                 raise FileNotFoundError(f"none of its {len(self._manifest.files)} files is there: is its disk mounted?")
             if notes is None and self._manifest.files:
@@ -169,6 +184,21 @@ class Archive:
             # Readers see the files of before, and a merged one is there until the next time.
             self._log.sparse("archive_not_told", why=str(error))
 
+    def tidy(self, now: float) -> None:
+        """Merge and delete what is due, where nobody writes any more."""
+        self._newest = max(self._newest, int(now))
+        while True:
+            self.seal(now)
+            self.commit()
+            if self._merging is None:
+                return
+            wait([self._merging[1]])
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether its files can be had."""
+        return not self._shut
+
     def take_counts(self) -> dict[str, int]:
         """Return what happened since the last time."""
         counts, self.counts = self.counts, {}
@@ -210,6 +240,7 @@ class Archive:
                 self._log.sparse("archive_not_written", rows=rows.height, why=str(error), hint=hint)
             else:
                 self._manifest.files.append(file)
+                self._manifest.taken += rows.height
                 self._count("rows", rows.height)
             return
 
@@ -328,7 +359,8 @@ class Archive:
         """Wait for the thread, and forget what it made: its inputs are about to change."""
         if self._merging is not None:
             (job, future), self._merging = self._merging, None
-            future.exception()
+            if not future.cancel():
+                future.exception()
             (self.folder / job.name).unlink(missing_ok=True)
 
 

@@ -17,10 +17,10 @@ class ArchiveSettings:
     The oldest hour goes first, also where less than 5 % of the disk are free.
     """
 
-    enabled: bool = key(FLAG, "Whether the bridge writes it.", default=True)
+    enabled: bool = key(FLAG, "Whether the bridge and Kafka workers write it.", default=True)
     folder: str | None = key(names.PATH, "Where.", default=None, absent="the folder `archive` in `bridge.state`")
     keep: int = key(names.seconds(3600, 3660 * DAY), "How long.", default=7 * DAY)
-    size: int = key(names.SIZE, "How much one bridge keeps at most.", default=20 * 10**9)
+    size: int = key(names.SIZE, "How much one bridge or worker keeps at most.", default=20 * 10**9)
 
 
 ARCHIVE = Section.of(ArchiveSettings, "archive")

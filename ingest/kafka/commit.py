@@ -150,7 +150,11 @@ class Committer:
 
 def _membership(consumer: Consumer) -> object:
     """Return what tells the brokers which member commits; NotAMemberError if we are none any more."""
-    metadata = consumer.consumer_group_metadata()
+    try:
+        metadata = consumer.consumer_group_metadata()
+    except RuntimeError as error:
+        # The library's word for it where the consumer is being closed meanwhile.
+        raise NotAMemberError(str(error)) from error
     # Asked after the metadata were taken: of one that has timed out they name no member at all, and such offsets
     # brokers take from anybody.
     if not consumer.memberid():

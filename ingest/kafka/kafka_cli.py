@@ -13,6 +13,7 @@ import click
 from app.errors import ClusterflowError, UserError
 from app.log import Log
 from app.signals import SignalEvent
+from archive.query import archive_folder
 from cluster import options
 from cluster.cli import cluster_option
 from cluster.model import Cluster, KafkaFormat
@@ -178,6 +179,8 @@ def follow_topic(
         stop=stop,
         log=log,
         time_zone=time_zone,
+        # One for all workers of the machine: whoever asks finds it, and each partition there has a folder of its own.
+        archive=archive_folder(cluster) if cluster.archive.enabled else None,
     )
     _keep_configuration(log)
     with ExitStack() as cleanup:

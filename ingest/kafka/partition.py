@@ -6,14 +6,17 @@ so whoever holds it writes the same series on.
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from app.errors import UserError
 from app.log import Log
-from cluster.model import Cluster, KafkaFormat
+from archive.partition import Claim, Marks, PartitionArchive
+from cluster.model import ArchiveSettings, Cluster, KafkaFormat
 from ingest.count.engine import Engine
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters, as_dead_letters, bury
@@ -57,6 +60,8 @@ class Surroundings:
         time_zone: of times that pmacct prints without one.
         takeover_seconds: how long requests of a worker that was thrown out may still reach the store.
         topic_id: of the topic, as long as it lives; empty where brokers do not say it.
+        archive: folder of the flow archive; None: none is kept.
+        merging: thread that merges the files of all partitions.
     """
 
     cluster: Cluster
@@ -70,11 +75,18 @@ class Surroundings:
     time_zone: str
     takeover_seconds: float
     topic_id: str = ""
+    archive: Path | None = None
+    merging: Executor | None = None
 
 
 def shard_of(shard: str, partition: int) -> str:
     """Return the shard tag of a partition's points: of several sites on one store, `bridge.shard` tells them apart."""
     return f"k{partition}" if shard == "0" else f"{shard}-k{partition}"
+
+
+def archive_settings(cluster: Cluster, partitions: int) -> ArchiveSettings:
+    """Return the limits of one partition's archive: a worker may have all of them."""
+    return replace(cluster.archive, size=cluster.archive.size // max(partitions, 1))
 
 
 class PartitionWork:
@@ -104,8 +116,16 @@ class PartitionWork:
         budget = max(settings.series_budget // partitions, 1)
         self._cluster = replace(around.cluster, bridge=replace(settings, shard=self.shard, series_budget=budget))
         self.counters = Counters()
+        self._archive: PartitionArchive | None = None
+        # Of the archives of all workers that it had: handed on also by one that keeps none.
+        self._marks: Marks = before.notes.get("archive", {}) if before is not None else {}
         self._engine = Engine(
-            self._cluster, Clock.LIVE, self.counters, around.normaliser, labels=around.enrichment.labels
+            self._cluster,
+            Clock.LIVE,
+            self.counters,
+            around.normaliser,
+            labels=around.enrichment.labels,
+            archived=None if around.archive is None else self._keep,
         )
         # Shorter than the grace: a name is written before its windows leave memory.
         self._records = StateRecords(names_each=settings.grace / 2)
@@ -125,7 +145,25 @@ class PartitionWork:
         self._is_understood = False
         if before is not None:
             self._restore(before)
+        if around.archive is not None:
+            self._archive = PartitionArchive(
+                Claim.of_shard(around.archive, self.shard),
+                archive_settings(around.cluster, partitions),
+                around.log,
+                marks=self._marks,
+                partitions=partitions,
+                beside=around.merging,
+            )
         self.counters.add(Stage.BRIDGE, "assignments")
+
+    def _keep(self, rows: pl.DataFrame) -> None:
+        if self._archive is not None:
+            self._archive.take(rows)
+
+    def close(self) -> None:
+        """Let go of the partition: what was taken and not committed is somebody else's to take."""
+        if self._archive is not None:
+            self._archive.close()
 
     def _restore(self, before: Remembered) -> None:
         notes = before.notes
@@ -242,6 +280,10 @@ class PartitionWork:
 
     def records(self) -> list[Record]:
         """Return what the state topic lacks."""
+        marks = self._marks
+        if self._archive is not None:
+            marks = self._marks = self._archive.seal(time.time())
+            self.counters.add_all(Stage.ARCHIVE, self._archive.take_counts())
         notes: dict[str, Any] = {
             "position": self.position,
             "counters": self.counters.dump(),
@@ -250,12 +292,15 @@ class PartitionWork:
             "topic_id": self._around.topic_id,
             "listened_since": self._listened_since,
             "relays": self._relays.dump(),
+            "archive": marks,
         }
         return self._records.records(self._engine, notes, time.monotonic())
 
     def committed(self) -> None:
         """Take note that the records are there; let go of windows that cannot change any more."""
         self._saved_position = self.position
+        if self._archive is not None:
+            self._archive.commit()
         self._records.committed(time.monotonic())
         self.rewrite = False
         # The records of what goes now are removed with the next flush, which comes after these points are written.
@@ -283,6 +328,8 @@ class PartitionWork:
         window = int(now) // seconds * seconds
         self.counters.read(Stage.BRIDGE, schema.HEARTBEAT, now)
         self.counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
+        if self._archive is not None:
+            self.counters.read(Stage.ARCHIVE, "size_bytes", self._archive.size)
         backlog = 0 if self.at_end else round(backlog_messages * self._message_bytes)
         self.counters.read(Stage.READ, schema.BACKLOG_BYTES, backlog)
         befell = self._relays.befell(now)

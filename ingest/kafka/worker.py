@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
@@ -20,6 +21,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from app.errors import StoreError, UserError
 from app.log import Log
+from archive.partition import Marks, tidy_idle
 from cluster.model import Cluster
 from ingest.counters import Counters, Key
 from ingest.dead_letter import DeadLetters
@@ -38,7 +40,7 @@ from ingest.kafka.client import (
 )
 from ingest.kafka.commit import Committer
 from ingest.kafka.lease import Lease, LeaseError
-from ingest.kafka.partition import PartitionWork, Points, Surroundings
+from ingest.kafka.partition import PartitionWork, Points, Surroundings, archive_settings
 from ingest.kafka.partition_state import remembered
 from ingest.readings import resident_bytes
 from ingest.writer import StoppedError, Writer
@@ -57,6 +59,7 @@ _QUEUE_KILOBYTES = 32 << 10
 _ROLLUP_SECONDS = 60.0
 _HEALTHY_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
+_TIDY_SECONDS = 600.0
 _BROKER_SECONDS = 10.0
 _LONGEST_ROUND_MS = 300_000
 """Kafka's own max.poll.interval.ms; what is done between two looks at the topic takes a fraction of it."""
@@ -103,6 +106,7 @@ class KafkaWorker:
         stop: set it to end in order.
         log: where it tells what it does.
         time_zone: of times that pmacct prints without one.
+        archive: folder of the flow archive; None: none is kept.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class KafkaWorker:
         stop: threading.Event,
         log: Log,
         time_zone: str = "UTC",
+        archive: Path | None = None,
     ) -> None:
         if not cluster.kafka.brokers:
             raise UserError("kafka.brokers: none: expected the brokers to ask first", "list them in cluster.yaml")
@@ -144,7 +149,13 @@ class KafkaWorker:
             started=time.time(),
             time_zone=time_zone,
             takeover_seconds=self._kafka.session_timeout + REQUEST_SECONDS,
+            archive=archive,
+            # One for all: an hour that ends is sorted partition by partition, or memory would not do.
+            merging=ThreadPoolExecutor(1, "archive"),
         )
+        self._tidier = ThreadPoolExecutor(1, "tidy")
+        self._tidying: Future[None] | None = None
+        self._tidied = float("-inf")
         self._trouble = Trouble(self._kafka)
         self._lease = Lease(self._kafka.session_timeout)
         self._term: int | None = None
@@ -252,6 +263,10 @@ class KafkaWorker:
         # Hands over what it has, in `_revoked`.
         self._consumer.close()
         self._sender.shutdown()
+        self._drop(TopicPartition(self._topics.flows, partition) for partition in [*self._works])
+        self._tidier.shutdown()
+        if self._around.merging is not None:
+            self._around.merging.shutdown()
         self._around.enrichment.close()
 
     def _assigned(self, _: Consumer, places: list[TopicPartition]) -> None:
@@ -347,7 +362,8 @@ class KafkaWorker:
 
     def _drop(self, places: Iterable[TopicPartition]) -> None:
         for place in places:
-            self._works.pop(place.partition, None)
+            if (work := self._works.pop(place.partition, None)) is not None:
+                work.close()
 
     # -- one round ---------------------------------------------------------------------------------
 
@@ -356,6 +372,7 @@ class KafkaWorker:
         self._mind_clock()
         self._around.enrichment.look()
         now = time.time()
+        self._tidy_if_due()
         for work in self._works.values():
             work.take(now)
         # Without brokers the membership ends with the session, and there is nothing to do but to wait.
@@ -393,6 +410,7 @@ class KafkaWorker:
         unwritten, self._unwritten = self._unwritten, ()
         for work in unwritten:
             if self._works.get(work.partition) is work:
+                work.close()
                 self._consumer.seek(TopicPartition(self._topics.flows, work.partition, self._begin(work.partition)))
 
     def _poll(self) -> None:
@@ -436,6 +454,31 @@ class KafkaWorker:
                 work.at_end = False
         places = [TopicPartition(self._topics.flows, partition) for partition in self._works]
         (self._consumer.pause if is_wanted else self._consumer.resume)(places)
+
+    def _tidy_if_due(self) -> None:
+        """Have the archives looked after whose partitions are with other workers."""
+        clock = time.monotonic()
+        if self._tidying is not None and self._tidying.done():
+            tidying, self._tidying = self._tidying, None
+            tidying.result()
+        if self._around.archive is None or self._tidying is not None or clock - self._tidied < _TIDY_SECONDS:
+            return
+        self._tidied = clock
+        settings = archive_settings(self._around.cluster, self._topics.partitions)
+        root, log = self._around.archive, self._log
+        self._tidying = self._tidier.submit(tidy_idle, root, settings, log, self._marks, time.time())
+
+    def _marks(self, partition: int) -> Marks | None:
+        """Return how far the archives of a partition go, as its last transaction says."""
+        state = self._topics.state
+        if partition >= self._topics.partitions:
+            return None
+        try:
+            values = newest_values(self._kafka, state, partition, stop=self._stop)
+        except (KafkaUnavailableError, StoppedError):
+            return None
+        before = remembered(values, f"Kafka topic {state}[{partition}]")
+        return {} if before is None else before.notes.get("archive", {})
 
     # -- flush -------------------------------------------------------------------------------------
 

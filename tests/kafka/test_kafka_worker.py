@@ -60,15 +60,16 @@ def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage
         staged.send(part)
         time.sleep(rng.uniform(0.1, 0.6))
         if turn in (1, 5):
-            workers.append(staged.start())
+            workers.append(staged.start(host=turn // 5))
         elif turn == 7:
             workers.pop(0).stop()
         elif turn in (3, 9):
             workers.pop(0).kill()
-            workers.append(staged.start())
+            workers.append(staged.start(host=1))
     staged.check()
     for worker in workers:
         worker.stop()
+    staged.check_archived()
     record("kafka-workers", staged.reckoning(0), trials=5)
 
 

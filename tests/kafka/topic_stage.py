@@ -23,6 +23,7 @@ import yaml
 from confluent_kafka import Producer, TopicPartition
 
 from app.log import Log
+from archive.query import Answer, Filter, ask
 from cluster.load import load_cluster
 from cluster.model import Cluster, KafkaSettings
 from ingest.collect.counter_files import FOLDER
@@ -121,10 +122,13 @@ class TopicStage:
         for start, stop in pairwise(edges):
             yield self.messages[start:stop]
 
-    def start(self, *arguments: str) -> "Worker":
-        """Start a worker."""
+    def start(self, *arguments: str, host: int = 0) -> "Worker":
+        """Start a worker; each host has a disk of its own."""
+        config = self.config.with_name(f"host-{host}.yaml")
+        archive = {"folder": str(self.config.with_name("hosts") / f"host-{host}")}
+        config.write_text(yaml.safe_dump({**yaml.safe_load(self.config.read_text()), "archive": archive}))
         log = self.config.with_name(f"worker-{len(self.workers)}.log")
-        worker = Worker(self.config, log, arguments)
+        worker = Worker(config, log, arguments)
         self.workers.append(worker)
         return worker
 
@@ -153,6 +157,18 @@ class TopicStage:
         assert result.checked > 50
         assert result.sent_bytes > 10**9
         assert not result.differences, "\n".join([*map(str, result.differences[:9]), self.said()])
+
+    def archived(self) -> Answer:
+        """Return what the archives of all hosts hold, asked together."""
+        begin = int(self.scenario.start)
+        return ask(self.config.with_name("hosts"), Filter(begin - 3600, begin + 3600), ["exporter"])
+
+    def check_archived(self) -> None:
+        """Fail unless the archives have what was sent, each record once."""
+        found, result = self.archived(), self.reckoning(0)
+        assert not found.gaps
+        assert found.bytes == result.sent_bytes, self.said()
+        assert found.bytes + found.suppressed_bytes == self.seen_bytes(), self.said()
 
     def shards(self) -> dict[str, int]:
         """Return flow records by the shard that counted them."""

@@ -1,0 +1,165 @@
+"""The archive of a Kafka partition: what its last transaction says is in it, on whichever disks, and nothing else."""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_archive import ALL, T0, rows, sizes
+
+from app.log import Log
+from archive.manifest import MANIFEST, PENDING, write_manifest
+from archive.partition import Claim, Marks, PartitionArchive, tidy_idle
+from archive.query import ask
+from cluster.model import ArchiveSettings
+
+SETTINGS = ArchiveSettings(keep=10**9)
+QUIET = Log(quiet=True)
+
+
+def opened(root: Path, marks: Marks | None = None, shard: str = "k3", partitions: int = 0) -> PartitionArchive:
+    return PartitionArchive(Claim.of_shard(root, shard), SETTINGS, QUIET, marks=marks or {}, partitions=partitions)
+
+
+def committed(archive: PartitionArchive, *numbers: int) -> Marks:
+    archive.take(rows(*numbers))
+    marks = archive.seal(T0)
+    archive.commit()
+    return {**marks}
+
+
+def killed_in_between(archive: PartitionArchive, *numbers: int) -> Marks:
+    """It has sealed; whether its transaction was committed, whoever asks decides."""
+    archive.take(rows(*numbers))
+    marks = {place: [*mark] for place, mark in archive.seal(T0).items()}
+    archive.close()
+    return marks
+
+
+@pytest.mark.parametrize("fate", ["committed", "refused"])
+def test_killed_between_transaction_and_list_the_marks_decide(fate: str, tmp_path: Path) -> None:
+    archive = opened(tmp_path)
+    before = committed(archive, 1, 2)
+    after = killed_in_between(archive, 3, 4)
+    again = opened(tmp_path, after if fate == "committed" else before)
+    assert sizes(tmp_path) == ([1, 2, 3, 4] if fate == "committed" else [1, 2])
+    if fate == "refused":
+        committed(again, 3, 4)
+    committed(again, 5)
+    again.close()
+    assert sizes(tmp_path) == [1, 2, 3, 4, 5]
+    assert not ask(tmp_path, ALL).gaps
+
+
+def test_a_partition_that_moves_among_three_disks_is_asked_together(tmp_path: Path) -> None:
+    marks: Marks = {}
+    for turn, host in enumerate(["a", "b", "a", "c", "b"]):
+        archive = opened(tmp_path / host, marks)
+        marks = committed(archive, 10 * turn, 10 * turn + 1)
+        archive.close()
+    assert len(marks) == 3
+    assert sizes(tmp_path) == [n + m for n in range(0, 50, 10) for m in (0, 1)]
+
+
+def test_what_two_exporters_saw_counts_once_though_the_partition_moved_in_between(tmp_path: Path) -> None:
+    seen = {"src_port": 1, "start": T0, "end": T0 + 50}
+    for host, rank in (("a", 1), ("b", 2)):
+        archive = opened(tmp_path / host)
+        archive.take(rows(7, exporter=f"leaf-{host}", rank=rank, counted=True, **seen))
+        archive.seal(T0)
+        archive.commit()
+        archive.close()
+    found = ask(tmp_path, ALL)
+    assert (found.bytes, found.suppressed_bytes) == (7, 7)
+
+
+def test_a_second_process_on_the_machine_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    thrown_out, successor = opened(tmp_path), opened(tmp_path)
+    committed(successor, 1)
+    # It does not know yet; its transaction is refused.
+    thrown_out.take(rows(1))
+    thrown_out.seal(T0)
+    thrown_out.close()
+    committed(successor, 2)
+    successor.close()
+    assert sizes(tmp_path) == [1, 2]
+    assert {path.name for path in tmp_path.iterdir()} == {"k3", "k3.1"}
+
+
+def test_a_list_that_could_not_be_written_before_a_crash_is_told_with_its_rows(tmp_path: Path) -> None:
+    archive = opened(tmp_path)
+    committed(archive, 1)
+    marks = killed_in_between(archive, 2, 3, 4)
+    (tmp_path / "k3" / PENDING).unlink()
+    opened(tmp_path, marks).close()
+    assert sizes(tmp_path) == [1]
+    assert ask(tmp_path, ALL).gaps == (
+        "not written, or lost since: 3 rows (the list of the last files was not written)",
+    )
+
+
+def test_an_idle_folder_is_settled_sorted_and_kept_to_its_limits(tmp_path: Path) -> None:
+    archive = opened(tmp_path)
+    committed(archive, 1)
+    marks = killed_in_between(archive, 2)
+    busy = opened(tmp_path, shard="k4")
+    asked: list[int] = []
+
+    def told(partition: int) -> Marks | None:
+        asked.append(partition)
+        return marks if len(asked) > 1 else None
+
+    pending = tmp_path / "k3" / PENDING
+    tidy_idle(tmp_path, SETTINGS, QUIET, told, T0 + 9000)
+    assert pending.exists(), "brokers were away: nothing is decided"
+    os.utime(pending, (T0 + 100, T0 + 100))
+    assert "start a worker there" in " ".join(ask(tmp_path, ALL).gaps)
+    tidy_idle(tmp_path, SETTINGS, QUIET, told, T0 + 9000)
+    assert not pending.exists()
+    assert sizes(tmp_path) == [1, 2]
+    assert [*(tmp_path / "k3").glob("sorted/*.parquet")]
+    assert not [*(tmp_path / "k3").glob("fresh/*.parquet")]
+    tidy_idle(tmp_path, replace(SETTINGS, keep=3600), QUIET, told, T0 + 10 * 3600)
+    assert sizes(tmp_path) == []
+    assert asked == [3, 3], "only where there are two lists, and nobody holds the folder"
+    busy.close()
+
+
+def test_partitions_that_have_nothing_are_told(tmp_path: Path) -> None:
+    for number in (0, 2):
+        archive = opened(tmp_path, shard=f"k{number}", partitions=4)
+        committed(archive, 1)
+        archive.close()
+    assert ask(tmp_path, ALL).gaps == ("nothing of Kafka partitions 1, 3: are the folders of all workers here?",)
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", ""])
+def test_a_pending_list_that_is_cut_off_is_none(broken: str, tmp_path: Path) -> None:
+    archive = opened(tmp_path)
+    before = committed(archive, 1)
+    killed_in_between(archive, 2)
+    (tmp_path / "k3" / PENDING).write_text(broken)
+    opened(tmp_path, before).close()
+    assert sizes(tmp_path) == [1]
+
+
+def test_a_broken_list_for_readers_changes_nothing(tmp_path: Path) -> None:
+    archive = opened(tmp_path)
+    marks = committed(archive, 1)
+    archive.close()
+    (tmp_path / "k3" / MANIFEST).write_text("{")
+    again = opened(tmp_path, marks)
+    assert again.seal(time.time()) == marks
+    again.close()
+    assert [*(tmp_path / "k3").glob("fresh/*.parquet")]
+
+
+def test_lists_of_before_rows_were_counted_are_read(tmp_path: Path) -> None:
+    archive = opened(tmp_path)
+    committed(archive, 1)
+    archive.close()
+    notes = archive._archive._manifest.notes()
+    del notes["taken"], notes["partitions"]
+    write_manifest(tmp_path / "k3", notes)
+    assert sizes(tmp_path) == [1]
