@@ -17,8 +17,8 @@ def build(cluster: Cluster) -> RuleSet:
     limit = cluster.thresholds.slowdown_for
     summary = (
         f"Job {cohorts.JOB} as a whole is slow, in bytes or in steps a second: its nodes send "
-        f"{texts.bit_rate_of('rate')} each ({texts.bit_rate_of('expected')} in earlier runs, limit "
-        f"{texts.bit_rate_of('lower')}), for {texts.duration_of(cohorts.STATE_FOR)} "
+        f"{texts.bit_rate_of('rate')} each ({texts.bit_rate_of('expected')} in earlier runs or in its first hour, "
+        f"limit {texts.bit_rate_of('lower')}), for {texts.duration_of(cohorts.STATE_FOR)} "
         f"(alerts after {format_duration(limit)})."
     )
     what_to_do = (

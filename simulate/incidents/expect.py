@@ -412,6 +412,11 @@ _COHORT_SPREAD = 0.04
 """Least relative spread of a cohort's rate."""
 _NEAR = 0.65
 """From this part of a cohort's limit on, it may be reached: a checkpoint takes another 5 % from the minute it is in."""
+_LASTING_LOSS, _LASTING_FOR, _LEARNT_IN = 0.08, 1200, 3600
+"""Part of its rate that a cohort surely may not lose for so many seconds, once it ran for so many."""
+_LEAST_LOSS, _LEAST_FOR, _LEAST_RUNS = 0.02, 240, 6
+"""Part and seconds from which a loss that lasts may be found, and earlier runs without which its own beginning must
+be known."""
 _COHORT_WINDOWS = 6
 """Windows over which a cohort's rate is smoothed."""
 
@@ -460,10 +465,22 @@ def slowdown_alerts(stage: Stage, run: Run, *, start: int, end: int, share: floa
     is_clear = 1 - share >= _CLEAR_DROP * limit
     long_enough = end - start >= limits.slowdown_for + _COHORT_WINDOWS * stage.cluster.bridge.window
     is_short = end - start < limits.slowdown_for
-    if len(earlier_runs(stage, run)) < limits.dropout_min_runs or 1 - share < _NEAR * limit or is_short:
+    if len(earlier_runs(stage, run)) < limits.dropout_min_runs or is_short:
         return ()
+    if 1 - share < _NEAR * limit:
+        return _lasting_slowdown(stage, run, start=start, end=end, share=share)
     alert = _of_job(stage, COHORT_SLOWDOWN, run, start + limits.slowdown_for, end + GRACE)
     return (replace(alert, must=is_clear and long_enough),)
+
+
+def _lasting_slowdown(stage: Stage, run: Run, *, start: int, end: int, share: float) -> tuple[Expected, ...]:
+    """Return what is owed for a loss that is too small for single windows: only its length tells of it."""
+    is_unknown = start - run.start < _LASTING_FOR and len(earlier_runs(stage, run)) < _LEAST_RUNS
+    if 1 - share <= _LEAST_LOSS or end - start < _LEAST_FOR or is_unknown:
+        return ()
+    alert = _of_job(stage, COHORT_SLOWDOWN, run, start + _LEAST_FOR, end + GRACE)
+    is_sure = 1 - share >= _LASTING_LOSS and end - start >= _LASTING_FOR and start - run.start >= _LEARNT_IN
+    return (replace(alert, must=is_sure),)
 
 
 def stall_alerts(stage: Stage, run: Run, *, start: int, end: int) -> tuple[Expected, ...]:

@@ -77,7 +77,7 @@ def test_a_cohort_that_falls_to_70_percent_is_slow_within_a_minute() -> None:
 
 def test_a_cohort_a_little_slower_is_quiet() -> None:
     rate = rates(300)
-    rate[100:] *= 0.93
+    rate[100:] *= 0.98
     assert set(verdicts(look(rate)).state) == {OK}
 
 
@@ -300,7 +300,7 @@ def test_only_runs_with_about_as_many_nodes_count() -> None:
 
 def quiet(windows: int) -> Verdicts:
     nothing = np.zeros(windows)
-    return Verdicts(nothing, np.full(windows, OK), *[nothing] * 5, np.zeros(windows, np.bool_))
+    return Verdicts(nothing, np.full(windows, OK), *[nothing] * 5, np.zeros(windows, np.bool_), nothing, nothing)
 
 
 def rows_of(state: np.ndarray, observed: np.ndarray, low_for: np.ndarray) -> pl.DataFrame:

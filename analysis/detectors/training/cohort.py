@@ -5,6 +5,7 @@
     below    = observed lies below the middle of expectation and limit
     slow     = below, and observed < limit; since the first of the windows in a row whose own rate was below
                or: steps are longer than in earlier runs, where sFlow resolves them (``step_study``)
+               or: by little but for long, against its class or its own first hour (``drift``); since that began
     stalled  = nothing for longer than earlier good runs ever paused (half as long again), or than a minute
 
 Expectation and limit come from earlier good runs of the class by the formulas of `analysis.baseline`, from runs with
@@ -35,6 +36,8 @@ import numpy.typing as npt
 
 from analysis.baseline import ALIKE, QUANTILES, Floats, centre_and_spread, of_like_size, quantiles_of
 from analysis.detectors.study import FLAW, Memory
+from analysis.detectors.training import drift
+from analysis.detectors.training.drift import Drift, DriftCarry, Reference
 from analysis.jobs.job_windows import end_of, start_of
 from cluster.model import Job
 from store.schema import CohortState, Phase
@@ -89,6 +92,7 @@ class Expectation:
         runs: how many there were.
         pause: longest pause, seconds; the median over the runs.
         start_up: longest time until a run first computed, seconds.
+        lasting: what a loss that lasts is judged by; None of too few runs.
     """
 
     rate: float = np.nan
@@ -96,6 +100,7 @@ class Expectation:
     runs: int = 0
     pause: float = 0.0
     start_up: float = 0.0
+    lasting: Reference | None = None
 
 
 def learn(nodes: int, earlier: Sequence[Memory], max_runs: int, policy: CohortPolicy) -> Expectation:
@@ -111,6 +116,7 @@ def learn(nodes: int, earlier: Sequence[Memory], max_runs: int, policy: CohortPo
         runs=len(alike),
         pause=float(np.median([one["pause"] for one in alike])),
         start_up=max(one["start_up"] for one in alike),
+        lasting=drift.of_class(centre, rates),
     )
 
 
@@ -195,6 +201,8 @@ class CohortCarry:
         resuming: whether the window before was not at work.
         rates: what the run has taught so far.
         stride, number: every how many-th window is kept there, and how many there were.
+        drift: sums of what is slower by little.
+        expected, lower: bytes a second, of the reference that it is slower than by little; NaN while it is not.
     """
 
     trail: list[float] = field(default_factory=list)
@@ -212,10 +220,13 @@ class CohortCarry:
     rates: list[float] = field(default_factory=list)
     stride: int = 1
     number: int = 0
+    drift: DriftCarry = field(default_factory=DriftCarry)
+    expected: float = np.nan
+    lower: float = np.nan
 
     def copy(self) -> "CohortCarry":
         """Return a carry that can go its own way."""
-        return replace(self, trail=list(self.trail), rates=list(self.rates))
+        return replace(self, trail=list(self.trail), rates=list(self.rates), drift=self.drift.copy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +242,7 @@ class Verdicts:
             since it began.
         lost: seconds lost since the verdict began.
         changed: whether the window before showed another state.
+        expected, lower: what the rate is compared with, and its limit, bytes a second; NaN if there are no runs.
     """
 
     rate: Floats
@@ -241,25 +253,29 @@ class Verdicts:
     stalled_seconds: Floats
     lost: Floats
     changed: Flags
+    expected: Floats
+    lower: Floats
 
 
 def judge(subject: Subject, carry: CohortCarry, look: Look) -> tuple[CohortCarry, Verdicts]:
     """Judge consecutive windows; `carry` itself stays as it is."""
     judging = _Judging(subject, carry.copy())
     count = len(look.phase)
-    columns = np.zeros((count, 7))
+    columns = np.zeros((count, 9))
     pace = [1.0] * count if look.pace is None else look.pace.tolist()
     seen = zip(look.phase.tolist(), look.rate.tolist(), look.low.tolist(), look.blind.tolist(), pace, strict=True)
     for index, (phase, rate, low, blind, share) in enumerate(seen):
         columns[index] = judging.step(look.start + index * subject.window, phase, rate, low, blind=blind, pace=share)
-    rate, state, state_for, lacking, slow, stalled, lost = columns.T
+    rate, state, state_for, lacking, slow, stalled, lost, expected, lower = columns.T
     before = np.concatenate([[carry.shown], state[:-1]])
     changed = (before >= 0) & (state != before)
     judging.carry.shown = int(state[-1]) if count else carry.shown
-    return judging.carry, Verdicts(rate, state.astype(np.int64), state_for, lacking, slow, stalled, lost, changed)
+    states = state.astype(np.int64)
+    found = Verdicts(rate, states, state_for, lacking, slow, stalled, lost, changed, expected, lower)
+    return judging.carry, found
 
 
-Row = tuple[float, float, float, float, float, float, float]
+Row = tuple[float, float, float, float, float, float, float, float, float]
 
 
 class _Judging:
@@ -267,6 +283,7 @@ class _Judging:
 
     def __init__(self, subject: Subject, carry: CohortCarry) -> None:
         self.subject, self.policy, self.carry = subject, subject.policy, carry
+        self._of_class = subject.expected.rate, subject.lower
 
     def step(self, window: int, phase: int, rate: float, low: int, *, blind: bool, pace: float) -> Row:
         """Judge one window."""
@@ -289,8 +306,9 @@ class _Judging:
             if phase == Phase.IDLE:
                 self._idle(end, rate)
         if carry.state == CohortState.SLOW:
-            untold, carry.told = carry.lost - carry.told, carry.lost
-            return self._row(carry.state, carry.below, carry.lacking, slow=untold, lost=carry.lost)
+            untold = max(carry.lost - carry.told, 0.0)
+            carry.told += untold
+            return self._row(carry.state, carry.below, carry.lacking, slow=untold, lost=carry.told)
         if carry.state == CohortState.STALLED:
             untold, carry.told = carry.pause - carry.told, carry.pause
             expected = subject.expected.rate
@@ -316,7 +334,9 @@ class _Judging:
     ) -> Row:
         is_learning = state == CohortState.OK and not self.subject.is_ready
         shown = CohortState.LEARNING if is_learning else state
-        return self.carry.rate, shown, state_for, lacking, slow, stalled, lost
+        by_little = state == CohortState.SLOW and not np.isnan(self.carry.expected)
+        reference = (self.carry.expected, self.carry.lower) if by_little else self._of_class
+        return self.carry.rate, shown, state_for, lacking, slow, stalled, lost, *reference
 
     def _work_or_wait(self, end: int, phase: int) -> None:
         """Keep the clocks of pauses."""
@@ -352,18 +372,40 @@ class _Judging:
         expected, lower = subject.expected.rate, subject.lower
         # NaN, where nothing is expected, compares as False.
         below = subject.is_ready and (observed < (expected + lower) / 2 or pace < 1)
+        lasting = None
         if low and carry.state != CohortState.SLOW:
             below = False
-        if below:
+        elif subject.is_ready:
+            lasting = drift.follow(carry.drift, rate, subject.expected.lasting)
+        is_slow = below and (observed < lower or pace < 1)
+        if below and (is_slow or lasting is None):
             # The median follows after half of its windows: those that were below already count as well.
             fresh = [rate] if carry.below else self._below_already((expected + lower) / 2)
             carry.below += len(fresh) * subject.window
             carry.lacking += sum(max(expected - one, 0.0) for one in fresh) * subject.window
             carry.lost += sum(min(max(1 - one / expected, 1 - pace, 0.0), 1.0) for one in fresh) * subject.window
+            if is_slow:
+                carry.drift.forget_windows()
+        elif lasting is not None:
+            self._lasts(rate, lasting)
         else:
             carry.below = carry.lacking = carry.lost = carry.told = 0.0
             self._learn(observed, low)
-        carry.state = CohortState.SLOW if below and (observed < lower or pace < 1) else CohortState.OK
+        shown = None if is_slow or lasting is None else lasting.reference
+        carry.expected, carry.lower = (shown.level, shown.level - shown.let_pass) if shown else (np.nan, np.nan)
+        carry.state = CohortState.SLOW if is_slow or lasting is not None else CohortState.OK
+
+    def _lasts(self, rate: float, lasting: Drift) -> None:
+        """Charge what is lost by little: single windows scatter by more, so faster ones count against slower ones."""
+        carry, window = self.carry, self.subject.window
+        fresh: Sequence[float] = (rate,)
+        if lasting.since and carry.state != CohortState.SLOW:
+            fresh = lasting.since
+            carry.below = carry.lacking = carry.lost = carry.told = 0.0
+        level = lasting.reference.level
+        carry.below += len(fresh) * window
+        carry.lacking = max(carry.lacking + sum(level - one for one in fresh) * window, 0.0)
+        carry.lost += sum(1 - one / level for one in fresh) * window
 
     def _below_already(self, middle: float) -> list[float]:
         """Return the last rates in a row that lie below; at least the newest."""

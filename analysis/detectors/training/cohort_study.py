@@ -139,8 +139,8 @@ class CohortStudy:
         )
         if expected.runs:
             frame = frame.with_columns(
-                pl.lit(expected.rate).alias(schema.EXPECTED_RATE.name),
-                pl.lit(subject.lower).alias(schema.LOWER_RATE.name),
+                pl.Series(schema.EXPECTED_RATE.name, verdicts.expected),
+                pl.Series(schema.LOWER_RATE.name, verdicts.lower),
                 # Not by polars, which multiplies all but lone rows by the inverse: they would differ in the last bit.
                 pl.Series(schema.SCORE.name, (expected.rate - rate) / expected.spread),
             )
