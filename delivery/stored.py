@@ -27,6 +27,7 @@ _STALLS = {
     Cause.DROPOUT: ("Job lost time to a node that dropped out", "node_dropout"),
     Cause.SLOW: ("Job lost time: its cohort is slow", "cohort_slowdown"),
     Cause.STALLED: ("Job lost time: it stalled", "job_stalled"),
+    Cause.PAUSE: ("Job lost time: short pauses", "job_stalled"),
 }
 _FINE = frozenset({CheckpointState.ON_TIME, CheckpointState.UNJUDGED})
 

@@ -894,6 +894,7 @@ class Cause(StrEnum):
     DROPOUT = "dropout"
     SLOW = "slow"
     STALLED = "stalled"
+    PAUSE = "pause"
 
 
 STALL_GPUS = Field("gpus", "GPUs", "GPUs that waited", merge=Merge.LAST)

@@ -16,6 +16,7 @@ _CAUSES = {
     Cause.DROPOUT.value: ("a node dropped out", palette.LOOK),
     Cause.SLOW.value: ("slow as a whole", palette.QUIET),
     Cause.STALLED.value: ("stalled", palette.BLIND),
+    Cause.PAUSE.value: ("short pauses", palette.OTHER_COLOUR),
 }
 _LOST, _USD, _GPUS = schema.LOST_SECONDS.name, schema.USD.name, schema.STALL_GPUS.name
 _GPU_HOURS, _JOBS = "gpu_hours", "jobs"

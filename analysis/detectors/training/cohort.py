@@ -38,6 +38,7 @@ from analysis.baseline import ALIKE, QUANTILES, Floats, centre_and_spread, of_li
 from analysis.detectors.study import FLAW, Memory
 from analysis.detectors.training import drift
 from analysis.detectors.training.drift import Drift, DriftCarry, Reference
+from analysis.detectors.training.pauses import PauseCarry, Usual
 from analysis.jobs.job_windows import end_of, start_of
 from cluster.model import Job
 from store.schema import CohortState, Phase
@@ -93,6 +94,7 @@ class Expectation:
         pause: longest pause, seconds; the median over the runs.
         start_up: longest time until a run first computed, seconds.
         lasting: what a loss that lasts is judged by; None of too few runs.
+        paused: share of the time at work in short pauses; the median over the runs, NaN if none tells.
     """
 
     rate: float = np.nan
@@ -101,6 +103,7 @@ class Expectation:
     pause: float = 0.0
     start_up: float = 0.0
     lasting: Reference | None = None
+    paused: float = np.nan
 
 
 def learn(nodes: int, earlier: Sequence[Memory], max_runs: int, policy: CohortPolicy) -> Expectation:
@@ -117,6 +120,8 @@ def learn(nodes: int, earlier: Sequence[Memory], max_runs: int, policy: CohortPo
         pause=float(np.median([one["pause"] for one in alike])),
         start_up=max(one["start_up"] for one in alike),
         lasting=drift.of_class(centre, rates),
+        # Runs that earlier versions remembered do not tell.
+        paused=float(np.median(told)) if (told := [one["paused"] for one in alike if "paused" in one]) else np.nan,
     )
 
 
@@ -202,6 +207,7 @@ class CohortCarry:
         rates: what the run has taught so far.
         stride, number: every how many-th window is kept there, and how many there were.
         drift: sums of what is slower by little.
+        pauses: short ones.
         expected, lower: bytes a second, of the reference that it is slower than by little; NaN while it is not.
     """
 
@@ -221,12 +227,14 @@ class CohortCarry:
     stride: int = 1
     number: int = 0
     drift: DriftCarry = field(default_factory=DriftCarry)
+    pauses: PauseCarry = field(default_factory=PauseCarry)
     expected: float = np.nan
     lower: float = np.nan
 
     def copy(self) -> "CohortCarry":
         """Return a carry that can go its own way."""
-        return replace(self, trail=list(self.trail), rates=list(self.rates), drift=self.drift.copy())
+        own = {"trail": list(self.trail), "rates": list(self.rates), "drift": self.drift.copy()}
+        return replace(self, **own, pauses=replace(self.pauses))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +250,7 @@ class Verdicts:
             since it began.
         lost: seconds lost since the verdict began.
         changed: whether the window before showed another state.
+        pause_seconds: of short pauses beyond those of the class, told when each is over.
         expected, lower: what the rate is compared with, and its limit, bytes a second; NaN if there are no runs.
     """
 
@@ -255,27 +264,28 @@ class Verdicts:
     changed: Flags
     expected: Floats
     lower: Floats
+    pause_seconds: Floats
 
 
 def judge(subject: Subject, carry: CohortCarry, look: Look) -> tuple[CohortCarry, Verdicts]:
     """Judge consecutive windows; `carry` itself stays as it is."""
     judging = _Judging(subject, carry.copy())
     count = len(look.phase)
-    columns = np.zeros((count, 9))
+    columns = np.zeros((count, 10))
     pace = [1.0] * count if look.pace is None else look.pace.tolist()
     seen = zip(look.phase.tolist(), look.rate.tolist(), look.low.tolist(), look.blind.tolist(), pace, strict=True)
     for index, (phase, rate, low, blind, share) in enumerate(seen):
         columns[index] = judging.step(look.start + index * subject.window, phase, rate, low, blind=blind, pace=share)
-    rate, state, state_for, lacking, slow, stalled, lost, expected, lower = columns.T
+    rate, state, state_for, lacking, slow, stalled, lost, expected, lower, paused = columns.T
     before = np.concatenate([[carry.shown], state[:-1]])
     changed = (before >= 0) & (state != before)
     judging.carry.shown = int(state[-1]) if count else carry.shown
     states = state.astype(np.int64)
-    found = Verdicts(rate, states, state_for, lacking, slow, stalled, lost, changed, expected, lower)
+    found = Verdicts(rate, states, state_for, lacking, slow, stalled, lost, changed, expected, lower, paused)
     return judging.carry, found
 
 
-Row = tuple[float, float, float, float, float, float, float, float, float]
+Row = tuple[float, float, float, float, float, float, float, float, float, float]
 
 
 class _Judging:
@@ -284,17 +294,21 @@ class _Judging:
     def __init__(self, subject: Subject, carry: CohortCarry) -> None:
         self.subject, self.policy, self.carry = subject, subject.policy, carry
         self._of_class = subject.expected.rate, subject.lower
+        self._usual = Usual(subject.expected.pause, subject.expected.paused if subject.is_ready else np.nan)
+        self._paused = 0.0
 
     def step(self, window: int, phase: int, rate: float, low: int, *, blind: bool, pace: float) -> Row:
         """Judge one window."""
         carry, subject = self.carry, self.subject
         end = window + subject.window
+        self._paused = 0.0
         if end >= end_of(subject.job):
             self._work_or_wait(end, phase)
             return self._row(CohortState.ENDED)
         if blind or not subject.sees_compute or phase == Phase.BLIND:
             # It is unknown what happens: clocks stand still.
             carry.resuming = True
+            carry.pauses.interrupt()
             return self._row(CohortState.BLIND)
         if phase == Phase.IDLE and self._crawls(rate):
             phase = Phase.COMPUTE
@@ -305,6 +319,7 @@ class _Judging:
             carry.resuming = True
             if phase == Phase.IDLE:
                 self._idle(end, rate)
+        self._pause(window, phase, rate, low)
         if carry.state == CohortState.SLOW:
             untold = max(carry.lost - carry.told, 0.0)
             carry.told += untold
@@ -315,6 +330,25 @@ class _Judging:
             lacking = carry.pause * (0.0 if np.isnan(expected) else expected)
             return self._row(carry.state, carry.pause, lacking, stalled=untold, lost=carry.pause)
         return self._row(carry.state)
+
+    def _pause(self, window: int, phase: int, rate: float, low: int) -> None:
+        """Keep account of short pauses; what is slow, stalled or waits for a node is charged as that."""
+        carry, policy, job = self.carry, self.policy, self.subject.job
+        is_steady = start_of(job) + policy.warm_up <= window
+        is_steady &= window + self.subject.window <= end_of(job) - policy.tail
+        is_idle = phase == Phase.IDLE
+        is_judged = is_idle or (phase == Phase.COMPUTE and carry.state != CohortState.SLOW)
+        if (
+            low
+            or not is_steady
+            or not is_judged
+            or carry.state == CohortState.STALLED
+            or len(carry.trail) < policy.smooth
+        ):
+            carry.pauses.interrupt()
+            return
+        missing = min(max(1 - rate / float(np.median(carry.trail)), 0.0), 1.0)
+        self._paused = carry.pauses.add(self._usual, self.subject.window, missing, is_idle=is_idle)
 
     def _crawls(self, rate: float) -> bool:
         """Whether a cohort that is not at work still sends something: it is slow, not stalled."""
@@ -336,7 +370,7 @@ class _Judging:
         shown = CohortState.LEARNING if is_learning else state
         by_little = state == CohortState.SLOW and not np.isnan(self.carry.expected)
         reference = (self.carry.expected, self.carry.lower) if by_little else self._of_class
-        return self.carry.rate, shown, state_for, lacking, slow, stalled, lost, *reference
+        return self.carry.rate, shown, state_for, lacking, slow, stalled, lost, *reference, self._paused
 
     def _work_or_wait(self, end: int, phase: int) -> None:
         """Keep the clocks of pauses."""
@@ -442,6 +476,7 @@ def remembered(subject: Subject, carry: CohortCarry) -> Memory:
         "nodes": len(subject.job.nodes),
         "rates": [round(float(rate)) for rate in rates],
         "pause": carry.longest,
+        "paused": carry.pauses.share,
         "start_up": max(carry.first_work, 0.0),
     }
 

@@ -1,6 +1,7 @@
 """The stall ledger: time that a job lost, window by window, by cause, and what its GPUs cost meanwhile.
 
     stalled   the whole pause: its seconds
+    pause     seconds of shorter pauses, beyond what the class pauses anyhow (``pauses``)
     slow      seconds x (1 - rate / expected)
     dropout   seconds x (1 - observed / expected) of the worst node that is low; seconds, while one is down
 
@@ -86,6 +87,7 @@ def judge(
         Cause.DROPOUT: np.where(verdicts.stalled_seconds > 0, 0.0, lost_to_nodes * left),
         Cause.SLOW: slow,
         Cause.STALLED: verdicts.stalled_seconds,
+        Cause.PAUSE: verdicts.pause_seconds,
     }
     after = Waiting(low_for[-1].copy()) if len(low_for) else carry
     return after, pl.concat([_rows(payer, cause, start, seconds) for cause, seconds in lost.items()])
