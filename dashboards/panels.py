@@ -675,7 +675,9 @@ class _Heatmap(core.Panel):  # type: ignore[misc]
         return panel
 
 
-def strips(cluster: Cluster, face: Face, query: Query, steps: Sequence[Json], *, links: Iterable[Link] = ()) -> Built:
+def strips(
+    cluster: Cluster, face: Face, query: Query, steps: Sequence[Json], *, missing: str, links: Iterable[Link] = ()
+) -> Built:
     """Return a strip of colours for each series, in the order of the answer, without names and hours.
 
     Their letters have 12 pixels in Grafana, so names stand beside it: `stat` with `Large.rows`.
@@ -688,6 +690,7 @@ def strips(cluster: Cluster, face: Face, query: Query, steps: Sequence[Json], *,
                 "defaults": _number(query.unit)
                 | {
                     "color": {"mode": "thresholds"},
+                    "noValue": missing,
                     "thresholds": {"mode": "absolute", "steps": list(steps)},
                     "links": [link.json() for link in links],
                     "custom": hidden | {"fillOpacity": 100, "lineWidth": 0},

@@ -62,7 +62,7 @@ def page(cluster: Cluster) -> Page:
         ),
         since="1h",
         variables=(
-            var.choice(var.GROUP_BY, "Traffic by", _GROUP_BYS, schema.DST_GROUP),
+            var.choice(var.GROUP_BY, "By", _GROUP_BYS, schema.DST_GROUP),
             var.groups(cluster, var.SOURCE, "From"),
             var.groups(cluster, var.DESTINATION, "To"),
             var.planes(),

@@ -216,6 +216,8 @@ def _firing(cluster: Cluster, severity: str, limit: Limit, x: int) -> Built:
         transformations=panels.largest_as(name),
         unit="none",
         limit=limit,
+        # No word has room.
+        missing=("?", DIM),
         links=(to_board("alerts", severity=severity), to_alerts()),
         large=_TILE,
     )  # fmt: skip
@@ -451,6 +453,7 @@ def _strips(cluster: Cluster) -> Built:
         .at_least(node_states.MINUTE)
         .at_most(_STRIP_POINTS),
         _share_steps(),
+        missing="no job",
         links=(to_board("training", "This node", node=clicked(schema.NODE)),),
     )  # fmt: skip
 
@@ -514,7 +517,7 @@ def _traffic(cluster: Cluster) -> Built:
         queries,
         reduce="last",
         sparkline=True,
-        missing=("-", QUIET),
+        missing=("no flows", DIM),
         overrides=overrides,
         links=(
             to_board("explore", "Explore this pair", src=clicked(schema.SRC_GROUP), dst=clicked(schema.DST_GROUP)),
@@ -542,15 +545,9 @@ def _egress(cluster: Cluster) -> Built:
             x=21, y=16, w=3, h=8,
             links=(to_board("egress"), to_board("ledger")),
         ),
-        [
-            _curve(
-                cluster, asked, schema.DST_GROUP, meaning="bit/s to a destination group.",
-                alias=f"$tag_{schema.DST_GROUP}",
-            )
-        ],
+        [_to_outside(cluster, asked, group_id) for group_id in outside],
         reduce="last",
         sparkline=True,
-        missing=("-", QUIET),
         overrides=[
             *(panels.override(group_id, displayName=title) for group_id, title in titles.items()),
             panels.override(EXTERNAL, thresholds={"mode": "absolute", "steps": Limit(look=rate).steps()}),
@@ -558,6 +555,15 @@ def _egress(cluster: Cluster) -> Built:
         links=(to_board("egress"),),
         large=Large(34, _LETTERS, rows=True),
     )  # fmt: skip
+
+
+def _to_outside(cluster: Cluster, asked: Select, group_id: str) -> Query:
+    """Return bit/s to one group over time: 0, not a gap, where nothing left while other traffic was seen."""
+    sent = asked.where(is_in(schema.DST_GROUP, [group_id])).take(bit_rate(schema.BYTES)).binned()
+    rate = sent.columns[0]
+    seen = Select(schema.TRAFFIC, schema.MINUTE).take(scaled(bit_rate(schema.BYTES), "0", rate.name, rate.unit))
+    either = Select((sent, seen.binned())).take(total(rate))
+    return either.over_time(cluster, "bit/s to a destination group.", alias=group_id).at_most(_CURVE_POINTS)
 
 
 # -- last line: the pipeline -------------------------------------------------------------------------
