@@ -7,6 +7,7 @@ API) together with `fresh_database`, so that tests share a server without seeing
 import os
 import re
 import shutil
+import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -36,6 +37,10 @@ settings.load_profile("new" if os.environ.get("CLUSTERFLOW_FUZZ") else "same")
 
 # Servers of tests hold little: they need not look for garbage all the time.
 os.environ.setdefault("GOGC", "400")
+
+# A run in the background of a script ignores SIGINT, and so would the commands and daemons that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _RUNNING: list[LocalInfluxDB] = []
 
