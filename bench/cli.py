@@ -8,6 +8,7 @@ from app.errors import ClusterflowError
 from bench.boards import boards
 from bench.enrichment_cost import enrichment
 from bench.kafka import kafka
+from bench.labelled import labelled
 from bench.live_rates import live, soak
 from bench.load.archived import archive
 from bench.memory import memory
@@ -20,7 +21,7 @@ def bench() -> None:
     """Measure a part of clusterflow on this machine; JSON lines on standard output."""
 
 
-for one in (memory, enrichment, live, soak, kafka, boards, archive, peer, report):
+for one in (memory, enrichment, live, soak, kafka, boards, archive, peer, labelled, report):
     bench.add_command(one)
 
 
