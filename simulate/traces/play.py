@@ -61,7 +61,7 @@ def play(  # noqa: PLR0917 - what to play, where, for how long
     usual = float(trace.end.max(axis=0).min())
     rounds = int(seconds / usual / trace.steps) + 2
     order = np.concatenate([rng.permutation(trace.steps) for _ in range(rounds)])
-    starts, times = _timed(trace, replay, layout, given, order, seconds)
+    starts, times = _timed(trace, replay, layout, given, order)
     count = int(np.searchsorted(starts, seconds))
     lasted = Times(times.begin[:, :count], times.end[:, :count], times.op_end[:, :count], times.length[:count])
     moved = _moved(lanes, layout, lasted, starts[:count], given, replay.transfers)
@@ -78,9 +78,7 @@ def play(  # noqa: PLR0917 - what to play, where, for how long
     return Played(moved, steps, _pairs(lanes, layout, replay), _roles(layout), given, begin, begin + seconds)
 
 
-def _timed(  # noqa: PLR0917 - see play
-    trace: Trace, replay: Replay, layout: Layout, faults: Sequence[Fault], order: Ints, seconds: float
-) -> tuple[Floats, Times]:
+def _timed(trace: Trace, replay: Replay, layout: Layout, faults: Sequence[Fault], order: Ints) -> tuple[Floats, Times]:
     """Return [step] begins, and the replay. Which steps a fault meets depends on how long those before it took."""
     number = _worker_of_op(trace)
     lasted = trace.end - trace.start
@@ -97,7 +95,6 @@ def _timed(  # noqa: PLR0917 - see play
         if all(np.array_equal(one, other) for one, other in zip(met, again, strict=True)):
             break
         met = again
-    del seconds
     return starts, times
 
 
@@ -127,8 +124,8 @@ def _lay(  # noqa: PLR0917 - the arrays that a fault changes
         # In the middle of what it computes.
         extra[computes[len(computes) // 2], at] += _NEVER
     elif fault.kind is FaultKind.PAUSE:
-        everyone = np.flatnonzero(replay.computes)
-        first = everyone[np.unique(worker[everyone], return_index=True)[1]]
+        # The first passes of the first stage: all others wait for them.
+        first = _computes_first(replay, layout, worker)
         extra[np.ix_(first, at)] += fault.seconds
     else:
         host = layout.host[fault.worker]
@@ -136,6 +133,12 @@ def _lay(  # noqa: PLR0917 - the arrays that a fault changes
             hosts = layout.host[worker[list(transfer.ops)]]
             if (hosts == host).any() and _touches(layout, worker[list(transfer.ops)], fault):
                 slower[number, at] *= _slowed(fault, layout)
+
+
+def _computes_first(replay: Replay, layout: Layout, worker: Ints) -> Ints:
+    """Return the operations with which the first stage begins to compute."""
+    computes = np.flatnonzero(replay.computes & (layout.stage[worker] == layout.stage.min()))
+    return np.asarray(computes[np.unique(worker[computes], return_index=True)[1]], np.int64)
 
 
 def _touches(layout: Layout, workers: Ints, fault: Fault) -> bool:

@@ -1,0 +1,226 @@
+"""Recorded training jobs as a measure: what their traffic alone tells of roles, steps and culprits.
+
+`python -m bench.traces FOLDER docs/reference/traces.md`: each trace x sampling rate x seed is played without a fault,
+and with each fault laid over it, and judged (`analysis.detectors.roles`). No trace is part of the repository.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from analysis.detectors.roles.pair_roles import Roles, roles_of
+from analysis.detectors.roles.peers import Blame, Verdict, judge
+from analysis.detectors.roles.step_times import Steps, steps_of
+from analysis.detectors.roles.traffic import Traffic, members, traffic_of
+from simulate.packets.flows import UDP
+from simulate.traces.faults import Fault, FaultKind
+from simulate.traces.layout import Layout, host_name, layout_of
+from simulate.traces.play import Played, play
+from simulate.traces.records import PACKET, sflow
+from simulate.traces.trace_file import Trace, read_trace
+
+RATES, SEEDS = (1000, 4096, 16384, 32768), (101, 102)
+SECONDS = 300.0
+_MOST = 1.5e6
+"""Samples of one play; where there would be more, it is shorter ..."""
+
+_LEAST_STEPS, _TOO_MANY = 8, 6e6
+"""... but not than so many steps; where these have so many samples, there is none."""
+
+SHARES = (0.1, 0.3, 1.0)
+
+_HEAD = """# Recorded training jobs
+
+Written by `python -m bench.traces ../shared/traces docs/reference/traces.md`: do not edit. Two production jobs
+(ByteDance, arXiv 2505.05713) are played as sFlow samples of RoCEv2, looped with the variation their steps really have,
+one worker a host on 8 rails, bytes by the model in `simulate/traces/layout.py`, and judged from these samples alone
+(`analysis/detectors/roles`). {seeds} seeds; {seconds:.0f} s each, or as long as 1.5 million samples last, and 8 steps
+at least. A rate at which these have more than 6 million samples is left out.
+
+*Members*, *stages*: plays in which all were right. *Kinds*: F1 over pairs (pipeline, data, ends). *Step error*: of the
+length of single steps. *Blamed*: nodes named in plays without a fault. Faults: the plays in which the first verdict
+names the culprit; of a link at half rate, its rail and the ring it is in: the node within it cannot be known.
+
+| job | 1 in | seconds | members | stages | kinds F1 | step error median | 95 % | blamed | stage imbalance told |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One play without a fault.
+
+    Attributes:
+        members, stages: whether all are right.
+        kinds: F1 of the pairs' kinds.
+        errors: [step] relative error of the length.
+        blamed: nodes that are named.
+        imbalance: whether the stage is.
+    """
+
+    members: bool
+    stages: bool
+    kinds: float
+    errors: "np.ndarray[tuple[int], np.dtype[np.float64]]"
+    blamed: int
+    imbalance: bool
+
+
+def main() -> int:
+    """Play, judge and write."""
+    parser = argparse.ArgumentParser(prog="python -m bench.traces", description=__doc__)
+    parser.add_argument("folder", type=Path, help="holds trace-NAME.parquet")
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--rates", type=int, nargs="+", default=RATES)
+    given = parser.parse_args()
+    plays = [(path, rate, tuple(given.seeds)) for path in sorted(given.folder.glob("trace-*.parquet"))
+             for rate in given.rates]  # fmt: skip
+    found = []
+    with ProcessPoolExecutor() as pool:
+        for one in pool.map(_row, plays):
+            if one is not None:
+                found.append(one)
+                sys.stderr.write(f"{one.clean()}\n{one.faults()}\n")
+    lines = [*(one.clean() for one in found), "", *_fault_head(), *(one.faults() for one in found), "", *_LIMITS]
+    head = _HEAD.format(seconds=SECONDS, seeds=len(given.seeds))
+    given.page.write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return 0
+
+
+def _row(play_of: tuple[Path, int, tuple[int, ...]]) -> "_Row | None":
+    """Play a trace at a rate with some seeds; None where there are too many samples."""
+    path, rate, seeds = play_of
+    trace = read_trace(path)
+    seconds = _seconds(trace, layout_of(trace), rate)
+    return None if seconds is None else _Row(trace, rate, seconds, seeds)
+
+
+class _Row:
+    """All plays of a trace at a rate."""
+
+    def __init__(self, trace: Trace, rate: int, seconds: float, seeds: Sequence[int]) -> None:
+        self._name, self._rate, self._seconds = trace.name.removeprefix("trace-"), rate, seconds
+        layout = layout_of(trace)
+        self._scores = [_score(_told(trace, layout, rate, self._seconds, seed)) for seed in seeds]
+        self._hits: dict[str, list[bool]] = {}
+        for seed in seeds:
+            for name, fault in _faults(layout, seed, self._seconds):
+                told = _told(trace, layout, rate, self._seconds, seed, fault)
+                self._hits.setdefault(name, []).append(_is_culprit(told, layout, fault))
+
+    def clean(self) -> str:
+        """Return the line of the plays without a fault."""
+        scores, count = self._scores, len(self._scores)
+        errors = np.concatenate([one.errors for one in scores])
+        median, worst = (f"{np.quantile(errors, share):.2%}" if len(errors) else "" for share in (0.5, 0.95))
+        return (
+            f"| {self._name} | {self._rate:,} | {self._seconds:.0f} | {sum(one.members for one in scores)} of {count} "
+            f"| {sum(one.stages for one in scores)} of {count} | {np.mean([one.kinds for one in scores]):.3f} "
+            f"| {median} | {worst} | {sum(one.blamed for one in scores)} "
+            f"| {sum(one.imbalance for one in scores)} of {count} |"
+        )
+
+    def faults(self) -> str:
+        """Return the line of the plays with a fault."""
+        hits = " | ".join(f"{sum(one)} of {len(one)}" for one in self._hits.values())
+        return f"| {self._name} | {self._rate:,} | {hits} |"
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    played: Played
+    traffic: Traffic
+    steps: Steps | None
+    roles: Roles | None
+    verdicts: list[Verdict]
+
+
+def _seconds(trace: Trace, layout: Layout, rate: int) -> float | None:
+    """Return how long to play; None where that has too many samples."""
+    each = play(trace, layout, 60, 1).transfers.get_column("bytes").to_numpy().sum() / 60 / PACKET[UDP] / rate
+    least = _LEAST_STEPS * float(trace.end.max(axis=0).max())
+    return None if least * each > _TOO_MANY else float(np.clip(_MOST / each, least, SECONDS))
+
+
+def _told(trace: Trace, layout: Layout, rate: int, seconds: float, seed: int, *faults: Fault) -> _Told:
+    played = play(trace, layout, seconds, seed, faults)
+    traffic = traffic_of(sflow(played, rate, seed))
+    steps = steps_of(traffic)
+    if steps is None:
+        return _Told(played, traffic, None, None, [])
+    roles = roles_of(traffic, steps)
+    return _Told(played, traffic, steps, roles, judge(traffic, steps, roles, played.end))
+
+
+def _score(told: _Told) -> Score:
+    whole = len(set(members(told.traffic).tolist())) == 1
+    if told.steps is None or told.roles is None:
+        return Score(whole, stages=False, kinds=0.0, errors=np.zeros(0), blamed=0, imbalance=False)
+    pairs, nodes = told.roles.pairs, told.traffic.nodes
+    said = {(nodes[a], nodes[b], str(kind)) for a, b, kind in zip(pairs.low, pairs.high, pairs.kind, strict=True)}
+    truth = {(a, b, "pipeline" if "pipeline" in does else does[0]) for a, b, does in told.played.pairs.iter_rows()}
+    stages = dict(told.played.roles.select("host", pl.col("stages").list.first()).iter_rows())
+    right = all(stages[node] == stage for node, stage in zip(nodes, told.roles.stage, strict=True))
+    begins, ends = (told.played.steps.get_column(name).to_numpy() for name in ("begin", "end"))
+    # A told step ends where weights have arrived: just after the next one's begin.
+    place = np.clip(np.searchsorted(begins, told.steps.end, side="right") - 2, 0, len(begins) - 1)
+    errors = np.abs(told.steps.length / (ends - begins)[place] - 1)
+    blamed = sum(len(one.nodes) for one in told.verdicts if one.blame is Blame.NODE)
+    imbalance = any(one.blame is Blame.STAGE for one in told.verdicts)
+    return Score(whole, right, 2 * len(said & truth) / (len(said) + len(truth)), errors, blamed, imbalance)
+
+
+def _faults(layout: Layout, seed: int, seconds: float) -> Iterator[tuple[str, Fault]]:
+    rng = np.random.default_rng(seed)
+    worker, rail = int(rng.integers(len(layout.host))), int(rng.integers(layout.rails))
+    for share in SHARES:
+        yield f"slow by {share:.0%}", Fault(FaultKind.SLOW, worker=worker, share=share)
+    yield "link at half rate", Fault(FaultKind.HALF_LINK, worker=worker, rail=rail)
+    yield "dead rail", Fault(FaultKind.DEAD_RAIL, worker=worker, rail=rail)
+    yield "pause of 10 s", Fault(FaultKind.PAUSE, seconds / 2)
+    yield "hang", Fault(FaultKind.HANG, seconds / 2, worker=worker)
+
+
+def _fault_head() -> list[str]:
+    names = [name for name, _ in _faults(Layout(1, 8, *(np.zeros(1, np.int64),) * 2, 8, *(np.zeros(1, np.int64),) * 2),
+                                         1, SECONDS)]  # fmt: skip
+    return [f"| job | 1 in | {' | '.join(names)} |", f"|---|---:|{'---:|' * len(names)}"]
+
+
+def _is_culprit(told: _Told, layout: Layout, fault: Fault) -> bool:
+    """Whether the first verdict names who is at fault."""
+    # A long stage is part of both jobs, and said beside each fault.
+    first = next((one for one in told.verdicts if one.blame is not Blame.STAGE), None)
+    if first is None:
+        return False
+    host = host_name(int(layout.host[fault.worker]))
+    if fault.kind is FaultKind.SLOW:
+        return first.blame is Blame.NODE and first.nodes == (host,)
+    if fault.kind is FaultKind.DEAD_RAIL:
+        return first.blame is Blame.RAIL and first.nodes == (host,) and first.rail == fault.rail
+    if fault.kind is FaultKind.HALF_LINK:
+        return first.blame is Blame.LINK and host in first.nodes and first.rail == fault.rail
+    return first.blame is Blame.JOB
+
+
+_LIMITS = (
+    "**What falls short.** A slow worker shows by when its pipeline ends, and by the first and last micro-batch of a",
+    "step, which tell the node: at 1 in 16,384 and less these are one sample or none. Where sequence lengths differ",
+    "(SE), one worker slow by 10 % is within what its peers differ. A hang is told as the whole job's, not by the node",
+    "that hung. The job's own long stage is said beside each fault and is not counted as a verdict. Where a slow",
+    "pipeline of many stages ends long after the others, stages exchange gradients apart, and steps are cut wrong.",
+    "",
+    "**NetFlow.** Records of 60 s or 10 s hold sums, not times: steps, kinds of pairs, stages and slow workers cannot",
+    "be known from them, and are not guessed. Members and a dead rail need no times; here they are not measured.",
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
