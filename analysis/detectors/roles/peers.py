@@ -57,7 +57,7 @@ class Blame(StrEnum):
     """What a verdict names."""
 
     NODE = "node"
-    RAIL = "rail"
+    RAIL = "dead rail"
     LINK = "link"
     JOB = "whole job"
     STAGE = "imbalance of the stages"
