@@ -295,7 +295,7 @@ def _balance(cluster: Cluster) -> Built:
     return panels.time_series(
         cluster,
         Face(
-            "balance", "Busiest, median and idlest inference node",
+            "balance", "Fastest, median and slowest inference node",
             "Bit/s that inference nodes sent to the chosen groups: a wide band means that load is spread unevenly.",
             "A node without any record in a bin is in no line, whether it is silent or its exporter is blind.",
             "Explore names the nodes.",

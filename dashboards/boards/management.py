@@ -153,7 +153,7 @@ def _nodes(cluster: Cluster) -> Built:
     return panels.time_series(
         cluster,
         Face(
-            "nodes", "Busiest, median and idlest node on the management plane",
+            "nodes", "Fastest, median and slowest node on the management plane",
             "Bit/s that nodes sent on the management plane: one node far above the others copies data over it.",
             "A node without any record in a bin is in no line.",
             "Explore names the nodes.",

@@ -26,7 +26,7 @@ def page(cluster: Cluster) -> Page:
         (
             *_tiles(cluster),
             _over_time(cluster),
-            matrix_panel(cluster, "matrix", x=12, y=5, w=12, h=10, keep=var.GROUPS),
+            matrix_panel(cluster, "matrix", x=10, y=5, w=14, h=12, keep=var.GROUPS),
             breach_table(
                 cluster,
                 Face(
@@ -34,7 +34,7 @@ def page(cluster: Cluster) -> Page:
                     "Both directions of a conversation in one row, under the most specific kind that it is.",
                     "Nothing was blocked; a scan, or many nodes doing the same, is one row with other.",
                     "If it is wanted, list it in cluster.yaml; else ask who opened it: the source did.",
-                    x=0, y=15, w=24, h=11, links=links(),
+                    x=0, y=17, w=24, h=9, links=links(),
                 ),
             ),
             _shadows(cluster),
@@ -98,7 +98,7 @@ def _over_time(cluster: Cluster) -> Built:
             "Bit/s of all conversations that break the segmentation, by kind.",
             f"Each conversation counts under one kind only, the most specific one. {transport.note(cluster)}",
             "The table below names both ends.",
-            x=0, y=5, w=12, h=10, links=links(),
+            x=0, y=5, w=10, h=12, links=links(),
         ),
         [query.over_time(cluster, "bit/s of a kind.", alias=f"$tag_{schema.KIND}", fill=Fill.GAP)],
         stacked=True,

@@ -22,6 +22,8 @@ _EXPECTED = "expected"
 _LIMIT = "limit"
 _MANY = 100
 """More nodes than this are not drawn all at once: their lines would be unreadable."""
+_NOT_IN_LEGEND = {"legend": True, "tooltip": False, "viz": False}
+"""Three names a node would fill the panel; the dashes say which line is which."""
 _ONLY_LOW = "Until nodes are chosen, those that are low or down are drawn, for as long as they are. "
 
 
@@ -123,11 +125,11 @@ def _observed_expected(cluster: Cluster) -> Built:
         overrides=[
             panels.override(
                 f"/ {_EXPECTED}$/", color=panels.fixed(DIM), custom__lineStyle={"fill": "dash", "dash": [8, 6]},
-                custom__lineWidth=1, custom__fillOpacity=0,
+                custom__lineWidth=1, custom__fillOpacity=0, custom__hideFrom=_NOT_IN_LEGEND,
             ),
             panels.override(
                 f"/ {_LIMIT}$/", color=panels.fixed(ACT), custom__lineStyle={"fill": "dash", "dash": [4, 6]},
-                custom__lineWidth=1, custom__fillOpacity=0,
+                custom__lineWidth=1, custom__fillOpacity=0, custom__hideFrom=_NOT_IN_LEGEND,
             ),
         ],
         links=(to_board("training", "Only this node", keep=(var.JOB,), node=clicked(schema.NODE)),),

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from cluster.model import BridgeSettings, Cluster
+from cluster.model import BridgeSettings, Cluster, ExportProtocol
+from cluster.sections.network.exporters import FRAME_OVERHEAD
 from ingest.count.windows import MAX_SPAN_MS
 from ingest.flows.classify import AddressBook
 from ingest.flows.exporters import AUTO_RATE, ExporterBook
@@ -127,6 +128,11 @@ class Normaliser:
         rate, unknown_rate = self._rates(exporter, _column(frame, records.SAMPLING_RATE))
         packets, volume = _column(frame, records.PACKETS), _column(frame, records.BYTES)
         overhead = self.exporters.overheads[exporter]
+        # What an unlisted agent samples is frames, too: its records say that they are sFlow's.
+        unlisted = exporter >= len(self.exporters.configured)
+        if unlisted.any():
+            is_frame = unlisted & (_column(frame, records.VERSION) == records.SFLOW)
+            overhead = np.where(is_frame, FRAME_OVERHEAD[ExportProtocol.SFLOW], overhead)
         if overhead.any():
             volume = np.maximum(volume - overhead * packets, 0)
         most = records.MAX_COUNTER // rate if rate.max(initial=1) > 1 else records.MAX_COUNTER

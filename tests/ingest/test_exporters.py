@@ -104,6 +104,14 @@ def test_records_without_bytes_are_counted_though_they_have_packets() -> None:
     assert counted == {"leaf": 1, "sflow": 0}
 
 
+@pytest.mark.parametrize(("version", "stored"), [(records.SFLOW, 1500), (10, 1518)])
+def test_frames_of_an_agent_that_nobody_listed_count_as_ip(version: int, stored: int) -> None:
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    engine.take(one(exporter="192.0.2.77", version=version, bytes=1518, packets=1), T0 / 1000)
+    points = next(frame for measurement, frame in engine.merge() if measurement is schema.TRAFFIC)
+    assert points.get_column("bytes").to_list() == [stored]
+
+
 def datagrams(version: int, *starts: tuple[int, int], exporter: str | None = "127.0.0.1") -> pl.DataFrame:
     """One row a datagram: its sequence number, and how many records it held."""
     rows: list[dict[str, object]] = [
