@@ -136,6 +136,12 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
             for kind in Breach
             for name in names[:5]
         ],
+        schema.DENIED: [
+            {schema.SRC: name, schema.SRC_GROUP: owner, schema.DST: "nas-1", schema.DST_GROUP: "storage"}
+            | {schema.SERVICE: "https"}
+            for name in names[:5]
+        ],
+        schema.LOG_GAP: [{schema.INTERFACE: "eni-0"}],
         schema.UNKNOWN_NODE: [{schema.GROUP: owner, schema.ADDRESS: f"10.23.0.{n}"} for n in range(_STRANGERS)],
         schema.INFERENCE: [row | {schema.OFF_WINDOW: schema.NO} for row in clients],
         schema.INFERENCE_LOAD: [{schema.GROUP: "inference"}],

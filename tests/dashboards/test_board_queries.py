@@ -220,16 +220,16 @@ def test_sums_of_many_days_are_read_from_hours(filled: Filled) -> None:
     board = BOARDS["explore"]
     values = defaults(board) | {var.LIMIT: "1"}
     sent = {}
-    for days in (2, 3):
+    for hours in (12, 72):
         (one,) = (
             one
-            for one in asked(board, filled.now, values, days * 86_400)
+            for one in asked(board, filled.now, values, hours * 3600)
             if one.panel.startswith("Traffic by") and one.ref == "A"
         )
         series = filled.store.query(one.query)[0]
-        sent[days] = dict(zip(series.columns, series.values[0], strict=True))[schema.BYTES.name]
-    windows = {2: 3600 // 60, 3: 86_400 // 3600}
-    assert sent[2] / sent[3] == pytest.approx(windows[2] / windows[3], abs=0.2)
+        sent[hours] = dict(zip(series.columns, series.values[0], strict=True))[schema.BYTES.name]
+    windows = {12: 3600 // 60, 72: 86_400 // 3600}
+    assert sent[12] / sent[72] == pytest.approx(windows[12] / windows[72], abs=0.2)
 
 
 def test_of_many_nodes_those_that_are_low_are_drawn_and_those_that_are_chosen(filled: Filled) -> None:
@@ -275,10 +275,10 @@ def test_counters_add_up_over_bridges(filled: Filled) -> None:
 
 
 def test_the_stall_tile_adds_up_the_ledger(filled: Filled) -> None:
-    """Three causes of one job, a row each an hour of the day."""
+    """Four causes of one job, a row each an hour of the day."""
     (tile,) = (built for built in noc_wall.page(CLUSTER).panels if built.name == "stall_cost")
     hours = filled.now // 3600 - (filled.now - 86_400) // 3600
-    assert _run(filled, tile.queries[0], since=86_400)[0].values[0][1] == pytest.approx(hours * (0.1 + 0.2 + 0.3))
+    assert _run(filled, tile.queries[0], since=86_400)[0].values[0][1] == pytest.approx(hours * (0.1 + 0.2 + 0.3 + 0.4))
 
 
 def test_the_rate_tile_divides_rate_by_expectation(filled: Filled) -> None:

@@ -69,6 +69,7 @@ def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage
     staged.check()
     for worker in workers:
         worker.stop()
+    staged.settle()
     staged.check_archived()
     record("kafka-workers", staged.reckoning(0), trials=5)
 
