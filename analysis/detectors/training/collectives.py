@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.baseline import Floats
+from analysis.detectors.roles.traffic import components
 from store.schema import Pattern
 
 Ints = npt.NDArray[np.int64]
@@ -108,7 +109,7 @@ def _sparse(nodes: int, src: Ints, dst: Ints) -> int:
     takes_part = (outgoing > 0) | (incoming > 0)
     pairs = np.unique(np.minimum(src, dst) * nodes + np.maximum(src, dst))
     low, high = pairs // nodes, pairs % nodes
-    part = _parts(nodes, low, high)
+    part = components(nodes, low, high)
     size, links = np.bincount(part[takes_part], minlength=nodes), np.bincount(part[low], minlength=nodes)
     closes = (links >= size) | (size == 2)
     in_ring = (outgoing <= 2) & (incoming <= 2) & closes[part]
@@ -116,19 +117,6 @@ def _sparse(nodes: int, src: Ints, dst: Ints) -> int:
         return Pattern.RING
     is_two_way = np.isin(dst * nodes + src, src * nodes + dst).mean() >= _NEARLY_ALL
     return Pattern.TREE if is_two_way and len(pairs) <= _TREES * (takes_part.sum() - 1) else Pattern.MIXED
-
-
-def _parts(nodes: int, one: Ints, other: Ints) -> Ints:
-    """Return for each node the smallest of all that links lead to from it, over however many steps."""
-    part = np.arange(nodes)
-    while True:
-        before = part.copy()
-        least = np.minimum(part[one], part[other])
-        np.minimum.at(part, one, least)
-        np.minimum.at(part, other, least)
-        part = part[part]
-        if np.array_equal(part, before):
-            return part
 
 
 def changed(before: Links, now: Links) -> int:
