@@ -6,6 +6,7 @@ only consistent objects.
 
 from dataclasses import dataclass
 
+from app.errors import UserError
 from cluster.scalars import names
 from cluster.scalars.declared import REQUIRED, Key, Section, key, keys_of, record
 from cluster.scalars.kinds import ListOf, MapOf, Secret
@@ -167,6 +168,26 @@ class Cluster:
     def groups_with(self, *roles: Role) -> tuple[Group, ...]:
         """Return the groups of these roles, in the order of the file."""
         return tuple(group for group in self.groups if group.role in roles)
+
+    def group_ids(self) -> tuple[str, ...]:
+        """Return the ids of all groups, reserved ones included."""
+        return (*(group.id for group in self.groups), *RESERVED_GROUPS)
+
+    def groups_of(self, text: str, option: str = "") -> tuple[str, ...]:
+        """Return the groups that a text names: one by its id, or all of a role.
+
+        UserError with the option's name where it is neither; without one, nothing.
+        """
+        if text in self.group_ids():
+            return (text,)
+        found = tuple(group.id for group in self.groups if group.role == text)
+        if option and not found:
+            known = self.group_ids()
+            roles = [role.value for role in Role if role.value not in known]
+            raise UserError(
+                f"{option} {text}: no such group", f"there are {', '.join(known)}; roles: {', '.join(roles)}"
+            )
+        return found
 
     def inside_groups(self) -> tuple[Group, ...]:
         """Return the groups that are part of the cluster."""

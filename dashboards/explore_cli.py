@@ -2,21 +2,27 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from analysis.jobs.register import runs_of
 from app.errors import UserError
 from cluster.cli import cluster_option
-from cluster.model import RESERVED_GROUPS, Cluster, Plane, Role
-from cluster.options import json_option, period_options, write_output
+from cluster.model import Cluster, Plane
+from cluster.options import Moment, json_option, write_output
 from store import schema
 from store.influx import Store
 from store.influxql import Condition, Select, finest, is_in, total
 from store.schema_version import opened
 
+_FLOWS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
+_SENT = (schema.TX_BYTES, schema.TX_PACKETS, schema.FLOWS)
+_BOTH = (schema.IN_BYTES, schema.OUT_BYTES)
 _GROUP_BY = {
     "node": schema.NODE,
     "source": schema.SRC_GROUP,
@@ -24,126 +30,181 @@ _GROUP_BY = {
     "plane": schema.PLANE,
     "service": schema.SERVICE,
     "protocol": schema.PROTO,
+    "interface": schema.INTERFACE,
 }
+_OF_NODES = {schema.SRC_GROUP: schema.GROUP, schema.DST_GROUP: schema.PEER_GROUP}
+"""What the tags of traffic between groups are called where nodes are kept."""
 _LONGEST = 2 * 3_600, 7 * 86_400
 """Seconds of the longest ranges that are read from `raw` and from `1m`."""
+_PERIOD = 900
+
+Row = dict[str, str | int | float]
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked. No groups are all; plane and service may be None for any; times are epoch seconds."""
+    """What is asked. Empty alternatives are all; times are epoch seconds.
+
+    Attributes:
+        by: a key of the tags above.
+        source, destination: groups.
+        node: names; then only what these nodes sent.
+        exporter, interface: names, of interfaces only.
+    """
 
     by: str
-    source: tuple[str, ...]
-    destination: tuple[str, ...]
-    plane: str | None
-    service: str | None
     start: int
     end: int
+    source: tuple[str, ...] = ()
+    destination: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    plane: tuple[str, ...] = ()
+    service: tuple[str, ...] = ()
+    exporter: tuple[str, ...] = ()
+    interface: tuple[str, ...] = ()
 
 
-def answer(cluster: Cluster, store: Store, question: Question, now: float) -> list[dict[str, str | int | float]]:
-    """Return one row for each value of the tag asked for, largest first, with bytes, packets, flows and bit/s.
+def answer(cluster: Cluster, store: Store, question: Question, now: float) -> list[Row]:
+    """Return one row for each value of the tag asked for, largest first, with its sums and bit/s.
 
-    By node, nodes of the source group that sent nothing stand there with 0: silence is an answer.
+    By node, nodes that are asked for and sent nothing stand there with 0: silence is an answer.
     """
-    by_node = question.by == "node"
-    tag = _GROUP_BY[question.by]
-    seconds = question.end - question.start
+    by, seconds = question.by, question.end - question.start
+    measurement, names = schema.TRAFFIC, dict[str, str]()
+    fields: tuple[schema.Field, ...] = _FLOWS
+    if by == "interface":
+        measurement, fields = schema.INTERFACE_TRAFFIC, _BOTH
+    elif by == "node" or question.node:
+        measurement, fields, names = schema.NODE_TRAFFIC, _SENT, _OF_NODES
+    wanted = {
+        schema.SRC_GROUP: question.source, schema.DST_GROUP: question.destination, schema.NODE: question.node,
+        schema.PLANE: question.plane, schema.SERVICE: question.service, schema.EXPORTER: question.exporter,
+        schema.INTERFACE: question.interface,
+    }  # fmt: skip
+    conditions: list[Condition] = [is_in(names.get(tag, tag), values) for tag, values in wanted.items() if values]
+    tags = [names.get(_GROUP_BY[by], _GROUP_BY[by])]
+    if by == "interface":
+        tags.insert(0, schema.EXPORTER)
     retention = finest(cluster, question.start, question.end, now, _LONGEST)
-    measurement = schema.NODE_TRAFFIC if by_node else schema.TRAFFIC
-    fields = (schema.TX_BYTES, schema.TX_PACKETS, schema.FLOWS) if by_node else (
-        schema.BYTES, schema.PACKETS, schema.FLOWS,
-    )  # fmt: skip
-    source, destination = (schema.GROUP, schema.PEER_GROUP) if by_node else (schema.SRC_GROUP, schema.DST_GROUP)
-    plane, service = ([value] if value else [] for value in (question.plane, question.service))
-    wanted = {source: question.source, destination: question.destination, schema.PLANE: plane, schema.SERVICE: service}
-    conditions: list[Condition] = [is_in(name, list(values)) for name, values in wanted.items() if values]
     # Of a range that begins before all that is kept, hours have most.
     kept = retention.name if retention else schema.HOUR
-    select = Select(measurement, kept).take(*map(total, fields)).where(*conditions).by(tag)
-    rows: dict[str, dict[str, str | int | float]] = {}
-    if by_node:
-        members = [node.name for node in cluster.nodes if not question.source or node.group in question.source]
-        rows = {name: _row(question.by, name, [0, 0, 0], seconds) for name in members}
-    for _, name, *values in store.rows(select.between(question.start, question.end)):
-        rows[name] = _row(question.by, name, [int(value or 0) for value in values], seconds)
-    return sorted(rows.values(), key=lambda row: (-float(row["bytes"]), str(row[question.by])))
+    select = Select(measurement, kept).take(*map(total, fields)).where(*conditions).by(*tags)
+    found: dict[str, list[int]] = {}
+    if by == "node":
+        members = (node for node in cluster.nodes if not question.source or node.group in question.source)
+        found = {node.name: [0] * len(fields) for node in members if not question.node or node.name in question.node}
+    for _, *values in store.rows(select.between(question.start, question.end)):
+        found[" ".join(values[: len(tags)])] = [int(value or 0) for value in values[len(tags) :]]
+    rows = (_row(by, name, values, seconds) for name, values in found.items())
+    return sorted(rows, key=lambda row: (-float(row["bytes"]), str(row[by])))
 
 
-def _row(by: str, name: str, values: list[int], seconds: int) -> dict[str, str | int | float]:
-    size, packets, flows = values
-    return {by: name, "bytes": size, "packets": packets, "flows": flows, "bits_per_second": size * 8 / seconds}
+def _row(by: str, name: str, values: list[int], seconds: int) -> Row:
+    if by == "interface":
+        entered, left = values
+        sums = {"bytes": entered + left, "in": entered, "out": left}
+    else:
+        sums = dict(zip(("bytes", "packets", "flows"), values, strict=True))
+    return {by: name, **sums, "bits_per_second": sums["bytes"] * 8 / seconds}
+
+
+def _many(option: str, metavar: str, text: str) -> Callable[[Command], Command]:
+    return click.option(option, multiple=True, metavar=metavar, help=text)
 
 
 @click.command()
 @cluster_option
 @click.option("--by", type=click.Choice(list(_GROUP_BY)), default="node", show_default=True, help="One row for each.")
-@click.option("--src", "source", metavar="GROUP", help="Source group, or all groups of a role. Default: any.")
-@click.option("--dst", "destination", metavar="GROUP", help="Destination group, or role. Default: any.")
-@click.option("--plane", type=click.Choice([plane.value for plane in Plane]), help="Default: any.")
-@click.option(
-    "--service", metavar="NAME", help="Service, such as https. Not with --by node: nodes are kept without it."
-)
-@period_options("15m")
+@_many("--src", "WHAT", "Source: a group, all groups of a role, or a node.")
+@_many("--dst", "WHAT", "Destination: a group, or all groups of a role.")
+@_many("--node", "NAME", "Only what this node sent.")
+@click.option("--job", metavar="ID", help="What the job's nodes sent, while it ran.")
+@click.option("--plane", multiple=True, type=click.Choice([plane.value for plane in Plane]), help="Default: any.")
+@_many("--service", "NAME", "Service, such as https. Not of nodes: they are kept without it.")
+@_many("--exporter", "NAME", "Exporter of interfaces.")
+@_many("--interface", "NAME", "Interface, with --by interface.")
+@click.option("--from", "start", type=Moment(), help="Begin: a time of the site's zone, or so long ago. [default: 15m]")
+@click.option("--to", "stop", type=Moment(), help="End.  [default: now]")
 @click.option("--order", type=click.Choice(["largest", "smallest"]), default="largest", show_default=True)
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Rows.")
+@click.option("--top", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Rows.")
 @json_option
 def explore(
     cluster: Cluster,
     by: str,
-    source: str | None,
-    destination: str | None,
-    plane: str | None,
-    service: str | None,
-    start: float,
-    stop: float,
+    src: tuple[str, ...],
+    dst: tuple[str, ...],
+    node: tuple[str, ...],
+    job: str | None,
+    start: float | None,
+    stop: float | None,
     order: str,
-    limit: int,
+    top: int,
     json_to: str | None,
+    **asked: tuple[str, ...],
 ) -> None:
-    """Ask who moved how much: by node, group, plane, service or protocol.
+    """Ask who moved how much: by node, group, plane, service, protocol or interface.
+
+    An option may be given several times: any of its values fits. Of addresses, ports and single conversations
+    `clusterflow flows` tells, in the same words.
 
     \b
     Examples:
       clusterflow explore --src training --dst training --plane compute --order smallest    the stragglers
-      clusterflow explore --by destination --src model_storage --from 24h                   where models went
+      clusterflow explore --job 4711 --by destination                                       where a job's bytes went
+      clusterflow explore --by interface --exporter border-01 --from 2026-03-01T14:00 --to 2026-03-01T14:20
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    if service and by == "node":
-        raise UserError(f"--service {service}: nodes are kept without services", "ask --by service, or leave it out")
-    sources, destinations = _groups(cluster, "--src", source), _groups(cluster, "--dst", destination)
-    question = Question(by, sources, destinations, plane, service, int(start), int(stop))
-    rows = answer(cluster, opened(cluster.store), question, time.time())
+    known = {one.name for one in cluster.nodes}
+    for name in node:
+        if name not in known:
+            raise UserError(f"--node {name}: no such node", "the inventory names them; of addresses, ask `flows`")
+    nodes = (*node, *(text for text in src if text in known))
+    sources = tuple(group for text in src if text not in known for group in cluster.groups_of(text, "--src"))
+    destinations = tuple(group for text in dst for group in cluster.groups_of(text, "--dst"))
+    if job:
+        of_job, begin, end = runs_of(cluster, job)
+        nodes, start, stop = (*nodes, *of_job), begin if start is None else start, end if stop is None else stop
+    now = time.time()
+    stop = now if stop is None else stop
+    start = stop - _PERIOD if start is None else start
+    # Moments that were "now" a blink ago are no period.
+    if min(stop, now) - start < 1:
+        raise UserError("the period is empty", "--from must be before --to, and before now")
+    question = Question(by, int(start), int(stop), sources, destinations, nodes, **asked)
+    _refuse(question)
+    rows = answer(cluster, opened(cluster.store), question, now)
     if order == "smallest":
         rows.reverse()
-    rows = rows[:limit]
+    rows = rows[:top]
     if json_to:
         write_output(json_to, json.dumps(rows, indent=1) + "\n")
         return
     table = Table(box=None, pad_edge=False)
     table.add_column(by)
-    for title in ("bytes", "mean rate", "packets", "flow records"):
-        table.add_column(title, justify="right")
+    sums = ("bytes", "in", "out") if by == "interface" else ("bytes", "packets", "flows")
+    for title in (sums[0], "mean rate", *sums[1:]):
+        table.add_column({"flows": "flow records"}.get(title, title), justify="right")
     for row in rows:
         rate = f"{float(row['bits_per_second']) / 1e6:,.3f} Mbit/s"
         name = str(row[by])
-        shown = cluster.title(name) if by in ("source", "destination") and name in _known(cluster) else name
-        table.add_row(shown, f"{row['bytes']:,}", rate, f"{row['packets']:,}", f"{row['flows']:,}")
+        shown = cluster.title(name) if by in ("source", "destination") and name in cluster.group_ids() else name
+        size, *others = (f"{row[one]:,}" for one in sums)
+        table.add_row(shown, size, rate, *others)
     Console().print(table if rows else "no traffic like that in this time")
 
 
-def _known(cluster: Cluster) -> list[str]:
-    return [group.id for group in cluster.groups] + list(RESERVED_GROUPS)
-
-
-def _groups(cluster: Cluster, option: str, text: str | None) -> tuple[str, ...]:
-    """Return the groups that an option names: one by its id, or all of a role; none without the option."""
-    if text is None:
-        return ()
-    known = _known(cluster)
-    if text in known:
-        return (text,)
-    if of_role := tuple(group.id for group in cluster.groups if group.role == text):
-        return of_role
-    roles = [role.value for role in Role if role.value not in known]
-    raise UserError(f"{option} {text}: no such group", f"there are {', '.join(known)}; roles: {', '.join(roles)}")
+def _refuse(question: Question) -> None:
+    """Refuse what no measurement keeps together."""
+    of_nodes = question.by == "node" or question.node
+    if question.by == "interface":
+        named = {"--src, --dst, --node or --job": question.source or question.destination or question.node,
+                 "--service": question.service}  # fmt: skip
+        if wrong := next((option for option, values in named.items() if values), None):
+            raise UserError(f"{wrong}: interfaces are kept without it", "ask `clusterflow flows --interface NAME`")
+    elif question.exporter or question.interface:
+        raise UserError("--exporter, --interface: of interfaces only", "ask --by interface, or `clusterflow flows`")
+    elif of_nodes and question.service:
+        text = ", ".join(question.service)
+        raise UserError(f"--service {text}: nodes are kept without services", "ask --by service, or leave it out")
+    elif of_nodes and question.by in ("service", "protocol"):
+        raise UserError(f"--by {question.by}: nodes are kept without it", "ask `clusterflow flows`, in the same words")

@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 
-from analysis.jobs.job_windows import end_of, start_of
-from analysis.jobs.register import Register
+from analysis.jobs.register import runs_of
 from app.errors import UserError
 from archive.query import Answer, Filter
-from cluster.model import EXTERNAL, LOCAL, Cluster
+from cluster.model import Cluster
 from operations.alert_history import find_alert
 from store.schema import SRC
 from store.schema_version import opened
@@ -52,14 +50,13 @@ def completed(
     if around:
         question = _around(cluster, question, around)
     if job:
-        question = _of_job(cluster, question, job)
+        nodes, begins, ends = runs_of(cluster, job)
+        question = replace(question, node=(*question.node, *nodes), start=begins, stop=ends)
     end = stop if stop is not None else question.stop or time.time()
     begin = start if start is not None else question.start or end - _DEFAULT_PERIOD
     if int(end) <= int(begin):
         raise UserError("the period is empty", "--from must be before --to, and before now")
-    question = replace(question, start=int(begin), stop=int(end))
-    _check(cluster, question)
-    return question
+    return _grouped(cluster, replace(question, start=int(begin), stop=int(end)))
 
 
 def columns_of(by: str) -> tuple[str, ...]:
@@ -77,34 +74,19 @@ def _around(cluster: Cluster, question: Filter, prefix: str) -> Filter:
         return question
     with suppress(ValueError):
         return replace(question, address=(*question.address, str(ip_address(source))))
-    if source in _groups(cluster):
+    if source in cluster.group_ids():
         return replace(question, group=(*question.group, source))
     return replace(question, node=(*question.node, source))
 
 
-def _of_job(cluster: Cluster, question: Filter, name: str) -> Filter:
-    """Return the question about a job's nodes, from its first begin to its last end: one id may run several times."""
-    now = time.time()
-    with Register.copy_of(Path(cluster.bridge.state)) as register:
-        runs = [job for job in cluster.jobs if job.id == name]
-        for source in cluster.job_sources:
-            runs += [known.job for known in register.jobs(source.name).values() if known.job.id == name]
-    if not runs:
-        raise UserError(f"--job {name}: no such job", "`clusterflow jobs --all` lists them")
-    nodes = tuple(sorted({node for run in runs for node in run.nodes}))
-    start, stop = min(map(start_of, runs)), min(max(map(end_of, runs)), now)
-    return replace(question, node=(*question.node, *nodes), start=int(start), stop=int(stop) + 1)
+def _grouped(cluster: Cluster, question: Filter) -> Filter:
+    """Return the question with the groups of each role; a group that there is not is refused: it would seem silent."""
 
+    def ends(texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(one for text in texts for one in (cluster.groups_of(text) or (text,)))
 
-def _groups(cluster: Cluster) -> list[str]:
-    return [*(group.id for group in cluster.groups), EXTERNAL, LOCAL]
-
-
-def _check(cluster: Cluster, question: Filter) -> None:
-    """Refuse a group that cluster.yaml does not have: an empty answer would say that it was silent."""
-    for name in question.group:
-        if name not in _groups(cluster):
-            raise UserError(f"--group {name}: no such group", f"there are {', '.join(_groups(cluster))}")
+    groups = tuple(one for text in question.group for one in cluster.groups_of(text, "--group"))
+    return replace(question, src=ends(question.src), dst=ends(question.dst), group=groups)
 
 
 def lacking(cluster: Cluster, answer: Answer) -> list[str]:

@@ -670,15 +670,29 @@ def top_rows(inner: Select | tuple[Select, ...], rows: int | str) -> Query:
     tags = ", ".join(identifier(tag) for tag in asked.tags)
     top = Column(f"top({identifier(first.name)}, {tags}, {rows})", first.name, first.unit, (first.name,))
     kept = (beside(column) for column in others)
-    return Select(inner).take(top, *kept).per_series("One row a combination of tags.").as_table()
+    return Select(inner, span=asked.span).take(top, *kept).per_series("One row a combination of tags.").as_table()
 
 
-def top_sums(cluster: Cluster, inner: Select, rows: int | str) -> Query:
+def top_sums(cluster: Cluster, inner: Select, rows: int | str, known: Select | None = None) -> Query:
     """Return the same rows of what is summed over the range: from 18 hours on in whole hours.
 
     The hour in which such a range begins is left out then, unless it is whole.
+
+    Args:
+        cluster: says how long the retentions' windows are.
+        inner: see `top_rows`.
+        rows: at most so many.
+        known: a question of a time of its own; what it finds has a row, too, with 0 if the range has nothing of it.
     """
-    query = top_rows(inner.by_interval(cluster, settled=False), rows)
+    asked = inner.by_interval(cluster, settled=False)
+    if known is not None:
+        # The last value of a series is cheap to find, whatever it is.
+        last = [(newest(replace(column, name=column.reads[0])), column) for column in inner.columns]
+        zeros = replace(known, columns=tuple(scaled(value, "0", column.name, column.unit) for value, column in last))
+        # InfluxDB cuts an inner question's time to the outer one's: only the inner ones have any.
+        outer = Select((*asked, zeros), span=(None, None))
+        asked = (outer.take(*(map(total, inner.columns))).by(*inner.tags),)
+    query = top_rows(asked, rows)
     return query.at_least(whole_interval(cluster, inner.retention)).at_most(_SUMMED)
 
 

@@ -7,15 +7,17 @@ source gave them; `sources` compares them with the inventory.
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from analysis.jobs.job_windows import start_of
+from analysis.jobs.job_windows import end_of, start_of
 from app import sqlite_file
-from cluster.model import Job, Outcome
+from app.errors import UserError
+from cluster.model import Cluster, Job, Outcome
 
 FILE = "jobs.sqlite"
 
@@ -182,3 +184,18 @@ def _job(  # noqa: PLR0917 - the columns of a row
         quiet,
         source,
     )
+
+
+def runs_of(cluster: Cluster, name: str) -> tuple[tuple[str, ...], int, int]:
+    """Return a job's nodes, and its first begin and last end so far, epoch seconds: one id may run several times.
+
+    UserError if no source and no cluster.yaml knows it.
+    """
+    with Register.copy_of(Path(cluster.bridge.state)) as register:
+        runs = [job for job in cluster.jobs if job.id == name]
+        for source in cluster.job_sources:
+            runs += [known.job for known in register.jobs(source.name).values() if known.job.id == name]
+    if not runs:
+        raise UserError(f"--job {name}: no such job", "`clusterflow jobs --all` lists them")
+    nodes = tuple(sorted({node for run in runs for node in run.nodes}))
+    return nodes, int(min(map(start_of, runs))), int(min(max(map(end_of, runs)), time.time())) + 1

@@ -20,6 +20,7 @@ from store.influxql import (
     Column,
     Select,
     Unit,
+    ago,
     bit_rate,
     chosen,
     narrowed,
@@ -33,6 +34,8 @@ BOARD = "explore"
 _RANK = "rank"
 _SENT = "sent"
 _RECEIVED = "received"
+_KNOWN = "30d"
+"""How long a node that is silent is known by what it sent before."""
 _GROUP_BYS = {
     schema.SRC_GROUP: "source group",
     schema.DST_GROUP: "destination group",
@@ -110,17 +113,19 @@ def _of_nodes() -> Select:
 def _nodes(cluster: Cluster) -> Built:
     sent, received = total(schema.TX_BYTES, _SENT), total(schema.RX_BYTES, _RECEIVED)
     inner = _of_nodes().take(_signed(total(schema.TX_BYTES)), sent, received).by(schema.NODE)
+    known = replace(_of_nodes().where(ago(">", _KNOWN)).by(schema.NODE), retention=schema.HOUR, span=(None, None))
     node = row(schema.NODE)
     return panels.table(
         cluster,
         Face(
             "nodes", "Nodes by bytes sent",
             "Bytes that each node of the source groups sent to, and got from, the destination groups.",
-            f"A node that sent nothing at all has no row. {WHOLE_HOURS} {transport.training_note(cluster)}",
+            f"A node that sent nothing has 0, if it sent in the {_KNOWN[:-1]} days before now. {WHOLE_HOURS} "
+            f"{transport.training_note(cluster)}",
             "Click a node to keep only that one, or to see it against its own past.",
             x=0, y=3, w=12, h=11, links=(node_states.stragglers(cluster),),
         ),
-        [top_sums(cluster, inner, var.fill_in(var.LIMIT))],
+        [top_sums(cluster, inner, var.fill_in(var.LIMIT), known)],
         [
             panels.Column(
                 schema.NODE, "Node",

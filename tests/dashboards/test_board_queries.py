@@ -323,3 +323,23 @@ def test_a_cluster_without_roles_asks_nothing_wrong(filled: Filled) -> None:
         board = load(text)
         for one in asked(board, filled.now, defaults(board)):
             filled.store.query(one.query)
+
+
+def test_a_silent_node_is_last_with_zero(filled: Filled) -> None:
+    """A node that sent within the month and not in the range has a row of 0, the first of the smallest."""
+    moment = (filled.now // 3600 - 5 * 24) * 3600
+    tags = "node=gpu-06,group=training,peer_group=training,plane=compute"
+    filled.store.write(f"node,{tags} tx_bytes=5i,rx_bytes=7i {moment}".encode(), schema.HOUR)
+    board = BOARDS["explore"]
+    for hours in (1, 24):
+        for order, place in ((var.LARGEST, -1), (var.SMALLEST, 0)):
+            values = defaults(board) | {var.ORDER: order, var.LIMIT: "50", var.SOURCE: "training"}
+            queries = asked(board, filled.now, values, hours * 3600)
+            query = next(one.query for one in queries if one.panel == "Nodes by bytes sent")
+            series = filled.store.query(query)[0]
+            rows = [dict(zip(series.columns, row, strict=True)) for row in series.values]
+            rows.sort(key=lambda row: -row["rank"])
+            assert len(rows) == 6
+            silent = rows[place]
+            assert (silent[schema.NODE], silent["sent"], silent["received"]) == ("gpu-06", 0, 0)
+            assert all(row["sent"] > 0 for row in rows if row is not silent)
