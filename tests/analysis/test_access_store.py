@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from service_scene import Scene
 
 from analysis.analyser import Analyser
-from analysis.detectors.inference.access_study import AccessStudy
 from analysis.detectors.inference.asked import Asked, identity_of
-from analysis.detectors.inference.client_studies import client_studies
+from analysis.detectors.inference.client_studies import AccessStudy, client_studies
 from analysis.jobs.job_windows import ClusterFileJobs
 from analysis.state import State
 from app.errors import UserError

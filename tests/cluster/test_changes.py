@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.changes import Change, changes, plain_changes
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster, GroupPair
+from cluster.reload import Change, changes, plain_changes
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = """

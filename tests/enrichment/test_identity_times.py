@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enrichment.identity.log_times import Clock
-from enrichment.identity.user_names import LONGEST, Names
+from enrichment.identity.signin_sources import LONGEST, Names
 
 NOW = datetime(2026, 7, 7, 12, tzinfo=UTC).timestamp()
 CLOCK = Clock(ZoneInfo("Europe/Amsterdam"), NOW)
