@@ -15,11 +15,13 @@ from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from app.errors import StoreError, UserError
 from app.log import Log
+from archive.samples import Samples
 from archive.writer import Archive
 from cluster.model import Cluster
 from cluster.reload import Reload
@@ -95,6 +97,7 @@ class Bridge:
         counters: shared with the metrics endpoint.
         reload: asked for another configuration while following.
         archive: where single records are kept, if they are.
+        samples: where single packet samples between training nodes are kept, if they are.
         cloud: reads the chunks, where they are of a cloud's flow logs.
     """
 
@@ -113,6 +116,7 @@ class Bridge:
         counters_source: Source | None = None,
         reload: Reload | None = None,
         archive: Archive | None = None,
+        samples: Samples | None = None,
         cloud: CloudReader | None = None,
     ) -> None:
         self._reload = reload
@@ -128,7 +132,7 @@ class Bridge:
         self._enrichment = Enrichment(cluster, log)
         # Another configuration, until its lists have been read.
         self._coming: tuple[Cluster, Enrichment] | None = None
-        self._archive = archive
+        self._archive, self._samples = archive, samples
         self._cloud = cloud
         self._engine = self._engine_of(cluster, self._enrichment)
         self._checkpoint = Checkpoint(state)
@@ -171,7 +175,10 @@ class Bridge:
 
     def _engine_of(self, cluster: Cluster, enrichment: Enrichment) -> Engine:
         archived = self._archive.take if self._archive is not None else None
-        return Engine(cluster, self._clock, self._counters, labels=enrichment.labels, archived=archived)
+        sampled = self._samples.take if self._samples is not None else None
+        return Engine(
+            cluster, self._clock, self._counters, labels=enrichment.labels, archived=archived, sampled=sampled
+        )
 
     def health(self) -> str:
         """Return why the bridge is not well; empty if it is."""
@@ -322,6 +329,8 @@ class Bridge:
             engine = self._engine_of(cluster, enrichment)
             if self._archive is not None:
                 self._archive.configure(cluster.archive)
+            if self._samples is not None:
+                self._samples.configure(cluster.archive)
             engine.load(*self._engine.dump())
             reload.taken_up(self._cluster, cluster)
             before, self._enrichment = self._enrichment, enrichment
@@ -459,7 +468,10 @@ class Bridge:
         if self._archive is not None:
             notes["archive"] = self._archive.seal(time.time() if self._clock is Clock.LIVE else 0)
             self._counters.add_all(Stage.ARCHIVE, self._archive.take_counts())
-            notes["counters"] = self._counters.dump()
+        if self._samples is not None:
+            notes["samples"] = self._samples.seal(time.time())
+            self._counters.add_all(Stage.ARCHIVE, self._samples.take_counts())
+        notes["counters"] = self._counters.dump()
         self._on_disk(partial(self._checkpoint.save, frames, notes))
         if self._archive is not None:
             self._archive.commit()
@@ -535,11 +547,15 @@ class Bridge:
 
     # -- restart -----------------------------------------------------------------------------------
 
+    def _restore_archive(self, notes: Mapping[str, Any]) -> None:
+        if self._archive is not None:
+            self._archive.load(notes.get("archive"), is_backfill=self._clock is Clock.BACKFILL)
+        if self._samples is not None:
+            self._samples.load(notes.get("samples"))
+
     def _restore(self) -> None:
         loaded = self._checkpoint.load()
-        if self._archive is not None:
-            known = loaded[1].get("archive") if loaded else None
-            self._archive.load(known, is_backfill=self._clock is Clock.BACKFILL)
+        self._restore_archive(loaded[1] if loaded else {})
         if loaded is None:
             self._log.line("start", state="new")
             return

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from app.errors import ClusterflowError, UserError
 from app.log import Log
 from app.signals import SignalEvent
+from archive.samples import FOLDER, Samples
 from archive.writer import Archive
 from cluster import options
 from cluster.cli import cluster_file, cluster_option
@@ -169,6 +170,7 @@ def ingest(
             dead_letters = Path("dead-letters.jsonl") if is_temporary else state / "dead-letters.jsonl"
         # Of a backfill without a state nothing stays but points, unless cluster.yaml names a place.
         kept = cluster.archive.folder or (None if is_temporary else state / "archive")
+        root, shard = Path(kept) if kept and cluster.archive.enabled else None, cluster.bridge.shard
         bridge = Bridge(
             cluster,
             Store(cluster.store),
@@ -181,13 +183,13 @@ def ingest(
             counters=counters,
             counters_source=counters_source,
             reload=reload,
-            archive=Archive(Path(kept) / cluster.bridge.shard, cluster.archive, log)
-            if cluster.archive.enabled and kept
-            else None,
+            archive=Archive(root / shard, cluster.archive, log) if root else None,
+            # Of the past nobody asks for steps.
+            samples=Samples(root / FOLDER / shard, cluster.archive, log) if root and not once else None,
             cloud=CloudReader(logs, cluster.cloud.skip_interfaces) if logs else None,
         )
         if not once:
-            shard, listen = cluster.bridge.shard, cluster.bridge.metrics_listen
+            listen = cluster.bridge.metrics_listen
             serve_metrics(cleanup, cluster.bridge, listen, lambda: {shard: counters}, bridge.health)
         summary = _with_bar(bridge, source) if once else bridge.run()
         unreadable = source.unreadable() if once and isinstance(source, Spool | CloudFiles) else []

@@ -21,6 +21,10 @@ class ArchiveSettings:
     folder: str | None = key(names.PATH, "Where.", default=None, absent="the folder `archive` in `bridge.state`")
     keep: int = key(names.seconds(3600, 3660 * DAY), "How long.", default=7 * DAY)
     size: int = key(names.SIZE, "How much one bridge or worker keeps at most.", default=20 * 10**9)
+    keep_samples: int = key(
+        names.seconds(600, DAY), "How long a bridge keeps sFlow's single samples between training nodes, with their "
+        "times in milliseconds: from these `clusterflow jobs show` tells roles and steps.", default=7200)
+    samples_size: int = key(names.SIZE, "How much of these one bridge keeps at most.", default=2 * 10**9)
 
 
 ARCHIVE = Section.of(ArchiveSettings, "archive")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from cluster.model import Cluster
+from cluster.model import Cluster, Role
 from enrichment.labels import Labels
 from ingest.count import pulse
 from ingest.count.aggregate import Aggregator, Partials, Watermark
@@ -22,7 +22,7 @@ from ingest.count.once import Once
 from ingest.count.sequence import SequenceTracker
 from ingest.count.tables import WindowTable
 from ingest.counters import Counters
-from ingest.flows.archive_rows import archive_rows
+from ingest.flows.archive_rows import archive_rows, sample_rows
 from ingest.flows.normalise import Clock, Flows, Normaliser
 from ingest.read import records
 from ingest.read.counter_samples import EXPORTER, MOMENT
@@ -102,6 +102,7 @@ class Engine:
             own.
         labels: what is known of outside addresses, where anybody says; somebody else has files read anew.
         archived: takes the rows of the flow archive.
+        sampled: takes packet samples between training nodes, one by one.
     """
 
     def __init__(
@@ -113,13 +114,16 @@ class Engine:
         *,
         labels: Labels | None = None,
         archived: Callable[[pl.DataFrame], None] | None = None,
+        sampled: Callable[[pl.DataFrame], None] | None = None,
     ) -> None:
         self._settings = cluster.bridge
         self._window_ms = cluster.bridge.window * 1000
         self._clock = clock
-        self._archived = archived
+        self._archived, self._sampled = archived, sampled
         self._counters = counters
         self._normaliser = normaliser or Normaliser(cluster, clock)
+        training = [group.id for group in cluster.groups_with(Role.TRAINING)]
+        self._is_training = np.isin(self._normaliser.addresses.groups, training)
         self._aggregator = Aggregator(cluster, self._normaliser, labels)
         # Of several engines that share the book, each holds numbers of its own.
         self._normaliser.addresses.before_reset(self._settle_sums)
@@ -185,6 +189,8 @@ class Engine:
             held = self._once.wanted(flows)
             if self._archived is not None:
                 self._archived(archive_rows(flows, held, self._normaliser, self._settings.window))
+            if self._sampled is not None and flows.is_sflow.any():
+                self._sampled(sample_rows(flows, self._normaliser, self._is_training))
             watermark = self._watermark()
             if held is not None:
                 self._once.take(flows, held, watermark.oldest)

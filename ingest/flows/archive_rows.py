@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from archive import schema
+from archive import samples, schema
 from ingest.flows.exporters import ExporterBook
 from ingest.flows.normalise import Flags, Flows, Ints, Normaliser
 
@@ -79,6 +79,25 @@ def archive_rows(flows: Flows, held: Flags | None, books: Normaliser, window: in
         schema.SERVICE: pl.Series(books.services.names, dtype=pl.String).gather(frame[schema.SERVICE]),
     }
     return frame.with_columns(values.alias(name) for name, values in named.items()).select(list(schema.SCHEMA))
+
+
+def sample_rows(flows: Flows, books: Normaliser, training: Flags) -> pl.DataFrame:
+    """Return the packet samples between training nodes, `archive.samples.SCHEMA`; `training`: [group code]."""
+    book = books.addresses
+    is_inside = training[book.group_codes[flows.src]] & training[book.group_codes[flows.dst]]
+    kept = np.flatnonzero(flows.is_sflow & flows.counts & is_inside)
+    src, dst = flows.src[kept], flows.dst[kept]
+    names = pl.Series(books.exporters.names, dtype=pl.String)
+    values = {
+        samples.TIME: flows.end[kept],
+        samples.EXPORTER: names.gather(flows.exporter[kept]),
+        samples.SRC: book.names.gather(src),
+        samples.DST: book.names.gather(dst),
+        samples.SRC_RAIL: book.rails[src],
+        samples.DST_RAIL: book.rails[dst],
+        samples.BYTES: flows.bytes[kept],
+    }
+    return pl.DataFrame(values).cast(samples.SCHEMA)  # type: ignore[arg-type]
 
 
 def _folded(frame: pl.DataFrame, is_sflow: Flags, window: int) -> pl.DataFrame:
