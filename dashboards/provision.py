@@ -146,6 +146,7 @@ def _settings(cluster: Cluster, installed: str) -> str:
         "server": {"root_url": f"{cluster.grafana.url.rstrip('/')}/"},
         "dashboards": {"default_home_dashboard_path": f"{installed}/dashboards/{board_file(HOME)}"},
         **_OFFLINE,
+        **_pictures(cluster),
     }
     lines = [
         f"; For grafana.ini on the machine of the cluster {cluster.name}. As variables: GF_SECTION_KEY, such as",
@@ -154,6 +155,22 @@ def _settings(cluster: Cluster, installed: str) -> str:
     for name, keys in sections.items():
         lines += ["", f"[{name}]", *(f"{key} = {value}" for key, value in keys.items())]
     return "\n".join(lines) + "\n"
+
+
+def _pictures(cluster: Cluster) -> dict[str, dict[str, str]]:
+    """Return the settings with which notifications show their series: `clusterflow deliver` is the image renderer."""
+    page = cluster.delivery.picture_page()
+    if not page:
+        return {}
+    token = cluster.bridge.metrics_token
+    return {
+        "rendering": {
+            "server_url": page,
+            "callback_url": f"{cluster.grafana.url.rstrip('/')}/",
+            **({"renderer_token": reference(token)} if token else {}),
+        },
+        "unified_alerting.screenshots": {"capture": "true"},
+    }
 
 
 def kiosk_uids() -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from app.signals import SignalEvent
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.reload import ignore_hangups
-from cluster.sections.delivery import FLOWS_PATH, INCIDENT_PATH
+from cluster.sections.delivery import FLOWS_PATH, INCIDENT_PATH, PICTURE_PATH
+from delivery.alert_pictures import AlertPictures
 from delivery.deliver import SHARD, Delivery
 from delivery.flow_pages import FlowPages
 from delivery.incident_pages import IncidentPages
@@ -49,7 +50,11 @@ def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
             return
         place, listen = "delivery.metrics_listen", cluster.delivery.metrics_listen
         counters = {SHARD: delivery.counters}
-        pages = {INCIDENT_PATH: IncidentPages(cluster, time.time).page, FLOWS_PATH: FlowPages(cluster).page}
+        pages = {
+            INCIDENT_PATH: IncidentPages(cluster, time.time).page,
+            FLOWS_PATH: FlowPages(cluster).page,
+            PICTURE_PATH: AlertPictures(cluster, time.time).page,
+        }
         serve_metrics(cleanup, cluster.bridge, listen, lambda: counters, delivery.health, place=place, pages=pages)
         delivery.start()
         names = ", ".join(sender.destination.name for sender in delivery.senders)

@@ -98,7 +98,9 @@ class _Handler(GuardedHandler):
             self.answer(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
 
     def _page(self, page: Page, asked: str) -> None:
-        if self.token and not may_enter(self.headers.get("Authorization", ""), self.token):
+        # Grafana, which asks for pictures, has a header of its own for its token.
+        given = self.headers.get("Authorization") or f"Bearer {self.headers.get('X-Auth-Token', '')}"
+        if self.token and not may_enter(given, self.token):
             challenge = ("WWW-Authenticate", 'Basic realm="clusterflow: any user, the token as password"')
             self.answer(401, b"expected the token of bridge.metrics_token\n", headers=[challenge])
             return

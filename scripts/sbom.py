@@ -24,8 +24,8 @@ _VIA = re.compile(r"^ +#(?: via)? +([A-Za-z0-9._-]+)(?: \(.*\))?$")
 _NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
 
 ACCEPTED = (
-    "MIT", "MIT-0", "BSD-2-Clause", "BSD-3-Clause", "0BSD", "Apache-2.0", "MPL-2.0", "ISC", "PSF-2.0", "Zlib",
-    "CC0-1.0", "Unlicense", "Python-2.0",
+    "MIT", "MIT-0", "MIT-CMU", "BSD-2-Clause", "BSD-3-Clause", "0BSD", "Apache-2.0", "MPL-2.0", "ISC", "PSF-2.0",
+    "Zlib", "CC0-1.0", "Unlicense", "Python-2.0",
 )  # fmt: skip
 """Licences whose terms a closed network can meet without publishing anything."""
 

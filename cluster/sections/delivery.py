@@ -19,7 +19,8 @@ HOOK_PATH = "/grafana"
 
 INCIDENT_PATH = "/incident/"
 FLOWS_PATH = "/flows"
-"""Where `clusterflow deliver` shows the pages of incidents."""
+PICTURE_PATH = "/picture"
+"""Where `clusterflow deliver` shows the pages of incidents, and draws what notifications show."""
 
 HISTORY = "history"
 """What the alert history is called among the destinations."""
@@ -225,6 +226,10 @@ class DeliverySettings:
     def flow_pages(self) -> str:
         """Return what links to questions about conversations begin with; empty without any."""
         return f"{self.incident_url.rstrip('/')}{FLOWS_PATH}" if self.incident_url else ""
+
+    def picture_page(self) -> str:
+        """Return where Grafana has the pictures of its notifications drawn; empty without any."""
+        return f"{self.incident_url.rstrip('/')}{PICTURE_PATH}" if self.incident_url else ""
 
     def kinds(self) -> tuple[EventKind, ...]:
         """Return the kinds of events that any destination gets."""

@@ -382,7 +382,7 @@ def _standing(cluster: Cluster) -> Built:
 
 
 def _sizes(cluster: Cluster) -> Built:
-    written = _checkpoints().take(highest(schema.EVENT_BYTES)).by(schema.JOB)
+    written = _checkpoints().take(*_as_stored(schema.EVENT_BYTES)).by(schema.JOB)
     return panels.time_series(
         cluster,
         Face(
@@ -392,7 +392,7 @@ def _sizes(cluster: Cluster) -> Built:
             "One that falls below the others is short: see its verdict in the list.",
             x=14, y=20, w=10, h=8, links=_training(),
         ),
-        [written.over_time(cluster, "Bytes of a checkpoint.", alias=f"$tag_{schema.JOB}", settled=False)],
+        [written.per_series("Bytes of a checkpoint.", alias=f"$tag_{schema.JOB}")],
         unit=Unit.BYTES,
         points=True,
         links=(to_board("checkpoints", "Only this job", job=clicked(schema.JOB)),),

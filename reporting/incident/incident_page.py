@@ -8,15 +8,13 @@ from urllib.parse import urlencode
 from markdown_it import MarkdownIt
 
 from app.units import format_duration
-from app.words import amount, lasting
 from cluster.model import Cluster
 from reporting.incident.incident import Incident
 from reporting.incident.line_chart import STYLE as CHART_STYLE
 from reporting.incident.line_chart import line_chart
 from reporting.page import STYLE, policy, section_parts
 from reporting.words import Wording, plain
-from rules.rule import Comparison, Severity
-from store.influxql import Unit
+from rules.rule import Severity
 
 DARK = """
 :root { --paper: #ffffff; color-scheme: light dark; }
@@ -43,9 +41,6 @@ code, pre { font: 12.5px ui-monospace, monospace; } pre { overflow-x: auto; bord
 """
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
-
-_ABOVE = {Comparison.ABOVE: "above", Comparison.AT_LEAST: "at least", Comparison.BELOW: "below",
-          Comparison.AT_MOST: "at most"}  # fmt: skip
 
 
 def html(incident: Incident, cluster: Cluster) -> str:
@@ -101,38 +96,14 @@ def _evidence(incident: Incident, words: Wording) -> Iterator[str]:
         )
         yield f'<p class="note">No chart: {why}</p></section>'
         return
-    limit = f"limit: {_ABOVE[found.threshold.comparison]} {_written(found.unit, found.threshold.value)}"
     marks = [(incident.alert.began, "fired")]
     if incident.alert.ended is not None:
         marks.append((incident.alert.ended, "resolved"))
-    chart = line_chart(
-        found.points,
-        limit=found.threshold.value,
-        limit_text=limit,
-        marks=marks,
-        written=lambda value: _written(found.unit, value),
-        zone=words.zone,
-    )
+    chart = line_chart(found.chart(marks, words.zone))
     yield f"<p>{escape(found.meaning)} Each value looks back {format_duration(found.seconds)}.</p>"
     yield f"<figure>{chart}</figure>"
     name = escape(found.threshold.name)
     yield f'<p class="note">The limit follows from thresholds.{name}, as it is now.</p></section>'
-
-
-def _written(unit: Unit, value: float) -> str:
-    match unit:
-        case Unit.BYTES:
-            return amount(value)
-        case Unit.BITS_PER_SECOND:
-            return amount(value, "bit/s")
-        case Unit.SECONDS:
-            return lasting(value)
-        case Unit.RATIO:
-            return f"{value:.3g}"
-        case Unit.USD:
-            return f"{value:,.0f} USD"
-        case _:
-            return f"{value:,.4g}"
 
 
 def _to_do(incident: Incident) -> Iterator[str]:

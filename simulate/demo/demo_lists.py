@@ -100,8 +100,10 @@ def names_of(incidents: Iterable[Incident]) -> dict[str, str]:
     return found
 
 
-def with_lists(cluster: Cluster, folder: Path) -> Cluster:
+def with_lists(cluster: Cluster, folder: Path, pages_port: int) -> Cluster:
     """Return the cluster with the files of a run's folder in place of its own; events go to a file, alerts to an inbox.
+
+    Pages of incidents and conversations are at that port of the loopback interface.
 
     A demo of somebody's own cluster.yaml must neither read what is not staged nor tell his colleagues of it.
     """
@@ -121,7 +123,12 @@ def with_lists(cluster: Cluster, folder: Path) -> Cluster:
         enrichment=ListSettings(),
         identity=IdentitySettings((sign_ins,)),
         notify=(inbox,),
-        delivery=DeliverySettings(destinations=(events,), metrics_listen=None, state=str(folder / "delivery")),
+        delivery=DeliverySettings(
+            destinations=(events,),
+            metrics_listen=f"127.0.0.1:{pages_port}",
+            incident_url=f"http://127.0.0.1:{pages_port}",
+            state=str(folder / "delivery"),
+        ),
     )
 
 

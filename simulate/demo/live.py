@@ -133,7 +133,7 @@ class Demo:
     def _run(self, running: ExitStack) -> Outcome | None:
         folder = self._folder = running.enter_context(fresh_folder(self._folder, MARK))
         influxdb = running.enter_context(LocalInfluxDB(folder / "influxdb"))
-        ports = [free_port() for _ in range(3)]
+        ports = [free_port() for _ in range(4)]
         places = Places(
             store_url=influxdb.url,
             netflow_port=ports[0],
@@ -142,6 +142,7 @@ class Demo:
             spool=folder / "spool",
             state=folder / "state",
             folder=folder,
+            pages_port=ports[3],
             grafana_url=f"http://127.0.0.1:{free_port()}" if self._grafana is not None else None,
         )
         places.spool.mkdir()
@@ -223,6 +224,10 @@ class Demo:
         running.callback(part.stop)
         self._parts[part.name] = part
 
+    def _start_delivery(self) -> None:
+        if _DELIVER not in self._parts:
+            self._start(self._part(_DELIVER, self._config), self._running)
+
     def _end_delivery(self) -> tuple[str, ...]:
         """Stop `deliver` in order; return what was wrong with its end."""
         part = self._parts.get(_DELIVER)
@@ -240,6 +245,8 @@ class Demo:
         deadline = time.monotonic() + _READY_SECONDS
         while not (self._stop.is_set() or self._are_alive(store, int(time.time()))) and time.monotonic() < deadline:
             time.sleep(_ALIVE_SECONDS)
+        # It draws the pictures of Grafana's notifications.
+        self._start_delivery()
         self._inbox = running.enter_context(Inbox())
         server = start_grafana(self._grafana, self._folder, self._config, url, self._inbox.url)
         running.callback(server.stop)
@@ -368,8 +375,7 @@ class Demo:
         self._evaluated = tick
         if not self._are_alive(store, tick):
             return []
-        if _DELIVER not in self._parts:
-            self._start(self._part(_DELIVER, self._config), self._running)
+        self._start_delivery()
         return watch.tick(tick)
 
     def _are_alive(self, store: Store, moment: int) -> bool:

@@ -168,6 +168,7 @@ class Places:
     """Where the demo's parts live: ports of the loopback interface, and folders of this run.
 
     `folder` holds what is known of addresses and what is delivered; None: nothing is known, and nothing delivered.
+    `pages_port` is where the delivery shows its pages; it is there with a folder.
     `grafana_url`: where links lead; None: where those of the committed cluster do.
     """
 
@@ -178,6 +179,7 @@ class Places:
     spool: Path
     state: Path
     folder: Path | None = None
+    pages_port: int = 0
     grafana_url: str | None = None
 
 
@@ -235,7 +237,7 @@ def demo_cluster(
     if history_days:
         cluster = replace(cluster, job_classes=_job_classes(base))
     if places.folder is not None:
-        cluster = with_lists(cluster, places.folder)
+        cluster = with_lists(cluster, places.folder, places.pages_port)
     head = "# Written for one run of the demo: the example cluster with its job windows, ports, files and folders.\n"
     return head + dump_cluster(cluster)
 

@@ -1,5 +1,6 @@
 """The page of an incident: of the demo's theft right to the byte, and safe whatever names come from the network."""
 
+import io
 import re
 import time
 from dataclasses import dataclass, replace
@@ -10,13 +11,15 @@ from typing import Any
 import pytest
 import requests
 from click.testing import CliRunner
+from PIL import Image
 
 from app.errors import UserError
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster, EventSeverity
-from cluster.sections.delivery import INCIDENT_PATH
+from cluster.sections.delivery import INCIDENT_PATH, PICTURE_PATH
 from delivery.alert_events import AlertBook, Report, report_of
+from delivery.alert_pictures import AlertPictures
 from delivery.formats.cef import cef
 from delivery.formats.ecs import ecs
 from delivery.incident_pages import IncidentPages
@@ -30,7 +33,7 @@ from reporting.content import Table
 from reporting.incident.incident import Incident, incident_of
 from reporting.incident.incident_cli import incident as command
 from reporting.incident.incident_page import html
-from reporting.incident.line_chart import line_chart
+from reporting.incident.line_chart import Chart, line_chart, line_picture
 from rules.evaluate.evaluator import Evaluator
 from rules.grafana.encode import rule_entry
 from rules.grafana.message import Notification, Told
@@ -181,12 +184,15 @@ def test_an_alert_about_no_conversation_has_a_page_too(night: Night) -> None:
 def test_a_chart_has_gaps_marks_and_a_limit() -> None:
     zone = load_cluster(REPOSITORY / "cluster.yaml").site.time_zone
     points = [(0, 1.0), (60, None), (120, 5.0), (180, 4.0)]
-    svg = line_chart(
-        points, limit=3.0, limit_text="limit: <3>", marks=[(120, "fired"), (9_999, "never")], written=str, zone=zone
-    )
+    chart = Chart(points, 3.0, "limit: <3>", [(120, "fired"), (9_999, "never")], str, zone)
+    svg = line_chart(chart)
     assert svg.count("<polyline") == 2
     assert "limit: &lt;3&gt;" in svg
     assert svg.count('class="mark"') == 1
+    picture = Image.open(io.BytesIO(line_picture([(chart, "critical: much", "from a to b")] * 2)))
+    assert (picture.format, picture.size) == ("PNG", (1010, 720))
+    colours = {colour for _, colour in picture.getcolors(1 << 20) or ()}
+    assert len(colours) > 50
 
 
 @pytest.mark.service
@@ -252,3 +258,24 @@ def test_a_link_is_in_events_and_notifications_only_where_it_leads_somewhere() -
         text = Notification([told], ["rule"], "noc", "https://grafana.example.org", 1_795_000_060).settings("email")
         expected = "Incident: https://flows.example.org/incident/?began=1795000000000&rule=exfil_volume&src=a+b&dst="
         assert (expected in text["message"]) is has_link
+
+
+@pytest.mark.service
+def test_grafana_gets_a_picture_of_what_its_rule_saw(night: Night) -> None:
+    pages = AlertPictures(night.cluster, lambda: night.now)
+    server = MetricsServer("127.0.0.1:0", dict, lambda: "", "a token of ours", pages={PICTURE_PATH: pages.page})
+    server.start()
+    panel = rules_of(night.cluster).rule("exfil_volume").panel
+    try:
+        url = f"http://127.0.0.1:{server.port}{PICTURE_PATH}"
+        token = {"X-Auth-Token": "a token of ours"}
+        shown = f"http://grafana/d-solo/{panel.dashboard_uid}/egress?orgId=1&panelId={panel.panel_id}"
+        assert requests.get(url, {"url": shown}, timeout=60).status_code == 401
+        assert requests.get(f"{url}/version", headers=token, timeout=60).json()["version"]
+        answer = requests.get(url, {"url": shown, "width": "1000"}, headers=token, timeout=60)
+        assert answer.status_code == 200, answer.text
+        assert Image.open(io.BytesIO(answer.content)).format == "PNG"
+        for other in ("", "http://grafana/d/x", shown + "9", "http://grafana/d-solo/x/y?panelId=a"):
+            assert requests.get(url, {"url": other}, headers=token, timeout=60).status_code == 404, other
+    finally:
+        server.stop()
