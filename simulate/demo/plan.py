@@ -168,7 +168,7 @@ class Places:
     """Where the demo's parts live: ports of the loopback interface, and folders of this run.
 
     `folder` holds what is known of addresses and what is delivered; None: nothing is known, and nothing delivered.
-    `pages_port` is where the delivery shows its pages; it is there with a folder.
+    `pages_port` is where the delivery shows its pages, with a folder.
     `grafana_url`: where links lead; None: where those of the committed cluster do.
     """
 
@@ -179,7 +179,7 @@ class Places:
     spool: Path
     state: Path
     folder: Path | None = None
-    pages_port: int = 0
+    pages_port: int = 9108
     grafana_url: str | None = None
 
 
