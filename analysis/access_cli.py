@@ -15,6 +15,7 @@ from rich.table import Table
 
 from analysis.detectors.inference.access import EVERY
 from analysis.detectors.inference.asked import identity_of
+from app.application import rows_shown
 from app.units import format_moment
 from app.words import amount
 from cluster.cli import cluster_option
@@ -142,7 +143,7 @@ def _show(cluster: Cluster, rows: pl.DataFrame, console: Console) -> None:
     zone = cluster.site.time_zone
     table = Table("user", "from", "group", "country", "network", "asked", "service", "sent", "records",
                   f"first ({zone.key})", "last", box=None)  # fmt: skip
-    for row in rows.head(_SHOWN).iter_rows(named=True):
+    for row in rows.head(rows_shown(_SHOWN)).iter_rows(named=True):
         table.add_row(
             escape(row[schema.USER]),
             row[schema.SRC],
@@ -156,8 +157,8 @@ def _show(cluster: Cluster, rows: pl.DataFrame, console: Console) -> None:
             *(datetime.fromtimestamp(row[name], zone).strftime("%Y-%m-%d %H:%M") for name in (_FIRST, _LAST)),
         )
     console.print(table)
-    if rows.height > _SHOWN:
-        console.print(f"{rows.height - _SHOWN:,} more: --csv or --json write all of them")
+    if rows.height > rows_shown(_SHOWN):
+        console.print(f"{rows.height - _SHOWN:,} more: -v shows, --csv and --json write all of them")
 
 
 def _title(cluster: Cluster, group: str) -> str:

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from analysis.audit import FIRST, LAST, Audit, Permit, period_of
 from analysis.audit import audit as audit_of
+from app.application import rows_shown
 from app.errors import UserError
 from app.units import format_duration, format_moment
 from app.words import amount, lasting
@@ -244,7 +245,7 @@ def _show_talks(cluster: Cluster, console: Console, title: str, frame: pl.DataFr
         return
     table = Table("source", "group", "destination", "group", "service", "sent", "received", "records", "first", "last",
                   box=None)  # fmt: skip
-    for row in frame.head(_SHOWN).iter_rows(named=True):
+    for row in frame.head(rows_shown(_SHOWN)).iter_rows(named=True):
         table.add_row(
             row[schema.SRC],
             _title(cluster, row[schema.SRC_GROUP]),
@@ -265,7 +266,7 @@ def _show_shadows(cluster: Cluster, console: Console, found: Audit) -> None:
     _heading(console, "Shadow nodes: addresses that sent and that no inventory knows", found.shadows.height)
     if found.shadows.height:
         table = Table("address", "group", "sent", "received", "records", "first", "last", box=None)
-        for row in found.shadows.head(_SHOWN).iter_rows(named=True):
+        for row in found.shadows.head(rows_shown(_SHOWN)).iter_rows(named=True):
             sent, both = row[schema.TX_BYTES.name], row[schema.BYTES.name]
             table.add_row(
                 row[schema.ADDRESS],
@@ -326,8 +327,8 @@ def _show_visibility(cluster: Cluster, console: Console, found: Audit) -> None:
 
 
 def _more(console: Console, number: int) -> None:
-    if number > _SHOWN:
-        console.print(f"{number - _SHOWN:,} more: --csv or --json write all of them")
+    if number > rows_shown(_SHOWN):
+        console.print(f"{number - _SHOWN:,} more: -v shows, --csv and --json write all of them")
 
 
 def _title(cluster: Cluster, group: str) -> str:

@@ -28,7 +28,7 @@ from app.time_options import Duration
 from app.units import format_moment
 from cluster.cli import cluster_file, cluster_option
 from cluster.model import Cluster
-from cluster.options import Moment, json_option, write_output
+from cluster.options import Moment, json_option, log_option, write_output
 from cluster.reload import ignore_hangups
 from store import schema, schema_version
 from store.influx import Store
@@ -45,17 +45,14 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 @click.option("--from", "start", type=Moment(), help="Judge a past range again, from this time ...")
 @click.option("--to", "stop", type=Moment(), help="... to this one.  [default: now]")
 @click.option("--every", type=Duration(), default="5s", show_default=True, help="Time between two rounds.")
-@click.option("--json-log", is_flag=True, help="Log lines as JSON.")
-def analyze(
-    cluster: Cluster, once: bool, start: float | None, stop: float | None, every: float, json_log: bool
-) -> None:
+@log_option
+def analyze(cluster: Cluster, once: bool, start: float | None, stop: float | None, every: float, log: Log) -> None:
     """Judge what the traffic means: job windows, nodes that drop out, first contacts.
 
     Reads closed windows from InfluxDB and writes its verdicts there, until it is stopped. With --from and --to it
     judges a past range again, with the same result, and leaves its own memory as it is: this may run beside a live
     analysis.
     """
-    log = Log(as_json=json_log)
     stopping = SignalEvent.of_stop()
     ignore_hangups(log, stopping, "analyze", "it goes on where it was")
     if every <= 0:

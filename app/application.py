@@ -15,8 +15,41 @@ UNEXPECTED = 3
 INTERRUPTED = 130
 
 
+_VERBOSE = "clusterflow.verbose"
+"""Key of a context's meta data, which the contexts of a run share."""
+
 Listed: TypeAlias = Mapping[str, Mapping[str, tuple[str, str]]]
 """Heading -> name of a command -> where it is, as ``module:function``, and what it does, in a few words."""
+
+
+VERBOSE = click.Option(
+    ["-v", "--verbose"],
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, _option, value: context.meta.update({_VERBOSE: value}),
+    help="Show everything: rows left out or zero, what is well, and the cause of an error.",
+)
+"""Every command of an `Application` has it; `is_verbose` tells a command whether it was given."""
+
+
+def is_verbose() -> bool:
+    """Whether the command that runs was given ``-v``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_VERBOSE))
+
+
+def rows_shown(most: int) -> int:
+    """Return how many rows of a table to show: so many, with ``-v`` all."""
+    return sys.maxsize if is_verbose() else most
+
+
+def _with_verbose(command: click.Command) -> click.Command:
+    """Return a command that takes ``-v``, as those below it do."""
+    if isinstance(command, click.Group):
+        command.commands = {name: _with_verbose(one) for name, one in command.commands.items()}
+    elif VERBOSE not in command.params:
+        command.params.append(VERBOSE)
+    return command
 
 
 class Application(click.Group):
@@ -40,11 +73,11 @@ class Application(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; None if there is none of this name."""
-        if cmd_name not in self._places:
-            return super().get_command(ctx, cmd_name)
-        module, _, function = self._places[cmd_name].partition(":")
-        found: click.Command = getattr(import_module(module), function)
-        return found
+        if cmd_name in self._places:
+            module, _, function = self._places[cmd_name].partition(":")
+            return _with_verbose(getattr(import_module(module), function))
+        found = super().get_command(ctx, cmd_name)
+        return None if found is None else _with_verbose(found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, by heading."""
@@ -54,13 +87,23 @@ class Application(click.Group):
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(width), what) for name, (_, what) in commands.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
+        """Run a command; with ``-v`` tell what is behind an error that ends it."""
+        try:
+            return super().invoke(ctx)
+        except ClusterflowError as error:
+            cause: BaseException | None = error
+            while is_verbose() and cause and (cause := cause.__cause__ or cause.__context__):
+                error.add_note(f"because of {type(cause).__name__}: {' '.join(str(cause).split())}")
+            raise
+
     def main(self, *args: Any, **settings: Any) -> NoReturn:  # noqa: ANN401 - click's own signature
         """Run a command and end the process."""
         settings["standalone_mode"] = False
         try:
             code = super().main(*args, **settings)
         except ClusterflowError as error:
-            for line in error.lines():
+            for line in [*error.lines(), *getattr(error, "__notes__", ())]:
                 click.echo(line, err=True)
             sys.exit(error.exit_code)
         except click.ClickException as error:

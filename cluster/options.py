@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 import click
 
 from app.errors import UserError
+from app.log import Log
 from app.units import parse_duration
 from cluster.document import Scalar
 from cluster.scalars import names
@@ -92,6 +93,33 @@ time_zone_option = click.option(
 )
 """Of commands that read spool files."""
 
+_SPOOL_OPTIONS = (
+    click.option(
+        "--dead-letters",
+        type=click.Path(path_type=Path),
+        help="File for records that make no sense. Default: dead-letters.jsonl beside the state; with --once, here.",
+    ),
+    time_zone_option,
+    click.option(
+        "--keep-files",
+        is_flag=True,
+        help="Do not delete files that are read and safe. Only those in collector.spool ever are, and never by --once.",
+    ),
+    click.option(
+        "--metrics-listen",
+        type=LISTEN_OR_OFF,
+        metavar="HOST:PORT",
+        help="Where /metrics and /healthz answer, or off. Default: bridge.metrics_listen.",
+    ),
+)
+
+
+def spool_options(command: Command) -> Command:
+    """Add what `ingest` and `relay` take alike: `dead_letters`, `time_zone`, `keep_files`, `metrics_listen`."""
+    for option in reversed(_SPOOL_OPTIONS):
+        command = option(command)
+    return command
+
 
 # -- times -----------------------------------------------------------------------------------------------
 
@@ -160,6 +188,15 @@ def period_options(length: str) -> Callable[[Command], Command]:
 
 
 # -- output ----------------------------------------------------------------------------------------------
+
+log_option = click.option(
+    "--json-log",
+    "log",
+    is_flag=True,
+    callback=lambda _context, _option, value: Log(as_json=value),
+    help="Log lines as JSON.",
+)
+"""The command receives `log`: a `Log`."""
 
 json_option = click.option(
     "--json",

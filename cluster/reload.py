@@ -219,7 +219,7 @@ def ignore_hangups(log: Log, stop: threading.Event, command: str, cost: str) -> 
     """
 
     def tell(_number: int, _frame: FrameType | None) -> None:
-        log.warning("not_reloaded", hint=f"restart `clusterflow {command}` to take up another cluster.yaml; {cost}")
+        log.warning("reload_refused", hint=f"restart `clusterflow {command}` to take up another cluster.yaml; {cost}")
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, (lambda *_: stop.set()) if sys.stdin.isatty() else tell)

@@ -11,6 +11,7 @@ from app.log import Log
 from app.signals import SignalEvent
 from cluster.cli import cluster_option
 from cluster.model import Cluster
+from cluster.options import log_option
 from cluster.reload import ignore_hangups
 from cluster.sections.delivery import FLOWS_PATH, INCIDENT_PATH, PICTURE_PATH
 from delivery.alert_pictures import AlertPictures
@@ -28,14 +29,13 @@ _STEP_SECONDS = 1.0
 @click.command()
 @cluster_option
 @click.option("--once", is_flag=True, help="Deliver what is stored now, and exit.")
-@click.option("--json-log", is_flag=True, help="Log lines as JSON.")
-def deliver(cluster: Cluster, once: bool, json_log: bool) -> None:
+@log_option
+def deliver(cluster: Cluster, once: bool, log: Log) -> None:
     """Deliver alerts and what is stored to syslog, Splunk, Elasticsearch, Kafka, webhooks and files.
 
     Events go to a spool first and from there to each of `delivery.destinations`, in order, at least once, whatever is
     away meanwhile. An event that comes twice has the same id.
     """
-    log = Log(as_json=json_log)
     stopping = SignalEvent.of_stop()
     ignore_hangups(log, stopping, "deliver", "it goes on where it was")
     store = Store(cluster.store)

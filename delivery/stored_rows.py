@@ -152,7 +152,7 @@ class Reader:
         cursor = self._cursor
         if cursor.until > end + step:
             # The clock was ahead once: nothing would be reported until the present gets there.
-            self._log.warning("clock_ahead", reading=self.reading.measurement.name, seconds=cursor.until - end)
+            self._log.warning("clock_turned_back", reading=self.reading.measurement.name, seconds=cursor.until - end)
             cursor = self._cursor = Cursor(min(cursor.since, end), end, cursor.seen)
         while cursor.until < end:
             stop = min(cursor.until + max(_STEP_SECONDS // step * step, step), end)

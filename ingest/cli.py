@@ -74,24 +74,8 @@ _PMACCT = "pmacct"
     type=click.Path(path_type=Path),
     help="Folder of the checkpoint. Default: bridge.state; with --once a temporary one.",
 )
-@click.option(
-    "--dead-letters",
-    type=click.Path(path_type=Path),
-    help="File for records that make no sense. Default: dead-letters.jsonl beside the checkpoint; with --once, here.",
-)
-@options.time_zone_option
-@click.option(
-    "--keep-files",
-    is_flag=True,
-    help="Do not delete files that are read and safe. Only those in collector.spool ever are, and never by --once.",
-)
-@click.option(
-    "--metrics-listen",
-    type=options.LISTEN_OR_OFF,
-    metavar="HOST:PORT",
-    help="Another address than bridge.metrics_listen, for a second process here, or off.",
-)
-@click.option("--json-log", is_flag=True, help="Log JSON lines.")
+@options.spool_options
+@options.log_option
 def ingest(
     cluster: Cluster,
     spool: Path | None,
@@ -106,7 +90,7 @@ def ingest(
     time_zone: ZoneInfo,
     keep_files: bool,
     metrics_listen: str | None,
-    json_log: bool,
+    log: Log,
 ) -> None:
     """Turn flow records into points: follow the spool until stopped, or read it once.
 
@@ -122,7 +106,6 @@ def ingest(
     A restart continues from the last checkpoint; totals stay exact, whatever was killed. Two runs of --once over
     the same folder write the same points. SIGHUP has it read cluster.yaml again.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    log = Log(as_json=json_log)
     stop = SignalEvent.of_stop()
     if kafka:
         follow_topic(

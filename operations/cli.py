@@ -17,6 +17,7 @@ import cluster as cluster_package
 import dashboards as dashboards_package
 import rules as rules_package
 import store as store_package
+from app.application import is_verbose
 from app.errors import StoreError
 from cluster.cli import DEFAULT_FILE, VARIABLE, cluster_option
 from cluster.model import Cluster
@@ -128,12 +129,10 @@ def _watch(cluster: Cluster) -> None:
 @click.command()
 @cluster_option
 @json_option
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Also counters that are zero, and nodes and exporters that are well."
-)
-def status(cluster: Cluster, json_to: str | None, verbose: bool) -> None:
+def status(cluster: Cluster, json_to: str | None) -> None:
     """Show how things stand: age of the data, exporters, nodes, alerts, the pipeline's counters.
 
+    With -v also counters that are zero, and nodes and exporters that are well.
     Ends with 0 if data is fresh and no alert fires, else with 1. The alerts are evaluated here, as Grafana would.
     """
     now = int(time.time())
@@ -150,7 +149,7 @@ def status(cluster: Cluster, json_to: str | None, verbose: bool) -> None:
             found,
             Console(highlight=False),
             lambda at: datetime.fromtimestamp(at, zone).strftime("%H:%M:%S %Z"),
-            verbose=verbose,
+            verbose=is_verbose(),
         )
     if not found.is_well:
         sys.exit(1)

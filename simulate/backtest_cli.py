@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from app.application import rows_shown
 from app.errors import UserError
 from app.progress import progress
 from app.units import format_moment as moment
@@ -327,7 +328,7 @@ def _tell(report: Report, html_file: Path | None) -> None:
         f"{queries:,} queries, {run.seconds:.1f} s",
         soft_wrap=True,
     )
-    for firing in run.firings[:_MOST_LINES]:
+    for firing in run.firings[: rows_shown(_MOST_LINES)]:
         facts = [firing.worst.annotations.get(name, "") for name in FACTS]
         console.print(
             f"{moment(firing.fired_at)}  {firing.first.severity:8} {firing.rule}: {facts[0]} -> {facts[1]}, "
@@ -336,8 +337,8 @@ def _tell(report: Report, html_file: Path | None) -> None:
             soft_wrap=True,
             markup=False,
         )
-    if len(run.firings) > _MOST_LINES:
-        console.print(f"and {len(run.firings) - _MOST_LINES} more: see --html or --json")
+    if len(run.firings) > rows_shown(_MOST_LINES):
+        console.print(f"and {len(run.firings) - _MOST_LINES} more: -v shows, --html and --json write all of them")
     if not run.firings:
         console.print("nothing would have fired")
     for sweep in report.sweeps:

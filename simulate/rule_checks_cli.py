@@ -1,15 +1,18 @@
 """``clusterflow test-rules``. It stands above the rules, because scenarios may be its input."""
 
+import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
+from app.application import is_verbose
 from app.errors import ConfigError, UserError
 from cluster import options
 from cluster.cli import config_option
@@ -50,7 +53,7 @@ def _cases(files: Sequence[Path], config: Path) -> list[Case]:
     help="An InfluxDB to test on. Default: one is started, and removed afterwards.",
 )
 @click.option("--complete", is_flag=True, help="Fail where a rule's cases do not cover all four kinds.")
-@click.option("--verbose", "-v", is_flag=True, help="Name every case.")
+@options.json_option
 def test_rules(
     files: tuple[Path, ...],
     config: Path,
@@ -58,7 +61,7 @@ def test_rules(
     part: str,
     url: str | None,
     complete: bool,
-    verbose: bool,
+    json_to: str | None,
 ) -> None:
     """Run rule cases: stored points or a scenario in, expected alerts out, on a real InfluxDB.
 
@@ -81,20 +84,24 @@ def test_rules(
         if case.scenario:
             # An unknown scenario should fail now, not after all other cases or behind a store that is away.
             script_of(case)
+    say = partial(click.echo, err=json_to == "-")
     began = time.monotonic()
     with influxdb(url) as address:
-        outcomes = list(_run(cases, address, verbose=verbose))
+        outcomes = list(_run(cases, address, say))
     wrong = sum(not outcome.is_right for outcome in outcomes)
     lacking = [] if rules or part else missing_kinds(cases)
     for missing in lacking:
         click.echo(str(missing), err=True)
     seconds = time.monotonic() - began
-    click.echo(f"{len(outcomes)} cases: {len(outcomes) - wrong} as expected, {wrong} not ({seconds:.1f} s)")
+    if json_to:
+        told = [{"rule": one.case.rule, "case": one.case.name, "differences": one.differences} for one in outcomes]
+        options.write_output(json_to, json.dumps({"cases": told, "lacking": [*map(str, lacking)]}, indent=2) + "\n")
+    say(f"{len(outcomes)} cases: {len(outcomes) - wrong} as expected, {wrong} not ({seconds:.1f} s)")
     if wrong or (complete and lacking):
         sys.exit(1)
 
 
-def _run(cases: Sequence[Case], url: str, *, verbose: bool) -> Iterator[Outcome]:
+def _run(cases: Sequence[Case], url: str, say: Callable[[str], None]) -> Iterator[Outcome]:
     console = Console(stderr=True)
     columns = ("testing rules", BarColumn(), MofNCompleteColumn(), "{task.fields[case]}")
     with (
@@ -107,10 +114,10 @@ def _run(cases: Sequence[Case], url: str, *, verbose: bool) -> Iterator[Outcome]
             bar.update(task, case=f"{case.rule}: {case.name}")
             outcome = run_case(case, url, scenarios.stage)
             if not outcome.is_right:
-                click.echo(f"FAILED  {case}")
+                say(f"FAILED  {case}")
                 for line in outcome.differences:
-                    click.echo(f"    {line}")
-            elif verbose:
-                click.echo(f"ok      {case}")
+                    say(f"    {line}")
+            elif is_verbose():
+                say(f"ok      {case}")
             bar.advance(task)
             yield outcome

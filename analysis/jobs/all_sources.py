@@ -175,7 +175,7 @@ class JobSources:
         fresh = sorted(strangers - self._told_strangers)
         if fresh:
             self._told_strangers |= strangers
-            self._log.warning("unknown_nodes", source=source.name, nodes=some(fresh), what="not in the inventory")
+            self._log.warning("nodes_unlisted", source=source.name, nodes=some(fresh), what="not in the inventory")
         return [found]
 
     # -- how they are ------------------------------------------------------------------------------

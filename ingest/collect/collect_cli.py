@@ -11,6 +11,7 @@ from app.log import Log
 from app.signals import SignalEvent
 from cluster.cli import cluster_option
 from cluster.model import Cluster
+from cluster.options import log_option
 from cluster.reload import ignore_hangups
 from ingest.collect.guard import Guard, GuardError, Teller
 from ingest.collect.pmacct import collector_files, receive_buffer_advice
@@ -34,8 +35,8 @@ _SUMMARY_SECONDS = 60.0
     metavar="DIR",
     help="Folder for their configuration and logs.  [default: .collect in the spool]",
 )
-@click.option("--json-log", is_flag=True, help="Log JSON lines.")
-def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, json_log: bool) -> None:
+@log_option
+def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log: Log) -> None:
     """Run nfacctd and sfacctd for this cluster, until ^C or SIGTERM.
 
     \b
@@ -48,10 +49,9 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, json_
         for name, text in collector_files(cluster, run_folder, spool, is_rotated=True).items():
             click.echo(f"! ---- {run_folder / name}\n{text}")
         return
-    log = Log(as_json=json_log)
     advice = receive_buffer_advice()
     if advice:
-        log.warning("small_socket_buffer", advice=advice)
+        log.warning("socket_buffer_limited", advice=advice)
     stopped = SignalEvent.of_stop()
     ignore_hangups(log, stopped, "collect", "what exporters send in the second between is lost")
     waited = 0.0
@@ -84,8 +84,8 @@ _LOOK_SECONDS = 0.2
 
 @click.command()
 @cluster_option
-@click.option("--json-log", is_flag=True, help="Log JSON lines.")
-def guard(cluster: Cluster, *, json_log: bool) -> None:
+@log_option
+def guard(cluster: Cluster, *, log: Log) -> None:
     """Keep datagrams that kill from nfacctd, until ^C or SIGTERM.
 
     \b
@@ -93,7 +93,7 @@ def guard(cluster: Cluster, *, json_log: bool) -> None:
     this runs beside it, as root. A filter that is in place stays until nfacctd ends. It also finds sFlow samples with
     two VLAN tags, which sfacctd drops silently.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    log, stopped = Log(as_json=json_log), SignalEvent.of_stop()
+    stopped = SignalEvent.of_stop()
     port = cluster.collector.netflow_port
     try:
         filter_ = Guard(port)

@@ -51,24 +51,8 @@ def _relay_id(context: click.Context, parameter: click.Parameter, value: str | N
     help="Name of this relay, and of what it must not forget: one for each spool. Default: the host's name.",
 )
 @click.option("--once", is_flag=True, help="Relay all files, and stop.")
-@click.option(
-    "--dead-letters",
-    type=click.Path(path_type=Path),
-    help="File for records that make no sense. Default: dead-letters.jsonl in bridge.state; with --once, here.",
-)
-@options.time_zone_option
-@click.option(
-    "--keep-files",
-    is_flag=True,
-    help="Do not delete files that are relayed. Only those in collector.spool ever are, and never by --once.",
-)
-@click.option(
-    "--metrics-listen",
-    type=options.LISTEN_OR_OFF,
-    metavar="HOST:PORT",
-    help="Where /metrics and /healthz answer, or off. Default: bridge.metrics_listen.",
-)
-@click.option("--json-log", is_flag=True, help="Log JSON lines.")
+@options.spool_options
+@options.log_option
 def relay(
     cluster: Cluster,
     spool: Path | None,
@@ -78,7 +62,7 @@ def relay(
     time_zone: ZoneInfo,
     keep_files: bool,
     metrics_listen: str | None,
-    json_log: bool,
+    log: Log,
 ) -> None:
     """Send a collector's flow records to Kafka, for workers (`clusterflow ingest --kafka`) to share.
 
@@ -96,7 +80,6 @@ def relay(
             "set kafka.format, or let pmacct's Kafka plugin fill the topic and run no relay",
         )
     folder = spool or spool_folder(cluster)
-    log = Log(as_json=json_log)
     counters = Counters()
     stop = SignalEvent.of_stop()
     ignore_hangups(log, stop, "relay", "it goes on where it was")

@@ -144,8 +144,8 @@ def test_nodes_are_those_of_the_inventory(shop: Shop, capsys: pytest.CaptureFixt
         by_reason = dict(readings.select(schema.REASON, schema.VALUE.name).iter_rows())
         assert by_reason["planned.unknown_nodes"] == 3
     told = capsys.readouterr().err
-    assert told.count("unknown_nodes") == 1
-    assert 'event=unknown_nodes source=planned nodes="cpu-1 and 2 more" what="not in the inventory"' in told
+    assert told.count("nodes_unlisted") == 1
+    assert 'event=nodes_unlisted source=planned nodes="cpu-1 and 2 more" what="not in the inventory"' in told
 
 
 def test_jobs_are_the_same_tuple_until_something_changes(shop: Shop) -> None:

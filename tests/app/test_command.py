@@ -1,5 +1,6 @@
 """The assembled command ``clusterflow``."""
 
+import json
 import subprocess
 import sys
 from importlib.metadata import version
@@ -10,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from clusterflow import COMMANDS, main
+
+CLUSTER = "cluster: one\ngroups: {nodes: {role: training, prefixes: [10.0.0.0/8]}}\n"
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -65,3 +68,31 @@ def test_help_imports_nothing_that_is_slow() -> None:
     )
     assert done.stderr.strip() == "[]"
     assert "analyze" in done.stdout
+
+
+LEAVES = [one for one in commands(main) if one not in {("alerts",), ("contacts",)}]
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_every_command_takes_v(path: tuple[str, ...]) -> None:
+    assert "-v, --verbose" in CliRunner().invoke(main, [*path, "--help"]).stdout
+
+
+def test_v_tells_what_is_behind_an_error(tmp_path: Path) -> None:
+    store = "store: {url: 'http://127.0.0.1:1'}\n"
+    (path := tmp_path / "cluster.yaml").write_text(CLUSTER + store)
+    asked = [sys.executable, "-m", "clusterflow", "access", "-c", str(path)]
+    short, long = (
+        subprocess.run([*asked, *more], capture_output=True, text=True, check=False).stderr for more in ([], ["-v"])
+    )
+    assert len(short.splitlines()) == 1
+    assert long.startswith(short)
+    assert "because of ConnectionRefusedError" in long
+
+
+def test_check_tells_a_program_of_every_fault(tmp_path: Path) -> None:
+    (path := tmp_path / "cluster.yaml").write_text(CLUSTER.replace("training", "trainig"))
+    found = json.loads(CliRunner().invoke(main, ["check", str(path), "--json"]).stdout)
+    assert (found["ok"], [one["path"] for one in found["faults"]]) == (False, ["groups.nodes.role"])
+    path.write_text(CLUSTER)
+    assert json.loads(CliRunner().invoke(main, ["check", str(path), "--json"]).stdout)["ok"]

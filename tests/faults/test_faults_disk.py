@@ -52,7 +52,7 @@ def test_a_full_disk_under_the_analysis_is_told_and_tried_again(
             time.sleep(2)
             assert process.poll() is None
             process.send_signal(signal.SIGHUP)
-            await_that(lambda: "event=not_reloaded" in log.read_text(), "SIGHUP is answered")
+            await_that(lambda: "event=reload_refused" in log.read_text(), "SIGHUP is answered")
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0

@@ -1,5 +1,6 @@
 """`clusterflow test-rules`: what a file may say, and what is told where an outcome is not as expected."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from app.errors import ConfigError, UserError
 from cluster.model import StoreSettings
+from clusterflow import main
 from rules.evaluate.case_runs import run_case
 from rules.evaluate.cases import BEGINS, CaseKind, load_cases, missing_kinds
 from simulate.rule_checks_cli import test_rules as command
@@ -202,7 +204,13 @@ def test_exit_codes(tmp_path: Path, influxdb_v1: LocalInfluxDB) -> None:
     assert lines[0] == f"FAILED  {path}:7: exfil_volume: a byte too much"
     assert "exfil_volume: no case that covers: near miss, no data, query error" in lines
     assert lines[-1].startswith("2 cases: 1 as expected, 1 not (")
-    good = _run(str(path), "--url", influxdb_v1.url, "--case", "leaves", "-v")
+    told = json.loads(_run(str(path), "--url", influxdb_v1.url, "--json").stdout)
+    assert [(one["case"], bool(one["differences"])) for one in told["cases"]] == [
+        ("it leaves", False),
+        ("a byte too much", True),
+    ]
+    asked = ["--config", str(CLUSTER), str(path), "--url", influxdb_v1.url, "--case", "leaves"]
+    good = CliRunner().invoke(main, ["test-rules", *asked, "-v"])
     assert good.exit_code == 0
     assert good.output.splitlines()[0] == f"ok      {path}:3: exfil_volume: it leaves"
     assert _run(str(path), "--url", influxdb_v1.url, "--rule", "exfil_volume", "--case", "leaves").exit_code == 0
