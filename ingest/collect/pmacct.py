@@ -105,7 +105,7 @@ def collector_files(
     files = {}
     for daemon in daemons(cluster):
         files[f"{daemon.name}.conf"] = _config(cluster, daemon, folder, spool, is_rotated=is_rotated)
-        files[_numbers_name(daemon)] = numbered.MAP
+        files[_numbers_name(daemon)] = numbered.SFLOW_MAP if daemon is SFACCTD else numbered.MAP
         if allowed := allow_lines(senders(cluster, daemon.protocol)):
             files[_allow_name(daemon)] = "".join(f"{line}\n" for line in allowed)
     return files

@@ -128,11 +128,11 @@ class Normaliser:
         rate, unknown_rate = self._rates(exporter, _column(frame, records.SAMPLING_RATE))
         packets, volume = _column(frame, records.PACKETS), _column(frame, records.BYTES)
         overhead = self.exporters.overheads[exporter]
+        version = _column(frame, records.VERSION)
         # What an unlisted agent samples is frames, too: its records say that they are sFlow's.
-        unlisted = exporter >= len(self.exporters.configured)
-        if unlisted.any():
-            is_frame = unlisted & (_column(frame, records.VERSION) == records.SFLOW)
-            overhead = np.where(is_frame, FRAME_OVERHEAD[ExportProtocol.SFLOW], overhead)
+        is_frame = (exporter >= len(self.exporters.configured)) & (version == records.SFLOW)
+        overhead = np.where(is_frame, FRAME_OVERHEAD[ExportProtocol.SFLOW], overhead)
+        overhead = np.where(version == records.SFLOW_IP, 0, overhead)
         if overhead.any():
             volume = np.maximum(volume - overhead * packets, 0)
         most = records.MAX_COUNTER // rate if rate.max(initial=1) > 1 else records.MAX_COUNTER
@@ -177,7 +177,7 @@ class Normaliser:
         src, dst = addresses
         book = self.addresses
         is_sflow = self.exporters.is_sflow[exporter]
-        is_sflow = is_sflow | (_column(frame, records.VERSION) == records.SFLOW)
+        is_sflow = is_sflow | np.isin(_column(frame, records.VERSION), (records.SFLOW, records.SFLOW_IP))
         entered = self.interfaces.number(exporter, _column(frame, records.IFACE_IN), is_sflow)
         left = self.interfaces.number(exporter, _column(frame, records.IFACE_OUT), is_sflow)
         src_group, dst_group = book.group_codes[src], book.group_codes[dst]

@@ -33,6 +33,10 @@ _EXPORTERS = 4096
 MAP = f"set_tag2={records.FIRST_NUMBER}++\n"
 """pmacct's ``pre_tag_map`` that numbers them; each start of a daemon begins again."""
 
+_NO_MAC = "00:00:00:00:00:00"
+SFLOW_MAP = f"set_tag2={records.FIRST_IP_NUMBER}++ src_mac={_NO_MAC} dst_mac={_NO_MAC}\n{MAP}"
+"""That of sfacctd: samples that hold no frame have numbers of their own. Their bytes are IP's, a frame's are not."""
+
 
 def first_number(fmt: Format, raw: bytes) -> int | None:
     """Return the number of the first of the CSV records of this format with which a text begins; None without one."""
@@ -103,7 +107,7 @@ def once_each(frame: pl.DataFrame, habits: Habits) -> tuple[pl.DataFrame, int]:
     is_double = frame.get_column(records.FLOWS) == 2
     if not is_double.any():
         return frame, 0
-    is_one_flow = pl.col(records.VERSION).is_in([5, records.SFLOW]).fill_null(value=False)
+    is_one_flow = pl.col(records.VERSION).is_in([5, records.SFLOW, records.SFLOW_IP]).fill_null(value=False)
     lines, several = (
         frame.select(records.EXPORTER)
         .join(known, on=records.EXPORTER, how="left", maintain_order="left")

@@ -234,7 +234,7 @@ def _clean_schema(names: tuple[str, ...], sample: list[str]) -> dict[str, pl.Dat
             schema[name] = pl.String()
         else:
             # Ports and protocol straight into their small types: the parser refuses what does not fit.
-            schema[name] = records.RECORD_SCHEMA[name]
+            schema[name] = records.RECORD_SCHEMA.get(name, pl.Int64())
     return schema
 
 

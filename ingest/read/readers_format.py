@@ -10,6 +10,7 @@ from enum import StrEnum
 from ingest.read import records
 
 _CSV_TITLES = {
+    records.NUMBER_COLUMN: records.NUMBER,
     "PEER_SRC_IP": records.EXPORTER,
     "IN_IFACE": records.IFACE_IN,
     "OUT_IFACE": records.IFACE_OUT,

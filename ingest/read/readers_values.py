@@ -135,6 +135,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     records.BYTES: (0, records.MAX_COUNTER),
     records.PACKETS: (0, records.MAX_COUNTER),
     records.FLOWS: (0, records.MAX_FLOWS),
+    records.NUMBER: (0, 2**63 - 1),
 }
 TIMES = (records.START, records.END, records.ARRIVAL)
 TEXTS = (records.EXPORTER, records.SRC, records.DST)
@@ -196,7 +197,11 @@ def finish(frame: pl.DataFrame) -> pl.DataFrame:
             column = column.str.strip_prefix(_MAPPED)
         elif name == records.VERSION and name in present and records.START in present:
             start = pl.col(records.START)
-            column = pl.when((column == 5) & (start.is_null() | (start == 0))).then(records.SFLOW).otherwise(column)
+            sflow = pl.lit(records.SFLOW)
+            if records.NUMBER in present:
+                is_ip = pl.col(records.NUMBER) >= records.FIRST_IP_NUMBER
+                sflow = pl.when(is_ip).then(records.SFLOW_IP).otherwise(sflow)
+            column = pl.when((column == 5) & (start.is_null() | (start == 0))).then(sflow).otherwise(column)
         elif present.get(name) == pl.Float64():
             column = seconds_as_ms(column)
         columns.append(column.cast(dtype).alias(name))
@@ -227,7 +232,8 @@ def from_text(frame: pl.DataFrame, time_zone: str) -> tuple[pl.DataFrame, pl.Ser
         is_missing = pl.lit(values[name].value.is_null()) if name in values else pl.lit(True)
         reasons.append(pl.when(is_missing).then(pl.lit(Reason.MISSING_FIELD.value)))
     for name, value in values.items():
-        if name not in COUNTERS:
+        # A tag of a site's own may be anything.
+        if name not in (*COUNTERS, records.NUMBER):
             reasons.append(pl.when(value.is_bad).then(pl.lit(_REASONS.get(name, Reason.BAD_NUMBER).value)))
     why = frame.select(pl.coalesce(reasons).alias("reason")).to_series()
     typed = pl.DataFrame({name: value.value for name, value in values.items()})

@@ -45,7 +45,7 @@ RECORD_SCHEMA: dict[str, pl.DataType] = {
     END: pl.Int64(),
     ARRIVAL: pl.Int64(),
     SEQ: pl.Int64(),  # sequence number of the export datagram; null if not printed
-    VERSION: pl.Int16(),  # 5, 9, 10 or SFLOW; null if not printed
+    VERSION: pl.Int16(),  # 5, 9, 10, SFLOW or SFLOW_IP; null if not printed
     DOMAIN: pl.Int64(),  # NetFlow engine or source id, IPFIX observation domain, sFlow sub-agent
     BYTES: pl.Int64(),
     PACKETS: pl.Int64(),
@@ -63,6 +63,9 @@ def other_end(cloud: str) -> str:
 
 SFLOW = 105
 """VERSION of sFlow records. pmacct prints 5 for NetFlow v5 and sFlow v5 alike; only sFlow lacks a start time."""
+
+SFLOW_IP = 106
+"""VERSION of sFlow records that count bytes of IP and not of frames (sampled_ipv4, sampled_ipv6): see `numbered`."""
 
 MAX_COUNTER = 1 << 50
 """A record with more bytes or packets than this (1 PiB) is a broken counter, not a flow."""
@@ -97,6 +100,12 @@ NUMBER_COLUMN = "TAG2"
 
 FIRST_NUMBER = 10**12
 """Number of the first record. Smaller ones are tags of a site's own, not ours."""
+
+FIRST_IP_NUMBER = 10**18
+"""Number of sfacctd's first record without a frame."""
+
+NUMBER = "number"
+"""Column of those numbers while records are read; no column of RECORD_SCHEMA."""
 
 _NUMBER_DIGITS = 20
 """Of the largest number of 64 bits."""

@@ -215,7 +215,7 @@ def _exporters(seen: Seen, cloud: CloudFormat | None) -> Iterator[str]:
     for number, row in enumerate((row for row in seen.exporters.iter_rows(named=True) if row[EXPORTER]), 1):
         yield f"  exporter-{number}:"
         yield f'    address: "{row[EXPORTER]}"'
-        yield f"    protocol: {'sflow' if row[VERSION] == SFLOW else 'netflow'}"
+        yield f"    protocol: {'sflow' if row[VERSION] >= SFLOW else 'netflow'}"
         rate = row[RATE]
         told = f"it said 1 in {rate}" if rate > 1 else "it told no rate" if rate < 1 else "unsampled, by its records"
         yield f"    sampling: auto                         # {told}; {row[RECORDS]} records"

@@ -37,10 +37,10 @@ from ingest.collect.sockets import udp_sockets
 from ingest.collect.supervise import Collector
 from ingest.count.engine import Engine
 from ingest.counters import Counters
-from ingest.flows.normalise import Clock
+from ingest.flows.normalise import Clock, Normaliser
 from ingest.read.readers import read_chunk
 from ingest.read.records import FIRST_NUMBER as FIRST
-from ingest.read.records import PRINTED_COLUMNS, RECORD_SCHEMA, SFLOW
+from ingest.read.records import PRINTED_COLUMNS, RECORD_SCHEMA, SFLOW, SFLOW_IP
 from ingest.read.spool import Spool
 from store import schema
 
@@ -86,7 +86,7 @@ ROCE = struct.pack(">HHHH", 49_200, 4791, 40, 0) + bytes(12)
 def sflow(agent: str, payload: bytes = TCP, protocol: int = 6, tos: int = 0) -> bytes:
     """An sFlow v5 datagram with one sampled packet of 100 bytes on the wire, rate 1024."""
     address = bytes([10, 0, 0, 1, 10, 0, 0, 2])
-    frame = bytes(12) + b"\x08\x00" + bytes([0x45, tos, 0, 60]) + bytes(5) + bytes([protocol]) + bytes(2)
+    frame = b"\x02" * 12 + b"\x08\x00" + bytes([0x45, tos, 0, 60]) + bytes(5) + bytes([protocol]) + bytes(2)
     frame += address + payload
     header = struct.pack(">IIII", 1, 100, 4, len(frame)) + frame + bytes(-len(frame) % 4)
     sample = struct.pack(">IIIIIIII", 7, 3, 1024, 102_400, 0, 4, 2_147_483_658, 1)
@@ -95,6 +95,19 @@ def sflow(agent: str, payload: bytes = TCP, protocol: int = 6, tos: int = 0) -> 
         struct.pack(">II", 5, 1) + ip_address(agent).packed + struct.pack(">IIII", 9, 77, 1000, 1)
         + struct.pack(">II", 1, len(sample)) + sample
     )  # fmt: skip
+
+
+def sampled_ip(agent: str, *, v6: bool) -> bytes:
+    """The datagram of `sflow` with another sample before it: the same packet as `sampled_ipv4` or `sampled_ipv6`."""
+    if v6:
+        addresses, kind = bytes([0xFD, *bytes(14), 1, 0xFD, *bytes(14), 2]), 4
+    else:
+        addresses, kind = bytes([10, 0, 0, 1, 10, 0, 0, 2]), 3
+    record = struct.pack(">II", 82, 6) + addresses + struct.pack(">IIII", 1234, 80, 0x12, 0)
+    sample = struct.pack(">IIIIIIII", 7, 3, 1024, 102_400, 0, 4, 5, 1) + struct.pack(">II", kind, len(record)) + record
+    framed, head = sflow(agent), 28
+    samples = framed[head:] + struct.pack(">II", 1, len(sample)) + sample
+    return framed[: head - 4] + struct.pack(">I", 3) + samples + framed[head:]
 
 
 def send(port: int, datagrams: list[bytes], source: str = "127.0.0.11") -> None:
@@ -192,6 +205,22 @@ def test_what_is_sent_is_in_the_spool_after_a_stop(tmp_path: Path) -> None:
         ).rows()
         == [(SFLOW, 100, 1, 1024, 4, 2_147_483_658, None, None, 77, 9)] * 2
     )
+
+
+@pytest.mark.skipif(shutil.which("sfacctd") is None, reason="pmacct is not installed")
+@pytest.mark.parametrize("agent", ["127.0.0.16", "192.0.2.9"], ids=["listed", "unlisted"])
+def test_samples_without_a_frame_count_as_they_are(agent: str, tmp_path: Path) -> None:
+    """Every packet has 82 bytes of IP: an agent that tells these loses none, be it amid samples of frames of 100."""
+    cluster = a_cluster(replace(EXPORTERS[-1], frame_overhead=18))
+    with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool"):
+        send(cluster.collector.sflow_port, [sampled_ip(agent, v6=v6) for v6 in (False, True)], source="127.0.0.77")
+    frame = spooled(tmp_path / "spool")
+    assert sorted(frame.select("src", "version", "bytes").rows()) == [
+        *[("10.0.0.1", SFLOW, 100)] * 4, ("10.0.0.1", SFLOW_IP, 82), ("fd00::1", SFLOW_IP, 82),
+    ]  # fmt: skip
+    flows, refused = Normaliser(cluster, Clock.LIVE).normalise(frame, round(time.time() * 1000))
+    assert refused.is_empty()
+    assert flows.bytes.tolist() == [82 * 1024] * 6
 
 
 def killer(element: int) -> bytes:
