@@ -57,33 +57,34 @@ def _best(rows: pl.LazyFrame) -> pl.LazyFrame:
 def counted_sums(rows: pl.LazyFrame, count: int, start: int, stop: int) -> pl.DataFrame:
     """Return the bytes that count by exporter, of rows that ended in [start, stop): those of `counted_once`.
 
-    Without the texts, and sorted in place of grouped, this takes a third of the time: whole hours are asked so.
+    Numbers alone are read, once, and sorted in place of grouped: a third of the time. Whole hours are asked so.
 
     Args:
         rows: of whole hours.
-        count: about how many, which are taken a million at a time.
+        count: about how many: a million at a time are sorted.
         start: epoch seconds.
         stop: epoch seconds.
     """
     is_inside = pl.col(schema.END).is_between(start, stop, closed="left")
     by_exporter = pl.col(schema.BYTES).filter(pl.col(schema.COUNTED)).sum()
     told = rows.filter(pl.col(schema.RANK) == 0, is_inside).group_by(schema.EXPORTER).agg(by_exporter)
-    found = [told.collect(engine="streaming")]
+    times = (pl.col(name).cast(pl.UInt32) for name in (schema.START, schema.END))
     numbers = rows.filter(pl.col(schema.RANK) > 0).select(
-        _HASH, schema.RANK, schema.START, schema.END, schema.BYTES, pl.col(schema.EXPORTER).cast(pl.Categorical)
+        _HASH, schema.RANK, *times, schema.BYTES, pl.col(schema.EXPORTER).cast(pl.Categorical)
     )
-    parts = -(-count // _AT_ONCE)
+    sums, read = pl.collect_all([told, numbers], engine="streaming")
+    found, parts = [sums], -(-count // _AT_ONCE)
     for part in range(parts):
-        mine = numbers.filter(pl.col(_KEY) % parts == part).sort(_KEY).collect(engine="streaming")
-        told_now = mine.with_columns(pl.Series(schema.COUNTED, _is_counted(mine))).filter(is_inside)
-        sums = told_now.group_by(pl.col(schema.EXPORTER).cast(pl.String)).agg(by_exporter)
-        found.append(sums)
+        mine = read.filter(pl.col(_KEY) % parts == part).sort(_KEY)
+        counted = mine.with_columns(pl.Series(schema.COUNTED, _is_counted(mine))).filter(is_inside)
+        found.append(counted.group_by(pl.col(schema.EXPORTER).cast(pl.String)).agg(by_exporter))
     return pl.concat(found).group_by(schema.EXPORTER).agg(pl.sum(schema.BYTES))
 
 
 def _is_counted(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
     """Return which of the rows count, which are sorted by their conversation."""
-    key, rank, start, end = (rows[name].to_numpy() for name in (_KEY, schema.RANK, schema.START, schema.END))
+    key, rank = (rows[name].to_numpy() for name in (_KEY, schema.RANK))
+    start, end = (rows[name].to_numpy().astype(np.int64) for name in (schema.START, schema.END))
     if not len(key):
         return np.zeros(0, np.bool_)
     firsts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))

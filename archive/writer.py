@@ -30,7 +30,11 @@ from cluster.sections.archive import FREE_SHARE
 _MERGED = 16
 """Files of a level that become one of the next."""
 _MOST_ROWS = 1_000_000
-"""Rows that are sorted at a time: about 0.5 GB of memory."""
+"""Rows of a file, which are sorted at a time: about 0.5 GB of memory."""
+_MOST_TOGETHER = 4 * _MOST_ROWS
+"""Rows that are put in order together; each of their files then reads all of them once."""
+_LARGE = _MOST_ROWS // 8
+"""Rows of a file that is merged no more before its hour is sorted."""
 _PART_ROWS = 200_000
 """Rows that wait in memory: about 60 MB."""
 _LEAST_FREE = 32 << 20
@@ -41,16 +45,17 @@ _LATE_SECONDS = 1200
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Files that become one.
+    """Files that become one, or several that are in order together.
 
     Attributes:
-        inputs: what it is made of.
+        inputs: what they are made of.
+        names: of the new ones.
         level: how often that was merged.
-        among: all files of an hour that is over: which of the new file's rows count is told by them.
+        among: all files of an hour that is over: which of the new rows count is told by them.
     """
 
     inputs: tuple[File, ...]
-    name: str
+    names: tuple[str, ...]
     is_final: bool
     level: int = 0
     among: tuple[File, ...] = ()
@@ -91,7 +96,7 @@ class Archive:
         self._beside = beside or ThreadPoolExecutor(1, "archive")
         self._is_alone = beside is None
         self._partitions = partitions
-        self._merging: tuple[_Job, Future[File]] | None = None
+        self._merging: tuple[_Job, Future[list[File]]] | None = None
         self.counts: dict[str, int] = {}
 
     def close(self) -> None:
@@ -307,7 +312,7 @@ class Archive:
     def _sweep(self) -> None:
         named = {file.name for file in self._manifest.files}
         if self._merging is not None:
-            named.add(self._merging[0].name)
+            named.update(self._merging[0].names)
         for path in self.folder.glob("*/*.parquet"):
             if f"{path.parent.name}/{path.name}" not in named:
                 path.unlink(missing_ok=True)
@@ -331,15 +336,19 @@ class Archive:
             # Once: what comes later still is told by the reader, or a clock that is late had us write hours on end.
             if not is_over or any(file.decided not in (0, sum(one.ranked for one in among)) for file in among):
                 among = ()
-            if fresh and (is_over or sum(file.rows for file in fresh) >= _MOST_ROWS):
-                return _Job(_up_to(fresh), self._name(hour, SORTED), is_final=True, among=among)
+            if fresh and (is_over or sum(file.rows for file in fresh) >= _MOST_TOGETHER):
+                return self._sorting(_up_to(fresh, _MOST_TOGETHER), among)
             for level in {file.level for file in fresh}:
-                same = [file for file in fresh if file.level == level]
+                same = [file for file in fresh if file.level == level and file.rows < _LARGE]
                 if len(same) >= _MERGED:
-                    return _Job(_up_to(same), self._name(hour, FRESH), is_final=False, level=level + 1)
+                    return _Job(_up_to(same, _MOST_ROWS), (self._name(hour, FRESH),), is_final=False, level=level + 1)
             if not fresh and (untold := [file for file in among if not file.decided]):
-                return _Job((untold[0],), self._name(hour, SORTED), is_final=True, among=among)
+                return self._sorting((untold[0],), among)
         return None
+
+    def _sorting(self, inputs: tuple[File, ...], among: tuple[File, ...]) -> _Job:
+        count = max(round(sum(file.rows for file in inputs) / _MOST_ROWS), 1)
+        return _Job(inputs, tuple(self._name(inputs[0].hour, SORTED) for _ in range(count)), is_final=True, among=among)
 
     def _adopt(self) -> None:
         """Put what the thread has made in the place of what it was made of."""
@@ -347,13 +356,13 @@ class Archive:
             return
         (job, future), self._merging = self._merging, None
         try:
-            file = future.result()
+            made = future.result()
         except (OSError, pl.exceptions.PolarsError) as error:
             self._log.sparse("archive_not_merged", why=str(error), hint="tried again; small files stay meanwhile")
             self._forget_missing()
             return
         inputs = {one.name for one in job.inputs}
-        self._manifest.files = [one for one in self._manifest.files if one.name not in inputs] + [file]
+        self._manifest.files = [one for one in self._manifest.files if one.name not in inputs] + made
 
     def _drop_merging(self) -> None:
         """Wait for the thread, and forget what it made: its inputs are about to change."""
@@ -361,7 +370,8 @@ class Archive:
             (job, future), self._merging = self._merging, None
             if not future.cancel():
                 future.exception()
-            (self.folder / job.name).unlink(missing_ok=True)
+            for name in job.names:
+                (self.folder / name).unlink(missing_ok=True)
 
 
 def size_of(path: Path) -> int:
@@ -372,12 +382,12 @@ def size_of(path: Path) -> int:
         return -1
 
 
-def _up_to(files: Sequence[File]) -> tuple[File, ...]:
-    """Return the first files that have together what is sorted at a time: at least one."""
+def _up_to(files: Sequence[File], most: int) -> tuple[File, ...]:
+    """Return the first files that have together about so many rows: at least one file."""
     chosen: list[File] = []
     rows = 0
     for file in files:
-        if chosen and rows + file.rows > _MOST_ROWS + _MOST_ROWS // 2:
+        if chosen and rows + file.rows > most + most // 2:
             break
         chosen.append(file)
         rows += file.rows
@@ -388,15 +398,17 @@ def _place(file: File) -> tuple[int, str]:
     return file.hour, file.name
 
 
-def _merged(folder: Path, job: _Job) -> File:
-    rows = pl.concat([pl.read_parquet(folder / file.name, hive_partitioning=False) for file in job.inputs])
-    if job.among:
-        among = pl.scan_parquet([folder / file.name for file in job.among], hive_partitioning=False)
-        rows = counted_once(rows.lazy(), among).collect(engine="streaming")
-    if job.is_final:
-        rows = layout.in_order(rows)
-    file = _written(rows, folder, job.name, job.inputs[0].hour, job.level, is_final=job.is_final)
-    return replace(file, decided=sum(one.ranked for one in job.among))
+def _merged(folder: Path, job: _Job) -> list[File]:
+    paths = [folder / file.name for file in job.inputs]
+    among = pl.scan_parquet([folder / file.name for file in job.among], hive_partitioning=False) if job.among else None
+    decided = sum(one.ranked for one in job.among)
+    made = []
+    for name, rows in zip(job.names, layout.parted(paths, len(job.names)), strict=True):
+        part = rows if among is None else counted_once(rows.lazy(), among).collect(engine="streaming")
+        part = layout.in_order(part) if job.is_final else part
+        file = _written(part, folder, name, job.inputs[0].hour, job.level, is_final=job.is_final)
+        made.append(replace(file, decided=decided))
+    return made
 
 
 def _written(rows: pl.DataFrame, folder: Path, name: str, hour: int, level: int, *, is_final: bool) -> File:

@@ -1,8 +1,8 @@
 """`scripts/bench archive`: a day of records in the flow archive, and how long questions about it take.
 
 The writer is the bridge's, with its checkpoints and its thread. Half of the rows are of a second exporter that saw the
-same packets, so that the reader has to tell who counts. Each question is asked in a process of its own: cold with the
-files out of the page cache, then warm.
+same packets: cluster.yaml says which counts, or with `--untold` the archive has to tell. Each question is asked in a
+process of its own: cold with the files out of the page cache, then warm.
 """
 
 import json
@@ -77,7 +77,8 @@ print(json.dumps({"cold_seconds": seconds[0], "warm_seconds": min(seconds[1:]), 
 class _Day:
     """Makes rows: conversations inside and to the outside, each seen by a leaf and by a spine."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, *, untold: bool) -> None:
+        self._untold = untold
         self._rng = np.random.default_rng(1)
         self._nodes = nodes
         self._addresses = np.array([f"10.1.{n // 250}.{n % 250 + 1}" for n in range(nodes)])
@@ -119,21 +120,23 @@ class _Day:
                 schema.FLOWS: 1,
                 schema.RATE: 1,
                 schema.COUNTED: True,
-                schema.RANK: 1 + src % _LEAVES,
+                schema.RANK: 1 + src % _LEAVES if self._untold else np.zeros(pairs, np.int64),
             },
             schema_overrides=schema.SCHEMA,
         )
         worse = best.with_columns(
-            pl.lit("spine-01").alias(schema.EXPORTER), pl.lit(_WORSE, pl.Int64).alias(schema.RANK)
+            pl.lit("spine-01").alias(schema.EXPORTER),
+            pl.lit(_WORSE if self._untold else 0, pl.Int64).alias(schema.RANK),
+            pl.lit(self._untold).alias(schema.COUNTED),
         )
         return pl.concat([best, worse]).select(list(schema.SCHEMA)), int(size.sum())
 
 
-def _written(folder: Path, records: int, nodes: int) -> int:
+def _written(folder: Path, records: int, nodes: int, *, untold: bool) -> int:
     """Write a day as a bridge does, until nothing is left to merge; return the bytes of what counts."""
     archive = Archive(folder / "0", ArchiveSettings(size=1 << 40), Log(quiet=True))
     archive.load(None)
-    day, truth = _Day(nodes), 0
+    day, truth = _Day(nodes, untold=untold), 0
     batches = max(records // _HOURS // _BATCH, 1)
     for batch in range(_HOURS * batches):
         start = _BEGIN + batch * HOUR // batches
@@ -153,8 +156,9 @@ def _written(folder: Path, records: int, nodes: int) -> int:
 @click.command()
 @click.option("--records", default=100_000_000, show_default=True, help="Rows of the day.")
 @click.option("--nodes", default=1024, show_default=True, help="Nodes that send.")
+@click.option("--untold", is_flag=True, help="cluster.yaml does not say which of two exporters counts.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Folder to write to, or to ask again.")
-def archive(records: int, nodes: int, keep: Path | None) -> None:
+def archive(records: int, nodes: int, keep: Path | None, *, untold: bool) -> None:
     """Write a day to the flow archive, and ask it."""
     tell_machine()
     with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
@@ -162,11 +166,11 @@ def archive(records: int, nodes: int, keep: Path | None) -> None:
         told = folder / "truth.json"
         if not told.exists():
             began, cpu = time.perf_counter(), time.process_time()
-            truth = _written(folder, records, nodes)
+            truth = _written(folder, records, nodes, untold=untold)
             files = list(folder.rglob("*.parquet"))
             size = sum(path.stat().st_size for path in files)
             written = {
-                "records": records, "nodes": nodes, "bytes": truth, "files": len(files),
+                "records": records, "untold": untold, "nodes": nodes, "bytes": truth, "files": len(files),
                 "bytes_a_record": round(size / records, 2), "seconds": round(time.perf_counter() - began, 1),
                 "cpu_us_a_record": round((time.process_time() - cpu) / records * 1e6, 2),
             }  # fmt: skip
@@ -177,6 +181,7 @@ def archive(records: int, nodes: int, keep: Path | None) -> None:
             line(
                 step="archive_question",
                 records=written["records"],
+                untold=written["untold"],
                 question=question,
                 **_asked(folder, written["bytes"], what),
             )

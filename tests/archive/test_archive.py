@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +373,23 @@ def test_another_versions_archive_is_left_alone(tmp_path: Path, where: str) -> N
     assert archive.take_counts() == {"lost_rows": 1}
     assert manifest.read_bytes() == before
     assert len([*tmp_path.rglob("*.parquet")]) == 1
+
+
+def test_a_large_hour_is_in_order_over_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two exporters saw some conversations; each file has a part of the sources, and nothing is lost."""
+    monkeypatch.setattr("archive.writer._MOST_ROWS", 100)
+    monkeypatch.setattr("archive.writer._MOST_TOGETHER", 800)
+    archive = an_archive(tmp_path)
+    for begin in range(1, 401, 100):
+        archive.take(rows(*range(begin, begin + 100), rank=1))
+        saved(archive)
+    archive.take(rows(*range(1, 401, 2), rank=2, exporter="spine"))
+    archive.take(rows(1, hour=2))
+    files = [file for file in settle(archive)["files"] if file["hour"] == T0]
+    archive.close()
+    assert [file["name"].split("/")[0] for file in files] == [SORTED] * 6
+    assert [file["rows"] for file in files] == [100] * 6
+    ends = [pl.read_parquet(tmp_path / "0" / file["name"])["src"] for file in files]
+    # There is one destination.
+    assert all(one.max() <= other.min() for one, other in pairwise(ends))
+    assert sizes(tmp_path, replace(ALL, stop=T0 + HOUR)) == [*range(1, 401)]

@@ -1,15 +1,19 @@
 """The flow archive in a browser: what the page says is what the archive holds, whatever is asked."""
 
 import io
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import polars as pl
 import pytest
 import requests
+from playwright.sync_api import sync_playwright
 from test_archive import T0, an_archive, rows, saved
 
 from archive import aside
@@ -166,3 +170,41 @@ def test_rows_of_boards_lead_there_only_where_people_reach_it() -> None:
     assert size.links == ()
     job = panels._with_flows(linked, [panels.Column("job", "Job")])
     assert job[0].links[0].url == "https://flows.example.org/flows?job=${__data.fields.job}"
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium: apt-get install chromium")
+def test_in_a_browser_somebody_asks_narrows_and_saves(url: str, tmp_path: Path) -> None:
+    """Question, table, chart, matrix, file; nothing else is asked, the console is clean, and nothing sticks out."""
+    wrong: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_context(http_credentials={"username": "any", "password": TOKEN}).new_page()
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.on("console", lambda said: wrong.append(said.text))
+        page.on("requestfailed", lambda asked: wrong.append(asked.url) if "format=" not in asked.url else None)
+        page.on("request", lambda asked: None if asked.url.startswith(url) else wrong.append(asked.url))
+        page.goto(url)
+        for word, text in PERIOD.items():
+            page.fill(f"input[name={word}]", text)
+        page.fill("input[name=src]", "training")
+        page.click("button[type=submit]")
+        assert "4.61 kB (4,607 bytes)" in page.inner_text("p.sum")
+        assert page.locator("tbody tr").count() >= 5
+        bars = [bar.bounding_box() for bar in page.locator("figure svg rect:has(title)").all()]
+        assert max(bar["height"] for bar in bars if bar) > 50
+        assert "4.61 kB" in page.inner_text("table.matrix td")
+        page.screenshot(path=os.environ.get("CLUSTERFLOW_PICTURE", tmp_path / "flows.png"), full_page=True)
+        for width in (1280, 700):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.click("tbody a:text-is('4444')")
+        assert "4 kB (4,000 bytes)" in page.inner_text("p.sum")
+        assert page.input_value("input[name=port]") == "4444"
+        with page.expect_download() as found:
+            page.click("nav a:text-is('CSV')")
+        assert pl.read_csv(found.value.path())["bytes"].to_list() == [4000]
+        page.fill("input[name=port]", "https")
+        page.click("button[type=submit]")
+        assert "port https: expected a whole number" in page.inner_text("p.trouble")
+        browser.close()
+    assert [one for one in wrong if "400" not in one] == []
