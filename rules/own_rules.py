@@ -8,7 +8,7 @@ from app.errors import UserError
 from cluster.model import Cluster
 from cluster.own_code import faults_of, load_file
 from rules.grafana.encode import rules_text
-from rules.rule import RuleSet
+from rules.rule import RuleSet, built
 
 EXPECTED = "docs/extending.md shows one to start from"
 
@@ -43,7 +43,7 @@ def _built(path: Path, module: ModuleType, cluster: Cluster, rule_id: str) -> Ru
     if not callable(build):
         raise UserError(f"{path}: no function build(cluster)", EXPECTED)
     with faults_of(path, EXPECTED):
-        rules = build(cluster)
+        rules = built(build, cluster)
         strangers = _ids(rules) - {rule_id} if isinstance(rules, RuleSet) else set()
     if not isinstance(rules, RuleSet):
         raise UserError(f"{path}: build() returned {type(rules).__name__}: expected a RuleSet", EXPECTED)

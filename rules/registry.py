@@ -6,7 +6,7 @@ from pkgutil import iter_modules
 from cluster.model import Cluster
 from rules import alerts
 from rules.own_rules import own_rules
-from rules.rule import RuleSet
+from rules.rule import RuleSet, built
 from rules.runbook import sections
 
 
@@ -27,7 +27,7 @@ MODULES = tuple(import_module(f"rules.alerts.{rule_id}") for rule_id in IDS)
 
 def rules_of(cluster: Cluster) -> RuleSet:
     """Return the rules that cluster.yaml asks for, and what is skipped and why."""
-    sets = [module.build(cluster) for module in MODULES]
+    sets = [built(module.build, cluster) for module in MODULES]
     sets += own_rules(cluster, IDS)
     return RuleSet(
         tuple(rule for one in sets for rule in one.rules), tuple(entry for one in sets for entry in one.skipped)

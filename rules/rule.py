@@ -5,10 +5,11 @@ but name values by what they are (``$values.bytes.Value``); `Rule.template` give
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cluster.model import Thresholds
+from cluster.model import Cluster, Thresholds
 from dashboards.registry import PanelRef
 from store.influxql import Query
 
@@ -210,6 +211,21 @@ class Skipped:
         return f"{self.id}: {self.subject}: {self.reason}"
 
 
+class NoRuleError(Exception):
+    """What `build` of a rule raises where a cluster does not get the rule.
+
+    Args:
+        rule_id: its id.
+        reasons: why there is none: texts about the whole rule, or what is skipped.
+    """
+
+    def __init__(self, rule_id: str, *reasons: str | Skipped) -> None:
+        super().__init__(rule_id)
+        self.skipped = tuple(
+            Skipped(rule_id, "the whole rule", one) if isinstance(one, str) else one for one in reasons
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class RuleSet:
     """What a cluster gets: rules in the order of the runbook, and what is missing."""
@@ -228,3 +244,11 @@ class RuleSet:
         """Return ids of rules of which nothing at all is generated."""
         present = {rule.id for rule in self.rules}
         return tuple(dict.fromkeys(skipped.id for skipped in self.skipped if skipped.id not in present))
+
+
+def built(build: Callable[[Cluster], RuleSet], cluster: Cluster) -> RuleSet:
+    """Return what a rule's `build` returns, or why it has none."""
+    try:
+        return build(cluster)
+    except NoRuleError as error:
+        return RuleSet((), error.skipped)

@@ -5,7 +5,7 @@ from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, slow, texts
 from rules.common.visibility import VisiblePairs, visible_pairs
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Query, Select, compare, is_in, newest
 from store.schema import Field
@@ -28,8 +28,7 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule for all groups that hold weights or can read them."""
     groups = watched(cluster)
     if not groups:
-        reason = "no group holds models or can read them, as far as flows show"
-        return RuleSet((), (Skipped(ID, "the whole rule", reason),))
+        raise NoRuleError(ID, "no group holds models or can read them, as far as flows show")
     seen = visible_pairs(cluster, ID, groups, (EXTERNAL,))
     limits = cluster.thresholds
     source, destination = conversations.source(cluster, seen), conversations.destination(cluster, seen)

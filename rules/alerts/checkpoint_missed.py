@@ -6,7 +6,7 @@ from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.common.freshness import fresh_seconds
 from rules.common.visibility import visible_pairs
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Query, Select, compare, newest
 
@@ -21,7 +21,7 @@ def build(cluster: Cluster) -> RuleSet:
     storage = cluster.groups_with(Role.STORAGE) or cluster.groups_with(Role.MODEL_STORAGE)
     if not training or not storage:
         missing = "training" if not training else "storage"
-        return RuleSet((), (Skipped(ID, "the whole rule", f"no group has the role {missing}"),))
+        raise NoRuleError(ID, f"no group has the role {missing}")
     targets = tuple(group.id for group in storage)
     seen = visible_pairs(cluster, ID, training, targets)
     # What a job writes where nobody sees it may be its checkpoint: the analysis judges no job of such a group.

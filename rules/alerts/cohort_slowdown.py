@@ -12,8 +12,7 @@ ID = "cohort_slowdown"
 
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule, unless flow records see no training group's collectives."""
-    if (missing := cohorts.skipped(cluster, ID)) is not None:
-        return missing
+    seen = cohorts.watched(cluster, ID)
     limit = cluster.thresholds.slowdown_for
     summary = (
         f"Job {cohorts.JOB} as a whole is slow, in bytes or in steps a second: its nodes send "
@@ -45,4 +44,4 @@ def build(cluster: Cluster) -> RuleSet:
         panel=panel_ref("training", "rate"),
         group_by=("rule", "job"),
     )
-    return RuleSet((rule,), cohorts.unseen(cluster, ID))
+    return RuleSet((rule,), seen.skipped)

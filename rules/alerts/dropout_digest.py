@@ -16,8 +16,7 @@ _LABELS = (schema.JOB, schema.JOB_CLASS, schema.WORST)
 
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule, unless flow records see no training group's collectives."""
-    if (missing := cohorts.skipped(cluster, ID)) is not None:
-        return missing
+    seen = cohorts.watched(cluster, ID)
     limits = cluster.thresholds
     worst = f"{{{{ $labels.{schema.WORST} }}}}"
     summary = (
@@ -56,7 +55,7 @@ def build(cluster: Cluster) -> RuleSet:
         panel=panel_ref("training", "cohort"),
         group_by=("rule", schema.JOB),
     )
-    return RuleSet((rule,), cohorts.unseen(cluster, ID))
+    return RuleSet((rule,), seen.skipped)
 
 
 def _measures(cluster: Cluster) -> tuple[Measure, ...]:

@@ -6,7 +6,7 @@ from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, slow, texts
 from rules.common.visibility import visible_pairs
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, highest, total
 
@@ -21,14 +21,11 @@ _LABELS = schema.NEW_NETWORK.tags
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule where files may know networks, for all groups whose networks are judged."""
     if not cluster.geography.files:
-        return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml has no geography"),))
+        raise NoRuleError(ID, "cluster.yaml has no geography")
     groups = networks.sources(cluster)
     if not groups:
-        reason = "no group is inside the cluster, people's machines aside"
-        return RuleSet((), (Skipped(ID, "the whole rule", reason),))
+        raise NoRuleError(ID, "no group is inside the cluster, people's machines aside")
     seen = visible_pairs(cluster, ID, groups, (EXTERNAL,))
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
     limits = cluster.thresholds
     source = slow.source(cluster, seen)
     destination = conversations.destination(cluster, seen, texts.APPLICATION + texts.PLACE + texts.LISTED)

@@ -5,7 +5,7 @@ from cluster.model import EXTERNAL, Cluster, Role
 from dashboards.registry import panel_ref
 from rules.common import conversations, texts
 from rules.common.visibility import visible_pairs
-from rules.rule import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select
 
@@ -16,10 +16,8 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule for the groups of role model_storage."""
     groups = cluster.groups_with(Role.MODEL_STORAGE)
     if not groups:
-        return RuleSet((), (Skipped(ID, "the whole rule", "no group has the role model_storage"),))
+        raise NoRuleError(ID, "no group has the role model_storage")
     seen = visible_pairs(cluster, ID, groups, (EXTERNAL,))
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
     limits = cluster.thresholds
     source = conversations.source(cluster, seen)
     destination = conversations.destination(cluster, seen, texts.PLACE + texts.LISTED)

@@ -7,7 +7,7 @@ from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import slow, texts
 from rules.common.visibility import outside_groups
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, compare, newest
 from store.schema import Field, Leak
@@ -37,9 +37,7 @@ def build(cluster: Cluster) -> RuleSet:
     drills = drilled(cluster)
     groups = (*watched(cluster), *learnt(cluster), *drills)
     if not groups:
-        return RuleSet(
-            (), (Skipped(ID, "the whole rule", "no group holds models or can read them, as far as flows show"),)
-        )
+        raise NoRuleError(ID, "no group holds models or can read them, as far as flows show")
     group = texts.group_title(cluster, schema.SRC_GROUP, (one.id for one in groups))
     source = f"{texts.one_or(schema.SRC, 'sources', 'sources')} ({group})"
     outside = texts.group_title(cluster, schema.DST_GROUP, outside_groups(cluster))

@@ -9,7 +9,7 @@ from dashboards import questions
 from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.common.freshness import fresh_seconds
-from rules.rule import Comparison, Measure, NoDataPolicy, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoDataPolicy, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import is_in
 
@@ -22,7 +22,7 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule for the exporters of cluster.yaml; others come and go as they like."""
     watched = tuple(exporter for exporter in cluster.exporters if exporter.watched)
     if not watched:
-        return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml names no exporter that is watched"),))
+        raise NoRuleError(ID, "cluster.yaml names no exporter that is watched")
     named = is_in(schema.EXPORTER, [exporter.name for exporter in watched])
     age = questions.exporter_ages().where(named).per_series("Seconds since its newest record arrived.")
     exporter = f"{{{{ $labels.{schema.EXPORTER} }}}}"

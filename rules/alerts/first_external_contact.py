@@ -4,7 +4,7 @@ from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
 from rules.common import conversations, texts
 from rules.common.visibility import outside_groups, visible_pairs
-from rules.rule import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, compare
 
@@ -18,10 +18,8 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule for the groups of roles model_storage and training."""
     groups = cluster.groups_with(Role.MODEL_STORAGE, Role.TRAINING)
     if not groups:
-        return RuleSet((), (Skipped(ID, "the whole rule", "no group has the role model_storage or training"),))
+        raise NoRuleError(ID, "no group has the role model_storage or training")
     seen = visible_pairs(cluster, ID, groups, outside_groups(cluster))
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
     source = conversations.source(cluster, seen)
     destination = conversations.destination(cluster, seen, texts.PLACE + texts.LISTED)
     summary = (

@@ -6,7 +6,7 @@ from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.common.freshness import fresh_seconds
 from rules.common.visibility import VisiblePairs, visible_pairs
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Skipped, Threshold
 from store import schema
 from store.influxql import Query, Select, compare, newest
 
@@ -19,7 +19,7 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule, where storage has endpoints that can be compared."""
     storage = cluster.groups_with(Role.STORAGE, Role.MODEL_STORAGE)
     if not storage:
-        return RuleSet((), (Skipped(ID, "the whole rule", "no group has the role storage or model_storage"),))
+        raise NoRuleError(ID, "no group has the role storage or model_storage")
     listed = [node.group for node in cluster.nodes]
     judged = [group.id for group in storage if listed.count(group.id) > 1]
     alone = tuple(
@@ -30,9 +30,7 @@ def build(cluster: Cluster) -> RuleSet:
         if group.id not in judged
     )
     writers = [group for group in cluster.inside_groups() if group not in storage]
-    seen = visible_pairs(cluster, ID, writers, judged)
-    if not seen.pairs:
-        return RuleSet((), (*alone, *seen.skipped))
+    seen = visible_pairs(cluster, ID, writers, judged, *alone)
     limits = cluster.thresholds
     endpoint = f"{{{{ $labels.{schema.DST} }}}} ({texts.group_title(cluster, schema.DST_GROUP, seen.destinations())})"
     writer = texts.group_title(cluster, schema.SRC_GROUP, seen.sources())
@@ -65,7 +63,7 @@ def build(cluster: Cluster) -> RuleSet:
         panel=panel_ref("training", "incast"),
         group_by=("rule", schema.DST_GROUP),
     )
-    return RuleSet((rule,), (*alone, *seen.skipped))
+    return RuleSet((rule,), seen.skipped)
 
 
 def _measures(cluster: Cluster, seen: VisiblePairs) -> tuple[Measure, ...]:

@@ -4,7 +4,7 @@ from app.units import format_duration, format_size
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, inference_clients, texts
-from rules.rule import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.schema import AccessBreach
 
@@ -17,12 +17,8 @@ KINDS = tuple(kind for kind in AccessBreach if kind is not AccessBreach.HOURS)
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule where cluster.yaml has a list."""
     seen = inference_clients.watched(cluster, ID, may=True)
-    if isinstance(seen, Skipped):
-        return RuleSet((), (seen,))
     if not cluster.inference.access:
-        return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml has no inference.access"),))
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
+        raise NoRuleError(ID, "cluster.yaml has no inference.access")
     limits = cluster.thresholds
     client, server = inference_clients.known_client(cluster, seen), inference_clients.server(cluster, seen)
     by = f"`inference.access` does not list it by its {{{{ $labels.{schema.KIND} }}}}"

@@ -4,7 +4,7 @@ from app.units import format_duration, format_size
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, inference_clients, texts
-from rules.rule import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import is_in
 from store.schema import AccessBreach
@@ -15,12 +15,8 @@ ID = "inference_off_window"
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule for the groups that may ask, where cluster.yaml says at what hours, for all or for some."""
     seen = inference_clients.watched(cluster, ID, may=True)
-    if isinstance(seen, Skipped):
-        return RuleSet((), (seen,))
     if not inference_clients.has_hours(cluster):
-        return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml has no inference.hours"),))
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
+        raise NoRuleError(ID, "cluster.yaml has no inference.hours")
     limits = cluster.thresholds
     server = inference_clients.server(cluster, seen)
     if cluster.inference.access:

@@ -5,7 +5,7 @@ from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.common.freshness import fresh_seconds
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Query, Select, compare, is_in, newest
 from store.schema import LoadState
@@ -24,7 +24,7 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule for the inference groups."""
     groups = tuple(group.id for group in cluster.groups_with(Role.INFERENCE))
     if not groups:
-        return RuleSet((), (Skipped(ID, "the whole rule", "no group has the role inference"),))
+        raise NoRuleError(ID, "no group has the role inference")
     limits = cluster.thresholds
     title = texts.group_title(cluster, schema.GROUP, groups)
     summary = (

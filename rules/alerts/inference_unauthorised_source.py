@@ -4,7 +4,7 @@ from app.units import format_duration, format_size
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, inference_clients, texts
-from rules.rule import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Rule, RuleSet, Severity, Threshold
 from store import schema
 
 ID = "inference_unauthorised_source"
@@ -13,10 +13,6 @@ ID = "inference_unauthorised_source"
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule for every group that may not reach inference."""
     seen = inference_clients.watched(cluster, ID, may=False)
-    if isinstance(seen, Skipped):
-        return RuleSet((), (seen,))
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
     limits = cluster.thresholds
     client, server = inference_clients.client(cluster, seen), inference_clients.server(cluster, seen)
     let = "`allowed` and `inference.sources` do" if cluster.inference.sources else "`allowed` does"

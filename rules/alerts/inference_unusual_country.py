@@ -4,7 +4,7 @@ from app.units import format_duration, format_size
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, inference_clients, texts
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Query, Select, lowest
 
@@ -17,12 +17,8 @@ _SINCE = schema.CONTACT_FIRST.name
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule for the groups that may ask, where cluster.yaml has files that know countries."""
     seen = inference_clients.watched(cluster, ID, may=True)
-    if isinstance(seen, Skipped):
-        return RuleSet((), (seen,))
     if not cluster.geography.files:
-        return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml has no geography"),))
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
+        raise NoRuleError(ID, "cluster.yaml has no geography")
     limits = cluster.thresholds
     client, server = inference_clients.known_client(cluster, seen), inference_clients.server(cluster, seen)
     service = f"the service {{{{ $labels.{schema.SERVICE} }}}} of {inference_clients.server_group(cluster, seen)}"

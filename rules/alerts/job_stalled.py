@@ -12,8 +12,7 @@ ID = "job_stalled"
 
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule, unless flow records see no training group's collectives."""
-    if (missing := cohorts.skipped(cluster, ID)) is not None:
-        return missing
+    seen = cohorts.watched(cluster, ID)
     limit = cluster.thresholds.stalled_for
     summary = (
         f"Job {cohorts.JOB} stands still: none of its {texts.whole('nodes')} nodes has sent training traffic for "
@@ -44,4 +43,4 @@ def build(cluster: Cluster) -> RuleSet:
         panel=panel_ref("training", "rate"),
         group_by=("rule", "job"),
     )
-    return RuleSet((rule,), cohorts.unseen(cluster, ID))
+    return RuleSet((rule,), seen.skipped)

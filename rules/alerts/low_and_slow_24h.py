@@ -15,8 +15,6 @@ ID = "low_and_slow_24h"
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule for everything that model storage, storage, training and sensitive groups send outside."""
     seen = slow.watched(cluster, ID)
-    if isinstance(seen, RuleSet):
-        return seen
     limit = cluster.thresholds.low_and_slow_24h
     source, destination = slow.source(cluster, seen), conversations.destination(cluster, seen)
     compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "day")

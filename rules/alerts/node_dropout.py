@@ -1,12 +1,11 @@
 """A training node that sends much less than it did in earlier runs, while its job runs."""
 
 from app.units import format_duration
-from cluster.model import Cluster, Role
+from cluster.model import Cluster
 from dashboards.registry import panel_ref
-from rules.common import texts
+from rules.common import cohorts, texts
 from rules.common.freshness import fresh_node_seconds, fresh_seconds
-from rules.common.visibility import visible_pairs
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Query, Select, Unit, compare, count, is_in, newest, scaled
 from store.schema import NodeState
@@ -19,14 +18,8 @@ _NODE_LABELS = (schema.NODE, schema.GROUP, *_JOB_LABELS)
 
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule for the training groups whose collectives are visible."""
-    training = cluster.groups_with(Role.TRAINING)
-    if not training:
-        return RuleSet((), (Skipped(ID, "the whole rule", "no group has the role training"),))
-    seen = [visible_pairs(cluster, ID, (group,), (group.id,)) for group in training]
-    groups = tuple(src for one in seen for src in one.sources())
-    skipped = tuple(entry for one in seen for entry in one.skipped)
-    if not groups:
-        return RuleSet((), skipped)
+    seen = cohorts.watched(cluster, ID)
+    groups = seen.sources()
     node, job = f"{{{{ $labels.{schema.NODE} }}}}", f"{{{{ $labels.{schema.JOB} }}}}"
     # The newest verdict is a float to Grafana, and its templates compare like with like only.
     word = texts.number(
@@ -72,7 +65,7 @@ def build(cluster: Cluster) -> RuleSet:
         # One broken job is one notification, however many of its nodes stop.
         group_by=("rule", schema.JOB),
     )
-    return RuleSet((rule,), skipped)
+    return RuleSet((rule,), seen.skipped)
 
 
 def _measures(cluster: Cluster, groups: tuple[str, ...]) -> tuple[Measure, ...]:

@@ -5,7 +5,7 @@ from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, texts
 from rules.common.visibility import outside_groups, visible_pairs
-from rules.rule import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, is_in
 
@@ -16,10 +16,8 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule for the groups that cluster.yaml calls sensitive."""
     groups = tuple(group for group in cluster.inside_groups() if group.sensitive)
     if not groups:
-        return RuleSet((), (Skipped(ID, "the whole rule", "no group is sensitive"),))
+        raise NoRuleError(ID, "no group is sensitive")
     seen = visible_pairs(cluster, ID, groups, outside_groups(cluster))
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
     limits = cluster.thresholds
     source = conversations.source(cluster, seen)
     destination = conversations.destination(cluster, seen)

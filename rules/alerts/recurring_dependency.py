@@ -4,7 +4,7 @@ from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, slow, texts
 from rules.common.visibility import VisiblePairs, visible_pairs
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Query, Select, any_of, compare, is_in, newest
 from store.schema import Field
@@ -24,10 +24,8 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule for all groups inside the cluster."""
     groups = cluster.inside_groups()
     if not groups:
-        return RuleSet((), (Skipped(ID, "the whole rule", "no group is inside the cluster"),))
+        raise NoRuleError(ID, "no group is inside the cluster")
     seen = visible_pairs(cluster, ID, groups, (EXTERNAL,))
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
     limits = cluster.thresholds
     nodes = texts.number("callers", "{{ if eq .Value 1.0 }}node{{ else }}nodes{{ end }}", "nodes")
     callers = f"{texts.whole('callers')} {nodes} of {texts.group_title(cluster, schema.SRC_GROUP, seen.sources())}"

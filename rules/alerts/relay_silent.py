@@ -4,7 +4,7 @@ from app.units import format_duration
 from cluster.model import Cluster, KafkaFormat
 from dashboards.registry import panel_ref
 from rules.common import texts
-from rules.rule import Comparison, Measure, NoDataPolicy, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoDataPolicy, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Query, Select, beside, compare, count, highest, lowest, newest
 
@@ -23,9 +23,9 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule where there may be relays; which there are, they say themselves."""
     kafka = cluster.kafka
     if not kafka.brokers:
-        return RuleSet((), (Skipped(ID, "the whole rule", "cluster.yaml names no Kafka brokers"),))
+        raise NoRuleError(ID, "cluster.yaml names no Kafka brokers")
     if kafka.format is not KafkaFormat.CLUSTERFLOW:
-        return RuleSet((), (Skipped(ID, "the whole rule", f"kafka.format is {kafka.format}: there are no relays"),))
+        raise NoRuleError(ID, f"kafka.format is {kafka.format}: there are no relays")
     seldom = _SELDOM * cluster.bridge.window
     since = max(SILENT_SECONDS, _SELDOM * seldom)
     relay = f"{{{{ $labels.{schema.RELAY} }}}}"

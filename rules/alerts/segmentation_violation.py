@@ -5,7 +5,7 @@ from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
 from rules.common import breaches, texts
 from rules.common.visibility import visible_of
-from rules.rule import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import any_of, compare
 from store.schema import Breach
@@ -18,10 +18,8 @@ def build(cluster: Cluster) -> RuleSet:
     ids = [*(group.id for group in cluster.groups), EXTERNAL]
     forbidden = [(src, dst) for src in ids for dst in ids if not cluster.is_allowed(src, dst)]
     if not forbidden:
-        return RuleSet((), (Skipped(ID, "the whole rule", "`allowed` lets every group talk to every group"),))
+        raise NoRuleError(ID, "`allowed` lets every group talk to every group")
     seen = visible_of(cluster, ID, forbidden)
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
     limits = cluster.thresholds
     source, destination = breaches.source(cluster), breaches.destination(cluster)
     summary = (

@@ -4,7 +4,7 @@ from app.units import format_duration, format_size
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import breaches, texts
-from rules.rule import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Skipped, Threshold
 from store import schema
 from store.influxql import any_of, compare
 from store.schema import Breach
@@ -21,7 +21,7 @@ def build(cluster: Cluster) -> RuleSet:
         if group.id not in listed
     )
     if not listed:
-        return RuleSet((), (Skipped(ID, "the whole rule", "the inventory lists no node"),))
+        raise NoRuleError(ID, "the inventory lists no node")
     limits = cluster.thresholds
     source = breaches.source(cluster)
     summary = (

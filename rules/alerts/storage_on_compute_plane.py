@@ -5,7 +5,7 @@ from cluster.model import Cluster, Group, Plane, Role
 from dashboards.registry import panel_ref
 from rules.common import breaches, texts
 from rules.common.visibility import visible_pairs
-from rules.rule import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Skipped, Threshold
 from store import schema
 from store.influxql import compare
 from store.schema import Breach
@@ -17,16 +17,13 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule, where cluster.yaml says which interfaces or addresses are on the compute plane."""
     storage = cluster.groups_with(Role.STORAGE, Role.MODEL_STORAGE)
     if not storage:
-        return RuleSet((), (Skipped(ID, "the whole rule", "no group has the role storage or model_storage"),))
+        raise NoRuleError(ID, "no group has the role storage or model_storage")
     if not _knows_compute(cluster):
-        reason = "no interface and no node address is said to be on the compute plane"
-        return RuleSet((), (Skipped(ID, "the whole rule", reason),))
+        raise NoRuleError(ID, "no interface and no node address is said to be on the compute plane")
     unjudged = tuple(Skipped(ID, group.id, reason) for group in storage if (reason := _unjudged(cluster, group)))
     judged = [group for group in storage if not _unjudged(cluster, group)]
     others = [group for group in cluster.inside_groups() if group.role is not Role.MANAGEMENT]
-    seen = visible_pairs(cluster, ID, others, [group.id for group in judged])
-    if not seen.pairs:
-        return RuleSet((), (*unjudged, *seen.skipped))
+    seen = visible_pairs(cluster, ID, others, [group.id for group in judged], *unjudged)
     limits = cluster.thresholds
     source, destination = breaches.source(cluster), breaches.destination(cluster)
     summary = (
@@ -59,7 +56,7 @@ def build(cluster: Cluster) -> RuleSet:
         panel=panel_ref("segmentation", "planes"),
         group_by=("rule", schema.SRC_GROUP, schema.DST_GROUP),
     )
-    return RuleSet((rule,), (*unjudged, *seen.skipped))
+    return RuleSet((rule,), seen.skipped)
 
 
 def _knows_compute(cluster: Cluster) -> bool:

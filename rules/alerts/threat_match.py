@@ -27,8 +27,6 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule; every cluster has it, and without feeds there is nothing that it could fire on."""
     crossing = [(group.id, outside) for group in cluster.inside_groups() for outside in outside_groups(cluster)]
     seen = visible_of(cluster, ID, (pair for there in crossing for pair in (there, there[::-1])))
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
     limits = cluster.thresholds
     source = _party(cluster, (schema.SRC, schema.SRC_GROUP), seen.sources(), outside=schema.INWARD)
     destination = _party(cluster, (schema.DST, schema.DST_GROUP), seen.destinations(), outside=schema.OUTWARD)

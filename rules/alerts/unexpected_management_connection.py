@@ -5,7 +5,7 @@ from cluster.model import EXTERNAL, Cluster, Role
 from dashboards.registry import panel_ref
 from rules.common import breaches, texts
 from rules.common.visibility import visible_of
-from rules.rule import Comparison, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import compare
 from store.schema import Breach
@@ -17,11 +17,9 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule for all pairs of a management group and another that flow records can see."""
     managing = [group.id for group in cluster.groups_with(Role.MANAGEMENT)]
     if not managing:
-        return RuleSet((), (Skipped(ID, "the whole rule", "no group has the role management"),))
+        raise NoRuleError(ID, "no group has the role management")
     others = [*(group.id for group in cluster.groups if group.id not in managing), EXTERNAL]
     seen = visible_of(cluster, ID, [(other, one) for one in managing for other in others])
-    if not seen.pairs:
-        return RuleSet((), seen.skipped)
     limits = cluster.thresholds
     source, destination = breaches.source(cluster), breaches.destination(cluster)
     summary = (

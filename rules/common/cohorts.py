@@ -3,8 +3,8 @@
 from cluster.model import Cluster, Role
 from rules.common import texts
 from rules.common.freshness import fresh_seconds
-from rules.common.visibility import visible_pairs
-from rules.rule import Measure, RuleSet, Skipped
+from rules.common.visibility import VisiblePairs, visible_of
+from rules.rule import Measure, NoRuleError
 from store import schema
 from store.influxql import BITS, Column, Query, Select, Unit, compare, newest, scaled
 
@@ -13,22 +13,12 @@ STATE_FOR = "state_for"
 JOB = f"{{{{ $labels.{schema.JOB} }}}}"
 
 
-def skipped(cluster: Cluster, rule_id: str) -> RuleSet | None:
-    """Return an empty set with the reason where no training group's collectives are visible; else None."""
+def watched(cluster: Cluster, rule_id: str) -> VisiblePairs:
+    """Return the training groups whose collectives flow records see; NoRuleError if there are none."""
     training = cluster.groups_with(Role.TRAINING)
     if not training:
-        return RuleSet((), (Skipped(rule_id, "the whole rule", "no group has the role training"),))
-    seen = [visible_pairs(cluster, rule_id, (group,), (group.id,)) for group in training]
-    if any(one.sources() for one in seen):
-        return None
-    return RuleSet((), tuple(entry for one in seen for entry in one.skipped))
-
-
-def unseen(cluster: Cluster, rule_id: str) -> tuple[Skipped, ...]:
-    """Return the training groups whose jobs the rule cannot judge, with the reason."""
-    training = cluster.groups_with(Role.TRAINING)
-    seen = [visible_pairs(cluster, rule_id, (group,), (group.id,)) for group in training]
-    return tuple(entry for one in seen for entry in one.skipped)
+        raise NoRuleError(rule_id, "no group has the role training")
+    return visible_of(cluster, rule_id, ((group.id, group.id) for group in training))
 
 
 def measures(cluster: Cluster, state: int, *, rates: bool) -> tuple[Measure, ...]:

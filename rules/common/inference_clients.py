@@ -12,7 +12,7 @@ from cluster.model import Cluster, Role
 from dashboards import questions
 from rules.common import conversations, texts
 from rules.common.visibility import VisiblePairs, visible_of
-from rules.rule import Measure, Skipped
+from rules.rule import Measure, NoRuleError
 from store import schema
 from store.influxql import Condition, Select, is_in
 from store.schema import AccessBreach
@@ -21,15 +21,14 @@ KNOWN_LABELS = (*conversations.LOCATED, schema.USER, schema.KIND)
 """Labels of alerts that know the user, and by what the list does not name the client."""
 
 
-def watched(cluster: Cluster, rule_id: str, *, may: bool) -> VisiblePairs | Skipped:
+def watched(cluster: Cluster, rule_id: str, *, may: bool) -> VisiblePairs:
     """Return the pairs of client and inference group that may talk, or may not; why there are none."""
     if not cluster.groups_with(Role.INFERENCE):
-        return Skipped(rule_id, "the whole rule", "no group has the role inference")
+        raise NoRuleError(rule_id, "no group has the role inference")
     # A group's own nodes are no clients.
     pairs = [(src, dst) for src, dst in questions.inference_pairs(cluster, may=may) if src != dst]
     if not pairs:
-        reason = "no group may reach inference nodes" if may else "every group may reach inference nodes"
-        return Skipped(rule_id, "the whole rule", reason)
+        raise NoRuleError(rule_id, f"{'no' if may else 'every'} group may reach inference nodes")
     return visible_of(cluster, rule_id, pairs)
 
 

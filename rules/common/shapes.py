@@ -6,7 +6,7 @@ from analysis.detectors.egress.exfiltration_study import watched
 from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
 from rules.common import slow, texts
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Skipped, Threshold
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, compare, is_in, newest
 from store.schema import Field, Shape
@@ -40,8 +40,7 @@ def rule_of(
     """
     groups = watched(cluster)
     if not groups:
-        reason = "no group holds models or can read them, as far as flows show"
-        return RuleSet((), (Skipped(rule_id, "the whole rule", reason),))
+        raise NoRuleError(rule_id, "no group holds models or can read them, as far as flows show")
     group = texts.group_title(cluster, schema.SRC_GROUP, (one.id for one in groups))
     source = f"{texts.one_or(schema.SRC, 'sources', 'sources')} ({group})"
     outside = texts.plain(cluster.title(EXTERNAL))

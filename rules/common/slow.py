@@ -7,7 +7,7 @@ One transfer is told once. What `exfil_volume` has told of within minutes is not
 from cluster.model import Artefact, Cluster, Role
 from rules.common import texts
 from rules.common.visibility import VisiblePairs, outside_groups, visible_pairs
-from rules.rule import Measure, RuleSet, Skipped
+from rules.rule import Measure, NoRuleError
 from store import schema
 from store.influxql import Condition, Query, Select, newest
 from store.schema import Field
@@ -34,14 +34,12 @@ _FIELDS: dict[str, Field] = {
 """Measures of both rules, for their texts."""
 
 
-def watched(cluster: Cluster, rule_id: str) -> VisiblePairs | RuleSet:
+def watched(cluster: Cluster, rule_id: str) -> VisiblePairs:
     """Return the pairs that a rule looks at: where weights and checkpoints lie, and every sensitive group."""
     groups = [group for group in cluster.inside_groups() if group.role in ROLES or group.sensitive]
     if not groups:
-        reason = "no group holds models, checkpoints or training, and none is sensitive"
-        return RuleSet((), (Skipped(rule_id, "the whole rule", reason),))
-    seen = visible_pairs(cluster, rule_id, groups, outside_groups(cluster))
-    return seen if seen.pairs else RuleSet((), seen.skipped)
+        raise NoRuleError(rule_id, "no group holds models, checkpoints or training, and none is sensitive")
+    return visible_pairs(cluster, rule_id, groups, outside_groups(cluster))
 
 
 def measures(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cluster.model import EXTERNAL, Cluster, Group
 from dashboards.questions import is_any_pair
-from rules.rule import Skipped
+from rules.rule import NoRuleError, Skipped
 from store.influxql import Condition
 
 
@@ -35,22 +35,29 @@ def outside_groups(cluster: Cluster) -> tuple[str, ...]:
 
 
 def visible_pairs(
-    cluster: Cluster, rule_id: str, sources: Iterable[Group], destinations: Iterable[str]
+    cluster: Cluster, rule_id: str, sources: Iterable[Group], destinations: Iterable[str], *skipped: Skipped
 ) -> VisiblePairs:
-    """Return the pairs of a rule that flow records can see."""
+    """Return the pairs of a rule that flow records can see; NoRuleError if there are none."""
     targets = tuple(destinations)
-    return visible_of(cluster, rule_id, ((source.id, destination) for source in sources for destination in targets))
+    return visible_of(
+        cluster, rule_id, ((source.id, destination) for source in sources for destination in targets), *skipped
+    )
 
 
-def visible_of(cluster: Cluster, rule_id: str, pairs: Iterable[tuple[str, str]]) -> VisiblePairs:
-    """Return those of the pairs that flow records can see."""
+def visible_of(cluster: Cluster, rule_id: str, pairs: Iterable[tuple[str, str]], *skipped: Skipped) -> VisiblePairs:
+    """Return those of the pairs that flow records can see; NoRuleError if there are none.
+
+    What is skipped for other reasons stands first among what is skipped.
+    """
     seen: list[tuple[str, str]] = []
-    skipped: list[Skipped] = []
+    unseen: list[Skipped] = []
     for source, destination in pairs:
         transport = cluster.transport_of(source, destination)
         if transport.is_visible:
             seen.append((source, destination))
         else:
             reason = f"declared as {transport.value}, which flow records do not see"
-            skipped.append(Skipped(rule_id, f"{source} -> {destination}", reason))
-    return VisiblePairs(tuple(seen), tuple(skipped))
+            unseen.append(Skipped(rule_id, f"{source} -> {destination}", reason))
+    if not seen:
+        raise NoRuleError(rule_id, *skipped, *unseen)
+    return VisiblePairs(tuple(seen), (*skipped, *unseen))

@@ -23,7 +23,7 @@ from cluster.calendar import off_hours_mask
 from cluster.model import EXTERNAL, Cluster, Retention, Role, SamplingMode
 from rules.alerts import low_and_slow_24h
 from rules.common import slow
-from rules.common.visibility import VisiblePairs
+from rules.rule import NoRuleError
 from store import schema
 from store.influx import Store
 from store.influxql import Select, highest
@@ -223,8 +223,10 @@ class Scene:
         starts = self._now + np.arange(0, 7 * DAY, window)
         bright = ~off_hours_mask(cluster.site, starts)
         self.begin = int(starts[int(np.argmax(bright))]) if bright.any() else self._now
-        seen = slow.watched(cluster, low_and_slow_24h.ID)
-        pairs = seen.pairs if isinstance(seen, VisiblePairs) else ()
+        try:
+            pairs = slow.watched(cluster, low_and_slow_24h.ID).pairs
+        except NoRuleError:
+            pairs = ()
         self._slow_pairs = pl.DataFrame(pairs, schema=_PAIR, orient="row")
         self._taken = pl.DataFrame()
         store.ensure(tuple(Retention(one.name, one.window, 0) for one in self.cluster.retentions()))

@@ -7,6 +7,7 @@ from analysis.detectors.fabric.unseen import MIN_HOURS
 from app.errors import UserError
 from cluster.model import ExportProtocol
 from rules.alerts import relay_silent as relay_rule
+from rules.rule import built
 from simulate.incidents import expect
 from simulate.incidents.incident import Expected, Incident, IncidentKind
 from simulate.incidents.stage import Stage
@@ -140,7 +141,7 @@ def relay_silent(stage: Stage, start: int, end: int) -> Incident:
     """A relay says nothing, another one does. Without Kafka in cluster.yaml nobody waits for either."""
     limit = stage.cluster.thresholds.relay_silent + relay_rule.SILENT_SECONDS
     alerts: tuple[Expected, ...] = ()
-    if relay_rule.build(stage.cluster).rules and end - start > limit + 120:
+    if built(relay_rule.build, stage.cluster).rules and end - start > limit + 120:
         alerts = _unwell(stage, expect.RELAY_SILENT, start + limit, end)
     return _of_part(IncidentKind.RELAY_SILENT, start, end, alerts)
 
