@@ -14,13 +14,12 @@ from analysis.window_reader import WindowReader
 from cluster.model import Cluster
 from store import schema
 from store.influx import Store
-from store.influxql import Select, compare, earliest, highest, is_in, lowest, newest, total
+from store.influxql import Select, all_of, compare, earliest, highest, is_in, lowest, newest, not_in, total
 from store.points import columns
 from store.schema import Stage
 from store.sums import first_seen
 
 _FIRST_EGRESS = Select(schema.EGRESS, schema.RAW).take(earliest(schema.BYTES))
-_OPENED_INSIDE = is_in(schema.INITIATOR, [schema.BY_SOURCE])
 
 
 class Reader:
@@ -39,6 +38,9 @@ class Reader:
         self.store = store
         self._store, self._cluster = store, cluster
         self._window = cluster.bridge.window
+        self._opened_inside = all_of(
+            is_in(schema.INITIATOR, [schema.BY_SOURCE]), not_in(schema.SRC_GROUP, cluster.stranger_ids())
+        )
         self.windows = WindowReader(store, cluster)
 
     def compute_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
@@ -58,7 +60,7 @@ class Reader:
             schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE, *schema.LABELS,
         )  # fmt: skip
         asked = Select(schema.EGRESS, schema.RAW).take(total(schema.BYTES), highest(schema.DURATION))
-        asked = asked.where(_OPENED_INSIDE).by(*tags).each(self._window).between(start, stop)
+        asked = asked.where(self._opened_inside).by(*tags).each(self._window).between(start, stop)
         rows = [(*head, int(sent), float(seconds or 0.0)) for *head, sent, seconds in self._store.rows(asked) if sent]
         return pl.DataFrame(rows, schema=EGRESS_COLUMNS, orient="row")
 
@@ -75,7 +77,7 @@ class Reader:
 
     def contacts_before(self, moment: int) -> pl.DataFrame:
         """Return every pair that any retention has seen in a window that ended by then, CONTACT_COLUMNS, none new."""
-        there = _FIRST_EGRESS.where(_OPENED_INSIDE, compare(schema.BYTES, ">", 0))
+        there = _FIRST_EGRESS.where(self._opened_inside, compare(schema.BYTES, ">", 0))
         there = there.by(schema.SRC, schema.DST, schema.SRC_GROUP, schema.DST_GROUP)
         found = first_seen(self._store, self._cluster.retentions(), there, moment)
         rows = [(*tags, "", "", first, 0, 0) for first, tags in found]

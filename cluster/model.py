@@ -84,7 +84,19 @@ from cluster.sections.network.site import COST, SITE, Cost, OffHours, Site
 from cluster.sections.store import STORE, Retention, StoreApi, StoreSettings
 from cluster.sections.threat_feeds import THREAT_FEED, FeedColumns, FeedFormat, ThreatFeed
 from cluster.sections.thresholds import THRESHOLDS, Thresholds
-from cluster.vocabulary import ANY, EXTERNAL, LOCAL, LOCAL_PREFIXES, RESERVED_GROUPS, Address, Network, Plane
+from cluster.vocabulary import (
+    ANY,
+    EXTERNAL,
+    LOCAL,
+    LOCAL_PREFIXES,
+    NOBODYS_PREFIXES,
+    PRIVATE_PREFIXES,
+    RESERVED_GROUPS,
+    UNLISTED,
+    Address,
+    Network,
+    Plane,
+)
 
 MOST_GROUPS = 200
 """What is stored grows with the square of the groups, and ingest numbers them in one byte."""
@@ -193,8 +205,18 @@ class Cluster:
         """Return the groups that are part of the cluster."""
         return tuple(group for group in self.groups if not group.is_outside)
 
+    def outside_ids(self) -> tuple[str, ...]:
+        """Return the ids of everything outside the cluster: unknown, then approved."""
+        return (EXTERNAL, *(group.id for group in self.groups if group.is_outside))
+
+    def stranger_ids(self) -> tuple[str, ...]:
+        """Return the source groups of egress that are none of the cluster's."""
+        return (UNLISTED, *self.outside_ids())
+
     def title(self, group_id: str) -> str:
         """Return a group's name for people, reserved groups included."""
+        if group_id == UNLISTED:
+            return "Unlisted Addresses"
         return RESERVED_GROUPS[group_id] if group_id in RESERVED_GROUPS else self.group(group_id).title
 
     def is_allowed(self, src: str, dst: str) -> bool:

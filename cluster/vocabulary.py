@@ -28,6 +28,24 @@ LOCAL_PREFIXES: tuple[Network, ...] = tuple(
 )
 """What the group LOCAL holds."""
 
+UNLISTED = "unlisted"
+"""In `egress` alone, the source group of addresses that stand in no group but must be taken for machines of ours."""
+
+PRIVATE_PREFIXES: tuple[Network, ...] = tuple(
+    ip_network(prefix)
+    for prefix in (
+        "10.0.0.0/8",  # RFC 1918, as the next two
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "100.64.0.0/10",  # behind a carrier's translation, RFC 6598
+        "fc00::/7",  # unique local, RFC 4193
+    )
+)
+"""Nobody outside sends from these: no route leads back there."""
+
+NOBODYS_PREFIXES = tuple(map(IPv4Network, ("198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15")))
+"""TEST-NET-2 and -3, and the network for benchmarks: nobody is there. Drills go to the first that is in no group."""
+
 RESERVED_GROUPS = {
     EXTERNAL: "Unknown External",
     LOCAL: "Multicast & Link-local",

@@ -14,7 +14,7 @@ from typing import Any
 from grafanalib import core
 from grafanalib.influxdb import InfluxDBTarget
 
-from cluster.model import Cluster
+from cluster.model import UNLISTED, Cluster
 from dashboards.links import Link, row, to_flows
 from dashboards.palette import ACT, DIM, LOOK, QUIET, group_colours, group_titles, shade
 from store import schema
@@ -267,7 +267,8 @@ def largest_as(name: str) -> list[Json]:
 
 def group_words(cluster: Cluster) -> Json:
     """Return the mapping of group ids to titles, for table columns."""
-    return words({group_id: (title, "") for group_id, title in group_titles(cluster).items()})
+    titles = {**group_titles(cluster), UNLISTED: cluster.title(UNLISTED)}
+    return words({group_id: (title, "") for group_id, title in titles.items()})
 
 
 def pair_words(cluster: Cluster, arrow: str) -> Json:

@@ -50,14 +50,18 @@ def role_ids(cluster: Cluster, *roles: Role) -> tuple[str, ...]:
     return tuple(group.id for group in cluster.groups_with(*roles))
 
 
-def sent_outside(retention: str) -> Select:
-    """Bytes sent to the outside, approved or not."""
-    return Select(schema.EGRESS, retention).take(total(schema.BYTES))
+def sent_outside(cluster: Cluster, retention: str) -> Select:
+    """Bytes sent to the outside, approved or not, without what the outside says to itself on its way past us."""
+    return (
+        Select(schema.EGRESS, retention)
+        .take(total(schema.BYTES))
+        .where(not_in(schema.SRC_GROUP, cluster.outside_ids()))
+    )
 
 
 def sent_to_unknown(cluster: Cluster, retention: str) -> Select:
     """Bytes from model storage to destinations in no group: what the rule `exfil_volume` judges."""
-    return sent_outside(retention).where(
+    return sent_outside(cluster, retention).where(
         is_in(schema.SRC_GROUP, role_ids(cluster, Role.MODEL_STORAGE)), not_in(schema.DST_GROUP, approved_ids(cluster))
     )
 
@@ -74,7 +78,7 @@ LISTED = (*LOCATED, schema.FEED)
 
 def sent_off_hours(cluster: Cluster, retention: str) -> Select:
     """Bytes that sensitive groups sent outside in off-hours."""
-    return sent_outside(retention).where(
+    return sent_outside(cluster, retention).where(
         is_in(schema.SRC_GROUP, sensitive_ids(cluster)), is_in(schema.OFF_HOURS, [schema.YES])
     )
 

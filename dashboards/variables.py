@@ -76,9 +76,9 @@ def found(cluster: Cluster, name: str, query: str) -> core.Template:
     )  # fmt: skip
 
 
-def groups(cluster: Cluster, name: str, label: str) -> core.Template:
-    """Return a variable with any of the cluster's groups."""
-    return choices(name, label, group_titles(cluster))
+def groups(cluster: Cluster, name: str, label: str, *more: str) -> core.Template:
+    """Return a variable with any of the cluster's groups, and of more that a measurement has."""
+    return choices(name, label, group_titles(cluster) | {one: cluster.title(one) for one in more})
 
 
 def planes() -> core.Template:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import Protocol
 
-from cluster.model import EXTERNAL, RESERVED_GROUPS, Cluster, Role
+from cluster.model import RESERVED_GROUPS, UNLISTED, Cluster
 from delivery.event import Party
 from operations.sightings import Sighting
 from store import schema
@@ -55,10 +55,9 @@ class Parties:
     def __init__(self, cluster: Cluster, directory: AboutAddresses | None = None, users: UserAt | None = None) -> None:
         self._directory: AboutAddresses = directory or Nobody()
         self._users: UserAt = users or Nobody()
-        known = {group.id for group in cluster.groups} | set(RESERVED_GROUPS)
+        known = {group.id for group in cluster.groups} | {UNLISTED, *RESERVED_GROUPS}
         self._titles = {group: cluster.title(group) for group in known}
-        outside = {group.id for group in cluster.groups_with(Role.APPROVED_EXTERNAL)}
-        self._outside = outside | {EXTERNAL}
+        self._outside = frozenset(cluster.outside_ids())
         self._addresses = {node.name: [str(entry.address) for entry in node.addresses] for node in cluster.nodes}
         self._groups = {node.name: node.group for node in cluster.nodes}
 

@@ -19,7 +19,7 @@ import polars as pl
 
 from app.errors import StoreError, UserError
 from app.units import format_duration, format_size
-from cluster.model import EXTERNAL, Address, AlertsFrom, Cluster, Exporter, Group, Role, SamplingMode
+from cluster.model import EXTERNAL, NOBODYS_PREFIXES, Address, AlertsFrom, Cluster, Exporter, Group, Role, SamplingMode
 from rules.alerts import exfiltration
 from rules.evaluate.evaluator import Evaluator
 from rules.rule import INTERVAL_SECONDS
@@ -34,9 +34,6 @@ from store.points import WINDOW, encode
 
 DOMAIN = 0x0D11
 """Observation domain of its packets: with its own templates and sequence numbers."""
-
-DESTINATIONS = tuple(map(IPv4Network, ("198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15")))
-"""TEST-NET-2 and -3, and the network for benchmarks: reserved, so nobody is there. The first that is in no group."""
 
 USUAL = 140_000_000_000
 """Bytes: a model of 70 billion parameters at 16 bits, where cluster.yaml names no artefact."""
@@ -158,7 +155,9 @@ def plan(cluster: Cluster, shape: Shape, size: int | None = None, exporter: str 
         (one for one in _outside(form.destinations) if {group_of(cluster, to) for to in one} == {EXTERNAL}), ()
     )
     if not outside:
-        raise UserError(f"groups: all of {', '.join(map(str, DESTINATIONS))} are in groups: expected one outside", HELP)
+        raise UserError(
+            f"groups: all of {', '.join(map(str, NOBODYS_PREFIXES))} are in groups: expected one outside", HELP
+        )
     limit = round(cluster.thresholds.exfil_volume * group.exfil_scale)
     sizes = [one.size for one in cluster.artefacts if one.size > limit] or [max(USUAL, 2 * limit)]
     wanted = sizes[0] if size is None else size
@@ -173,7 +172,7 @@ def plan(cluster: Cluster, shape: Shape, size: int | None = None, exporter: str 
 
 
 def _outside(count: int) -> Iterator[tuple[Address, ...]]:
-    for network in DESTINATIONS:
+    for network in NOBODYS_PREFIXES:
         yield tuple(network[1 + place] for place in range(count))
 
 

@@ -261,11 +261,12 @@ PAIR = Measurement(
 )
 EGRESS = Measurement(
     "egress",
-    "Conversations from the cluster to the outside, approved or not.",
+    "Conversations with the outside, approved or not; a source in no group is `unlisted`, or `external` if it answers.",
     (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_HOURS, INITIATOR, *LABELS, SHARD),
     (BYTES, PACKETS, FLOWS, DURATION, *DETAILS),
     "ingest",
-    "the largest K per source group and window, under a series budget; the rest is `other`",
+    "the largest K per source group and window (from 1 MB on, of groups inside all), under a series budget; the rest "
+    "is `other`",
     bound=Bound((DST, *LABELS), SRC_GROUP, unlisted=(SRC,)),
 )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from analysis.detectors.egress.beacons import BeaconStudy
 from analysis.detectors.egress.contact_study import ContactStudy
-from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, learnt, watched
+from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, learnt, summed
 from analysis.detectors.egress.history import EgressHistory
 from analysis.detectors.egress.ledger import LedgerStudy
 from analysis.detectors.egress.network_study import network_studies
@@ -69,7 +69,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             ContactStudy(cluster, reader, state, log),
             *network_studies(cluster, reader.store, state, log),
             LedgerStudy(cluster, history),
-            ExfiltrationStudy(cluster, reader.store, history, watched(cluster), learnt(cluster)),
+            ExfiltrationStudy(cluster, reader.store, history, summed(cluster), learnt(cluster)),
             # Sums of their own: what a drill sends must neither hide a theft nor be one.
             *(ExfiltrationStudy(cluster, reader.store, history, [group]) for group in drilled(cluster)),
             RecurrenceStudy(cluster, history),

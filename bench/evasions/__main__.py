@@ -44,10 +44,13 @@ day with dnscat2 and a beacon could not be had: its conn.log is not in the copy 
 
 ## Known to get through
 
-- **A source address of no group.** What leaves is counted by source groups. A machine that sends with a source address
-  that is in no group (spoofed, or a network that cluster.yaml does not list) is outside to outside: 144 GB in an
-  hour, no alert; the same from a listed machine, four. Filter
-  sources at the edge (BCP 38), and list all your networks."""
+- **A path that only exporters with `counts: false` see**, or others than a pair's `authority`: its bytes count nowhere.
+  *Coverage* calls such a pair partly seen; no rule does. Have each way out counted at one device at least.
+- **A forged source in the name of networks that usually pass here.** What a public address answers past your
+  exporters, and what partners send each other there, is learnt as people's days are: a model is beyond that within a
+  day, unless such traffic is many times as large. Filter sources at the edge (BCP 38).
+- **A destination inside a listed prefix that stands elsewhere** (an unused subnet, routed out of the house): inside is
+  where cluster.yaml says, and multicast stays inside."""
 
 
 def main() -> int:

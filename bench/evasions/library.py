@@ -7,6 +7,7 @@ nothing to judge.
 from dataclasses import dataclass
 
 from bench.evasions.scene import DAY, HOUR, MODEL, Tags, talk
+from cluster.model import EXTERNAL, UNLISTED
 
 MIDNIGHT = 2 * HOUR
 """Of a Friday, in the cluster's time, from NOW on."""
@@ -67,6 +68,10 @@ def _clients(first: str = "192.0.2.", count: int = 60) -> tuple[Tags, ...]:
     return tuple(talk(f"infer-{n % 4}", f"{first}{n + 1}", answers=True, service="api") for n in range(count))
 
 
+def _stranger(src: str = "10.99.0.1", dst: str = _ONE) -> Tags:
+    return talk(src, dst, group=UNLISTED)
+
+
 THEFTS = {
     # One conversation.
     "one address": Theft((talk(_STORE, _ONE),), 2400, (_STORE, _ONE)),
@@ -111,6 +116,27 @@ THEFTS = {
     "fetched within an hour": Theft((talk("nas-1", _ONE, answers=True),), 3600, ("nas-1", _ONE)),
     "by way of people's machines": Theft(tuple(talk(f"user-{n}", dst) for n, dst in enumerate(MANY[:8])), gone=_LEARNT),
     "by way of one person's machine": Theft((talk("user-3", _ONE),), 3600, gone=_LEARNT),
+    # By addresses of no group, or not his own.
+    "a source of no group": Theft((_stranger(),), 3600, ("10.99.0.1", _ONE)),
+    "a source of no group, over a day": Theft((_stranger(),), 23 * HOUR, ("10.99.0.1", _ONE)),
+    "250 sources of no group, to as many": Theft(
+        tuple(_stranger(f"10.99.{n}.1", dst) for n, dst in enumerate(CROWD[:250])),
+        23 * HOUR,
+        takes_turns=True,
+        bursts=250,
+    ),
+    "a forged source, IPv6": Theft((_stranger("fd99::1"),), name=("fd99::1", _ONE)),
+    "forged public sources, IPv6": Theft(
+        tuple(_stranger(f"2001:db8:f::{n + 1:x}", "2001:db8:bad::9") for n in range(40)),
+        name=("other", "2001:db8:bad::9"),
+    ),
+    "forged from a server's port": Theft(
+        (talk("192.0.1.250", _ONE, answers=True, group=EXTERNAL),), name=("192.0.1.250", _ONE), gone=_LEARNT
+    ),
+    "forged as a partner": Theft(
+        (talk(PARTNERS[0], MANY[1], group="partner"),), name=(PARTNERS[0], MANY[1]), gone=_LEARNT
+    ),
+    "half from a source of no group": Theft((talk(_STORE, _ONE), _stranger(dst=MANY[1])), 23 * HOUR),
     # Behind what is usual.
     "approved addresses": Theft(
         tuple(talk(src, dst) for src in ("store-1", "store-2") for dst in PARTNERS), gone=_LEARNT
@@ -179,6 +205,17 @@ NEAR_MISSES = {
     ),
     "two hundred new clients": Theft(_clients("192.0.1.", 200), 20 * HOUR, volume=20e9),
     "a scan answered": Theft(_to_many("nas-1", answers=True), HOUR, volume=0.02e9),
+    "a network of no group goes about its day": Theft(
+        tuple(_stranger(f"10.98.0.{n + 1}", dst) for n, dst in enumerate(MANY)), 10 * HOUR, delay=OFFICE, volume=20e9
+    ),
+    "a network of no group fetches an upgrade": Theft(
+        tuple(talk("192.0.2.251", f"10.98.0.{n}", answers=True, group=EXTERNAL) for n in range(1, 60)), 10 * HOUR,
+        delay=OFFICE, volume=45e9,
+    ),
+    "a partner's traffic on its way past us": Theft(
+        tuple(talk(src, dst, group="partner") for src, dst in zip(PARTNERS, MANY, strict=False)), 10 * HOUR,
+        delay=OFFICE, volume=40e9,
+    ),
     "names asked all day": Theft(
         tuple(talk(src, "203.0.113.53", proto="udp", service="dns") for src in GPUS), 23 * HOUR, volume=0.3e9
     ),

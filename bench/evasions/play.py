@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, learnt, watched
+from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, learnt, summed
 from analysis.detectors.egress.history import EgressHistory
 from analysis.detectors.egress.shapes import ShapeStudy
 from analysis.detectors.study import Span, Study
@@ -43,7 +43,7 @@ class Outcome:
 
 def study_of(cluster: Cluster, store: Store) -> ExfiltrationStudy:
     """Return the study of all groups, as the analysis has it."""
-    return ExfiltrationStudy(cluster, store, EgressHistory(cluster, store), watched(cluster), learnt(cluster))
+    return ExfiltrationStudy(cluster, store, EgressHistory(cluster, store), summed(cluster), learnt(cluster))
 
 
 def judged(study: Study, start: int, stop: int, step: int = _STEP) -> pl.DataFrame:

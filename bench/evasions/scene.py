@@ -85,9 +85,11 @@ def cluster_of(url: str, database: str) -> Cluster:
     return replace(plain, groups=(*plain.groups, *more))
 
 
-def talk(src: str, dst: str, *, answers: bool = False, service: str = "https", proto: str = "tcp") -> Tags:
-    """Return a conversation; `answers`: the destination opened it, and the source replies."""
-    group = _GROUPS.get(src.partition("-")[0], "training")
+def talk(
+    src: str, dst: str, *, answers: bool = False, service: str = "https", proto: str = "tcp", group: str = ""
+) -> Tags:
+    """Return a conversation; `answers`: the destination opened it, and the source replies; `group`: of the source."""
+    group = group or _GROUPS.get(src.partition("-")[0], "training")
     outside = "partner" if dst.startswith("198.51.100.") else "external"
     initiator = schema.BY_DESTINATION if answers else schema.BY_SOURCE
     return dict(zip(TALK, (src, group, dst, outside, proto, service, schema.NO, initiator), strict=True))

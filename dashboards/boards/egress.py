@@ -1,7 +1,7 @@
 """Egress & security: what leaves the cluster, who sends it, when, and whether it is allowed."""
 
 from app.units import format_duration, format_size
-from cluster.model import Cluster
+from cluster.model import UNLISTED, Cluster
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
@@ -22,6 +22,7 @@ from store.influxql import (
     lowest,
     moment,
     newest,
+    not_in,
     top_rows,
     total,
 )
@@ -56,7 +57,7 @@ def page(cluster: Cluster) -> Page:
         ),
         since=_DAY,
         variables=(
-            var.groups(cluster, var.SOURCE, "From"),
+            var.groups(cluster, var.SOURCE, "From", UNLISTED),
             var.groups(cluster, var.DESTINATION, "To"),
         ),
         tags=("security",),
@@ -162,14 +163,16 @@ def _contact_count(cluster: Cluster) -> Query:
     return Select(each).take(count(schema.BYTES, "contacts")).per_series("First contacts.")
 
 
-def _egress(retention: str) -> Select:
-    return Select(schema.EGRESS, retention).where(
-        chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
+def _egress(cluster: Cluster) -> Select:
+    return Select(schema.EGRESS, schema.MINUTE).where(
+        not_in(schema.SRC_GROUP, cluster.outside_ids()),
+        chosen(schema.SRC_GROUP, var.SOURCE),
+        chosen(schema.DST_GROUP, var.DESTINATION),
     )
 
 
 def _over_time(cluster: Cluster) -> Built:
-    query = _egress(schema.MINUTE).take(bit_rate(schema.BYTES)).by(schema.DST_GROUP)
+    query = _egress(cluster).take(bit_rate(schema.BYTES)).by(schema.DST_GROUP)
     return panels.time_series(
         cluster,
         Face(
@@ -228,9 +231,7 @@ def _conversation_columns(cluster: Cluster, *, groups: bool = True) -> list[pane
 
 def _destinations(cluster: Cluster) -> Built:
     inner = (
-        _egress(schema.MINUTE)
-        .take(total(schema.BYTES), total(schema.FLOWS), total(schema.DURATION))
-        .by(*questions.LISTED)
+        _egress(cluster).take(total(schema.BYTES), total(schema.FLOWS), total(schema.DURATION)).by(*questions.LISTED)
     )
     return panels.table(
         cluster,

@@ -1,7 +1,7 @@
 """Egress ledger: what sources send outside little by little, and destinations that come back without being listed."""
 
 from app.units import format_size
-from cluster.model import Cluster
+from cluster.model import UNLISTED, Cluster
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
@@ -45,7 +45,7 @@ def page(cluster: Cluster) -> Page:
         ),
         since="24h",
         variables=(
-            var.groups(cluster, var.SOURCE, "From"),
+            var.groups(cluster, var.SOURCE, "From", UNLISTED),
             var.groups(cluster, var.DESTINATION, "To"),
         ),
         tags=("security",),

@@ -11,7 +11,17 @@ import numpy as np
 import polars as pl
 
 from cluster.calendar import off_hours_mask, off_window_mask
-from cluster.model import LOCAL, Cluster, Opening, Role
+from cluster.model import (
+    EXTERNAL,
+    LOCAL,
+    LOCAL_PREFIXES,
+    NOBODYS_PREFIXES,
+    PRIVATE_PREFIXES,
+    UNLISTED,
+    Cluster,
+    Opening,
+    Role,
+)
 from enrichment.feeds.threats import threats_in
 from enrichment.labels import Labels
 from ingest.count.conversations import Conversations, conversations, folded
@@ -20,7 +30,7 @@ from ingest.count.link_totals import LinkSums, link_points, link_sums
 from ingest.count.pulse import pulse_points
 from ingest.count.tag_words import Words, is_set
 from ingest.count.windows import prorate
-from ingest.flows.classify import NO_RAIL
+from ingest.flows.classify import NO_RAIL, Prefixes
 from ingest.flows.labelled import KnownBad, LabelledAddresses
 from ingest.flows.normalise import Flags, Flows, Ints, Normaliser
 from store import schema
@@ -35,6 +45,9 @@ Partials = dict[str, pl.DataFrame]
 _MOST_UNFOLDED = 200_000
 _LARGEST_SUM = 1 << 62
 _NOTHING = (0, 0, 0)
+
+_OURS, _NOBODYS = Prefixes((*PRIVATE_PREFIXES, *LOCAL_PREFIXES)), Prefixes(NOBODYS_PREFIXES)
+"""Sources that no route leads back to from outside; where drills go."""
 
 _WITH_PORTS = (6, 17, 132)
 """TCP, UDP, SCTP: only of these does a service say what was opened."""
@@ -91,6 +104,8 @@ class Aggregator:
         self._inside = pl.Series("inside", inside)
         outside = [not is_in and name != LOCAL for is_in, name in zip(inside, groups, strict=True)]
         self._outside = pl.Series("outside", outside)
+        self._has_group = pl.Series("has_group", [name in known for name in groups])
+        self._drills = having(Role.DRILL)
         self._labels = LabelledAddresses(labels, normaliser.addresses, self._outside.to_numpy()) if labels else None
         threats = threats_in(labels) if labels else None
         self._threats = KnownBad(threats, normaliser.addresses, self._outside.to_numpy()) if threats else None
@@ -350,12 +365,31 @@ class Aggregator:
     # -- what should not be ------------------------------------------------------------------------
 
     def _egress(self, rows: pl.DataFrame) -> pl.DataFrame:
-        leaving = rows.filter(is_set(self._inside, _SG) & is_set(self._outside, _DG))
+        """What goes to the outside, whoever sends it: a source that is no group's is forged, or nobody listed it.
+
+        What public addresses answer is what somebody fetched from them past our exporters: it stays `external`. Who
+        sends in a drill's name to somebody real is not drilling.
+        """
+        leaving = rows.filter(is_set(self._outside, _DG))
         if leaving.is_empty():
             return pl.DataFrame()
+        keys = self._books.addresses.keys
+        is_ours, to_nobody = (
+            pl.lit(pl.Series(prefixes.hold(keys[leaving.get_column(end).to_numpy()])))
+            for prefixes, end in ((_OURS, _SRC), (_NOBODYS, _DST))
+        )
+        src, _, dst, dst_group = self._parties()
         return leaving.select(
             WINDOW,
-            *self._parties(),
+            src,
+            pl.when(is_set(self._has_group, _SG) & (to_nobody | ~is_set(self._drills, _SG)))
+            .then(self._words.group(_SG, schema.SRC_GROUP))
+            .when(is_ours | ~pl.col("dst_opened"))
+            .then(pl.lit(UNLISTED))
+            .otherwise(pl.lit(EXTERNAL))
+            .alias(schema.SRC_GROUP),
+            dst,
+            dst_group,
             *self._kind_of_traffic(),
             self._by_window(leaving, lambda windows: off_hours_mask(self._site, windows)).alias(schema.OFF_HOURS),
             _opener().alias(schema.INITIATOR),

@@ -143,6 +143,7 @@ class Engine:
                 budget=cluster.bridge.series_budget,
                 keep=cluster.store.keep_raw,
                 fields=_BY_RECORDS if measurement is schema.INTERFACE_TRAFFIC else None,
+                foreign=cluster.stranger_ids() if measurement is schema.EGRESS else (),
             )
             for measurement in _TABLES
         }

@@ -22,6 +22,8 @@ NAMED = "named"
 _INT64 = (1 << 63) - 1
 _FRESH = "fresh"
 _HASH = "hash"
+_LEAST_FOREIGN = 1_000_000
+"""Bytes in a window from which on a conversation of `foreign` gets a name: what scans the internet gets none."""
 _MAX_CANDIDATES = 20_000
 """Unnamed conversations remembered per window; the smallest beyond them fold into ``other`` for good."""
 
@@ -38,6 +40,7 @@ class WindowTable:
         keep: seconds for which a named series counts against the budget after its last window.
         fields: those that this table fills, where the measurement has several sources; by default all.
         optional: whether a sum that nobody gave is absent rather than 0.
+        foreign: values of the bound's `per` whose small conversations get no names.
 
     Attributes:
         over_budget: series that the budget refused a name, since somebody set it to 0.
@@ -55,6 +58,7 @@ class WindowTable:
         keep: int = 0,
         fields: Sequence[Field] | None = None,
         optional: bool = False,
+        foreign: Sequence[str] = (),
     ) -> None:
         self.measurement = measurement
         self.tags = [tag for tag in measurement.tags if tag != schema.SHARD]
@@ -75,6 +79,7 @@ class WindowTable:
         self._optional = optional
         self._listed = pl.Series("listed", list(listed), pl.String)
         self._named, self._budget, self._keep = named, budget, keep
+        self._foreign = pl.Series("foreign", list(foreign), pl.String)
         self._pending: list[pl.DataFrame] = []
         self.state = self.empty()
         self.series = pl.DataFrame(schema={_HASH: pl.UInt64, WINDOW: pl.Int64})
@@ -232,7 +237,8 @@ class WindowTable:
         place = [WINDOW, bound.per]
         is_other = self._is_other()
         has_name = pl.col(NAMED) & ~is_other
-        candidate = ~pl.col(NAMED) & ~is_other
+        is_small = pl.col(bound.per).is_in(self._foreign.implode()) & (pl.col(size) < _LEAST_FOREIGN)
+        candidate = ~pl.col(NAMED) & ~is_other & ~is_small
         merged = merged.with_columns(
             has_name.sum().over(place).alias("names"),
             pl.col(size).filter(has_name).min().over(place).alias("smallest"),

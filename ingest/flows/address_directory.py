@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from cluster.model import EXTERNAL, Cluster, Role
+from cluster.model import Cluster
 from enrichment.addresses.host_names import HostNames
 from store import schema
 from store.points import WINDOW
@@ -35,7 +35,7 @@ class AddressDirectory:
     """
 
     def __init__(self, cluster: Cluster, names: HostNames | None) -> None:
-        self._outside = [EXTERNAL, *(group.id for group in cluster.groups_with(Role.APPROVED_EXTERNAL))]
+        self._outside = cluster.outside_ids()
         self._names = names
         self._told: OrderedDict[str, Known] = OrderedDict()
         self._seen: dict[str, tuple[str, ...]] = {}

@@ -5,7 +5,7 @@ that belong to one group each; a look-up is a binary search over the edges.
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from weakref import WeakMethod
 
 import numpy as np
@@ -158,14 +158,34 @@ def _intervals(cluster: Cluster) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np
     owned: list[tuple[Network, int]] = [(network, local) for network in LOCAL_PREFIXES]
     # A user's prefix equal to a reserved one wins: it stands later in the list and ties go to the later.
     owned += [(network, code) for code, group in enumerate(cluster.groups) for network in group.prefixes]
-    spans = []
-    for network, code in owned:
-        bits = network.prefixlen + (96 if network.version == 4 else 0)
-        first = int.from_bytes(_key(network.network_address), "big")
-        spans.append((bits, first, first + (1 << (128 - bits)), code))
+    spans = [(*_span(network), code) for network, code in owned]
     edges = sorted({0, *(low for _, low, _, _ in spans), *(high for _, _, high, _ in spans if high < 1 << 128)})
     owners = np.full(len(edges), external, np.uint8)
     position = {edge: index for index, edge in enumerate(edges)}
     for _, low, high, code in sorted(spans, key=lambda span: span[0]):  # longest last, so that it stays
         owners[position[low] : position.get(high, len(edges))] = code
     return np.array([edge.to_bytes(16, "big") for edge in edges], KEY), owners
+
+
+def _span(network: Network) -> tuple[int, int, int]:
+    """Return its length in bits, its first key, and the first one after it."""
+    bits = network.prefixlen + (96 if network.version == 4 else 0)
+    first = int.from_bytes(_key(network.network_address), "big")
+    return bits, first, first + (1 << (128 - bits))
+
+
+class Prefixes:
+    """Networks of which none lies within another.
+
+    Args:
+        networks: of either family.
+    """
+
+    def __init__(self, networks: Iterable[Network]) -> None:
+        edges = sorted(edge for network in networks for edge in _span(network)[1:] if edge < 1 << 128)
+        self._edges = np.array([edge.to_bytes(16, "big") for edge in edges], KEY)
+
+    def hold(self, keys: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
+        """Return which addresses, as `AddressBook.keys` has them, are in one of them."""
+        # Only what follows an odd number of edges is.
+        return np.asarray(np.searchsorted(self._edges, keys, side="right") % 2 == 1, np.bool_)

@@ -21,7 +21,7 @@ _DESTINATION = (schema.SRC_GROUP, schema.DST, schema.DST_GROUP)
 
 def section(look: Look) -> Section:
     """Return the section."""
-    sent = questions.sent_outside(look.period.retention)
+    sent = questions.sent_outside(look.cluster, look.period.retention)
     over_time = look.over_time(sent.by(*_GROUPS))
     destinations = _destinations(look)
     threats = _threats(look)
@@ -69,7 +69,7 @@ def section(look: Look) -> Section:
 
 def _destinations(look: Look) -> list[Row]:
     """Return what each group sent to each destination, the most first; labels are those of most of the bytes."""
-    sent = Select(schema.EGRESS, look.period.retention).take(total(schema.BYTES), total(schema.FLOWS))
+    sent = questions.sent_outside(look.cluster, look.period.retention).take(total(schema.FLOWS))
     rows = look.rows(sent.by(*_DESTINATION, *schema.LABELS))
     found: dict[tuple[str, ...], Row] = {}
     for row in sorted(rows, key=lambda row: -(row[_BYTES] or 0)):

@@ -1,12 +1,11 @@
 """Exfiltration: more left the cluster than may, in whatever parts, by whatever way. One alert an incident."""
 
-from analysis.detectors.egress.exfiltration_study import drilled, learnt, watched
+from analysis.detectors.egress.exfiltration_study import drilled, learnt, summed, watched
 from analysis.detectors.egress.ledger import borders
 from app.units import format_duration
-from cluster.model import Cluster
+from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
 from rules.common import slow, texts
-from rules.common.visibility import outside_groups
 from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, compare, newest
@@ -35,12 +34,12 @@ _MEASURES: dict[str, Field] = {
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule for all groups that hold weights or can read them."""
     drills = drilled(cluster)
-    groups = (*watched(cluster), *learnt(cluster), *drills)
-    if not groups:
+    groups = (*summed(cluster), *learnt(cluster), *drills)
+    if not watched(cluster) and not drills and not cluster.groups_with(Role.CUSTOM):
         raise NoRuleError(ID, "no group holds models or can read them, as far as flows show")
     group = texts.group_title(cluster, schema.SRC_GROUP, (one.id for one in groups))
     source = f"{texts.one_or(schema.SRC, 'sources', 'sources')} ({group})"
-    outside = texts.group_title(cluster, schema.DST_GROUP, outside_groups(cluster))
+    outside = texts.group_title(cluster, schema.DST_GROUP, cluster.outside_ids())
     destination = f"{texts.one_or(schema.DST, 'destinations', 'destinations')} ({texts.PLACE}{outside})"
     compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "bytes")
     about = f", about {compared}" if compared else ""

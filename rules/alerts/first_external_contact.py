@@ -3,7 +3,7 @@
 from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
 from rules.common import conversations, texts
-from rules.common.visibility import outside_groups, visible_pairs
+from rules.common.visibility import visible_pairs
 from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, compare
@@ -19,7 +19,7 @@ def build(cluster: Cluster) -> RuleSet:
     groups = cluster.groups_with(Role.MODEL_STORAGE, Role.TRAINING)
     if not groups:
         raise NoRuleError(ID, "no group has the role model_storage or training")
-    seen = visible_pairs(cluster, ID, groups, outside_groups(cluster))
+    seen = visible_pairs(cluster, ID, groups, cluster.outside_ids())
     source = conversations.source(cluster, seen)
     destination = conversations.destination(cluster, seen, texts.PLACE + texts.LISTED)
     summary = (

@@ -4,7 +4,7 @@ from app.units import format_duration, format_size
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, texts
-from rules.common.visibility import outside_groups, visible_pairs
+from rules.common.visibility import visible_pairs
 from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, is_in
@@ -17,7 +17,7 @@ def build(cluster: Cluster) -> RuleSet:
     groups = tuple(group for group in cluster.inside_groups() if group.sensitive)
     if not groups:
         raise NoRuleError(ID, "no group is sensitive")
-    seen = visible_pairs(cluster, ID, groups, outside_groups(cluster))
+    seen = visible_pairs(cluster, ID, groups, cluster.outside_ids())
     limits = cluster.thresholds
     source = conversations.source(cluster, seen)
     destination = conversations.destination(cluster, seen)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, texts
-from rules.common.visibility import outside_groups, visible_of
+from rules.common.visibility import visible_of
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Column, Query, Select, highest, lowest
@@ -25,7 +25,7 @@ _IS_LATE = f'{{{{ if eq $labels.{schema.LATE} "{schema.YES}" }}}}'
 
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule; every cluster has it, and without feeds there is nothing that it could fire on."""
-    crossing = [(group.id, outside) for group in cluster.inside_groups() for outside in outside_groups(cluster)]
+    crossing = [(group.id, outside) for group in cluster.inside_groups() for outside in cluster.outside_ids()]
     seen = visible_of(cluster, ID, (pair for there in crossing for pair in (there, there[::-1])))
     limits = cluster.thresholds
     source = _party(cluster, (schema.SRC, schema.SRC_GROUP), seen.sources(), outside=schema.INWARD)

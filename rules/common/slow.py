@@ -6,7 +6,7 @@ One transfer is told once. What `exfil_volume` has told of within minutes is not
 
 from cluster.model import Artefact, Cluster, Role
 from rules.common import texts
-from rules.common.visibility import VisiblePairs, outside_groups, visible_pairs
+from rules.common.visibility import VisiblePairs, visible_pairs
 from rules.rule import Measure, NoRuleError
 from store import schema
 from store.influxql import Condition, Query, Select, newest
@@ -39,7 +39,7 @@ def watched(cluster: Cluster, rule_id: str) -> VisiblePairs:
     groups = [group for group in cluster.inside_groups() if group.role in ROLES or group.sensitive]
     if not groups:
         raise NoRuleError(rule_id, "no group holds models, checkpoints or training, and none is sensitive")
-    return visible_pairs(cluster, rule_id, groups, outside_groups(cluster))
+    return visible_pairs(cluster, rule_id, groups, cluster.outside_ids())
 
 
 def measures(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cluster.model import EXTERNAL, Cluster, Group
+from cluster.model import Cluster, Group
 from dashboards.questions import is_any_pair
 from rules.rule import NoRuleError, Skipped
 from store.influxql import Condition
@@ -27,11 +27,6 @@ class VisiblePairs:
     def destinations(self) -> tuple[str, ...]:
         """Return the ids of the destination groups that are left."""
         return tuple(dict.fromkeys(dst for _, dst in self.pairs))
-
-
-def outside_groups(cluster: Cluster) -> tuple[str, ...]:
-    """Return ids of everything outside the cluster: unknown, then approved."""
-    return (EXTERNAL, *(group.id for group in cluster.groups if group.is_outside))
 
 
 def visible_pairs(

@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 import polars as pl
 
-from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, learnt, watched
+from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, learnt, summed, watched
 from analysis.detectors.egress.history import BIN, BYTES, CONVERSATION, DAY, HOUR, LABELS, MONTH, EgressHistory
 from analysis.detectors.egress.ledger import LedgerStudy
 from analysis.detectors.study import Span
@@ -142,7 +142,7 @@ def stored_past(cluster: Cluster, store: Store, now: int) -> pl.DataFrame:
         for at in range(stop - PAST_DAYS * DAY, stop, DAY)
     ]
     hours = pl.concat(parts).filter(pl.col(BYTES) > 0).select(*_HOURLY)
-    groups = [group.id for group in (*watched(cluster), *learnt(cluster))]
+    groups = [group.id for group in (*summed(cluster), *learnt(cluster))]
     hours = hours.filter(pl.col(schema.SRC_GROUP).is_in(groups))
     largest = hours.group_by(CONVERSATION).agg(pl.col(BYTES).sum()).sort(BYTES, *CONVERSATION, descending=True)
     named = largest.head(_KEPT).select(*CONVERSATION, pl.lit(value=True).alias("_named"))
@@ -328,7 +328,7 @@ class Scene:
         """Yield how many incidents and slow conversations the studies find from one moment to another, look by look."""
         history = EgressHistory(self.cluster, self.store)
         study, little = (
-            ExfiltrationStudy(self.cluster, self.store, history, watched(self.cluster), learnt(self.cluster)),
+            ExfiltrationStudy(self.cluster, self.store, history, summed(self.cluster), learnt(self.cluster)),
             LedgerStudy(self.cluster, history),
         )
         limits = self.cluster.thresholds
@@ -484,13 +484,13 @@ def thefts(scene: Scene, rate: int) -> Iterator[Theft]:
         if serving is not None:
             clients = tuple(_talk(cluster, serving.id, address, EXTERNAL, answers=True) for address in nowhere)
             yield Theft(Way.ANSWERS, f"answers of {serving.title} to {_CLIENTS} clients", clients)
-    people = learnt(cluster)
+    people = [group for group in learnt(cluster) if group.role is Role.CUSTOM and group.id != EXTERNAL]
     for group in people:
         talks = (_talk(cluster, group.id, "203.0.113.20", EXTERNAL),)
         yield Theft(Way.PEOPLE, f"by way of {group.title}, beside what they usually send", talks)
     known = {group.id for group in (*watched(cluster), *people)}
     for other in cluster.inside_groups():
-        if other.id not in known and other.role is not Role.CANARY:
+        if other.id not in known and other.role is not Role.DRILL:
             talks = (_talk(cluster, other.id, "203.0.113.20", EXTERNAL),)
             yield Theft(Way.UNWATCHED, f"by way of {other.title}, whose bytes no sum counts", talks)
 

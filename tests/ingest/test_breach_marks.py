@@ -167,3 +167,55 @@ def test_an_address_that_is_only_called_has_sent_nothing() -> None:
 )
 def test_multicast_broadcast_and_link_local_never_leave(src: str, dst: str, leaves: bool) -> None:  # noqa: FBT001
     assert bool(found(one(src=src, dst=dst), schema.EGRESS).height) is leaves
+
+
+@pytest.mark.parametrize(
+    ("src", "answers", "group"),
+    [
+        ("10.1.0.1", False, "training"),
+        # In no group, but nobody outside can have it: a machine that nobody listed, or a forged address.
+        ("10.99.0.1", False, "unlisted"),
+        ("10.99.0.1", True, "unlisted"),
+        ("172.31.255.9", True, "unlisted"),
+        ("100.64.0.9", True, "unlisted"),
+        ("fd99::1", True, "unlisted"),
+        ("169.254.7.7", True, "unlisted"),
+        ("fe80::7", True, "unlisted"),
+        ("0.0.0.9", True, "unlisted"),
+        ("224.0.0.5", True, "unlisted"),
+        # What a public address opens past our exporters may be ours; what it answers is somebody's download.
+        ("2001:db8::66", False, "unlisted"),
+        ("192.0.2.66", False, "unlisted"),
+        ("172.32.0.1", True, "external"),
+        ("192.0.2.66", True, "external"),
+        ("2001:db8::66", True, "external"),
+        ("198.51.100.9", False, "partner"),
+        ("198.51.100.9", True, "partner"),
+    ],
+)
+def test_whoever_sends_outside_counts(src: str, answers: bool, group: str) -> None:  # noqa: FBT001
+    ports = {"src_port": 443, "dst_port": 50_000} if answers else {"src_port": 50_000, "dst_port": 443}
+    rows = found(one(src=src, dst="203.0.113.5", bytes=2_000_000, **ports), schema.EGRESS)
+    assert rows.get_column(schema.SRC_GROUP).to_list() == [group]
+
+
+def test_who_scans_past_us_takes_no_series() -> None:
+    """Of sources outside all groups, only conversations with bytes get names; no byte is lost."""
+    scan = pl.concat(one(src=f"192.0.2.{n}", dst=f"203.0.113.{n}", bytes=40) for n in range(200))
+    large = one(src="10.99.0.1", dst="203.0.113.5", bytes=1_000_000)
+    rows = found(pl.concat([scan, large]), schema.EGRESS)
+    assert sorted(rows.select(schema.SRC, schema.DST, "bytes").rows()) == [
+        ("10.99.0.1", "203.0.113.5", 1_000_000), (schema.OTHER, schema.OTHER, 200 * 40),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dst", "group"), [("198.18.0.7", "drill"), ("203.0.113.5", "drill"), ("192.0.2.66", "unlisted")]
+)
+def test_who_sends_in_a_drills_name_to_somebody_real_is_not_drilling(dst: str, group: str) -> None:
+    base = cluster()
+    drill = Group("drill", "Drill", Role.DRILL, (ip_network("10.99.0.0/28"),))
+    rows = found(
+        one(src="10.99.0.1", dst=dst, bytes=2_000_000), schema.EGRESS, replace(base, groups=(*base.groups, drill))
+    )
+    assert rows.get_column(schema.SRC_GROUP).to_list() == [group]

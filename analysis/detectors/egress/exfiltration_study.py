@@ -22,7 +22,7 @@ from analysis.detectors.egress.history import (
 )
 from analysis.detectors.study import Points, Span
 from cluster.calendar import SATURDAY, THURSDAY, local_time, off_hours_mask
-from cluster.model import EXTERNAL, Cluster, Group, Job, Role
+from cluster.model import EXTERNAL, UNLISTED, Cluster, Group, Job, Role
 from store import schema
 from store.influx import Store
 from store.influxql import Select, everything, is_in
@@ -30,8 +30,8 @@ from store.points import WINDOW
 from store.schema import Leak
 from store.sums import binned
 
-ROLES = (Role.MODEL_STORAGE, Role.STORAGE, Role.TRAINING, Role.INFERENCE, Role.MANAGEMENT)
-"""Groups that hold weights, or can read them."""
+ROLES = (Role.MODEL_STORAGE, Role.STORAGE, Role.TRAINING, Role.INFERENCE, Role.MANAGEMENT, Role.CANARY)
+"""Groups that hold weights, or can read them; and the canary's, from which nothing goes outside."""
 
 _LEAST_STEP = 10
 """Short sums are judged at every window, but not more often than that, in seconds."""
@@ -52,12 +52,23 @@ def watched(cluster: Cluster) -> tuple[Group, ...]:
     )
 
 
+def summed(cluster: Cluster) -> tuple[Group, ...]:
+    """Return the groups whose bytes count, and what stands for sources in none: who forges his address is in it."""
+    return (*watched(cluster), Group(UNLISTED, cluster.title(UNLISTED), Role.CUSTOM))
+
+
 def learnt(cluster: Cluster) -> tuple[Group, ...]:
-    """Return the groups that may send outside what they usually do: people's machines and the like, role custom."""
+    """Return the groups that may send outside what they usually do.
+
+    People's machines and the like, role custom; and what is outside itself, as far as its traffic passes here.
+    """
     known = {group.id for group in watched(cluster)}
     return tuple(
         group
-        for group in cluster.groups_with(Role.CUSTOM)
+        for group in (
+            *cluster.groups_with(Role.CUSTOM, Role.APPROVED_EXTERNAL),
+            Group(EXTERNAL, cluster.title(EXTERNAL), Role.CUSTOM),
+        )
         if group.id not in known and cluster.transport_of(group.id, EXTERNAL).is_visible
     )
 
@@ -164,7 +175,7 @@ class ExfiltrationStudy:
         missing = [tag for tag in schema.EXFILTRATION.tags if tag not in stored.columns]
         named = stored.with_columns((pl.col("time") // 1000).alias(WINDOW), *(pl.lit("").alias(tag) for tag in missing))
         # Of a group that cluster.yaml no longer has, what it reported stays reported.
-        every = (*watched(self.cluster), *learnt(self.cluster), *drilled(self.cluster))
+        every = (*summed(self.cluster), *learnt(self.cluster), *drilled(self.cluster))
         others = {group.id for group in every}.difference(self.groups)
         state, seen = exfiltration.state_of(named.filter(~pl.col(schema.SRC_GROUP).is_in(list(others))), first)
         for group, one in state.open.items():

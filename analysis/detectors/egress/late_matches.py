@@ -37,7 +37,7 @@ from enrichment.feeds.feed_files import FeedFile
 from enrichment.feeds.threats import END, POSITION, in_force, listings_in
 from store import schema
 from store.influx import Store
-from store.influxql import Condition, Select, count, highest, is_in
+from store.influxql import Condition, Select, count, highest, is_in, not_in
 from store.points import WINDOW, batches
 from store.schema import Measurement
 from store.sums import binned
@@ -91,6 +91,7 @@ class Past:
         self._store = store
         self._addresses = {node.name: [str(one.address) for one in node.addresses] for node in cluster.nodes}
         self._keep = cluster.store.keep_1m
+        self._strangers = cluster.stranger_ids()
         self._least, self._window = cluster.thresholds.threat_bytes, cluster.thresholds.threat_window
 
     def matches(self, feeds: Named, start: int, stop: int) -> pl.DataFrame:
@@ -163,6 +164,8 @@ class Past:
     def _untold(self, way: _Way, ends: Sequence[str], start: int, stop: int) -> pl.DataFrame:
         """Return minutes of conversations with some ends, less what was reported live: `_nothing`'s columns."""
         where = [is_in(way.end, sorted(ends))]
+        if way.direction == schema.OUTWARD:
+            where.append(not_in(schema.SRC_GROUP, self._strangers))
         sent = self._minutes(way.measurement, [*_TALK, *_PLACE], start, stop, where)
         labels = pl.col(*_PLACE).sort_by(schema.BYTES.name).last()
         minutes = sent.group_by(WINDOW, *_TALK).agg(pl.sum(*_NAMES), labels)

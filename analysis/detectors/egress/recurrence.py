@@ -162,6 +162,7 @@ class RecurrenceStudy:
         self._history = history
         self._policy = policy or RecurrencePolicy()
         self._zone = cluster.site.time_zone
+        self._strangers = cluster.stranger_ids()
         self._moments = Moments(history, self._policy.every, self._at)
         self._hours = pl.DataFrame(schema=CALLS)
         self._hours_from = self._hours_until = 0
@@ -197,6 +198,7 @@ class RecurrenceStudy:
         called = self._history.conversations.filter(
             pl.col(schema.INITIATOR) == schema.BY_SOURCE,
             pl.col(GROUP_TODAY) == EXTERNAL,
+            ~pl.col(schema.SRC_GROUP).is_in(self._strangers),
             pl.col(schema.DST) != schema.OTHER,
         )
         return (

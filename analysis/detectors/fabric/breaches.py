@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from analysis.detectors.study import Points, Span
-from cluster.model import EXTERNAL, Cluster, Job, Role
+from cluster.model import Cluster, Job, Role
 from store import schema
 from store.influx import Store
 from store.points import WINDOW
@@ -105,7 +105,7 @@ def scope_of(cluster: Cluster) -> Scope:
         nodes=frozenset(node.name for node in cluster.nodes),
         with_inventory=frozenset(node.group for node in cluster.nodes),
         watched=frozenset(group.id for group in cluster.groups_with(*EGRESS_ROLES)),
-        outside=frozenset({EXTERNAL, *(group.id for group in cluster.groups if group.is_outside)}),
+        outside=frozenset(cluster.outside_ids()),
         inference=frozenset(group.id for group in cluster.groups_with(Role.INFERENCE)),
     )
 
