@@ -18,6 +18,7 @@ from rich.table import Table
 from analysis.analyser import Analyser, AnalysisStoppedError, Round
 from analysis.detectors.egress.contacts import DIGEST, FIRST_SEEN, NEW
 from analysis.detectors.egress.late_matches import LateSearch, LateSearching
+from analysis.detectors.roles.role_watch import RoleLook, RoleWatching
 from analysis.jobs.all_sources import JobSources
 from analysis.jobs.register import Register
 from analysis.state import AUDIT, State, exclusive
@@ -89,9 +90,12 @@ def analyze(cluster: Cluster, once: bool, start: float | None, stop: float | Non
                 schema_version.prepare(store, cluster.retentions(), may_migrate=False)
                 _tell(log, "analysed", _round(analyser(state, sources), sources, store))
                 LateSearch(cluster, store, folder, log, patience=0).look()
+                roles = RoleLook(cluster, store)
+                roles.jobs = sources.jobs()
+                roles.look()
             else:
-                searching = LateSearching(cluster, folder, log)
-                _run(analyser(state, sources), sources, searching, store, log, stopping, every)
+                beside = LateSearching(cluster, folder, log), RoleWatching(cluster, log)
+                _run(analyser(state, sources), sources, beside, store, log, stopping, every)
     except AnalysisStoppedError:
         log.line("stopped")
     finally:
@@ -111,7 +115,7 @@ def _end(start: float | None, stop: float | None, now: float) -> float:
 def _run(
     analyser: Analyser,
     sources: JobSources,
-    searching: LateSearching,
+    beside: tuple[LateSearching, RoleWatching],
     store: Store,
     log: Log,
     stopping: threading.Event,
@@ -121,6 +125,7 @@ def _run(
     sources.start()
     names = ", ".join(state.name for state in sources.states()) or "none"
     log.line("started", cluster=sources.cluster.name, store=store.url, job_sources=names, every=every)
+    searching, roles = beside
     is_prepared = False
     try:
         while not stopping.is_set():
@@ -131,7 +136,9 @@ def _run(
                     is_prepared = True
                     # Not before: it reads and writes by itself, also a store that is not of our schema, or not yet.
                     searching.start()
+                    roles.start()
                 result = _round(analyser, sources, store)
+                roles.know(sources.jobs())
             except StoreError as error:
                 log.sparse("store_failed", why=" ".join(error.lines()))
             except sqlite3.OperationalError as error:
@@ -150,6 +157,7 @@ def _run(
             stopping.wait(max(every - (time.monotonic() - began), 0.0))
     finally:
         searching.stop()
+        roles.stop()
         sources.stop()
     log.line("stopped")
 

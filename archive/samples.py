@@ -5,6 +5,7 @@ two. So samples are kept a second time, one by one, in a file a checkpoint. File
 removed at the next start, for their samples are read again.
 """
 
+import contextlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -110,10 +111,13 @@ def samples_folder(cluster: Cluster) -> Path:
     return archive_folder(cluster) / FOLDER
 
 
-def read_samples(cluster: Cluster, start: float, stop: float, nodes: Collection[str] = ()) -> pl.DataFrame:
+def read_samples(
+    cluster: Cluster, start: float, stop: float, nodes: Collection[str] = (), most: int | None = None
+) -> pl.DataFrame:
     """Return samples in [start, stop), epoch seconds; without nodes of all, else of what these send to each other.
 
     Of the exporters that sampled a pair on its rails one is taken, that which sampled it most: a packet passes several.
+    Where files have more rows than `most`, one in so many is taken, as if the sampling rate were so much lower.
 
     Returns:
         SCHEMA with TIME in seconds (Float64), in the order of time; no rows where nothing is kept.
@@ -121,18 +125,34 @@ def read_samples(cluster: Cluster, start: float, stop: float, nodes: Collection[
     is_asked = pl.col(TIME).is_between(int(start * 1000), int(stop * 1000), closed="left")
     if nodes:
         is_asked &= pl.col(SRC).cast(pl.String).is_in(nodes) & pl.col(DST).cast(pl.String).is_in(nodes)
+    files = sorted(
+        (first, path)
+        for folder in samples_folder(cluster).glob("*")
+        for _, first, last, path in _files(folder)
+        if first < stop and last + 1 > start
+    )
+    count = sum(_rows(path) for _, path in files)
+    each = 1 if most is None else max(-(-count // most), 1)
     found = [pl.DataFrame(schema=SCHEMA)]
-    for folder in samples_folder(cluster).glob("*"):
-        for _, first, last, path in _files(folder):
-            if first < stop and last + 1 > start:
-                try:
-                    found.append(pl.read_parquet(path).cast(SCHEMA).filter(is_asked))  # type: ignore[arg-type]
-                except FileNotFoundError:
-                    # It grew too old meanwhile.
-                    continue
+    for _, path in files:
+        # What grew too old meanwhile is not there.
+        with contextlib.suppress(FileNotFoundError):
+            found.append(pl.read_parquet(path).gather_every(each).cast(SCHEMA).filter(is_asked))  # type: ignore[arg-type]
     rows = pl.concat(found)
     way = [SRC, DST, SRC_RAIL, DST_RAIL]
-    most = rows.group_by(*way, EXPORTER).len().sort("len", EXPORTER, descending=[True, False])
-    most = most.unique(way, keep="first", maintain_order=True)
-    rows = rows.join(most, on=[*way, EXPORTER], how="semi")
-    return rows.with_columns(pl.col(TIME) / 1000).sort(TIME)
+    most_seen = rows.group_by(*way, EXPORTER).len().sort("len", EXPORTER, descending=[True, False])
+    most_seen = most_seen.unique(way, keep="first", maintain_order=True)
+    rows = rows.join(most_seen, on=[*way, EXPORTER], how="semi")
+    return rows.with_columns(pl.col(TIME) / 1000, pl.col(BYTES) * each).sort(TIME)
+
+
+def newest_sample(cluster: Cluster) -> float:
+    """Return the second of the newest sample of all, epoch; 0 where there is none."""
+    folders = samples_folder(cluster).glob("*")
+    return max((last for folder in folders for _, _, last, _ in _files(folder)), default=0)
+
+
+def _rows(path: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return pl.scan_parquet(path).select(pl.len()).collect().item()  # type: ignore[no-any-return]
+    return 0

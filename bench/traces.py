@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from analysis.detectors.roles.pair_roles import Roles, roles_of
-from analysis.detectors.roles.peers import Blame, Verdict, judge
-from analysis.detectors.roles.step_times import Steps, steps_of
+from analysis.detectors.roles.pair_roles import Roles
+from analysis.detectors.roles.peers import Blame, Verdict
+from analysis.detectors.roles.step_times import Steps
+from analysis.detectors.roles.told import tell
 from analysis.detectors.roles.traffic import Traffic, members, traffic_of
 from simulate.packets.flows import UDP
 from simulate.traces.faults import Fault, FaultKind
@@ -152,11 +153,8 @@ def _seconds(trace: Trace, layout: Layout, rate: int) -> float | None:
 def _told(trace: Trace, layout: Layout, rate: int, seconds: float, seed: int, *faults: Fault) -> _Told:
     played = play(trace, layout, seconds, seed, faults)
     traffic = traffic_of(sflow(played, rate, seed))
-    steps = steps_of(traffic)
-    if steps is None:
-        return _Told(played, traffic, None, None, [])
-    roles = roles_of(traffic, steps)
-    return _Told(played, traffic, steps, roles, judge(traffic, steps, roles, played.end))
+    told = tell(traffic, played.end)
+    return _Told(played, traffic, told.steps, told.roles, list(told.verdicts))
 
 
 def _score(told: _Told) -> Score:

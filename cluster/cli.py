@@ -48,10 +48,15 @@ def cluster_option(command: Command) -> Command:
     """
 
     def load(context: click.Context, _parameter: click.Parameter, path: Path) -> Cluster:
-        context.meta[_PATH] = path
-        return load_cluster(path)
+        return loaded(context, path)
 
     return config_option("cluster", load)(command)
+
+
+def loaded(context: click.Context, path: Path) -> Cluster:
+    """Return the cluster of a file as `cluster_option` does, for a group that does something without a command."""
+    context.meta[_PATH] = path
+    return load_cluster(path)
 
 
 def cluster_file() -> Path:

@@ -136,6 +136,8 @@ ALERT_KEY = "alert_key"
 CHANGE = "change"
 LARGEST = "largest_talks"
 ABOUT = "whose_bytes"
+SRC_STAGE, DST_STAGE = "src_stage", "dst_stage"
+PLACE = "verdict_place"
 
 LABELS = (COUNTRY, CITY, NETWORK, APPLICATION, FEED)
 """What files of the user say about an outside address: functions of it, so they add no series. Empty where unknown."""
@@ -188,6 +190,9 @@ TAG_TEXT = {
     OFF_WINDOW: "yes where the window lies outside `inference.hours`, else no",
     CAUSE: "why GPUs waited",
     WORST: "the nodes that were worst when the storm began, the worst first",
+    SRC_STAGE: "pipeline stage of the sender, from 0",
+    DST_STAGE: "pipeline stage of the receiver, from 0",
+    PLACE: "1 for the surest verdict, then 2, up to 5",
     SUBJECT: "what the capacity is of: a group pair, an interface, a storage endpoint",
     NAME: "what cluster.yaml calls the list",
     USER: "who had the source's address by sign-ins, or their pseudonym; - if unknown",
@@ -1189,6 +1194,72 @@ PATTERN = Measurement(
     rollup=False,
 )
 
+JOB_ROLE = Measurement(
+    "job_role",
+    "What a node does in its job, told from sFlow's samples of ten minutes: a row every 5 min where a job's steps are "
+    "seen.",
+    (JOB, NODE),
+    (
+        Field("pipeline_stage", "stage", "stage of the pipeline, from 0; -1: not told", merge=Merge.LAST),
+        Field("pipeline_of", "text", "its pipeline, named by its first node", Kind.STRING, Merge.LAST),
+        Field("ring_of", "text", "its data-parallel group, named by its first node", Kind.STRING, Merge.LAST),
+        Field("ring_nodes", "nodes", "of that group", merge=Merge.LAST),
+    ),
+    "analysis",
+    "jobs in the retention x their nodes",
+    rollup=False,
+)  # fmt: skip
+ROLE_STAGE, ROLE_PIPELINE, ROLE_RING, RING_NODES = JOB_ROLE.fields
+
+ROLE_PAIRS = Field("role_pairs", "pairs", "of nodes", merge=Merge.LAST)
+ROLE_BYTES = Field("role_bytes", "bytes", "sent this way in the ten minutes before", merge=Merge.LAST)
+JOB_PAIR = Measurement(
+    "job_pair",
+    "What stages of a job's pipeline send to each other, as `job_role`. KIND: pipeline, data (data-parallel), ends "
+    "(first and last stage share the embedding) or both (pipeline and data).",
+    (JOB, KIND, SRC_STAGE, DST_STAGE),
+    (ROLE_PAIRS, ROLE_BYTES),
+    "analysis",
+    "jobs in the retention x pairs of stages that exchange",
+    rollup=False,
+)
+
+STEPS = Field("steps_ended", "steps", "that ended in the window", merge=Merge.LAST)
+STEP_LENGTH = Field("step_length", "seconds", "median of these", Kind.FLOAT, Merge.LAST)
+STEP_LONGEST = Field("step_longest", "seconds", "the longest of these", Kind.FLOAT, Merge.LAST)
+EXCHANGE = Field(
+    "exchange_share", "ratio", "share of a step that its last exchange takes, median", Kind.FLOAT, Merge.LAST
+)
+JOB_STEPS = Measurement(
+    "job_steps",
+    "Steps of a job one by one, from the exchange that ends each, as `job_role`: a row a window in which some ended.",
+    (JOB,),
+    (STEPS, STEP_LONGEST, STEP_LENGTH, EXCHANGE),
+    "analysis",
+    "jobs in the retention",
+    rollup=False,
+)
+
+JOB_VERDICT = Measurement(
+    "job_verdict",
+    "Who holds a job up beside nodes of the same role, as `job_role`: a row a verdict; one that says nobody where a "
+    "look found none.",
+    (JOB, PLACE),
+    (
+        Field("blame", "text", "node, dead rail, link, whole job, imbalance of the stages, or nobody", Kind.STRING,
+              Merge.LAST),
+        Field("culprits", "text", "the node, or those among which it is", Kind.STRING, Merge.LAST),
+        Field("culprit_rail", "number", "of the rail; absent where it is none", merge=Merge.LAST),
+        Field("culprit_share", "ratio", "how much longer or less; of a pause its seconds", Kind.FLOAT, Merge.LAST),
+        Field("certainty", "ratio", "confidence, 0 to 1", Kind.FLOAT, Merge.LAST),
+        Field("verdict_evidence", "text", "the figures", Kind.STRING, Merge.LAST),
+    ),
+    "analysis",
+    "jobs in the retention x 5",
+    rollup=False,
+)  # fmt: skip
+BLAME, CULPRITS, CULPRIT_RAIL, CULPRIT_SHARE, SURE, EVIDENCE = JOB_VERDICT.fields
+
 LOAD_BYTES = Field("bytes", "bytes", "bytes to the inference nodes in the five minutes before", merge=Merge.LAST)
 LOAD_EXPECTED = Field(
     "expected", "bytes", "median of the same time of the week in earlier weeks; absent while learning", Kind.FLOAT,
@@ -1529,7 +1600,8 @@ MEASUREMENTS = (
     INFERENCE, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK,
     JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE,
-    BREACH, BURST, PATTERN, STEP, INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
+    BREACH, BURST, PATTERN, STEP, JOB_ROLE, JOB_PAIR, JOB_STEPS, JOB_VERDICT, INFERENCE_LOAD, ACCESS,
+    ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
     BEACON, UNSEEN, DRILL, FLOOR,
 )  # fmt: skip

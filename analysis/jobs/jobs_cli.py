@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -14,16 +14,18 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from analysis.detectors.roles.role_watch import LOOK
 from analysis.jobs.all_sources import JobSources, SourceState
 from analysis.jobs.hostlist import compress
+from analysis.jobs.job_show import look, print_shown
 from analysis.jobs.job_windows import end_of, gpus_of
 from analysis.jobs.register import Register
 from analysis.jobs.sources.http import as_json
-from app.errors import StoreError
+from app.errors import StoreError, UserError
 from app.log import Log
-from cluster.cli import cluster_file, cluster_option
+from cluster.cli import cluster_file, cluster_option, config_option, loaded
 from cluster.model import Cluster, HttpJobs, InferredJobs, Job
-from cluster.options import json_option, write_output
+from cluster.options import Moment, json_option, write_output
 from store.influx import Store
 from store.schema_version import refuse_newer
 
@@ -32,17 +34,80 @@ _PASSIVE = {HttpJobs.kind, InferredJobs.kind}
 """Sources that only a running analysis hears."""
 
 
-@click.command()
-@cluster_option
+@click.group(invoke_without_command=True)
+@config_option("path")
 @click.option("--all", "show_all", is_flag=True, help="Also jobs that ended more than a day ago.")
 @json_option
-def jobs(cluster: Cluster, show_all: bool, json_to: str | None) -> None:
+@click.pass_context
+def jobs(context: click.Context, path: Path, show_all: bool, json_to: str | None) -> None:
     """List the jobs of every source: files are read, Slurm and Kubernetes are queried, now.
 
     What was posted to the HTTP endpoint, and what was inferred from traffic, is as the running analysis on this machine
     has noted it. Ends with 1 if a source does not answer; its last known jobs are shown.
     """
+    if context.invoked_subcommand:
+        context.default_map = {context.invoked_subcommand: {"cluster": path}}
+        return
+    cluster, now = loaded(context, path), time.time()
+    found, states = _known(cluster, now)
+    chosen = [job for job in found if show_all or end_of(job) > now - _RECENT]
+    gpus = gpus_of(cluster)
+    if json_to:
+        listed = [as_json(job) | {"gpus": _gpus(job, gpus), "origin": job.origin} for job in chosen]
+        document = {"jobs": listed, "sources": [_state(state) for state in states]}
+        write_output(json_to, json.dumps(document, indent=2) + "\n")
+    else:
+        _show(chosen, states, gpus, now, cluster.site.time_zone, hidden=len(found) - len(chosen))
+    if any(state.trouble for state in states):
+        sys.exit(1)
+
+
+@jobs.command()
+@cluster_option
+@click.argument("job_id", metavar="[JOB]", required=False)
+@click.option("--from", "start", type=Moment(), help="Begin.  [default: ten minutes before the end]")
+@click.option("--to", "stop", type=Moment(), help="End.  [default: now, or the job's end]")
+@json_option
+def show(cluster: Cluster, job_id: str | None, start: float | None, stop: float | None, json_to: str | None) -> None:
+    """Show what traffic tells of JOB: stages, pairs, steps, who holds it up, and what cannot be known.
+
+    Without JOB: of all running jobs, and of nodes that exchange much though no source knows their job. It is told from
+    sFlow's single samples, which the bridge on this machine keeps for some hours (`archive.keep_samples`), each time
+    anew; without any from the flow archive, which tells less.
+    """
     now = time.time()
+    found, states = _known(cluster, now)
+    for state in states:
+        if state.trouble:
+            click.echo(f"{state.name}: {state.trouble} (its last known jobs are used)", err=True)
+    end = now if stop is None else stop
+    chosen = [job for job in found if job.id == job_id] if job_id else [job for job in found if _runs(job, end)]
+    if job_id and not chosen:
+        raise UserError(f"job {job_id}: no source knows it", "clusterflow jobs --all lists those that are known")
+    if job_id:
+        # Of runs with one id the newest.
+        chosen = [max(chosen, key=lambda one: one.start)]
+        end = min(end, end_of(chosen[0]))
+    begin = end - LOOK if start is None else start
+    if begin >= end:
+        raise UserError("the period is empty", "--from must be before --to, and before the job's end")
+    shown = look(cluster, chosen, begin, end, others=not job_id)
+    if json_to:
+        write_output(json_to, json.dumps({"jobs": [one.document() for one in shown]}, indent=2) + "\n")
+        return
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    for one in shown:
+        print_shown(one, cluster.site.time_zone, console)
+    if not shown:
+        click.echo("no job runs, and no nodes exchange much", err=True)
+
+
+def _runs(job: Job, moment: float) -> bool:
+    return job.start.timestamp() < moment <= end_of(job)
+
+
+def _known(cluster: Cluster, now: float) -> tuple[Sequence[Job], list[SourceState]]:
+    """Return what every source tells now, and how they are."""
     store = Store(cluster.store)
     # Where it does not answer, what sources say is shown all the same.
     with suppress(StoreError):
@@ -54,19 +119,9 @@ def jobs(cluster: Cluster, show_all: bool, json_to: str | None) -> None:
             with suppress(StoreError):
                 sources.rebuild()
             sources.refresh(now)
-            found, states = sources.jobs(), sources.states()
+            return sources.jobs(), sources.states()
     finally:
         store.close()
-    chosen = [job for job in found if show_all or end_of(job) > now - _RECENT]
-    gpus = gpus_of(cluster)
-    if json_to:
-        listed = [as_json(job) | {"gpus": _gpus(job, gpus), "origin": job.origin} for job in chosen]
-        document = {"jobs": listed, "sources": [_state(state) for state in states]}
-        write_output(json_to, json.dumps(document, indent=2) + "\n")
-    else:
-        _show(chosen, states, gpus, now, cluster.site.time_zone, hidden=len(found) - len(chosen))
-    if any(state.trouble for state in states):
-        sys.exit(1)
 
 
 def _show(

@@ -6,7 +6,9 @@ import numpy as np
 import polars as pl
 
 from app.log import Log
+from archive.query import archive_folder
 from archive.samples import Samples, samples_folder
+from archive.writer import Archive
 from cluster.load import parse_cluster
 from cluster.model import Cluster
 from ingest.count.engine import Engine
@@ -27,6 +29,7 @@ nodes:
 exporters:
   leaf-1: {{address: 192.0.2.1, protocol: sflow, interfaces: {{1: {{name: rail, plane: compute}}}}}}
   leaf-2: {{address: 192.0.2.2, protocol: sflow, interfaces: {{1: {{name: rail, plane: compute}}}}}}
+  leaf-3: {{address: 192.0.2.3, interfaces: {{1: {{name: rail, plane: compute}}}}}}
 job_sources:
   - {{type: file, name: planned, path: {state}/jobs.csv}}
 store: {{url: "{url}", database: {database}}}
@@ -50,7 +53,11 @@ def config(hosts: int, state: Path, url: str = "http://127.0.0.1:1", database: s
 
 
 def printed(samples: pl.DataFrame, rate: int = RATE) -> bytes:
-    """Return the samples as sfacctd prints them: each packet is seen by the leaf of its sender's rail."""
+    """Return packet samples as sfacctd prints them, each seen by the leaf of its rail; or records, as nfacctd does."""
+    is_record = "end" in samples.columns
+    leaf = pl.lit("192.0.2.3") if is_record else pl.format("192.0.2.{}", 1 + pl.col("src_rail") % 2)
+    times = ("start", "end", "end") if is_record else (pl.lit(0.0), pl.lit(0.0), "time")
+    start, end, arrival = (pl.col(one) if isinstance(one, str) else one for one in times)
     ends = {
         side: pl.struct(side, f"{side}_rail").map_elements(
             lambda one, side=side: address(one[side], one[f"{side}_rail"]), return_dtype=pl.String
@@ -61,30 +68,41 @@ def printed(samples: pl.DataFrame, rate: int = RATE) -> bytes:
         SRC_IP=ends["src"], DST_IP=ends["dst"], number=records.FIRST_NUMBER + pl.int_range(pl.len()),
     )  # fmt: skip
     values: dict[str, pl.Expr] = {
-        "TAG2": pl.col("number"), "PEER_SRC_IP": pl.format("192.0.2.{}", 1 + pl.col("src_rail") % 2),
+        "TAG2": pl.col("number"), "PEER_SRC_IP": leaf,
         "SRC_IP": pl.col("SRC_IP"), "DST_IP": pl.col("DST_IP"), "IN_IFACE": pl.lit(1), "OUT_IFACE": pl.lit(1),
         "SRC_PORT": pl.lit(49_152), "DST_PORT": pl.lit(4791), "TCP_FLAGS": pl.lit(0), "PROTOCOL": pl.lit(UDP),
-        "TOS": pl.lit(0), "SAMPLING_RATE": pl.lit(rate), "TIMESTAMP_START": pl.lit(0.0),
-        "TIMESTAMP_END": pl.lit(0.0), "TIMESTAMP_ARRIVAL": pl.col("time"),
-        "EXPORT_PROTO_SEQNO": pl.int_range(pl.len()) + 1, "EXPORT_PROTO_VERSION": pl.lit(5),
+        "TOS": pl.lit(0), "SAMPLING_RATE": pl.lit(1 if is_record else rate), "TIMESTAMP_START": start,
+        "TIMESTAMP_END": end, "TIMESTAMP_ARRIVAL": arrival,
+        "EXPORT_PROTO_SEQNO": pl.int_range(pl.len()) + 1, "EXPORT_PROTO_VERSION": pl.lit(10 if is_record else 5),
         "EXPORT_PROTO_SYSID": pl.lit(0), "PACKETS": pl.lit(1), "FLOWS": pl.lit(1),
         # The frame's headers are part of what an agent sees.
-        "BYTES": pl.col("bytes") // rate + 18,
+        "BYTES": pl.col("bytes").cast(pl.Int64) if is_record else pl.col("bytes") // rate + 18,
     }  # fmt: skip
     rows = frame.select(values[name].alias(name) for name in records.PRINTED_COLUMNS)
     return (",".join(records.PRINTED_COLUMNS) + "\n" + rows.write_csv(include_header=False, float_precision=6)).encode()
 
 
-def kept(samples: pl.DataFrame, state: Path, pieces: int = 4) -> tuple[Cluster, Engine]:
-    """Take samples through reader and engine, with a checkpoint after each piece."""
+def kept(samples: pl.DataFrame, state: Path, pieces: int = 4, **store: str) -> Cluster:
+    """Take samples or records through reader and engine, with a checkpoint after each piece."""
     hosts = int(samples.select(pl.max_horizontal(pl.col("src", "dst").cast(pl.String))).max().item()[5:]) + 1
-    cluster = parse_cluster(config(hosts, state))
-    writer = Samples(samples_folder(cluster) / "0", cluster.archive, Log(quiet=True))
+    text = config(hosts, state, **store)
+    (state / "cluster.yaml").write_text(text)
+    cluster, quiet = parse_cluster(text), Log(quiet=True)
+    root = archive_folder(cluster)
+    writer, archive = (
+        Samples(samples_folder(cluster) / "0", cluster.archive, quiet),
+        Archive(root / "0", cluster.archive, quiet),
+    )
     writer.load(None)
-    engine = Engine(cluster, Clock.LIVE, Counters(), sampled=writer.take)
+    archive.load(None)
+    engine = Engine(cluster, Clock.LIVE, Counters(), sampled=writer.take, archived=archive.take)
+    times = samples["end" if "end" in samples.columns else "time"]
     for piece in np.array_split(np.arange(samples.height), pieces):
         parsed = read_chunk(printed(samples[piece]))
         assert parsed.frame.height == len(piece)
-        engine.take(parsed.frame, float(samples["time"][int(piece[-1])]))
-        writer.seal(float(samples["time"].max()))  # type: ignore[arg-type]
-    return cluster, engine
+        engine.take(parsed.frame, float(times[int(piece[-1])]))
+        writer.seal(float(times.max()))  # type: ignore[arg-type]
+        archive.seal(0)
+        archive.commit()
+    archive.close()
+    return cluster

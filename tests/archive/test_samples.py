@@ -33,7 +33,7 @@ def rows(*seconds: float, exporter: str = "leaf", src: str = "a", dst: str = "b"
 def test_samples_of_a_played_job_are_there_each_with_its_time_and_rail(tmp_path: Path) -> None:
     trace = synthetic_trace()
     samples = sflow(play(trace, layout_of(trace), 5, 5, begin=T0), trace_scene.RATE, 6)
-    cluster, _ = trace_scene.kept(samples, tmp_path)
+    cluster = trace_scene.kept(samples, tmp_path)
     found = read_samples(cluster, T0, T0 + 60)
     columns = ["time", "src", "dst", "src_rail", "dst_rail", "bytes"]
     wanted, told = (

@@ -18,7 +18,6 @@ feed that drops an entry and takes it up again reports anything twice; without t
 """
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from app.errors import StoreError
+from analysis.beside import Beside
 from app.log import Log
 from app.units import format_moment
 from cluster.model import Cluster
@@ -388,33 +387,15 @@ class LateSearching:
 
     def __init__(self, cluster: Cluster, folder: Path, log: Log, *, patience: float = _BRIDGE_SECONDS) -> None:
         self._store = Store(cluster.store)
-        self._log = log
         self._search = LateSearch(cluster, self._store, folder, log, patience=patience)
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._beside = Beside("late_search", self._search.look, log, _LOOK_SECONDS)
 
     def start(self) -> None:
         """Begin, where there are feeds."""
         if self._search.has_feeds:
-            self._thread = threading.Thread(target=self._run, name="late-search", daemon=True)
-            self._thread.start()
+            self._beside.start()
 
     def stop(self) -> None:
         """End. A question that is under way is waited for, but not for long."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_LOOK_SECONDS)
+        self._beside.stop()
         self._store.close()
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._search.look()
-            except StoreError as error:
-                self._log.sparse("late_search_delayed", why=" ".join(error.lines()))
-            except OSError as error:
-                self._log.sparse("late_search_delayed", why=str(error), hint="make room in bridge.state; tried again")
-            except Exception as error:  # noqa: BLE001 - the analysis goes on, whatever becomes of the search
-                why = " ".join(f"{type(error).__name__}: {error}".split())
-                self._log.sparse("late_search_failed", why=why, hint="tried again; please report it")
-            self._stopping.wait(_LOOK_SECONDS)

@@ -24,7 +24,7 @@ from analysis.baseline import Floats
 from analysis.detectors.roles.pair_roles import PairKind, Roles
 from analysis.detectors.roles.stage_times import StageTimes, stage_times
 from analysis.detectors.roles.step_times import Steps
-from analysis.detectors.roles.traffic import Traffic
+from analysis.detectors.roles.traffic import Ints, Traffic
 
 _ODD = 4.0
 """Spreads beyond which a node is odd beside its peers: of 1,000 nodes in 1,000 looks, few are by chance."""
@@ -94,7 +94,7 @@ def judge(traffic: Traffic, steps: Steps, roles: Roles, end: float) -> list[Verd
         end: of what was looked at, epoch seconds.
     """
     found = [
-        *_silences(traffic, steps, end), *_dead_rails(traffic, roles), *_slow_rails(traffic, steps, roles),
+        *_silences(traffic, steps, end), *dead_rails(traffic, roles.stage), *_slow_rails(traffic, steps, roles),
     ]  # fmt: skip
     if (times := stage_times(traffic, steps, roles)) is not None:
         with warnings.catch_warnings():
@@ -116,7 +116,8 @@ def _silences(traffic: Traffic, steps: Steps, end: float) -> Iterator[Verdict]:
             yield Verdict(Blame.JOB, (), None, gap, 0.999, f"nothing for the last {gap:.1f} s")
 
 
-def _dead_rails(traffic: Traffic, roles: Roles) -> Iterator[Verdict]:
+def dead_rails(traffic: Traffic, stage: Ints) -> Iterator[Verdict]:
+    """Yield rails that move next to nothing, beside those of nodes of the same stage: it takes sums alone."""
     rails = int(traffic.rail.max(initial=0)) + 1
     if rails < 2:
         return
@@ -124,7 +125,7 @@ def _dead_rails(traffic: Traffic, roles: Roles) -> Iterator[Verdict]:
     sent = np.bincount(traffic.src * rails + traffic.rail, traffic.sent, count * rails).reshape(count, rails)
     share = sent / np.maximum(np.median(sent, axis=1, keepdims=True), 1.0)
     for node, rail in np.argwhere(share < _DEAD):
-        peers = (roles.stage == roles.stage[node]) & (np.arange(count) != node)
+        peers = (stage == stage[node]) & (np.arange(count) != node)
         if peers.any() and np.median(share[peers, rail]) >= _ALIVE:
             evidence = f"{share[node, rail]:.0%} of its median rail's bytes; peers {np.median(share[peers, rail]):.0%}"
             yield Verdict(Blame.RAIL, (traffic.nodes[node],), int(rail), 1 - float(share[node, rail]), 0.99, evidence)
