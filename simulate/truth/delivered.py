@@ -134,7 +134,7 @@ def _unlike(events: Iterable[Event], begins: Iterable[Event], firings: Iterable[
 
 
 def _unaddressed(events: Iterable[Event]) -> Iterator[str]:
-    """Yield conversations whose events lack an address, or the port of the side that was called."""
+    """Yield conversations whose events lack an address, the port of the side that was called, or where they entered."""
     for event in events:
         protocol = _at(event, "traffic.protocol")
         named = all(_at(event, f"labels.{tag}") not in (None, schema.OTHER) for tag in (schema.SRC, schema.DST))
@@ -144,6 +144,8 @@ def _unaddressed(events: Iterable[Event]) -> Iterator[str]:
         ports = [_at(event, f"{side}.port") for side in ("source", "destination")]
         if protocol in _PROTOCOLS.values() and not any(ports):
             lacking.append("port")
+        # Each of the demo's conversations is counted by one exporter.
+        lacking += [path for path in ("traffic.exporter", "traffic.interface") if not _at(event, path)]
         if lacking:
             yield f"{event['kind']} {event['action']} of {_at(event, 'source.name')}: no {', '.join(lacking)}"
 

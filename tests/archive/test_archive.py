@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -393,3 +395,28 @@ def test_a_large_hour_is_in_order_over_its_files(tmp_path: Path, monkeypatch: py
     # There is one destination.
     assert all(one.max() <= other.min() for one, other in pairwise(ends))
     assert sizes(tmp_path, replace(ALL, stop=T0 + HOUR)) == [*range(1, 401)]
+
+
+def test_other_tools_read_it_as_the_docs_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queries of docs/operations.md; those of pandas and of ClickHouse (chdb) where they are installed."""
+    duckdb = pytest.importorskip("duckdb")
+    archive = an_archive(tmp_path / "archive")
+    archive.take(rows(7, dst_port=4444))
+    archive.take(rows(7, exporter="spine", counted=False))
+    archive.take(rows(7, dst="198.51.100.9"))
+    archive.take(rows(1, hour=2))
+    settle(archive)
+    archive.close()
+    monkeypatch.chdir(tmp_path)
+    docs = (Path(__file__).parents[2] / "docs/operations.md").read_text().replace("10.20.0.7", "10.1.0.7")
+    asked = {line.partition(".")[0]: line for line in docs.splitlines() if "archive/" in line and "sorted" in line}
+    assert sorted(duckdb.sql(asked["duckdb"].split('"')[1]).fetchall(), reverse=True) == [
+        ("203.0.113.5", 7),
+        ("198.51.100.9", 7),
+    ]
+    assert eval(asked["polars"], {"polars": pl, "pl": pl}).rows(named=True)[0]["bytes"] == 7  # noqa: S307 - our docs
+    if find_spec("pandas"):
+        assert len(eval(asked["pandas"], {"pandas": import_module("pandas")})) == 2  # noqa: S307
+    if find_spec("chdb"):
+        (sql,) = (line.partition(" -- ")[0] for line in docs.splitlines() if "file('archive/" in line)
+        assert '"203.0.113.5",7' in str(import_module("chdb").query(sql, "CSV"))

@@ -87,7 +87,8 @@ def _event() -> Event:
             "city": "Amsterdam", "asn": 64500, "organisation": "ExampleHost",
         },
         "threat": {"feeds": [FEED]},
-        "traffic": {"protocol": "tcp", "service": "https", "direction": "outbound", "bytes": 65e9, "duration": 29.98},
+        "traffic": {"protocol": "tcp", "service": "https", "direction": "outbound", "bytes": 65e9, "duration": 29.98,
+                    "exporter": "border-1", "interface": "et-0/0/1"},
     }  # fmt: skip
 
 
@@ -141,6 +142,9 @@ CASES: dict[str, tuple[Callable[[], list[Event]], list[str]]] = {
             "alert exfil_volume of model-store-1: no port",
             "bulk_exfil-model-store-1: destination.port is None, staged was 443",
         ],
+    ),
+    "nowhere": (
+        _changed("traffic.interface", None), ["alert exfil_volume of model-store-1: no traffic.interface"]
     ),
     "too short": (
         _changed("traffic.duration", 20.0), ["bulk_exfil-model-store-1: traffic.duration is 20.0, staged was 30"]
