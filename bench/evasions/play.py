@@ -76,6 +76,7 @@ def play(cluster: Cluster, store: Store, theft: Theft, seed: int = 0) -> Outcome
         add(store, taken, _SHARD)
     start, stop = (begin - 2 * HOUR) // HOUR * HOUR, begin // HOUR * HOUR + max(theft.seconds, DAY) + 2 * HOUR
     study = study_of(cluster, store)
+    study.sampling = theft.rate
     # In one pass: shorter ones read the same weeks again and again.
     found = judged(study, start, stop, stop - start)
     shapes = judged(ShapeStudy(cluster, store, study.history), start, stop, stop - start)

@@ -15,7 +15,13 @@ from enum import StrEnum
 import numpy as np
 import polars as pl
 
-from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, learnt, summed, watched
+from analysis.detectors.egress.exfiltration_study import (
+    ExfiltrationStudy,
+    learnt,
+    sampling_before,
+    summed,
+    watched,
+)
 from analysis.detectors.egress.history import BIN, BYTES, CONVERSATION, DAY, HOUR, LABELS, MONTH, EgressHistory
 from analysis.detectors.egress.ledger import LedgerStudy
 from analysis.detectors.study import Span
@@ -26,7 +32,6 @@ from rules.common import slow
 from rules.rule import NoRuleError
 from store import schema
 from store.influx import Store
-from store.influxql import Select, highest
 from store.points import WINDOW, batches
 from store.sums import binned
 
@@ -210,6 +215,9 @@ class Scene:
         past: see `stored_past`; after its end it goes on alike.
         store: empty; anything may be written there.
         now: epoch seconds. Thefts begin after it, or after the past, at the first window that is not off-hours.
+
+    Attributes:
+        rate: of so many packets exporters see one: of a sum, what left at least counts.
     """
 
     def __init__(self, cluster: Cluster, past: pl.DataFrame, store: Store, now: int) -> None:
@@ -232,6 +240,7 @@ class Scene:
         store.ensure(tuple(Retention(one.name, one.window, 0) for one in self.cluster.retentions()))
         self._write_past()
         self._usual: dict[tuple[int, int, int], int] = {}
+        self.rate = 1
 
     def _write_past(self) -> None:
         if self.past.is_empty():
@@ -331,7 +340,7 @@ class Scene:
             ExfiltrationStudy(self.cluster, self.store, history, summed(self.cluster), learnt(self.cluster)),
             LedgerStudy(self.cluster, history),
         )
-        limits = self.cluster.thresholds
+        limits, study.sampling = self.cluster.thresholds, self.rate
         for start, stop in looks:
             rows = pl.concat(frame for _, frame in study.judge(Span(start, stop, stop, stop), ()))
             count = rows.filter(pl.col(schema.LEAK_UNTIL.name) > 0).unique(_EVENT).height
@@ -422,7 +431,7 @@ def floors(scene: Scene, *, rate: int, hidden: Sequence[str], told: Told) -> lis
         hidden: titles of pairs of groups that no flow record shows.
         told: of progress.
     """
-    cluster = scene.cluster
+    cluster, scene.rate = scene.cluster, rate
     ways = list(thefts(scene, rate))
     found = []
     for place, theft in enumerate(ways):
@@ -536,11 +545,7 @@ def curve(scene: Scene, told: Told) -> list[Setting]:
 def coarsest(cluster: Cluster, store: Store | None, now: int) -> int:
     """Return the largest sampling rate: of cluster.yaml, and of what exporters said in the last day; 1 if none."""
     fixed = [one.sampling.rate or 1 for one in cluster.exporters if one.sampling.mode is SamplingMode.FIXED]
-    seen = [1]
-    if store is not None:
-        asked = Select(schema.EXPORTER_STATUS, schema.RAW).take(highest(schema.SAMPLING)).between(now - DAY, now)
-        seen += [int(row[-1] or 1) for row in store.rows(asked)]
-    return max([1, *fixed, *seen])
+    return max([1 if store is None else sampling_before(store, now), *fixed])
 
 
 def finite(value: object) -> object:

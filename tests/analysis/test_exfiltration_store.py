@@ -13,7 +13,7 @@ from analysis.detectors.egress.history import EgressHistory
 from analysis.detectors.study import Span
 from bench.evasions.library import MANY, NEAR_MISSES, THEFTS
 from bench.evasions.play import judged, play, study_of
-from bench.evasions.scene import DAY, HOUR, MODEL, NOW, TALK, cluster_of, ordinary, put, stolen, talk
+from bench.evasions.scene import DAY, HOUR, MODEL, NOW, TALK, add, cluster_of, ordinary, put, stolen, talk
 from cluster.model import Cluster, Group, Role
 from store import schema
 from store.influx import Store
@@ -154,3 +154,20 @@ def test_a_drill_neither_hides_a_theft_nor_adds_to_one(influxdb_v1: LocalInfluxD
     assert MODEL <= largest < MODEL + 3e8
     assert set(alone.get_column(schema.SRC_GROUP)) == {"drill"}
     assert set(alone.get_column(schema.EVENT_BYTES.name)) == {MODEL}
+
+
+def test_what_samples_say_is_judged_by_what_left_at_least(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """Beside an exporter that sees one packet in 4,096, 50.5 GB may be less than 50; 52 GB are more."""
+    cluster = cluster_of(influxdb_v1.url, fresh_database)
+    store = put(cluster, stolen([talk("gpu-1", MANY[0])], 50.5e9, 5 * HOUR, delay=12 * HOUR))
+
+    def told() -> int:
+        return len(begun(judged(study_of(cluster, store), NOW + 11 * HOUR, NOW + DAY)))
+
+    assert told() == 1
+    moments = range(NOW - DAY, NOW + DAY, HOUR)
+    store.write("\n".join(f"exporter,exporter=b,shard=0 sampling=4096i {at}" for at in moments).encode(), schema.MINUTE)
+    assert told() == 0
+    add(store, stolen([talk("gpu-2", MANY[0])], 1.5e9, 5 * HOUR, delay=12 * HOUR))
+    assert told() == 1
+    store.close()

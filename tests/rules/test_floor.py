@@ -156,7 +156,7 @@ def test_small_conversations_of_the_past_become_one(scene: Scene) -> None:
 
 def test_the_coarsest_rate_is_what_exporters_said(scene: Scene) -> None:
     assert floors.coarsest(scene.cluster, scene.store, NOW) == 1
-    scene.store.write(f"exporter,exporter=border-1,shard=0 sampling=1000i {NOW - 60}".encode(), "raw")
+    scene.store.write(f"exporter,exporter=border-1,shard=0 sampling=1000i {NOW - 60}".encode(), "1m")
     assert floors.coarsest(scene.cluster, scene.store, NOW) == 1000
 
 

@@ -13,14 +13,14 @@ from click.testing import CliRunner
 from analysis.audit import Period
 from app.errors import UserError
 from cluster.load import parse_cluster
-from cluster.model import EXTERNAL, Cluster, Role
+from cluster.model import EXTERNAL, NOBODYS_PREFIXES, Cluster, Role
 from reporting.content import Table
 from reporting.look import Look
 from reporting.sections import gaps
 from rules.alerts import exfiltration
 from rules.grafana.encode import policies
 from rules.registry import rules_of
-from simulate.drill import DESTINATIONS, Shape, plan, records
+from simulate.drill import Shape, plan, records
 from simulate.drill_cli import drill
 from simulate.packets.addresses import group_of
 from store.influx import Store
@@ -87,9 +87,9 @@ def test_what_may_leave_is_no_drill() -> None:
 
 def test_destinations_are_in_no_group() -> None:
     cluster = _cluster()
-    partner = replace(cluster.groups[0], id="partner", role=Role.APPROVED_EXTERNAL, prefixes=(DESTINATIONS[0],))
+    partner = replace(cluster.groups[0], id="partner", role=Role.APPROVED_EXTERNAL, prefixes=(NOBODYS_PREFIXES[0],))
     (pair,) = plan(replace(cluster, groups=(*cluster.groups, partner)), Shape.BULK).pairs
-    assert pair[1] in DESTINATIONS[1]
+    assert pair[1] in NOBODYS_PREFIXES[1]
     everything = replace(partner, prefixes=(ip_network("0.0.0.0/0"),))
     with pytest.raises(UserError, match="expected one outside"):
         plan(replace(cluster, groups=(*cluster.groups, everything)), Shape.BULK)

@@ -1,5 +1,6 @@
 """Exfiltration as the analyser runs it: from egress and its history to a row an incident."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,13 +26,18 @@ from cluster.calendar import SATURDAY, THURSDAY, local_time, off_hours_mask
 from cluster.model import EXTERNAL, UNLISTED, Cluster, Group, Job, Role
 from store import schema
 from store.influx import Store
-from store.influxql import Select, everything, is_in
+from store.influxql import Select, everything, highest, is_in
 from store.points import WINDOW
 from store.schema import Leak
 from store.sums import binned
 
 ROLES = (Role.MODEL_STORAGE, Role.STORAGE, Role.TRAINING, Role.INFERENCE, Role.MANAGEMENT, Role.CANARY)
 """Groups that hold weights, or can read them; and the canary's, from which nothing goes outside."""
+
+_PACKET = 1_500
+"""Bytes of the largest packets that leave: the fewer were sampled, the wider the error."""
+_SURE = 1.645
+"""Standard errors below an estimate under which the truth lies once in twenty times."""
 
 _LEAST_STEP = 10
 """Short sums are judged at every window, but not more often than that, in seconds."""
@@ -87,6 +93,9 @@ class ExfiltrationStudy:
         history: shared with other studies of long ranges.
         groups: whose bytes are summed up.
         people: of whose bytes only those count that are beyond the usual of a day.
+
+    Attributes:
+        sampling: of how many packets one is seen; None: what exporters said.
     """
 
     measurements = (schema.EXFILTRATION,)
@@ -115,6 +124,19 @@ class ExfiltrationStudy:
         self._known: tuple[int, State] | None = None
         self._made: tuple[tuple[int, ...], int, pl.DataFrame] | None = None
         self.usual: dict[tuple[object, ...], exfiltration.Usual] = {}
+        self.sampling: int | None = None
+        self._rates: dict[int, int] = {}
+
+    def surely(self, sent: float, at: int) -> float:
+        """Return how many bytes left at least (19 times in 20), of so many as flow records say.
+
+        Of a sum S of samples, 1 packet in N, the variance is (N - 1) * (size of a packet) * S. N is the largest of all
+        exporters in the 24 hours before the whole hour that has closed: which of them saw the bytes is not asked.
+        """
+        until = boundary(at)
+        if until not in self._rates:
+            self._rates = {until: self.sampling or sampling_before(self._store, until)}
+        return sent - _SURE * math.sqrt((self._rates[until] - 1) * _PACKET * sent)
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of all moments from `span.start` on that have closed."""
@@ -199,7 +221,7 @@ class ExfiltrationStudy:
         for horizon, grid, talks in zip(self._fast, grids, sums, strict=True):
             begin = max(at - horizon.seconds, state.reported)
             sent = grid.between(begin, at)
-            if (sent / self.scale).sum() > horizon.limit:
+            if self.surely((sent / self.scale).sum(), at) > horizon.limit:
                 of_sum = talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at)
                 group = self.groups[exfiltration.leader(sent, grid.between(max(begin, at - HOUR), at))]
                 return exfiltration.report(state, at, horizon, talks=of_sum, sent=float(sent.sum()), group=group)
@@ -262,6 +284,12 @@ class ExfiltrationStudy:
         )  # fmt: skip
 
 
+def sampling_before(store: Store, until: int) -> int:
+    """Return of how many packets the exporter that samples most saw one, in the day before a moment; 1 if all."""
+    asked = Select(schema.EXPORTER_STATUS, schema.MINUTE).take(highest(schema.SAMPLING)).between(until - DAY, until)
+    return max((int(rate or 1) for _, rate in store.rows(asked)), default=1)
+
+
 def _grown(one: Incident, sent: float) -> Incident:
     return replace(one, sent=one.sent + sent) if sent else one
 
@@ -302,7 +330,7 @@ class _Slow:
             beyond, learnt = np.zeros(len(sent)), None
             if horizon.kind is Leak.DAY:
                 beyond, learnt = self._beyond(state, begin, until, at)
-            if ((sent + beyond) / study.scale).sum() <= horizon.limit:
+            if study.surely(((sent + beyond) / study.scale).sum(), at) <= horizon.limit:
                 continue
             # What is beyond the usual is by the day: that it goes on is not asked.
             group = study.groups[exfiltration.leader(sent + beyond, lately + beyond)]
