@@ -673,7 +673,9 @@ def top_rows(inner: Select | tuple[Select, ...], rows: int | str) -> Query:
     return Select(inner, span=asked.span).take(top, *kept).per_series("One row a combination of tags.").as_table()
 
 
-def top_sums(cluster: Cluster, inner: Select, rows: int | str, known: Select | None = None) -> Query:
+def top_sums(
+    cluster: Cluster, inner: Select, rows: int | str, known: Select | None = None, *, sign: str = "1"
+) -> Query:
     """Return the same rows of what is summed over the range: from 18 hours on in whole hours.
 
     The hour in which such a range begins is left out then, unless it is whole.
@@ -683,15 +685,21 @@ def top_sums(cluster: Cluster, inner: Select, rows: int | str, known: Select | N
         inner: see `top_rows`.
         rows: at most so many.
         known: a question of a time of its own; what it finds has a row, too, with 0 if the range has nothing of it.
+        sign: of the ranks: 1, -1, or a dashboard variable that holds one of them.
     """
     asked = inner.by_interval(cluster, settled=False)
     if known is not None:
         # The last value of a series is cheap to find, whatever it is.
         last = [(newest(replace(column, name=column.reads[0])), column) for column in inner.columns]
         zeros = replace(known, columns=tuple(scaled(value, "0", column.name, column.unit) for value, column in last))
-        # InfluxDB cuts an inner question's time to the outer one's: only the inner ones have any.
-        outer = Select((*asked, zeros), span=(None, None))
-        asked = (outer.take(*(map(total, inner.columns))).by(*inner.tags),)
+        above, below = (Condition(f"{sign} {side} 0", is_moving=True) for side in "><")
+        every = (*asked, zeros)
+        # InfluxDB cuts an inner question's time to the outer one's: only the inner ones have any. Of rows with equal
+        # tags top() takes the largest, which is not the 0; of negative ones it would be: those cost a sum, six times
+        # as much.
+        summed = Select(tuple(one.where(below) for one in every), span=(None, None))
+        summed = summed.take(*(map(total, inner.columns))).by(*inner.tags)
+        asked = (summed, *(one.where(above) for one in every))
     query = top_rows(asked, rows)
     return query.at_least(whole_interval(cluster, inner.retention)).at_most(_SUMMED)
 

@@ -125,7 +125,7 @@ def _nodes(cluster: Cluster) -> Built:
             "Click a node to keep only that one, or to see it against its own past.",
             x=0, y=3, w=12, h=11, links=(node_states.stragglers(cluster),),
         ),
-        [top_sums(cluster, inner, var.fill_in(var.LIMIT), known)],
+        [top_sums(cluster, inner, var.fill_in(var.LIMIT), known, sign=var.fill_in(var.ORDER))],
         [
             panels.Column(
                 schema.NODE, "Node",

@@ -213,18 +213,18 @@ def _columns(cluster: Cluster) -> list[panels.Column]:
     return [
         panels.Column(schema.SRC, "Client"),
         panels.Column(
-            schema.SRC_GROUP, "Client group", mappings=words,
+            schema.SRC_GROUP, "Client group", mappings=words, width=140,
             links=(to_board("inference", "Only this group", keep=(var.DESTINATION,), src=CELL),),
         ),
         panels.Column(
             schema.DST, "Inference node", links=(to_board("explore", "Explore this node", node=row(schema.DST)),)
         ),
-        panels.Column(schema.PROTO, "Protocol", width=90),
-        panels.Column(schema.SERVICE, "Service", width=120),
+        panels.Column(schema.PROTO, "Protocol", width=70),
+        panels.Column(schema.SERVICE, "Service", width=80),
         *panels.place_columns(),
         panels.Column(schema.BYTES.name, "Bytes sent", Unit.BYTES, Cell.BAR),
-        panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=120),
-        panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=110),
+        panels.Column(schema.FLOWS.name, "Flow records", Unit.COUNT, width=95),
+        panels.Column(schema.DURATION.name, "Duration", Unit.SECONDS, width=85),
     ]  # fmt: skip
 
 

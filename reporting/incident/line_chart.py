@@ -17,6 +17,7 @@ WIDTH, HEIGHT = 1010, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 16, 22, 30
 _X_TICKS, _Y_TICKS = 8, 4
 _NEAR_RIGHT = 120
+_LONE = 8
 _HEAD, _FINE = 80, 2
 _INK, _DIM, _LINE, _VALUE, _UNDER, _LIMIT = "#1f2430", "#5a6272", "#dfe2e8", "#5b8bd0", "#dfe9f7", "#b3261e"
 _PLAIN = str.maketrans({"→": "to", "\N{MULTIPLICATION SIGN}": "x"})
@@ -100,7 +101,8 @@ class Chart:
         for is_there, run in groupby(self.points, key=lambda one: one[1] is not None):
             some = [(frame.across(moment), frame.up(value or 0.0)) for moment, value in run]
             if is_there:
-                yield some
+                # A lone value would be no line.
+                yield some if some[1:] else [(some[0][0] - _LONE, some[0][1]), *some]
 
     def marked(self) -> Iterator[tuple[float, str]]:
         """Yield place and word of the marks in sight."""

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 import seen
+from PIL import Image
 from playwright.sync_api import BrowserContext
 from seen import Demo
 
 from dashboards.registry import BOARDS, HOME
+from reporting.incident.line_chart import WIDTH
 from rules import runbook
 
 pytestmark = [
@@ -24,7 +26,7 @@ UIDS = [*(board.uid for board in BOARDS.values()), runbook.UID]
 LEAST_LETTERS, LEAST_NUMBER = 20, 60
 """Pixels that are legible from three metres."""
 
-OURS = re.compile(r"logger=\S*(ngalert|provision|influx|tsdb|dashboard|alert)\S* .*level=(warn|error)")
+OURS = re.compile(r"logger=\S*(ngalert|provision|influx|tsdb|dashboard|alert|rendering)\S* .*level=(warn|error)")
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +68,9 @@ def test_the_wall_is_one_screen_that_is_legible_from_three_metres(demo: Demo, br
 def test_grafana_complains_about_nothing_of_ours(demo: Demo) -> None:
     loud = [line for line in demo.log.read_text(errors="replace").splitlines() if OURS.search(line)]
     assert not loud, "\n".join(loud[:20])
+
+
+def test_its_notifications_have_pictures(demo: Demo) -> None:
+    pictures = list((demo.log.parent.parent / "grafana" / "png").glob("*.png"))
+    assert pictures
+    assert {Image.open(picture).width for picture in pictures} == {WIDTH}
