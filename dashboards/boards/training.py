@@ -11,7 +11,7 @@ from dashboards.boards.checkpoints import run_marks
 from dashboards.links import clicked, row, to_alerts, to_board
 from dashboards.palette import ACT, DIM, QUIET
 from dashboards.panels import Built, Cell, Column, Face, TableOrder
-from dashboards.parts import collectives, node_states, run_panels, transport
+from dashboards.parts import collectives, node_states, role_panels, run_panels, transport
 from dashboards.parts.spread import node_spread, spread_overrides
 from store import schema
 from store.influxql import Fill, Select, Unit, any_of, bit_rate, chosen, compare, is_in, moment, narrowed, newest
@@ -47,6 +47,7 @@ def page(cluster: Cluster) -> Page:
             _compute(cluster),
             _jobs(cluster),
             *collectives.all_panels(cluster),
+            *role_panels.all_panels(cluster),
         ),
         since="1h",
         variables=(
