@@ -80,6 +80,8 @@ def write(frame: pl.DataFrame, path: Path, *, is_final: bool) -> int:
                 compression="zstd",
                 compression_level=3 if is_final else 1,
                 row_group_size=ROW_GROUP,
+                # Rows as they come are everywhere: there is nothing to skip.
+                statistics=is_final,
                 metadata={_EXPORTERS: json.dumps(exporters)},
             )
             file.flush()

@@ -27,6 +27,7 @@ from archive.once import counted_once
 from cluster.model import ArchiveSettings
 from cluster.sections.archive import FREE_SHARE
 
+_HOUR = "_hour"
 _MERGED = 16
 """Files of a level that become one of the next."""
 _MOST_ROWS = 1_000_000
@@ -154,8 +155,12 @@ class Archive:
         if waiting:
             rows = pl.concat(waiting)
             self._newest = max(self._newest, int(rows.get_column(schema.END).max() or 0))  # type: ignore[arg-type]
-            for part in rows.with_columns(_hour=pl.col(schema.END) // HOUR).partition_by("_hour", maintain_order=True):
-                self._put(part)
+            hours = rows.get_column(schema.END) // HOUR
+            if hours.min() == hours.max():
+                self._put(rows)
+            else:
+                for part in rows.with_columns(hours.alias(_HOUR)).partition_by(_HOUR, include_key=False):
+                    self._put(part)
 
     def seal(self, now: float) -> dict[str, Any] | None:
         """Write what was taken; return the notes for the checkpoint.
@@ -229,9 +234,8 @@ class Archive:
         stamp = time.strftime("%Y-%m-%dT%H", time.gmtime(hour))
         return f"{place}/{stamp}-{self._manifest.next:08d}.parquet"
 
-    def _put(self, part: pl.DataFrame) -> None:
-        hour = int(part.item(0, "_hour")) * HOUR
-        rows = part.drop("_hour")
+    def _put(self, rows: pl.DataFrame) -> None:
+        hour = int(rows.item(0, schema.END)) // HOUR * HOUR
         name = self._name(hour, FRESH)
         while True:
             try:
