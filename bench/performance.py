@@ -5,7 +5,7 @@ performance.json beside it keeps the newest line of each kind; ``scripts/bench r
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(text) + "\n"
 
 
+def figures(lines: Iterable[Line], columns: Mapping[str, str | Callable[[Line], object]]) -> str:
+    """Return a table with a row a line: each column by its name, and a format of the line's fields or a function."""
+    return table(
+        tuple(columns),
+        ([of.format(**one) if isinstance(of, str) else of(one) for of in columns.values()] for one in lines),
+    )
+
+
 def _measured_on(lines: Sequence[Line]) -> str:
     """Say on what lines were measured, each machine once."""
     texts = []
@@ -232,20 +240,17 @@ def _memory(book: Book) -> Iterator[str]:
         "The bridge reads spool files to their end, checkpoint included: into line protocol that nobody keeps,\n"
         "and into InfluxDB on the same cores. Beside it, in the same run, polars alone reads the same files.\n"
     )
-    yield table(
-        ("format", "to", "flow records", "flows/s", "times a bare read", "CPU a flow", "peak memory"),
-        (
-            (
-                one["format"],
-                "memory" if one["step"] == "memory" else "InfluxDB",
-                f"{one['flows']:,}",
-                f"{one['flows_per_second']:,}",
-                one["ratio_to_polars_read"],
-                f"{one['cpu_us_a_flow']} µs" if "cpu_us_a_flow" in one else "",
-                f"{one.get('peak_mib') or one.get('bridge_peak_mib')} MiB",
-            )
-            for one in lines
-        ),
+    yield figures(
+        lines,
+        {
+            "format": "{format}",
+            "to": lambda one: "memory" if one["step"] == "memory" else "InfluxDB",
+            "flow records": "{flows:,}",
+            "flows/s": "{flows_per_second:,}",
+            "times a bare read": "{ratio_to_polars_read}",
+            "CPU a flow": lambda one: f"{one['cpu_us_a_flow']} µs" if "cpu_us_a_flow" in one else "",
+            "peak memory": lambda one: f"{one.get('peak_mib') or one.get('bridge_peak_mib')} MiB",
+        },
     )
     yield _measured_on(lines)
 
@@ -262,19 +267,16 @@ def _enrichment(book: Book) -> Iterator[str]:
         "changes less) and by the clock. Reading the lists is beside it: a bridge reads them as it starts, and in a\n"
         "thread of its own when they change.\n"
     )
-    yield table(
-        ("lists", "of the speed without, by processor time", "by the clock", "flows/s", "to read them", "peak memory"),
-        (
-            (
-                one.get("part", "all of them").replace("_", " "),
-                f"{one['ratio_of_processor_time']:.2f}",
-                f"{one['ratio_on_to_off']:.2f}",
-                f"{one['flows_per_second']:,}",
-                f"{one['reading_cpu_seconds']:.1f} s of CPU",
-                f"{one['peak_mib']} MiB",
-            )
-            for one in [*parts, whole]
-        ),
+    yield figures(
+        [*parts, whole],
+        {
+            "lists": lambda one: one.get("part", "all of them").replace("_", " "),
+            "of the speed without, by processor time": "{ratio_of_processor_time:.2f}",
+            "by the clock": "{ratio_on_to_off:.2f}",
+            "flows/s": "{flows_per_second:,}",
+            "to read them": "{reading_cpu_seconds:.1f} s of CPU",
+            "peak memory": "{peak_mib} MiB",
+        },
     )
     yield _measured_on([whole])
 
@@ -292,43 +294,24 @@ def _live(book: Book) -> Iterator[str]:
         "those sent. *Others' cores* are those of short-lived processes, nfacctd's writers above all (4 µs a\n"
         "flow), and of other work on the machine.\n"
     )
-    yield table(
-        (
-            "flows/s",
-            "sent",
-            "lost: kernel (datagrams)",
-            "nfacctd",
-            "bridge",
-            "exact",
-            "delay p50 / p95 / max",
-            "others' cores",
-        ),
-        (
-            (
-                f"{one['rate']:,}",
-                f"{one['sent']:,} in {one['seconds']:.0f} s",
-                f"{one['lost_kernel_datagrams']:,}",
-                f"{_lost_records(one):,}",
-                "0" if one["stored_bytes"] == one["sent_bytes"] or one["sent"] != one["printed"] else "**some**",
-                "yes" if one["exact"] else "**no**",
-                _delay(one["delay"]),
-                one["other_cores"],
-            )
-            for one in lines
-        ),
+    yield figures(
+        lines,
+        {
+            "flows/s": "{rate:,}",
+            "sent": "{sent:,} in {seconds:.0f} s",
+            "lost: kernel (datagrams)": "{lost_kernel_datagrams:,}",
+            "nfacctd": lambda one: f"{_lost_records(one):,}",
+            "bridge": lambda one: (
+                "0" if one["stored_bytes"] == one["sent_bytes"] or one["sent"] != one["printed"] else "**some**"
+            ),
+            "exact": _exact,
+            "delay p50 / p95 / max": _delay,
+            "others' cores": "{other_cores}",
+        },
     )
     yield "CPU, in cores while sending, and memory at its peak:\n"
     names = [name for name in ("sender", "nfacctd", "bridge", "influxd") if name in lines[0]["processes"]]
-    yield table(
-        ("flows/s", *names),
-        (
-            (
-                f"{one['rate']:,}",
-                *(f"{one['processes'][n]['cores']:.2f}, {one['processes'][n]['peak_mib']} MiB" for n in names),
-            )
-            for one in lines
-        ),
-    )
+    yield figures(lines, {"flows/s": "{rate:,}", **_costs(names)})
     yield from _shortage(lines)
     yield _measured_on(lines)
 
@@ -358,7 +341,17 @@ def _lost_records(one: Line) -> int:
     return 0 if one["exact"] else max(one["sent"] - one["printed"], 0)
 
 
-def _delay(delay: Line) -> str:
+def _exact(one: Line) -> str:
+    return "yes" if one["exact"] else "**no**"
+
+
+def _costs(parts: Iterable[str]) -> dict[str, str]:
+    """Return the columns with cores and memory of parts of the pipeline."""
+    return {name: f"{{processes[{name}][cores]:.2f}}, {{processes[{name}][peak_mib]}} MiB" for name in parts}
+
+
+def _delay(one: Line) -> str:
+    delay = one["delay"]
     return " / ".join("-" if delay[name] is None else f"{delay[name]:.1f} s" for name in ("p50", "p95", "max"))
 
 
@@ -371,35 +364,23 @@ def _soak(book: Book) -> Iterator[str]:
     yield (
         f"{one['rate']:,} flows/s for {one['seconds'] / 60:.0f} min: {one['sent']:,} sent, "
         f"{_lost_records(one):,} lost, totals {'exact' if one['exact'] else '**not exact**'}; "
-        f"delay {_delay(one['delay'])} (p50 / p95 / max).\n"
+        f"delay {_delay(one)} (p50 / p95 / max).\n"
         "Pages of files (programs; all data that InfluxDB has written, which it maps) are the kernel's cache: they\n"
         "stand apart. In the first third caches fill; *flat*: the last third's median is at most 1.1 times the\n"
         "middle's. Every 10 s: [soak.log](soak.log).\n"
     )
-    yield table(
-        (
-            "process",
-            "median memory, first third",
-            "middle",
-            "last",
-            "flat",
-            "files mapped",
-            "cores",
-            "last third / first",
-        ),
-        (
-            (
-                name,
-                f"{third['first_third_mib']} MiB",
-                f"{third['middle_third_mib']} MiB" if "middle_third_mib" in third else "-",
-                f"{third['last_third_mib']} MiB",
-                "yes" if third["flat"] else "**no**",
-                f"{third['mapped_mib']} MiB" if "mapped_mib" in third else "counted",
-                one["processes"][name]["cores"],
-                third.get("cpu_last_to_first") or "",
-            )
-            for name, third in one["memory_thirds"].items()
-        ),
+    yield figures(
+        [{"name": name, **one["processes"][name], **third} for name, third in one["memory_thirds"].items()],
+        {
+            "process": "{name}",
+            "median memory, first third": "{first_third_mib} MiB",
+            "middle": lambda third: f"{third['middle_third_mib']} MiB" if "middle_third_mib" in third else "-",
+            "last": "{last_third_mib} MiB",
+            "flat": lambda third: "yes" if third["flat"] else "**no**",
+            "files mapped": lambda third: f"{third['mapped_mib']} MiB" if "mapped_mib" in third else "counted",
+            "cores": "{cores}",
+            "last third / first": lambda third: third.get("cpu_last_to_first") or "",
+        },
     )
     yield _measured_on([one])
 
@@ -416,19 +397,16 @@ def _kafka(book: Book) -> Iterator[str]:
         "Workers that start new read them all, into an InfluxDB\non the same cores as broker and workers; start and "
         "joining the group are in the time:\n"
     )
-    yield table(
-        ("workers", "partitions", "flows/s", "CPU of workers a flow", "memory of each, at most", "exact"),
-        (
-            (
-                one["workers"],
-                one["partitions"],
-                f"{one['flows_per_second']:,}",
-                f"{one['cpu_us_a_flow']} µs",
-                f"{_of_workers(one, 'peak_mib', max)} MiB",
-                "yes" if one["exact"] else "**no**",
-            )
-            for one in workers
-        ),
+    yield figures(
+        workers,
+        {
+            "workers": "{workers}",
+            "partitions": "{partitions}",
+            "flows/s": "{flows_per_second:,}",
+            "CPU of workers a flow": "{cpu_us_a_flow} µs",
+            "memory of each, at most": lambda one: f"{_of_workers(one, 'peak_mib', max)} MiB",
+            "exact": _exact,
+        },
     )
     yield _measured_on([relay, *workers])
     yield from _live_kafka(book.of("live_kafka"))
@@ -447,22 +425,20 @@ def _live_kafka(lines: Sequence[Line]) -> Iterator[str]:
         "From the wire through all of it, on the same cores: sender, nfacctd, relay, a broker, workers, InfluxDB.\n"
         "*Lost*: datagrams in the kernel, records in nfacctd, flows that are not in the store.\n"
     )
-    parts = ("nfacctd", "relay", "kafka", "influxd")
-    yield table(
-        ("workers", "flows/s", "sent", "lost", "exact", "delay p50 / p95 / max", "CPU: workers", *parts),
-        (
-            (
-                one["workers"],
-                f"{one['rate']:,}",
-                f"{one['sent']:,} in {one['seconds']:.0f} s",
-                " / ".join(f"{count:,}" for count in _losses(one)),
-                "yes" if one["exact"] else "**no**",
-                _delay(one["delay"]),
-                f"{_of_workers(one, 'cores', sum):.2f}, {_of_workers(one, 'peak_mib', max)} MiB each",
-                *(f"{one['processes'][n]['cores']:.2f}, {one['processes'][n]['peak_mib']} MiB" for n in parts),
-            )
-            for one in lines
-        ),
+    yield figures(
+        lines,
+        {
+            "workers": "{workers}",
+            "flows/s": "{rate:,}",
+            "sent": "{sent:,} in {seconds:.0f} s",
+            "lost": lambda one: " / ".join(f"{count:,}" for count in _losses(one)),
+            "exact": _exact,
+            "delay p50 / p95 / max": _delay,
+            "CPU: workers": lambda one: (
+                f"{_of_workers(one, 'cores', sum):.2f}, {_of_workers(one, 'peak_mib', max)} MiB each"
+            ),
+            **_costs(("nfacctd", "relay", "kafka", "influxd")),
+        },
     )
     yield _measured_on(lines)
 
@@ -486,19 +462,16 @@ def _boards(book: Book) -> Iterator[str]:
         "All queries of a board, one after the other, with everything chosen; *cold* is a new InfluxDB with an\n"
         "empty page cache. Series and points were written straight into the store, as bridge and analysis would:\n"
     )
-    yield table(
-        ("nodes", "filled", "points", "series", "on disk", "bytes a point"),
-        (
-            (
-                f"{one['nodes']:,}",
-                "; ".join(one["filled"].values()),
-                f"{one['points']:,}",
-                f"{one['series_cardinality']:,}",
-                f"{one['disk_bytes'] / 1e6:,.0f} MB",
-                one["bytes_a_point"],
-            )
-            for one in fills
-        ),
+    yield figures(
+        fills,
+        {
+            "nodes": "{nodes:,}",
+            "filled": lambda one: "; ".join(one["filled"].values()),
+            "points": "{points:,}",
+            "series": "{series_cardinality:,}",
+            "on disk": lambda one: f"{one['disk_bytes'] / 1e6:,.0f} MB",
+            "bytes a point": "{bytes_a_point}",
+        },
     )
     spans = list(dict.fromkeys((one["nodes"], one["span"]) for one in sorted(asked, key=_span_order)))
     yield "Seconds, cold / warm:\n"
@@ -519,13 +492,8 @@ def _boards(book: Book) -> Iterator[str]:
     rules = book.of("rules")
     if rules:
         yield "Everything that all rules ask at one evaluation:\n"
-        yield table(
-            ("nodes", "rules", "seconds", "slowest"),
-            (
-                (f"{one['nodes']:,}", one["rules"], one["seconds"], f"{one['slowest']}, {one['slowest_seconds']} s")
-                for one in rules
-            ),
-        )
+        columns = {"nodes": "{nodes:,}", "rules": "{rules}", "seconds": "{seconds}"}
+        yield figures(rules, columns | {"slowest": "{slowest}, {slowest_seconds} s"})
     yield _measured_on([*fills, *asked])
 
 
