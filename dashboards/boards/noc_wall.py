@@ -30,6 +30,7 @@ from dashboards.palette import (
 from dashboards.panels import Built, Cell, Face, Json, Large, Limit
 from dashboards.parts import node_states, run_panels, transport
 from dashboards.parts.matrix import matrix_drawing
+from dashboards.registry import BOARDS
 from store import schema
 from store.influxql import (
     Condition,
@@ -59,6 +60,12 @@ from store.influxql import (
 from store.schema import NodeState
 
 BOARD = "noc_wall"
+
+_OF_PANELS = {
+    BOARD, "egress", "ledger", "segmentation", "management",
+    "training", "stragglers", "checkpoints", "alerts", "pipeline",
+}  # fmt: skip
+"""Boards that a panel of the wall leads to; the traffic's links lead to all others, new ones too."""
 
 _LETTERS = 20
 """Pixels of the smallest letters: 5 mm on a screen of 24 inches, 12 mm on one of 55."""
@@ -507,12 +514,7 @@ def _traffic(cluster: Cluster) -> Built:
             transport.note(cluster),
             "Click a line to explore that pair; the group matrix shows all pairs.",
             x=15, y=16, w=6, h=8,
-            links=(
-                to_board("explore"), to_board("group_matrix"),
-                to_board("inference"), to_board("inference_access"),
-                to_board("capacity"),
-                to_board("coverage"),
-            ),
+            links=tuple(to_board(board) for board in BOARDS if board not in _OF_PANELS),
         ),
         queries,
         reduce="last",

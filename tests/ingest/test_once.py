@@ -340,6 +340,7 @@ def test_partitions_of_a_topic_count_the_same(partitions: int) -> None:
     assert any(key.startswith(NAME.encode()) for topic in topics.values() for key in topic)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("restart", [False, True])
 def test_small_conversations_of_sampling_exporters_count_once_from_a_decision_on(*, restart: bool) -> None:
     """Two routers in a row sample: what each drew alone counts twice until the large ones prove that both see all."""

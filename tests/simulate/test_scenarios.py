@@ -45,7 +45,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", [1, *SEEDS])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in SEEDS)])
 def test_the_library_agrees_with_the_thresholds_on_every_seed_of_the_scorecard(seed: int) -> None:
     """A file that disagrees does not load."""
     for path in library():
