@@ -64,7 +64,7 @@ def test_details_of_the_egress_are_those_of_a_plain_loop() -> None:
         sources[key].add(str(row[records.SRC]).removeprefix("::ffff:"))
         if protocol in ("tcp", "udp"):
             ports[key] |= {int(str(row[records.SRC_PORT])), int(str(row[records.DST_PORT]))}
-    found = _points(rows, 64)["egress"]
+    found = _points(rows, 64)["egress"].filter(pl.col(schema.SRC_GROUP).is_in(INSIDE))
     assert found.height > 20
     named = (schema.SRC, schema.DST, schema.PROTO, *_DETAILS)
     for src, dst, protocol, src_address, dst_address, low, high, opened_by, entered in found.select(*named).rows():
