@@ -5,7 +5,7 @@ text, not false. Aliases (``*name``) and merge keys (``<<``) work. No input make
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,10 +100,12 @@ class Faults:
 
     Attributes:
         told: paths whose value could not be read at all, so that nothing more is to be said about it.
+        places: paths of all keys that the document may have.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, places: Iterable[str] = ()) -> None:
         self.source = source
+        self.places = tuple(places)
         self.problems: list[Problem] = []
         self.told: set[str] = set()
         self._lines: dict[str, int] = {}
@@ -174,6 +176,11 @@ def parse(text: str, faults: Faults) -> Value | None:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         said = " ".join(part for part in (error.problem, error.context) if part)
+        wrong = text.splitlines()[line - 1][column - 1 :] if line else ""
+        if wrong.startswith("\t"):
+            said = "a tab: YAML wants spaces"
+        elif "alias" in said:
+            said = 'write "*" in quotes'
         problem = Problem("", f"column {column}", "YAML", said, line=line)
     except yaml.YAMLError as error:
         problem = Problem("", "this text", "YAML", " ".join(str(error).split()))

@@ -5,6 +5,7 @@ from pathlib import Path
 from app.errors import ConfigError, Problem
 from cluster.document import Faults, Mapping, Value, parse, read_text
 from cluster.model import ROOT, Cluster
+from cluster.scalars.declared import places
 from cluster.scalars.kinds import Bad, Placed, Table, closest
 from cluster.sections.bridge import build_bridge
 from cluster.sections.cloud import CLOUD
@@ -50,7 +51,7 @@ def parse_cluster(text: str, source: str = "cluster.yaml", folder: Path = Path()
     Raises:
         ConfigError: the text has faults; it lists all of them.
     """
-    faults = Faults(source)
+    faults = Faults(source, places(ROOT))
     root = parse(text, faults)
     if root is None and not faults.problems:
         hint = "`clusterflow init` writes a first one"

@@ -2,14 +2,14 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Entries
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
 
 from cluster.document import Faults, Mapping, Scalar, Value, child
-from cluster.scalars.kinds import Bad, Kind, ListOf, MapOf, Placed, Table, Text, closest, one_of, take
+from cluster.scalars.kinds import Bad, Kind, ListOf, MapOf, OneOrMany, Placed, Table, Text, closest, one_of, take
 
 T = TypeVar("T")
 
@@ -17,6 +17,8 @@ REFERENCE = "a key of docs/reference/configuration.md"
 
 _MOST_KEYS = 24
 """A fault names all keys of a section with no more of them."""
+_MOST_PLACES = 3
+"""Sections that a hint names."""
 
 REQUIRED = object()
 """The default of a key that has none."""
@@ -242,10 +244,31 @@ class Section(Kind[Table]):
         meant = set()
         for name in value.entries:
             if name not in names:
-                hint = closest(name, names)
+                near, sure = closest(name, names), closest(name, names, is_sure=True)
+                elsewhere = _elsewhere(name, faults.places)
+                # A long name of another section is meant; a short one may be anybody's.
+                hint = sure or (elsewhere if "_" in name else "") or near or elsewhere
                 faults.add(child(path, name), "unknown key", self.reference if hint else one_of(names), hint)
                 meant |= {key for key in names if hint and hint == closest(key, names)}
         return meant
+
+
+def places(section: Section, path: str = "") -> Iterator[str]:
+    """Yield the paths of a section's keys, such as `exporters.*.sampling`."""
+    for one in section.keys:
+        where, kind = (f"{path}.{one.name}" if path else one.name), one.kind
+        yield where
+        while isinstance(kind, ListOf | MapOf | OneOrMany):
+            where += ".*" * isinstance(kind, MapOf) + "[]" * isinstance(kind, ListOf)
+            kind = kind.item
+        if isinstance(kind, Section):
+            yield from places(kind, where)
+
+
+def _elsewhere(name: str, paths: Sequence[str]) -> str:
+    """Return a hint to the sections that have a key of this name, or a name that begins with the section's."""
+    found = [path for path in paths if path.rpartition(".")[2] == name or path == name.replace("_", ".", 1)]
+    return f"did you mean {' or '.join(found)}?" if 1 <= len(found) <= _MOST_PLACES else ""
 
 
 @dataclass(frozen=True)

@@ -100,15 +100,38 @@ _FAMILY = 8
 _TYPO = 0.8
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """Return a hint that names the known name nearest to `name`; empty if none is near."""
+_ELSEWHERE = {
+    "any": "*", "all": "*", "src": "from", "source": "from", "dst": "to", "destination": "to", "dest": "to",
+    "ip": "address", "host": "address", "rate": "sampling", "ratio": "sampling", "bandwidth": "speed",
+    "ports": "interfaces", "switches": "exporters", "routers": "exporters", "devices": "exporters", "name": "cluster",
+    "subnets": "prefixes", "networks": "prefixes", "cidr": "prefixes", "influxdb": "store", "influx": "store",
+    "database": "store", "alerts": "notify", "alerting": "notify", "policy": "allowed", "matrix": "allowed",
+    "gpu": "training", "compute": "training", "backend": "compute", "mgmt": "management", "oob": "management",
+    "bytes": "volume", "size": "volume", "limit": "volume", "minutes": "window", "period": "window",
+}  # fmt: skip
+"""What other tools say -> what it is called here."""
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is spelt so elsewhere, as a whole or by one of its words; empty if none is."""
+    words = name.lower().replace("-", "_").split("_")
+    changed = ([*words[:i], _ELSEWHERE.get(word, word), *words[i + 1 :]] for i, word in enumerate(words))
+    return next((one for one in (_ELSEWHERE.get(name.lower(), ""), *map("_".join, changed)) if one in known), "")
+
+
+def closest(name: str, known: Iterable[str], *, is_sure: bool = False) -> str:
+    """Return a hint that names the known name nearest to `name`; empty if none is near, or sure to be meant."""
     names = sorted(known)
+    if name not in names and (meant := _meant(name, names)):
+        return f"did you mean {meant}?" if meant != "*" else 'did you mean "*"?'
     lower = {candidate.lower(): candidate for candidate in names}
     near = difflib.get_close_matches(name.lower()[:80], lower, n=1, cutoff=0.6)
     is_typo = near and difflib.SequenceMatcher(None, name.lower()[:80], near[0]).ratio() >= _TYPO
-    # The first word right, the rest a guess: one of those that begin so.
+    if is_sure and not is_typo:
+        return ""
+    # The first word right, the rest a guess: one of those that begin so; or all of it the last word of some.
     begin, found, _ = name.lower().partition("_")
-    family = [one for one in lower if found and one.startswith(f"{begin}_")]
+    family = [one for one in lower if (one.startswith(f"{begin}_") if found else one.endswith(f"_{begin}"))]
     if family and not is_typo and len(family) <= _FAMILY:
         return f"did you mean {' or '.join(lower[one] for one in family)}?"
     return f"did you mean {lower[near[0]]}?" if near else ""

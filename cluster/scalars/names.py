@@ -169,7 +169,7 @@ def _prefix(text: str) -> Network:
             # Flow records have addresses alone, and those behind a name change.
             is_domain = re.fullmatch(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}", text)
             why = "flow records know no names: write the addresses behind it, docs/enrichment.md names them on boards"
-            raise Bad(hint=why if is_domain else "") from None
+            raise Bad(hint=why if is_domain else _run_hint(text)) from None
         raise Bad(hint=f"write {alone}")
     network = _network(text, of_all="what is in no group is external by itself")
     for local in LOCAL_PREFIXES:
@@ -199,6 +199,19 @@ def _host_bits_hint(text: str) -> str:
         return ""
 
 
+def _run_hint(text: str) -> str:
+    """Return the prefixes that "10.20.0.0-10.20.255.255" or "10.20.*.*" stands for, if they are few."""
+    low, _, high = text.partition("-") if "-" in text else (text.replace("*", "0"), "", text.replace("*", "255"))
+    try:
+        first, last = ipaddress.IPv4Address(low.strip()), ipaddress.IPv4Address(high.strip())
+        found = [str(one) for one in ipaddress.summarize_address_range(first, last)]
+    except ValueError:
+        return ""
+    return f"write {', '.join(found)}" if len(found) <= _FEW_PREFIXES else ""
+
+
+_FEW_PREFIXES = 4
+
 PREFIX = Text("prefix", "an IPv4 or IPv6 prefix such as 10.20.0.0/16", _prefix)
 
 
@@ -222,14 +235,18 @@ _PLACES_OF_ZONES = {
     "MST7MDT": "America/Denver",
     "PST8PDT": "America/Los_Angeles",
 }
-"""Rules by which some name a time zone; not every machine knows them as one."""
+"""Rules by which some name a time zone; not every machine, nor Grafana, knows them: the place stands for them."""
+_ABBREVIATED = {rule[at : at + 3]: place for rule, place in _PLACES_OF_ZONES.items() for at in (0, 4)}
 
 
 def _time_zone(text: str) -> ZoneInfo:
     try:
-        return ZoneInfo(text)
+        return ZoneInfo(_PLACES_OF_ZONES.get(text, text))
     except (KeyError, ValueError, OSError):
-        place = _PLACES_OF_ZONES.get(text[:7])
+        place = _PLACES_OF_ZONES.get(text[:7]) or _ABBREVIATED.get(text.upper())
+        if offset := re.fullmatch(r"(?:UTC|GMT)?([+-])0?(\d{1,2})(?::?00)?", text, re.IGNORECASE):
+            # By POSIX the sign is the other way round.
+            place = f"Etc/GMT{'-' if offset[1] == '+' else '+'}{offset[2]}"
         raise Bad(hint=f"did you mean {place}?" if place else closest(text, available_timezones())) from None
 
 
@@ -345,7 +362,7 @@ WRITERS = Text(
 
 
 def _rate(text: str) -> int:
-    if short := re.fullmatch(r"([0-9.]+) ?([KMGTkmgt])", text):
+    if short := re.fullmatch(r"([0-9.]+) ?([KMGTkmgt])(?:be?|bps|bit|ig)?", text, re.IGNORECASE):
         raise Bad(hint=f"did you mean {short[1]} {short[2].upper().replace('K', 'k')}bit/s?")
     rate = units.parse_rate(text)
     if rate < 1:

@@ -200,6 +200,10 @@ def topologies(draw: st.DrawFn) -> tuple[list[Device], list[Transfer]]:
         seen_by = draw(st.sets(st.integers(0, len(devices) - 1), min_size=1))
         there, back = f"10.1.0.{number % 3 + 1}", f"10.2.0.{number % 2 + 1}"
         src, dst = (there, back) if draw(st.booleans()) else (back, there)
+        # All but one of the best see it in part: from some second on, or up to one.
+        whole = min(seen_by, key=lambda one: devices[one].rate)
+        partly = draw(st.dictionaries(st.sampled_from(sorted(seen_by)), st.tuples(st.booleans(), st.integers(0, 600))))
+        only = {one: (at, 1 << 20) if late else (0, at) for one, (late, at) in partly.items() if one != whole}
         transfers.append(
             Transfer(
                 src,
@@ -210,6 +214,7 @@ def topologies(draw: st.DrawFn) -> tuple[list[Device], list[Transfer]]:
                 seen_by=tuple(sorted(seen_by)),
                 begin=draw(st.integers(0, 200)),
                 port=40_000 + number,
+                only=only,
             )
         )
     return devices, transfers

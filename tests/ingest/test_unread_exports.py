@@ -105,9 +105,9 @@ QINQ = "127.0.6.7"
 def tagged(tags: int) -> bytes:
     """Return an sFlow datagram of QINQ whose sampled packet has so many VLAN tags, in a record as long as it is."""
     plain = sflow(QINQ)
-    frame = bytes(12) + b"\x08\x00"
+    frame = b"\x02" * 12 + b"\x08\x00"
     assert frame in plain
-    longer = plain.replace(frame, bytes(12) + b"\x81\x00\x00\x64" * tags + b"\x08\x00")
+    longer = plain.replace(frame, b"\x02" * 12 + b"\x81\x00\x00\x64" * tags + b"\x08\x00")
     # The lengths before it: of the sample, of the record, of the header.
     for place in (32, 72, 88):
         (size,) = struct.unpack_from("!I", longer, place)

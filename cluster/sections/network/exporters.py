@@ -1,5 +1,6 @@
 """The section `exporters`: the devices that export flows."""
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -40,8 +41,8 @@ class Sampling:
 def _sampling(text: str) -> Sampling:
     if text in {SamplingMode.AUTO.value, SamplingMode.RENORMALISED.value}:
         return Sampling(SamplingMode(text))
-    if text.startswith("1:") and text[2:].isdecimal():
-        raise Bad(hint=f"write {text[2:]}")
+    if ratio := re.fullmatch(r"1 *(?:[:/]|in) *(\d+)", text):
+        raise Bad(hint=f"write {ratio[1]}")
     rate = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     if not 1 <= rate <= 16_777_216:
         raise ValueError(text)
