@@ -1,6 +1,6 @@
 """Recorded training jobs as a measure: what their traffic alone tells of roles, steps and culprits.
 
-`python -m bench.traces FOLDER docs/reference/traces.md`: each trace x sampling rate x seed is played without a fault,
+`scripts/bench traces FOLDER docs/reference/traces.md`: each trace x sampling rate x seed is played without a fault,
 and with each fault laid over it, and judged (`analysis.detectors.roles`). No trace is part of the repository.
 """
 
@@ -41,7 +41,7 @@ SHARES = (0.1, 0.3, 1.0)
 
 _HEAD = """# Recorded training jobs
 
-Written by `python -m bench.traces ../shared/traces docs/reference/traces.md`: do not edit. Two production jobs
+Written by `scripts/bench traces ../shared/traces docs/reference/traces.md`: do not edit. Two production jobs
 (ByteDance, arXiv 2505.05713) are played as sFlow samples of RoCEv2, looped with the variation their steps really have,
 one worker a host on 8 rails, bytes by the model in `simulate/traces/layout.py`, and judged from these samples alone
 (`analysis/detectors/roles`). {seeds} seeds; {seconds:.0f} s each, or as long as 1.5 million samples last, and 8 steps
@@ -232,12 +232,10 @@ def _is_culprit(told: _Told, layout: Layout, fault: Fault) -> bool:
 
 
 _LIMITS = (
-    "**What falls short.** A slow worker shows by when its pipeline ends, and by the first and last micro-batch of a",
-    "step, which tell the node: at 1 in 16,384 and less these are one sample or none. Where sequence lengths differ",
-    "(SE), one worker slow by 10 % is within what its peers differ. A hang is told as the whole job's, not by the node",
-    "that hung. The job's own long stage is said beside each fault and is not counted as a verdict. Where a slow",
-    "pipeline of many stages ends long after the others, stages exchange gradients apart, and steps are cut wrong.",
-    "",
+    "**What falls short.** Where sequence lengths differ (SE), each step gives each worker other work: one that is",
+    "slow by 10 % or 30 % is within what its peers differ in so few steps; and where the long last stage sets the",
+    "pace, a slow worker of another stage delays nobody. A hang is told as the whole job's, not by the node that hung.",
+    "The job's own long stage is said beside each fault and is not counted as a verdict.",
     "",
 )
 

@@ -1216,11 +1216,11 @@ ROLE_BYTES = Field("role_bytes", "bytes", "sent this way in the ten minutes befo
 JOB_PAIR = Measurement(
     "job_pair",
     "What stages of a job's pipeline send to each other, as `job_role`. KIND: pipeline, data (data-parallel), ends "
-    "(first and last stage share the embedding) or both (pipeline and data).",
+    "(first and last stage share the embedding), both (pipeline and data) or none (nothing is sent).",
     (JOB, KIND, SRC_STAGE, DST_STAGE),
     (ROLE_PAIRS, ROLE_BYTES),
     "analysis",
-    "jobs in the retention x pairs of stages that exchange",
+    "jobs in the retention x pairs of stages",
     rollup=False,
 )
 

@@ -18,6 +18,9 @@ TOP = 82
 _NEWEST = "7m"
 """Holds the newest look at every running job, and no older one for long."""
 
+_MOST_STAGES = 16
+"""Columns of the matrix."""
+
 _MISSING = "no steps told: it takes sFlow of the compute network, and the bridge on the analysis' machine"
 _WHERE = f"From sFlow's samples of {format_duration(LOOK)}, told every {format_duration(EVERY)}: "
 
@@ -115,7 +118,7 @@ def _roles(cluster: Cluster) -> Built:
             f"{_WHERE}its stage, its pipeline and its data-parallel group, both named by their first node.",
             "Tensor parallelism inside a host is not seen. At most 50 rows are shown.",
             "Stage -1: its place is not told.",
-            x=0, y=TOP + 14, w=13, h=10, links=(to_board("explore"),), since=_NEWEST,
+            x=0, y=TOP + 14, w=10, h=10, links=(to_board("explore"),), since=_NEWEST,
         ),
         [query.per_series("Role of a node.").as_table()],
         [
@@ -146,14 +149,22 @@ def _matrix(cluster: Cluster) -> Built:
             "role_matrix", "Bytes between stages",
             f"{_WHERE}from stage (row) to stage (column) within {format_duration(LOOK)}. The diagonal is "
             "data-parallel, beside it lies the pipeline.",
-            "Of several jobs, the largest: choose one. An empty cell: no pairs of these stages.",
+            f"Of several jobs, the largest: choose one. The first {_MOST_STAGES} stages.",
             "A cell that should be empty: look at how the job maps ranks to nodes.",
-            x=13, y=TOP + 14, w=11, h=10, links=(to_board("explore"),), since=_NEWEST,
+            x=10, y=TOP + 14, w=14, h=10, links=(to_board("explore"),), since=_NEWEST,
         ),
         [query.per_series("Bytes between stages.").as_table()],
-        [panels.Column(corner, "from \\ to", width=100), panels.Column("/^-?[0-9]+$/", "", Unit.BYTES, Cell.BAR)],
-        order=TableOrder(corner, ascending=True),
-        before=[{"id": "groupingToMatrix", "options": matrix}],
-        any_column=True,
+        [
+            panels.Column(corner, "from \\ to", width=100),
+            *(panels.Column(str(stage), str(stage), Unit.BYTES, Cell.BAR) for stage in range(_MOST_STAGES)),
+        ],
+        # Rows and columns come as they are met.
+        before=[
+            *(
+                {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": side, "desc": False}]}}
+                for side in (schema.DST_STAGE, schema.SRC_STAGE)
+            ),
+            {"id": "groupingToMatrix", "options": matrix},
+        ],
         missing=_MISSING,
     )  # fmt: skip

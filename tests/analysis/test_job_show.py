@@ -109,6 +109,10 @@ def test_what_the_board_reads_is_stored_once_in_five_minutes(
     assert roles.look(T0 + SECONDS + 200) == 0
     rows = store.rows(Select(schema.JOB_ROLE, schema.RAW).take(newest(schema.ROLE_STAGE)).by(schema.NODE).between())
     assert {node: int(stage) for _, node, stage in rows} == {f"host-{n:03d}": n // 3 for n in range(12)}
+    pairs = Select(schema.JOB_PAIR, schema.RAW).take(newest(schema.ROLE_PAIRS)).by(schema.SRC_STAGE, schema.DST_STAGE)
+    exchange = {(src, dst): int(count) for _, src, dst, count in store.rows(pairs.between())}
+    assert len(exchange) == 16
+    assert (exchange["0", "0"], exchange["0", "1"], exchange["0", "2"]) == (3, 3, 0)
     told = newest(schema.BLAME), newest(schema.CULPRITS)
     (verdict,) = store.rows(Select(schema.JOB_VERDICT, schema.RAW).take(*told).by(schema.PLACE).between())
     assert verdict[1:] == ("1", "node", "host-004")

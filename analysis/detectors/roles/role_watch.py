@@ -103,7 +103,7 @@ class RoleLook:
         judged = judged.with_columns(pl.int_range(1, pl.len() + 1).cast(pl.String).alias(schema.PLACE))
         moment = int(now // self._cluster.bridge.window * self._cluster.bridge.window)
         frames: list[tuple[Measurement, pl.DataFrame]] = [
-            (schema.JOB_ROLE, told.nodes()), (schema.JOB_PAIR, told.pairs()), (schema.JOB_VERDICT, judged),
+            (schema.JOB_ROLE, told.nodes()), (schema.JOB_PAIR, told.matrix()), (schema.JOB_VERDICT, judged),
             (schema.JOB_STEPS, told.windows(self._cluster.bridge.window)),
         ]  # fmt: skip
         for measurement, frame in frames:

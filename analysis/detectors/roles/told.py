@@ -58,6 +58,16 @@ class Told:
             .sort(ways)
         )
 
+    def matrix(self) -> pl.DataFrame:
+        """Return the pairs, with a row also for stages that send each other nothing: its kind is none."""
+        pairs = self.pairs()
+        depth = 0 if self.roles is None else int(self.roles.stage.max()) + 1
+        stages = pl.DataFrame({schema.SRC_STAGE: [str(stage) for stage in range(depth)]})
+        every = stages.join(stages.rename({schema.SRC_STAGE: schema.DST_STAGE}), how="cross")
+        silent = every.join(pairs, on=[schema.SRC_STAGE, schema.DST_STAGE], how="anti")
+        none = {schema.KIND: pl.lit("none"), **{field.name: pl.lit(0) for field in schema.JOB_PAIR.fields}}
+        return pl.concat([pairs, silent.with_columns(**none).select(pairs.columns)], how="vertical_relaxed")
+
     def windows(self, seconds: int) -> pl.DataFrame:
         """Return a row a window in which steps ended: WINDOW, steps, median and longest length, share of exchange."""
         if self.steps is None:
