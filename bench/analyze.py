@@ -20,7 +20,7 @@ from analysis.analyser import Analyser
 from analysis.jobs.job_windows import ClusterFileJobs, active_at
 from analysis.state import State
 from app.log import Log
-from bench.bridge_rate import line, timed
+from bench.processes import line, timed
 from cluster.load import load_cluster
 from cluster.model import Cluster
 from simulate.demo.stack import command

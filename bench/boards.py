@@ -14,9 +14,8 @@ from typing import Any
 
 import click
 
-from bench.bridge_rate import line
 from bench.load.fill import fill, series
-from bench.machine import tell_machine
+from bench.processes import line, tell_machine
 from cluster.load import load_cluster
 from cluster.model import Cluster, Retention, StoreSettings
 from dashboards.filled_queries import asked, first_choices, seconds

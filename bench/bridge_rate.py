@@ -1,24 +1,35 @@
-"""Measure the bridge: spool to points in InfluxDB, beside a bare polars read of the same bytes in the same run.
+"""Measure the bridge: spool to points in InfluxDB, or in memory, beside a bare polars read in one run.
 
 Every figure is of a process of its own, so that its memory is its own. Runs alternate, so that a machine whose speed
-drifts slows both alike: quote the ratio, not the seconds. Run by scripts/bench.
+drifts slows both alike: quote the ratio, not the seconds. In memory the bridge runs as ``clusterflow ingest --once``
+runs it, checkpoint and line protocol included, but its store keeps nothing.
 """
 
-import json
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
+import polars as pl
 
+from app.log import Log
+from bench.processes import line, tell_machine, timed
+from cluster.load import load_cluster
+from cluster.model import Retention
+from ingest.bridge import Bridge
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters
+from ingest.flows.normalise import Clock
+from ingest.read.spool import Spool
 from simulate.demo.stack import command
+from store.influx import Series, Store
 from store.local_influxdb import LocalInfluxDB
 
 BARE_READ = """
@@ -29,6 +40,92 @@ for path in sys.argv[1:]:
 print(rows)
 """
 """All columns, types inferred: what anybody would write first. One file at a time, as the bridge reads."""
+
+
+class NoStore(Store):
+    """A store that takes everything and has nothing; `lines` counts the bytes of line protocol."""
+
+    lines = 0
+
+    def ensure(self, retentions: tuple[Retention, ...]) -> None:
+        """Make nothing."""
+
+    def write(self, lines: bytes, retention: str) -> None:  # noqa: ARG002 - a store's
+        """Count and forget."""
+        self.lines += len(lines)
+
+    def execute(self, influxql: str) -> None:
+        """Do nothing."""
+
+    def query(self, influxql: str) -> list[Series]:  # noqa: ARG002 - a store's
+        """Know nothing: the database is new."""
+        return []
+
+    def frame(self, influxql: str) -> pl.DataFrame:  # noqa: ARG002 - a store's
+        """Know nothing: there is no rollup."""
+        return pl.DataFrame()
+
+
+@contextmanager
+def in_memory(config: Path, spool: Path) -> Iterator[Bridge]:
+    """Make a bridge from a spool that is read once to points that nobody keeps; its lists are read by then."""
+    cluster = load_cluster(config)
+    with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name, Spool(spool, once=True) as source:
+        yield Bridge(
+            cluster,
+            NoStore(cluster.store),
+            source,
+            clock=Clock.BACKFILL,
+            state=Path(name) / "bridge",
+            dead_letter=DeadLetters(Path(name) / "dead-letters.jsonl"),
+            stop=threading.Event(),
+            log=Log(quiet=True),
+            counters=Counters(),
+        )
+
+
+@click.command()
+@click.option("--flows", default=10_000_000, show_default=True, help="Flow records.")
+@click.option("--rate", default=200_000, show_default=True, help="Flow records a second of simulated time.")
+@click.option("--nodes", default=1024, show_default=True, help="Training nodes.")
+@click.option("--runs", default=3, show_default=True, help="Measured runs of each.")
+@click.option("--format", "formats", type=click.Choice(["csv", "json"]), multiple=True, help="Default: both.")
+@click.option("--config", "-c", type=click.Path(path_type=Path), default="cluster.yaml", show_default=True)
+def memory(  # noqa: PLR0917 - click passes everything by name
+    flows: int, rate: int, nodes: int, runs: int, formats: tuple[str, ...], config: Path
+) -> None:
+    """Spool -> points in memory, beside a bare polars read. A line a run, and the medians of each format."""
+    tell_machine()
+    for file_format in formats or ("csv", "json"):
+        with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
+            cluster, spool = Path(name) / "cluster.yaml", Path(name) / "spool"
+            simulated(config, cluster, spool, flows=flows, rate=rate, nodes=nodes, file_format=file_format)
+            _measure(cluster, spool, flows, runs, file_format)
+
+
+def _measure(cluster: Path, spool: Path, flows: int, runs: int, file_format: str) -> None:
+    files, size = files_of(spool)
+    reads, bridges = [], []
+    for run in range(runs):
+        reads.append(timed([sys.executable, "-c", BARE_READ, *files]))
+        line(step="polars_read", format=file_format, run=run, flows=flows, bytes=size, **reads[-1])
+        own = [sys.executable, "-m", "bench.enrichment_cost", str(cluster), str(spool), str(flows)]
+        bridges.append(timed(own))
+        line(step="memory_run", format=file_format, run=run, flows=flows, bytes=size, **bridges[-1])
+    ratios = [one["seconds"] / read["seconds"] for one, read in zip(bridges, reads, strict=True)]
+    seconds = median(one["seconds"] for one in bridges)
+    line(
+        step="memory",
+        format=file_format,
+        flows=flows,
+        runs=runs,
+        bytes_a_record=round(size / flows),
+        flows_per_second=round(flows / seconds),
+        ratio_to_polars_read=round(median(ratios), 2),
+        cpu_us_a_flow=round(median(one["cpu_seconds"] for one in bridges) / flows * 1e6, 3),
+        peak_mib=max(one["peak_mib"] for one in bridges),
+        cores=os.cpu_count(),
+    )
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,16 +142,9 @@ def bench(  # noqa: PLR0917 - click passes everything by name
     with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
         folder = Path(name)
         cluster, spool = folder / "cluster.yaml", folder / "spool"
-        made = timed(
-            [
-                *command("simulate", config, "--flows", str(flows), "--rate", str(rate), "--nodes", str(nodes)),
-                *("--spool", str(spool), "--format", file_format, "--write-cluster", str(cluster)),
-                *("--truth", str(folder / "truth.json")),
-            ]
-        )
+        made = simulated(config, cluster, spool, flows=flows, rate=rate, nodes=nodes, file_format=file_format)
         line(step="simulate", flows=flows, **made)
-        files = [str(path) for path in sorted(spool.iterdir())]
-        size = sum(Path(path).stat().st_size for path in files)
+        files, size = files_of(spool)
         reads, bridges = [], []
         for run in range(runs):
             read = timed([sys.executable, "-c", BARE_READ, *files])
@@ -81,28 +171,18 @@ def bench(  # noqa: PLR0917 - click passes everything by name
         )
 
 
-def timed(arguments: list[str]) -> dict[str, Any]:
-    """Run a command; return wall and CPU seconds and the peak memory of its process."""
-    began = time.monotonic()
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    said = process.stderr.read() if process.stderr else b""
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise click.ClickException(f"{' '.join(arguments[:4])}: {said.decode(errors='replace')[-500:]}")
-    return _usage(time.monotonic() - began, usage)
+def simulated(
+    config: Path, cluster: Path, spool: Path, *further: str, flows: int, rate: int, nodes: int, file_format: str = "csv"
+) -> dict[str, Any]:
+    """Write a spool of so many flow records, and the cluster that sent them; return what that took."""
+    wanted = ("--flows", str(flows), "--rate", str(rate), "--nodes", str(nodes), "--format", file_format, *further)
+    return timed(command("simulate", config, *wanted, "--spool", str(spool), "--write-cluster", str(cluster)))
 
 
-def _usage(seconds: float, usage: resource.struct_rusage) -> dict[str, Any]:
-    return {
-        "seconds": round(seconds, 3),
-        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
-        "peak_mib": round(usage.ru_maxrss / 1024),
-    }
-
-
-def line(**values: object) -> None:
-    """Print one measurement."""
-    click.echo(json.dumps(values))
+def files_of(spool: Path) -> tuple[list[str], int]:
+    """Return the files of a spool, and their bytes."""
+    found = [path for path in sorted(spool.iterdir()) if path.is_file()]
+    return [str(path) for path in found], sum(path.stat().st_size for path in found)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ import click
 
 from app.errors import ClusterflowError
 from bench.boards import boards
+from bench.bridge_rate import memory
 from bench.enrichment_cost import enrichment
-from bench.kafka import kafka
 from bench.labelled import labelled
-from bench.live_rates import live, soak
+from bench.live_rates import kafka, live, soak
 from bench.load.archived import archive
-from bench.memory import memory
 from bench.peer import peer
 from bench.performance import report
 

@@ -21,9 +21,8 @@ from typing import Any
 
 import click
 
-from bench.bridge_rate import line, timed
-from bench.machine import tell_machine
-from bench.memory import in_memory
+from bench.bridge_rate import in_memory, simulated
+from bench.processes import line, tell_machine
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import (
@@ -36,7 +35,6 @@ from cluster.model import (
     ThreatFeed,
 )
 from ingest.read.records import PRINTED_COLUMNS
-from simulate.demo.stack import command
 from simulate.mmdb_file import write_places
 
 _OUTSIDE_EVERY = 10
@@ -66,13 +64,7 @@ def enrichment(  # noqa: PLR0917 - click passes everything by name
     with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
         folder = Path(name)
         plain, spool = folder / "cluster.yaml", folder / "spool"
-        wanted = ("--flows", str(flows), "--rate", str(rate), "--nodes", str(nodes))
-        timed(
-            [
-                *command("simulate", config, *wanted, "--spool", str(spool)),
-                *("--format", "csv", "--write-cluster", str(plain)),
-            ]
-        )
+        simulated(config, plain, spool, flows=flows, rate=rate, nodes=nodes)
         places = write_places(folder / "places.mmdb", networks)
         more = write_places(folder / "more.mmdb", networks, seed=8)
         outside = _send_outside(spool, sorted({*places, *more}), addresses)

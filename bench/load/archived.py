@@ -23,8 +23,7 @@ from app.log import Log
 from archive import schema
 from archive.manifest import HOUR
 from archive.writer import Archive
-from bench.bridge_rate import line
-from bench.machine import tell_machine
+from bench.processes import line, tell_machine
 from cluster.model import ArchiveSettings
 
 _BEGIN = 1_790_000_000 // HOUR * HOUR

@@ -12,7 +12,7 @@ from app.units import format_moment, format_size
 from cluster.cli import cluster_file, cluster_option, config_option
 from cluster.model import Cluster
 from cluster.sources import delivery_state_of, state_of
-from operations.backup.archive import CONFIG, DELIVERY, STATE, Sources, check_configuration, make_backup, unpack
+from operations.backup.backup_file import CONFIG, DELIVERY, STATE, Sources, check_configuration, make_backup, unpack
 from operations.backup.backup_named import named_files
 from operations.backup.restore import Homes, put_in_place
 

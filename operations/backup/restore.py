@@ -16,7 +16,7 @@ from app import sqlite_file
 from app.errors import ClusterflowError, UserError
 from ingest.checkpoint import LOCK as BRIDGE_LOCK
 from ingest.checkpoint import MANIFEST
-from operations.backup.archive import BRIDGE, CONFIG, DELIVERY, EVENTS, LOGS, SPOOL, SQLITE_FILES, STATE
+from operations.backup.backup_file import BRIDGE, CONFIG, DELIVERY, EVENTS, LOGS, SPOOL, SQLITE_FILES, STATE
 
 _RESTORING = ".restoring"
 _STATE_MODE = 0o640
@@ -95,7 +95,7 @@ def put_in_place(unpacked: Path, homes: Homes, *, force: bool) -> Restored:
     """Move what `unpack` checked to where it belongs. What it does not hold stays as it is.
 
     Args:
-        unpacked: folder that `operations.backup.archive.unpack` filled.
+        unpacked: folder that `operations.backup.backup_file.unpack` filled.
         homes: where it belongs.
         force: take the place of what is there; a checkpoint and a spool are moved aside, never removed.
 

@@ -65,7 +65,7 @@ from ingest.read.numbered import Habits
 from ingest.read.readers import format_after, read_chunk, sniff
 from ingest.read.records import DEAD_SCHEMA, PRINTED_COLUMNS, RECORD_SCHEMA, SPOOL_COLUMNS
 from ingest.read.spool import Spool
-from operations.backup.archive import FORMAT, unpack
+from operations.backup.backup_file import FORMAT, unpack
 from simulate.mmdb_file import write_mmdb
 from simulate.scenarios.script import library, load_script
 
