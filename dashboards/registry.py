@@ -95,7 +95,7 @@ BOARDS = {
             "cohort", "observed_expected", "verdicts", "compute_traffic", "checkpoint_traffic", "jobs", "visibility",
             "run_state", "run_rate", "low_nodes", "checkpoint_age", "lost", "standing", "phases", "run_states", "rate",
             "stalls", "checkpoints", "collectives", "patterns", "changed", "rails", "steps", "incast", "role_verdicts",
-            "role_steps", "role_exchange", "roles", "role_matrix",
+            "role_steps", "role_exchange", "roles", "role_matrix", "disturbances",
         ),
     ),
     "stragglers": Board(
@@ -137,7 +137,7 @@ BOARDS = {
         "How full are links and storage, when will they be, and what do stalls cost?",
         (
             "soonest", "busiest", "cost_day", "cost_month", "links", "pairs", "edge_load", "core_load", "endpoints",
-            "growth", "errors", "cost_by_job", "cost_over_time",
+            "growth", "errors", "cost_by_job", "cost_over_time", "held",
         ),
     ),
     "alerts": Board(

@@ -28,6 +28,10 @@ _STALLS = {
     Cause.SLOW: ("Job lost time: its cohort is slow", "cohort_slowdown"),
     Cause.STALLED: ("Job lost time: it stalled", "job_stalled"),
     Cause.PAUSE: ("Job lost time: short pauses", "job_stalled"),
+    Cause.STORAGE: ("Job lost time: it waited for storage", "cohort_slowdown"),
+    Cause.LOADING: ("Job lost time: loading took long", "job_stalled"),
+    Cause.CHECKPOINT: ("Job lost time: checkpoints took long", "checkpoint_missed"),
+    Cause.DISTURBED: ("Job lost time: others sent to its nodes", "job_disturbed"),
 }
 _FINE = frozenset({CheckpointState.ON_TIME, CheckpointState.UNJUDGED})
 

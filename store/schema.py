@@ -134,6 +134,7 @@ RULE = "rule"
 SEVERITY = "severity"
 ALERT_KEY = "alert_key"
 CHANGE = "change"
+FROM_JOB = "from_job"
 LARGEST = "largest_talks"
 ABOUT = "whose_bytes"
 SRC_STAGE, DST_STAGE = "src_stage", "dst_stage"
@@ -208,6 +209,7 @@ TAG_TEXT = {
     SEVERITY: "critical, warning or info",
     ALERT_KEY: "which alert of its rule: a hash of its labels",
     CHANGE: "fired or resolved",
+    FROM_JOB: "job that the sources belong to; - where they are in none",
     LARGEST: "the largest conversations when the alert began, with their bytes",
     ABOUT: "whose bytes, and where to",
 }
@@ -901,17 +903,47 @@ class Cause(StrEnum):
     SLOW = "slow"
     STALLED = "stalled"
     PAUSE = "pause"
+    STORAGE = "storage"
+    """It waited for storage in its midst, or was slow or still while others kept storage busy."""
+    LOADING = "loading"
+    CHECKPOINT = "checkpoint"
+    DISTURBED = "disturbed"
+    """It was slow or still while nodes of others sent much to its nodes."""
 
 
 STALL_GPUS = Field("gpus", "GPUs", "GPUs that waited", merge=Merge.LAST)
+STALL_BY = Field(
+    "caused_by", "text",
+    "who did it, where that is seen: the group that kept storage busy, the nodes that sent to the job's",
+    Kind.STRING, Merge.LAST,
+)  # fmt: skip
 STALL = Measurement(
     "stall",
     "The stall ledger: a row a window in which a job lost time; the first one of a verdict holds what was lost until "
-    "then. Sums over any range that holds the whole incident are right.",
+    "then. Sums over any range that holds the whole incident are right; no second is under two causes.",
     (JOB, JOB_CLASS, CAUSE),
-    (LOST_SECONDS, STALL_GPUS, USD),
+    (LOST_SECONDS, STALL_GPUS, USD, STALL_BY),
     "analysis",
     "jobs in the retention x causes",
+    rollup=False,
+    kept=HOUR,
+)
+
+HELD_NODES = Field("silent_nodes", "nodes", "nodes that have been silent for too long", merge=Merge.LAST)
+HELD_NEVER = Field("never_sent", "nodes", "of these, nodes that have not sent since the job began", merge=Merge.LAST)
+HELD_FOR = Field("silent_for", "seconds", "how long the longest of them has been silent", Kind.FLOAT, Merge.LAST)
+HELD_GPU_HOURS = Field("held_gpu_hours", "GPU-hours", "what their GPUs were held for since the row before", Kind.FLOAT)
+HELD_USD = Field("usd", "USD", "their cost", Kind.FLOAT)
+HELD_SO_FAR = Field("usd_so_far", "USD", "the same since they fell silent", Kind.FLOAT, Merge.LAST)
+HELD_NAMES = Field("node_names", "text", "the nodes, as in gpu-[01-16]", Kind.STRING, Merge.LAST)
+HELD = Measurement(
+    "held_nodes",
+    "Held but silent: nodes of a running job that have sent and read nothing for `held_silent_for`, or for longer than "
+    "runs of the class do: a row a minute, the first one with what was held until then.",
+    (USER, JOB, JOB_CLASS),
+    (HELD_NODES, HELD_NEVER, JOB_NODES, HELD_FOR, HELD_GPU_HOURS, HELD_USD, HELD_SO_FAR, HELD_NAMES),
+    "analysis",
+    "rare by nature",
     rollup=False,
     kept=HOUR,
 )
@@ -983,6 +1015,29 @@ BREACH = Measurement(
     "SRC opened it. Scans and floods are one row with `other`.",
     (KIND, SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE),
     (TX_BYTES, RX_BYTES, BYTES, FLOWS, DURATION, EVENT_SOURCES, EVENT_DESTINATIONS),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+)
+
+
+class Disturber(StrEnum):
+    """Values of KIND in DISTURBANCE: who sends to nodes of a job that is not theirs."""
+
+    OTHER_JOB = "other_job"
+    UNALLOCATED = "unallocated"
+    GROUP = "group"
+    """A group that may talk to training nodes, but does so on their compute plane."""
+
+
+NO_JOB = "-"
+"""FROM_JOB where the sources are in no job."""
+DISTURBANCE = Measurement(
+    "disturbance",
+    "Who sends to nodes of a job that is not theirs: a row a minute, once nothing can change it, for the "
+    "`disturbance_window` before. SRC and DST are `other` where no node has half of the bytes, and of groups.",
+    (KIND, SRC, SRC_GROUP, FROM_JOB, DST, JOB, JOB_CLASS),
+    (EVENT_BYTES, EVENT_SOURCES, EVENT_DESTINATIONS, EVENT_SECONDS),
     "analysis",
     "rare by nature",
     rollup=False,
@@ -1599,9 +1654,9 @@ MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, DENIED, LOG_GAP, UNKNOWN_NODE,
     INFERENCE, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK,
     JOB_STATUS, BASELINE,
-    DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, LEDGER, RECURRENCE,
-    BREACH, BURST, PATTERN, STEP, JOB_ROLE, JOB_PAIR, JOB_STEPS, JOB_VERDICT, INFERENCE_LOAD, ACCESS,
-    ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
+    DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, HELD, LEDGER,
+    RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, STEP, JOB_ROLE, JOB_PAIR, JOB_STEPS, JOB_VERDICT,
+    INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
     BEACON, UNSEEN, DRILL, FLOOR,
 )  # fmt: skip

@@ -21,7 +21,9 @@ from analysis.detectors.storage.incast import BurstStudy
 from analysis.detectors.storage.storage_study import StorageStudy
 from analysis.detectors.study import JobStudy, Study
 from analysis.detectors.training.cohort_study import CohortStudy
+from analysis.detectors.training.disturbance import DisturbanceStudy
 from analysis.detectors.training.dropout_study import DropoutStudy
+from analysis.detectors.training.held import HeldStudy
 from analysis.detectors.training.pattern_study import PatternStudy
 from analysis.detectors.training.step_study import StepStudy
 from analysis.detectors.training.straggler_study import StragglerStudy
@@ -62,7 +64,8 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             DropoutStudy(cluster, reader),
             StorageStudy(cluster, reader),
             StepStudy(cluster, reader),
-            CohortStudy(cluster),
+            CohortStudy(cluster, reader.store),
+            HeldStudy(cluster),
             StragglerStudy(cluster, reader),
         ),
         of_cluster=(
@@ -82,6 +85,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             CapacityStudy(cluster, reader.store),
             BurstStudy(cluster, reader.store),
             PatternStudy(cluster, reader.store),
+            DisturbanceStudy(cluster, reader.store),
         ),
         of_clients=client_studies(cluster, reader.store, state, log),
     )

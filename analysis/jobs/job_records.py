@@ -96,7 +96,7 @@ def record_with(*given: str, missing: str = "") -> Section:
     return Section("job", named, reference=REFERENCE)
 
 
-RECORD = record_with("id", "class", "nodes", "start", "end", "outcome")
+RECORD = record_with("id", "class", "nodes", "start", "end", "outcome", "user")
 COLUMNS = tuple(key.name for key in RECORD.keys)
 REQUIRED_COLUMNS = tuple(key.name for key in RECORD.keys if key.default is REQUIRED)
 
@@ -224,7 +224,8 @@ def job_of(table: Table, path: str, zone: ZoneInfo, faults: Faults) -> Job | Non
         return None
     if start is None or "id" not in table or "nodes" not in table:
         return None
-    return Job(table["id"], table.get("class") or table["id"], node_names(table["nodes"]), start, end, outcome)
+    nodes, user = node_names(table["nodes"]), table.get("user") or ""
+    return Job(table["id"], table.get("class") or table["id"], nodes, start, end, outcome, user=user)
 
 
 def age_fault(job: Job, now: float, keep: float) -> str:

@@ -25,8 +25,8 @@ _WRITABLE = "set bridge.state to a folder that this user may write"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS job (
     source TEXT NOT NULL, key TEXT NOT NULL, id TEXT NOT NULL, job_class TEXT NOT NULL, nodes TEXT NOT NULL,
-    start INTEGER NOT NULL, end INTEGER, outcome TEXT NOT NULL, quiet INTEGER NOT NULL, seen REAL NOT NULL,
-    PRIMARY KEY (source, key)
+    start INTEGER NOT NULL, end INTEGER, outcome TEXT NOT NULL, quiet INTEGER NOT NULL, user TEXT NOT NULL DEFAULT '',
+    seen REAL NOT NULL, PRIMARY KEY (source, key)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memory (source TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
@@ -60,6 +60,9 @@ class Register:
         self.broken = broken
         self._connection = connection
         self._lock = threading.RLock()
+        if "user" not in [column[1] for column in connection.execute("PRAGMA table_info(job)")]:
+            # A file from before jobs had users.
+            connection.execute("ALTER TABLE job ADD COLUMN user TEXT NOT NULL DEFAULT ''")
         self._changes = 0
         self._version = -1
         self._jobs: dict[str, dict[str, Known]] = {}
@@ -103,7 +106,7 @@ class Register:
 
     def _read(self) -> None:
         self._jobs = {}
-        query = "SELECT source, key, id, job_class, nodes, start, end, outcome, quiet, seen FROM job"
+        query = "SELECT source, key, id, job_class, nodes, start, end, outcome, quiet, user, seen FROM job"
         for source, key, *told, seen in self._connection.execute(query):
             self._jobs.setdefault(source, {})[key] = Known(_job(source, *told), seen)
 
@@ -120,7 +123,8 @@ class Register:
                 return
             with self._connection:
                 self._connection.executemany(
-                    "INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT OR REPLACE INTO job (source, key, id, job_class, nodes, start, end, outcome, quiet, user, "
+                    "seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     [(source, key, *_row(job), seen) for key, job in noted.items()],
                 )
             self._jobs.setdefault(source, {}).update(
@@ -168,12 +172,13 @@ class Register:
 def _row(job: Job) -> tuple[object, ...]:
     end = None if job.end is None else int(job.end.timestamp())
     nodes = json.dumps(job.nodes)
-    return job.id, job.job_class, nodes, int(start_of(job)), end, job.outcome.value, job.quiet
+    return job.id, job.job_class, nodes, int(start_of(job)), end, job.outcome.value, job.quiet, job.user
 
 
 def _job(  # noqa: PLR0917 - the columns of a row
-    source: str, job_id: str, job_class: str, nodes: str, start: int, end: int | None, outcome: str, quiet: int
-) -> Job:
+    source: str, job_id: str, job_class: str, nodes: str, start: int, end: int | None, outcome: str, quiet: int,
+    user: str,
+) -> Job:  # fmt: skip
     return Job(
         job_id,
         job_class,
@@ -183,6 +188,7 @@ def _job(  # noqa: PLR0917 - the columns of a row
         Outcome(outcome),
         quiet,
         source,
+        user,
     )
 
 

@@ -53,6 +53,7 @@ class Job:
         absent="`unknown`")
     quiet: int = 0
     origin: str = field(default=LISTED, compare=False)
+    user: str = key(names.JOB_ID, "Whose it is: a user, a team, a namespace.", default="", absent="unknown")
 
     @property
     def is_good(self) -> bool:
@@ -80,7 +81,20 @@ def build_jobs(
             faults.add(f"{path}.outcome", table["outcome"], "no outcome without an end", "say when it ended")
         elif start and "id" in table:
             outcome = table.get("outcome") or Outcome.UNKNOWN
-            jobs.append((path, Job(table["id"], table.get("class") or table["id"], nodes, start, end, outcome)))
+            jobs.append(
+                (
+                    path,
+                    Job(
+                        table["id"],
+                        table.get("class") or table["id"],
+                        nodes,
+                        start,
+                        end,
+                        outcome,
+                        user=table.get("user") or "",
+                    ),
+                )
+            )
     check_runs(jobs, faults)
     return tuple(job for _, job in jobs)
 

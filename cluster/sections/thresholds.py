@@ -121,6 +121,16 @@ class Thresholds:
     incast_bytes: int = key(names.SIZE, "Bytes that such a burst must have brought within ten minutes.",
         default=5_000_000_000)
     incast_for: int = key(names.seconds(0, 600), "How long it must last before it alerts.", default=20)
+    held_silent_for: int = key(names.seconds(60, 7 * DAY),
+        "Held but silent: how long nodes of a running job may neither send nor read before they alert, with what "
+        "their GPUs cost.", default=1800)
+    disturbance_bytes: int = key(names.SIZE,
+        "Bytes that nodes of another job, of none, or of another group on the compute plane may send to nodes of a "
+        "job within `disturbance_window`.", default=50_000_000_000)
+    disturbance_window: int = key(names.seconds(60, 3600), "Length of that window, in whole minutes.", default=300)
+    storage_contention: int = key(names.SIZE,
+        "Bytes that others must exchange with storage within a minute, and three times what is usual, before a job's "
+        "slowness is put down to storage.", default=60_000_000_000)
     checkpoint_overdue: int = key(names.seconds(0, DAY),
         "Checkpoint missed: how far beyond the time it was due, tolerance included, none may have begun.", default=60)
     checkpoint_regularity: float = key(Number(0.5, 1),

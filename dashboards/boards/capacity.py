@@ -1,10 +1,11 @@
 """Capacity & cost: how full links, group pairs and storage are, when they will be, and what stalls cost."""
 
+from app.units import format_duration
 from cluster.model import Cluster
 from dashboards import panels, questions
 from dashboards import variables as var
 from dashboards.board import Page
-from dashboards.links import row, to_board
+from dashboards.links import row, to_alerts, to_board
 from dashboards.palette import DIM, QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
 from dashboards.parts import transport
@@ -83,6 +84,7 @@ def page(cluster: Cluster) -> Page:
             _errors(cluster),
             _cost_by_job(cluster),
             _cost_over_time(cluster),
+            _held(cluster),
         ),
         since="7d",
         variables=(
@@ -324,11 +326,14 @@ def _cost_by_job(cluster: Cluster) -> Built:
         Face(
             "cost_by_job", "Dollars lost by job and cause",
             f"GPU time that each job lost in this range, at {cluster.cost.usd_per_gpu_hour:g} USD a GPU-hour.",
-            "All GPUs of a waiting job count; a job that was stopped for good is no stall.",
+            "All GPUs of a waiting job count, each second under one cause; what its class waits anyhow is no loss.",
             "Click a job to see what happened to it.",
             x=12, y=34, w=12, h=9, links=(to_board("training", "Training"),),
         ),
-        [_stalls().take(total(schema.USD), lost, gpus).by(*by).per_series("A job and a cause.").as_table()],
+        [
+            _stalls().take(total(schema.USD), lost, gpus, newest(schema.STALL_BY)).by(*by)
+            .per_series("A job and a cause.").as_table()
+        ],
         [
             panels.Column(
                 schema.JOB, "Job", links=(to_board("training", "This job", job=row(schema.JOB)),)
@@ -338,6 +343,7 @@ def _cost_by_job(cluster: Cluster) -> Built:
             panels.Column(schema.USD.name, "Lost", Unit.USD, Cell.BAR),
             panels.Column(schema.LOST_SECONDS.name, "Time lost", Unit.SECONDS, width=110),
             panels.Column(schema.STALL_GPUS.name, "GPUs", Unit.COUNT, width=80),
+            panels.Column(schema.STALL_BY.name, "By"),
         ],
         order=TableOrder(schema.USD.name),
     )  # fmt: skip
@@ -360,4 +366,34 @@ def _cost_over_time(cluster: Cluster) -> Built:
         unit=Unit.USD,
         stacked=True,
         bars=True,
+    )  # fmt: skip
+
+
+def _held(cluster: Cluster) -> Built:
+    held = Select(schema.HELD, schema.HELD.kept).where(compare(schema.HELD_NODES, ">", 0)).by(*schema.HELD.tags)
+    columns = (total(schema.HELD_USD), total(schema.HELD_GPU_HOURS), highest(schema.HELD_NODES),
+               highest(schema.HELD_NEVER), highest(schema.HELD_FOR), newest(schema.HELD_NAMES))  # fmt: skip
+    return panels.table(
+        cluster,
+        Face(
+            "held", "Held but silent, by user and job",
+            "What GPUs cost whose nodes neither sent nor read for "
+            f"{format_duration(cluster.thresholds.held_silent_for)} or more while their job ran, all of that time.",
+            "No part of the dollars above. Jobs of one node, and collectives that no exporter sees, are not judged.",
+            "Ask the user whether the job is alive.",
+            x=0, y=51, w=24, h=8, links=(to_alerts(), to_board("training", "Training")),
+        ),
+        [held.take(*columns).per_series("A job.").as_table()],
+        [
+            panels.Column(schema.USER, "User"),
+            panels.Column(schema.JOB, "Job", links=(to_board("training", "This job", job=row(schema.JOB)),)),
+            panels.Column(schema.JOB_CLASS, "Class"),
+            panels.Column(schema.HELD_USD.name, "Cost", Unit.USD, Cell.BAR),
+            panels.Column(schema.HELD_GPU_HOURS.name, "GPU-hours", Unit.COUNT, width=100),
+            panels.Column(schema.HELD_NODES.name, "Nodes", Unit.COUNT, width=80),
+            panels.Column(schema.HELD_NEVER.name, "Never sent", Unit.COUNT, width=100),
+            panels.Column(schema.HELD_FOR.name, "Silent for", Unit.SECONDS, width=110),
+            panels.Column(schema.HELD_NAMES.name, "Which"),
+        ],
+        order=TableOrder(schema.HELD_USD.name),
     )  # fmt: skip

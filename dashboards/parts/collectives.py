@@ -3,7 +3,7 @@
 from analysis.detectors.training.pattern_study import looked_at_every
 from analysis.detectors.training.step_study import EVERY
 from analysis.detectors.training.steps import SHORTEST
-from app.units import format_size
+from app.units import format_duration, format_size
 from cluster.model import Cluster, Role
 from dashboards import panels
 from dashboards import variables as var
@@ -13,6 +13,7 @@ from dashboards.panels import Built, Cell, Face, Json, TableOrder
 from dashboards.parts import transport
 from store import schema
 from store.influxql import Column, Query, Select, Unit, chosen, combined, compare, highest, newest
+from store.schema import Disturber
 
 TOP = 62
 """Where they begin on the Training run board."""
@@ -30,6 +31,7 @@ def all_panels(cluster: Cluster) -> tuple[Built, ...]:
         _changed(cluster),
         _rails(cluster),
         incast(cluster),
+        _disturbances(cluster),
     )
 
 
@@ -215,6 +217,50 @@ def incast(cluster: Cluster) -> Built:
             panels.Column(schema.EVENT_SECONDS.name, "For", Unit.SECONDS, width=80),
             panels.Column(schema.TOP_SHARE.name, "Its share", Unit.RATIO, width=90),
             panels.Column(schema.TYPICAL_SHARE.name, "Usually", Unit.RATIO, width=90),
+        ],
+        order=TableOrder(schema.EVENT_BYTES.name),
+        limit_rows=_ROWS,
+    )  # fmt: skip
+
+
+def _disturbances(cluster: Cluster) -> Built:
+    """Return who sends to nodes of a job that is not theirs, the most first."""
+    limits = cluster.thresholds
+    tags = (schema.KIND, schema.SRC, schema.SRC_GROUP, schema.FROM_JOB, schema.DST, schema.JOB)
+    sent = (
+        Select(schema.DISTURBANCE, schema.RAW)
+        .take(highest(schema.EVENT_BYTES), highest(schema.EVENT_SOURCES), highest(schema.EVENT_SECONDS))
+        .where(chosen(schema.JOB, var.JOB), compare(schema.EVENT_BYTES, ">", 0))
+        .by(*tags)
+    )
+    kinds = {
+        Disturber.OTHER_JOB.value: "another job", Disturber.UNALLOCATED.value: "in no job",
+        Disturber.GROUP.value: "group, compute plane",
+    }  # fmt: skip
+    words = panels.words({one: (text, DIM) for one, text in kinds.items()})
+    only = to_board("training", "Only this job", job=row(schema.JOB))
+    return panels.table(
+        cluster,
+        Face(
+            "disturbances", "Who disturbs whom: traffic into jobs from others",
+            f"The most that others sent to nodes of a job within {format_duration(limits.disturbance_window)}; it "
+            f"alerts above {format_size(limits.disturbance_bytes)}.",
+            "Only jobs whose source tells of them; that a job suffers is not said, nor what is not among a node's "
+            "largest pairs.",
+            "If the job lost time meanwhile, its loss is under `disturbed` on Capacity & cost.",
+            x=0, y=TOP + 44, w=24, h=7, links=(to_alerts(), to_board("capacity")),
+        ),
+        [sent.per_series("What others sent.").as_table()],
+        [
+            panels.Column(schema.KIND, "Who", mappings=(words,)),
+            panels.Column(schema.SRC, "Source", links=(to_board("explore", node=row(schema.SRC)),)),
+            panels.Column(schema.SRC_GROUP, "Group", mappings=(panels.group_words(cluster),)),
+            panels.Column(schema.FROM_JOB, "Its job"),
+            panels.Column(schema.DST, "Destination", links=(to_board("explore", node=row(schema.DST)),)),
+            panels.Column(schema.JOB, "Disturbed job", links=(only,)),
+            panels.Column(schema.EVENT_SOURCES.name, "Nodes", Unit.COUNT, width=80),
+            panels.Column(schema.EVENT_BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.EVENT_SECONDS.name, "For", Unit.SECONDS, width=80),
         ],
         order=TableOrder(schema.EVENT_BYTES.name),
         limit_rows=_ROWS,

@@ -17,6 +17,10 @@ _CAUSES = {
     Cause.SLOW.value: ("slow as a whole", palette.QUIET),
     Cause.STALLED.value: ("stalled", palette.BLIND),
     Cause.PAUSE.value: ("short pauses", palette.OTHER_COLOUR),
+    Cause.STORAGE.value: ("waits for storage", palette.DIM),
+    Cause.LOADING.value: ("slow loading", palette.DIM),
+    Cause.CHECKPOINT.value: ("long checkpoints", palette.DIM),
+    Cause.DISTURBED.value: ("disturbed by others", palette.ACT),
 }
 _LOST, _USD, _GPUS = schema.LOST_SECONDS.name, schema.USD.name, schema.STALL_GPUS.name
 _GPU_HOURS, _JOBS = "gpu_hours", "jobs"

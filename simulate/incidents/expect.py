@@ -50,6 +50,8 @@ INFERENCE_OFF_WINDOW = "inference_off_window"
 INFERENCE_ACCESS_DENIED = "inference_access_denied"
 INFERENCE_UNUSUAL_COUNTRY = "inference_unusual_country"
 INCAST = "incast"
+JOB_DISTURBED = "job_disturbed"
+HELD_SILENT = "held_silent"
 NODE_DROPOUT = "node_dropout"
 DROPOUT_DIGEST = "dropout_digest"
 COHORT_SLOWDOWN = "cohort_slowdown"
@@ -86,7 +88,7 @@ RESTS_ON_HISTORY = frozenset(
 )
 """Rules that say nothing without the hours, days or runs before."""
 
-_HOUR, _DAY, _WEEK = 3600, 86_400, 7 * 86_400
+_MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86_400, 7 * 86_400
 
 LEDGER_SECONDS = 300
 """The ledger has a row so often."""
@@ -399,6 +401,23 @@ def incast_alerts(stage: Stage, target: str, transfers: Sequence[Transfer]) -> t
     return (Expected(INCAST, labels(**{schema.DST: target}), due, end + GRACE, earliest=earliest),)
 
 
+def disturbance_alerts(stage: Stage, source: str, target: str, talk: Transfer) -> tuple[Expected, ...]:
+    """Return what is owed for what a training node sends to a node of a job that is not its own."""
+    limits = stage.cluster.thresholds
+    running = [run for run in stage.runs if run.start <= talk.start and talk.end <= run.end]
+    victims = [run for run in running if target in run.nodes]
+    if not victims or any(source in run.nodes for run in victims):
+        return ()
+    about = labels(**{schema.SRC: source, schema.DST: target, schema.JOB: victims[0].job})
+    found = volume_alert(
+        stage, JOB_DISTURBED, about, [Piece(talk.start, talk.end, talk.volume)], window=limits.disturbance_window,
+        limit=limits.disturbance_bytes,
+    )  # fmt: skip
+    # Told once final, by whole minutes; told on for as long as the rule looks back.
+    late = stage.cluster.bridge.grace + _MINUTE
+    return tuple(replace(one, due=one.due + late, until=one.until + 2 * late) for one in found)
+
+
 # -- jobs ------------------------------------------------------------------------------------------
 
 _CLEAR_DROP = 1.5
@@ -489,6 +508,14 @@ def stall_alerts(stage: Stage, run: Run, *, start: int, end: int) -> tuple[Expec
     if end - start < limit + _COHORT_WINDOWS * stage.cluster.bridge.window:
         return ()
     return (_of_job(stage, JOB_STALLED, run, start + limit, end + GRACE),)
+
+
+def held_alerts(stage: Stage, run: Run, *, start: int, end: int) -> tuple[Expected, ...]:
+    """Return what is owed for nodes of a job that are silent from `start` to `end`."""
+    limit = stage.cluster.thresholds.held_silent_for
+    if end - start < limit + 2 * _MINUTE:
+        return ()
+    return (_of_job(stage, HELD_SILENT, run, start + limit + _MINUTE, end + GRACE + 2 * _MINUTE),)
 
 
 def _of_job(stage: Stage, rule: str, run: Run, due: int, until: int) -> Expected:

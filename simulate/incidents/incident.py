@@ -27,6 +27,8 @@ class IncidentKind(StrEnum):
     SHADOW_NODE = "shadow_node"
     MANAGEMENT_INTRUDER = "management_intruder"
     INCAST = "incast"
+    DISTURBANCE = "disturbance"
+    STORAGE_RUSH = "storage_rush"
     INFERENCE_SPIKE = "inference_spike"
     INFERENCE_INTRUDER = "inference_intruder"
     INFERENCE_OFF_WINDOW = "inference_off_window"
@@ -35,6 +37,7 @@ class IncidentKind(StrEnum):
 
     NODE_DROPOUT = "node_dropout"
     RACK_DOWN = "rack_down"
+    HELD_SILENT = "held_silent"
     COHORT_SLOWDOWN = "cohort_slowdown"
     JOB_STALLED = "job_stalled"
     CHECKPOINT_MISSED = "checkpoint_missed"

@@ -141,6 +141,11 @@ KINDS: dict[IncidentKind, Play] = {
         staging_inside.incast,
         (Key("volume", names.SIZE, "Bytes of each source.", example="10 GB"),
          Key("sources", Whole(1, 1_024), "How many nodes send."), TO_NODE)),
+    IncidentKind.DISTURBANCE: Play(
+        staging_inside.disturbance,
+        (Key("volume", names.SIZE, "Bytes sent.", example="120 GB"), NODE, TO_NODE), "volume"),
+    IncidentKind.STORAGE_RUSH: Play(
+        staging_inside.storage_rush, (Key("volume", names.SIZE, "Bytes that each reads.", example="60 GB"),), "volume"),
     IncidentKind.INFERENCE_SPIKE: Play(
         staging_inside.inference_spike,
         (Key("factor", Number(1, 1_000), "The load, as a multiple of what is usual then."),), "factor"),
@@ -164,6 +169,8 @@ KINDS: dict[IncidentKind, Play] = {
         of_job=True),
     IncidentKind.RACK_DOWN: Play(
         staging_jobs.rack_down, (Key("count", Whole(1, 4_096), "How many nodes."),), "count", of_job=True),
+    IncidentKind.HELD_SILENT: Play(
+        staging_jobs.held_silent, (Key("count", Whole(0, 4_096), "How many nodes; 0: all."),), "count", of_job=True),
     IncidentKind.COHORT_SLOWDOWN: Play(
         staging_jobs.cohort_slowdown, (Key("share", SHARE, "What is left of their bytes."),), "share",
         of_job=True),

@@ -12,7 +12,7 @@ from simulate.incidents.stage import Stage
 from simulate.traffic import routine
 from store import schema
 
-_NFS, _SSH, _INFERENCE = 2049, 22, 8443
+_NFS, _SSH, _INFERENCE, _NCCL = 2049, 22, 8443, 29500
 
 _HOME = "NL"
 """Where the clients of inference are that ask it every day."""
@@ -141,6 +141,30 @@ def incast(
     )
     alerts = expect.incast_alerts(stage, target.name, transfers)
     return _between(IncidentKind.INCAST, "", target.name, transfers, alerts)
+
+
+def disturbance(
+    stage: Stage, start: int, end: int, *, volume: int = 120_000_000_000, node: str = "", to: str = ""
+) -> Incident:
+    """A training node sends `volume` bytes to another over the compute rails, whoever's it is."""
+    source, target = stage.chosen(node, 0.99, Role.TRAINING), stage.chosen(to, 0, Role.TRAINING)
+    src, dst = (stage.address(one, Plane.COMPUTE) for one in (source, target))
+    talk = Transfer(src, dst, start, end, volume, port=_NCCL, packet=9000)
+    alerts = expect.disturbance_alerts(stage, source.name, target.name, talk)
+    return _between(IncidentKind.DISTURBANCE, source.name, target.name, (talk,), alerts)
+
+
+def storage_rush(stage: Stage, start: int, end: int, *, volume: int = 60_000_000_000) -> Incident:
+    """All inference nodes read from model storage at once: a model is rolled out. No alert, but who keeps it busy."""
+    servers, stores = stage.nodes(Role.INFERENCE), stage.nodes(Role.MODEL_STORAGE)
+    talks = tuple(
+        Transfer(
+            stage.address(stores[place % len(stores)]), stage.address(server), start, end, volume, port=_NFS,
+            packet=9000, answers=True,
+        )
+        for place, server in enumerate(servers)
+    )  # fmt: skip
+    return _between(IncidentKind.STORAGE_RUSH, "", "", talks, ())
 
 
 # -- inference -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from cluster.model import Plane
 from simulate.incidents.expect import (
     digest_alerts,
     dropout_alerts,
+    held_alerts,
     missed_checkpoint_alerts,
     slowdown_alerts,
     stall_alerts,
@@ -65,6 +66,14 @@ def rack_down(stage: Stage, start: int, end: int, *, count: int = 6, job: str = 
     nodes = run.nodes[:count]
     alerts = digest_alerts(stage, run, nodes, start=start, end=min(end, run.end))
     return _of_run(IncidentKind.RACK_DOWN, run, start, end, share=0.0, nodes=nodes, alerts=alerts)
+
+
+def held_silent(stage: Stage, start: int, end: int, *, count: int = 0, job: str = "") -> Incident:
+    """So many nodes of a job, or all, neither send nor read: it holds them for nothing."""
+    run = stage.run_at(start, job)
+    alerts = held_alerts(stage, run, start=start, end=min(end, run.end))
+    nodes = run.nodes[:count]
+    return _of_run(IncidentKind.HELD_SILENT, run, start, end, share=0.0, nodes=nodes, alerts=alerts)
 
 
 def cohort_slowdown(stage: Stage, start: int, end: int, *, share: float = 0.6, job: str = "") -> Incident:

@@ -24,7 +24,13 @@ _NODE_BIAS = 0.01
 """Relative standard deviation, between nodes, of what they always send."""
 
 _SLOWED = frozenset(
-    {IncidentKind.NODE_DROPOUT, IncidentKind.RACK_DOWN, IncidentKind.COHORT_SLOWDOWN, IncidentKind.JOB_STALLED}
+    {
+        IncidentKind.NODE_DROPOUT,
+        IncidentKind.RACK_DOWN,
+        IncidentKind.HELD_SILENT,
+        IncidentKind.COHORT_SLOWDOWN,
+        IncidentKind.JOB_STALLED,
+    }
 )
 """Incidents after which some of the nodes send less."""
 

@@ -300,9 +300,7 @@ def test_only_runs_with_about_as_many_nodes_count() -> None:
 
 def quiet(windows: int) -> Verdicts:
     nothing = np.zeros(windows)
-    return Verdicts(
-        nothing, np.full(windows, OK), *[nothing] * 5, np.zeros(windows, np.bool_), nothing, nothing, nothing
-    )
+    return Verdicts(nothing, np.full(windows, OK), *[nothing] * 5, np.zeros(windows, np.bool_), *[nothing] * 6)
 
 
 def rows_of(state: np.ndarray, observed: np.ndarray, low_for: np.ndarray) -> pl.DataFrame:

@@ -102,7 +102,7 @@ def test_every_study_counts_the_same_gpus() -> None:
     dropout, storage, cohort = (
         DropoutStudy(CLUSTER, asked.reader),
         StorageStudy(CLUSTER, asked.reader),
-        CohortStudy(CLUSTER),
+        CohortStudy(CLUSTER, cast("Store", asked)),
     )
     standing = dropout.first(JOB, [], T0)
     assert standing.gpus == 8
@@ -125,7 +125,7 @@ def test_start_and_load_of_a_job_whose_beginning_is_gone_are_over(begin: int, *,
     asked = Asked()
     storage = StorageStudy(CLUSTER, asked.reader).first(JOB, [], begin)
     assert storage.load.is_over is is_gone
-    study = CohortStudy(CLUSTER)
+    study = CohortStudy(CLUSTER, cast("Store", asked))
     carry, _ = study.judge(JOB, study.first(JOB, [], begin), windows(10, begin))
     assert carry.carry.first_work == 0, "it takes no month to start up"
 
@@ -161,7 +161,7 @@ def test_pulses_are_asked_for_only_where_somebody_samples(exporter: Exporter, *,
 
 def test_an_inferred_job_is_held_against_no_other() -> None:
     """Its class is a number of nodes, and its end is where its traffic ends."""
-    study = CohortStudy(CLUSTER)
+    study = CohortStudy(CLUSTER, cast("Store", Asked()))
     earlier = [{"nodes": 3, "rates": [1e9] * 129, "pause": 20.0, "start_up": 0.0}] * 5
     told, inferred = (study.first(replace(JOB, origin=origin), earlier, T0) for origin in ("slurm", "inferred"))
     assert (told.subject.expected.runs, told.subject.is_told) == (5, True)

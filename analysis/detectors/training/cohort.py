@@ -30,6 +30,7 @@ but a number of nodes, and knows no model.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +63,7 @@ class CohortPolicy:
         learning_pause: ... nor are so many seconds while the class is learnt.
         start_up: seconds that a job may take until it first computes ...
         start_factor: ... or this times the longest that earlier runs took.
+        late_start: seconds beyond the longest that earlier runs took from which loading is charged.
         min_windows: windows at work that make a run worth learning from.
         max_windows: windows of a run that are kept to learn from; of longer runs every second, fourth, ... is.
         early_end, early_share: a run that was idle for the last so many seconds, and this share of it, failed.
@@ -78,6 +80,7 @@ class CohortPolicy:
     learning_pause: int = 300
     start_up: int = 900
     start_factor: float = 2.0
+    late_start: int = 60
     min_windows: int = 30
     max_windows: int = 8640
     early_end: int = 300
@@ -95,6 +98,7 @@ class Expectation:
         start_up: longest time until a run first computed, seconds.
         lasting: what a loss that lasts is judged by; None of too few runs.
         paused: share of the time at work in short pauses; the median over the runs, NaN if none tells.
+        saving, reading: what they waited for checkpoints, and for storage after they first computed.
     """
 
     rate: float = np.nan
@@ -104,6 +108,8 @@ class Expectation:
     start_up: float = 0.0
     lasting: Reference | None = None
     paused: float = np.nan
+    saving: Usual = field(default_factory=Usual)
+    reading: Usual = field(default_factory=Usual)
 
 
 def learn(nodes: int, earlier: Sequence[Memory], max_runs: int, policy: CohortPolicy) -> Expectation:
@@ -122,7 +128,15 @@ def learn(nodes: int, earlier: Sequence[Memory], max_runs: int, policy: CohortPo
         lasting=drift.of_class(centre, rates),
         # Runs that earlier versions remembered do not tell.
         paused=float(np.median(told)) if (told := [one["paused"] for one in alike if "paused" in one]) else np.nan,
+        saving=_usual(alike, "saving"),
+        reading=_usual(alike, "reading"),
     )
+
+
+def _usual(alike: Sequence[Memory], name: str) -> Usual:
+    """Return what earlier runs waited in a phase: their longest wait, and share of the time; not known of old runs."""
+    told: list[Any] = [one[name] for one in alike if name in one]
+    return Usual(*np.median(np.array(told, np.float64), axis=0).tolist()) if told else Usual()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +222,8 @@ class CohortCarry:
         stride, number: every how many-th window is kept there, and how many there were.
         drift: sums of what is slower by little.
         pauses: short ones.
+        saving, reading: waits for checkpoints, and for storage after it first computed.
+        loading: seconds of loading beyond the slowest start of the class that are not charged yet.
         expected, lower: bytes a second, of the reference that it is slower than by little; NaN while it is not.
     """
 
@@ -228,13 +244,17 @@ class CohortCarry:
     number: int = 0
     drift: DriftCarry = field(default_factory=DriftCarry)
     pauses: PauseCarry = field(default_factory=PauseCarry)
+    saving: PauseCarry = field(default_factory=PauseCarry)
+    reading: PauseCarry = field(default_factory=PauseCarry)
+    loading: float = 0.0
     expected: float = np.nan
     lower: float = np.nan
 
     def copy(self) -> "CohortCarry":
         """Return a carry that can go its own way."""
-        own = {"trail": list(self.trail), "rates": list(self.rates), "drift": self.drift.copy()}
-        return replace(self, **own, pauses=replace(self.pauses))  # type: ignore[arg-type]
+        waits = {name: replace(getattr(self, name)) for name in ("pauses", "saving", "reading")}
+        own = {"trail": list(self.trail), "rates": list(self.rates), "drift": self.drift.copy(), **waits}
+        return replace(self, **own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +270,10 @@ class Verdicts:
             since it began.
         lost: seconds lost since the verdict began.
         changed: whether the window before showed another state.
-        pause_seconds: of short pauses beyond those of the class, told when each is over.
         expected, lower: what the rate is compared with, and its limit, bytes a second; NaN if there are no runs.
+        pause_seconds: of short pauses beyond those of the class, told when each is over.
+        saving_seconds, reading_seconds: the same of checkpoints, and of waits for storage while it reads.
+        loading_seconds: of loading before it first computes, beyond the slowest start of the class.
     """
 
     rate: Floats
@@ -265,27 +287,30 @@ class Verdicts:
     expected: Floats
     lower: Floats
     pause_seconds: Floats
+    saving_seconds: Floats
+    reading_seconds: Floats
+    loading_seconds: Floats
 
 
 def judge(subject: Subject, carry: CohortCarry, look: Look) -> tuple[CohortCarry, Verdicts]:
     """Judge consecutive windows; `carry` itself stays as it is."""
     judging = _Judging(subject, carry.copy())
     count = len(look.phase)
-    columns = np.zeros((count, 10))
+    columns = np.zeros((count, len(Verdicts.__slots__) - 1))
     pace = [1.0] * count if look.pace is None else look.pace.tolist()
     seen = zip(look.phase.tolist(), look.rate.tolist(), look.low.tolist(), look.blind.tolist(), pace, strict=True)
     for index, (phase, rate, low, blind, share) in enumerate(seen):
         columns[index] = judging.step(look.start + index * subject.window, phase, rate, low, blind=blind, pace=share)
-    rate, state, state_for, lacking, slow, stalled, lost, expected, lower, paused = columns.T
+    rate, state, state_for, lacking, slow, stalled, lost, *more = columns.T
     before = np.concatenate([[carry.shown], state[:-1]])
     changed = (before >= 0) & (state != before)
     judging.carry.shown = int(state[-1]) if count else carry.shown
     states = state.astype(np.int64)
-    found = Verdicts(rate, states, state_for, lacking, slow, stalled, lost, changed, expected, lower, paused)
-    return judging.carry, found
+    return judging.carry, Verdicts(rate, states, state_for, lacking, slow, stalled, lost, changed, *more)
 
 
-Row = tuple[float, float, float, float, float, float, float, float, float, float]
+Row = tuple[float, ...]
+"""The columns of Verdicts but `changed`, of one window."""
 
 
 class _Judging:
@@ -294,21 +319,23 @@ class _Judging:
     def __init__(self, subject: Subject, carry: CohortCarry) -> None:
         self.subject, self.policy, self.carry = subject, subject.policy, carry
         self._of_class = subject.expected.rate, subject.lower
-        self._usual = Usual(subject.expected.pause, subject.expected.paused if subject.is_ready else np.nan)
-        self._paused = 0.0
+        expected, is_ready = subject.expected, subject.is_ready
+        self._usual = Usual(expected.pause, expected.paused if is_ready else np.nan)
+        self._saving, self._reading = (one if is_ready else Usual() for one in (expected.saving, expected.reading))
+        self._waits = (0.0, 0.0, 0.0, 0.0)
 
     def step(self, window: int, phase: int, rate: float, low: int, *, blind: bool, pace: float) -> Row:
         """Judge one window."""
         carry, subject = self.carry, self.subject
         end = window + subject.window
-        self._paused = 0.0
+        self._waits = (0.0, 0.0, 0.0, 0.0)
         if end >= end_of(subject.job):
             self._work_or_wait(end, phase)
             return self._row(CohortState.ENDED)
         if blind or not subject.sees_compute or phase == Phase.BLIND:
             # It is unknown what happens: clocks stand still.
             carry.resuming = True
-            carry.pauses.interrupt()
+            self._interrupt()
             return self._row(CohortState.BLIND)
         if phase == Phase.IDLE and self._crawls(rate):
             phase = Phase.COMPUTE
@@ -332,23 +359,45 @@ class _Judging:
         return self._row(carry.state)
 
     def _pause(self, window: int, phase: int, rate: float, low: int) -> None:
-        """Keep account of short pauses; what is slow, stalled or waits for a node is charged as that."""
-        carry, policy, job = self.carry, self.policy, self.subject.job
+        """Keep account of short waits; what is slow, stalled or waits for a node is charged as that."""
+        carry, policy, job, length = self.carry, self.policy, self.subject.job, self.subject.window
+        if not low:
+            self._waits = (0.0, 0.0, 0.0, self._load(window + length, phase))
         is_steady = start_of(job) + policy.warm_up <= window
-        is_steady &= window + self.subject.window <= end_of(job) - policy.tail
-        is_idle = phase == Phase.IDLE
-        is_judged = is_idle or (phase == Phase.COMPUTE and carry.state != CohortState.SLOW)
-        if (
-            low
-            or not is_steady
-            or not is_judged
-            or carry.state == CohortState.STALLED
-            or len(carry.trail) < policy.smooth
-        ):
-            carry.pauses.interrupt()
+        is_steady &= window + length <= end_of(job) - policy.tail
+        is_charged = carry.state == CohortState.STALLED or (carry.state == CohortState.SLOW and phase == Phase.COMPUTE)
+        if low or not is_steady or is_charged or len(carry.trail) < policy.smooth:
+            self._interrupt()
             return
         missing = min(max(1 - rate / float(np.median(carry.trail)), 0.0), 1.0)
-        self._paused = carry.pauses.add(self._usual, self.subject.window, missing, is_idle=is_idle)
+
+        def add(waits: PauseCarry, usual: Usual, *, counts: bool) -> float:
+            return waits.add(usual, length, missing if counts else 0.0, is_idle=counts and phase == Phase.IDLE)
+
+        if phase in {Phase.IDLE, Phase.COMPUTE}:
+            paused = add(carry.pauses, self._usual, counts=True)
+        else:
+            carry.pauses.interrupt()
+            paused = 0.0
+        saved = add(carry.saving, self._saving, counts=phase == Phase.CHECKPOINT)
+        read = add(carry.reading, self._reading, counts=phase == Phase.LOAD)
+        self._waits = (paused, saved, read, self._waits[-1])
+
+    def _interrupt(self) -> None:
+        for waits in (self.carry.pauses, self.carry.saving, self.carry.reading):
+            waits.interrupt()
+
+    def _load(self, end: int, phase: int) -> float:
+        """Return what to charge of loading before the job first computes."""
+        carry, subject = self.carry, self.subject
+        beyond = end - start_of(subject.job) - subject.expected.start_up
+        if not subject.is_ready or carry.first_work >= 0 or phase != Phase.LOAD or beyond <= 0:
+            return 0.0
+        carry.loading += min(beyond, subject.window)
+        if beyond < self.policy.late_start:
+            return 0.0
+        untold, carry.loading = carry.loading, 0.0
+        return untold
 
     def _crawls(self, rate: float) -> bool:
         """Whether a cohort that is not at work still sends something: it is slow, not stalled."""
@@ -370,7 +419,7 @@ class _Judging:
         shown = CohortState.LEARNING if is_learning else state
         by_little = state == CohortState.SLOW and not np.isnan(self.carry.expected)
         reference = (self.carry.expected, self.carry.lower) if by_little else self._of_class
-        return self.carry.rate, shown, state_for, lacking, slow, stalled, lost, *reference, self._paused
+        return self.carry.rate, shown, state_for, lacking, slow, stalled, lost, *reference, *self._waits
 
     def _work_or_wait(self, end: int, phase: int) -> None:
         """Keep the clocks of pauses."""
@@ -477,6 +526,8 @@ def remembered(subject: Subject, carry: CohortCarry) -> Memory:
         "rates": [round(float(rate)) for rate in rates],
         "pause": carry.longest,
         "paused": carry.pauses.share,
+        "saving": [carry.saving.longest, carry.saving.share],
+        "reading": [carry.reading.longest, carry.reading.share],
         "start_up": max(carry.first_work, 0.0),
     }
 

@@ -1,20 +1,23 @@
 """The verdict on whole cohorts, and what waiting costs, as the analyser runs them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from analysis.baseline import Floats
 from analysis.detectors.study import JobWindows, Memory, Points
 from analysis.detectors.training import cohort, stalls
+from analysis.detectors.training.causes import OuterCauses
 from analysis.detectors.training.cohort import CohortCarry, CohortPolicy, Look, Subject, Verdicts
-from analysis.detectors.training.stalls import Payer, Waiting
+from analysis.detectors.training.stalls import Outer, Payer, Waiting
 from analysis.detectors.training.step_study import EVERY
 from analysis.jobs.job_windows import gpus_in, gpus_of, start_of
 from cluster.model import Cluster, Job
 from store import schema
+from store.influx import Store
 from store.points import WINDOW
 from store.schema import NodeState, StepState
 
@@ -54,14 +57,16 @@ class CohortStudy:
 
     Args:
         cluster: its thresholds, transports, job classes and costs.
+        store: asked who else was at work where a job lost time.
         policy: the numbers that are no thresholds.
     """
 
     name = "cohort"
     measurements = (schema.COHORT, schema.STALL)
 
-    def __init__(self, cluster: Cluster, policy: CohortPolicy | None = None) -> None:
+    def __init__(self, cluster: Cluster, store: Store, policy: CohortPolicy | None = None) -> None:
         self._cluster, self._window = cluster, cluster.bridge.window
+        self._outer = OuterCauses(cluster, store)
         self._nodes, self._gpus = {node.name: node for node in cluster.nodes}, gpus_of(cluster)
         self._policy = policy or CohortPolicy()
         # A look is made when nothing can change any more: live, the newest windows are a grace ahead of the last one.
@@ -101,7 +106,11 @@ class CohortStudy:
         shares, pace = paces(carry.pace, windows, self._held)
         look = Look(windows.start, phase, rate, low, (states == NodeState.BLIND).mean(axis=1) > 0.5, shares)
         after, verdicts = cohort.judge(carry.subject, carry.carry, look)
-        waiting, ledger = stalls.judge(carry.payer, carry.waiting, nodes, verdicts, windows.start)
+
+        def explain(lost: npt.NDArray[np.int64]) -> Mapping[int, Outer]:
+            return self._outer.of(job, windows, lost)
+
+        waiting, ledger = stalls.judge(carry.payer, carry.waiting, nodes, verdicts, windows.start, explain=explain)
         sending = (windows.sent > _SENDS * rate[:, None] * self._window).sum(axis=1)
         points = self._points(carry, windows.start, verdicts, sending, low)
         return replace(carry, carry=after, waiting=waiting, pace=pace), [

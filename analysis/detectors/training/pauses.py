@@ -9,6 +9,9 @@ seconds count when it is over, unless it became a stall: that charges all of it.
 So a single pause costs what it is longer than usual, and repeated ones add up. Windows are 10 s: a pause is seen from
 5 s on if it lies in one window, from 8 s on wherever it lies. An exporter's active timeout smears pauses that are
 shorter than itself over the record: with 60 s, where a flow goes on before and after, they are no gap at all.
+
+What a run waits for its checkpoints, and for storage while it reads in its midst, is counted in the same way, each for
+itself (``cohort``): a window is one of them, by its phase.
 """
 
 from dataclasses import dataclass
@@ -39,6 +42,7 @@ class PauseCarry:
     Attributes:
         at_work: judged so far, pauses included.
         total: of pauses that are over.
+        longest: of those, the longest.
         now: of the one that goes on.
         before: what the last window missed, that may be the begin of one.
         told: charged so far.
@@ -46,6 +50,7 @@ class PauseCarry:
 
     at_work: float = 0.0
     total: float = 0.0
+    longest: float = 0.0
     now: float = 0.0
     before: float = 0.0
     told: float = 0.0
@@ -78,6 +83,7 @@ class PauseCarry:
             self.before = seconds
             return 0.0
         self.total += self.now + seconds
+        self.longest = max(self.longest, self.now + seconds)
         self.now = self.before = 0.0
         # NaN compares as False: of a class whose pauses are not known, none is charged.
         untold = self.total - usual.longest - usual.share * self.at_work - self.told

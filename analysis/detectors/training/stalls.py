@@ -1,9 +1,16 @@
 """The stall ledger: time that a job lost, window by window, by cause, and what its GPUs cost meanwhile.
 
-    stalled   the whole pause: its seconds
-    pause     seconds of shorter pauses, beyond what the class pauses anyhow (``pauses``)
-    slow      seconds x (1 - rate / expected)
-    dropout   seconds x (1 - observed / expected) of the worst node that is low; seconds, while one is down
+    stalled      the whole pause: its seconds
+    pause        seconds of shorter pauses, beyond what the class pauses anyhow (``pauses``)
+    slow         seconds x (1 - rate / expected)
+    dropout      seconds x (1 - observed / expected) of the worst node that is low; seconds, while one is down
+    checkpoint   seconds that it waits for checkpoints, beyond what the class does
+    loading      seconds of loading until it first computes, beyond the slowest start of the class
+    storage      the same as of checkpoints, while it reads in its midst; and what is stalled, pause or slow while
+                 others keep storage busy
+    disturbed    what is stalled, pause or slow while nodes of others send to its nodes (``causes``)
+
+Each second is under one cause: an outer one takes over what it explains, whole, and nothing is charged twice.
 
 All GPUs of a job are charged alike: its steps are synchronous, so that nobody computes on while one waits. So is the
 loss by a node: a step is as long as its slowest node makes it, and a node that sends 60 % of what it should has done
@@ -17,16 +24,18 @@ the row of its first window holds all that was lost until then, so that sums ove
 incident are right.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from analysis.baseline import Floats
 from analysis.detectors.training.cohort import Verdicts
 from cluster.model import Job
 from store import schema
-from store.points import WINDOW
+from store.points import WINDOW, columns
 from store.schema import Cause, NodeState
 
 _HOUR = 3600
@@ -62,8 +71,26 @@ class Waiting:
         return cls(np.zeros(nodes))
 
 
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """What explains a window's loss from outside the job, and who does it: the group or the nodes."""
+
+    cause: Cause
+    by: str
+
+
+EXPLAINED = (Cause.STALLED, Cause.PAUSE, Cause.SLOW)
+"""What an outer cause takes over: a node that drops out has reasons of its own."""
+
+
 def judge(
-    payer: Payer, carry: Waiting, nodes: pl.DataFrame, verdicts: Verdicts, start: int
+    payer: Payer,
+    carry: Waiting,
+    nodes: pl.DataFrame,
+    verdicts: Verdicts,
+    start: int,
+    *,
+    explain: Callable[[npt.NDArray[np.int64]], Mapping[int, Outer]] = lambda _: {},
 ) -> tuple[Waiting, pl.DataFrame]:
     """Return the carry after the windows, and their rows of schema.STALL.
 
@@ -73,6 +100,7 @@ def judge(
         nodes: rows of schema.BASELINE, all nodes of a window after the other.
         verdicts: on the cohort.
         start: of the first window, epoch seconds.
+        explain: gives the outer causes of windows, by their numbers, where there are any; asked of those that lost.
     """
     size = len(carry.low_for)
     low_for = nodes.get_column(schema.LOW_FOR.name).to_numpy().reshape(-1, size)
@@ -85,12 +113,23 @@ def judge(
     left = 1 - np.clip(slow / payer.window, 0.0, 1.0)
     lost = {
         Cause.DROPOUT: np.where(verdicts.stalled_seconds > 0, 0.0, lost_to_nodes * left),
-        Cause.SLOW: slow,
-        Cause.STALLED: verdicts.stalled_seconds,
-        Cause.PAUSE: verdicts.pause_seconds,
+        Cause.SLOW: slow.copy(),
+        Cause.STALLED: verdicts.stalled_seconds.copy(),
+        Cause.PAUSE: verdicts.pause_seconds.copy(),
+        Cause.CHECKPOINT: verdicts.saving_seconds,
+        Cause.LOADING: verdicts.loading_seconds,
+        Cause.STORAGE: verdicts.reading_seconds.copy(),
+        Cause.DISTURBED: np.zeros(len(low_for)),
     }
+    by = [""] * len(low_for)
+    own = sum((lost[cause] for cause in EXPLAINED), np.zeros(len(low_for)))
+    for index, outer in (explain(np.flatnonzero(own > 0)) if own.any() else {}).items():
+        lost[outer.cause][index] += own[index]
+        by[index] = outer.by
+        for cause in EXPLAINED:
+            lost[cause][index] = 0.0
     after = Waiting(low_for[-1].copy()) if len(low_for) else carry
-    return after, pl.concat([_rows(payer, cause, start, seconds) for cause, seconds in lost.items()])
+    return after, pl.concat([_rows(payer, cause, start, seconds, by) for cause, seconds in lost.items()])
 
 
 def _missing_share(nodes: pl.DataFrame, size: int) -> Floats:
@@ -102,15 +141,17 @@ def _missing_share(nodes: pl.DataFrame, size: int) -> Floats:
     return np.asarray(share.reshape(-1, size), np.float64)
 
 
-def _rows(payer: Payer, cause: Cause, start: int, seconds: Floats) -> pl.DataFrame:
+def _rows(payer: Payer, cause: Cause, start: int, seconds: Floats, by: Sequence[str]) -> pl.DataFrame:
     at = np.flatnonzero(seconds > 0)
+    outer = cause in {Cause.STORAGE, Cause.DISTURBED}
     return pl.DataFrame(
         {
             WINDOW: start + at * payer.window,
             schema.LOST_SECONDS.name: seconds[at],
             schema.USD.name: payer.usd(seconds[at]),
+            schema.STALL_BY.name: [by[index] if outer else "" for index in at.tolist()],
         },
-        schema={WINDOW: pl.Int64(), schema.LOST_SECONDS.name: pl.Float64(), schema.USD.name: pl.Float64()},
+        schema=columns(schema.LOST_SECONDS, schema.USD, schema.STALL_BY),
     ).with_columns(
         pl.lit(payer.job.id).alias(schema.JOB),
         pl.lit(payer.job.job_class).alias(schema.JOB_CLASS),

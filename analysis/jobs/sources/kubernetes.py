@@ -133,7 +133,9 @@ def _whole(parts: Sequence[Part], known: Known | None) -> Job | None:
     outcome = Outcome.FAILED if Outcome.FAILED in outcomes else first.outcome
     if not nodes or start is None or (end is not None and end <= start):
         return None
-    return Job(first.name, first.job_class, nodes, start, end, outcome if is_over else Outcome.UNKNOWN)
+    namespace = first.name.split(".", 1)[0]
+    ended = outcome if is_over else Outcome.UNKNOWN
+    return Job(first.name, first.job_class, nodes, start, end, ended, user=namespace)
 
 
 def _end(workload: Workload, one: Object) -> tuple[datetime | None, Outcome]:

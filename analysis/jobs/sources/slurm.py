@@ -147,6 +147,8 @@ def _record(entry: Mapping[str, Any], settings: SlurmJobs, now: float, *, starts
             datetime.fromtimestamp(start, UTC),
             datetime.fromtimestamp(end, UTC) if is_over and end is not None else None,
             outcome if is_over else Outcome.UNKNOWN,
+            # squeue and sacct name it differently.
+            user=as_word(_text(entry.get("user_name")) or _text(entry.get("user"))),
         ),
         from_queue,
     )

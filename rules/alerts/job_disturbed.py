@@ -1,0 +1,72 @@
+"""Nodes of another job, of none, or of a group that has no business there, send much to nodes of a job."""
+
+from app.units import format_duration, format_size
+from cluster.model import Cluster, Role
+from dashboards.registry import panel_ref
+from rules.common import texts
+from rules.common.freshness import fresh_seconds
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from store import schema
+from store.influxql import Select, newest
+from store.schema import Disturber
+
+ID = "job_disturbed"
+
+_MINUTE = 60
+_FIELDS = {
+    "bytes": schema.EVENT_BYTES,
+    "sources": schema.EVENT_SOURCES,
+    "targets": schema.EVENT_DESTINATIONS,
+    "seconds": schema.EVENT_SECONDS,
+}
+
+
+def build(cluster: Cluster) -> RuleSet:
+    """Return the rule, where nodes train."""
+    if not cluster.groups_with(Role.TRAINING):
+        raise NoRuleError(ID, "no group has the role training")
+    limits = cluster.thresholds
+    job = f"{{{{ $labels.{schema.JOB} }}}}"
+    group = texts.group_title(cluster, schema.SRC_GROUP, [one.id for one in cluster.inside_groups()])
+    source = (
+        f'{{{{ if eq $labels.{schema.KIND} "{Disturber.GROUP.value}" }}}}{group}'
+        f'{{{{ else if eq $labels.{schema.SRC} "{schema.OTHER}" }}}}{texts.whole("sources")} nodes of {group}'
+        f"{{{{ else }}}}{{{{ $labels.{schema.SRC} }}}} ({group}){{{{ end }}}}"
+        f'{{{{ if eq $labels.{schema.FROM_JOB} "{schema.NO_JOB}" }}}}, in no job'
+        f"{{{{ else }}}}, of job {{{{ $labels.{schema.FROM_JOB} }}}}{{{{ end }}}}"
+    )
+    summary = (
+        f"{source}: {texts.bytes_of('bytes')} to {texts.whole('targets')} nodes of job {job}, "
+        f"which is not theirs, within {texts.duration_of('seconds')} (alerts above "
+        f"{format_size(limits.disturbance_bytes)} within {format_duration(limits.disturbance_window)})."
+    )
+    # Rows are written once nothing can change them.
+    since = fresh_seconds(cluster) + cluster.bridge.grace + 2 * _MINUTE
+    stored = Select(schema.DISTURBANCE, schema.RAW).by(*schema.DISTURBANCE.tags)
+    rule = Rule(
+        id=ID,
+        title="Job disturbed by others",
+        family="training",
+        severity=Severity.WARNING,
+        measures=tuple(
+            Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of a disturber."), since)
+            for name, one in _FIELDS.items()
+        ),
+        threshold=Threshold("disturbance_bytes", Comparison.ABOVE, limits.disturbance_bytes),
+        annotations=texts.annotations(
+            summary=summary,
+            source=source,
+            destination=f"{{{{ $labels.{schema.DST} }}}} of job {job}",
+            protocol="all",
+            size=texts.bytes_of("bytes"),
+            duration=texts.duration_of("seconds"),
+            more=((texts.JOB, f"{job} (class {{{{ $labels.{schema.JOB_CLASS} }}}})"),),
+            what_to_do=(
+                "See what runs on the source: processes that outlived their job, a copy between nodes, a wrong list of "
+                "hosts. Stop it or move it to another plane; then look whether the job's rate recovers."
+            ),
+        ),
+        panel=panel_ref("training", "disturbances"),
+        group_by=("rule", schema.JOB),
+    )
+    return RuleSet((rule,), ())
