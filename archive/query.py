@@ -170,10 +170,9 @@ def _answer(  # noqa: PLR0917 - see ask
     files = [file for file in files if file.is_there]
     if files:
         condition = _condition(question, [file.path for file in files])
-        rows = _rows(files, condition.conversation)
+        rows = _rows(files, question, condition.conversation)
         if condition.place is not None:
             rows = rows.filter(condition.place)
-        rows = rows.filter(_within(question))
     else:
         gaps.append("the archive has nothing of this period")
         rows = pl.DataFrame(schema=schema.SCHEMA).lazy()
@@ -285,15 +284,19 @@ def _grouped(rows: pl.LazyFrame, by: Sequence[str]) -> pl.LazyFrame:
     return rows.group_by(*by).agg(*(pl.sum(name) for name in _SUMS), *ends)
 
 
-def _rows(files: Sequence[_Part], conditions: Sequence[pl.Expr] = ()) -> pl.LazyFrame:
-    """Return the rows that meet one of several conditions that exclude each other, each read by its own statistics.
+def _rows(files: Sequence[_Part], question: Filter, conditions: Sequence[pl.Expr]) -> pl.LazyFrame:
+    """Return the rows of the period that meet one of several conditions that exclude each other.
 
-    The conditions are about conversations: all of one are there when it is told who counts.
+    Each is read by its own statistics. They are about conversations: all of one are there when it is told who counts.
     """
-    told = [file.path for file in files if file.is_told]
-    found = [_scanned(told, conditions)] if told else []
-    found += [counted_once(_scanned([file.path for file in shard], conditions)) for shard in _untold(files)]
-    return pl.concat(found)
+    told = [file for file in files if file.is_told]
+    # Times of files that are inside are not looked at: that is a tenth of a day's question.
+    inside = [file.path for file in told if file.is_inside]
+    edge = [file.path for file in told if not file.is_inside]
+    found = [_scanned(inside, conditions)] if inside else []
+    rest = [_scanned(edge, conditions)] if edge else []
+    rest += [counted_once(_scanned([file.path for file in shard], conditions)) for shard in _untold(files)]
+    return pl.concat([*found, *(rows.filter(_within(question)) for rows in rest)])
 
 
 def _untold(files: Sequence[_Part]) -> list[list[_Part]]:

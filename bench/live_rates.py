@@ -15,6 +15,7 @@ import click
 from app.errors import UserError
 from app.units import parse_duration
 from bench.bridge_rate import simulated
+from bench.load.archived import cost
 from bench.load.packet_sender import POOL
 from bench.pipelines import PARTITIONS, Load, Pairs, differences, pipeline, run_load, stored_pairs
 from bench.processes import Meter, line, tell_machine, timed
@@ -38,8 +39,9 @@ _POLL_SECONDS = 0.5
 @click.option("--workers", default="1,2,4", show_default=True, help="Workers that share the topic, one run each.")
 @click.option("--config", "-c", type=click.Path(path_type=Path), default="cluster.yaml", show_default=True)
 @click.option("--influxd", help="InfluxDB 1.x to run. Default: the one on the PATH.")
+@click.option("--archive", is_flag=True, help="One worker with the flow archive beside the same without, too.")
 def kafka(  # noqa: PLR0917 - click passes everything by name
-    flows: int, rate: int, nodes: int, workers: str, config: Path, influxd: str | None
+    flows: int, rate: int, nodes: int, workers: str, config: Path, influxd: str | None, *, archive: bool
 ) -> None:
     """Spool -> relay -> Kafka -> workers -> InfluxDB: flows a second of the relay and of 1, 2, 4 workers; totals."""
     if not has_kafka():
@@ -54,8 +56,16 @@ def kafka(  # noqa: PLR0917 - click passes everything by name
         cluster = replace(cluster, kafka=replace(cluster.kafka, brokers=(broker.address,), partitions=PARTITIONS))
         _relay(cluster, folder, flows)
         sent = _sent(truth)
-        for count in (int(text) for text in workers.split(",")):
-            _work(cluster, folder / f"workers-{count}", count, sent, influxd=influxd)
+        for count in (int(text) for text in workers.split(",") if text):
+            line(step="kafka", **_work(cluster, folder / f"workers-{count}", count, sent, influxd=influxd))
+        if archive:
+            used: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+            for run in range(3):
+                for is_kept, results in used.items():
+                    kept = replace(cluster, archive=replace(cluster.archive, enabled=is_kept))
+                    place = folder / f"archive-{run}-{is_kept}"
+                    results.append(_work(kept, place, 1, sent, influxd=influxd))
+            line(step="archive_cost", through="Kafka worker", flows=flows, **cost(used))
 
 
 def _relay(cluster: Cluster, folder: Path, flows: int) -> None:
@@ -67,14 +77,14 @@ def _relay(cluster: Cluster, folder: Path, flows: int) -> None:
     line(step="relay", flows=flows, flows_per_second=round(flows / used["seconds"]), **used)
 
 
-def _work(cluster: Cluster, folder: Path, workers: int, sent: Pairs, *, influxd: str | None) -> None:
-    """Let so many workers, new to the topic, read it to its end."""
+def _work(cluster: Cluster, folder: Path, workers: int, sent: Pairs, *, influxd: str | None) -> dict[str, Any]:
+    """Let so many workers, new to the topic, read it to its end; return what it took."""
     with ExitStack() as running:
         server = running.enter_context(LocalInfluxDB(folder / "influxdb", binary=influxd))
         cluster = replace(
             cluster,
             store=replace(cluster.store, url=server.url),
-            kafka=replace(cluster.kafka, group=f"bench-{workers}", state_topic=f"bench-state-{workers}"),
+            kafka=replace(cluster.kafka, group=f"bench-{folder.name}", state_topic=f"bench-state-{folder.name}"),
             bridge=replace(cluster.bridge, metrics_listen=None, state=str(folder / "state")),
         )
         config = folder / "cluster.yaml"
@@ -96,20 +106,21 @@ def _work(cluster: Cluster, folder: Path, workers: int, sent: Pairs, *, influxd:
         costs = meter.document(last - began)
         flows = _records(folder.parent / "truth.json")
         cpu = sum(one["cpu_seconds"] for name, one in costs.items() if name != "influxd")
-        line(
-            step="kafka",
-            workers=workers,
-            partitions=PARTITIONS,
-            flows=flows,
-            exact=stored == sent,
-            differences=differences(sent, stored),
-            seconds=round(last - began, 2),
-            flows_per_second=round(flows / (last - began)),
-            first_stored_seconds=round(first - began, 2),
-            cpu_us_a_flow=round(cpu / flows * 1e6, 3),
-            processes=costs,
-            other_cores=meter.other_cores(last - began),
-        )
+        return {
+            "workers": workers,
+            "partitions": PARTITIONS,
+            "flows": flows,
+            "exact": stored == sent,
+            "differences": differences(sent, stored),
+            "seconds": round(last - began, 2),
+            "flows_per_second": round(flows / (last - began)),
+            "first_stored_seconds": round(first - began, 2),
+            "cpu_seconds": round(cpu, 2),
+            "cpu_us_a_flow": round(cpu / flows * 1e6, 3),
+            "peak_mib": max(one["peak_mib"] for name, one in costs.items() if name != "influxd"),
+            "processes": costs,
+            "other_cores": meter.other_cores(last - began),
+        }
 
 
 def _follow(store: Store, meter: Meter, sent: Pairs) -> tuple[Pairs, float, float]:

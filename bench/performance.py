@@ -33,6 +33,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "board": ("board", "nodes", "span"),
     "rules": ("nodes",),
     "archive": ("records", "untold"),
+    "archive_cost": ("through",),
     "archive_question": ("records", "untold", "question"),
     "peer": ("peer", "rate"),
     "peer_versions": (),
@@ -222,6 +223,11 @@ def _target_rows(book: Book) -> Iterator[tuple[str, str, str, str]]:
             and address["cold_seconds"] <= 2
             and address["warm_seconds"] <= 0.5
             and address["peak_mib"] < 477,
+        )
+    for one in book.of("archive_cost"):
+        ratio = one["ratio_of_processor_time"]
+        yield row(
+            f"{one['through']} with the flow archive", "0.8 of the speed without", f"{ratio} of it", met=ratio >= 0.8
         )
     relay = book.one("relay")
     rate = 0 if relay is None else relay["flows_per_second"]
@@ -551,15 +557,26 @@ def _archive(book: Book) -> Iterator[str]:
             for one in days
         ),
     )
-    yield "Seconds, cold / warm:\n"
+    costs = book.of("archive_cost")
+    if costs:
+        yield "What is left of the speed with the archive, of files or a topic read to their end in the same run:\n"
+        yield table(
+            ("through", "by processor time", "by the clock", "peak memory"),
+            (
+                (one["through"], one["ratio_of_processor_time"], one["ratio_on_to_off"], f"{one['peak_mib']} MiB")
+                for one in costs
+            ),
+        )
+    yield "Seconds, cold / warm; of processor time, warm, which other work on the machine changes less:\n"
     yield table(
-        ("question", "of records", "who says who counts", "seconds", "memory"),
+        ("question", "of records", "who says who counts", "seconds", "processor time", "memory"),
         (
             (
                 one["question"],
                 f"{one['records']:,}",
                 _WHO[one["untold"]],
                 _seconds(one),
+                f"{one['warm_cpu_seconds']:.2f}",
                 f"{one['peak_mib']} MiB",
             )
             for one in asked

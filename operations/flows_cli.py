@@ -35,14 +35,14 @@ def _many(option: str, metavar: str, text: str, field: str | None = None) -> Cal
 
 @click.command()
 @cluster_option
-@_many("--src", "WHAT", "Source: an address, a prefix, a node or a group.")
+@_many("--src", "WHAT", "Source: an address, a prefix, a node, a group or a role.")
 @_many("--dst", "WHAT", "Destination, in the same way.")
 @_many("--node", "NAME", "Node on either side.")
 @_many("--address", "ADDRESS", "Address on either side.")
 @_many("--prefix", "PREFIX", "Prefix that has either side.")
 @click.option("--port", multiple=True, type=click.IntRange(0, 65_535), help="Port of either side.")
 @_many("--proto", "NAME", "Protocol, such as tcp.", "protocol")
-@_many("--group", "ID", "Group of either side.")
+@_many("--group", "ID", "Group of either side, or all groups of a role.")
 @_many("--exporter", "NAME", "Exporter.")
 @_many("--interface", "NAME", "Interface, in or out.")
 @click.option("--job", metavar="ID", help="The job's nodes, while it ran.")

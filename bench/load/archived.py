@@ -1,4 +1,4 @@
-"""`scripts/bench archive`: a day of records in the flow archive, and how long questions about it take.
+"""`scripts/bench archive`: a day of records in the flow archive, how long questions take, and what it costs the bridge.
 
 The writer is the bridge's, with its checkpoints and its thread. Half of the rows are of a second exporter that saw the
 same packets: cluster.yaml says which counts, or with `--untold` the archive has to tell. Each question is asked in a
@@ -11,8 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import click
 import numpy as np
@@ -23,8 +25,13 @@ from app.log import Log
 from archive import schema
 from archive.manifest import HOUR
 from archive.writer import Archive
-from bench.processes import line, tell_machine
+from bench.bridge_rate import simulated
+from bench.processes import line, tell_machine, timed
+from cluster.dump import dump_cluster
+from cluster.load import load_cluster
 from cluster.model import ArchiveSettings
+from simulate.demo.stack import command
+from store.local_influxdb import LocalInfluxDB
 
 _BEGIN = 1_790_000_000 // HOUR * HOUR
 _HOURS = 24
@@ -62,14 +69,15 @@ import json, sys, time
 from pathlib import Path
 from archive.query import Filter, ask
 folder, start, stop, what, by = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
-seconds = []
+seconds, cpu = [], []
 for _ in range(3):
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     answer = ask(folder, Filter(start, stop, **json.loads(what)), by.split(","), most=20)
     seconds.append(round(time.perf_counter() - began, 3))
+    cpu.append(round(time.process_time() - used, 3))
 found = {"bytes": answer.bytes, "all_bytes": answer.all_bytes, "flows": answer.flows}
-print(json.dumps({"cold_seconds": seconds[0], "warm_seconds": min(seconds[1:]), **found,
-    "peak_mib": int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10}))
+print(json.dumps({"cold_seconds": seconds[0], "warm_seconds": min(seconds[1:]), "warm_cpu_seconds": min(cpu[1:]),
+    **found, "peak_mib": int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10}))
 """
 
 
@@ -150,6 +158,43 @@ def _written(folder: Path, records: int, nodes: int, *, untold: bool) -> int:
         time.sleep(0.05)
     archive.close()
     return truth
+
+
+@click.command("archive-cost")
+@click.option("--flows", default=2_000_000, show_default=True, help="Flow records.")
+@click.option("--runs", default=3, show_default=True, help="Measured runs of each.")
+@click.option("--config", "-c", type=click.Path(path_type=Path), default="cluster.yaml", show_default=True)
+def archive_cost(flows: int, runs: int, config: Path) -> None:
+    """Files to points in InfluxDB: the bridge with the flow archive beside the same without, in one run."""
+    tell_machine()
+    with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
+        folder, made = Path(name), Path(name) / "made.yaml"
+        spool = folder / "spool"
+        simulated(config, made, spool, "--truth", str(folder / "truth.json"), flows=flows, rate=200_000, nodes=1024)
+        used: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+        for run in range(runs):
+            for is_kept, results in used.items():
+                state = folder / f"state-{run}-{is_kept}"
+                cluster = load_cluster(made)
+                cluster = replace(cluster, archive=ArchiveSettings(enabled=is_kept, folder=str(state / "archive")))
+                (folder / "cluster.yaml").write_text(dump_cluster(cluster))
+                with LocalInfluxDB(folder / f"influxdb-{state.name}") as server:
+                    read = ("--spool", str(spool), "--once", "--state", str(state))
+                    results.append(
+                        timed([*command("ingest", folder / "cluster.yaml"), *read, "--influx-url", server.url])
+                    )
+        line(step="archive_cost", through="bridge", flows=flows, **cost(used))
+
+
+def cost(used: dict[bool, list[dict[str, Any]]]) -> dict[str, float]:
+    """Return what is left of the speed with the archive, by the medians of runs with it (True) and without."""
+    cpu, seconds = ({on: median(one[name] for one in runs) for on, runs in used.items()}
+                    for name in ("cpu_seconds", "seconds"))  # fmt: skip
+    return {
+        "ratio_of_processor_time": round(cpu[False] / cpu[True], 2),
+        "ratio_on_to_off": round(seconds[False] / seconds[True], 2),
+        "peak_mib": max(one["peak_mib"] for one in used[True]),
+    }
 
 
 @click.command()
