@@ -173,6 +173,8 @@ NEAR_MISSES = {
     "an ordinary day": Theft(),
     "an ordinary weekend": Theft(delay=WEEKEND),
     "a busy day of the API and of people": Theft(busy=2.0),
+    "an ordinary fortnight": Theft(seconds=14 * DAY),
+    "a busy fortnight of the API and of people": Theft(seconds=14 * DAY, busy=2.0),
     "a busy weekend": Theft(delay=WEEKEND, busy=1.6),
     "a partner's usual sync, a third larger": Theft(
         tuple(talk(_STORE, dst) for dst in PARTNERS), 10 * HOUR, delay=OFFICE, volume=35e9

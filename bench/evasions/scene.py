@@ -27,7 +27,7 @@ from store.points import WINDOW, batches
 HOUR, DAY = 3_600, 86_400
 NOW = 1_780_000_000 // HOUR * HOUR
 """20:00 UTC of Thursday, 2026-05-28: 22:00 in Amsterdam, where this cluster stands. Thefts begin then or later."""
-PAST_DAYS, DAYS = 20, 24
+PAST_DAYS, DAYS = 20, 35
 BEGIN = NOW - PAST_DAYS * DAY
 """What the store holds begins here."""
 MODEL = 140 * 10**9
