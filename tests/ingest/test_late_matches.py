@@ -13,6 +13,7 @@ from test_engine import T0, cluster, one, take
 from analysis.analyser import Analyser
 from analysis.cli import _run
 from analysis.detectors.egress.late_matches import LateSearch, LateSearching
+from analysis.detectors.roles.role_watch import RoleWatching
 from analysis.jobs.all_sources import JobSources
 from analysis.jobs.register import Register
 from analysis.state import State
@@ -273,6 +274,6 @@ def test_nothing_is_searched_for_before_the_store_is_known_to_be_ours(site: Site
         analyser = Analyser(cluster_, site.store, state, sources, log=log)
         searching = LateSearching(cluster_, site.folder, log, patience=0)
         with pytest.raises(NewerStoreError, match="its schema has version 2"):
-            _run(analyser, sources, searching, site.store, log, threading.Event(), 1.0)
+            _run(analyser, sources, (searching, RoleWatching(cluster_, log)), site.store, log, threading.Event(), 1.0)
     assert not list(site.folder.glob("searched-*"))
     assert site.late() == site.late(schema.HOUR) == []
