@@ -44,7 +44,7 @@ _HEAD = """# Recorded training jobs
 Written by `scripts/bench traces ../shared/traces docs/reference/traces.md`: do not edit. Two production jobs
 (ByteDance, arXiv 2505.05713) are played as sFlow samples of RoCEv2, looped with the variation their steps really have,
 one worker a host on 8 rails, bytes by the model in `simulate/traces/layout.py`, and judged from these samples alone
-(`analysis/detectors/roles`). {seeds} seeds; {seconds:.0f} s each, or as long as 1.5 million samples last, and 8 steps
+(`analysis/detectors/roles`). Seeds {seeds}; {seconds:.0f} s each, or as long as 1.5 million samples last, and 8 steps
 at least. A rate at which these have more than 6 million samples is left out.
 
 *Members*, *stages*: plays in which all were right. *Kinds*: F1 over pairs (pipeline, data, ends). *Step error*: of the
@@ -95,7 +95,7 @@ def main() -> int:
         flows = [*pool.map(_records, ((path, timeout, tuple(given.seeds)) for path in paths for timeout in TIMEOUTS))]
     lines = [*(one.clean() for one in found), "", *_fault_head(), *(one.faults() for one in found), "", *_LIMITS]
     lines += [*_NETFLOW, *flows]
-    head = _HEAD.format(seconds=SECONDS, seeds=len(given.seeds))
+    head = _HEAD.format(seconds=SECONDS, seeds=", ".join(map(str, given.seeds)))
     given.page.write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
     return 0
 

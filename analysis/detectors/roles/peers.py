@@ -35,9 +35,6 @@ _LEAST_LATE = 0.001
 _LEAST_EXCESS = 0.03
 """... and the spread of a node's own time beside its peers', at least."""
 
-_LEAST_HIDDEN = 0.02
-"""The same where its pipeline ends with the others: slower nodes hide it."""
-
 _IMBALANCE = 1.2
 """A stage that computes this many times what the others do is an imbalance."""
 
@@ -207,16 +204,9 @@ def _slow_nodes(traffic: Traffic, steps: Steps, times: StageTimes) -> Iterator[V
     excess = np.nanmedian(longer, axis=2)
     error = _spread(longer, excess)
     own = np.nan_to_num(excess / np.maximum(error, _LEAST_EXCESS * usual))
-    hidden = np.nan_to_num(excess / np.maximum(error, _LEAST_HIDDEN * usual))
-    hidden[np.nan_to_num(odd) >= _ODD] = 0
-    for chain, stage in np.argwhere(hidden >= _ODD):
-        share, spreads = float(excess[chain, stage] / usual[stage]), hidden[chain, stage]
-        evidence = f"it computes {share:+.0%} beside peers of stage {stage}, {spreads:.1f} spreads; its pipeline ends "
-        evidence += "with the others, for slower nodes hide it"
-        node = traffic.nodes[times.nodes[chain, stage]]
-        yield Verdict(Blame.NODE, (node,), None, share, float(1 - 2 ** (-spreads / 2)), evidence)
     for chain in np.flatnonzero(np.nan_to_num(odd) >= _ODD):
-        stage = int(own[chain].argmax())
+        # The surest excess may be a small one: what the slow node makes others wait shows in theirs.
+        stage = int(np.where(own[chain] >= 1, excess[chain] / usual, -np.inf).argmax())
         if own[chain, stage] < 1:
             # Late, and nobody in it computes longer than its peers.
             continue
