@@ -12,7 +12,20 @@ from dashboards.palette import DIM, LOOK, PATTERN_COLOURS
 from dashboards.panels import Built, Cell, Face, Json, TableOrder
 from dashboards.parts import transport
 from store import schema
-from store.influxql import Column, Query, Select, Unit, chosen, combined, compare, highest, newest
+from store.influxql import (
+    Column,
+    Query,
+    Select,
+    Unit,
+    chosen,
+    combined,
+    compare,
+    highest,
+    newest,
+    ratio,
+    top_rows,
+    total,
+)
 from store.schema import Disturber
 
 TOP = 62
@@ -32,6 +45,7 @@ def all_panels(cluster: Cluster) -> tuple[Built, ...]:
         _rails(cluster),
         incast(cluster),
         _disturbances(cluster),
+        _marks(cluster),
     )
 
 
@@ -264,4 +278,30 @@ def _disturbances(cluster: Cluster) -> Built:
         ],
         order=TableOrder(schema.EVENT_BYTES.name),
         limit_rows=_ROWS,
+    )  # fmt: skip
+
+
+def _marks(cluster: Cluster) -> Built:
+    """Return the nodes whose packets switches mark most: their way is congested."""
+    share = ratio((schema.MARKED_PACKETS,), schema.PACKETS, schema.TOP_SHARE.name)
+    # Single seconds of all nodes are many: a short range answers at once.
+    sent = Select(schema.PULSE, schema.RAW).take(total(schema.MARKED_PACKETS), total(schema.PACKETS), share)
+    return panels.table(
+        cluster,
+        Face(
+            "marks", "ECN marks by node, 10 min",
+            "Packets of each node to its own group that a switch marked as having met congestion, the most first.",
+            "sFlow only, scaled from samples; the network marks only where ECN is set up.",
+            "Many marks at one node: look at its link and rail; at all: at the spine and at what else runs.",
+            x=0, y=TOP + 51, w=12, h=7, links=(to_board("capacity"),), since="10m",
+        ),
+        [top_rows(sent.by(schema.NODE, schema.GROUP), _ROWS)],
+        [
+            panels.Column(schema.NODE, "Node", links=(to_board("explore", node=row(schema.NODE)),)),
+            panels.Column(schema.GROUP, "Group", mappings=(panels.group_words(cluster),)),
+            panels.Column(schema.MARKED_PACKETS.name, "Marked", Unit.COUNT, Cell.BAR),
+            panels.Column(schema.PACKETS.name, "Packets", Unit.COUNT, width=110),
+            panels.Column(schema.TOP_SHARE.name, "Share", Unit.RATIO, width=90),
+        ],
+        order=TableOrder(schema.MARKED_PACKETS.name),
     )  # fmt: skip
