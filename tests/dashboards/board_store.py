@@ -113,6 +113,17 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         schema.CHECKPOINT_STATUS: [job],
         schema.DATASET_LOAD: [job],
         schema.STALL: [job | {schema.CAUSE: cause.value} for cause in Cause],
+        schema.HELD: [job | {schema.USER: "ada"}],
+        schema.DISTURBANCE: [
+            job
+            | {
+                schema.KIND: "unallocated",
+                schema.SRC: "gpu-16",
+                schema.SRC_GROUP: "training",
+                schema.FROM_JOB: "-",
+                schema.DST: "gpu-01",
+            }
+        ],
         schema.PAIR: [{schema.SRC: a, schema.DST: b} | compute for a in nodes for b in nodes if a != b],
         schema.EGRESS: sent,
         schema.CONTACT: sent,
