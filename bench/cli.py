@@ -11,6 +11,7 @@ from bench.enrichment_cost import enrichment
 from bench.labelled import labelled
 from bench.live_rates import kafka, live, soak
 from bench.load.archived import archive, archive_cost
+from bench.once_cost import once
 from bench.peer import peer
 from bench.performance import report
 
@@ -20,7 +21,7 @@ def bench() -> None:
     """Measure a part of clusterflow on this machine; JSON lines on standard output."""
 
 
-for one in (memory, enrichment, live, soak, kafka, boards, archive, archive_cost, peer, labelled, report):
+for one in (memory, enrichment, once, live, soak, kafka, boards, archive, archive_cost, peer, labelled, report):
     bench.add_command(one)
 
 

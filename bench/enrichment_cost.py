@@ -115,7 +115,7 @@ def _measure(configs: Mapping[str, Path], spool: Path, flows: int, runs: int) ->
     found: dict[str, list[dict[str, float]]] = {part: [] for part in configs}
     for run in range(runs):
         for part, config in configs.items():
-            found[part].append(_measured(config, spool, flows))
+            found[part].append(measured(config, spool, flows))
             line(step="enrichment_run", part=part, run=run, flows=flows, **found[part][-1])
     for part in configs:
         if part != OFF:
@@ -138,7 +138,7 @@ def _beside(enriched: list[dict[str, float]], plain: list[dict[str, float]], flo
     }
 
 
-def _measured(config: Path, spool: Path, flows: int) -> dict[str, float]:
+def measured(config: Path, spool: Path, flows: int) -> dict[str, float]:
     """Run a bridge in a process of its own; see the end of this file."""
     own = [sys.executable, "-m", "bench.enrichment_cost", str(config), str(spool), str(flows)]
     done = subprocess.run(own, capture_output=True, text=True, check=False)

@@ -72,6 +72,13 @@ def test_enrichment_is_a_table_and_a_target() -> None:
     assert targets({**lines[1], "ratio_of_processor_time": 0.79})["all enrichment on"][2] == "**no**"
 
 
+def test_what_counting_once_costs_is_a_target() -> None:
+    one = {"step": "once", "flows": 1_000_000, "exporters": 20, "times_authority": 1.08, "times_described": 1.95}
+    assert targets(one)["finding what several exporters saw"][1:] == ["1.08 x the processor time", "yes"]
+    assert "1.08 times the processor time of one that `authority`" in page(merged([], printed(one)))
+    assert targets({**one, "times_authority": 1.2})["finding what several exporters saw"][2] == "**no**"
+
+
 def test_targets_met_and_missed() -> None:
     met = targets(live(), {"step": "memory", "format": "csv", "flows": 1, "flows_per_second": 1_200_000,
                            "ratio_to_polars_read": 2.1, "cpu_us_a_flow": 1, "peak_mib": 1})  # fmt: skip
