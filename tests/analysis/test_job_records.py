@@ -116,7 +116,7 @@ def test_json_with_faults(text: str, lines: list[str]) -> None:
         (
             "id,nodes,begin\n",
             [
-                "jobs.csv:1: begin: unknown column: expected the columns id, class, nodes, start, end, outcome",
+                "jobs.csv:1: begin: unknown column: expected the columns id, class, nodes, start, end, outcome, user",
                 "jobs.csv:1: start: no such column: expected the columns id, nodes, start",
                 "jobs.csv: 2 problems",
             ],

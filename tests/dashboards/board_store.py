@@ -113,6 +113,12 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         schema.CHECKPOINT_STATUS: [job],
         schema.DATASET_LOAD: [job],
         schema.STALL: [job | {schema.CAUSE: cause.value} for cause in Cause],
+        schema.JOB_ROLE: [{schema.JOB: job[schema.JOB], schema.NODE: node} for node in nodes],
+        schema.JOB_PAIR: [
+            {schema.JOB: job[schema.JOB], schema.KIND: "data", schema.SRC_STAGE: "1", schema.DST_STAGE: "1"}
+        ],
+        schema.JOB_STEPS: [{schema.JOB: job[schema.JOB]}],
+        schema.JOB_VERDICT: [{schema.JOB: job[schema.JOB], schema.PLACE: "gpu-01"}],
         schema.HELD: [job | {schema.USER: "ada"}],
         schema.DISTURBANCE: [
             job
