@@ -128,7 +128,7 @@ class Thresholds:
         "Bytes that nodes of another job, of none, or of another group on the compute plane may send to nodes of a "
         "job within `disturbance_window`.", default=50_000_000_000)
     disturbance_window: int = key(names.seconds(60, 3600), "Length of that window, in whole minutes.", default=300)
-    storage_contention: int = key(names.SIZE,
+    busy_storage_bytes: int = key(names.SIZE,
         "Bytes that others must exchange with storage within a minute, and three times what is usual, before a job's "
         "slowness is put down to storage.", default=60_000_000_000)
     checkpoint_overdue: int = key(names.seconds(0, DAY),

@@ -2,7 +2,7 @@
 
     disturbed   training nodes that are not of the job sent at least `disturbance_bytes` to its nodes within the
                 `disturbance_window` that ends with the window
-    storage     others exchanged at least `storage_contention` with storage within the minute that ends with the window,
+    storage     others exchanged at least `busy_storage_bytes` with storage within the minute that ends with the window,
                 and three times as much as in the median minute of the hour before, while the job used storage, too
 
 That both happen at once is evidence, not proof. Only windows that lost something are looked at, so that nothing is
@@ -109,7 +109,7 @@ class OuterCauses:
             places = (minutes.get_column(WINDOW).to_numpy() - (end - _HOUR - _MINUTE)) // _MINUTE
             usual = np.median(np.bincount(places, minutes.get_column(schema.BYTES.name).to_numpy(), _HOUR // _MINUTE))
             uses = mine.filter(pl.col(WINDOW).is_between(end - _HOUR, end, closed="left")).height
-            if uses and total >= max(self._limits.storage_contention, _USUAL * float(usual)):
+            if uses and total >= max(self._limits.busy_storage_bytes, _USUAL * float(usual)):
                 found[window] = Outer(Cause.STORAGE, names[0])
         return found
 
