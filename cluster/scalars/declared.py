@@ -246,8 +246,8 @@ class Section(Kind[Table]):
             if name not in names:
                 near, sure = closest(name, names), closest(name, names, is_sure=True)
                 elsewhere = _elsewhere(name, faults.places)
-                # A long name of another section is meant; a short one may be anybody's.
-                hint = sure or (elsewhere if "_" in name else "") or near or elsewhere
+                # What one section has at its top is meant; a name deep in some may be anybody's.
+                hint = sure or (elsewhere if elsewhere.count(".") == 1 else "") or near or elsewhere
                 faults.add(child(path, name), "unknown key", self.reference if hint else one_of(names), hint)
                 meant |= {key for key in names if hint and hint == closest(key, names)}
         return meant
