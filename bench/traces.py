@@ -41,11 +41,11 @@ SHARES = (0.1, 0.3, 1.0)
 
 _HEAD = """# Recorded training jobs
 
-Written by `scripts/bench traces ../shared/traces docs/reference/traces.md`: do not edit. Two production jobs
-(ByteDance, arXiv 2505.05713) are played as sFlow samples of RoCEv2, looped with the variation their steps really have,
-one worker a host on 8 rails, bytes by the model in `simulate/traces/layout.py`, and judged from these samples alone
-(`analysis/detectors/roles`). Seeds {seeds}; {seconds:.0f} s each, or as long as 1.5 million samples last, and 8 steps
-at least. A rate at which these have more than 6 million samples is left out.
+Written by `scripts/bench traces ../shared/traces docs/reference/traces.md --seeds {flags}`: do not edit. Two
+production jobs (ByteDance, arXiv 2505.05713) are played as sFlow samples of RoCEv2, looped with the variation that
+their steps really have, one worker a host on 8 rails, bytes by the model in `simulate/traces/layout.py`, and judged
+from these samples alone (`analysis/detectors/roles`). Seeds {seeds}; {seconds:.0f} s each, or as long as 1.5
+million samples last, and 8 steps at least. A rate at which these have more than 6 million samples is left out.
 
 *Members*, *stages*: plays in which all were right. *Kinds*: F1 over pairs (pipeline, data, ends). *Step error*: of the
 length of single steps. *Blamed*: nodes named in plays without a fault. Faults: the plays in which the first verdict
@@ -95,7 +95,7 @@ def main() -> int:
         flows = [*pool.map(_records, ((path, timeout, tuple(given.seeds)) for path in paths for timeout in TIMEOUTS))]
     lines = [*(one.clean() for one in found), "", *_fault_head(), *(one.faults() for one in found), "", *_LIMITS]
     lines += [*_NETFLOW, *flows]
-    head = _HEAD.format(seconds=SECONDS, seeds=", ".join(map(str, given.seeds)))
+    head = _HEAD.format(seconds=SECONDS, seeds=", ".join(map(str, given.seeds)), flags=" ".join(map(str, given.seeds)))
     given.page.write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
     return 0
 
@@ -232,10 +232,10 @@ def _is_culprit(told: _Told, layout: Layout, fault: Fault) -> bool:
 
 
 _LIMITS = (
-    "**What falls short.** Where sequence lengths differ (SE), each step gives each worker other work: one that is",
-    "slow by 10 % or 30 % is within what its peers differ in so few steps; and where the long last stage sets the",
-    "pace, a slow worker of another stage delays nobody. A hang is told as the whole job's, not by the node that hung.",
-    "The job's own long stage is said beside each fault and is not counted as a verdict.",
+    "**What falls short.** Where sequence lengths differ (SE), each step gives each worker other work: a slow one is",
+    "within what its peers differ in so few steps; where the long last stage sets the pace, a slow worker of another",
+    "stage delays nobody. A hang is told as the whole job's, not by the node that hung. The job's own long stage is",
+    "said beside each fault and is not counted as a verdict.",
     "",
 )
 
