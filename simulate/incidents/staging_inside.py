@@ -151,7 +151,9 @@ def disturbance(
     src, dst = (stage.address(one, Plane.COMPUTE) for one in (source, target))
     talk = Transfer(src, dst, start, end, volume, port=_NCCL, packet=9000)
     alerts = expect.disturbance_alerts(stage, source.name, target.name, talk)
-    return _between(IncidentKind.DISTURBANCE, source.name, target.name, (talk,), alerts)
+    # Whose nodes are disturbed, the alert says by the job.
+    job = next((dict(one.labels)[schema.JOB] for one in alerts), "")
+    return replace(_between(IncidentKind.DISTURBANCE, source.name, target.name, (talk,), alerts), job=job)
 
 
 def storage_rush(stage: Stage, start: int, end: int, *, volume: int = 60_000_000_000) -> Incident:
