@@ -44,10 +44,12 @@ def rows_shown(most: int) -> int:
 
 
 def _with_verbose(command: click.Command) -> click.Command:
-    """Return a command that takes ``-v``, as those below it do."""
+    """Return a command that takes ``-v``, as those below it do; a group that does nothing by itself has none."""
+    does_something = True
     if isinstance(command, click.Group):
         command.commands = {name: _with_verbose(one) for name, one in command.commands.items()}
-    elif VERBOSE not in command.params:
+        does_something = command.invoke_without_command
+    if does_something and VERBOSE not in command.params:
         command.params.append(VERBOSE)
     return command
 

@@ -176,7 +176,7 @@ def parse(text: str, faults: Faults) -> Value | None:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         said = " ".join(part for part in (error.problem, error.context) if part)
-        wrong = text.splitlines()[line - 1][column - 1 :] if line else ""
+        wrong = "".join(text.splitlines()[line - 1 : line])[column - 1 :] if line else ""
         if wrong.startswith("\t"):
             said = "a tab: YAML wants spaces"
         elif "alias" in said:

@@ -169,6 +169,24 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.CHECKPOINT_STATUS: [_JOB],
         schema.DATASET_LOAD: [_JOB],
         schema.STALL: [_JOB | {schema.CAUSE: cause.value} for cause in Cause],
+        schema.JOB_ROLE: [{schema.JOB: _JOB[schema.JOB], schema.NODE: name} for name in names],
+        schema.JOB_PAIR: [
+            {
+                schema.JOB: _JOB[schema.JOB],
+                schema.KIND: "pipeline",
+                schema.SRC_STAGE: str(a),
+                schema.DST_STAGE: str(a + 1),
+            }
+            for a in range(7)
+        ],
+        schema.JOB_STEPS: [{schema.JOB: _JOB[schema.JOB]}],
+        schema.JOB_VERDICT: [{schema.JOB: _JOB[schema.JOB], schema.PLACE: names[0]}],
+        schema.HELD: [_JOB | {schema.USER: "ada"}],
+        schema.DISTURBANCE: [
+            {schema.KIND: "unallocated", schema.SRC: names[-1], schema.SRC_GROUP: owner, schema.FROM_JOB: "-"}
+            | {schema.DST: names[0]}
+            | _JOB
+        ],
         schema.BURST: [{schema.DST: "nas-1", schema.DST_GROUP: "storage", schema.SRC_GROUP: owner}],
         schema.ALERT: [
             {schema.RULE: "exfil_volume", schema.SEVERITY: "critical", schema.SRC: "model-store-1"}

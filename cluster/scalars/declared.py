@@ -13,6 +13,8 @@ from cluster.scalars.kinds import Bad, Kind, ListOf, MapOf, OneOrMany, Placed, T
 
 T = TypeVar("T")
 
+_MOST_LISTED = 20
+"""Keys of a section that a fault lists; nobody reads more in one line."""
 REFERENCE = "a key of docs/reference/configuration.md"
 
 _MOST_KEYS = 24
@@ -248,7 +250,8 @@ class Section(Kind[Table]):
                 elsewhere = _elsewhere(name, faults.places)
                 # What one section has at its top is meant; a name deep in some may be anybody's.
                 hint = sure or (elsewhere if elsewhere.count(".") == 1 else "") or near or elsewhere
-                faults.add(child(path, name), "unknown key", self.reference if hint else one_of(names), hint)
+                expected = self.reference if hint or len(names) > _MOST_LISTED else one_of(names)
+                faults.add(child(path, name), "unknown key", expected, hint)
                 meant |= {key for key in names if hint and hint == closest(key, names)}
         return meant
 

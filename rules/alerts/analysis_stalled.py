@@ -32,7 +32,7 @@ def build(cluster: Cluster) -> RuleSet:
     )
     rule = Rule(
         id=ID,
-        title="Analysis has stopped",
+        title="Analysis is not running",
         family="pipeline",
         severity=Severity.CRITICAL,
         measures=(Measure("beats", beats, since=silent),),

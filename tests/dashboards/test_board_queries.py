@@ -275,10 +275,12 @@ def test_counters_add_up_over_bridges(filled: Filled) -> None:
 
 
 def test_the_stall_tile_adds_up_the_ledger(filled: Filled) -> None:
-    """Four causes of one job, a row each an hour of the day."""
+    """All causes of one job, a row each an hour of the day: a tenth of a dollar, two tenths, and so on."""
     (tile,) = (built for built in noc_wall.page(CLUSTER).panels if built.name == "stall_cost")
     hours = filled.now // 3600 - (filled.now - 86_400) // 3600
-    assert _run(filled, tile.queries[0], since=86_400)[0].values[0][1] == pytest.approx(hours * (0.1 + 0.2 + 0.3 + 0.4))
+    assert _run(filled, tile.queries[0], since=86_400)[0].values[0][1] == pytest.approx(
+        hours * sum(range(len(schema.Cause) + 1)) / 10
+    )
 
 
 def test_the_rate_tile_divides_rate_by_expectation(filled: Filled) -> None:
