@@ -311,7 +311,7 @@ class Drill:
             one for one in self._evaluator.alerts()
             if one.is_firing and not one.error and one.labels.get(schema.SRC_GROUP) == group
         )  # fmt: skip
-        return float(at) if any(firing) else None
+        return self._since(any(firing))
 
     def _told(self, begin: int) -> float | None:
         """Return when the alert fired, if the history has it."""

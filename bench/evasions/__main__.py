@@ -50,7 +50,12 @@ day with dnscat2 and a beacon could not be had: its conn.log is not in the copy 
   exporters, and what partners send each other there, is learnt as people's days are: a model is beyond that within a
   day, unless such traffic is many times as large. Filter sources at the edge (BCP 38).
 - **A destination inside a listed prefix that stands elsewhere** (an unused subnet, routed out of the house): inside is
-  where cluster.yaml says, and multicast stays inside."""
+  where cluster.yaml says, and multicast stays inside.
+- **The first nine days.** Until then nobody knows what is usual: forged answers, and what partners send each other
+  through your exporters, are learnt, not judged. What groups that hold weights send to unapproved addresses is judged
+  from the first minute.
+- **In a drill's name to where drills go**: the group `drill` may send to 198.51.100.0/24, 203.0.113.0/24 and
+  198.18.0.0/15. No route leads there from the Internet; drop them at the edge."""
 
 
 def main() -> int:
