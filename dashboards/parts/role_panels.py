@@ -2,7 +2,7 @@
 
 from analysis.detectors.roles.role_watch import EVERY, LOOK
 from app.units import format_duration
-from cluster.model import Cluster
+from cluster.model import Cluster, Exporter, ExportProtocol, Plane
 from dashboards import panels
 from dashboards import variables as var
 from dashboards.links import Link, clicked, row, to_alerts, to_board
@@ -21,13 +21,20 @@ _NEWEST = "7m"
 _MOST_STAGES = 16
 """Columns of the matrix."""
 
-_MISSING = "no steps told: it takes sFlow of the compute network, and the bridge on the analysis' machine"
+_MISSING = "no steps told: it takes samples between nodes of a running job, and the bridge on the analysis' machine"
 _WHERE = f"From sFlow's samples of {format_duration(LOOK)}, told every {format_duration(EVERY)}: "
 
 
 def all_panels(cluster: Cluster) -> tuple[Built, ...]:
-    """Return the panels in the order of the board."""
+    """Return the panels in the order of the board; none where nobody sends sFlow of the compute network."""
+    if cluster.exporters and not any(map(_samples_compute, cluster.exporters)):
+        return ()
     return (_verdicts(cluster), _lengths(cluster), _exchange(cluster), _roles(cluster), _matrix(cluster))
+
+
+def _samples_compute(exporter: Exporter) -> bool:
+    planes = [interface.plane for interface in exporter.interfaces]
+    return exporter.protocol is ExportProtocol.SFLOW and (not planes or Plane.COMPUTE in planes)
 
 
 def _of_job(measurement: Measurement) -> Select:

@@ -9,7 +9,7 @@ import pytest
 from board_store import Asked, Filled, asked, defaults, expand, fill, load
 
 from cluster.load import load_cluster
-from cluster.model import EXTERNAL, Cluster, Node
+from cluster.model import EXTERNAL, Cluster, ExportProtocol, Node
 from dashboards import questions
 from dashboards import variables as var
 from dashboards.boards import checkpoints, noc_wall, training
@@ -23,7 +23,10 @@ from store.local_influxdb import LocalInfluxDB
 from store.schema import NodeState
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
+_EXAMPLE = load_cluster(REPOSITORY / "cluster.yaml")
+# What is told from samples has panels where a leaf sends sFlow.
+_SAMPLED = replace(_EXAMPLE.exporters[0], protocol=ExportProtocol.SFLOW)
+CLUSTER = replace(_EXAMPLE, exporters=(_SAMPLED, *_EXAMPLE.exporters[1:]))
 BOARDS = {name: load(text) for name, text in boards(CLUSTER).items()}
 
 
