@@ -64,7 +64,7 @@ from cluster.sections.job_sources import (
 from cluster.sections.jobs import JOB, LISTED, Job, Outcome
 from cluster.sections.kafka import KAFKA, KafkaFormat, KafkaSettings, SaslMechanism
 from cluster.sections.network.exporters import EXPORTER, Exporter, ExportProtocol, Interface, Sampling, SamplingMode
-from cluster.sections.network.groups import GROUP, Group, Role
+from cluster.sections.network.groups import GROUP, FirstContact, Group, Role
 from cluster.sections.network.inference import INFERENCE, AccessEntry, Inference, InferenceHours
 from cluster.sections.network.management import MANAGEMENT, MANAGEMENT_SERVICES, Artefact, Management, Opening
 from cluster.sections.network.nodes import NODE, Node, NodeAddress

@@ -1,9 +1,11 @@
 """The state of each list about addresses: rows for the store and for people."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from app.words import one_line
-from cluster.model import ListSettings
+from cluster.model import Cluster, ListSettings
+from cluster.sections.network.prefix_files import changed_at
 from enrichment.watched import FileReading
 from store import schema
 from store.schema import ListState
@@ -14,7 +16,31 @@ HOSTS = "hosts"
 BUILTIN = "built-in"
 """Kind of what comes with clusterflow: an update of it brings a newer one."""
 
-_LASTING = frozenset({HOSTS, BUILTIN})
+PREFIXES = "prefixes"
+"""Kind of files with a group's prefixes: of ranges that never change none is too old."""
+
+_LASTING = frozenset({HOSTS, BUILTIN, PREFIXES})
+_TAKEN_UP_SECONDS = 120
+"""A file that was replaced is taken up by then, or was refused."""
+
+
+def prefix_readings(cluster: Cluster, now: float) -> Iterator[FileReading]:
+    """Yield how the files with prefixes of groups are; the version in use is the one that the cluster was loaded with.
+
+    Args:
+        cluster: as it is in force.
+        now: epoch seconds.
+    """
+    for group in cluster.groups:
+        for one in group.files:
+            path, changed = Path(one.path), changed_at(one.path)
+            error = "" if changed else f"{path}: not there any more"
+            if changed not in (0.0, one.dated) and now - changed > _TAKEN_UP_SECONDS:
+                error = f"{path}: replaced, and not taken up: `clusterflow check` says why"
+            yield FileReading(
+                f"{group.id}.{path.name}", PREFIXES, path, one.prefixes, one.dated, "", 0, error,
+                in_use=True, broken=bool(error),
+            )  # fmt: skip
 
 
 def list_state(reading: FileReading, settings: ListSettings, now: float) -> int:

@@ -629,7 +629,7 @@ class Bridge:
                 unread=unread_of(self._templates, self._spool, now),
             )
             self._writer.write(schema.EXPORTER_STATUS, readings, RAW)
-            self._writer.write(schema.ENRICHMENT, self._enrichment.points(now, window), RAW)
+            self._writer.write(schema.ENRICHMENT, self._enrichment.points(self._cluster, now, window), RAW)
         addresses = self._enrichment.addresses(now, window)
         self._writer.write(schema.ADDRESS_NAME, addresses, schema.ADDRESS_NAME.kept)
         self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 import cluster as cluster_package
@@ -26,6 +27,7 @@ from dashboards import provision
 from operations.build import LIST, Change, Drift, check, watch, write
 from operations.code_advice import advice
 from operations.counting import stored_counting, suggestion
+from operations.draft.from_store import allowed_lines, unused_prefixes
 from operations.generated import artefacts, secrets_of_grafana
 from operations.status import status_of
 from operations.status_view import show
@@ -156,22 +158,38 @@ def status(cluster: Cluster, json_to: str | None) -> None:
 
 
 _DAY = 86_400
+_LENGTHS = {"authority": _DAY, "allowed": 7 * _DAY, "prefixes": 30 * _DAY}
 
 
 @click.command()
+@click.argument("what", type=click.Choice([*_LENGTHS]), default="authority")
 @cluster_option
 @period_options("24h")
-def suggest(cluster: Cluster, start: float, stop: float) -> None:
-    """Print lines for cluster.yaml: which exporter counts what several see, as the bridge found it.
+def suggest(what: str, cluster: Cluster, start: float, stop: float) -> None:
+    """Print lines for cluster.yaml that stored traffic suggests.
 
-    You need not write them down: without them the bridge goes on finding it out. With them it no longer looks. Give
-    exporters that cluster.yaml does not name a name there first.
-    """
+    \b
+    Examples:
+      clusterflow suggest             which exporter counts what several see, as the bridge found it
+      clusterflow suggest allowed     pairs of groups that talk and that `allowed` lacks; of a week
+      clusterflow suggest prefixes    prefixes of approved groups that nobody sent to; of 30 days
+
+    Lines of `authority` need not be written down: without them the bridge goes on finding it out, with them it no
+    longer looks. Give exporters that cluster.yaml does not name a name there first.
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
+    if click.get_current_context().get_parameter_source("start") is ParameterSource.DEFAULT:
+        start = stop - _LENGTHS[what]
     store = opened(cluster.store)
     retention = finest(cluster, start, stop, time.time(), (_DAY, 40 * _DAY))
     # Of a range that begins before all that is kept, hours have most.
     kept = retention.name if retention else schema.HOUR
-    lines = suggestion(cluster, stored_counting(store, int(start), int(stop), kept))
+    at = int(start), int(stop), kept
+    if what == "authority":
+        lines = suggestion(cluster, stored_counting(store, *at)) or ["# nothing was seen by several exporters"]
+    elif what == "allowed":
+        lines = allowed_lines(cluster, store, *at) or ["# `allowed` lists every pair of groups that talked"]
+    else:
+        lines = unused_prefixes(cluster, store, *at) or ["# no group of role approved_external has prefixes"]
     store.close()
-    for line in lines or ["# nothing was seen by several exporters"]:
+    for line in lines:
         click.echo(line)

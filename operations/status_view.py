@@ -35,7 +35,7 @@ def show(status: Status, console: Console, when: Callable[[int], str], *, verbos
     _show_alerts(status, console, when)
     _show_history(status, console)
     _show_analysis(status, console)
-    _show_lists(status, console)
+    _show_lists(status, console, verbose=verbose)
     _show_nodes(status, console)
     _show_exporters(status, console, verbose=verbose)
     _show_counting(status, console)
@@ -104,16 +104,17 @@ def _show_analysis(status: Status, console: Console) -> None:
             _line(console, f"{text}{strangers}")
 
 
-def _show_lists(status: Status, console: Console) -> None:
+def _show_lists(status: Status, console: Console, *, verbose: bool) -> None:
     if not status.lists:
         return
-    troubled = [one for one in status.lists if one.state != schema.ListState.OK]
-    well = len(status.lists) - len(troubled)
-    _line(console, f"lists: {well:,} ok" + (f", {len(troubled):,} not" if troubled else ""))
-    for one in troubled:
-        word = schema.LIST_STATE_WORDS[one.state]
-        age = f", {lasting(one.age)} old" if one.in_use else ", none in use"
-        _line(console, Text.assemble(f"  {one.name} ({one.kind}): ", (word, "bold red"), age, f"  {one.error}"))
+    troubled = sum(one.state != schema.ListState.OK for one in status.lists)
+    _line(console, f"lists: {len(status.lists) - troubled:,} ok" + (f", {troubled:,} not" if troubled else ""))
+    for one in status.lists:
+        is_well = one.state == schema.ListState.OK
+        if verbose or not is_well:
+            word = schema.LIST_STATE_WORDS[one.state], "" if is_well else "bold red"
+            size = f", {one.entries:,} entries, {lasting(one.age)} old" if one.in_use else ", none in use"
+            _line(console, Text.assemble(f"  {one.name} ({one.kind}): ", word, size, f"  {one.error}"))
 
 
 def _show_nodes(status: Status, console: Console) -> None:

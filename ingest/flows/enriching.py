@@ -15,7 +15,7 @@ from app.log import Log
 from cluster.model import Cluster, ListSettings, Role
 from enrichment.addresses.host_names import HostNames
 from enrichment.labels import Labels
-from enrichment.list_states import reading_rows
+from enrichment.list_states import prefix_readings, reading_rows
 from enrichment.providers import providers_of
 from enrichment.watched import FileReading
 from ingest.flows.address_directory import AddressDirectory
@@ -108,14 +108,16 @@ class Enrichment:
         """Return whether another cluster has the same files, and means the same by them."""
         return _made_of(cluster) == self._made_of
 
-    def points(self, now: float, window: int) -> pl.DataFrame:
+    def points(self, cluster: Cluster, now: float, window: int) -> pl.DataFrame:
         """Return the state of each file: rows of ENRICHMENT, without the shard.
 
         Args:
+            cluster: in force now, whose groups may have files with prefixes.
             now: epoch seconds.
             window: of the rows, epoch seconds.
         """
-        return list_points((file.reading() for file in self.labels.files), self._settings, now, window)
+        readings = (*(file.reading() for file in self.labels.files), *prefix_readings(cluster, now))
+        return list_points(readings, self._settings, now, window)
 
     def see(self, points: Iterable[tuple[Measurement, pl.DataFrame]]) -> None:
         """Take note of the outside addresses in points that are about to be written."""

@@ -555,7 +555,7 @@ class KafkaWorker:
         for work in works:
             found += work.report(now, self._elsewhere, self._backlog(work))
         window = int(now) // self._settings.window * self._settings.window
-        lists = self._around.enrichment.points(now, window)
+        lists = self._around.enrichment.points(self._around.cluster, now, window)
         found.append((schema.ENRICHMENT, lists.with_columns(pl.lit(first.shard).alias(schema.SHARD))))
         return [*found, (schema.ADDRESS_NAME, self._around.enrichment.addresses(now, window))]
 

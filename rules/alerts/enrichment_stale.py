@@ -28,8 +28,8 @@ def build(cluster: Cluster) -> RuleSet:
     stale = f"is {texts.duration_of('age')} old, more than it may be"
     trouble = f"{{{{ if ge .Value {ListState.BROKEN}.0 }}}}{broken}{{{{ else }}}}{stale}{{{{ end }}}}"
     summary = (
-        f"The list {name} {texts.number('trouble', trouble, 'is stale or broken')}: names, places and feeds in alerts "
-        "may be out of date."
+        f"The list {name} {texts.number('trouble', trouble, 'is stale or broken')}: names, places, feeds and prefixes "
+        "in alerts may be out of date."
     )
     what_to_do = (
         "`clusterflow lists` says what is wrong, in one line. Put a good file in its place: it is taken up within "

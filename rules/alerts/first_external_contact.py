@@ -1,6 +1,6 @@
 """The first contact ever of model storage or a training node with an outside address."""
 
-from cluster.model import Cluster, Role
+from cluster.model import Cluster, FirstContact, Role
 from dashboards.registry import panel_ref
 from rules.common import conversations, texts
 from rules.common.visibility import visible_pairs
@@ -19,7 +19,8 @@ def build(cluster: Cluster) -> RuleSet:
     groups = cluster.groups_with(Role.MODEL_STORAGE, Role.TRAINING)
     if not groups:
         raise NoRuleError(ID, "no group has the role model_storage or training")
-    seen = visible_pairs(cluster, ID, groups, cluster.outside_ids())
+    skipped = {group.id for group in cluster.groups if group.first_contact is FirstContact.SKIP}
+    seen = visible_pairs(cluster, ID, groups, (one for one in cluster.outside_ids() if one not in skipped))
     source = conversations.source(cluster, seen)
     destination = conversations.destination(cluster, seen, texts.PLACE + texts.LISTED)
     summary = (

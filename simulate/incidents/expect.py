@@ -19,7 +19,7 @@ from analysis.detectors.egress.exfiltration_study import watched as watched_grou
 from analysis.detectors.egress.networks import sources
 from analysis.detectors.storage.incast import LATELY
 from cluster.calendar import local_time, off_hours_mask, off_window_mask
-from cluster.model import EXTERNAL, CheckpointMode, CheckpointPlan, Role
+from cluster.model import EXTERNAL, CheckpointMode, CheckpointPlan, FirstContact, Role
 from simulate.incidents.alert_evidence import Crossing, Piece, crossing
 from simulate.incidents.incident import Expected, Transfer
 from simulate.incidents.stage import Stage
@@ -239,7 +239,8 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
     is_known = group != EXTERNAL and (node, address) in stage.known(start)
     is_new = not is_known and not stage.is_learning(start)
     volume = sum(piece.volume for piece in sent)
-    watched = source.role in (Role.MODEL_STORAGE, Role.TRAINING)
+    is_told = group == EXTERNAL or cluster.group(group).first_contact is FirstContact.ALERT
+    watched = is_told and source.role in (Role.MODEL_STORAGE, Role.TRAINING)
     if watched and is_new and volume > limits.first_contact_bytes and any(not talk.answers for talk in talks):
         found.append(Expected(FIRST_EXTERNAL_CONTACT, about, start, start + _CONTACT_SHOWN + GRACE))
     if source.sensitive:

@@ -1,6 +1,8 @@
 """Groups whose prefixes stand in files, as providers publish them."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from cluster.dump import dump_cluster
 from cluster.load import load_cluster, parse_cluster
 from cluster.reload import Reload
 from cluster.sources import files_of, named_in
+from enrichment.list_states import prefix_readings
+from rules.alerts import first_external_contact
 
 AWS = {
     "syncToken": "1",
@@ -103,7 +107,12 @@ def test_a_file_that_is_replaced_is_taken_up_and_a_broken_one_is_not(
     now += 31
     assert reload.asked(cluster) is None, "nothing changed"
     (tmp_path / "list").write_text("192.0.2.0/33\n")
+    long_since = time.time() - 600
+    os.utime(tmp_path / "list", (long_since, long_since))
     assert reload.asked(cluster) is None, "not looked at so soon again"
+    (reading,) = prefix_readings(cluster, time.time())
+    assert (reading.name, reading.entries, reading.broken) == ("cloud.list", 3, True)
+    assert "not taken up" in reading.error
     now += 31
     assert reload.asked(cluster) is None, "refused"
     assert capsys.readouterr().err.count("configuration_refused") == 1
@@ -115,3 +124,15 @@ def test_a_file_that_is_replaced_is_taken_up_and_a_broken_one_is_not(
     fresh = reload.asked(cluster)
     assert fresh is not None
     assert [str(prefix) for prefix in fresh.group("cloud").prefixes] == ["198.18.0.0/15"]
+    assert [one.error for one in prefix_readings(fresh, time.time())] == [""]
+
+
+def test_first_contact_skips_an_approved_group_that_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path, PLAIN)
+    cluster = load_cluster(path)
+    (rule,) = first_external_contact.build(cluster).rules
+    assert "'cloud'" in rule.measures[0].query.text
+    path.write_text(path.read_text().replace("approved_external,", "approved_external, first_contact: skip,"))
+    (rule,) = first_external_contact.build(load_cluster(path)).rules
+    assert "'cloud'" not in rule.measures[0].query.text
+    assert "'external'" in rule.measures[0].query.text

@@ -1,6 +1,7 @@
 """Groups: what they are, and which group an address belongs to."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from cluster.document import Faults
 from cluster.scalars import names
 from cluster.scalars.declared import Key, Section, key, record
 from cluster.scalars.kinds import FLAG, Choice, ListOf, Number, Placed, Table, closest
-from cluster.sections.network.prefix_files import PREFIX_FILE, prefixes_of
+from cluster.sections.network.prefix_files import PREFIX_FILE, FileInUse, prefixes_of
 from cluster.vocabulary import ANY, RESERVED_GROUPS, Address, Network, Plane
 
 MOST_NAMED = 8
@@ -27,6 +28,13 @@ class Role(StrEnum):
     CANARY = "canary"
     DRILL = "drill"
     CUSTOM = "custom"
+
+
+class FirstContact(StrEnum):
+    """What is done about the first contact with an address of a group outside."""
+
+    ALERT = "alert"
+    SKIP = "skip"
 
 
 # fmt: off
@@ -55,6 +63,10 @@ class Group:
     exfil_scale: float = key(Number(0.01, 10_000),
         "It may send outside so many times the bytes of the thresholds `exfil_*`: its bytes count that much less.",
         default=1.0)
+    first_contact: FirstContact = key(Choice(tuple(FirstContact)),
+        "What `first_external_contact` does about who talks to it for the first time: `skip` is for an approved group "
+        "with a provider's thousands of addresses.", default=FirstContact.ALERT)
+    files: tuple[FileInUse, ...] = field(default=(), compare=False)
 
     @property
     def is_outside(self) -> bool:
@@ -77,15 +89,16 @@ def build_groups(tables: dict[str, Placed[Table]], folder: Path, faults: Faults)
         folder: what relative paths are relative to.
         faults: told of what is wrong.
     """
-    for placed in tables.values():
-        files = prefixes_of(placed.value.get("prefixes_from", []), folder, faults)
-        placed.value["prefixes"] = [*placed.value.get("prefixes", []), *files]
+    files = {}
+    for group_id, placed in tables.items():
+        more, files[group_id] = prefixes_of(placed.value.get("prefixes_from", []), folder, faults)
+        placed.value["prefixes"] = [*placed.value.get("prefixes", []), *more]
     groups = []
     for group_id, placed in tables.items():
         table = placed.value
         _check_nesting(group_id, placed.path, table, tables, faults)
         title = table.get("title") or group_id.replace("_", " ").capitalize()
-        groups.append(GROUP.build(table | {"title": title}, name=group_id))
+        groups.append(GROUP.build(table | {"title": title}, name=group_id, made={"files": files[group_id]}))
     _check_overlaps(tables, faults)
     return tuple(group for group in groups if group is not None)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 from pathlib import Path
 from typing import Any
@@ -39,17 +40,41 @@ PREFIX_FILE = Section.of(PrefixFile, "file with prefixes", short="file")
 # fmt: on
 
 
-def prefixes_of(given: list[Placed[Table]], folder: Path, faults: Faults) -> list[Placed[Network]]:
-    """Return the prefixes of files, those that lie in others left out, each with the path of its file's line.
+@dataclass(frozen=True, slots=True)
+class FileInUse:
+    """A file whose prefixes a group has: their number, and the file's time when it was read (epoch seconds)."""
+
+    path: str
+    prefixes: int
+    dated: float
+
+
+def prefixes_of(
+    given: list[Placed[Table]], folder: Path, faults: Faults
+) -> tuple[list[Placed[Network]], tuple[FileInUse, ...]]:
+    """Return the prefixes of files, those that lie in others left out, with the paths of their lines; and the files.
 
     A fault is recorded for what cannot be read, and where nothing is left of a file.
     """
     found: list[Placed[Network]] = []
+    files: list[FileInUse] = []
     for placed in given:
         if "file" in placed.value:
             one: PrefixFile = PREFIX_FILE.build(placed.value, folder)
-            found += [Placed(placed.path, network) for network in _read(one, placed.path, faults)]
-    return found
+            # Its time first: one that is replaced meanwhile counts as another one.
+            dated = changed_at(one.file)
+            networks = _read(one, placed.path, faults)
+            found += [Placed(placed.path, network) for network in networks]
+            files.append(FileInUse(one.file, len(networks), dated))
+    return found, tuple(files)
+
+
+def changed_at(path: str) -> float:
+    """Return when a file was changed, epoch seconds; 0 where it is not there."""
+    try:
+        return Path(path).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _read(one: PrefixFile, path: str, faults: Faults) -> list[Network]:
