@@ -32,6 +32,7 @@ class File:
         ranked: rows of which it is asked who counts.
         level: how often it was merged.
         decided: so many ranked rows of its hour were compared to tell which of its own are `counted`; 0: not told.
+        tallied: whether its rows are in the tally of its hour.
     """
 
     name: str
@@ -44,6 +45,28 @@ class File:
     ranked: int = 0
     level: int = 0
     decided: int = 0
+    tallied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What is known already of an hour of which nobody has told what counts: a file of `archive.tally`.
+
+    Attributes:
+        name: path below the archive's folder.
+        hour: of its rows.
+        rows: ranked rows of the files that are `tallied`.
+        probe: by which a reader knows whether it numbers conversations in the same way.
+        counted_bytes: of ranked rows that count among themselves.
+        told_bytes: of the other rows of these files that count.
+    """
+
+    name: str
+    hour: int
+    rows: int
+    probe: int
+    counted_bytes: int
+    told_bytes: int
 
 
 @dataclass(slots=True)
@@ -57,6 +80,7 @@ class Manifest:
         next: number of the next file.
         taken: rows that were ever written.
         partitions: of the topic, where this is one of them.
+        tallies: of hours that are not over.
     """
 
     files: list[File] = field(default_factory=list)
@@ -65,6 +89,7 @@ class Manifest:
     next: int = 0
     taken: int = 0
     partitions: int = 0
+    tallies: list[Tally] = field(default_factory=list)
 
     def ranked(self) -> dict[int, int]:
         """Return the ranked rows of each hour that has any."""
@@ -94,6 +119,7 @@ class Manifest:
             # Lists of before these were kept.
             notes.get("taken", 0),
             notes.get("partitions", 0),
+            [Tally(**one) for one in notes.get("tallies", [])],
         )
 
 

@@ -18,9 +18,10 @@ import polars as pl
 from app.errors import UserError
 from app.units import format_moment
 from archive import layout, schema
-from archive.manifest import HOUR, MANIFEST, PENDING, Manifest, read_manifest
-from archive.once import counted_once, counted_sums
+from archive.manifest import HOUR, MANIFEST, PENDING, Manifest, Tally, read_manifest
+from archive.once import counted_once
 from archive.partition import partition_of
+from archive.tally import NOTHING, counted_between, counted_with, is_whole, numbered, read_tally
 from archive.writer import size_of
 from cluster.model import Cluster
 
@@ -219,15 +220,21 @@ class _Part:
     """A file of a shard that the question needs.
 
     Attributes:
+        folder: that its name is below.
         shard: what is compared with each other.
+        tally: that has its rows.
         is_told: whether its `counted` is final.
         is_inside: whether all its rows are in the period.
     """
 
     path: Path
+    folder: Path
     shard: str
+    hour: int
     rows: int
+    ranked: int
     counted_bytes: int
+    tally: Tally | None
     is_there: bool
     is_told: bool
     is_inside: bool
@@ -247,15 +254,20 @@ def _files(shards: dict[Path, Manifest], question: Filter) -> Iterator[_Part]:
     }
     for folder, manifest in shards.items():
         shard = names[folder]
+        tallies = {tally.hour: tally for tally in manifest.tallies}
         for file in manifest.files:
             # A row of which nobody has told whether it counts is compared with others of its hour.
-            is_told = (shard, file.hour) not in untold
+            is_told = not file.ranked or (shard, file.hour) not in untold
             first, last = (file.first, file.last) if is_told else (file.hour, file.hour + HOUR - 1)
             if first < question.stop and last >= question.start:
                 path = folder / file.name
                 is_inside = question.start <= file.first and file.last < question.stop
                 is_there = size_of(path) == file.size
-                yield _Part(path, shard, file.rows, file.counted_bytes, is_there, is_told, is_inside)
+                tally = tallies.get(file.hour) if file.tallied else None
+                yield _Part(
+                    path, folder, shard, file.hour, file.rows, file.ranked, file.counted_bytes, tally,
+                    is_there, is_told, is_inside,
+                )  # fmt: skip
 
 
 def _absent(shards: dict[Path, Manifest], files: Sequence[_Part]) -> list[str]:
@@ -312,26 +324,47 @@ def _scanned(paths: list[Path], conditions: Sequence[pl.Expr]) -> pl.LazyFrame:
 
 def _all_traffic(files: Sequence[_Part], question: Filter) -> tuple[int, frozenset[str]]:
     """Return the bytes of all that counts in the period, and whose records there are: rows are read at its edges."""
-    total, heard, edge = 0, set[str](), []
-    for file in files:
-        known = layout.exporters(file.path) if file.is_told and file.is_inside else None
-        if known is None:
-            edge.append(file)
-        else:
-            heard |= known
-            total += file.counted_bytes
-    found = []
-    if told := [file.path for file in edge if file.is_told]:
-        counted = pl.col(schema.BYTES).filter(pl.col(schema.COUNTED)).sum()
-        rows = _scanned(told, ()).filter(_within(question))
-        found.append(rows.group_by(schema.EXPORTER).agg(counted).collect(engine="streaming"))
-    for shard in _untold(edge):
-        rows = _scanned([file.path for file in shard], ())
-        found.append(counted_sums(rows, sum(file.rows for file in shard), question.start, question.stop))
-    for sums in found:
-        heard |= set(sums[schema.EXPORTER])
-        total += int(sums[schema.BYTES].sum())
+    named = {file.path: layout.exporters(file.path) if file.is_inside else None for file in files}
+    heard = {name for names in named.values() for name in names or ()}
+    if unknown := [path for path, names in named.items() if names is None]:
+        rows = _scanned(unknown, ()).filter(_within(question)).select(pl.col(schema.EXPORTER).unique())
+        heard |= set(rows.collect(engine="streaming")[schema.EXPORTER])
+    told = [file for file in files if file.is_told]
+    total = sum(file.counted_bytes for file in told if file.is_inside)
+    total += _told_bytes([file for file in told if not file.is_inside], question)
+    for shard in _untold(files):
+        hours = groupby(sorted(shard, key=lambda file: file.hour), key=lambda file: file.hour)
+        total += sum(_untold_bytes([*hour], question) for _, hour in hours)
     return total, frozenset(heard)
+
+
+def _told_bytes(files: Sequence[_Part], question: Filter) -> int:
+    """Return the bytes that count of rows of which it is not asked, or no more."""
+    if not files:
+        return 0
+    is_told = pl.col(schema.COUNTED) if files[0].is_told else pl.col(schema.COUNTED) & (pl.col(schema.RANK) == 0)
+    rows = _scanned([file.path for file in files], ()).filter(_within(question) & is_told)
+    return int(rows.select(pl.sum(schema.BYTES)).collect(engine="streaming").item())
+
+
+def _untold_bytes(files: Sequence[_Part], question: Filter) -> int:
+    """Return the bytes that count of a shard's hour, of whose files none is told."""
+    tallied = [(file.folder, file.tally) for file in files if file.tally is not None]
+    folder, tally = max(tallied, key=lambda one: one[1].rows, default=(Path(), None))
+    mine = [file for file in files if file.tally is not None and file.tally == tally and file.folder == folder]
+    if tally is None or sum(file.ranked for file in mine) != tally.rows or not is_whole(folder, tally):
+        mine = []
+    rest = [file for file in files if file not in mine]
+    more = numbered(_scanned([file.path for file in rest], ())) if rest else NOTHING
+    if tally is None or not mine:
+        bytes_ = counted_between([more], question.start, question.stop)
+    elif all(file.is_inside for file in files):
+        bytes_ = tally.told_bytes + counted_with(read_tally(folder, tally), tally.counted_bytes, more)
+        mine = []
+    else:
+        bytes_ = counted_between([read_tally(folder, tally), more], question.start, question.stop)
+    mixed = [file for file in [*mine, *rest] if file.ranked < file.rows]
+    return bytes_ + _told_bytes(mixed, question)
 
 
 def _gaps(folder: Path, manifest: Manifest, question: Filter) -> list[str]:

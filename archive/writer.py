@@ -22,12 +22,13 @@ import polars as pl
 
 from app.log import Log
 from archive import layout, schema
-from archive.manifest import FRESH, HOUR, SORTED, File, Manifest, read_manifest, write_manifest
+from archive.manifest import FRESH, HOUR, SORTED, File, Manifest, Tally, read_manifest, write_manifest
 from archive.once import counted_once
+from archive.tally import NOTHING, ROW, SUFFIX, is_whole, numbered, probe, read_tally, write_tally
 from cluster.model import ArchiveSettings
 from cluster.sections.archive import FREE_SHARE
 
-_HOUR = "_hour"
+_HOUR, _SUFFIX = "_hour", ".parquet"
 _MERGED = 16
 """Files of a level that become one of the next."""
 _MOST_ROWS = 1_000_000
@@ -36,6 +37,8 @@ _MOST_TOGETHER = 4 * _MOST_ROWS
 """Rows that are put in order together; each of their files then reads all of them once."""
 _LARGE = _MOST_ROWS // 8
 """Rows of a file that is merged no more before its hour is sorted."""
+_TALLIED = 200_000
+"""Ranked rows of an hour for which a tally is worth while; with a quarter more it is made anew."""
 _PART_ROWS = 200_000
 """Rows that wait in memory: about 60 MB."""
 _LEAST_FREE = 32 << 20
@@ -53,6 +56,8 @@ class _Job:
         names: of the new ones.
         level: how often that was merged.
         among: all files of an hour that is over: which of the new rows count is told by them.
+        is_tally: the inputs' rows are added to the tally of their hour.
+        known: that tally, if there is one.
     """
 
     inputs: tuple[File, ...]
@@ -60,6 +65,8 @@ class _Job:
     is_final: bool
     level: int = 0
     among: tuple[File, ...] = ()
+    is_tally: bool = False
+    known: Tally | None = None
 
 
 class Archive:
@@ -97,7 +104,7 @@ class Archive:
         self._beside = beside or ThreadPoolExecutor(1, "archive")
         self._is_alone = beside is None
         self._partitions = partitions
-        self._merging: tuple[_Job, Future[list[File]]] | None = None
+        self._merging: tuple[_Job, Future[list[File] | Tally]] | None = None
         self.counts: dict[str, int] = {}
 
     def close(self) -> None:
@@ -217,7 +224,8 @@ class Archive:
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(file.size for file in self._manifest.files)
+        tallies = sum(tally.rows * ROW.itemsize for tally in self._manifest.tallies)
+        return sum(file.size for file in self._manifest.files) + tallies
 
     @property
     def is_merging(self) -> bool:
@@ -229,10 +237,10 @@ class Archive:
 
     # -- files -------------------------------------------------------------------------------------
 
-    def _name(self, hour: int, place: str) -> str:
+    def _name(self, hour: int, place: str, suffix: str = _SUFFIX) -> str:
         self._manifest.next += 1
         stamp = time.strftime("%Y-%m-%dT%H", time.gmtime(hour))
-        return f"{place}/{stamp}-{self._manifest.next:08d}.parquet"
+        return f"{place}/{stamp}-{self._manifest.next:08d}{suffix}"
 
     def _put(self, rows: pl.DataFrame) -> None:
         hour = int(rows.item(0, schema.END)) // HOUR * HOUR
@@ -289,12 +297,15 @@ class Archive:
         oldest = min(hours)
         self._drop_merging()
         gone = [file for file in self._manifest.files if file.hour == oldest]
+        names = [file.name for file in gone]
+        names += [tally.name for tally in self._manifest.tallies if tally.hour == oldest]
         self._manifest.files = [file for file in self._manifest.files if file.hour != oldest]
         rows = sum(file.rows for file in gone)
         self._manifest.deleted.append((oldest, rows))
         # At once: the room is needed now. A checkpoint that still names them finds them gone, and says so.
-        for file in gone:
-            (self.folder / file.name).unlink(missing_ok=True)
+        for name in names:
+            (self.folder / name).unlink(missing_ok=True)
+        self._drop_tally(oldest)
         self._count("deleted_hours", 1)
         self._count("deleted_rows", rows)
         self._log.sparse("archive_hour_deleted", level="info", hour=oldest, rows=rows, why=why)
@@ -312,12 +323,16 @@ class Archive:
             self._count("lost_rows", file.rows)
             self._log.warning("archive_file_lost", file=file.name, rows=file.rows)
         self._manifest.files = whole
+        for tally in self._manifest.tallies:
+            rows = sum(file.ranked for file in whole if file.tallied and file.hour == tally.hour)
+            if rows != tally.rows or not is_whole(self.folder, tally):
+                self._drop_tally(tally.hour)
 
     def _sweep(self) -> None:
-        named = {file.name for file in self._manifest.files}
+        named = {file.name for file in self._manifest.files} | {tally.name for tally in self._manifest.tallies}
         if self._merging is not None:
             named.update(self._merging[0].names)
-        for path in self.folder.glob("*/*.parquet"):
+        for path in (path for suffix in (_SUFFIX, SUFFIX) for path in self.folder.glob(f"*/*{suffix}")):
             if f"{path.parent.name}/{path.name}" not in named:
                 path.unlink(missing_ok=True)
 
@@ -340,15 +355,38 @@ class Archive:
             # Once: what comes later still is told by the reader, or a clock that is late had us write hours on end.
             if not is_over or any(file.decided not in (0, sum(one.ranked for one in among)) for file in among):
                 among = ()
-            if fresh and (is_over or sum(file.rows for file in fresh) >= _MOST_TOGETHER):
+            is_due = fresh and (is_over or sum(file.rows for file in fresh) >= _MOST_TOGETHER)
+            if job := self._tallying(hour, files, is_over=is_over, is_due=bool(is_due)):
+                return job
+            if is_due:
                 return self._sorting(_up_to(fresh, _MOST_TOGETHER), among)
-            for level in {file.level for file in fresh}:
-                same = [file for file in fresh if file.level == level and file.rows < _LARGE]
+            for kind in {(file.level, file.tallied) for file in fresh}:
+                level, _ = kind
+                same = [file for file in fresh if (file.level, file.tallied) == kind and file.rows < _LARGE]
                 if len(same) >= _MERGED:
                     return _Job(_up_to(same, _MOST_ROWS), (self._name(hour, FRESH),), is_final=False, level=level + 1)
             if not fresh and (untold := [file for file in among if not file.decided]):
                 return self._sorting((untold[0],), among)
         return None
+
+    def _tallying(self, hour: int, files: Sequence[File], *, is_over: bool, is_due: bool) -> _Job | None:
+        """Return the job that brings an hour's tally up to date, if it is due: also before its files become others."""
+        known = next((tally for tally in self._manifest.tallies if tally.hour == hour), None)
+        more = tuple(file for file in files if file.ranked and not file.tallied)
+        if not more or any(file.decided for file in files) or (is_over and known is None):
+            return None
+        least = max(_TALLIED, known.rows // 4 if known else 0)
+        if sum(file.ranked for file in more) < least and not (known and is_due):
+            return None
+        name = self._name(hour, FRESH, SUFFIX)
+        return _Job(_up_to(more, _MOST_ROWS), (name,), is_final=False, is_tally=True, known=known)
+
+    def _drop_tally(self, hour: int) -> None:
+        """Forget the tally of an hour; `commit` removes its file."""
+        self._manifest.tallies = [tally for tally in self._manifest.tallies if tally.hour != hour]
+        self._manifest.files = [
+            replace(file, tallied=False) if file.hour == hour else file for file in self._manifest.files
+        ]
 
     def _sorting(self, inputs: tuple[File, ...], among: tuple[File, ...]) -> _Job:
         count = max(round(sum(file.rows for file in inputs) / _MOST_ROWS), 1)
@@ -365,8 +403,16 @@ class Archive:
             self._log.sparse("archive_not_merged", why=str(error), hint="tried again; small files stay meanwhile")
             self._forget_missing()
             return
-        inputs = {one.name for one in job.inputs}
+        inputs, hour = {one.name for one in job.inputs}, job.inputs[0].hour
+        if isinstance(made, Tally):
+            self._manifest.tallies = [one for one in self._manifest.tallies if one.hour != hour] + [made]
+            self._manifest.files = [
+                replace(one, tallied=True) if one.name in inputs else one for one in self._manifest.files
+            ]
+            return
         self._manifest.files = [one for one in self._manifest.files if one.name not in inputs] + made
+        if not any(file.tallied and not file.decided for file in self._manifest.files if file.hour == hour):
+            self._drop_tally(hour)
 
     def _drop_merging(self) -> None:
         """Wait for the thread, and forget what it made: its inputs are about to change."""
@@ -402,8 +448,10 @@ def _place(file: File) -> tuple[int, str]:
     return file.hour, file.name
 
 
-def _merged(folder: Path, job: _Job) -> list[File]:
+def _merged(folder: Path, job: _Job) -> list[File] | Tally:
     paths = [folder / file.name for file in job.inputs]
+    if job.is_tally:
+        return _tallied(folder, job, paths)
     among = pl.scan_parquet([folder / file.name for file in job.among], hive_partitioning=False) if job.among else None
     decided = sum(one.ranked for one in job.among)
     made = []
@@ -411,8 +459,18 @@ def _merged(folder: Path, job: _Job) -> list[File]:
         part = rows if among is None else counted_once(rows.lazy(), among).collect(engine="streaming")
         part = layout.in_order(part) if job.is_final else part
         file = _written(part, folder, name, job.inputs[0].hour, job.level, is_final=job.is_final)
-        made.append(replace(file, decided=decided))
+        made.append(replace(file, decided=decided, tallied=all(one.tallied for one in job.inputs)))
     return made
+
+
+def _tallied(folder: Path, job: _Job, paths: list[Path]) -> Tally:
+    rows, known, name = pl.scan_parquet(paths, hive_partitioning=False), job.known, job.names[0]
+    told = pl.col(schema.BYTES).filter(pl.col(schema.COUNTED), pl.col(schema.RANK) == 0).sum()
+    before = NOTHING if known is None else read_tally(folder, known)
+    more = numbered(rows)
+    counted_bytes = write_tally([before, more], folder / name)
+    told_bytes = int(rows.select(told).collect(engine="streaming").item()) + (known.told_bytes if known else 0)
+    return Tally(name, job.inputs[0].hour, len(before) + len(more), probe(), counted_bytes, told_bytes)
 
 
 def _written(rows: pl.DataFrame, folder: Path, name: str, hour: int, level: int, *, is_final: bool) -> File:

@@ -571,7 +571,8 @@ def _archive(book: Book) -> Iterator[str]:
         "A day of records, each of which two exporters saw, written as the bridge does; then questions, each in a\n"
         "process of its own: with the files out of the page cache, and again. Sums and the share of all traffic are\n"
         "checked against what was generated. Where cluster.yaml does not say who counts, the archive tells it of\n"
-        "each hour when it is over; the last one is not: the question tells it, of all its records for the share.\n"
+        "each hour when it is over; the last one is not: the question tells it of what it asks, and a tally of the\n"
+        "hour has the share of all traffic.\n"
     )
     yield table(
         ("records", "who says who counts", "nodes", "files", "bytes a record", "CPU a record, merging included"),

@@ -18,7 +18,7 @@ import pytest
 
 from app.errors import UserError
 from app.log import Log
-from archive import once, schema
+from archive import schema, tally, writer
 from archive.manifest import FRESH, HOUR, SORTED, read_manifest
 from archive.query import Filter, ask
 from archive.writer import Archive
@@ -281,7 +281,7 @@ def counted_by_hand(frame: pl.DataFrame, start: int, stop: int) -> int:
 
 
 def test_large_hours_are_added_up_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "_AT_ONCE", 70)
+    monkeypatch.setattr(tally, "_AT_ONCE", 70)
     archive = an_archive(tmp_path)
     frame = several_saw(4, 500)
     archive.take(frame)
@@ -290,6 +290,51 @@ def test_large_hours_are_added_up_in_parts(tmp_path: Path, monkeypatch: pytest.M
         expected = counted_by_hand(frame, start, stop)
         answer = ask(tmp_path, Filter(start, stop))
         assert (answer.bytes, answer.all_bytes) == (expected, expected)
+
+
+def test_a_tally_of_the_hour_that_is_not_over_changes_no_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "_AT_ONCE", 70)
+    monkeypatch.setattr(writer, "_TALLIED", 20)
+    monkeypatch.setattr(writer, "_LATE_SECONDS", 3 * HOUR)
+    archive = an_archive(tmp_path)
+    frame = several_saw(5, 160)
+    frame = frame.with_columns(counted=pl.Series(frame["rank"] > 0) | (pl.col("bytes") % 3 > 0))
+    periods = [(T0, T0 + HOUR), (T0 + 700, T0 + HOUR + 900), (T0 - HOUR, T0 + 3 * HOUR)]
+    seen = frame.clear()
+
+    def is_right() -> None:
+        for start, stop in periods:
+            expected = counted_by_hand(seen.filter(pl.col("counted")), start, stop)
+            answer = ask(tmp_path, Filter(start, stop))
+            assert (answer.bytes, answer.all_bytes) == (expected, expected)
+
+    kept = []
+    for number, part in enumerate(frame.iter_slices(10)):
+        archive.take(part)
+        seen = seen.vstack(part)
+        # Now and then the thread is not done in time.
+        notes = settle(archive) if number % 3 else saved(archive)
+        kept.append({one["hour"]: one["rows"] for one in notes["tallies"]})
+        if number in (5, 10):
+            is_right()
+    assert len({len(one) for one in kept}) > 1, "none, of both"
+    assert any(file["ranked"] and not file["tallied"] for file in notes["files"]), "some are newer than the tally"
+    archive.close()
+    archive = an_archive(tmp_path, notes)
+    assert saved(archive)["tallies"] == notes["tallies"]
+    is_right()
+    first, _ = [tmp_path / "0" / one["name"] for one in notes["tallies"]]
+    os.truncate(first, 100)
+    is_right()
+    archive.close()
+    archive = an_archive(tmp_path, notes)
+    assert len(saved(archive)["tallies"]) == 1
+    is_right()
+    seen = seen.vstack(late := rows(1, hour=9))
+    archive.take(late)
+    assert settle(archive)["tallies"] == []
+    is_right()
+    assert not [*tmp_path.rglob(f"*{tally.SUFFIX}")]
 
 
 def test_who_counts_is_told_once_when_an_hour_is_over_and_again_for_what_comes_late(tmp_path: Path) -> None:
