@@ -13,6 +13,7 @@ COMMANDS = {
             "Write a cluster.yaml to start from, also from traffic.",
         ),
         "check": ("operations.check_cli:check", "Tell every fault of cluster.yaml at once, or what it describes."),
+        "inventory": ("operations.inventory_cli:inventory", "Ask the inventory sources now, and show what they tell."),
         "dump": ("cluster.cli:dump", "Print the cluster with every default written out."),
         "suggest": ("operations.cli:suggest", "Print lines for cluster.yaml that the traffic suggests."),
     },

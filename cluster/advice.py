@@ -16,6 +16,7 @@ def advice(cluster: Cluster) -> list[str]:
     return [
         *_groups(cluster),
         *_nodes(cluster),
+        *(f"inventory.sources.{one.name}: {line}" for one in cluster.sources for line in one.conflicts),
         *_converged(cluster),
         *_exporters(cluster),
         *_senders(cluster),

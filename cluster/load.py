@@ -1,5 +1,6 @@
 """cluster.yaml -> `Cluster`, or every fault in it at once."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from app.errors import ConfigError, Problem
@@ -14,6 +15,7 @@ from cluster.sections.delivery import build_delivery
 from cluster.sections.enrichment import build_applications, build_names
 from cluster.sections.grafana import build_grafana, build_notify
 from cluster.sections.identity import build_identity
+from cluster.sections.inventory_sources import INVENTORY, InventorySettings, check_inventory
 from cluster.sections.job_classes import build_job_classes
 from cluster.sections.job_sources import build_job_sources
 from cluster.sections.jobs import build_jobs
@@ -22,6 +24,7 @@ from cluster.sections.network.exporters import build_exporters, expanded
 from cluster.sections.network.groups import build_groups
 from cluster.sections.network.inference import build_inference
 from cluster.sections.network.inventory import Inventory
+from cluster.sections.network.kept_inventory import Machine, SourceInUse, kept_file, machines_of
 from cluster.sections.network.management import build_artefacts, build_management
 from cluster.sections.network.pairs import build_allowed, build_authority, build_capacity, build_transport
 from cluster.sections.network.services import build_services
@@ -74,16 +77,22 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
     site = build_site(table.get("site"), faults)
     inventory = Inventory(groups, group_ids, faults)
     inventory.add_entries(table.get("nodes", {}))
-    if table.get("inventory") is not None:
-        inventory.add_file(folder / table["inventory"])
-    nodes = inventory.nodes(COST.build(table.get("cost")))
+    elsewhere = table.get("inventory") or {}
+    if elsewhere.get("file") is not None:
+        inventory.add_file(folder / elsewhere["file"])
     cloud = CLOUD.build(table.get("cloud"))
     bridge = build_bridge(table.get("bridge"), faults, is_cloud=cloud.format is not None)
+    check_inventory(elsewhere, faults)
+    settings: InventorySettings = INVENTORY.build(elsewhere, folder)
+    sources = _add_sources(inventory, settings, Path(bridge.state) / "inventory")
+    nodes = inventory.nodes(COST.build(table.get("cost")))
     services = build_services(table.get("services", {}), faults)
     checked = {
         "groups": groups,
         "site": site,
         "nodes": nodes,
+        "inventory": settings,
+        "sources": sources,
         "exporters": build_exporters(table.get("exporters", {}), faults),
         "allowed": build_allowed(table.get("allowed", []), group_ids, faults),
         "authority": build_authority(table.get("authority", []), group_ids, exporter_names, faults),
@@ -116,6 +125,24 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
     rest = {name: value for name, value in table.items() if name not in checked}
     cluster: Cluster = ROOT.build(rest, folder, made=checked)
     return cluster
+
+
+def _add_sources(inventory: Inventory, settings: InventorySettings, folder: Path) -> tuple[SourceInUse, ...]:
+    """Add what each source told last; nothing where one was never asked."""
+    found = []
+    for one in settings.sources:
+        path = kept_file(folder, one.name)
+        machines: list[Machine] = []
+        trouble: tuple[str, ...] = ()
+        try:
+            machines = machines_of(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            trouble = ("has not answered yet: `clusterflow inventory` asks it",)
+        except (OSError, ValueError) as error:
+            trouble = (f"{path}: {error}",)
+        used = inventory.add_source(one.name, machines, settings.networks)
+        found.append(replace(used, conflicts=(*trouble, *used.conflicts)))
+    return tuple(found)
 
 
 def _own_files(paths: list[Placed[str]], expected: str, folder: Path, faults: Faults) -> tuple[str, ...]:

@@ -4,11 +4,12 @@ Sections declare them, each key once; this is the place to import them from. ``c
 only consistent objects.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from app.errors import UserError
 from cluster.scalars import names
-from cluster.scalars.declared import REQUIRED, Key, Section, key, keys_of, record
+from cluster.scalars.declared import Section, key, keys_of, record
 from cluster.scalars.kinds import ListOf, MapOf, Secret
 from cluster.scalars.names import ALL_NODES
 from cluster.sections.archive import ARCHIVE, ArchiveSettings
@@ -49,6 +50,16 @@ from cluster.sections.enrichment import (
 )
 from cluster.sections.grafana import GRAFANA, NOTIFY, GrafanaSettings, NotificationTarget
 from cluster.sections.identity import IDENTITY, IdentitySettings, SignInColumns, SignInFormat, SignInSource
+from cluster.sections.inventory_sources import (
+    INVENTORY,
+    INVENTORY_SOURCES,
+    AnsibleInventory,
+    InventorySettings,
+    InventorySource,
+    KubernetesInventory,
+    NetboxInventory,
+    SlurmInventory,
+)
 from cluster.sections.job_classes import JOB_CLASS, CheckpointMode, CheckpointPlan, JobClass
 from cluster.sections.job_sources import (
     JOB_SOURCE,
@@ -66,6 +77,7 @@ from cluster.sections.kafka import KAFKA, KafkaFormat, KafkaSettings, SaslMechan
 from cluster.sections.network.exporters import EXPORTER, Exporter, ExportProtocol, Interface, Sampling, SamplingMode
 from cluster.sections.network.groups import GROUP, FirstContact, Group, Role
 from cluster.sections.network.inference import INFERENCE, AccessEntry, Inference, InferenceHours
+from cluster.sections.network.kept_inventory import Machine, SourceInUse
 from cluster.sections.network.management import MANAGEMENT, MANAGEMENT_SERVICES, Artefact, Management, Opening
 from cluster.sections.network.nodes import NODE, Node, NodeAddress
 from cluster.sections.network.pairs import (
@@ -111,6 +123,8 @@ class Cluster:
     groups: tuple[Group, ...] = key(MapOf(names.GROUP_ID, GROUP, at_least=1, at_most=MOST_GROUPS),
         "Addresses that belong together.")
     site: Site = key(SITE, "Where the cluster stands.", default=Site())
+    inventory: InventorySettings = key(INVENTORY, "Nodes that stand elsewhere: a CSV file, Slurm, Kubernetes, NetBox, "
+        "Ansible.", default=InventorySettings(), absent="none", example="nodes.csv")
     nodes: tuple[Node, ...] = key(MapOf(names.NODE_PATTERN, NODE),
         "The inventory: at most 262,144 nodes and addresses. A name with ranges has at most 200 characters.",
         default=())
@@ -156,6 +170,13 @@ class Cluster:
     applications: Applications = key(APPLICATIONS, "What outside addresses are.", default=Applications())
     enrichment: ListSettings = key(ENRICHMENT, "When lists are too old.", default=ListSettings())
     # fmt: on
+    sources: tuple[SourceInUse, ...] = field(default=(), compare=False)
+    """What was taken from each source of `inventory`."""
+
+    @property
+    def inventory_folder(self) -> Path:
+        """Where the last answers of inventory sources are kept."""
+        return Path(self.bridge.state) / "inventory"
 
     def group(self, group_id: str) -> Group:
         """Return the group with this id; KeyError if there is none."""
@@ -273,9 +294,6 @@ class Cluster:
         )
 
 
-_INVENTORY = Key(
-    "inventory", names.PATH, "A CSV file with more nodes, beside this file.", absent="none", example="nodes.csv"
-)
 _NAME, _GROUPS, _SITE, *_REST = keys_of(Cluster)
-ROOT = Section("cluster.yaml", (_NAME, _SITE, _GROUPS, _INVENTORY, *_REST), owner=Cluster)
+ROOT = Section("cluster.yaml", (_NAME, _SITE, _GROUPS, *_REST), owner=Cluster)
 """The whole file."""

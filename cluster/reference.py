@@ -138,7 +138,8 @@ def _inventory() -> Iterator[str]:
     optional = ", ".join(f"`{name}`" for name in COLUMNS if name not in REQUIRED_COLUMNS)
     yield (
         "## Inventory file\n\n"
-        f"`inventory` names a CSV file whose header has the columns {needed} and may have\n{optional}, in any order. "
+        f"`inventory: FILE`, or `inventory.file`, names a CSV file whose header has the columns "
+        f"{needed} and may have\n{optional}, in any order. "
         "Each row is an address; rows of one name fold into one node.\nBlank lines and lines that begin with `#` are "
         "skipped. A node stands either there or under `nodes`.\n\n"
         "```csv\nname,group,address,plane,rail,gpus\n"

@@ -1,6 +1,7 @@
 """Another cluster.yaml for a process that runs: SIGHUP asks for it, a file with faults changes nothing.
 
-A file with prefixes that was replaced asks for it, too: whoever fetches a provider's list need not know of us.
+A file with prefixes that was replaced asks for it, too: whoever fetches a provider's list need not know of us; and so
+does another answer of an inventory source.
 What changed is logged key by key. Secrets cannot show: a `Cluster` holds where they are, never what they are.
 """
 
@@ -23,7 +24,7 @@ from cluster.document import child
 from cluster.dump import plain_cluster
 from cluster.load import load_cluster
 from cluster.model import Cluster
-from cluster.sources import prefix_files_of
+from cluster.sources import watched_of
 
 _LONGEST = 200
 """Longest value that a change repeats, in characters."""
@@ -107,7 +108,7 @@ def _shown(value: object) -> str:
 
 
 _LOOK_EVERY = 30
-"""Seconds between two looks whether a file with prefixes was replaced."""
+"""Seconds between two looks whether a file with prefixes was replaced, or a source gave another answer."""
 
 _MOST_NAMED = 20
 """Changes that the log line of a reload names; a new inventory may bring thousands."""
@@ -121,11 +122,18 @@ class Reload:
         override: puts what the command line says in place of what the file says.
         log: told of what is taken up and what is refused.
         clock: tells seconds.
+        beside: called with the configuration in force at each occasion: it asks inventory sources.
     """
 
     def __init__(
-        self, path: Path, override: Callable[[Cluster], Cluster], log: Log, clock: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        override: Callable[[Cluster], Cluster],
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
+        beside: Callable[[Cluster], None] = lambda _: None,
     ) -> None:
+        self._beside = beside
         self._path, self._override, self._log = path, override, log
         self._asked = SignalEvent()
         self._clock = clock
@@ -138,6 +146,7 @@ class Reload:
 
     def asked(self, current: Cluster) -> Cluster | None:
         """Return the configuration to take up; None if nobody asked, or if the old one stays in force."""
+        self._beside(current)
         if not self._asked.is_set() and not self._files_changed():
             return None
         self._asked.clear()
@@ -161,7 +170,7 @@ class Reload:
 
     def _prefix_files(self) -> dict[Path, tuple[int, int, int] | None]:
         with suppress(ClusterflowError):
-            return _states(prefix_files_of(self._path))
+            return _states(watched_of(self._path))
         return {}
 
     def refuse(self, why: str, **more: object) -> None:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 from app.errors import ConfigError
 from cluster.document import Faults, parse, read_text
-from cluster.model import ROOT, BridgeSettings, DeliverySettings
+from cluster.model import INVENTORY, ROOT, BridgeSettings, DeliverySettings, InventorySettings
 from cluster.scalars.kinds import Bad, Table
+from cluster.sections.network.kept_inventory import kept_file
 
-INVENTORY, OWN = "inventory", ("rules", "boards")
+OWN = "rules", "boards"
 """Keys whose values are files, relative to cluster.yaml's folder."""
 
 
@@ -18,13 +19,25 @@ def files_of(path: Path) -> list[Path]:
         ConfigError: it cannot be read. Faults are `load_cluster`'s to tell: what they hide is not returned.
     """
     table = _table(path)
-    named = [table.get(INVENTORY), *_prefixes(table), *_own(table)]
+    named = [_csv(table), *_prefixes(table), *_own(table)]
     return [path, *(path.parent / name for name in named if name)]
 
 
-def prefix_files_of(path: Path) -> list[Path]:
-    """Return the files with prefixes that groups name; ConfigError if cluster.yaml cannot be read."""
-    return [path.parent / name for name in _prefixes(_table(path))]
+def watched_of(path: Path) -> list[Path]:
+    """Return files with prefixes, and last answers of inventory sources; ConfigError if there is no cluster.yaml."""
+    settings, folder = inventory_of(path)
+    kept = [kept_file(folder, one.name) for one in settings.sources]
+    return [*(path.parent / name for name in _prefixes(_table(path))), *kept]
+
+
+def inventory_of(path: Path) -> tuple[InventorySettings, Path]:
+    """Return who else knows nodes and where their answers are kept, also where other sections have faults.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    settings: InventorySettings = INVENTORY.build(_table(path).get("inventory"), path.parent)
+    return settings, Path(state_of(path)) / "inventory"
 
 
 def named_in(text: str, source: str) -> set[str]:
@@ -43,9 +56,7 @@ def named_in(text: str, source: str) -> set[str]:
     certificates = [(one or {}).get(key) for one in settings for key in ("ca_file", "certificate_file")]
     sections = [(table.get(name) or {}).get("files") or {} for name in ("names", "applications")]
     lists = [placed.value.get("file") for files in sections for placed in files.values()]
-    return {
-        str(name) for name in (table.get(INVENTORY), *_prefixes(table), *_own(table), *certificates, *lists) if name
-    }
+    return {str(name) for name in (_csv(table), *_prefixes(table), *_own(table), *certificates, *lists) if name}
 
 
 def _prefixes(table: Table) -> list[str]:
@@ -56,6 +67,11 @@ def _prefixes(table: Table) -> list[str]:
         for placed in group.get("prefixes_from") or []
         if "file" in placed.value
     ]
+
+
+def _csv(table: Table) -> str | None:
+    name: str | None = (table.get("inventory") or {}).get("file")
+    return name
 
 
 def _own(table: Table) -> list[str]:

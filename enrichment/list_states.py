@@ -19,7 +19,10 @@ BUILTIN = "built-in"
 PREFIXES = "prefixes"
 """Kind of files with a group's prefixes: of ranges that never change none is too old."""
 
-_LASTING = frozenset({HOSTS, BUILTIN, PREFIXES})
+NODES = "inventory"
+"""Kind of what inventory sources told; who asks them says when that was too long ago."""
+
+_LASTING = frozenset({HOSTS, BUILTIN, PREFIXES, NODES})
 _TAKEN_UP_SECONDS = 120
 """A file that was replaced is taken up by then, or was refused."""
 

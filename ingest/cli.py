@@ -27,6 +27,7 @@ from cluster.cli import cluster_file, cluster_option
 from cluster.model import CloudFormat, Cluster
 from cluster.reload import Reload
 from cluster.scalars import names
+from enrichment.inventory.asking import Watcher
 from ingest.bridge import Bridge, Summary
 from ingest.cloud.files import CloudFiles, CloudReader, patterns
 from ingest.counters import Counters
@@ -206,7 +207,7 @@ def _as_asked(
 
 def _reload(as_asked: Callable[[Cluster], Cluster], stop: threading.Event, log: Log) -> Reload:
     """Return what SIGHUP asks for another configuration."""
-    reload = Reload(cluster_file(), as_asked, log)
+    reload = Reload(cluster_file(), as_asked, log, beside=Watcher(log).look)
     # Where it comes from a terminal that is gone, nobody wants us to stay.
     signal.signal(signal.SIGHUP, (lambda *_: stop.set()) if sys.stdin.isatty() else reload.on_signal)
     return reload

@@ -6,7 +6,8 @@ from typing import Any
 
 from cluster.model import Cluster
 from enrichment.identity.signin_sources import Identity
-from enrichment.list_states import prefix_readings, reading_rows
+from enrichment.inventory.asking import configured_readings
+from enrichment.list_states import reading_rows
 from enrichment.providers import providers_of
 from store import schema
 from store.influx import Store
@@ -93,7 +94,7 @@ def read_lists(cluster: Cluster, now: float) -> tuple[ListStatus, ...]:
     # Names of users stay here: they need no pseudonyms.
     sign_ins = Identity(cluster.identity, cluster.site, cluster.store.keep_raw)
     sign_ins.refresh(now)
-    readings = [*(file.reading() for file in files), *sign_ins.readings(), *prefix_readings(cluster, now)]
+    readings = [*(file.reading() for file in files), *sign_ins.readings(), *configured_readings(cluster, now)]
     rows = reading_rows(readings, cluster.enrichment, now)
     return tuple(sorted(map(_status, rows), key=lambda one: (one.kind, one.name)))
 

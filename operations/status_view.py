@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.words import amount, lasting
+from enrichment.list_states import NODES
 from operations.counting import WORDS
 from operations.status import Counter, Status
 from rules.alerts import ingest_deadman
@@ -111,7 +112,7 @@ def _show_lists(status: Status, console: Console, *, verbose: bool) -> None:
     _line(console, f"lists: {len(status.lists) - troubled:,} ok" + (f", {troubled:,} not" if troubled else ""))
     for one in status.lists:
         is_well = one.state == schema.ListState.OK
-        if verbose or not is_well:
+        if verbose or not is_well or (one.kind == NODES and one.error):
             word = schema.LIST_STATE_WORDS[one.state], "" if is_well else "bold red"
             size = f", {one.entries:,} entries, {lasting(one.age)} old" if one.in_use else ", none in use"
             _line(console, Text.assemble(f"  {one.name} ({one.kind}): ", word, size, f"  {one.error}"))

@@ -14,8 +14,9 @@ import polars as pl
 from app.log import Log
 from cluster.model import Cluster, ListSettings, Role
 from enrichment.addresses.host_names import HostNames
+from enrichment.inventory.asking import configured_readings
 from enrichment.labels import Labels
-from enrichment.list_states import prefix_readings, reading_rows
+from enrichment.list_states import reading_rows
 from enrichment.providers import providers_of
 from enrichment.watched import FileReading
 from ingest.flows.address_directory import AddressDirectory
@@ -116,7 +117,7 @@ class Enrichment:
             now: epoch seconds.
             window: of the rows, epoch seconds.
         """
-        readings = (*(file.reading() for file in self.labels.files), *prefix_readings(cluster, now))
+        readings = (*(file.reading() for file in self.labels.files), *configured_readings(cluster, now))
         return list_points(readings, self._settings, now, window)
 
     def see(self, points: Iterable[tuple[Measurement, pl.DataFrame]]) -> None:

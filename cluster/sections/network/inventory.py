@@ -1,9 +1,9 @@
-"""Nodes: from ``nodes:`` with its numbered ranges, and from a CSV inventory."""
+"""Nodes: from ``nodes:`` with its numbered ranges, from a CSV inventory, and from what sources told last."""
 
 import csv
 import io
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,12 @@ from cluster.document import Faults, Scalar, child, read_text
 from cluster.scalars import names
 from cluster.scalars.kinds import Bad, Kind, Placed, Table, closest, one_of, some
 from cluster.scalars.ranges import braced, ends, expand, has_range
+from cluster.sections.inventory_sources import RailNetwork
 from cluster.sections.network.groups import Group, GroupTable, Role, check_reference
+from cluster.sections.network.kept_inventory import Machine, SourceInUse
 from cluster.sections.network.nodes import NODE, NODE_ADDRESS, Node, NodeAddress
 from cluster.sections.network.site import Cost
+from cluster.vocabulary import Address, Network
 
 REQUIRED_COLUMNS = ("name", "group", "address")
 _FIELD_KINDS = {key.name: key.kind for section in (NODE_ADDRESS, NODE) for key in section.keys}
@@ -56,7 +59,7 @@ class _Draft:
 
 
 class Inventory:
-    """Collects nodes from both sources, and records what is wrong with any.
+    """Collects nodes from everywhere, and records what is wrong with any.
 
     Args:
         groups: the groups that are whole.
@@ -123,6 +126,65 @@ class Inventory:
         for line, row in self._rows(file, text):
             self._add_row(_Place("", file, line), row, before)
         self._drafts = before | self._drafts
+
+    def add_source(self, source: str, machines: Iterable[Machine], networks: Iterable[RailNetwork]) -> SourceInUse:
+        """Add what a source told last; who has a name or an address already keeps it, which is told and no fault.
+
+        A machine with addresses in several groups is a node of the first by role, management last, and `NAME.GROUP` in
+        each other one.
+
+        Args:
+            source: its name.
+            machines: of it.
+            networks: planes and rails of addresses.
+        """
+        rails = sorted(((ipaddress.ip_network(one.prefix), one) for one in networks), key=lambda one: -one[0].prefixlen)
+        owners = {one.address: name for name, draft in self._drafts.items() for _, one in draft.addresses}
+        place, conflicts, before = _Place(f"inventory.sources.{source}"), [], set(self._drafts)
+        found, left_out = self._by_node(machines)
+        for (name, group), (addresses, gpus) in found.items():
+            if name in before:
+                other = self._drafts[name]
+                if {one.address for _, one in other.addresses} != {*addresses}:
+                    conflicts.append(f"{name}: {other.place} has it with other addresses, which count")
+                continue
+            try:
+                names.NODE_NAME.parse(name)
+            except Bad:
+                conflicts.append(f"{Scalar(name).shown()}: expected {names.NODE_NAME.expected}")
+                continue
+            taken = {address for address in addresses if owners.setdefault(address, name) != name}
+            conflicts += [f"{one}: {owners[one]} and {name} have it: {owners[one]} keeps it" for one in taken]
+            free = [(place, _on_rail(address, rails)) for address in addresses if address not in taken]
+            if free and len(owners) <= MOST:
+                self._drafts[name] = _Draft(place, group, gpus, None, free)
+        return SourceInUse(source, len(self._drafts) - len(before), left_out, tuple(conflicts))
+
+    def _by_node(
+        self, machines: Iterable[Machine]
+    ) -> tuple[dict[tuple[str, str], tuple[list[Address], int | None]], int]:
+        """Return addresses and GPUs by node and group, and how many addresses are in no group."""
+        table = GroupTable(self._groups)
+        ranks = {group.id: (group.role is Role.MANAGEMENT, [*Role].index(group.role)) for group in self._groups}
+        by_name: dict[str, dict[str, dict[Address, None]]] = {}
+        gpus: dict[str, int] = {}
+        left_out = 0
+        for machine in machines:
+            by_group = by_name.setdefault(machine.name, {})
+            if machine.gpus is not None:
+                gpus[machine.name] = machine.gpus
+            for address in machine.addresses:
+                group = table.group_of(address)
+                left_out += group is None
+                if group is not None:
+                    by_group.setdefault(group, {})[address] = None
+        found = {}
+        for name, by_group in by_name.items():
+            first, *others = sorted(by_group, key=lambda group: (ranks[group], group)) or [""]
+            if first:
+                found[name, first] = [*by_group[first]], gpus.get(name)
+            found |= {(f"{name}.{group}", group): ([*by_group[group]], None) for group in others}
+        return found, left_out
 
     def _add(self, place: _Place, value: str, expected: str, hint: str = "") -> None:
         if place.file:
@@ -240,6 +302,11 @@ class Inventory:
             hint = closest(cells["group"], self._group_ids)
             self._add(_at(place, "group"), cells.pop("group"), "a group of cluster.yaml", hint)
         return cells
+
+
+def _on_rail(address: Address, rails: Iterable[tuple[Network, RailNetwork]]) -> NodeAddress:
+    found = next((one for prefix, one in rails if prefix.version == address.version and address in prefix), None)
+    return NodeAddress(address, found.plane, found.rail) if found else NodeAddress(address)
 
 
 def _at(place: _Place, column: str) -> _Place:

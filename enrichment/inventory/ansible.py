@@ -1,0 +1,104 @@
+"""Machines from an inventory of Ansible, INI or YAML, or from a file in the format of /etc/hosts."""
+
+import itertools
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from app.errors import ClusterflowError
+from cluster.model import Address, AnsibleInventory, Machine
+from enrichment.inventory.reaching import address_of, file_text, resolved
+
+_RANGE = re.compile(r"\[([0-9]+|[a-z]):([0-9]+|[a-z])(?::([0-9]+))?\]")
+_SECTION = re.compile(r"\[([^\]:]+)(?::(\w+))?\]")
+_MOST = 1 << 18
+
+Host = tuple[str, str, Mapping[str, Any]]
+"""Name, the first group that lists it, variables."""
+
+
+def ask(one: AnsibleInventory) -> list[Machine]:
+    """Return the hosts. Variables of groups are not read: an address is a host's own."""
+    text = file_text(one.file or "")
+    lines = [line for raw in text.splitlines() if (line := re.split(r"(?:^|\s)[#;]", raw)[0].strip())]
+    if lines and all(address_of(line.split()[0]) or line.split()[0] in _LOCAL for line in lines):
+        return [
+            Machine(words[1], (address,)) for line in lines if len(words := line.split()) > 1
+            if (address := address_of(words[0])) is not None
+        ]  # fmt: skip
+    hosts: dict[str, tuple[str, dict[str, Any]]] = {}
+    for name, group, variables in _of_yaml(text) if _is_yaml(text) else _of_ini(lines):
+        known = hosts.setdefault(name, (group, {}))
+        # Of several groups the last one's variable counts, and the first one's name that is not `all`.
+        hosts[name] = (group if known[0] in {"", "all"} else known[0]), known[1] | dict(variables)
+        if len(hosts) > _MOST:
+            raise ClusterflowError(f"{one.file}: more than {_MOST:,} hosts")
+    return [Machine(name, _addresses(name, told, one), group) for name, (group, told) in hosts.items()]
+
+
+_LOCAL = {"127.0.0.1", "127.0.1.1", "::1", "fe00::0", "ff00::0", "ff02::1", "ff02::2"}
+
+
+def _addresses(name: str, told: Mapping[str, Any], one: AnsibleInventory) -> tuple[Address, ...]:
+    values = [value for key in one.variables for value in _flat(told.get(key))]
+    return tuple(dict.fromkeys(found for value in values or [name] for found in resolved(value)))
+
+
+def _flat(value: object) -> list[str]:
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    # What templates stand for only Ansible knows.
+    return [str(one).partition("/")[0] for one in values if one and "{{" not in str(one)]
+
+
+def _is_yaml(text: str) -> bool:
+    first = next(
+        (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "---"))), ""
+    )
+    return bool(re.fullmatch(r"[\"']?[\w.-]+[\"']?:\s*(\{.*)?", first.partition(" #")[0].rstrip()))
+
+
+def _of_ini(lines: list[str]) -> Iterator[Host]:
+    group, kind = "", ""
+    for line in lines:
+        section = _SECTION.fullmatch(line)
+        if section:
+            group, kind = section[1], section[2] or "hosts"
+        elif kind in {"", "hosts"}:
+            try:
+                pattern, *words = shlex.split(line)
+            except ValueError as error:
+                raise ClusterflowError(f"{line[:60]}: {error}") from error
+            told = dict(word.split("=", 1) for word in words if "=" in word)
+            yield from ((name, group, told) for name in _expanded(pattern))
+
+
+def _of_yaml(text: str) -> Iterator[Host]:
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ClusterflowError(f"no YAML: {' '.join(str(error).split())[:160]}") from error
+    waiting = [(str(name), body) for name, body in document.items()]
+    while waiting:
+        group, body = waiting.pop(0)
+        for pattern, told in ((body or {}).get("hosts") or {}).items():
+            yield from ((name, group, told or {}) for name in _expanded(str(pattern)))
+        waiting += [(str(name), child) for name, child in ((body or {}).get("children") or {}).items()]
+
+
+def _expanded(pattern: str) -> list[str]:
+    """Return the names of ``gpu[01:16].example.org``, ends included, digits as wide as the first has; letters too."""
+    sets = []
+    for first, last, step in _RANGE.findall(pattern):
+        if first.isdigit() and last.isdigit():
+            numbers = range(int(first), min(int(last), int(first) + _MOST) + 1, int(step or 1) or 1)
+            sets.append([str(number).zfill(len(first)) for number in numbers])
+        else:
+            sets.append([chr(code) for code in range(ord(first), ord(last) + 1, int(step or 1) or 1)])
+    pieces = _RANGE.split(pattern)[::4]
+    return [
+        "".join(itertools.chain(*zip(pieces, (*chosen, ""), strict=True)))
+        for chosen in itertools.islice(itertools.product(*sets), _MOST)
+    ]

@@ -1,0 +1,86 @@
+"""Machines from NetBox: devices and virtual machines by their IP addresses, from its REST API or an export as CSV."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from app.errors import ClusterflowError
+from cluster.model import Machine, NetboxInventory
+from enrichment.inventory.reaching import address_of, file_text, get_json
+from store.influx import read_secret
+
+_PAGE = 500
+_GONE = {"deprecated", "decommissioning", "reserved"}
+"""States of addresses that no machine answers at."""
+_NAMES = ("device", "virtual machine", "virtual_machine", "parent", "name")
+_ADDRESSES = (
+    "address",
+    "ip address",
+    "primary_ip4",
+    "primary_ip6",
+    "ipv4 address",
+    "ipv6 address",
+    "primary ip",
+    "oob_ip",
+)
+"""Columns of exports, lower case: of addresses and of devices, of its tables and in its import format."""
+
+Object = Mapping[str, Any]
+
+
+def ask(one: NetboxInventory) -> list[Machine]:
+    """Return a machine an address."""
+    return list(_of_csv(file_text(one.file)) if one.file else _of_api(one))
+
+
+def _of_api(one: NetboxInventory) -> Iterator[Machine]:
+    roles = {
+        device["name"]: str((device.get("role") or device.get("device_role") or {}).get("slug") or "")
+        for device in _listed(one, "dcim/devices", dict(parse_qsl(one.query)))
+        if device.get("name")
+    }
+    for entry in _listed(one, "ipam/ip-addresses", {}):
+        port = entry.get("assigned_object") or {}
+        device, guest = port.get("device") or {}, port.get("virtual_machine") or {}
+        address = address_of(entry.get("address"))
+        if address is None or (entry.get("status") or {}).get("value") in _GONE:
+            continue
+        if device.get("name") in roles:
+            yield Machine(device["name"], (address,), roles[device["name"]])
+        elif guest.get("name") and not one.query:
+            yield Machine(guest["name"], (address,), "virtual-machine")
+
+
+def _listed(one: NetboxInventory, place: str, query: Mapping[str, str]) -> Iterator[Object]:
+    """Yield all pages. The address of the next one is ours: NetBox behind a proxy may tell another host's."""
+    token = read_secret(one.token).strip()
+    # Tokens of version 2 are borne another way.
+    headers = {"Authorization": f"{'Bearer' if token.startswith('nbt_') else 'Token'} {token}"} if token else {}
+    url, offset = f"{(one.url or '').rstrip('/')}/api/{place}/", 0
+    while True:
+        # Pages of a list that changes meanwhile overlap where their order is not fixed.
+        asked: dict[str, str | int] = {**query, "limit": _PAGE, "offset": offset, "ordering": "id"}
+        page = get_json(url, headers=headers, ca_file=one.ca_file, timeout=one.timeout, query=asked)
+        if not isinstance(page, dict) or not isinstance(page.get("results"), list):
+            raise ClusterflowError(f"{url}: answers something that is no list")
+        yield from page["results"]
+        offset += len(page["results"])
+        # A server may allow smaller pages than are asked for.
+        if not page.get("next") or not page["results"]:
+            return
+
+
+def _of_csv(text: str) -> Iterator[Machine]:
+    rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
+    header = [name.strip().lower() for name in next(rows, [])]
+    if not {*header} & {*_NAMES} or not {*header} & {*_ADDRESSES}:
+        raise ClusterflowError(f"{', '.join(header)[:80]}: expected columns of NetBox: name or device, and an address")
+    for cells in rows:
+        row = dict(zip(header, map(str.strip, cells), strict=False))
+        name = next((row[column] for column in _NAMES if row.get(column)), "")
+        addresses = tuple(found for column in _ADDRESSES if (found := address_of(row.get(column))) is not None)
+        if name and addresses and row.get("status", "").lower() not in _GONE:
+            # The role of an address, such as VIP, is none of a device.
+            yield Machine(name, addresses, row.get("role", "") if "name" in header else "")

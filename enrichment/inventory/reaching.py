@@ -1,0 +1,68 @@
+"""How inventory sources are reached: names resolved, APIs asked for JSON."""
+
+import socket
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from app.errors import ClusterflowError
+from app.words import one_line
+from cluster.document import read_text
+from cluster.vocabulary import Address
+
+
+def address_of(text: object) -> Address | None:
+    """Return the address of a machine that a text is, a prefix length left away; None if it is none."""
+    try:
+        found = ip_address(str(text).partition("/")[0].strip().strip('"'))
+    except ValueError:
+        return None
+    return None if found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified else found
+
+
+def resolved(name: str) -> tuple[Address, ...]:
+    """Return the addresses of a name, or the address that it is; nothing where it does not exist.
+
+    Raises:
+        ClusterflowError: the name servers are away: what was known before holds.
+    """
+    own = address_of(name)
+    if own is not None:
+        return (own,)
+    try:
+        answers = socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)
+    except socket.gaierror as error:
+        if error.errno == socket.EAI_AGAIN:
+            raise ClusterflowError(f"{name}: the name servers do not answer") from error
+        return ()
+    except UnicodeError:
+        return ()
+    found = (address_of(str(answer[4][0]).partition("%")[0]) for answer in answers)
+    return tuple(dict.fromkeys(one for one in found if one is not None))
+
+
+def file_text(path: str) -> str:
+    """Return a file that stands in place of an answer; ConfigError where it cannot be read."""
+    return read_text(Path(path))
+
+
+def get_json(
+    url: str, *, headers: Mapping[str, str], ca_file: str | None, timeout: int, query: Mapping[str, str | int]
+) -> Any:  # noqa: ANN401 - somebody else's answer
+    """Return what an API answers to a GET; ClusterflowError where that is no JSON."""
+    try:
+        # A redirect could carry the token elsewhere.
+        answer = requests.get(
+            url, params=query, headers=headers, verify=ca_file or True, timeout=timeout, allow_redirects=False
+        )
+        if answer.status_code != requests.codes.ok:
+            hint = "may the token list it?" if answer.status_code in (401, 403) else ""
+            raise ClusterflowError(f"{url}: answers {answer.status_code} {one_line(answer.reason or '', 60)}", hint)
+        return answer.json()
+    except (requests.RequestException, OSError) as error:
+        raise ClusterflowError(f"{url}: no answer: {one_line(str(error), 160)}") from error
+    except ValueError as error:
+        raise ClusterflowError(f"{url}: answers something that is no JSON") from error
