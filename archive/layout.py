@@ -93,7 +93,7 @@ def write(frame: pl.DataFrame, path: Path, *, is_final: bool) -> int:
         raise error if isinstance(error, OSError) else OSError(str(error)) from error
 
 
-def exporters(path: Path) -> set[str] | None:
+def exporters(path: str, options: dict[str, str] | None) -> set[str] | None:
     """Return the exporters of a file's rows; None where its footer does not say."""
-    said = pl.read_parquet_metadata(path).get(_EXPORTERS)
+    said = pl.read_parquet_metadata(path, storage_options=options).get(_EXPORTERS)
     return None if said is None else set(json.loads(said))

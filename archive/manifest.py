@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ class File:
         level: how often it was merged.
         decided: so many ranked rows of its hour were compared to tell which of its own are `counted`; 0: not told.
         tallied: whether its rows are in the tally of its hour.
+        copied: whether it is in the bucket.
     """
 
     name: str
@@ -46,6 +48,7 @@ class File:
     level: int = 0
     decided: int = 0
     tallied: bool = False
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class Manifest:
         taken: rows that were ever written.
         partitions: of the topic, where this is one of them.
         tallies: of hours that are not over.
+        place: id of this archive in the bucket; empty: it never had one.
     """
 
     files: list[File] = field(default_factory=list)
@@ -90,6 +94,19 @@ class Manifest:
     taken: int = 0
     partitions: int = 0
     tallies: list[Tally] = field(default_factory=list)
+    place: str = ""
+
+    def whole_files(self, over: int) -> list[File]:
+        """Return the files of hours before `over` that nothing changes any more."""
+        found = []
+        for hour, group in groupby(sorted(self.files, key=lambda file: file.hour), key=lambda file: file.hour):
+            files = [*group]
+            ranked = sum(file.ranked for file in files)
+            is_late = any(file.decided not in (0, ranked) for file in files)
+            is_told = is_late or all(file.decided or not file.ranked for file in files)
+            if hour < over and is_told and all(file.name.startswith(SORTED) for file in files):
+                found += files
+        return found
 
     def ranked(self) -> dict[int, int]:
         """Return the ranked rows of each hour that has any."""
@@ -120,6 +137,7 @@ class Manifest:
             notes.get("taken", 0),
             notes.get("partitions", 0),
             [Tally(**one) for one in notes.get("tallies", [])],
+            notes.get("place", ""),
         )
 
 

@@ -197,9 +197,9 @@ class PartitionArchive:
         return self._archive.take_counts()
 
     @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return self._archive.size
+    def readings(self) -> dict[str, float]:
+        """How things stand, by reason."""
+        return self._archive.readings
 
 
 def tidy_idle(

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import groupby
 from pathlib import Path
@@ -18,12 +18,13 @@ import polars as pl
 from app.errors import UserError
 from app.units import format_moment
 from archive import layout, schema
+from archive.bucket import Bucket
 from archive.manifest import HOUR, MANIFEST, PENDING, Manifest, Tally, read_manifest
 from archive.once import counted_once
 from archive.partition import partition_of
 from archive.tally import NOTHING, counted_between, counted_with, is_whole, numbered, read_tally
 from archive.writer import size_of
-from cluster.model import Cluster
+from cluster.model import ArchiveSettings, Cluster
 
 _BELOW = "*", "*/*", "*/*/*"
 """Where shards are: also in the mounted archive or state of other machines."""
@@ -108,8 +109,9 @@ def ask(
     order: str = schema.BYTES,
     most: int | None = None,
     also: Grouping | None = None,
+    settings: ArchiveSettings | None = None,
 ) -> Answer:
-    """Answer a question from all shards below a folder, or in folders below it.
+    """Answer a question from all shards below a folder, or in folders below it, and from the bucket.
 
     Args:
         folder: as `archive_folder` gives it.
@@ -118,6 +120,7 @@ def ask(
         order: a column of the answer, the largest first.
         most: rows of the answer; None: all.
         also: a further grouping of the same rows, all of it.
+        settings: they may name a bucket, which is asked of hours that are over.
 
     Raises:
         UserError: there is no archive, it cannot be read, or a column or a prefix makes no sense.
@@ -129,9 +132,9 @@ def ask(
                 f"--by {name}: no such column", f"there are {', '.join(n for n in known if n not in _SUMS)}"
             )
     for attempt in range(3):
-        shards = _shards(folder)
+        shards, away = _shards(folder, question, settings)
         try:
-            return _answer(shards, question, by, order, most, also)
+            return _answer(shards, away, question, by, order, most, also)
         except (FileNotFoundError, pl.exceptions.ComputeError, OSError) as error:
             # The writer merges files meanwhile.
             if attempt == 2:
@@ -139,38 +142,81 @@ def ask(
     raise AssertionError
 
 
-def _shards(folder: Path) -> dict[Path, Manifest]:
-    shards: dict[Path, Manifest] = {}
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """An archive of one disk, or what only the bucket has of one.
+
+    Attributes:
+        name: what is compared with each other.
+        url: in the bucket; None: on a disk.
+    """
+
+    folder: Path
+    name: str
+    manifest: Manifest
+    url: str | None = None
+    options: dict[str, str] | None = None
+
+
+def _shards(folder: Path, question: Filter, settings: ArchiveSettings | None) -> tuple[list[_Shard], list[str]]:
+    """Return what there is, and a sentence where the bucket does not answer."""
+    found: list[_Shard] = []
     for path in sorted(path for below in _BELOW for path in folder.glob(f"{below}/{MANIFEST}")):
         try:
             manifest = read_manifest(path.parent)
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: {error}", "was it written by another version?") from error
         if manifest is not None:
-            shards[path.parent] = manifest
-    if not shards:
+            # A Kafka partition that went from worker to worker has several folders.
+            found.append(_Shard(path.parent, partition_of(path.parent)[0], manifest))
+    away = []
+    # What is newer is on disks.
+    if settings is not None and settings.bucket and question.start < time.time() - HOUR:
+        try:
+            found += _in_bucket(Bucket(settings), found)
+        except UserError:
+            raise
+        except Exception as error:  # noqa: BLE001 - what disks have is told, whatever a bucket does
+            away.append(f"{settings.bucket} does not answer: hours that only it has are missing ({_first_line(error)})")
+    if not found:
         hint = "the bridge writes it (archive.enabled); set archive.folder or bridge.state as its cluster.yaml has them"
-        raise UserError(f"{folder}: no flow archive", hint)
-    return shards
+        raise UserError(f"{folder}: no flow archive", away[0] if away else hint)
+    return found, away
+
+
+def _in_bucket(bucket: Bucket, local: Sequence[_Shard]) -> Iterator[_Shard]:
+    """Yield what is in the bucket and not on a disk here."""
+    here = {(shard.manifest.place, file.name) for shard in local for file in shard.manifest.files}
+    for copied in bucket.shards():
+        files = [file for file in copied.manifest.files if (copied.place, file.name) not in here]
+        manifest = replace(copied.manifest, files=files)
+        yield _Shard(Path(copied.name), partition_of(Path(copied.name))[0], manifest, copied.url, bucket.options)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]
 
 
 def _answer(  # noqa: PLR0917 - see ask
-    shards: dict[Path, Manifest],
+    shards: Sequence[_Shard],
+    away: Sequence[str],
     question: Filter,
     by: Sequence[str],
     order: str,
     most: int | None,
     also: Grouping | None,
 ) -> Answer:
-    gaps = [gap for folder, manifest in shards.items() for gap in _gaps(folder, manifest, question)]
+    gaps = [*away, *(gap for shard in shards for gap in _gaps(shard.folder, shard.manifest, question))]
     files = [*_files(shards, question)]
     gaps += _absent(shards, files)
     gaps += [
-        f"{file.path.name} is gone or cut off: {file.rows:,} rows are missing" for file in files if not file.is_there
+        f"{Path(file.path).name} is gone or cut off: {file.rows:,} rows are missing"
+        for file in files
+        if not file.is_there
     ]
     files = [file for file in files if file.is_there]
     if files:
-        condition = _condition(question, [file.path for file in files])
+        condition = _condition(question, files)
         rows = _rows(files, question, condition.conversation)
         if condition.place is not None:
             rows = rows.filter(condition.place)
@@ -220,6 +266,8 @@ class _Part:
     """A file of a shard that the question needs.
 
     Attributes:
+        path: of the disk, or its address in the bucket.
+        options: polars' for that address.
         folder: that its name is below.
         shard: what is compared with each other.
         tally: that has its rows.
@@ -227,7 +275,8 @@ class _Part:
         is_inside: whether all its rows are in the period.
     """
 
-    path: Path
+    path: str
+    options: dict[str, str] | None
     folder: Path
     shard: str
     hour: int
@@ -240,39 +289,36 @@ class _Part:
     is_inside: bool
 
 
-def _files(shards: dict[Path, Manifest], question: Filter) -> Iterator[_Part]:
-    # A Kafka partition that went from worker to worker has several folders.
-    names = {folder: partition_of(folder)[0] for folder in shards}
+def _files(shards: Sequence[_Shard], question: Filter) -> Iterator[_Part]:
     ranked: Counter[tuple[str, int]] = Counter()
-    for folder, manifest in shards.items():
-        ranked.update({(names[folder], hour): rows for hour, rows in manifest.ranked().items()})
+    for shard in shards:
+        ranked.update({(shard.name, hour): rows for hour, rows in shard.manifest.ranked().items()})
     untold = {
-        (names[folder], file.hour)
-        for folder, manifest in shards.items()
-        for file in manifest.files
-        if file.ranked and file.decided != ranked[names[folder], file.hour]
+        (shard.name, file.hour)
+        for shard in shards
+        for file in shard.manifest.files
+        if file.ranked and file.decided != ranked[shard.name, file.hour]
     }
-    for folder, manifest in shards.items():
-        shard = names[folder]
-        tallies = {tally.hour: tally for tally in manifest.tallies}
-        for file in manifest.files:
+    for shard in shards:
+        tallies = {tally.hour: tally for tally in shard.manifest.tallies}
+        for file in shard.manifest.files:
             # A row of which nobody has told whether it counts is compared with others of its hour.
-            is_told = not file.ranked or (shard, file.hour) not in untold
+            is_told = not file.ranked or (shard.name, file.hour) not in untold
             first, last = (file.first, file.last) if is_told else (file.hour, file.hour + HOUR - 1)
             if first < question.stop and last >= question.start:
-                path = folder / file.name
+                path = shard.folder / file.name
                 is_inside = question.start <= file.first and file.last < question.stop
-                is_there = size_of(path) == file.size
+                is_there = shard.url is not None or size_of(path) == file.size
                 tally = tallies.get(file.hour) if file.tallied else None
                 yield _Part(
-                    path, folder, shard, file.hour, file.rows, file.ranked, file.counted_bytes, tally,
-                    is_there, is_told, is_inside,
+                    f"{shard.url or shard.folder}/{file.name}", shard.options, shard.folder, shard.name, file.hour,
+                    file.rows, file.ranked, file.counted_bytes, tally, is_there, is_told, is_inside,
                 )  # fmt: skip
 
 
-def _absent(shards: dict[Path, Manifest], files: Sequence[_Part]) -> list[str]:
+def _absent(shards: Sequence[_Shard], files: Sequence[_Part]) -> list[str]:
     """Tell which Kafka partitions have nothing of the period: their workers' folders may not be here."""
-    count = max((manifest.partitions for manifest in shards.values()), default=0)
+    count = max((shard.manifest.partitions for shard in shards), default=0)
     there = {partition_of(Path(file.shard))[1] for file in files}
     absent = [str(number) for number in range(count) if number not in there]
     if not absent or len(absent) == count:
@@ -303,11 +349,11 @@ def _rows(files: Sequence[_Part], question: Filter, conditions: Sequence[pl.Expr
     """
     told = [file for file in files if file.is_told]
     # Times of files that are inside are not looked at: that is a tenth of a day's question.
-    inside = [file.path for file in told if file.is_inside]
-    edge = [file.path for file in told if not file.is_inside]
+    inside = [file for file in told if file.is_inside]
+    edge = [file for file in told if not file.is_inside]
     found = [_scanned(inside, conditions)] if inside else []
     rest = [_scanned(edge, conditions)] if edge else []
-    rest += [counted_once(_scanned([file.path for file in shard], conditions)) for shard in _untold(files)]
+    rest += [counted_once(_scanned(shard, conditions)) for shard in _untold(files)]
     return pl.concat([*found, *(rows.filter(_within(question)) for rows in rest)])
 
 
@@ -317,17 +363,22 @@ def _untold(files: Sequence[_Part]) -> list[list[_Part]]:
     return [[*shard] for _, shard in groupby(untold, key=lambda file: file.shard)]
 
 
-def _scanned(paths: list[Path], conditions: Sequence[pl.Expr]) -> pl.LazyFrame:
-    scanned = pl.scan_parquet(paths, hive_partitioning=False)
-    return pl.concat([scanned.filter(one) for one in conditions]) if conditions else scanned
+def _scanned(files: Sequence[_Part], conditions: Sequence[pl.Expr] = ()) -> pl.LazyFrame:
+    places = [[file for file in files if file.options is None], [file for file in files if file.options is not None]]
+    scanned = [
+        pl.scan_parquet([one.path for one in place], hive_partitioning=False, storage_options=place[0].options)
+        for place in places
+        if place
+    ]
+    return pl.concat([one.filter(what) for one in scanned for what in conditions] if conditions else scanned)
 
 
 def _all_traffic(files: Sequence[_Part], question: Filter) -> tuple[int, frozenset[str]]:
     """Return the bytes of all that counts in the period, and whose records there are: rows are read at its edges."""
-    named = {file.path: layout.exporters(file.path) if file.is_inside else None for file in files}
-    heard = {name for names in named.values() for name in names or ()}
-    if unknown := [path for path, names in named.items() if names is None]:
-        rows = _scanned(unknown, ()).filter(_within(question)).select(pl.col(schema.EXPORTER).unique())
+    named = [layout.exporters(file.path, file.options) if file.is_inside else None for file in files]
+    heard = {name for names in named for name in names or ()}
+    if unknown := [file for file, names in zip(files, named, strict=True) if names is None]:
+        rows = _scanned(unknown).filter(_within(question)).select(pl.col(schema.EXPORTER).unique())
         heard |= set(rows.collect(engine="streaming")[schema.EXPORTER])
     told = [file for file in files if file.is_told]
     total = sum(file.counted_bytes for file in told if file.is_inside)
@@ -343,7 +394,7 @@ def _told_bytes(files: Sequence[_Part], question: Filter) -> int:
     if not files:
         return 0
     is_told = pl.col(schema.COUNTED) if files[0].is_told else pl.col(schema.COUNTED) & (pl.col(schema.RANK) == 0)
-    rows = _scanned([file.path for file in files], ()).filter(_within(question) & is_told)
+    rows = _scanned(files).filter(_within(question) & is_told)
     return int(rows.select(pl.sum(schema.BYTES)).collect(engine="streaming").item())
 
 
@@ -355,7 +406,7 @@ def _untold_bytes(files: Sequence[_Part], question: Filter) -> int:
     if tally is None or sum(file.ranked for file in mine) != tally.rows or not is_whole(folder, tally):
         mine = []
     rest = [file for file in files if file not in mine]
-    more = numbered(_scanned([file.path for file in rest], ())) if rest else NOTHING
+    more = numbered(_scanned(rest)) if rest else NOTHING
     if tally is None or not mine:
         bytes_ = counted_between([more], question.start, question.stop)
     elif all(file.is_inside for file in files):
@@ -403,12 +454,12 @@ class _Condition:
     place: pl.Expr | None
 
 
-def _condition(question: Filter, paths: list[Path]) -> _Condition:
+def _condition(question: Filter, files: Sequence[_Part]) -> _Condition:
     known: list[set[str]] = []
 
     def inside(texts: Sequence[str]) -> list[str]:
         if not known:
-            known.append(_addresses(paths))
+            known.append(_addresses(files))
         return _members(texts, known[0])
 
     wholes = [
@@ -467,8 +518,8 @@ def _end(side: str, texts: Sequence[str], inside: _Inside) -> pl.Expr:
     return pl.any_horizontal(met)
 
 
-def _addresses(paths: list[Path]) -> set[str]:
-    scanned = pl.scan_parquet(paths, hive_partitioning=False)
+def _addresses(files: Sequence[_Part]) -> set[str]:
+    scanned = _scanned(files)
     both = [scanned.select(pl.col(name).alias("a").unique()) for name in (schema.SRC, schema.DST)]
     return set(pl.concat(both).unique().collect(engine="streaming").get_column("a").to_list())
 

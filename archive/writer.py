@@ -11,17 +11,20 @@ saw which counts. Its result takes their place with the next checkpoint, in the 
 import errno
 import shutil
 import time
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import polars as pl
 
 from app.log import Log
 from archive import layout, schema
+from archive.bucket import Bucket
 from archive.manifest import FRESH, HOUR, SORTED, File, Manifest, Tally, read_manifest, write_manifest
 from archive.once import counted_once
 from archive.tally import NOTHING, ROW, SUFFIX, is_whole, numbered, probe, read_tally, write_tally
@@ -45,6 +48,8 @@ _LEAST_FREE = 32 << 20
 """Bytes: a disk with less is full."""
 _LATE_SECONDS = 1200
 """How long after its end an hour is taken to be over."""
+_AGAIN_SECONDS = 60
+"""After which a bucket that failed is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,9 @@ class Archive:
 
     Attributes:
         counts: what happened since `take_counts`, by reason.
+
+    Raises:
+        UserError: the bucket of the settings cannot be used here.
     """
 
     def __init__(
@@ -105,11 +113,22 @@ class Archive:
         self._is_alone = beside is None
         self._partitions = partitions
         self._merging: tuple[_Job, Future[list[File] | Tally]] | None = None
+        self._bucket = Bucket(settings) if settings.bucket else None
+        # Of its own: a bucket that is away keeps nobody from merging.
+        self._copier = ThreadPoolExecutor(1, "bucket") if self._bucket is not None else None
+        self._copying: Future[set[str]] | None = None
+        self._stop = Event()
+        self._copies = set[str]()
+        self._away_since, self._again = 0.0, 0.0
+        self._sealed: float | None = None
         self.counts: dict[str, int] = {}
 
     def close(self) -> None:
-        """Wait for the thread; what it merged is done again another time."""
+        """Wait for the threads; what they merged or copied is done again another time."""
         self._drop_merging()
+        if self._copier is not None:
+            self._stop.set()
+            self._copier.shutdown(cancel_futures=True)
         if self._is_alone:
             self._beside.shutdown()
 
@@ -131,11 +150,14 @@ class Archive:
             found = None if is_backfill and notes is None else read_manifest(self.folder)
             self._manifest = Manifest.of(notes) if notes is not None else found or Manifest()
             self._manifest.partitions = self._partitions or self._manifest.partitions
+            if self._bucket is not None:
+                self._manifest.place = self._manifest.place or uuid.uuid4().hex[:12]
             if self._manifest.files and not any((self.folder / file.name).exists() for file in self._manifest.files):
                 raise FileNotFoundError(f"none of its {len(self._manifest.files)} files is there: is its disk mounted?")
             if notes is None and self._manifest.files:
                 hint = "what the spool still holds is read again, and is in the archive twice"
                 self._log.warning("archive_checkpoint_lost", folder=self.folder, hint=hint)
+            self._newest = max((file.last for file in self._manifest.files), default=0)
             self._forget_missing()
             # Before what it no longer names goes: readers have the list of before a crash.
             self.commit()
@@ -181,6 +203,8 @@ class Archive:
         if self._shut:
             return self._kept_notes
         self._adopt()
+        self._note_copies()
+        self._sealed = now
         self._write_out()
         self._retain(now)
         self._merge()
@@ -191,15 +215,16 @@ class Archive:
         if self._shut:
             return
         notes = self._manifest.notes()
-        if notes == self._told:
-            return
-        try:
-            write_manifest(self.folder, notes)
-            self._told = notes
-            self._sweep()
-        except OSError as error:
-            # Readers see the files of before, and a merged one is there until the next time.
-            self._log.sparse("archive_not_told", why=str(error))
+        if notes != self._told:
+            try:
+                write_manifest(self.folder, notes)
+                self._told = notes
+                self._sweep()
+            except OSError as error:
+                # Readers see the files of before, and a merged one is there until the next time.
+                self._log.sparse("archive_not_told", why=str(error))
+                return
+        self._copy()
 
     def tidy(self, now: float) -> None:
         """Merge and delete what is due, where nobody writes any more."""
@@ -207,9 +232,11 @@ class Archive:
         while True:
             self.seal(now)
             self.commit()
-            if self._merging is None:
+            busy: list[Future[Any]] = [] if self._merging is None else [self._merging[1]]
+            busy += [] if self._copying is None else [self._copying]
+            if not busy:
                 return
-            wait([self._merging[1]])
+            wait(busy)
 
     @property
     def is_usable(self) -> bool:
@@ -231,6 +258,16 @@ class Archive:
     def is_merging(self) -> bool:
         """Whether the thread has work, or has made something that is not adopted yet."""
         return self._merging is not None
+
+    @property
+    def readings(self) -> dict[str, float]:
+        """Return how things stand, by reason: bytes on this disk, and of a bucket what waits for it."""
+        found: dict[str, float] = {"size_bytes": self.size}
+        if self._bucket is not None:
+            away = time.monotonic() - self._away_since if self._away_since else 0
+            hours = {file.hour for file in self._manifest.whole_files(self._over) if not file.copied}
+            found |= {"uncopied_hours": len(hours), "bucket_away_seconds": round(away)}
+        return found
 
     def _count(self, reason: str, amount: int) -> None:
         self.counts[reason] = self.counts.get(reason, 0) + amount
@@ -263,8 +300,8 @@ class Archive:
 
     def _retain(self, now: float) -> None:
         limit = (now - self._settings.keep) // HOUR * HOUR
-        while self._manifest.files and min(file.hour for file in self._manifest.files) < limit:
-            self._delete_oldest("age")
+        while self._delete_oldest("age", limit):
+            pass
         while self.size > self._settings.size and self._delete_oldest("size"):
             pass
         while self._is_tight() and self._delete_oldest("disk"):
@@ -289,26 +326,36 @@ class Archive:
         except OSError:
             return _LEAST_FREE
 
-    def _delete_oldest(self, why: str) -> bool:
-        """Delete the oldest hour, but not the only one; False if there is none."""
-        hours = {file.hour for file in self._manifest.files}
-        if len(hours) < (1 if why == "age" else 2):
+    def _delete_oldest(self, why: str, before: float | None = None) -> bool:
+        """Delete the oldest hour, rather one that is in the bucket; False if there is none.
+
+        Args:
+            why: told in the log.
+            before: of those that begin before it, and with a bucket only what it has; without, not the only hour.
+        """
+        hours = {file.hour for file in self._manifest.files if before is None or file.hour < before}
+        copied = hours - {file.hour for file in self._manifest.files if file.name not in self._copies}
+        if before is not None and self._bucket is not None:
+            hours = copied
+        if len(hours) < (2 if before is None else 1):
             return False
-        oldest = min(hours)
+        oldest = min(copied or hours)
         self._drop_merging()
         gone = [file for file in self._manifest.files if file.hour == oldest]
         names = [file.name for file in gone]
         names += [tally.name for tally in self._manifest.tallies if tally.hour == oldest]
         self._manifest.files = [file for file in self._manifest.files if file.hour != oldest]
         rows = sum(file.rows for file in gone)
-        self._manifest.deleted.append((oldest, rows))
+        if oldest not in copied:
+            self._manifest.deleted.append((oldest, rows))
         # At once: the room is needed now. A checkpoint that still names them finds them gone, and says so.
         for name in names:
             (self.folder / name).unlink(missing_ok=True)
         self._drop_tally(oldest)
-        self._count("deleted_hours", 1)
-        self._count("deleted_rows", rows)
-        self._log.sparse("archive_hour_deleted", level="info", hour=oldest, rows=rows, why=why)
+        what = "moved" if oldest in copied else "deleted"
+        self._count(f"{what}_hours", 1)
+        self._count(f"{what}_rows", rows)
+        self._log.sparse(f"archive_hour_{what}", level="info", hour=oldest, rows=rows, why=why)
         return True
 
     def _forget_missing(self) -> None:
@@ -317,6 +364,9 @@ class Archive:
         for file in self._manifest.files:
             if size_of(self.folder / file.name) == file.size:
                 whole.append(file)
+                continue
+            if file.copied:
+                # Killed after the disk let it go.
                 continue
             why = f"{file.name} is gone or cut off"
             self._manifest.lost.append((file.hour, file.hour, file.rows, why))
@@ -335,6 +385,45 @@ class Archive:
         for path in (path for suffix in (_SUFFIX, SUFFIX) for path in self.folder.glob(f"*/*{suffix}")):
             if f"{path.parent.name}/{path.name}" not in named:
                 path.unlink(missing_ok=True)
+
+    # -- bucket ------------------------------------------------------------------------------------
+
+    @property
+    def _over(self) -> int:
+        return (self._newest - _LATE_SECONDS) // HOUR * HOUR
+
+    def _copy(self) -> None:
+        """Have the bucket brought up to date, if there is something to do; the checkpoint is saved."""
+        if self._bucket is None or self._copier is None:
+            return
+        self._copies = {file.name for file in self._manifest.files if file.copied}
+        if self._sealed is None or self._copying is not None:
+            return
+        due = any(not file.copied for file in self._manifest.whole_files(self._over))
+        if due and time.monotonic() >= self._again:
+            manifest = replace(self._manifest, files=[*self._manifest.files])
+            self._copying = self._copier.submit(
+                self._bucket.copy, self.folder, manifest, self._over, self._sealed, self._stop.is_set
+            )
+
+    def _note_copies(self) -> None:
+        """Note what the bucket has."""
+        if self._copying is None or not self._copying.done():
+            return
+        copying, self._copying = self._copying, None
+        try:
+            there = copying.result()
+        except Exception as error:  # noqa: BLE001 - whatever a bucket does, the points go on
+            now = time.monotonic()
+            self._away_since, self._again = self._away_since or now, now + _AGAIN_SECONDS
+            self._count("copy_failures", 1)
+            hint = "tried again each minute; hours stay on this disk meanwhile, as long as it has room"
+            self._log.sparse("archive_not_copied", bucket=self._settings.bucket, why=str(error), hint=hint)
+            return
+        self._away_since = 0.0
+        fresh = [file for file in self._manifest.files if file.name in there and not file.copied]
+        self._count("copied_rows", sum(file.rows for file in fresh))
+        self._manifest.files = [replace(file, copied=file.name in there) for file in self._manifest.files]
 
     # -- merging -----------------------------------------------------------------------------------
 

@@ -79,6 +79,7 @@ class FlowPages:
                 order=texts.get("order", schema.BYTES),
                 most=MOST_SAVED if file else _whole("top", texts.get("top", "20"), 1, _MOST_ROWS),
                 also=None if file else asked.further(),
+                settings=cluster.archive,
             )
         gaps = lacking(cluster, answer)
         if file:

@@ -610,7 +610,8 @@ class Bridge:
         counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
         counters.read(Stage.BRIDGE, "memory_bytes", resident_bytes())
         if self._archive is not None:
-            counters.read(Stage.ARCHIVE, "size_bytes", self._archive.size)
+            for reason, value in self._archive.readings.items():
+                counters.read(Stage.ARCHIVE, reason, value)
         counters.read(Stage.READ, schema.BACKLOG_BYTES, sum(source.backlog_bytes() for source in sources))
         if self._engine.newest is not None and self._clock is Clock.LIVE:
             counters.read(Stage.BRIDGE, schema.LAG_SECONDS, max(now - self._engine.newest, 0))

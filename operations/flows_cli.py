@@ -92,7 +92,8 @@ def flows(
       clusterflow flows --job 4711 --by dst_group,service --csv job.csv
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     question = completed(cluster, Filter(0, 0, **asked), start=start, stop=stop, around=around, job=job)
-    answer = ask(archive_folder(cluster), question, columns_of(by), order=order, most=None if show_all else top)
+    most = None if show_all else top
+    answer = ask(archive_folder(cluster), question, columns_of(by), order=order, most=most, settings=cluster.archive)
     gaps = lacking(cluster, answer)
     if json_to:
         write_output(json_to, json.dumps(document(answer, gaps, question), indent=1) + "\n")

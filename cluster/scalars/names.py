@@ -444,6 +444,15 @@ def _scheme_hint(text: str) -> str:
 URL = Text("URL", "an http:// or https:// address", _url)
 
 
+def _bucket(text: str) -> str:
+    if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w./=-]*)?", text, re.ASCII):
+        raise Bad
+    return text.rstrip("/")
+
+
+BUCKET = Text("bucket", "s3://NAME or s3://NAME/FOLDER", _bucket)
+
+
 def _listen(text: str) -> str:
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host

@@ -329,7 +329,8 @@ class PartitionWork:
         self.counters.read(Stage.BRIDGE, schema.HEARTBEAT, now)
         self.counters.read(Stage.BRIDGE, "state_rows", self._engine.state_rows)
         if self._archive is not None:
-            self.counters.read(Stage.ARCHIVE, "size_bytes", self._archive.size)
+            for reason, value in self._archive.readings.items():
+                self.counters.read(Stage.ARCHIVE, reason, value)
         backlog = 0 if self.at_end else round(backlog_messages * self._message_bytes)
         self.counters.read(Stage.READ, schema.BACKLOG_BYTES, backlog)
         befell = self._relays.befell(now)

@@ -51,7 +51,7 @@ def records_of(cluster: Cluster, start: float, stop: float, nodes: Sequence[str]
     by = (archived.SRC_NODE, archived.DST_NODE, archived.SRC, archived.END)
     rails = {str(one.address): one.rail or 0 for node in cluster.nodes for one in node.addresses}
     try:
-        found = ask(archive_folder(cluster), asked, by).frame
+        found = ask(archive_folder(cluster), asked, by, settings=cluster.archive).frame
     except UserError:
         # Nothing was archived.
         found = pl.DataFrame(schema={name: archived.SCHEMA[name] for name in (*by, archived.BYTES)})
