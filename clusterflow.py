@@ -10,7 +10,7 @@ COMMANDS = {
     "The cluster's description": {
         "init": (
             "operations.draft.draft_cli:init",
-            "Write a cluster.yaml to start from, also from traffic.",
+            "Write a cluster.yaml to start from, also from traffic, Slurm, ...",
         ),
         "check": ("operations.check_cli:check", "Tell every fault of cluster.yaml at once, or what it describes."),
         "inventory": ("operations.inventory_cli:inventory", "Ask the inventory sources now, and show what they tell."),

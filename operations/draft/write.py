@@ -95,7 +95,7 @@ def _groups(groups: Mapping[str, list[Block]]) -> Iterator[str]:
         yield f"  {name}:"
         yield f"    title: {_TITLES.get(role, name.replace('-', ' ').title())}"
         yield f"    role: {role.value}"
-        yield f"    prefixes: [{', '.join(_quoted(prefix) for prefix in prefixes_of(blocks))}]"
+        yield f"    prefixes: [{', '.join(quoted(prefix) for prefix in collapsed(block.network for block in blocks))}]"
         if role is Role.MODEL_STORAGE:
             yield "    sensitive: true"
         planes = Counter(block.plane for block in blocks if block.plane is not None and block.same_as is None)
@@ -105,14 +105,16 @@ def _groups(groups: Mapping[str, list[Block]]) -> Iterator[str]:
             yield f"    # {block.network}: {len(block.members)} addresses, {_size(block.total)}; {block.why}"
 
 
-def prefixes_of(blocks: Iterable[Block]) -> list[Network]:
-    """Return the prefixes of blocks, neighbours put together."""
-    v4 = [block.network for block in blocks if isinstance(block.network, IPv4Network)]
-    v6 = [block.network for block in blocks if isinstance(block.network, IPv6Network)]
+def collapsed(networks: Iterable[Network]) -> list[Network]:
+    """Return prefixes, neighbours put together."""
+    given = [*networks]
+    v4 = [one for one in given if isinstance(one, IPv4Network)]
+    v6 = [one for one in given if isinstance(one, IPv6Network)]
     return [*collapse_addresses(v4), *collapse_addresses(v6)]
 
 
-def _quoted(prefix: Network) -> str:
+def quoted(prefix: Network) -> str:
+    """Return a prefix as YAML takes it in a list."""
     return f'"{prefix}"' if prefix.version == 6 else str(prefix)
 
 

@@ -20,6 +20,7 @@ from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster
 from cluster.reload import Reload
 from enrichment.inventory.asking import Watcher, configured_readings
+from operations.draft.draft_cli import init
 from operations.inventory_cli import inventory
 
 SLURM = """\
@@ -273,6 +274,12 @@ def test_kubernetes_tells_nodes_pods_with_their_networks_and_services(tmp_path: 
     (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": objects}))
     same = asked(described(tmp_path, "    k8s: {type: kubernetes, file: all.json}\n"))
     assert same.nodes == cluster.nodes, "as kubectl prints it"
+    draft = tmp_path / "draft.yaml"
+    said = CliRunner().invoke(init, [str(draft), "--from", "kubernetes", "--at", str(tmp_path / "all.json")])
+    assert said.exit_code == 0, said.output
+    assert {group.id: group.role.value for group in load_cluster(draft).groups} == {
+        "gpu": "training", "training": "training",
+    }  # fmt: skip
 
 
 def address(number: int, text: str, device: str | None, kind: str = "device", status: str = "active") -> dict[str, Any]:

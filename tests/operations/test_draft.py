@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
+from app.errors import ClusterflowError
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster, Role
 from ingest.flows.classify import AddressBook
@@ -175,3 +176,60 @@ def test_what_cannot_be_drafted(
     result = CliRunner().invoke(init, arguments)
     assert result.exit_code != 0
     assert said in f"{result.output} {result.exception}"
+
+
+SLURM = "".join(
+    f"NodeName={name} NodeAddr={address} Gres={gres} Partitions={partitions}\n"
+    for name, address, gres, partitions in (
+        *((f"gpu-{n:02d}", f"10.20.{n // 9}.{n % 9 + 1}", "gpu:h100:8", "gpu,all") for n in range(1, 19)),
+        ("c9", "10.21.0.9", "(null)", "batch"),
+        ("c10", "10.21.0.10", "(null)", "batch"),
+        ("login1", "10.21.0.200", "(null)", "Login-2"),
+        ("nas-1", "fd00:30::1", "(null)", ""),
+        ("x", "10.22.0.1", "(null)", "7"),
+    )
+)
+
+
+def test_what_slurm_lists_becomes_nodes_in_ranges_and_groups_by_partition(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text(SLURM)
+    path = tmp_path / "cluster.yaml"
+    said = CliRunner().invoke(init, [str(path), "--from", "slurm", "--at", str(tmp_path / "nodes")])
+    assert said.exit_code == 0, said.output
+    cluster = load_cluster(path)
+    assert {group.id: (group.role.value, [str(one) for one in group.prefixes]) for group in cluster.groups} == {
+        "gpu": ("training", ["10.20.0.0/23", "10.20.2.0/24"]),
+        "batch": ("custom", ["10.21.0.9/32", "10.21.0.10/32"]),
+        "login_2": ("management", ["10.21.0.200/32"]),
+        "nas": ("storage", ["fd00:30::/64"]),
+        "g_7": ("custom", ["10.22.0.0/24"]),
+    }
+    found = {node.name: (node.group, node.gpus, str(node.addresses[0].address)) for node in cluster.nodes}
+    assert len(found) == 23
+    assert found["gpu-09"] == ("gpu", 8, "10.20.1.1")
+    assert found["gpu-18"] == ("gpu", 8, "10.20.2.1")
+    assert found["c10"] == ("batch", 0, "10.21.0.10")
+    text = path.read_text()
+    assert '  "gpu-{01..08}":\n    group: gpu\n    gpus: 8\n    addresses: ["10.20.0.{2..9}"]\n' in text
+    assert '  "c{9..10}":\n' in text
+    # What it proposes in place of the nodes loads, too.
+    before, _, proposed = text.partition("nodes`:\n")
+    proposed = proposed.partition("nodes:\n")[0].replace("\n# ", "\n").removeprefix("# ")
+    (source,) = parse_cluster(before.rpartition("#")[0] + proposed).inventory.sources
+    assert (source.kind, source.file) == ("slurm", str(tmp_path / "nodes"))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--from", "netbox"], "--from netbox: where is it? (name its file or URL with --at)"),
+        (["--from", "slurm", "--at", "http://it"], "--from slurm: takes no url"),
+        (["--from", "ansible", "--at", "x", "--namespace", "a"], "--from ansible: takes no namespaces"),
+        (["--from", "slurm", "--from-traffic", "."], "--from and --from-traffic: one of them"),
+        (["--from", "ansible", "--at", "nowhere"], "nowhere: no such file"),
+    ],
+)
+def test_what_cannot_be_drafted_from_is_told(tmp_path: Path, given: list[str], told: str) -> None:
+    error = CliRunner().invoke(init, [str(tmp_path / "cluster.yaml"), *given]).exception
+    assert isinstance(error, ClusterflowError)
+    assert told in error.lines()[0]
