@@ -36,6 +36,9 @@ def _groups(cluster: Cluster) -> Iterator[str]:
             yield f"groups: none has the role {role}: its boards and rules are left out"
     for group in cluster.groups:
         path = f"groups.{group.id}"
+        for file in group.files:
+            if file.error:
+                yield f"{path}.prefixes_from: {file.error}; its last good version is in use"
         if not group.prefixes:
             yield f"{path}: no prefixes: no address is ever in it"
         if group.nested_in is not None and group.nested_in not in outer_groups(group, cluster.groups):

@@ -8,7 +8,7 @@ from cluster.document import Faults, Mapping, Value, parse, read_text
 from cluster.model import ROOT, Cluster
 from cluster.scalars.declared import places
 from cluster.scalars.kinds import Bad, Placed, Table, closest
-from cluster.sections.bridge import build_bridge
+from cluster.sections.bridge import BridgeSettings, build_bridge
 from cluster.sections.cloud import CLOUD
 from cluster.sections.collector import build_collector
 from cluster.sections.delivery import build_delivery
@@ -71,7 +71,8 @@ def parse_cluster(text: str, source: str = "cluster.yaml", folder: Path = Path()
 
 def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cluster:
     """Return the cluster. Sections that need no check of their own are built from the table as they are."""
-    groups = build_groups(table.get("groups", {}), folder, faults)
+    state = Path((table.get("bridge") or {}).get("state") or BridgeSettings().state)
+    groups = build_groups(table.get("groups", {}), folder, state / "prefixes", faults)
     # A reference is good where the thing itself is broken: that is one fault, not two.
     group_ids, exporter_names = _names(root, "groups"), expanded(_names(root, "exporters"))
     site = build_site(table.get("site"), faults)
@@ -84,7 +85,7 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
     bridge = build_bridge(table.get("bridge"), faults, is_cloud=cloud.format is not None)
     check_inventory(elsewhere, faults)
     settings: InventorySettings = INVENTORY.build(elsewhere, folder)
-    sources = _add_sources(inventory, settings, Path(bridge.state) / "inventory")
+    sources = _add_sources(inventory, settings, state / "inventory")
     nodes = inventory.nodes(COST.build(table.get("cost")))
     services = build_services(table.get("services", {}), faults)
     checked = {

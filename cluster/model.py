@@ -174,6 +174,11 @@ class Cluster:
     """What was taken from each source of `inventory`."""
 
     @property
+    def prefixes_folder(self) -> Path:
+        """Where the last good versions of files with prefixes are kept."""
+        return Path(self.bridge.state) / "prefixes"
+
+    @property
     def inventory_folder(self) -> Path:
         """Where the last answers of inventory sources are kept."""
         return Path(self.bridge.state) / "inventory"

@@ -37,8 +37,8 @@ def prefix_readings(cluster: Cluster, now: float) -> Iterator[FileReading]:
     for group in cluster.groups:
         for one in group.files:
             path, changed = Path(one.path), changed_at(one.path)
-            error = "" if changed else f"{path}: not there any more"
-            if changed not in (0.0, one.dated) and now - changed > _TAKEN_UP_SECONDS:
+            error = one.error if changed else f"{path}: not there any more"
+            if not error and changed not in (0.0, one.dated) and now - changed > _TAKEN_UP_SECONDS:
                 error = f"{path}: replaced, and not taken up: `clusterflow check` says why"
             yield FileReading(
                 f"{group.id}.{path.name}", PREFIXES, path, one.prefixes, one.dated, "", 0, error,

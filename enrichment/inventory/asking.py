@@ -13,6 +13,7 @@ from app.log import Log
 from app.words import lasting, one_line
 from cluster.model import Cluster, InventorySource, Machine
 from cluster.sections.network.kept_inventory import kept_file, text_of, write_whole
+from cluster.sections.network.prefix_files import keep
 from enrichment.list_states import NODES, prefix_readings
 from enrichment.watched import FileReading
 
@@ -106,7 +107,7 @@ def configured_readings(cluster: Cluster, now: float) -> Iterator[FileReading]:
 
 
 class Watcher:
-    """Has threads ask the sources of whatever cluster is in force, each after its `every`.
+    """Has threads ask the sources of whatever cluster is in force, each after its `every`; keeps its files of prefixes.
 
     Args:
         log: told of answers that differ, and of sources that are away.
@@ -118,9 +119,20 @@ class Watcher:
         self._due: dict[str, float] = {}
         self._asking: dict[str, threading.Thread] = {}
         self._errors: dict[str, str] = {}
+        self._seen: Cluster | None = None
 
     def look(self, cluster: Cluster) -> None:
         """Have those asked whose time has come; nobody waits for them. Call it often."""
+        if cluster is not self._seen:
+            self._seen = cluster
+            files = [file for group in cluster.groups for file in group.files]
+            for file in files:
+                if file.error:
+                    self._log.warning("prefixes_refused", why=file.error, in_force="its last good version")
+            try:
+                keep(files, cluster.prefixes_folder)
+            except OSError as error:
+                self._log.warning("prefixes_not_kept", why=error, hint="a restart needs the files as they are then")
         for one in cluster.inventory.sources:
             thread = self._asking.get(one.name)
             if self._clock() < self._due.get(one.name, 0) or (thread is not None and thread.is_alive()):

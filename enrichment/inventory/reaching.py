@@ -10,7 +10,6 @@ import requests
 
 from app.errors import ClusterflowError
 from app.words import one_line
-from cluster.document import read_text
 from cluster.vocabulary import Address
 
 
@@ -45,8 +44,13 @@ def resolved(name: str) -> tuple[Address, ...]:
 
 
 def file_text(path: str) -> str:
-    """Return a file that stands in place of an answer; ConfigError where it cannot be read."""
-    return read_text(Path(path))
+    """Return a file that stands in place of an answer; ClusterflowError where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ClusterflowError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ClusterflowError(f"{path}: byte {error.start} is not UTF-8") from error
 
 
 def get_json(

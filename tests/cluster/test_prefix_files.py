@@ -9,10 +9,12 @@ import pytest
 
 from app.errors import ConfigError
 from app.log import Log
+from cluster.advice import advice
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster, parse_cluster
 from cluster.reload import Reload
 from cluster.sources import files_of, named_in
+from enrichment.inventory.asking import Watcher
 from enrichment.list_states import prefix_readings
 from rules.alerts import first_external_contact
 
@@ -125,6 +127,25 @@ def test_a_file_that_is_replaced_is_taken_up_and_a_broken_one_is_not(
     assert fresh is not None
     assert [str(prefix) for prefix in fresh.group("cloud").prefixes] == ["198.18.0.0/15"]
     assert [one.error for one in prefix_readings(fresh, time.time())] == [""]
+
+
+def test_the_last_good_version_counts_after_a_restart_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, AWS, ", services: [S3], regions: [eu-west-1]")
+    path.write_text(f"{path.read_text()}bridge: {{state: {tmp_path}/state}}\n")
+    good = load_cluster(path)
+    Watcher(Log()).look(good)
+    for broken in ("<html>", json.dumps(AWS).replace('"S3"', '"S4"'), '{"prefixes": []}'):
+        (tmp_path / "list").write_text(broken)
+        cluster = load_cluster(path)
+        assert cluster == good
+        Watcher(Log()).look(cluster)
+        assert "event=prefixes_refused" in capsys.readouterr().err
+        (reading,) = prefix_readings(cluster, time.time())
+        assert (reading.broken, reading.entries, reading.dated) == (True, 1, good.groups[1].files[0].dated)
+        (line,) = (line for line in advice(cluster) if "prefixes_from" in line)
+        assert line.endswith("; its last good version is in use")
+    (tmp_path / "list").write_text(json.dumps(AWS))
+    assert load_cluster(path).groups[1].files[0].error == ""
 
 
 def test_first_contact_skips_an_approved_group_that_says_so(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ def test_what_slurm_lists_becomes_nodes_in_ranges_and_groups_by_partition(tmp_pa
         (["--from", "slurm", "--at", "http://it"], "--from slurm: takes no url"),
         (["--from", "ansible", "--at", "x", "--namespace", "a"], "--from ansible: takes no namespaces"),
         (["--from", "slurm", "--from-traffic", "."], "--from and --from-traffic: one of them"),
-        (["--from", "ansible", "--at", "nowhere"], "nowhere: no such file"),
+        (["--from", "ansible", "--at", "nowhere"], "nowhere: No such file"),
     ],
 )
 def test_what_cannot_be_drafted_from_is_told(tmp_path: Path, given: list[str], told: str) -> None:

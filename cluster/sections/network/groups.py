@@ -81,17 +81,18 @@ GROUP = Section.of(Group, "group",
 # fmt: on
 
 
-def build_groups(tables: dict[str, Placed[Table]], folder: Path, faults: Faults) -> tuple[Group, ...]:
+def build_groups(tables: dict[str, Placed[Table]], folder: Path, kept: Path, faults: Faults) -> tuple[Group, ...]:
     """Return the groups that are whole, and record every overlap that no nesting explains.
 
     Args:
         tables: by id; prefixes of files are added to theirs.
         folder: what relative paths are relative to.
+        kept: folder with the last good versions of files with prefixes.
         faults: told of what is wrong.
     """
     files = {}
     for group_id, placed in tables.items():
-        more, files[group_id] = prefixes_of(placed.value.get("prefixes_from", []), folder, faults)
+        more, files[group_id] = prefixes_of(placed.value.get("prefixes_from", []), folder, kept, faults)
         placed.value["prefixes"] = [*placed.value.get("prefixes", []), *more]
     groups = []
     for group_id, placed in tables.items():

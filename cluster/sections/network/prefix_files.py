@@ -1,8 +1,11 @@
 """Prefixes of a group from files: as providers publish them, or one a line."""
 
+import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 from pathlib import Path
 from typing import Any
@@ -42,19 +45,28 @@ PREFIX_FILE = Section.of(PrefixFile, "file with prefixes", short="file")
 
 @dataclass(frozen=True, slots=True)
 class FileInUse:
-    """A file whose prefixes a group has: their number, and the file's time when it was read (epoch seconds)."""
+    """A file whose prefixes a group has.
+
+    Attributes:
+        path: of the file.
+        prefixes: how many it gave.
+        dated: the time of what was read, epoch seconds.
+        error: why that was the last good version and not the file itself; empty if it was the file.
+    """
 
     path: str
     prefixes: int
     dated: float
+    error: str = ""
 
 
 def prefixes_of(
-    given: list[Placed[Table]], folder: Path, faults: Faults
+    given: list[Placed[Table]], folder: Path, kept: Path, faults: Faults
 ) -> tuple[list[Placed[Network]], tuple[FileInUse, ...]]:
     """Return the prefixes of files, those that lie in others left out, with the paths of their lines; and the files.
 
-    A fault is recorded for what cannot be read, and where nothing is left of a file.
+    A fault is recorded for what cannot be read, and where nothing is left of a file, unless its last good version is
+    in the folder `kept`: that counts then.
     """
     found: list[Placed[Network]] = []
     files: list[FileInUse] = []
@@ -63,10 +75,40 @@ def prefixes_of(
             one: PrefixFile = PREFIX_FILE.build(placed.value, folder)
             # Its time first: one that is replaced meanwhile counts as another one.
             dated = changed_at(one.file)
-            networks = _read(one, placed.path, faults)
+            tried, error = Faults(faults.source), ""
+            networks = _read(one, placed.path, tried)
+            if tried.problems:
+                copy, of_copy, first = _copy(kept, one.file), Faults(faults.source), tried.problems[0]
+                networks = _read(replace(one, file=str(copy)), placed.path, of_copy)
+                if of_copy.problems:
+                    networks = []
+                    for problem in tried.problems:
+                        faults.add(problem.path, problem.value, problem.expected, problem.hint)
+                else:
+                    dated, error = changed_at(str(copy)), f"{first.value}: expected {first.expected}"
             found += [Placed(placed.path, network) for network in networks]
-            files.append(FileInUse(one.file, len(networks), dated))
+            files.append(FileInUse(one.file, len(networks), dated, error))
     return found, tuple(files)
+
+
+def keep(files: Iterable[FileInUse], kept: Path) -> None:
+    """Copy the good versions in use to a folder; OSError where that is not possible."""
+    for one in files:
+        copy = _copy(kept, one.path)
+        if not one.error and changed_at(str(copy)) != one.dated:
+            kept.mkdir(parents=True, exist_ok=True)
+            beside = copy.with_name(f".{copy.name}.{os.getpid()}")
+            shutil.copy2(one.path, beside)
+            # One that was replaced since it was read may be a broken one.
+            if changed_at(str(beside)) == one.dated:
+                beside.replace(copy)
+            else:
+                beside.unlink()
+
+
+def _copy(kept: Path, path: str) -> Path:
+    name = Path(path).absolute()
+    return kept / f"{hashlib.sha256(os.fsencode(name)).hexdigest()[:12]}-{name.name}"
 
 
 def changed_at(path: str) -> float:
