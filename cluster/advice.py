@@ -58,7 +58,10 @@ def _nodes(cluster: Cluster) -> Iterator[str]:
 
 
 def _converged(cluster: Cluster) -> Iterator[str]:
-    """Yield storage that training nodes may reach, and can by their compute network alone: that is no wrong plane."""
+    """Yield storage that training nodes may reach, and can by their compute network alone: that is no wrong plane.
+
+    A management port is no way to it.
+    """
     planes = {group.id: group.plane for group in cluster.groups}
     for storage in cluster.groups_with(Role.STORAGE, Role.MODEL_STORAGE):
         own = {address.plane for node in cluster.nodes if node.group == storage.id for address in node.addresses}
@@ -66,7 +69,7 @@ def _converged(cluster: Cluster) -> Iterator[str]:
             continue
         for training in cluster.groups_with(Role.TRAINING):
             addresses = [one for node in cluster.nodes if node.group == training.id for one in node.addresses]
-            found = {address.plane or planes[training.id] for address in addresses}
+            found = {address.plane or planes[training.id] for address in addresses} - {Plane.MANAGEMENT}
             is_allowed = cluster.is_allowed(training.id, storage.id) or cluster.is_allowed(storage.id, training.id)
             if found == {Plane.COMPUTE} and is_allowed and not _crosses_elsewhere(cluster):
                 yield (

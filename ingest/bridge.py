@@ -538,7 +538,7 @@ class Bridge:
 
     def _take_back(self) -> None:
         """Bring back windows that this backfill had put aside, because older records came after newer ones."""
-        for name, table in self._engine.parts.items():
+        for name, table in self._engine.tables.items():
             windows = table.pending_windows()
             old = windows.filter(windows < table.evicted_before)
             if len(old):

@@ -29,7 +29,7 @@ from ingest.count.entry_places import EntryPlaces
 from ingest.count.link_totals import LinkSums, link_points, link_sums
 from ingest.count.pulse import pulse_points
 from ingest.count.tag_words import Words, is_set
-from ingest.count.windows import prorate
+from ingest.count.windows import Shares, prorate
 from ingest.flows.classify import NO_RAIL, Prefixes
 from ingest.flows.labelled import KnownBad, LabelledAddresses
 from ingest.flows.normalise import Flags, Flows, Ints, Normaliser
@@ -132,26 +132,31 @@ class Aggregator:
         """Conversations that wait for `points`, counted in each batch that has them."""
         return self._taken
 
-    def take(self, flows: Flows, watermark: Watermark, held: Flags | None = None) -> Partials:
-        """Take a batch; return its partial points of seconds.
-
-        Args:
-            flows: the batch.
-            watermark: where the stream stood before it.
-            held: records whose conversations `add` brings later; of exporters and interfaces they are part now.
-
-        The rest waits for `points`, which must be asked for before the address book forgets numbers.
-        """
-        shares = prorate(
+    def shares(self, flows: Flows, watermark: Watermark) -> Shares:
+        """Return the pieces of a batch."""
+        return prorate(
             flows.start,
             flows.end,
             (flows.bytes, flows.packets, flows.flows),
             window_ms=self._seconds * 1000,
             oldest=watermark.oldest,
         )
+
+    def take(self, flows: Flows, shares: Shares, watermark: Watermark, held: Flags | None = None) -> Partials:
+        """Take a batch; return its partial points of seconds.
+
+        Args:
+            flows: the batch.
+            shares: its pieces.
+            watermark: where the stream stood before it.
+            held: records whose conversations `add` brings later; of exporters and interfaces they are part now.
+
+        The rest waits for `points`, which must be asked for before the address book forgets numbers.
+        """
         self._held = self._with(flows)
         if held is None or not held.all():
-            self._keep(conversations(flows, shares, self._places.of(flows.entered), held))
+            without = held if held is not None and held.any() else None
+            self._keep(conversations(flows, shares, self._places.of(flows.entered), without))
         self._links.append(link_sums(flows, shares, closed=watermark.closed, seconds=self._seconds, books=self._books))
         addresses = self._books.addresses
         pulses = pulse_points(flows, addresses.group_codes, addresses.listed, self._words, watermark.oldest_second)

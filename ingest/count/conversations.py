@@ -74,7 +74,7 @@ class Conversations:
     @property
     def dst_opened(self) -> np.ndarray:
         """Whether the destination opened it."""
-        return self._mark(_OPENER)
+        return opens(self.marks)
 
     @property
     def counts(self) -> np.ndarray:
@@ -135,6 +135,11 @@ def marks_of(flows: Flows, counts: Flags) -> Ints:
         | flows.wrong_plane.view(np.uint8) << _WRONG
     )
     return marks.astype(np.int64)
+
+
+def opens(marks: Ints) -> Flags:
+    """Return whether the destination opened it."""
+    return np.asarray(marks >> _OPENER & 1, np.bool_)
 
 
 def counted(marks: Ints, counts: Flags) -> Ints:

@@ -187,15 +187,18 @@ class Engine:
                 if self._normaliser.addresses.generation != generation:
                     flows, refused = self._normaliser.normalise(frame, int(now * 1000))
             losing = self._beside.submit(self._sequence.lost, frame, is_numbered=is_numbered) if lost is None else None
-            held = self._once.wanted(flows)
+            wanted = self._once.wanted(flows)
             if self._archived is not None:
-                self._archived(archive_rows(flows, held, self._normaliser, self._settings.window))
+                self._archived(archive_rows(flows, wanted, self._normaliser, self._settings.window))
             if self._sampled is not None and flows.is_sflow.any():
                 self._sampled(sample_rows(flows, self._normaliser, self._is_training))
             watermark = self._watermark()
-            if held is not None:
-                self._once.take(flows, held, watermark.oldest)
-            self._add(self._aggregator.take(flows, watermark, held))
+            shares = self._aggregator.shares(flows, watermark)
+            held = None
+            if wanted is not None:
+                held, counting = self._once.take(flows, shares, wanted, watermark.oldest)
+                self._add({schema.COUNTING.name: counting})
+            self._add(self._aggregator.take(flows, shares, watermark, held))
             self._newest = max(self._newest or 0, int(flows.end.max()))
             if flows.is_sflow.any():
                 self._newest_sample = max(self._newest_sample or 0, int(flows.end[flows.is_sflow].max()))
@@ -391,13 +394,14 @@ class Engine:
     @property
     def state_rows(self) -> int:
         """Rows in memory."""
-        return sum(part.state.height for part in self._parts.values())
+        return sum(table.state.height for table in self._tables.values()) + len(self._once)
 
     # -- memory ------------------------------------------------------------------------------------
 
     def dump(self) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
         """Return frames and notes from which `load` makes the same engine; nothing may be pending."""
-        return {name: part.state for name, part in self._parts.items()} | self.frames_beside(), self.notes()
+        frames = {name: table.state for name, table in self._tables.items()} | self._once.frames()
+        return frames | self.frames_beside(), self.notes()
 
     def frames_beside(self) -> dict[str, pl.DataFrame]:
         """Return what `dump` has beside the tables' windows: names that were given, and the newest counter samples."""
@@ -425,9 +429,10 @@ class Engine:
         """Take what `dump` gave."""
         for name, part in self._parts.items():
             part.evicted_before = notes["evicted_before"].get(name, 0)
-            if name in frames:
-                part.restore(frames[name])
+        self._once.restore(frames)
         for name, table in self._tables.items():
+            if name in frames:
+                table.restore(frames[name])
             if f"{_SERIES}{name}" in frames:
                 table.series = frames[f"{_SERIES}{name}"]
         self._deltas.newest = frames[SAMPLES]

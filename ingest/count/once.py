@@ -13,38 +13,42 @@ both; from a moment on that lies ahead, the small ones are the better exporter's
 All records of a conversation are in one Kafka partition (records go by their source), so nothing is shared by workers.
 """
 
-from collections.abc import Collection, Mapping
+import math
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import polars.selectors as cs
 
 from cluster.model import Cluster
-from ingest.count.conversations import PROTOCOLS, Conversations, counted, marks_of, server_ports, summed
+from ingest.count import remembered
+from ingest.count.conversations import PROTOCOLS, Conversations, counted, marks_of, opens
 from ingest.count.grouped import grouped
+from ingest.count.remembered import Chunk, Columns, Owners, chunk_of
+from ingest.count.sightings import NOBODY, PLACE_BITS, SLACK_MS, sightings
 from ingest.count.windows import Shares, prorate
-from ingest.flows.archive_rows import CLOUD as _CLOUD
 from ingest.flows.archive_rows import DESCRIBED as _DESCRIBED
 from ingest.flows.archive_rows import GUESSED as _GUESSED
 from ingest.flows.archive_rows import qualities
-from ingest.flows.normalise import Codes, Flags, Flows, Ints, Normaliser
+from ingest.flows.normalise import Flags, Flows, Ints, Normaliser
 from store import schema
 from store.points import WINDOW
 from store.schema import Because
 
+__all__ = ["NAME", "SLACK_MS", "Once", "Settled"]
+
 NAME = "newest-records"
 """Table of a checkpoint."""
+_SAID = "newest-verdicts"
 
-SLACK_MS = 10_000
-"""How far the clocks of two exporters may differ."""
-_SPARSE_MS = 60_000
-"""Time around its samples for which a sampling exporter is taken to see a conversation."""
 _MOST_ROWS = 4_000_000
-"""Records remembered: about 0.5 GB. With more, the oldest are forgotten before their grace ends."""
-
-_MOST_CHUNKS = 64
+"""Records remembered: about 0.3 GB. With more, the oldest are forgotten before their grace ends."""
+_REBUILT_EACH = 1 << 16
+"""Records let go of before which it does not pay to forget who saw them."""
 
 _HEAVY = 8
 """Samples in a record that make it next to certain that another exporter with that rate has one of the conversation."""
@@ -53,35 +57,14 @@ _LEAST_RECORDS, _LEAST_CONVERSATIONS = 20, 10
 _SAME_SHARE = 0.95
 _SILENT_MS = 120_000
 """An exporter of which a group pair has had no record for so long does not count for others."""
-_WITH_PORTS = (6, 17, 132)
-_ORDERS = 1 << 20
+_HAS_PORTS = np.isin(np.arange(PROTOCOLS), (6, 17, 132))
+_LAST_PLACE = (1 << PLACE_BITS) - 1
 
-_ROW, _CONVERSATION, _QUALITY, _RANK = "row", "conversation", "quality", "rank"
-_SRC, _DST, _PROTOCOL, _SERVICE, _MARKS, _PORT = "src", "dst", "protocol", "service", "marks", "port"
-_START, _END, _BYTES, _PACKETS, _FLOWS = "start", "end", "bytes", "packets", "flows"
-_BY, _WHY, _FRESH, _SIGN = "by", "why", "fresh", "sign"
-_KEY = [WINDOW, _CONVERSATION, schema.EXPORTER, _QUALITY, _SRC, _DST, _PROTOCOL, _SERVICE, _MARKS, _PORT]
+_REASONS = list(Because)
+_CODE = {reason: code for code, reason in enumerate(_REASONS)}
+_ITSELF = _CODE[Because.ITSELF]
 
-_STATE = {
-    WINDOW: pl.Int64,
-    _CONVERSATION: pl.UInt64,
-    schema.EXPORTER: pl.String,
-    _QUALITY: pl.Int64,
-    _SRC: pl.String,
-    _DST: pl.String,
-    _PROTOCOL: pl.Int64,
-    _SERVICE: pl.String,
-    _MARKS: pl.Int64,
-    _PORT: pl.Int64,
-    _START: pl.Int64,
-    _END: pl.Int64,
-    _BYTES: pl.Int64,
-    _PACKETS: pl.Int64,
-    _FLOWS: pl.Int64,
-    _BY: pl.String,
-    _WHY: pl.String,
-}
-"""A record: where it begins, what it counts, and the exporter that counts instead, empty if it counts itself."""
+_END = "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +84,37 @@ class Settled:
     suppressed_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Some records of several chunks.
+
+    Attributes:
+        columns: as a chunk has them, but SRC and DST are numbers of the address book.
+        groups: codes of the source's group and the destination's.
+        by, why, waits: as in a chunk.
+        parts: the chunk, which of its records these are, and where they stand here.
+    """
+
+    columns: Columns
+    groups: tuple[Ints, Ints]
+    by: Ints
+    why: Ints
+    waits: Flags
+    parts: list[tuple[Chunk, Ints, slice]]
+
+    @property
+    def start(self) -> Ints:
+        return self.columns[remembered.START]
+
+    @property
+    def end(self) -> Ints:
+        return np.asarray(self.start + self.columns[remembered.SPAN], np.int64)
+
+
 class Once:
     """The records of the last minutes that another exporter may have seen as well.
+
+    What no other exporter has seen so far counts at once, on the way of all other records. The rest waits for `settle`.
 
     Args:
         cluster: its windows.
@@ -110,7 +122,6 @@ class Once:
         is_final: whether windows that left memory stay as they are; a backfill may come back to them.
 
     Attributes:
-        state: those records, and which of them count.
         evicted_before: records that begin before this second are no longer here.
         forgotten: records dropped before their time since the caller last set it to 0: there was no room for them.
         decisions: by source group, destination group and sampling exporter: from which second on who counts what only
@@ -123,14 +134,23 @@ class Once:
         self._keep = cluster.bridge.lateness + cluster.bridge.grace
         self._books = books
         self._is_final = is_final
-        self._waiting: list[pl.DataFrame] = []
+        self._waiting: list[Columns] = []
         self._changed: set[int] = set()
-        self.state = pl.DataFrame(schema=_STATE)
+        self._chunks: deque[Chunk] = deque()
+        self._next = 0
+        self._owners = Owners()
+        self._let_go = 0
+        self._base = 0
+        # Those of the book, and those that are no longer in cluster.yaml.
+        self._names: list[str] = []
+        self._own = np.empty(0, np.uint16)
+        self._hashes: tuple[int, npt.NDArray[np.uint64]] = -1, np.empty((2, 0), np.uint64)
         self.evicted_before = 0
         self.forgotten = 0
         self.decisions: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
         self._span = self._keep // self._seconds * self._seconds
         self._judged_to = 0
+        books.addresses.before_reset(self._seal)
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -139,118 +159,228 @@ class Once:
         book = self._books.exporters
         if not book.may_repeat:
             return None
-        groups = self._books.addresses.group_codes
-        wanted = flows.counts & ~book.is_told[groups[flows.src], groups[flows.dst]]
+        wanted = flows.counts
+        if book.is_told.any():
+            groups = self._books.addresses.group_codes
+            wanted = wanted & ~book.is_told[groups[flows.src], groups[flows.dst]]
         return wanted if wanted.any() else None
 
-    def take(self, flows: Flows, wanted: Flags, oldest: int | None) -> None:
-        """Take the records of a batch that are wanted, given the number of the oldest window kept."""
-        rows = np.flatnonzero(wanted)
-        exporters, addresses = self._books.exporters, self._books.addresses
-        src, dst, exporter = flows.src[rows], flows.dst[rows], flows.exporter[rows]
-        quality = qualities(flows, exporters)[rows]
-        ports = np.where(np.isin(flows.protocol, _WITH_PORTS), flows.src_port << 16 | flows.dst_port, 0)[rows]
-        start, end = flows.start[rows], flows.end[rows]
-        frame = pl.DataFrame(
-            {
-                WINDOW: start // (self._seconds * 1000) * self._seconds,
-                _CONVERSATION: _numbers(addresses.keys, src, dst, ports << 9 | flows.protocol[rows]),
-                schema.EXPORTER: exporter,
-                _QUALITY: quality,
-                _SRC: src,
-                _DST: dst,
-                _PROTOCOL: flows.protocol[rows],
-                _SERVICE: flows.service[rows].astype(np.int64),
-                _MARKS: marks_of(flows, flows.counts)[rows],
-                _PORT: server_ports(flows)[rows],
-                _START: start,
-                _END: end,
-                _BYTES: flows.bytes[rows],
-                _PACKETS: flows.packets[rows],
-                _FLOWS: flows.flows[rows],
-            }
-        )
-        frame = self._clamped(self._folded(frame, flows.is_sflow[rows]), oldest)
-        self._waiting.append(
-            frame.with_columns(
-                pl.Series(schema.EXPORTER, exporters.names, pl.String).gather(frame.get_column(schema.EXPORTER)),
-                addresses.texts.gather(frame.get_column(_SRC)).alias(_SRC),
-                addresses.texts.gather(frame.get_column(_DST)).alias(_DST),
-                pl.Series(_SERVICE, self._books.services.names, pl.String).gather(frame.get_column(_SERVICE)),
-            )
-        )
+    def take(self, flows: Flows, shares: Shares, wanted: Flags, oldest: int | None) -> tuple[Flags, pl.DataFrame]:
+        """Take the records of a batch that are wanted.
 
-    def _folded(self, frame: pl.DataFrame, is_sflow: Flags) -> pl.DataFrame:
-        """Fold samples, of which a conversation has many in a window."""
-        if not is_sflow.any():
-            return frame
-        sums = frame.filter(pl.Series(is_sflow)).group_by(_KEY).agg(
-            pl.min(_START), pl.max(_END), pl.sum(_BYTES), pl.sum(_PACKETS), pl.sum(_FLOWS)
-        )  # fmt: skip
-        return pl.concat([frame.filter(pl.Series(~is_sflow)), sums.select(frame.columns)])
+        Args:
+            flows: the batch.
+            shares: its pieces.
+            wanted: what `wanted` returned.
+            oldest: number of the oldest window kept.
 
-    def _clamped(self, frame: pl.DataFrame, oldest: int | None) -> pl.DataFrame:
-        """Move what lies before the oldest window into it: such records become one for each of their windows."""
-        is_late = pl.col(WINDOW) < (oldest or 0) * self._seconds
-        late = frame.filter(is_late)
-        if oldest is None or late.is_empty():
-            return frame
-        start, end, volume, packets, flows = (
-            late[name].to_numpy() for name in (_START, _END, _BYTES, _PACKETS, _FLOWS)
-        )
+        Returns:
+            Which records count only when `settle` says so, and the partial points of COUNTING for the other ones.
+        """
+        exporter = self._own_numbers()[flows.exporter]
+        conversation = self._conversations(flows.src, flows.dst, (flows.src_port, flows.dst_port), flows.protocol)
+        rows = slice(None) if wanted.all() else np.flatnonzero(wanted)
+        self._make_room(len(flows))
+        held = np.zeros(len(flows), np.bool_)
+        held[rows] = self._owners.claim(conversation[rows], exporter[rows])
+        if self.decisions:
+            judged = {exporter for (_, _, exporter), said in self.decisions.items() if any(by for _, by in said)}
+            held |= wanted & np.array([name in judged for name in self._names])[exporter]
+        if not self._waiting:
+            self._base = int(flows.start.min())
+        whole: Columns = {
+            remembered.CONVERSATION: conversation,
+            schema.EXPORTER: exporter,
+            remembered.SRC: flows.src,
+            remembered.DST: flows.dst,
+            remembered.SRC_PORT: flows.src_port,
+            remembered.DST_PORT: flows.dst_port,
+            remembered.PROTOCOL: flows.protocol,
+            remembered.SERVICE: flows.service,
+            remembered.MARKS: marks_of(flows, flows.counts),
+            remembered.QUALITY: qualities(flows, self._books.exporters),
+            remembered.START: flows.start - self._base,
+            remembered.SPAN: flows.end - flows.start,
+            remembered.BYTES: flows.bytes,
+            remembered.PACKETS: flows.packets,
+            remembered.FLOWS: flows.flows,
+            remembered.WAITS: held,
+        }
+        columns = {name: remembered.small(column) for name, column in whole.items()}
         window_ms = self._seconds * 1000
-        shares = prorate(start, end, (volume, packets, flows), window_ms=window_ms, oldest=oldest)
-        begin = np.maximum(shares.first, shares.window * window_ms)
-        pieces = late[shares.record].with_columns(
-            pl.Series(_START, begin),
-            pl.Series(_END, np.maximum(shares.last, begin)),
-            pl.Series(_BYTES, shares.bytes),
-            pl.Series(_PACKETS, shares.packets),
-            pl.Series(_FLOWS, shares.flows),
-        )
-        return pl.concat([frame.filter(~is_late), pieces])
+        late = wanted & (flows.start < (oldest or 0) * window_ms)
+        parts = [_some(columns, wanted & ~late & ~flows.is_sflow)]
+        if late.any():
+            parts.append(_clamped(_some(columns, late), shares.of(late), self._base, window_ms))
+        if (sampled := wanted & ~late & flows.is_sflow).any():
+            parts.append(_folded(_some(columns, sampled), self._base % window_ms, window_ms))
+        self._waiting += parts
+        return held, self._alone(flows, shares, wanted & ~held)
+
+    def _own_numbers(self) -> npt.NDArray[np.uint16]:
+        """Return the book's exporters as numbered here."""
+        names = self._books.exporters.names
+        if len(self._own) < len(names):
+            self._names += [name for name in names if name not in self._names]
+            self._own = np.array([self._names.index(name) for name in names], np.uint16)
+        return self._own
+
+    def _conversations(self, src: Ints, dst: Ints, ports: tuple[Ints, Ints], protocol: Ints) -> npt.NDArray[np.uint64]:
+        """Return a number for each conversation, the same in every process: 64 bits of addresses, ports, protocol."""
+        book = self._books.addresses
+        generation, hashes = self._hashes
+        if generation != book.generation:
+            hashes = hashes[:, :0]
+        if hashes.shape[1] < len(book):
+            hashes = np.concatenate([hashes, _hashes(book.keys[hashes.shape[1] :])], axis=1)
+        self._hashes = book.generation, hashes
+        rest = (ports[0] << 16 | ports[1]) * _HAS_PORTS[protocol] << 9 | protocol
+        numbers = rest.view(np.uint64) * _ODD
+        numbers += hashes[0][src]
+        numbers += hashes[1][dst]
+        return numbers
+
+    def _make_room(self, rows: int) -> None:
+        if not self._owners.has_room(expected := len(self) + rows):
+            self._recall(2 * expected)
+
+    def _recall(self, rows: int) -> None:
+        """Note who saw what is remembered, and forget who saw anything else."""
+        self._owners.clear(rows)
+        for columns in (*(chunk.columns for chunk in self._chunks), *self._waiting):
+            self._owners.claim(columns[remembered.CONVERSATION], columns[schema.EXPORTER])
+        self._let_go = 0
+
+    def _seal(self) -> None:
+        """Make a chunk of what was taken, before the address book forgets its numbers."""
+        if not self._waiting:
+            return
+        first, *others = self._waiting
+        columns = {
+            name: np.concatenate([column, *(one[name] for one in others)]) if others else column
+            for name, column in first.items()
+        }
+        self._waiting.clear()
+        self._add(chunk_of(self._next, self._base, columns, self._books.addresses))
+
+    def _add(self, chunk: Chunk) -> None:
+        self._chunks.append(chunk)
+        self._changed.add(chunk.number)
+        self._next = max(self._next, chunk.number + 1)
 
     # -- as a table of windows -----------------------------------------------------------------------
 
+    def __len__(self) -> int:
+        return sum(map(len, self._chunks)) + sum(len(one[remembered.WAITS]) for one in self._waiting)
+
     @property
     def pending_rows(self) -> int:
-        """Rows that wait for `settle`, and windows that changed since `settled` was called."""
-        return sum(frame.height for frame in self._waiting) + len(self._changed)
+        """Records that wait for `settle`, and chunks that changed since `merge` was called."""
+        return sum(int(one[remembered.WAITS].sum()) for one in self._waiting) + len(self._changed)
 
     def pending_windows(self) -> pl.Series:
-        """Return the distinct windows whose rows changed."""
+        """Return the chunks that changed."""
         return pl.Series(WINDOW, sorted(self._changed), pl.Int64)
 
     def merge(self) -> None:
         """Take note that somebody has the state."""
         self._changed.clear()
 
-    def restore(self, rows: pl.DataFrame) -> None:
-        """Take the state of before a restart."""
-        self.state = _as_state(rows)
+    def frames(self) -> dict[str, pl.DataFrame]:
+        """Return the state by name; a frame that did not change is the same object as last time."""
+        frames = {}
+        for chunk in self._chunks:
+            frames[f"{NAME}-{chunk.number}"] = chunk.rows(self._names, self._books.services.names)
+            if not chunk.is_plain:
+                frames[f"{_SAID}-{chunk.number}"] = chunk.said(self._names)
+        return frames
+
+    def rows_of(self, numbers: Collection[int]) -> pl.DataFrame:
+        """Return the state of some chunks as one frame, their numbers as WINDOW."""
+        parts = [
+            pl.concat([chunk.rows(self._names, self._books.services.names), chunk.said(self._names)], how="horizontal")
+            .cast({pl.Enum: pl.String, cs.integer(): pl.Int64})
+            .with_columns(pl.lit(chunk.number, pl.Int64).alias(WINDOW))
+            for chunk in self._chunks
+            if chunk.number in numbers
+        ]
+        return pl.concat(parts) if parts else pl.DataFrame(schema={WINDOW: pl.Int64})
+
+    def restore(self, frames: Mapping[str, pl.DataFrame]) -> None:
+        """Take the state of before a restart, as `frames` or `rows_of` gave it."""
+        found: dict[int, pl.DataFrame] = {}
+        if NAME in frames:
+            parts = frames[NAME].partition_by(WINDOW, as_dict=True)
+            found = {int(str(number)): part for (number,), part in parts.items()}
+        for name, rows in frames.items():
+            if name.startswith(f"{NAME}-"):
+                number = int(name.removeprefix(f"{NAME}-"))
+                said = frames.get(f"{_SAID}-{number}")
+                found[number] = rows if said is None else pl.concat([rows, said], how="horizontal")
+        self._own_numbers()
+        for number in sorted(found):
+            self._add(self._restored(number, found[number]))
+        self._changed.clear()
+        self._recall(2 * len(self))
+
+    def _restored(self, number: int, rows: pl.DataFrame) -> Chunk:
+        rows = rows.cast({pl.Enum: pl.String})
+        said = [] if remembered.BY not in rows.columns else [name for name in rows[remembered.BY].unique() if name]
+        known = {*self._names}
+        self._names += [name for name in sorted({*rows[schema.EXPORTER].unique(), *said}) if name not in known]
+        exporters = {name: code for code, name in enumerate(self._names)}
+        services = {name: code for code, name in enumerate(self._books.services.names)}
+        texts = rows[remembered.SRC], rows[remembered.DST]
+        ends = [end.to_numpy().astype(np.int64) for end in self._books.addresses.number(*texts)]
+        columns = {name: rows[name].to_numpy() for name in remembered.KEPT if rows.schema[name] != pl.String}
+        columns |= {remembered.SRC: ends[0], remembered.DST: ends[1]}
+        for name, codes in ((schema.EXPORTER, exporters), (remembered.SERVICE, services)):
+            other = codes.get(schema.OTHER, 0)
+            columns[name] = rows[name].replace_strict(codes, default=other, return_dtype=pl.UInt16).to_numpy()
+        ports, protocol = ((columns[remembered.SRC_PORT], columns[remembered.DST_PORT]), columns[remembered.PROTOCOL])
+        whole = [column.astype(np.int64) for column in (*ports, protocol)]
+        columns[remembered.CONVERSATION] = self._conversations(ends[0], ends[1], (whole[0], whole[1]), whole[2])
+        verdicts = None
+        if remembered.BY in rows.columns:
+            by = rows[remembered.BY].replace_strict({"": NOBODY, **exporters}, return_dtype=pl.Int16)
+            verdicts = by.to_numpy().copy(), rows[remembered.WHY].cast(pl.UInt8).to_numpy().copy()
+        return chunk_of(number, int(rows[remembered.BASE][0]), columns, self._books.addresses, verdicts)
 
     def put_back(self, rows: pl.DataFrame) -> None:
-        """Take rows that had been evicted."""
-        self.state = pl.concat([self.state, _as_state(rows)])
+        """Do nothing: what was evicted is final."""
 
     def evict(self, before: int, _held: Collection[int] = ()) -> pl.DataFrame:
-        """Forget what is too old to tell anything, given when the oldest window in grace begins; return its rows."""
+        """Forget what is too old to tell anything, given when the oldest window in grace begins.
+
+        Returns:
+            The numbers of the chunks that went, as WINDOW.
+        """
+        self._seal()
         self._decide(before)
         before -= self._keep
-        if self.state.height > _MOST_ROWS:
-            excess = self.state.height - _MOST_ROWS
-            due, before = before, max(before, int(self.state.get_column(WINDOW).sort()[excess]) + self._seconds)
-            window = self.state.get_column(WINDOW)
-            self.forgotten += int(((window >= due) & (window < before)).sum())
         self.evicted_before = max(self.evicted_before, before)
-        is_old = pl.col(WINDOW) < before
-        old = self.state.filter(is_old)
-        if old.height:
-            self.state = self.state.filter(~is_old)
-        if self.state.n_chunks() > _MOST_CHUNKS:
-            self.state = self.state.rechunk()
+        rows = len(self)
+        kept = deque(chunk for chunk in self._chunks if chunk.newest >= before * 1000)
+        excess = sum(map(len, kept)) - _MOST_ROWS
+        while excess > 0:
+            chunk = kept.popleft()
+            went = chunk.starts(slice(excess))
+            self.forgotten += len(went)
+            # What begins before that may lack its match: it yields to what counted.
+            newest = int(went.max()) // (self._seconds * 1000) * self._seconds
+            self.evicted_before = max(self.evicted_before, newest + self._seconds)
+            if len(chunk) > excess:
+                kept.appendleft(chunk.without(excess))
+                self._changed.add(chunk.number)
+            excess -= len(chunk)
+        gone = {chunk.number for chunk in self._chunks} - {chunk.number for chunk in kept}
+        self._changed -= gone
+        self._chunks = kept
+        self._let_go += rows - len(self)
+        if self._let_go >= max(_REBUILT_EACH, len(self)):
+            self._recall(2 * len(self))
         # A backfill would put aside all its records for those few that come later than two graces.
-        return old if self._is_final else old.clear()
+        return pl.DataFrame({WINDOW: sorted(gone) if self._is_final else []}, schema={WINDOW: pl.Int64})
 
     # -- verdicts ----------------------------------------------------------------------------------
 
@@ -260,113 +390,181 @@ class Once:
         Args:
             oldest: number of the oldest window in memory; None: all are.
         """
-        if not self._waiting:
+        self._seal()
+        waiting = [(chunk, chunk.waits) for chunk in self._chunks if chunk.waits is not None]
+        if not waiting:
             return None
-        fresh = pl.concat(self._waiting).with_columns(pl.lit("").alias(_BY), pl.lit(Because.ITSELF.value).alias(_WHY))
-        self._waiting.clear()
-        fresh = fresh.select(list(_STATE))
-        known = self.state
-        if known.height:
-            is_met = pl.col(_CONVERSATION).is_in(fresh.get_column(_CONVERSATION).unique().implode())
-            known, apart = known.filter(is_met), known.filter(~is_met)
-        else:
-            apart = known
-        rows = pl.concat(
-            [known.with_columns(pl.lit(False).alias(_FRESH)), fresh.with_columns(pl.lit(True).alias(_FRESH))]
+        marks = self._owners.marked([chunk.columns[remembered.CONVERSATION][waits] for chunk, waits in waiting])
+        records = self._picked(
+            (chunk, self._owners.among(marks, chunk.columns[remembered.CONVERSATION])) for chunk in self._chunks
         )
-        rows = rows.with_row_index(_ROW)
-        after = self._told(self._judged(rows, oldest), apart, self._final(oldest))
-        is_new = pl.Series(rows.get_column(_FRESH))
-        moved = (after.get_column(_BY) != rows.get_column(_BY)) & ~is_new
-        self._changed.update(after.get_column(WINDOW).filter(moved | is_new).unique().to_list())
-        self.state = pl.concat([apart, after.select(list(_STATE))])
-        changes = pl.concat(
-            [
-                rows.filter(moved).with_columns(pl.lit(-1, pl.Int64).alias(_SIGN)),
-                after.filter(moved | is_new).with_columns(pl.lit(1, pl.Int64).alias(_SIGN)),
+        final = self._final(oldest) * 1000
+        by, why = self._told(records, *self._judged(records, final), final)
+        moved = ~records.waits & ((by != records.by) | (why != records.why))
+        fresh = records.waits | moved
+        for chunk, rows, part in records.parts:
+            if fresh[part].any():
+                chunk.say(rows, by[part], why[part])
+                self._changed.add(chunk.number)
+        for chunk, _ in waiting:
+            chunk.waits = None
+        before, after = np.flatnonzero(moved), np.flatnonzero(fresh)
+        changes = np.concatenate([before, after])
+        signs = np.concatenate([np.full(len(before), -1), np.ones(len(after), np.int64)])
+        by, why = (np.concatenate([old[before], new[after]]) for old, new in ((records.by, by), (records.why, why)))
+        return self._sums(records, changes, signs, (by, why))
+
+    def _picked(self, wanted: Iterator[tuple[Chunk, Ints]]) -> _Records:
+        """Return some records of each chunk."""
+        book = self._books.addresses
+        parts: list[tuple[Chunk, Ints, slice]] = []
+        taken = 0
+        for chunk, rows in wanted:
+            if len(rows):
+                parts.append((chunk, rows, slice(taken, taken + len(rows))))
+                taken += len(rows)
+        columns = {
+            name: np.concatenate([chunk.columns[name][rows] for chunk, rows, _ in parts]).astype(np.int64)
+            for name in remembered.KEPT
+            if name not in {remembered.SRC, remembered.DST, remembered.START}
+        }
+        ends = [[chunk.columns[name][rows] for chunk, rows, _ in parts] for name in (remembered.SRC, remembered.DST)]
+        groups = [
+            np.concatenate([chunk.groups[own] for (chunk, _, _), own in zip(parts, end, strict=True)]) for end in ends
+        ]
+        if all(chunk.generation == book.generation for chunk, _, _ in parts):
+            numbers = [
+                np.concatenate([chunk.numbers[own] for (chunk, _, _), own in zip(parts, end, strict=True)])
+                for end in ends
             ]
+        else:
+            texts = (
+                pl.concat([chunk.texts.gather(own) for (chunk, _, _), own in zip(parts, end, strict=True)])
+                for end in ends
+            )
+            numbers = [column.to_numpy().astype(np.int64) for column in book.number(*texts)]
+        columns |= {remembered.SRC: numbers[0], remembered.DST: numbers[1]}
+        columns[remembered.START] = np.concatenate([chunk.starts(rows) for chunk, rows, _ in parts])
+        columns[remembered.CONVERSATION] = np.concatenate(
+            [chunk.columns[remembered.CONVERSATION][rows] for chunk, rows, _ in parts]
         )
-        return self._sums(changes)
+        waits = (
+            chunk.waits[rows] if chunk.waits is not None else np.zeros(len(rows), np.bool_) for chunk, rows, _ in parts
+        )
+        return _Records(
+            columns,
+            (groups[0].astype(np.int64), groups[1].astype(np.int64)),
+            np.concatenate([chunk.by[rows] for chunk, rows, _ in parts]).astype(np.int64),
+            np.concatenate([chunk.why[rows] for chunk, rows, _ in parts]).astype(np.int64),
+            np.concatenate([*waits]),
+            parts,
+        )
 
-    def _judged(self, rows: pl.DataFrame, oldest: int | None) -> pl.DataFrame:
-        """Return rows with who counts them, as far as that is not final."""
+    def _judged(self, records: _Records, final: int) -> tuple[Ints, Ints]:
+        """Return who counts the records, and why, as far as that is not final."""
+        by, why = records.by.copy(), records.why.copy()
+        exporter = records.columns[schema.EXPORTER]
         # An exporter that is no longer in cluster.yaml comes last.
-        numbers = (
-            rows.get_column(schema.EXPORTER).cast(pl.Enum(self._books.exporters.names), strict=False).to_physical()
-        )
-        places = pl.Series(self._books.exporters.order).gather(numbers).fill_null(_ORDERS - 1)
-        placed = rows.with_columns(places.alias(_RANK))
-        several = placed.group_by(_CONVERSATION).agg(pl.min(_RANK), pl.max(_RANK).alias("last"))
-        several = several.filter(pl.col(_RANK) != pl.col("last"))
-        if several.is_empty():
-            return rows
-        final = self._final(oldest)
-        shared = placed.filter(pl.col(_CONVERSATION).is_in(several.get_column(_CONVERSATION).implode()))
-        shared = shared.with_columns(pl.col(_QUALITY).min().over(_CONVERSATION, _RANK)).with_columns(
-            (pl.col(_QUALITY) * _ORDERS + pl.col(_RANK)).alias(_RANK)
-        )
-        is_final = pl.col(WINDOW) < final
-        ranks = shared.group_by(_CONVERSATION, _RANK).agg(pl.first(schema.EXPORTER), pl.first(_QUALITY))
+        places = np.full(len(self._names), _LAST_PLACE)
+        places[self._own] = self._books.exporters.order[: len(self._own)]
+        quality, times = records.columns[remembered.QUALITY], (records.start, records.end)
+        seen = sightings(records.columns[remembered.CONVERSATION], places[exporter], quality, times)
+        is_final, waits = self._windows(records)[seen.rows] < final, records.waits[seen.rows]
+        counts = records.by[seen.rows] == NOBODY
+        asked = np.flatnonzero(~is_final | waits)
         # What is final and does not count is no reason for another record not to count.
-        seen = shared.filter(~(is_final & (pl.col(_BY) != "")))
-        open_rows = shared.filter(~is_final | pl.col(_FRESH))
-        better = _covered(open_rows, ranks.select(_CONVERSATION, pl.col(_RANK).alias("other")), seen)
-        # What comes so late that nothing can be taken back yields to what counted before.
-        late = shared.filter(is_final & pl.col(_FRESH))
-        if late.height:
-            before = shared.filter(~pl.col(_FRESH) & (pl.col(_BY) == ""))
-            others = before.select(_CONVERSATION, pl.col(_RANK).alias("other")).unique()
-            better = pl.concat([better, _covered(late, others, before, any_rank=True)])
-        best = better.group_by(_ROW).agg(pl.min("other"))
-        verdicts = (
-            shared.filter(~is_final | pl.col(_FRESH))
-            .select(_ROW, _CONVERSATION, pl.col(_QUALITY).alias("own"), is_final.alias("is_late"))
-            .join(best, on=_ROW, how="left")
-            .join(ranks.rename({_RANK: "other"}), on=[_CONVERSATION, "other"], how="left")
-            .select(_ROW, pl.col(schema.EXPORTER).fill_null("").alias("new_by"), _why().alias("new_why"))
-        )
-        return (
-            rows.join(verdicts, on=_ROW, how="left", maintain_order="left")
-            .with_columns(pl.coalesce("new_by", _BY).alias(_BY), pl.coalesce("new_why", _WHY).alias(_WHY))
-            .drop("new_by", "new_why")
-        )
+        other = seen.best(asked, ~is_final | counts)
+        late = is_final[asked]
+        if late.any():
+            # What comes so late that nothing can be taken back yields to what counted before.
+            earlier = seen.best(asked[late], ~waits & counts, any_view=True)
+            better = other[late]
+            other[late] = np.where(
+                better == NOBODY, earlier, np.where(earlier == NOBODY, better, np.minimum(better, earlier))
+            )
+        rows, is_other = seen.rows[asked], other != NOBODY
+        own, best = seen.quality[seen.view[asked]], seen.quality[other]
+        by[rows] = np.where(is_other, exporter[seen.sample[other]], NOBODY)
+        reasons = [
+            (~is_other, Because.ITSELF),
+            (late, Because.EARLIER),
+            ((best == _DESCRIBED) & (own != _DESCRIBED), Because.DESCRIBED),
+            ((best <= _GUESSED) & (own > _GUESSED), Because.UNSAMPLED),
+            (best < own, Because.FINER),
+        ]
+        why[rows] = np.select([one for one, _ in reasons], [_CODE[one] for _, one in reasons], _CODE[Because.FIRST])
+        return by, why
 
-    def _told(self, rows: pl.DataFrame, apart: pl.DataFrame, final: int) -> pl.DataFrame:
-        """Return rows with what `decisions` say of those that no other exporter has."""
+    def _windows(self, records: _Records) -> Ints:
+        """Return when the window of each record begins, epoch ms."""
+        window_ms = self._seconds * 1000
+        return np.asarray(records.start // window_ms * window_ms, np.int64)
+
+    def _told(self, records: _Records, by: Ints, why: Ints, final: int) -> tuple[Ints, Ints]:
+        """Return the same with what `decisions` say of those that no other exporter has."""
         if not self.decisions:
-            return rows
-        is_open = (pl.col(_BY) == "") & (pl.col(_QUALITY) > _GUESSED) & ((pl.col(WINDOW) >= final) | pl.col(_FRESH))
-        alone = self._with_groups(rows.filter(is_open))
+            return by, why
+        quality = records.columns[remembered.QUALITY]
+        is_open = (by == NOBODY) & (quality > _GUESSED) & ((self._windows(records) >= final) | records.waits)
+        rows = np.flatnonzero(is_open)
+        groups, names = self._words(self._books.addresses.groups), self._words(self._names)
+        alone = pl.DataFrame(
+            {
+                "row": rows,
+                schema.SRC_GROUP: groups.gather(records.groups[0][rows]),
+                schema.DST_GROUP: groups.gather(records.groups[1][rows]),
+                schema.EXPORTER: names.gather(records.columns[schema.EXPORTER][rows]),
+                remembered.START: records.start[rows],
+            }
+        )
         places = [schema.SRC_GROUP, schema.DST_GROUP, schema.EXPORTER]
-        entries = [(*place, since * 1000, by) for place, said in self.decisions.items() for since, by in said]
+        entries = [(*place, since * 1000, other) for place, said in self.decisions.items() for since, other in said]
         told = pl.DataFrame(entries, schema=[*places, "since", "other"], orient="row").sort("since")
-        alone = alone.sort(_START).join_asof(told, left_on=_START, right_on="since", by=places, check_sortedness=False)
+        start = remembered.START
+        alone = alone.sort(start).join_asof(told, left_on=start, right_on="since", by=places, check_sortedness=False)
         alone = alone.filter(pl.col("other").fill_null("") != "")
         if alone.is_empty():
-            return rows
+            return by, why
         # While the better one is silent the other counts what it sees.
-        is_other = pl.col(schema.EXPORTER).is_in(alone.get_column("other").unique().implode())
-        recent = pl.concat([part.filter(is_other).select(list(_STATE)) for part in (rows, apart)])
-        heard = self._with_groups(recent).select(
+        others = [self._names.index(name) for name in alone.get_column("other").unique() if name in self._names]
+        heard = pl.concat(
+            self._frame(chunk, np.isin(chunk.columns[schema.EXPORTER], others)) for chunk in self._chunks
+        ).select(
             schema.SRC_GROUP, schema.DST_GROUP, pl.col(schema.EXPORTER).alias("other"), pl.col(_END).alias("heard")
         )
         alone = alone.join_asof(
             heard.sort("heard").with_columns((pl.col("heard") - _SILENT_MS).alias("from")).sort("from"),
-            left_on=_START,
+            left_on=start,
             right_on="from",
             by=[schema.SRC_GROUP, schema.DST_GROUP, "other"],
             check_sortedness=False,
-        ).filter(pl.col("heard") >= pl.col(_START) - _SILENT_MS)
-        said = alone.select(_ROW, pl.col("other").alias("new_by"))
-        is_told = pl.col("new_by").is_not_null()
-        return (
-            rows.join(said, on=_ROW, how="left", maintain_order="left")
-            .with_columns(
-                pl.coalesce("new_by", _BY).alias(_BY),
-                pl.when(is_told).then(pl.lit(Because.SAME.value)).otherwise(_WHY).alias(_WHY),
-            )
-            .drop("new_by")
+        ).filter(pl.col("heard") >= pl.col(start) - _SILENT_MS)
+        told_rows = alone.get_column("row").to_numpy()
+        by[told_rows] = [self._names.index(name) for name in alone.get_column("other")]
+        why[told_rows] = _CODE[Because.SAME]
+        return by, why
+
+    def _frame(self, chunk: Chunk, wanted: Flags) -> pl.DataFrame:
+        """Return some records of a chunk with their names and who counts them."""
+        rows = np.flatnonzero(wanted)
+        columns = {name: column[rows] for name, column in chunk.columns.items()}
+        groups, names = self._words(self._books.addresses.groups), self._words([*self._names, ""])
+        by = np.where(chunk.by[rows] < 0, len(self._names), chunk.by[rows])
+        return pl.DataFrame(
+            {
+                remembered.CONVERSATION: columns[remembered.CONVERSATION],
+                schema.SRC_GROUP: groups.gather(chunk.groups[columns[remembered.SRC]]),
+                schema.DST_GROUP: groups.gather(chunk.groups[columns[remembered.DST]]),
+                schema.EXPORTER: names.gather(columns[schema.EXPORTER]),
+                remembered.BY: names.gather(by),
+                remembered.WHY: chunk.why[rows],
+                _END: chunk.starts(rows) + columns[remembered.SPAN],
+            }
         )
+
+    @staticmethod
+    def _words(texts: Collection[str]) -> pl.Series:
+        return pl.Series([*texts], dtype=pl.String)
 
     def _decide(self, final: int) -> None:
         """Judge the stretches of time that are final now, whichever exporters sampled the same traffic in them."""
@@ -377,41 +575,39 @@ class Once:
         self._judged_to = max(self._judged_to, end)
 
     def _judge(self, begin: int) -> None:
-        own = (Because.UNSAMPLED.value, Because.DESCRIBED.value, Because.EARLIER.value)
-        heavy = self.state.filter(
-            (pl.col(_QUALITY) > _GUESSED)
-            & (pl.col(_PACKETS) * 2 >= pl.col(_QUALITY) * _HEAVY)
-            & pl.col(WINDOW).is_between(begin, begin + self._span, closed="left")
-            & ~pl.col(_WHY).is_in(own)
-        )
-        if heavy.is_empty():
+        own = [_CODE[one] for one in (Because.UNSAMPLED, Because.DESCRIBED, Because.EARLIER)]
+        window_ms = self._seconds * 1000
+        parts = []
+        for chunk in self._chunks:
+            quality, packets = (
+                chunk.columns[name].astype(np.int64) for name in (remembered.QUALITY, remembered.PACKETS)
+            )
+            window = chunk.starts(slice(None)) // window_ms * self._seconds
+            is_heavy = (quality > _GUESSED) & (packets * 2 >= quality * _HEAVY)
+            is_heavy &= (window >= begin) & (window < begin + self._span) & ~np.isin(chunk.why, own)
+            if is_heavy.any():
+                parts.append(self._frame(chunk, is_heavy))
+        if not parts:
             return
-        is_shared = pl.col(_WHY).is_in([Because.FINER.value, Because.FIRST.value])
+        is_shared = pl.col(remembered.WHY).is_in([_CODE[Because.FINER], _CODE[Because.FIRST]])
+        by = pl.col(remembered.BY).filter(is_shared)
         each = (
-            self._with_groups(heavy)
+            pl.concat(parts)
             .group_by(schema.SRC_GROUP, schema.DST_GROUP, schema.EXPORTER)
             .agg(
                 pl.len().alias("records"),
-                pl.col(_CONVERSATION).n_unique().alias("conversations"),
-                pl.col(_BY).filter(is_shared).mode().sort().first().fill_null("").alias("other"),
-                pl.col(_BY).filter(is_shared).unique_counts().max().fill_null(0).alias("shared"),
+                pl.col(remembered.CONVERSATION).n_unique().alias("conversations"),
+                by.mode().sort().first().fill_null("").alias("other"),
+                by.unique_counts().max().fill_null(0).alias("shared"),
             )
             .filter((pl.col("records") >= _LEAST_RECORDS) & (pl.col("conversations") >= _LEAST_CONVERSATIONS))
         )
         for src, dst, exporter, count, _, other, shared in each.rows():
-            by = other if shared >= _SAME_SHARE * count else ""
+            by_name = other if shared >= _SAME_SHARE * count else ""
             said = self.decisions.get((src, dst, exporter), [])
-            if by != (said[-1][1] if said else ""):
+            if by_name != (said[-1][1] if said else ""):
                 # Ahead of every record so far: none of those was counted by it.
-                self.decisions[src, dst, exporter] = [*said[-2:], (begin + 3 * self._span, by)]
-
-    def _with_groups(self, rows: pl.DataFrame) -> pl.DataFrame:
-        addresses = self._books.addresses
-        groups = pl.Series(list(addresses.groups))
-        src, dst = (
-            groups.gather(addresses.group_codes[one.to_numpy()]) for one in addresses.number(rows[_SRC], rows[_DST])
-        )
-        return rows.with_columns(src.alias(schema.SRC_GROUP), dst.alias(schema.DST_GROUP))
+                self.decisions[src, dst, exporter] = [*said[-2:], (begin + 3 * self._span, by_name)]
 
     def notes(self) -> dict[str, Any]:
         """Return what is remembered beside `state`, as plain values."""
@@ -430,35 +626,38 @@ class Once:
     def _final(self, oldest: int | None) -> int:
         """Return before which second nothing is taken back."""
         if not self._is_final or oldest is None:
-            return -(1 << 62)
+            return -(1 << 50)
         return max(oldest * self._seconds, self.evicted_before)
 
-    def _sums(self, changes: pl.DataFrame) -> Settled:
-        start, end = changes.get_column(_START).to_numpy(), changes.get_column(_END).to_numpy()
-        volume, packets, flows = (changes.get_column(name).to_numpy() for name in (_BYTES, _PACKETS, _FLOWS))
-        shares = prorate(start, end, (volume, packets, flows), window_ms=self._seconds * 1000)
-        sign = changes.get_column(_SIGN).to_numpy()[shares.record]
+    # -- sums --------------------------------------------------------------------------------------
+
+    def _sums(self, records: _Records, changes: Ints, signs: Ints, said: tuple[Ints, Ints]) -> Settled:
+        """Return what changes: some records with a sign each, and who counts each of them, and why."""
+        columns = records.columns
+        if len(changes) != len(records.by) or signs[0] < 0:
+            columns = {name: column[changes] for name, column in columns.items()}
+        counts = (columns[remembered.BYTES], columns[remembered.PACKETS], columns[remembered.FLOWS])
+        start = columns[remembered.START]
+        shares = prorate(start, start + columns[remembered.SPAN], counts, window_ms=self._seconds * 1000)
+        record, sign = shares.record, signs[shares.record]
         volume = shares.bytes * sign
-        addresses = self._books.addresses
-        src, dst = (one.to_numpy().astype(np.int64) for one in addresses.number(changes[_SRC], changes[_DST]))
-        codes = {name: code for code, name in enumerate(self._books.services.names)}
-        service = changes.get_column(_SERVICE).replace_strict(codes, default=codes[schema.OTHER], return_dtype=pl.Int64)
-        kind = service.to_numpy() * PROTOCOLS + changes.get_column(_PROTOCOL).to_numpy()
-        is_counted = (changes.get_column(_BY) == "").to_numpy()
-        port = changes.get_column(_PORT).to_numpy()[shares.record]
-        marks = counted(changes.get_column(_MARKS).to_numpy(), is_counted)
-        counting = self._counting(changes, (addresses.group_codes[src], addresses.group_codes[dst]), shares, volume)
-        total = pl.sum(schema.COUNTING_BYTES.name)
+        by, why = said
+        groups = records.groups[0][changes], records.groups[1][changes]
+        counting = self._counting(shares, volume, groups, (columns[schema.EXPORTER], by, why))
         suppressed = (
             counting.filter(pl.col(schema.COUNTED_BY) != pl.col(schema.EXPORTER))
             .group_by(WINDOW, schema.EXPORTER)
-            .agg(total.alias(schema.EXPORTER_SUPPRESSED.name))
+            .agg(pl.sum(schema.COUNTING_BYTES.name).alias(schema.EXPORTER_SUPPRESSED.name))
         )
+        kind = columns[remembered.SERVICE] * PROTOCOLS + columns[remembered.PROTOCOL]
+        marks = counted(columns[remembered.MARKS], by == NOBODY)
+        ports = columns[remembered.SRC_PORT], columns[remembered.DST_PORT]
+        port = np.where(opens(columns[remembered.MARKS]), *ports)[record]
         conversations = Conversations(
-            src=src[shares.record],
-            dst=dst[shares.record],
-            kind=kind[shares.record],
-            marks=marks[shares.record],
+            src=columns[remembered.SRC][record],
+            dst=columns[remembered.DST][record],
+            kind=kind[record],
+            marks=marks[record],
             window=shares.window,
             bytes=volume,
             packets=shares.packets * sign,
@@ -471,111 +670,123 @@ class Once:
             place=np.zeros(len(port), np.int64),
         )
         whole = int(suppressed.get_column(schema.EXPORTER_SUPPRESSED.name).sum())
-        return Settled(summed(conversations), suppressed, counting, whole)
+        return Settled(conversations, suppressed, counting, whole)
+
+    def _alone(self, flows: Flows, shares: Shares, alone: Flags) -> pl.DataFrame:
+        """Return the partial points of COUNTING for records that count by themselves."""
+        if not alone.any():
+            return pl.DataFrame()
+        codes = self._books.addresses.group_codes
+        groups = codes[flows.src].astype(np.int64), codes[flows.dst].astype(np.int64)
+        exporter = self._own[flows.exporter].astype(np.int64)
+        volume = shares.bytes if alone.all() else shares.bytes * alone[shares.record]
+        return self._counting(shares, volume, groups, (exporter, None, None))
 
     def _counting(
-        self, changes: pl.DataFrame, groups: tuple[Codes, Codes], shares: Shares, volume: Ints
+        self,
+        shares: Shares,
+        volume: Ints,
+        groups: tuple[Ints, Ints],
+        said: tuple[Ints, Ints | None, Ints | None],
     ) -> pl.DataFrame:
-        """Return partial points of COUNTING: the volume of pieces, with its sign, by what is said of their records."""
-        by = pl.when(pl.col(_BY) == "").then(schema.EXPORTER).otherwise(_BY)
-        exporter, counted_by, why = changes.select(schema.EXPORTER, by.alias(schema.COUNTED_BY), _WHY)
-        names = pl.concat([exporter.unique(), counted_by.unique()]).unique().sort()
-        reasons = pl.Series([one.value for one in Because])
-        src_group, dst_group = (codes.astype(np.int64) for codes in groups)
-        places = (src_group, dst_group, _codes(exporter, names), _codes(counted_by, names), _codes(why, reasons))
-        sizes = (*[len(self._books.addresses.groups)] * 2, len(names), len(names), len(reasons))
-        kinds, kind = np.unique(np.asarray(np.ravel_multi_index(places, sizes)), return_inverse=True)
+        """Return partial points of COUNTING: the volume of pieces, with its sign, by what is said of their records.
+
+        Args:
+            shares: pieces of records.
+            volume: of each piece.
+            groups: codes of the records' source group and destination group.
+            said: their exporter, who counts instead (NOBODY: itself), and the reason's code; None: all by themselves.
+        """
+        exporter, by, why = said
+        sizes = [len(self._books.addresses.groups)] * 2 + [len(self._names)]
+        places = [*groups, exporter]
+        if by is not None and why is not None:
+            sizes += [len(self._names), len(_REASONS)]
+            places += [np.where(by == NOBODY, exporter, by), why]
+        kind = places[0]
+        for place, size in zip(places[1:], sizes[1:], strict=True):
+            kind = kind * size + place
+        kinds, kind = _renumbered(kind, math.prod(sizes))
+        again = shares.record[len(kind) :]
         base = int(shares.window.min())
         slots = int(shares.window.max()) - base + 1
-        rows = grouped((shares.window - base) * len(kinds) + kind[shares.record], slots * len(kinds))
-        src, dst, exporters, others, whys = np.unravel_index(kinds[rows.keys % len(kinds)], sizes)
-        group_names = pl.Series(list(self._books.addresses.groups))
+        keys = (shares.window - base) * len(kinds)
+        keys += np.concatenate([kind, kind[again]]) if len(again) else kind
+        rows = grouped(keys, slots * len(kinds))
+        names = [self._words(self._books.addresses.groups)] * 2 + [self._words(self._names)] * 2
+        names.append(self._words([one.value for one in _REASONS]))
+        found = [*np.unravel_index(kinds[rows.keys % len(kinds)], sizes)]
+        if by is None:
+            found += [found[-1], np.full(len(rows.keys), _ITSELF)]
+        tags = (schema.SRC_GROUP, schema.DST_GROUP, schema.EXPORTER, schema.COUNTED_BY, schema.REASON)
         return pl.DataFrame(
             {
                 WINDOW: (rows.keys // len(kinds) + base) * self._seconds,
-                schema.SRC_GROUP: group_names.gather(src),
-                schema.DST_GROUP: group_names.gather(dst),
-                schema.EXPORTER: names.gather(exporters),
-                schema.COUNTED_BY: names.gather(others),
-                schema.REASON: reasons.gather(whys),
+                **{tag: words.gather(codes) for tag, words, codes in zip(tags, names, found, strict=True)},
                 schema.COUNTING_BYTES.name: rows.sum(volume),
             }
-        )
+        ).filter(pl.col(schema.COUNTING_BYTES.name) != 0)
 
 
-def _as_state(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows as they are kept; those of before ports were kept have none."""
-    if _PORT not in rows.columns:
-        rows = rows.with_columns(pl.lit(0, pl.Int64).alias(_PORT))
-    return rows.select(list(_STATE))
+def _renumbered(values: Ints, end: int) -> tuple[Ints, Ints]:
+    """Return the different values, and for each value which of them it is; all are below `end`."""
+    if end > 1 << 20:
+        kinds, numbers = np.unique(values, return_inverse=True)
+        return kinds, np.asarray(numbers, np.int64)
+    kinds = np.flatnonzero(np.bincount(values, minlength=1))
+    numbers = np.zeros(end, np.int64)
+    numbers[kinds] = np.arange(len(kinds))
+    return kinds, numbers[values]
 
 
-def _codes(column: pl.Series, names: pl.Series) -> Ints:
-    return column.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _covered(rows: pl.DataFrame, others: pl.DataFrame, seen: pl.DataFrame, *, any_rank: bool = False) -> pl.DataFrame:
-    """Return which rows another exporter saw at both ends: columns ``row`` and ``other``, the exporter's rank.
-
-    Args:
-        rows: with their own rank.
-        others: conversation and ``other``, ranks of who may have seen them.
-        seen: their rows.
-        any_rank: whether the other one need not be better.
-    """
-    pairs = rows.select(_ROW, _CONVERSATION, _RANK, _START, _END).join(others, on=_CONVERSATION)
-    pairs = pairs.filter(pl.col("other") != pl.col(_RANK) if any_rank else pl.col("other") < pl.col(_RANK))
-    is_sparse = pl.col(_QUALITY) > _GUESSED
-    # A cloud tells times of its intervals: those of the two ends are up to a minute apart.
-    is_loose = (pl.first(_QUALITY) > _GUESSED) | (pl.first(_QUALITY) == _CLOUD)
-    slack = pl.when(is_loose).then(_SPARSE_MS).otherwise(SLACK_MS)
-    spans = (
-        seen.group_by(
-            _CONVERSATION, pl.col(_RANK).alias("other"), pl.when(is_sparse).then(0).otherwise(_ROW).alias("part")
-        )
-        .agg(
-            (pl.min(_START) - slack).alias("since"),
-            (pl.max(_END) + slack).alias("until"),
-        )
-        .sort("since")
-        .with_columns(pl.col("until").cum_max().over(_CONVERSATION, "other"))
-        .select(_CONVERSATION, "other", "since", "until")
-    )
-    for moment in (_START, _END):
-        pairs = (
-            pairs.sort(moment)
-            .join_asof(spans, left_on=moment, right_on="since", by=[_CONVERSATION, "other"], check_sortedness=False)
-            .filter(pl.col("until") >= pl.col(moment))
-            .select(_ROW, _CONVERSATION, _RANK, _START, _END, "other")
-        )
-    return pairs.select(_ROW, "other")
+def _some(columns: Columns, wanted: Flags) -> Columns:
+    rows = np.flatnonzero(wanted)
+    return columns if len(rows) == len(wanted) else {name: column[rows] for name, column in columns.items()}
 
 
-def _why() -> pl.Expr:
-    own, other = pl.col("own"), pl.col(_QUALITY)
+def _clamped(columns: Columns, shares: Shares, base: int, window_ms: int) -> Columns:
+    """Move records that lie before the oldest window into it: one becomes one for each of its windows."""
+    begin = np.maximum(shares.first, shares.window * window_ms)
+    return {name: column[shares.record] for name, column in columns.items()} | {
+        remembered.START: begin - base,
+        remembered.SPAN: remembered.small(np.maximum(shares.last - begin, 0)),
+        remembered.BYTES: remembered.small(shares.bytes),
+        remembered.PACKETS: remembered.small(shares.packets),
+        remembered.FLOWS: remembered.small(shares.flows),
+    }
+
+
+def _folded(columns: Columns, offset: int, window_ms: int) -> Columns:
+    """Fold samples, of which a conversation has many in a window; START counts from `offset` after one's begin."""
+    start = columns[remembered.START].astype(np.int64)
+    end = start + columns[remembered.SPAN]
+    key = columns[remembered.CONVERSATION]
+    beside = (columns[name] for name in (schema.EXPORTER, remembered.QUALITY, remembered.MARKS))
+    for column in ((start + offset) // window_ms, *beside):
+        key = (key ^ column.astype(np.uint64)) * _ODD
+    kinds = grouped((key >> np.uint64(2)).view(np.int64), 1 << 62)
+    first = kinds.least(np.arange(len(start)))
+    begin = kinds.least(start)
     return (
-        pl.when(pl.col("other").is_null())
-        .then(pl.lit(Because.ITSELF.value))
-        .when("is_late")
-        .then(pl.lit(Because.EARLIER.value))
-        .when((other == _DESCRIBED) & (own != _DESCRIBED))
-        .then(pl.lit(Because.DESCRIBED.value))
-        .when((other <= _GUESSED) & (own > _GUESSED))
-        .then(pl.lit(Because.UNSAMPLED.value))
-        .when(other < own)
-        .then(pl.lit(Because.FINER.value))
-        .otherwise(pl.lit(Because.FIRST.value))
+        {name: column[first] for name, column in columns.items()}
+        | {
+            name: remembered.small(kinds.sum(columns[name].astype(np.int64)))
+            for name in (remembered.BYTES, remembered.PACKETS, remembered.FLOWS)
+        }
+        | {remembered.START: begin, remembered.SPAN: remembered.small(kinds.largest(end) - begin)}
     )
 
 
-def _numbers(keys: npt.NDArray[np.bytes_], src: Ints, dst: Ints, rest: Ints) -> npt.NDArray[np.uint64]:
-    """Return a number for each conversation, the same in every process: 64 bits of its addresses, ports, protocol."""
+def _hashes(keys: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint64]:
+    """Return two numbers for each address, as a source and as a destination: [end, address]."""
     halves = np.ascontiguousarray(keys).view("<u8").reshape(-1, 2)
-    mixed = rest.astype(np.uint64)
-    with np.errstate(over="ignore"):
-        for half in (halves[src, 0], halves[src, 1], halves[dst, 0], halves[dst, 1]):
-            # The finaliser of splitmix64, so that no bit of an address stays where it was.
-            mixed = (mixed ^ half) * np.uint64(0xBF58476D1CE4E5B9)
-            mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-            mixed ^= mixed >> np.uint64(31)
+    mixed = np.array([[1], [2]], np.uint64)
+    for half in (halves[:, 0], halves[:, 1]):
+        # The finaliser of splitmix64, so that no bit of an address stays where it was.
+        mixed = (mixed ^ half) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
     return np.asarray(mixed)

@@ -111,6 +111,10 @@ class WindowTable:
         parts = [frame.get_column(WINDOW) for frame in self._pending]
         return pl.concat(parts).unique() if parts else pl.Series(WINDOW, [], pl.Int64)
 
+    def rows_of(self, windows: Collection[int]) -> pl.DataFrame:
+        """Return the state of some windows."""
+        return self.state.filter(pl.col(WINDOW).is_in(list(windows)))
+
     def put_back(self, rows: pl.DataFrame) -> None:
         """Take rows of windows that had been evicted."""
         self.state = pl.concat([self.state, self._as_state(rows)])

@@ -76,7 +76,7 @@ class StateRecords:
         self._offered = dict.fromkeys(self._gone, 0)
         found = [record for place in self._gone for record in self._replaced(place, [])]
         for name, windows in self._touched.items():
-            found += self._windows(name, engine.parts[name].state, windows)
+            found += self._windows(name, engine.parts[name].rows_of(windows), windows)
         self._offered_beside = self._due(engine, now)
         for name, frame in self._offered_beside.items():
             found += self._replaced((name, 0), list(_pieces(frame)))
@@ -101,8 +101,7 @@ class StateRecords:
             if name != _NOTES:
                 self._pieces[name, window] = max(piece + 1, self._pieces.get((name, window), 0))
 
-    def _windows(self, name: str, state: pl.DataFrame, windows: set[int]) -> Iterator[Record]:
-        rows = state.filter(pl.col(WINDOW).is_in(list(windows)))
+    def _windows(self, name: str, rows: pl.DataFrame, windows: set[int]) -> Iterator[Record]:
         parts = {int(str(window)): part for (window,), part in rows.partition_by([WINDOW], as_dict=True).items()}
         for window in windows:
             values = list(_pieces(parts[window])) if window in parts else []
