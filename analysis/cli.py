@@ -30,12 +30,15 @@ from app.units import format_moment
 from cluster.cli import cluster_file, cluster_option
 from cluster.model import Cluster
 from cluster.options import Moment, json_option, log_option, write_output
-from cluster.reload import ignore_hangups
+from cluster.reload import Reload, ignore_hangups
 from store import schema, schema_version
 from store.influx import Store
 from store.points import batches
 
 __all__ = ["Duration", "analyze", "contacts"]
+
+_FOLLOW_SECONDS = 300
+"""Time between two looks whether inventory sources told of other nodes: to take them up costs a start."""
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -68,7 +71,7 @@ def analyze(cluster: Cluster, once: bool, start: float | None, stop: float | Non
             raise AnalysisStoppedError("stopped")
 
     def analyser(state: State, sources: JobSources) -> Analyser:
-        return Analyser(cluster, store, state, sources, log=log, is_stopping=stopping.is_set)
+        return Analyser(sources.cluster, store, state, sources, log=log, is_stopping=stopping.is_set)
 
     try:
         if start is not None:
@@ -94,8 +97,12 @@ def analyze(cluster: Cluster, once: bool, start: float | None, stop: float | Non
                 roles.jobs = sources.jobs()
                 roles.look()
             else:
-                beside = LateSearching(cluster, folder, log), RoleWatching(cluster, log)
-                _run(analyser(state, sources), sources, beside, store, log, stopping, every)
+                reload = Reload(path, lambda fresh: fresh, log, look_every=_FOLLOW_SECONDS)
+                others: Cluster | None = cluster
+                while others is not None:
+                    beside = LateSearching(others, folder, log), RoleWatching(others, log)
+                    others = _run(analyser(state, sources), sources, beside, store, log, stopping, every, reload)
+                    sources = JobSources(others or cluster, store, register, log, path=path, check=check)
     except AnalysisStoppedError:
         log.line("stopped")
     finally:
@@ -120,15 +127,20 @@ def _run(
     log: Log,
     stopping: threading.Event,
     every: float,
-) -> None:
-    """Tick until asked to stop; a store or a job source that is away is tried again at the next tick."""
+    reload: Reload,
+) -> Cluster | None:
+    """Tick until asked to stop, or until sources tell of other nodes: return the cluster with these.
+
+    A store or a job source that is away is tried again at the next tick.
+    """
     sources.start()
     names = ", ".join(state.name for state in sources.states()) or "none"
     log.line("started", cluster=sources.cluster.name, store=store.url, job_sources=names, every=every)
     searching, roles = beside
     is_prepared = False
+    others: Cluster | None = None
     try:
-        while not stopping.is_set():
+        while not stopping.is_set() and others is None:
             began = time.monotonic()
             try:
                 if not is_prepared:
@@ -155,11 +167,17 @@ def _run(
             else:
                 log.sparse("tick", level="info", **_numbers(result), seconds=time.monotonic() - began)
             stopping.wait(max(every - (time.monotonic() - began), 0.0))
+            fresh = reload.asked(sources.cluster)
+            others = fresh if fresh != sources.cluster else None
     finally:
         searching.stop()
         roles.stop()
         sources.stop()
-    log.line("stopped")
+    if others is None or stopping.is_set():
+        log.line("stopped")
+        return None
+    reload.taken_up(sources.cluster, others)
+    return others
 
 
 def _round(analyser: Analyser, sources: JobSources, store: Store) -> Round:

@@ -108,14 +108,14 @@ def _shown(value: object) -> str:
 
 
 _LOOK_EVERY = 30
-"""Seconds between two looks whether a file with prefixes was replaced, or a source gave another answer."""
+"""Seconds between two looks whether a file with prefixes was replaced, or a source gave another answer, to a bridge."""
 
 _MOST_NAMED = 20
 """Changes that the log line of a reload names; a new inventory may bring thousands."""
 
 
 class Reload:
-    """What a bridge asks, now and then, for another configuration.
+    """What a process that runs asks, now and then, for another configuration.
 
     Args:
         path: cluster.yaml.
@@ -123,6 +123,7 @@ class Reload:
         log: told of what is taken up and what is refused.
         clock: tells seconds.
         beside: called with the configuration in force at each occasion: it asks inventory sources.
+        look_every: seconds between two looks whether files that others write have changed.
     """
 
     def __init__(
@@ -131,9 +132,11 @@ class Reload:
         override: Callable[[Cluster], Cluster],
         log: Log,
         clock: Callable[[], float] = time.monotonic,
+        *,
         beside: Callable[[Cluster], None] = lambda _: None,
+        look_every: float = _LOOK_EVERY,
     ) -> None:
-        self._beside = beside
+        self._beside, self._look_every = beside, look_every
         self._path, self._override, self._log = path, override, log
         self._asked = SignalEvent()
         self._clock = clock
@@ -158,12 +161,12 @@ class Reload:
             return None
         fixed = _changed(current, fresh)
         if fixed:
-            self.refuse(f"{', '.join(fixed)} cannot change while it runs", hint="restart `clusterflow ingest`")
+            self.refuse(f"{', '.join(fixed)} cannot change while it runs", hint="restart it")
             return None
         return fresh
 
     def _files_changed(self) -> bool:
-        if self._clock() - self._looked < _LOOK_EVERY:
+        if self._clock() - self._looked < self._look_every:
             return False
         self._looked = self._clock()
         return _states(self._seen) != self._seen

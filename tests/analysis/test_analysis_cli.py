@@ -135,15 +135,21 @@ def test_listing_before_the_first_start_is_empty_and_makes_nothing(config: Path)
     assert not (config.parent / "state" / FILE).exists()
 
 
-def test_the_process_ticks_and_ends_on_sigterm(config: Path) -> None:
-    code = "from analysis.cli import analyze; analyze()"
-    command = [sys.executable, "-c", code, "-c", str(config), "--every", "1s"]
+def test_the_process_ticks_takes_up_nodes_of_a_source_and_ends_on_sigterm(config: Path) -> None:
+    kept = config.parent / "state" / "inventory" / "slurm.csv"
+    more = "inventory: {sources: {slurm: {type: slurm, file: nodes.txt}}}\n"
+    config.write_text(config.read_text().replace("{0..5}", "{0..4}").replace("{1..6}", "{1..5}") + more)
+    code = "import analysis.cli; analysis.cli._FOLLOW_SECONDS = 0; analysis.cli.analyze()"
+    command = [sys.executable, "-c", code, "-c", str(config), "--every", "0.2s"]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         seen = []
         for line in process.stderr:
             seen.append(line)
             if "event=tick" in line:
+                kept.parent.mkdir(exist_ok=True)
+                kept.write_text("name,address,word,gpus\ngpu-5,10.20.0.6,gpu,8\n")
+            if "event=started" in line and kept.exists():
                 break
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
@@ -151,6 +157,7 @@ def test_the_process_ticks_and_ends_on_sigterm(config: Path) -> None:
         assert process.wait(10) == 0, rest
         assert time.monotonic() - began < 5
     assert "event=started cluster=scene" in seen[0]
+    assert "nodes.gpu-5: added" in next(line for line in seen if "event=configuration" in line)
     assert "event=stopped" in rest
 
 
