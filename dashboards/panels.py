@@ -103,7 +103,11 @@ class Cell(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How one column of a table looks. `name` is the tag or field as the query returns it, or a regular expression."""
+    """How one column of a table looks.
+
+    `name` is the tag or field as the query returns it, or a regular expression; `digits` after the point, else the
+    unit's.
+    """
 
     name: str
     title: str
@@ -113,6 +117,7 @@ class Column:
     links: tuple[Link, ...] = ()
     width: int = 0
     limit: Limit = NO_LIMIT
+    digits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +215,15 @@ def group_names(cluster: Cluster) -> list[Json]:
 
 
 def pair_titles(cluster: Cluster, arrow: str = "→") -> list[Json]:
-    """Return the transformations that put titles into series named by two groups: ``training → storage``."""
+    """Return the transformations that put titles into series named by two groups: ``training → storage``.
+
+    `arrow`: what stands between the groups in the name.
+    """
     steps = []
+    between = f"(?:{arrow}|→)"
     for group_id, title in group_titles(cluster).items():
         safe = title.replace("$", "$$")
-        steps += [(f"/^{group_id}( {arrow} )/", f"{safe}$1"), (f"/( {arrow} ){group_id}$/", f"$1{safe}")]
+        steps += [(f"/^{group_id} {between} /", f"{safe} → "), (f"/ {between} {group_id}$/", f" → {safe}")]
     return [{"id": "renameByRegex", "options": {"regex": regex, "renamePattern": name}} for regex, name in steps]
 
 
@@ -558,6 +567,8 @@ def _with_flows(cluster: Cluster, columns: Sequence[Column]) -> Sequence[Column]
 def _column_override(column: Column) -> Json:
     # The word for a table without rows would stand in each empty cell.
     properties: Json = {"displayName": column.title, "noValue": ""} | _number(column.unit)
+    if column.digits is not None:
+        properties["decimals"] = column.digits
     if column.cell is Cell.BAR:
         properties["custom__cellOptions"] = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
         properties["min"] = 0

@@ -343,7 +343,7 @@ def _cost_by_job(cluster: Cluster) -> Built:
             panels.Column(schema.USD.name, "Lost", Unit.USD, Cell.BAR),
             panels.Column(schema.LOST_SECONDS.name, "Time lost", Unit.SECONDS, width=110),
             panels.Column(schema.STALL_GPUS.name, "GPUs", Unit.COUNT, width=80),
-            panels.Column(schema.STALL_BY.name, "By"),
+            panels.Column(schema.STALL_BY.name, "By", mappings=(panels.group_words(cluster),)),
         ],
         order=TableOrder(schema.USD.name),
     )  # fmt: skip
@@ -366,6 +366,7 @@ def _cost_over_time(cluster: Cluster) -> Built:
         unit=Unit.USD,
         stacked=True,
         bars=True,
+        missing="none",
     )  # fmt: skip
 
 

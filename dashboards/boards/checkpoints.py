@@ -101,11 +101,19 @@ def stood() -> Condition:
 
 
 def annotation(cluster: Cluster, *conditions: Condition) -> Json:
-    """Return checkpoints as marks on a board's charts: those of jobs that the conditions let pass."""
+    """Return checkpoints that went wrong as marks on a board's charts: those of jobs that the conditions let pass.
+
+    One that went well is no news: seventy lines of six hours hide what the charts show. *What the job does* has it.
+    """
+    amiss = [
+        compare(schema.CHECKPOINT_STATE, "!=", state) for state in (CheckpointState.ON_TIME, CheckpointState.UNJUDGED)
+    ]
     return marks(
         cluster,
-        "Checkpoint",
-        Select(schema.CHECKPOINT, schema.CHECKPOINT.kept).take(beside(schema.EVENT_BYTES)).where(stood(), *conditions),
+        "Checkpoint late, missed or not whole",
+        Select(schema.CHECKPOINT, schema.CHECKPOINT.kept)
+        .take(beside(schema.EVENT_BYTES))
+        .where(stood(), *amiss, *conditions),
         text=schema.JOB,
         tags=(schema.JOB_CLASS,),
         colour=PHASE_COLOURS[schema.Phase.CHECKPOINT],

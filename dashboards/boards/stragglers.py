@@ -77,7 +77,7 @@ def _ranking(cluster: Cluster) -> Built:
             panels.Column(schema.JOB, "Job", links=(to_board("training", "This run", job=row(schema.JOB)),)),
             panels.Column(schema.DEFICIT.name, "Deficit", Unit.RATIO, width=95),
             panels.Column(schema.DEFICIT_BYTES.name, "Bytes it lacks", Unit.BYTES, Cell.BAR),
-            panels.Column(schema.SCORE.name, "Spreads below", Unit.COUNT, width=120),
+            panels.Column(schema.SCORE.name, "Spreads below", Unit.COUNT, width=120, digits=1),
             panels.Column(schema.ONSET_LAG.name, "Onset lag", Unit.SECONDS, width=95),
             panels.Column(schema.LOW_SECONDS.name, "Time low", Unit.SECONDS, width=95),
         ],

@@ -96,9 +96,10 @@ def _events(filled: Filled, query: str, values: dict[str, str], since: int = 86_
     return [dict(zip(series.columns, row, strict=True)) for row in series.values]
 
 
-def test_checkpoints_are_marked(filled: Filled) -> None:
+def test_checkpoints_that_went_wrong_are_marked(filled: Filled) -> None:
+    """Not that of run-9, which was on time."""
     found = _events(filled, checkpoints.annotation(CLUSTER)["query"], {})
-    assert {event[schema.JOB] for event in found} == {"run-7", "run-8", "run-9"}
+    assert {event[schema.JOB] for event in found} == {"run-7", "run-8"}
 
 
 def _marks(board: str) -> dict[str, str]:
