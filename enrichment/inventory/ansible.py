@@ -10,11 +10,10 @@ import yaml
 
 from app.errors import ClusterflowError
 from cluster.model import Address, AnsibleInventory, Machine
-from enrichment.inventory.reaching import address_of, file_text, resolved
+from enrichment.inventory.reaching import MOST, address_of, file_text, resolved
 
 _RANGE = re.compile(r"\[([0-9]+|[a-z]):([0-9]+|[a-z])(?::([0-9]+))?\]")
 _SECTION = re.compile(r"\[([^\]:]+)(?::(\w+))?\]")
-_MOST = 1 << 18
 
 Host = tuple[str, str, Mapping[str, Any]]
 """Name, the first group that lists it, variables."""
@@ -34,8 +33,8 @@ def ask(one: AnsibleInventory) -> list[Machine]:
         known = hosts.setdefault(name, (group, {}))
         # Of several groups the last one's variable counts, and the first one's name that is not `all`.
         hosts[name] = (group if known[0] in {"", "all"} else known[0]), known[1] | dict(variables)
-        if len(hosts) > _MOST:
-            raise ClusterflowError(f"{one.file}: more than {_MOST:,} hosts")
+        if len(hosts) > MOST:
+            raise ClusterflowError(f"{one.file}: more than {MOST:,} hosts")
     return [Machine(name, _addresses(name, told, one), group) for name, (group, told) in hosts.items()]
 
 
@@ -57,7 +56,7 @@ def _is_yaml(text: str) -> bool:
     first = next(
         (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "---"))), ""
     )
-    return bool(re.fullmatch(r"[\"']?[\w.-]+[\"']?:\s*(\{.*)?", first.partition(" #")[0].rstrip()))
+    return bool(re.fullmatch(r"[\"']?[\w.-]+[\"']?:\s*(&\w+)?\s*(\{.*)?", first.partition(" #")[0].rstrip()))
 
 
 def _of_ini(lines: list[str]) -> Iterator[Host]:
@@ -80,9 +79,13 @@ def _of_yaml(text: str) -> Iterator[Host]:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ClusterflowError(f"no YAML: {' '.join(str(error).split())[:160]}") from error
-    waiting = [(str(name), body) for name, body in document.items()]
+    # A group may be its own child by an alias: no group is looked into twice.
+    waiting, seen = [(str(name), body) for name, body in document.items()], set[int]()
     while waiting:
         group, body = waiting.pop(0)
+        if id(body) in seen:
+            continue
+        seen.add(id(body))
         for pattern, told in ((body or {}).get("hosts") or {}).items():
             yield from ((name, group, told or {}) for name in _expanded(str(pattern)))
         waiting += [(str(name), child) for name, child in ((body or {}).get("children") or {}).items()]
@@ -93,12 +96,12 @@ def _expanded(pattern: str) -> list[str]:
     sets = []
     for first, last, step in _RANGE.findall(pattern):
         if first.isdigit() and last.isdigit():
-            numbers = range(int(first), min(int(last), int(first) + _MOST) + 1, int(step or 1) or 1)
+            numbers = range(int(first), min(int(last), int(first) + MOST) + 1, int(step or 1) or 1)
             sets.append([str(number).zfill(len(first)) for number in numbers])
         else:
             sets.append([chr(code) for code in range(ord(first), ord(last) + 1, int(step or 1) or 1)])
     pieces = _RANGE.split(pattern)[::4]
     return [
         "".join(itertools.chain(*zip(pieces, (*chosen, ""), strict=True)))
-        for chosen in itertools.islice(itertools.product(*sets), _MOST)
+        for chosen in itertools.islice(itertools.product(*sets), MOST)
     ]

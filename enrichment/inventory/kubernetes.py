@@ -11,7 +11,7 @@ from typing import Any
 
 from app.errors import ClusterflowError
 from cluster.model import KubernetesInventory, Machine, Secret
-from enrichment.inventory.reaching import address_of, file_text, get_json
+from enrichment.inventory.reaching import MOST, address_of, file_text, get_json
 from store.influx import read_secret
 
 _IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -49,7 +49,7 @@ def _of_api(one: KubernetesInventory) -> Iterator[tuple[str, Object]]:
     lists += [("Service", f"{place}services") for place in namespaced if one.services]
     for kind, place in lists:
         query: dict[str, str | int] = {"limit": _PAGE}
-        while True:
+        for _ in range(MOST // _PAGE):
             found = get_json(
                 f"{url}/api/v1/{place}", headers=headers, ca_file=ca_file, timeout=one.timeout, query=query
             )

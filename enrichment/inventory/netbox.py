@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from app.errors import ClusterflowError
 from cluster.model import Machine, NetboxInventory
-from enrichment.inventory.reaching import address_of, file_text, get_json
+from enrichment.inventory.reaching import MOST, address_of, file_text, get_json
 from store.influx import read_secret
 
 _PAGE = 500
@@ -70,6 +70,8 @@ def _listed(one: NetboxInventory, place: str, query: Mapping[str, str]) -> Itera
         # A server may allow smaller pages than are asked for.
         if not page.get("next") or not page["results"]:
             return
+        if offset > MOST:
+            raise ClusterflowError(f"{url}: more than {MOST:,} objects", "filter them by query")
 
 
 def _of_csv(text: str) -> Iterator[Machine]:

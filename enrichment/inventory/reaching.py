@@ -1,8 +1,9 @@
 """How inventory sources are reached: names resolved, APIs asked for JSON."""
 
+import re
 import socket
 from collections.abc import Mapping
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,17 @@ from app.errors import ClusterflowError
 from app.words import one_line
 from cluster.vocabulary import Address
 
+MOST = 1 << 18
+"""Objects of an answer: more than cluster.yaml may have, and an end for a server that never stops."""
+
 
 def address_of(text: object) -> Address | None:
-    """Return the address of a machine that a text is, a prefix length left away; None if it is none."""
+    """Return the address of a machine that a text is, without prefix length and scope; None if it is none."""
     try:
-        found = ip_address(str(text).partition("/")[0].strip().strip('"'))
+        found = ip_address(re.split("[/%]", str(text))[0].strip())
     except ValueError:
         return None
+    found = (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
     return None if found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified else found
 
 
@@ -39,7 +44,7 @@ def resolved(name: str) -> tuple[Address, ...]:
         return ()
     except UnicodeError:
         return ()
-    found = (address_of(str(answer[4][0]).partition("%")[0]) for answer in answers)
+    found = (address_of(answer[4][0]) for answer in answers)
     return tuple(dict.fromkeys(one for one in found if one is not None))
 
 

@@ -377,5 +377,9 @@ def test_what_cannot_be_asked_is_told(tmp_path: Path, api: Api) -> None:
             load_cluster(described(tmp_path, sources))
         assert any(told in line for line in caught.value.lines()), caught.value.lines()
     asked(described(tmp_path, "    it: {type: slurm, command: 'false'}\n"), 1)
+    (tmp_path / "loop").write_text("all: &all\n  hosts: {a1: {ansible_host: 10.20.0.1}}\n  children: {again: *all}\n")
+    assert len(asked(described(tmp_path, "    it: {type: ansible, file: loop}\n")).nodes) == 1
     (tmp_path / "bad").write_text('{"nodes": 3}')
-    assert asked(described(tmp_path, "    it: {type: slurm, file: bad}\n"), 1).nodes == ()
+    assert len(asked(described(tmp_path, "    it: {type: slurm, file: bad}\n"), 1).nodes) == 1, (
+        "the answer before holds"
+    )
