@@ -343,6 +343,8 @@ def _incidents(stage: Stage, live: Phase) -> list[Incident]:
         (50, exfiltration),
         (45, lambda: off_hours_transfer(stage, start + 25, start + 45)),
         (60, lambda: node_dropout(stage, start + 30, live.end, share=0.8)),
+        (40, lambda: management_intruder(stage, start + 20, start + 40)),
+        (45, lambda: inference_intruder(stage, start + 25, start + 45)),
         (35, lambda: off_hours_transfer(stage, start + 15, start + 35, factor=0.5)),
         (60, lambda: node_dropout(stage, start + 30, live.end, share=nearly, position=0.7)),
     ]

@@ -7,11 +7,25 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from staged import REPOSITORY
+
+from archive.query import Filter, archive_folder, ask
+from cluster.load import load_cluster
+
+PLACES = {
+    "exfil_volume": ("10.40.0.11", "203.0.113.41", 443, "border-1", "model-storage"),
+    "first_external_contact": ("10.20.0.4", "203.0.113.42", 443, "leaf-1", "compute-rail0"),
+    "inference_unauthorised_source": ("10.30.0.1", "10.50.0.11", 8443, "storage-1", "storage"),
+    "off_hours_transfer": ("10.40.0.12", "198.51.100.10", 443, "border-1", "model-storage"),
+    "threat_match": ("10.40.0.11", "203.0.113.41", 443, "border-1", "model-storage"),
+    "unexpected_management_connection": ("10.50.0.11", "10.60.0.11", 22, "border-1", "inference"),
+}
+"""By rule: source, destination, the server's port, exporter and interface where one conversation entered."""
 
 pytestmark = pytest.mark.skipif(
     shutil.which("nfacctd", path=f"{os.environ['PATH']}:/usr/sbin") is None or shutil.which("influxd") is None,
@@ -35,10 +49,21 @@ def _assert_the_exfiltration_is_told_in_full(said: str, folder: Path, truth: dic
     path = folder / "events.ndjson"
     events = [json.loads(line) for line in path.read_text().splitlines()]
     assert len({event["id"] for event in events}) == len(events)
+    begun = [event for event in events if event["state"] == "firing" and "traffic" in event]
+    assert PLACES.items() <= {
+        (one["action"], (one["source"]["address"], one["destination"]["address"], one["destination"].get("port"),
+                         one["traffic"]["exporter"], one["traffic"]["interface"]))
+        for one in begun
+    }  # fmt: skip
     (event,) = [one for one in events if one["action"] == "exfil_volume" and one["state"] == "firing"]
     (talk,) = [one for one in truth["conversations"] if one["dst"] == event["destination"]["address"]]
     assert event["traffic"]["bytes"] == talk["bytes"]
     assert round(event["traffic"]["duration"]) == 30
+    began = int(datetime.fromisoformat(event["time"]).timestamp())
+    around = Filter(began - 1800, began + 1800, node=("model-store-1",))
+    archived = ask(archive_folder(load_cluster(folder / "cluster.yaml")), around, ["src", "dst", "dst_port"])
+    row = talk["src"], talk["dst"], 443, talk["bytes"], talk["packets"], talk["flows"]
+    assert row in archived.frame.select("src", "dst", "dst_port", "bytes", "packets", "flows").rows()
     assert event["source"]["name"] == "model-store-1"
     assert event["source"]["user"] == "m.jansen"
     outside = {"name": "drop-7.examplehost.example", "country": "NL", "asn": 64500, "organisation": "ExampleHost"}
@@ -82,9 +107,11 @@ def test_every_byte_arrives_every_incident_fires_and_nothing_else(tmp_path: Path
         "exfil_volume",
         "exfiltration",
         "first_external_contact",
+        "inference_unauthorised_source",
         "node_dropout",
         "off_hours_transfer",
         "threat_match",
+        "unexpected_management_connection",
     }
     for rule, source in expected:
         (line,) = [line for line in said.splitlines() if f"{rule}: {source} " in line and line.startswith("  ")]

@@ -124,7 +124,8 @@ def test_the_demo_is_consistent(base: Cluster, demo: Cluster) -> None:
     assert len({job.id for job in demo.jobs}) == len(demo.jobs)
     kinds = {incident.kind for incident in play.incidents if incident.expected}
     assert kinds == {
-        IncidentKind.BULK_EXFIL, IncidentKind.FIRST_CONTACT, IncidentKind.OFF_HOURS_TRANSFER, IncidentKind.NODE_DROPOUT
+        IncidentKind.BULK_EXFIL, IncidentKind.FIRST_CONTACT, IncidentKind.INFERENCE_INTRUDER,
+        IncidentKind.MANAGEMENT_INTRUDER, IncidentKind.OFF_HOURS_TRANSFER, IncidentKind.NODE_DROPOUT,
     }  # fmt: skip
     near = [incident for incident in play.incidents if incident.is_near_miss and incident.start >= start]
     assert {i.kind for i in near} == {IncidentKind.OFF_HOURS_TRANSFER, IncidentKind.NODE_DROPOUT}
@@ -148,9 +149,9 @@ def test_the_past_is_over_before_rules_look(demo: Cluster) -> None:
     assert len({incident.id for incident in play.incidents}) == len(play.incidents)
     assert all(play.history.start < incident.start and incident.end <= start - 900 for incident in past)
     assert not any(alert.must for incident in past for alert in incident.alerts)
-    assert not {i.dst for i in past} & {i.dst for i in live if i.kind is not IncidentKind.OFF_HOURS_TRANSFER} - {
-        "training"
-    }
+    inside = {"training", "infer-1", "mgmt-1"}
+    met = {i.dst for i in live if i.kind is not IncidentKind.OFF_HOURS_TRANSFER} - inside
+    assert not {i.dst for i in past} & met
     assert len({incident.kind for incident in past}) == 16
 
 
