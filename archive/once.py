@@ -11,13 +11,18 @@ from archive.manifest import HOUR
 SLACK = 10
 """Seconds by which the clocks of two exporters may differ."""
 
-KEY, _BEST, _FROM, _TO = "_key", "_best", "_from", "_to"
+KEY, BEST, FROM, TO = "_key", "_best", "_from", "_to"
 _CONVERSATION = [schema.SRC, schema.DST, schema.SRC_PORT, schema.DST_PORT, schema.PROTOCOL]
 # 64 bits in place of the texts: half of the time and of the memory. Of an hour of 4 million conversations, two have
 # the same in one of two million hours.
 HASH = pl.sum_horizontal(
     *(pl.col(name).hash(seed) for seed, name in enumerate(_CONVERSATION)), (pl.col(schema.END) // HOUR).hash(9)
 ).alias(KEY)
+_IS_COUNTED = (
+    (pl.col(schema.RANK) == pl.col(BEST))
+    | (pl.col(schema.START) < pl.col(FROM) - SLACK)
+    | (pl.col(schema.END) > pl.col(TO) + SLACK)
+)
 
 
 def counted_once(rows: pl.LazyFrame, among: pl.LazyFrame | None = None) -> pl.LazyFrame:
@@ -31,21 +36,30 @@ def counted_once(rows: pl.LazyFrame, among: pl.LazyFrame | None = None) -> pl.La
         among: what they are compared with, themselves included; without, themselves.
     """
     asked = rows.filter(pl.col(schema.RANK) > 0).with_columns(HASH)
-    is_seen = (pl.col(schema.START) >= pl.col(_FROM) - SLACK) & (pl.col(schema.END) <= pl.col(_TO) + SLACK)
     # Of an hour, only what is compared with these rows: the rest is a multiple of them.
     mates = asked
     if among is not None:
         mates = among.filter(pl.col(schema.RANK) > 0).with_columns(HASH)
         mates = mates.join(asked.select(KEY).unique(), on=KEY, how="semi")
-    told = asked.join(_best(mates), on=KEY).with_columns(
-        ((pl.col(schema.RANK) == pl.col(_BEST)) | ~is_seen).alias(schema.COUNTED)
-    )
+    told = asked.join(_best(mates), on=KEY).with_columns(_IS_COUNTED.alias(schema.COUNTED))
     return pl.concat([rows.filter(pl.col(schema.RANK) == 0), told.select(list(schema.SCHEMA))])
+
+
+def counted_by(rows: pl.LazyFrame, best: pl.DataFrame) -> pl.LazyFrame:
+    """Return the same as `counted_once` of rows, given of which conversations several exporters have records.
+
+    Args:
+        rows: of `archive.schema`.
+        best: KEY, BEST, FROM, TO of each such conversation.
+    """
+    counted = pl.when(pl.col(schema.RANK) == 0).then(schema.COUNTED).otherwise(_IS_COUNTED.fill_null(True))
+    told = rows.with_columns(HASH).join(best.lazy(), on=KEY, how="left").with_columns(counted.alias(schema.COUNTED))
+    return told.select(list(schema.SCHEMA))
 
 
 def _best(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return the smallest rank of each conversation and hour, and what time its records span."""
-    seen = rows.group_by(KEY, pl.col(schema.RANK).alias(_BEST)).agg(
-        pl.min(schema.START).alias(_FROM), pl.max(schema.END).alias(_TO)
+    seen = rows.group_by(KEY, pl.col(schema.RANK).alias(BEST)).agg(
+        pl.min(schema.START).alias(FROM), pl.max(schema.END).alias(TO)
     )
-    return seen.join(seen.group_by(KEY).agg(pl.min(_BEST)), on=[KEY, _BEST])
+    return seen.join(seen.group_by(KEY).agg(pl.min(BEST)), on=[KEY, BEST])

@@ -20,9 +20,9 @@ from app.units import format_moment
 from archive import layout, schema
 from archive.bucket import Bucket
 from archive.manifest import HOUR, MANIFEST, PENDING, Manifest, Tally, read_manifest
-from archive.once import counted_once
+from archive.once import counted_by, counted_once
 from archive.partition import partition_of
-from archive.tally import NOTHING, counted_between, counted_with, is_whole, numbered, read_tally
+from archive.tally import NOTHING, Rows, best_of, counted_between, counted_with, is_whole, numbered, read_tally
 from archive.writer import size_of
 from cluster.model import ArchiveSettings, Cluster
 
@@ -238,11 +238,12 @@ def _answer(  # noqa: PLR0917 - see ask
         pl.col(schema.BYTES).filter(~is_counted).sum().alias("left"),
     )
     further = [] if also is None else [counted.group_by(*also).agg(pl.sum(schema.BYTES))]
+    asked = [found, sums, *further]
     # What they have in common is kept in memory: little of an address, much of all traffic, which each reads by itself.
-    shown, summed, *further_found = pl.collect_all(
-        [found, sums, *further],
-        engine="streaming",
-        optimizations=pl.QueryOptFlags(comm_subplan_elim=_is_narrow(question)),
+    shown, summed, *further_found = (
+        pl.collect_all(asked, engine="streaming")
+        if _is_narrow(question)
+        else [one.collect(engine="streaming") for one in asked]
     )
     shown = shown.sort(order, *by, descending=[True] + [False] * len(by))
     totals = {name: int(value or 0) for name, value in summed.row(0, named=True).items()}
@@ -353,7 +354,10 @@ def _rows(files: Sequence[_Part], question: Filter, conditions: Sequence[pl.Expr
     edge = [file for file in told if not file.is_inside]
     found = [_scanned(inside, conditions)] if inside else []
     rest = [_scanned(edge, conditions)] if edge else []
-    rest += [counted_once(_scanned(shard, conditions)) for shard in _untold(files)]
+    for shard in _untold(files):
+        rows = _scanned(shard, conditions)
+        # Of few conversations the rows themselves tell; of all rows the joins would take gigabytes.
+        rest.append(counted_once(rows) if _is_narrow(question) else counted_by(rows, _best_of(shard)))
     return pl.concat([*found, *(rows.filter(_within(question)) for rows in rest)])
 
 
@@ -400,22 +404,33 @@ def _told_bytes(files: Sequence[_Part], question: Filter) -> int:
 
 def _untold_bytes(files: Sequence[_Part], question: Filter) -> int:
     """Return the bytes that count of a shard's hour, of whose files none is told."""
+    tally, known, rest = _known(files)
+    more = numbered(_scanned(rest)) if rest else NOTHING
+    if tally is not None and all(file.is_inside for file in files):
+        bytes_ = tally.told_bytes + counted_with(known, tally.counted_bytes, more)
+        files = rest
+    else:
+        bytes_ = counted_between([known, more], question.start, question.stop)
+    return bytes_ + _told_bytes([file for file in files if file.ranked < file.rows], question)
+
+
+def _known(files: Sequence[_Part]) -> tuple[Tally | None, Rows, list[_Part]]:
+    """Return the tally of a shard's hour with its rows, and the files that are not in it."""
     tallied = [(file.folder, file.tally) for file in files if file.tally is not None]
     folder, tally = max(tallied, key=lambda one: one[1].rows, default=(Path(), None))
     mine = [file for file in files if file.tally is not None and file.tally == tally and file.folder == folder]
     if tally is None or sum(file.ranked for file in mine) != tally.rows or not is_whole(folder, tally):
-        mine = []
-    rest = [file for file in files if file not in mine]
-    more = numbered(_scanned(rest)) if rest else NOTHING
-    if tally is None or not mine:
-        bytes_ = counted_between([more], question.start, question.stop)
-    elif all(file.is_inside for file in files):
-        bytes_ = tally.told_bytes + counted_with(read_tally(folder, tally), tally.counted_bytes, more)
-        mine = []
-    else:
-        bytes_ = counted_between([read_tally(folder, tally), more], question.start, question.stop)
-    mixed = [file for file in [*mine, *rest] if file.ranked < file.rows]
-    return bytes_ + _told_bytes(mixed, question)
+        return None, NOTHING, [*files]
+    return tally, read_tally(folder, tally), [file for file in files if file not in mine]
+
+
+def _best_of(shard: Sequence[_Part]) -> pl.DataFrame:
+    """Return `tally.best_of` of a shard's files, none of which is told."""
+    found = []
+    for _, hour in groupby(sorted(shard, key=lambda file: file.hour), key=lambda file: file.hour):
+        _, known, rest = _known([*hour])
+        found.append(best_of([known, numbered(_scanned(rest)) if rest else NOTHING]))
+    return pl.concat(found)
 
 
 def _gaps(folder: Path, manifest: Manifest, question: Filter) -> list[str]:

@@ -7,6 +7,7 @@ them. Only conversations of which there is more since are looked up in it.
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -17,7 +18,7 @@ import polars as pl
 
 from archive import schema
 from archive.manifest import Tally
-from archive.once import HASH, KEY, SLACK
+from archive.once import BEST, FROM, HASH, KEY, SLACK, TO
 
 SUFFIX = ".tally"
 ROW = np.dtype([(KEY, "<u8"), (schema.RANK, "<i8"), (schema.BYTES, "<i8"), (schema.START, "<u4"), (schema.END, "<u4")])
@@ -86,6 +87,17 @@ def counted_between(runs: Sequence[Rows], start: int, stop: int) -> int:
     return sum(_counted_bytes(part, (part[schema.END] >= start) & (part[schema.END] < stop)) for part in _parts(runs))
 
 
+def best_of(runs: Sequence[Rows]) -> pl.DataFrame:
+    """Return KEY, BEST, FROM, TO of the conversations of which there are several ranks."""
+    found = [pl.DataFrame(schema={KEY: pl.UInt64, BEST: pl.Int64, FROM: pl.Int64, TO: pl.Int64})]
+    for rows in _parts(runs):
+        spans = _spans(rows)
+        is_shared = np.maximum.reduceat(rows[schema.RANK], spans.firsts) > spans.best
+        columns = {KEY: rows[KEY][spans.firsts], BEST: spans.best, FROM: spans.begin, TO: spans.last}
+        found.append(pl.DataFrame({name: column[is_shared] for name, column in columns.items()}))
+    return pl.concat(found)
+
+
 def _parts(runs: Sequence[Rows]) -> Iterator[Rows]:
     """Yield the rows of all runs in order, about a million at a time; a conversation is in one part."""
     count = -(-sum(len(run) for run in runs) // _AT_ONCE)
@@ -93,7 +105,8 @@ def _parts(runs: Sequence[Rows]) -> Iterator[Rows]:
     cuts = [[0, *np.searchsorted(run[KEY], edges), len(run)] for run in runs]
     for part in range(count):
         rows = np.concatenate([run[cut[part] : cut[part + 1]] for run, cut in zip(runs, cuts, strict=True)])
-        yield rows[np.argsort(rows[KEY], kind="stable")]
+        if len(rows):
+            yield rows[np.argsort(rows[KEY], kind="stable")]
 
 
 def _counted_bytes(rows: Rows, is_asked: npt.NDArray[np.bool_] | None = None) -> int:
@@ -105,16 +118,30 @@ def _is_counted(rows: Rows) -> npt.NDArray[np.bool_]:
     """Return which of the rows count: the rule of `counted_once`."""
     if not len(rows):
         return np.zeros(0, np.bool_)
+    spans = _spans(rows)
+    lengths = np.diff(np.append(spans.firsts, len(rows)))
+    best, begin, last = (np.repeat(values, lengths) for values in (spans.best, spans.begin, spans.last))
+    start, end = (rows[name].astype(np.int64) for name in (schema.START, schema.END))
+    counted: npt.NDArray[np.bool_] = (rows[schema.RANK] == best) | (start < begin - SLACK) | (end > last + SLACK)
+    return counted
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Of each conversation its first row, its best rank, and what time the records of that one span."""
+
+    firsts: npt.NDArray[np.int64]
+    best: npt.NDArray[np.int64]
+    begin: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+
+
+def _spans(rows: Rows) -> _Spans:
     key, rank = (np.ascontiguousarray(rows[name]) for name in (KEY, schema.RANK))
     start, end = (rows[name].astype(np.int64) for name in (schema.START, schema.END))
     firsts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
-    lengths = np.diff(np.append(firsts, len(key)))
-
-    def of_conversation(least: np.ufunc, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.repeat(least.reduceat(values, firsts), lengths)
-
-    is_best = rank == of_conversation(np.minimum, rank)
-    begin = of_conversation(np.minimum, np.where(is_best, start, np.iinfo(np.int64).max))
-    last = of_conversation(np.maximum, np.where(is_best, end, np.iinfo(np.int64).min))
-    counted: npt.NDArray[np.bool_] = is_best | (start < begin - SLACK) | (end > last + SLACK)
-    return counted
+    best = np.minimum.reduceat(rank, firsts)
+    is_best = rank == np.repeat(best, np.diff(np.append(firsts, len(key))))
+    begin = np.minimum.reduceat(np.where(is_best, start, np.iinfo(np.int64).max), firsts)
+    last = np.maximum.reduceat(np.where(is_best, end, np.iinfo(np.int64).min), firsts)
+    return _Spans(firsts, best, begin, last)
