@@ -4,7 +4,7 @@ Sections declare them, each key once; this is the place to import them from. ``c
 only consistent objects.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.errors import UserError
@@ -189,6 +189,17 @@ class Cluster:
             if group.id == group_id:
                 return group
         raise KeyError(group_id)
+
+    def site_of(self, group_id: str) -> Site:
+        """Return the site with a group's own off-hours, where it has any; the site's for reserved groups."""
+        own = next((group.off_hours for group in self.groups if group.id == group_id), None)
+        if own is None:
+            return self.site
+        return replace(self.site, off_hours=replace(own, holidays=own.holidays or self.site.off_hours.holidays))
+
+    def own_hours(self) -> tuple[str, ...]:
+        """Return the groups with off-hours of their own."""
+        return tuple(group.id for group in self.groups if group.off_hours is not None)
 
     def is_inferred(self, job: Job) -> bool:
         """Return whether a job was inferred from traffic: nobody told what kind of job it is, nor when it ends."""

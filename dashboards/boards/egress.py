@@ -294,11 +294,12 @@ def _off_hours_over_time(cluster: Cluster) -> Built:
     query = questions.sent_off_hours(cluster, schema.MINUTE)
     query = Select(query.source, query.retention, conditions=query.conditions).take(bit_rate(schema.BYTES))
     hours = cluster.site.off_hours
+    own = ", or in hours of its own" if cluster.own_hours() else ""
     return panels.time_series(
         cluster,
         Face(
             "off_hours_over_time", "Sensitive groups in off-hours",
-            f"Bit/s that sensitive groups sent outside between {hours.start:%H:%M} and {hours.end:%H:%M} site time.",
+            f"Bit/s that sensitive groups sent outside from {hours.start:%H:%M} to {hours.end:%H:%M} site time{own}.",
             f"The dashed line is the mean rate that reaches the alert's volume in "
             f"{format_duration(limits.off_hours_window)}; outside off-hours there is a gap.",
             "Click a group to list its destinations.",

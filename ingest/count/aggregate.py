@@ -6,6 +6,7 @@ a second (`pulse`).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -95,6 +96,7 @@ class Aggregator:
         self._seconds = cluster.bridge.window
         groups = normaliser.addresses.groups
         known = {group.id: group for group in cluster.groups}
+        self._own_hours = {groups.index(name): cluster.site_of(name) for name in cluster.own_hours()}
         with_inventory = {node.group for node in cluster.nodes}
 
         def having(*roles: Role) -> pl.Series:
@@ -396,12 +398,20 @@ class Aggregator:
             dst,
             dst_group,
             *self._kind_of_traffic(),
-            self._by_window(leaving, lambda windows: off_hours_mask(self._site, windows)).alias(schema.OFF_HOURS),
+            self._off_hours(leaving).alias(schema.OFF_HOURS),
             _opener().alias(schema.INITIATOR),
             *self._labels_of(leaving, _DST),
             *_counts(),
             *self._details(),
         )
+
+    def _off_hours(self, rows: pl.DataFrame) -> pl.Expr:
+        """Return YES in rows of off-hours, by the source group's own where it has any."""
+        found = self._by_window(rows, partial(off_hours_mask, self._site))
+        for number, site in self._own_hours.items():
+            own = self._by_window(rows, partial(off_hours_mask, site))
+            found = pl.when(pl.col(_SG) == number).then(own).otherwise(found)
+        return found
 
     def _known_bad(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Conversations with listed addresses, in either direction."""

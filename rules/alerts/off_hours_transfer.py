@@ -1,4 +1,4 @@
-"""Large transfers from sensitive groups to the outside during the site's off-hours."""
+"""Large transfers from sensitive groups to the outside during the site's off-hours, or the group's."""
 
 from app.units import format_duration, format_size
 from cluster.model import Cluster
@@ -25,6 +25,7 @@ def build(cluster: Cluster) -> RuleSet:
     weekends = ", weekends too" if off.weekends else ""
     holidays = ", holidays too" if off.holidays else ""
     hours = f"{off.start:%H:%M}-{off.end:%H:%M} {cluster.site.time_zone.key}{weekends}{holidays}"
+    hours += ", or hours of its own" if cluster.own_hours() else ""
     summary = (
         f"{source} sent {texts.bytes_of('bytes')} to {destination} in off-hours ({hours}): more than "
         f"{format_size(limits.off_hours_bytes)} within {format_duration(limits.off_hours_window)}."

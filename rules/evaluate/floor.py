@@ -229,7 +229,8 @@ class Scene:
         # A whole day, so that what goes on does so at the same hours of the same weekdays.
         self._now = -(-newest // DAY) * DAY
         starts = self._now + np.arange(0, 7 * DAY, window)
-        bright = ~off_hours_mask(cluster.site, starts)
+        dark = [off_hours_mask(cluster.site_of(name), starts) for name in ("", *cluster.own_hours())]
+        bright = ~np.any(dark, axis=0)
         self.begin = int(starts[int(np.argmax(bright))]) if bright.any() else self._now
         try:
             pairs = slow.watched(cluster, low_and_slow_24h.ID).pairs

@@ -93,12 +93,15 @@ class _Plan:
     def openings(self, share: float) -> list[_Opening]:
         """Return the incidents that open where limits are a share of what they are."""
         limits = self._stage.cluster.thresholds
-        weights = (self._by_group / self._scale[:, None]).sum(axis=0)
+        by_group = self._by_group / self._scale[:, None]
+        weights = by_group.sum(axis=0)
         if weights.sum() <= share * min(limits.exfil_volume, limits.exfil_off_hours, limits.exfil_24h):
             return []
         sums = np.concatenate([[0.0], np.cumsum(weights)])
         moments = (np.arange(len(weights)) + self._first) * _MINUTE
-        night = weights * off_hours_mask(self._stage.cluster.site, moments)
+        cluster = self._stage.cluster
+        dark = np.array([off_hours_mask(cluster.site_of(name), moments) for name in self._groups])
+        night = (by_group * dark).sum(axis=0)
         nights = np.concatenate([[0.0], np.cumsum(night)])
         short = ((sums, limits.exfil_volume), (nights, limits.exfil_off_hours))
         long = ((_DAY, limits.exfil_24h), (7 * _DAY, limits.exfil_7d), (30 * _DAY, limits.exfil_30d))

@@ -246,7 +246,7 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
     if source.sensitive:
 
         def is_off(windows: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return off_hours_mask(cluster.site, windows)
+            return off_hours_mask(cluster.site_of(source.id), windows)
 
         seen = crossing(
             everything,

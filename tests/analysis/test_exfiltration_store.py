@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, time
 from ipaddress import ip_network
 
 import polars as pl
@@ -14,7 +15,7 @@ from analysis.detectors.study import Span
 from bench.evasions.library import MANY, NEAR_MISSES, THEFTS
 from bench.evasions.play import judged, play, study_of
 from bench.evasions.scene import DAY, HOUR, MODEL, NOW, TALK, add, cluster_of, ordinary, put, stolen, talk
-from cluster.model import Cluster, Group, Role
+from cluster.model import Cluster, Group, OffHours, Role
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
@@ -130,6 +131,20 @@ def test_a_group_that_may_send_more_counts_less(influxdb_v1: LocalInfluxDB, fres
     counts = [len(begun(judged(study_of(each, store), NOW - HOUR, NOW + DAY))) for each in (plain, wide)]
     store.close()
     assert counts == [1, 0]
+
+
+def test_at_a_groups_own_off_hours_its_limit_is_the_lower_one(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    plain = cluster_of(influxdb_v1.url, fresh_database)
+    limits, begin = plain.thresholds, datetime.fromtimestamp(NOW, plain.site.time_zone)
+    store = put(plain, stolen([talk("gpu-1", MANY[0])], (limits.exfil_off_hours + limits.exfil_volume) // 2, 600))
+    site, own = (OffHours(time((begin.hour + at) % 24), time((begin.hour + at + 2) % 24)) for at in (6, 0))
+    day = replace(plain, site=replace(plain.site, off_hours=site))
+    hours = replace(
+        day, groups=tuple(replace(one, off_hours=own) if one.id == "training" else one for one in day.groups)
+    )
+    counts = [begun(judged(study_of(each, store), NOW - HOUR, NOW + HOUR)) for each in (day, hours)]
+    store.close()
+    assert counts == [[], [("off_hours", "gpu-1")]]
 
 
 def test_a_drill_neither_hides_a_theft_nor_adds_to_one(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:

@@ -1,11 +1,12 @@
 from dataclasses import replace
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
 
 from app.errors import ConfigError
+from cluster.dump import dump_cluster
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import (
     AccessEntry,
@@ -79,6 +80,19 @@ def test_groups_merge_and_nest(rich: Cluster) -> None:
     assert pool == Group("pool", "Pool", Role.CUSTOM, (ip_network("10.20.128.0/17"),), False, "training", Plane.COMPUTE)
     assert training.prefixes == (ip_network("10.20.0.0/16"), ip_network("fd00:20::/48"))
     assert spare.title == "Spare"
+
+
+def test_a_group_may_have_off_hours_of_its_own() -> None:
+    text = SMALL + "site: {off_hours: {holidays: [2026-12-25]}}\n"
+    day = text.replace("prefixes:", "off_hours: {from: '18:00', to: '08:00'}, prefixes:", 1)
+    cluster = parse_cluster(day)
+    (name,) = cluster.own_hours()
+    assert cluster.site_of(name).off_hours == OffHours(time(18), time(8), holidays=(date(2026, 12, 25),))
+    assert cluster.site_of("external") == cluster.site
+    assert parse_cluster(dump_cluster(cluster)) == cluster
+    with pytest.raises(ConfigError) as caught:
+        parse_cluster(day.replace("08:00", "18:00"))
+    assert f"groups.{name}.off_hours.to: 18:00: expected another time than from" in caught.value.lines()[0]
 
 
 def test_nodes_from_ranges_and_from_the_inventory(rich: Cluster) -> None:

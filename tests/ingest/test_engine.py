@@ -3,6 +3,7 @@
 import random
 from collections import Counter, defaultdict
 from dataclasses import replace
+from datetime import time
 from ipaddress import ip_address, ip_network
 
 import polars as pl
@@ -20,6 +21,7 @@ from cluster.model import (
     Interface,
     Node,
     NodeAddress,
+    OffHours,
     Plane,
     Role,
     Sampling,
@@ -459,6 +461,23 @@ def test_off_hours_are_decided_per_window() -> None:
     edge = (T0 // 86_400_000) * 86_400_000 + 23 * 3_600_000
     egress = take(engine, one(start=edge - 10_000, end=edge + 10_000, arrival=edge + 10_000))["egress"].sort(WINDOW)
     assert egress.select(schema.OFF_HOURS, "bytes").rows() == [(schema.NO, 500), (schema.YES, 500)]
+
+
+def test_a_group_with_off_hours_of_its_own_follows_them() -> None:
+    plain = cluster()
+    noon = OffHours(time(12), time(13))
+    groups = tuple(replace(group, off_hours=noon if group.id == "training" else None) for group in plain.groups)
+    day = (T0 // 86_400_000) * 86_400_000
+    rows = [
+        one(start=at, end=at, arrival=at, src=src)
+        for at in (day + 43_200_000, day + 82_800_000)
+        for src in ("10.1.0.1", "10.2.9.1")
+    ]
+    egress = take(Engine(replace(plain, groups=groups), Clock.BACKFILL, Counters()), pl.concat(rows))["egress"]
+    found = egress.sort(WINDOW, schema.SRC).select(schema.SRC, schema.OFF_HOURS).rows()
+    assert found == [
+        ("gpu-1", schema.YES), ("vault-1", schema.NO), ("gpu-1", schema.NO), ("vault-1", schema.YES),
+    ]  # fmt: skip
 
 
 def test_the_same_engine_after_a_restart() -> None:

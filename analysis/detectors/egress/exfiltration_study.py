@@ -158,7 +158,12 @@ class ExfiltrationStudy:
         bins_from = (first - look_back) // step * step
         bins = self._load_bins(bins_from, span)
         grid = self.grid(bins, bins_from, span.closed, step)
-        dark = bins.filter(pl.Series(off_hours_mask(self.cluster.site, bins.get_column(WINDOW).to_numpy())))
+        windows = bins.get_column(WINDOW).to_numpy()
+        is_dark = off_hours_mask(self.cluster.site, windows)
+        for name in self.cluster.own_hours():
+            own = (bins.get_column(schema.SRC_GROUP) == name).to_numpy()
+            is_dark[own] = off_hours_mask(self.cluster.site_of(name), windows[own])
+        dark = bins.filter(pl.Series(is_dark))
         night = self.grid(dark, bins_from, span.closed, step)
         judged = self._long_sums(span)
         state = self._state_at(first, grid)

@@ -10,6 +10,7 @@ from cluster.scalars import names
 from cluster.scalars.declared import Key, Section, key, record
 from cluster.scalars.kinds import FLAG, Choice, ListOf, Number, Placed, Table, closest
 from cluster.sections.network.prefix_files import PREFIX_FILE, FileInUse, prefixes_of
+from cluster.sections.network.site import OFF_HOURS, OffHours, check_off_hours
 from cluster.vocabulary import ANY, RESERVED_GROUPS, Address, Network, Plane
 
 MOST_NAMED = 8
@@ -66,6 +67,9 @@ class Group:
     first_contact: FirstContact = key(Choice(tuple(FirstContact)),
         "What `first_external_contact` does about who talks to it for the first time: `skip` is for an approved group "
         "with a provider's thousands of addresses.", default=FirstContact.ALERT)
+    off_hours: OffHours | None = key(OFF_HOURS,
+        "When nobody of it is expected to move data, in place of `site.off_hours`, whose holidays count where it has "
+        "none of its own. Limits of `exfil_off_hours` follow it too.", default=None, absent="`site.off_hours`")
     files: tuple[FileInUse, ...] = field(default=(), compare=False)
 
     @property
@@ -98,6 +102,7 @@ def build_groups(tables: dict[str, Placed[Table]], folder: Path, kept: Path, fau
     for group_id, placed in tables.items():
         table = placed.value
         _check_nesting(group_id, placed.path, table, tables, faults)
+        check_off_hours(OFF_HOURS.build(table.get("off_hours")), f"{placed.path}.off_hours", faults)
         title = table.get("title") or group_id.replace("_", " ").capitalize()
         groups.append(GROUP.build(table | {"title": title}, name=group_id, made={"files": files[group_id]}))
     _check_overlaps(tables, faults)

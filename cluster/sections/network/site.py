@@ -55,7 +55,12 @@ COST = Section.of(Cost, "cost")
 def build_site(table: Table | None, faults: Faults) -> Site:
     """Return the site, and record off-hours that never end."""
     site: Site = SITE.build(table)
-    if site.off_hours.start == site.off_hours.end:
-        hint = "leave out off_hours for 23:00 to 06:00"
-        faults.add("site.off_hours.to", f"{site.off_hours.end:%H:%M}", "another time than from", hint)
+    check_off_hours(site.off_hours, "site.off_hours", faults)
     return site
+
+
+def check_off_hours(hours: OffHours, path: str, faults: Faults) -> None:
+    """Record off-hours that never end."""
+    if hours.start == hours.end:
+        hint = "leave out off_hours for 23:00 to 06:00"
+        faults.add(f"{path}.to", f"{hours.end:%H:%M}", "another time than from", hint)
