@@ -85,6 +85,8 @@ def _crosses_elsewhere(cluster: Cluster) -> bool:
 
 
 def _exporters(cluster: Cluster) -> Iterator[str]:
+    if cluster.cloud.format:
+        return
     if not cluster.exporters:
         yield "exporters: none: nothing says whose records to take, nor which network they crossed"
     elif not any(exporter.counts for exporter in cluster.exporters):

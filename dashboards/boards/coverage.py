@@ -284,6 +284,7 @@ def _share_over_time(cluster: Cluster) -> Built:
         unit=Unit.RATIO,
         limit=Limit(look=_LEAST_SHARE, below=True),
         legend_right=True,
+        missing="no counters",
     )  # fmt: skip
 
 
@@ -372,6 +373,7 @@ def _counting(cluster: Cluster) -> Built:
         chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
     ).by(*tags)  # fmt: skip
     words = (panels.group_words(cluster),)
+    because = panels.words({reason.value: (reason.value.replace("_", " "), "") for reason in schema.Because})
     return panels.table(
         cluster,
         Face(
@@ -387,7 +389,7 @@ def _counting(cluster: Cluster) -> Built:
             Column(schema.DST_GROUP, "To", mappings=words),
             Column(schema.EXPORTER, "Seen by"),
             Column(schema.COUNTED_BY, "Counted by"),
-            Column(schema.REASON, "Because"),
+            Column(schema.REASON, "Because", mappings=(because,)),
             Column(schema.COUNTING_BYTES.name, "Bytes", Unit.BYTES, width=120),
         ],
         order=TableOrder(schema.COUNTING_BYTES.name),

@@ -43,8 +43,9 @@ def training_note(cluster: Cluster) -> str:
 
 def explanation(cluster: Cluster) -> str:
     """Return the note of the boards, in Markdown: what is seen, what is not, and which pairs are declared hidden."""
+    where = "an interface with flow logs" if cluster.cloud.format else "a device of `exporters`"
     lines = [
-        "**Seen:** TCP and UDP over IP that crosses a device of `exporters`.",
+        f"**Seen:** TCP and UDP over IP that crosses {where}.",
         "**Not seen:** NVLink, InfiniBand, most RoCE, and traffic inside one host.",
     ]
     lines.append(
