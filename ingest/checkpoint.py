@@ -226,7 +226,9 @@ def _is_whole(manifest: bytes, sums: Mapping[str, int]) -> bool:
 
 def _arrow(frame: pl.DataFrame) -> bytes:
     buffer = BytesIO()
-    frame.write_ipc(buffer, compression="lz4")
+    # What has dictionaries is in few bytes already: to compress it takes longer than to write it.
+    is_dense = any(isinstance(dtype, pl.Enum) for dtype in frame.dtypes)
+    frame.write_ipc(buffer, compression="uncompressed" if is_dense else "lz4")
     return buffer.getvalue()
 
 

@@ -196,8 +196,7 @@ class Engine:
             shares = self._aggregator.shares(flows, watermark)
             held = None
             if wanted is not None:
-                held, counting = self._once.take(flows, shares, wanted, watermark.oldest)
-                self._add({schema.COUNTING.name: counting})
+                held = self._once.take(flows, shares, wanted, watermark.oldest)
             self._add(self._aggregator.take(flows, shares, watermark, held))
             self._newest = max(self._newest or 0, int(flows.end.max()))
             if flows.is_sflow.any():
@@ -353,7 +352,8 @@ class Engine:
         kept = self._tables[schema.TRAFFIC.name].evicted_before // self._settings.window
         settled = self._once.settle(kept if is_live else None)
         if settled is not None:
-            self._aggregator.add(settled.conversations)
+            if settled.conversations is not None:
+                self._aggregator.add(settled.conversations)
             self._counters.add(Stage.NORMALISE, schema.EXPORTER_SUPPRESSED.name, settled.suppressed_bytes)
             self._add({schema.COUNTING.name: settled.counting, schema.EXPORTER_STATUS.name: settled.suppressed})
         self._settle_sums()

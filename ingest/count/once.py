@@ -57,6 +57,10 @@ _LEAST_RECORDS, _LEAST_CONVERSATIONS = 20, 10
 _SAME_SHARE = 0.95
 _SILENT_MS = 120_000
 """An exporter of which a group pair has had no record for so long does not count for others."""
+_EARLIER_MS = 10 * 86_400_000
+"""How much earlier than the first batch of a chunk later ones may begin without taking more bytes."""
+_FEW_SAMPLES = 0.25
+"""Share of a batch below which its samples take little room one by one."""
 _HAS_PORTS = np.isin(np.arange(PROTOCOLS), (6, 17, 132))
 _LAST_PLACE = (1 << PLACE_BITS) - 1
 
@@ -72,13 +76,13 @@ class Settled:
     """What is to be added to the totals; sums may be negative where a record no longer counts, or counts again.
 
     Attributes:
-        conversations: rows as of a batch.
+        conversations: rows as of a batch; None if only records that counted already were taken.
         suppressed: partial points of EXPORTER_STATUS.
         counting: partial points of COUNTING.
         suppressed_bytes: what is suppressed, in sum.
     """
 
-    conversations: Conversations
+    conversations: Conversations | None
     suppressed: pl.DataFrame
     counting: pl.DataFrame
     suppressed_bytes: int
@@ -135,6 +139,7 @@ class Once:
         self._books = books
         self._is_final = is_final
         self._waiting: list[Columns] = []
+        self._counted: list[Ints] = []
         self._changed: set[int] = set()
         self._chunks: deque[Chunk] = deque()
         self._next = 0
@@ -165,17 +170,14 @@ class Once:
             wanted = wanted & ~book.is_told[groups[flows.src], groups[flows.dst]]
         return wanted if wanted.any() else None
 
-    def take(self, flows: Flows, shares: Shares, wanted: Flags, oldest: int | None) -> tuple[Flags, pl.DataFrame]:
-        """Take the records of a batch that are wanted.
+    def take(self, flows: Flows, shares: Shares, wanted: Flags, oldest: int | None) -> Flags:
+        """Take the records of a batch that are wanted; return which of them count only when `settle` says so.
 
         Args:
             flows: the batch.
             shares: its pieces.
             wanted: what `wanted` returned.
             oldest: number of the oldest window kept.
-
-        Returns:
-            Which records count only when `settle` says so, and the partial points of COUNTING for the other ones.
         """
         exporter = self._own_numbers()[flows.exporter]
         conversation = self._conversations(flows.src, flows.dst, (flows.src_port, flows.dst_port), flows.protocol)
@@ -187,7 +189,7 @@ class Once:
             judged = {exporter for (_, _, exporter), said in self.decisions.items() if any(by for _, by in said)}
             held |= wanted & np.array([name in judged for name in self._names])[exporter]
         if not self._waiting:
-            self._base = int(flows.start.min())
+            self._base = int(flows.start.min()) - _EARLIER_MS
         whole: Columns = {
             remembered.CONVERSATION: conversation,
             schema.EXPORTER: exporter,
@@ -209,13 +211,19 @@ class Once:
         columns = {name: remembered.small(column) for name, column in whole.items()}
         window_ms = self._seconds * 1000
         late = wanted & (flows.start < (oldest or 0) * window_ms)
-        parts = [_some(columns, wanted & ~late & ~flows.is_sflow)]
+        sampled = wanted & ~late & flows.is_sflow
+        if sampled.sum() < _FEW_SAMPLES * len(flows):
+            sampled = np.zeros_like(sampled)
         if late.any():
-            parts.append(_clamped(_some(columns, late), shares.of(late), self._base, window_ms))
-        if (sampled := wanted & ~late & flows.is_sflow).any():
-            parts.append(_folded(_some(columns, sampled), self._base % window_ms, window_ms))
-        self._waiting += parts
-        return held, self._alone(flows, shares, wanted & ~held)
+            self._waiting.append(_clamped(_some(columns, late), shares.of(late), self._base, window_ms))
+        if sampled.any():
+            self._waiting.append(_folded(_some(columns, sampled), self._base % window_ms, window_ms))
+        self._waiting.append(_some(columns, wanted & ~late & ~sampled))
+        if (alone := wanted & ~held).any():
+            volume = shares.bytes if alone.all() else shares.bytes * alone[shares.record]
+            codes = self._books.addresses.group_codes
+            self._count(shares, volume, (codes[flows.src], codes[flows.dst], exporter))
+        return held
 
     def _own_numbers(self) -> npt.NDArray[np.uint16]:
         """Return the book's exporters as numbered here."""
@@ -309,7 +317,8 @@ class Once:
     def restore(self, frames: Mapping[str, pl.DataFrame]) -> None:
         """Take the state of before a restart, as `frames` or `rows_of` gave it."""
         found: dict[int, pl.DataFrame] = {}
-        if NAME in frames:
+        # What was kept before records were kept like this stays as it was counted.
+        if NAME in frames and remembered.BASE in frames[NAME].columns:
             parts = frames[NAME].partition_by(WINDOW, as_dict=True)
             found = {int(str(number)): part for (number,), part in parts.items()}
         for name, rows in frames.items():
@@ -360,9 +369,10 @@ class Once:
         before -= self._keep
         self.evicted_before = max(self.evicted_before, before)
         rows = len(self)
-        kept = deque(chunk for chunk in self._chunks if chunk.newest >= before * 1000)
+        # What waits for `settle` counts nowhere yet.
+        kept = deque(chunk for chunk in self._chunks if chunk.newest >= before * 1000 or chunk.waits is not None)
         excess = sum(map(len, kept)) - _MOST_ROWS
-        while excess > 0:
+        while excess > 0 and kept[0].waits is None:
             chunk = kept.popleft()
             went = chunk.starts(slice(excess))
             self.forgotten += len(went)
@@ -392,8 +402,20 @@ class Once:
         """
         self._seal()
         waiting = [(chunk, chunk.waits) for chunk in self._chunks if chunk.waits is not None]
-        if not waiting:
+        conversations = self._settled(waiting, oldest) if waiting else None
+        if not self._counted:
             return None
+        counting = self._counting()
+        suppressed = (
+            counting.filter(pl.col(schema.COUNTED_BY) != pl.col(schema.EXPORTER))
+            .group_by(WINDOW, schema.EXPORTER)
+            .agg(pl.sum(schema.COUNTING_BYTES.name).alias(schema.EXPORTER_SUPPRESSED.name))
+        )
+        whole = int(suppressed.get_column(schema.EXPORTER_SUPPRESSED.name).sum())
+        return Settled(conversations, suppressed, counting, whole)
+
+    def _settled(self, waiting: list[tuple[Chunk, Flags]], oldest: int | None) -> Conversations:
+        """Say of all records that those waiting may change whether they count; return what that changes."""
         marks = self._owners.marked([chunk.columns[remembered.CONVERSATION][waits] for chunk, waits in waiting])
         records = self._picked(
             (chunk, self._owners.among(marks, chunk.columns[remembered.CONVERSATION])) for chunk in self._chunks
@@ -631,7 +653,7 @@ class Once:
 
     # -- sums --------------------------------------------------------------------------------------
 
-    def _sums(self, records: _Records, changes: Ints, signs: Ints, said: tuple[Ints, Ints]) -> Settled:
+    def _sums(self, records: _Records, changes: Ints, signs: Ints, said: tuple[Ints, Ints]) -> Conversations:
         """Return what changes: some records with a sign each, and who counts each of them, and why."""
         columns = records.columns
         if len(changes) != len(records.by) or signs[0] < 0:
@@ -641,19 +663,13 @@ class Once:
         shares = prorate(start, start + columns[remembered.SPAN], counts, window_ms=self._seconds * 1000)
         record, sign = shares.record, signs[shares.record]
         volume = shares.bytes * sign
-        by, why = said
-        groups = records.groups[0][changes], records.groups[1][changes]
-        counting = self._counting(shares, volume, groups, (columns[schema.EXPORTER], by, why))
-        suppressed = (
-            counting.filter(pl.col(schema.COUNTED_BY) != pl.col(schema.EXPORTER))
-            .group_by(WINDOW, schema.EXPORTER)
-            .agg(pl.sum(schema.COUNTING_BYTES.name).alias(schema.EXPORTER_SUPPRESSED.name))
-        )
+        src_group, dst_group = (codes[changes] for codes in records.groups)
+        self._count(shares, volume, (src_group, dst_group, columns[schema.EXPORTER]), said)
         kind = columns[remembered.SERVICE] * PROTOCOLS + columns[remembered.PROTOCOL]
-        marks = counted(columns[remembered.MARKS], by == NOBODY)
+        marks = counted(columns[remembered.MARKS], said[0] == NOBODY)
         ports = columns[remembered.SRC_PORT], columns[remembered.DST_PORT]
         port = np.where(opens(columns[remembered.MARKS]), *ports)[record]
-        conversations = Conversations(
+        return Conversations(
             src=columns[remembered.SRC][record],
             dst=columns[remembered.DST][record],
             kind=kind[record],
@@ -669,41 +685,28 @@ class Once:
             # Which of several exporters counted may change: only where one alone counts it is told.
             place=np.zeros(len(port), np.int64),
         )
-        whole = int(suppressed.get_column(schema.EXPORTER_SUPPRESSED.name).sum())
-        return Settled(conversations, suppressed, counting, whole)
 
-    def _alone(self, flows: Flows, shares: Shares, alone: Flags) -> pl.DataFrame:
-        """Return the partial points of COUNTING for records that count by themselves."""
-        if not alone.any():
-            return pl.DataFrame()
-        codes = self._books.addresses.group_codes
-        groups = codes[flows.src].astype(np.int64), codes[flows.dst].astype(np.int64)
-        exporter = self._own[flows.exporter].astype(np.int64)
-        volume = shares.bytes if alone.all() else shares.bytes * alone[shares.record]
-        return self._counting(shares, volume, groups, (exporter, None, None))
-
-    def _counting(
+    def _count(
         self,
         shares: Shares,
         volume: Ints,
-        groups: tuple[Ints, Ints],
-        said: tuple[Ints, Ints | None, Ints | None],
-    ) -> pl.DataFrame:
-        """Return partial points of COUNTING: the volume of pieces, with its sign, by what is said of their records.
+        places: tuple[npt.NDArray[np.integer], ...],
+        said: tuple[Ints, Ints] | None = None,
+    ) -> None:
+        """Take what COUNTING has of pieces of records.
 
         Args:
             shares: pieces of records.
-            volume: of each piece.
-            groups: codes of the records' source group and destination group.
-            said: their exporter, who counts instead (NOBODY: itself), and the reason's code; None: all by themselves.
+            volume: of each piece, with its sign.
+            places: codes of the records' source group and destination group, and their exporter.
+            said: who counts instead (NOBODY: itself), and the reason's code; None: all count by themselves.
         """
-        exporter, by, why = said
         sizes = [len(self._books.addresses.groups)] * 2 + [len(self._names)]
-        places = [*groups, exporter]
-        if by is not None and why is not None:
+        if said is not None:
+            by, why = said
+            places = (*places, np.where(by == NOBODY, places[2], by), why)
             sizes += [len(self._names), len(_REASONS)]
-            places += [np.where(by == NOBODY, exporter, by), why]
-        kind = places[0]
+        kind = places[0].astype(np.int64)
         for place, size in zip(places[1:], sizes[1:], strict=True):
             kind = kind * size + place
         kinds, kind = _renumbered(kind, math.prod(sizes))
@@ -713,19 +716,21 @@ class Once:
         keys = (shares.window - base) * len(kinds)
         keys += np.concatenate([kind, kind[again]]) if len(again) else kind
         rows = grouped(keys, slots * len(kinds))
-        names = [self._words(self._books.addresses.groups)] * 2 + [self._words(self._names)] * 2
-        names.append(self._words([one.value for one in _REASONS]))
         found = [*np.unravel_index(kinds[rows.keys % len(kinds)], sizes)]
-        if by is None:
-            found += [found[-1], np.full(len(rows.keys), _ITSELF)]
+        if said is None:
+            found += [found[2], np.full(len(rows.keys), _ITSELF)]
+        self._counted.append(np.array([rows.keys // len(kinds) + base, *found, rows.sum(volume)]))
+
+    def _counting(self) -> pl.DataFrame:
+        """Return the partial points of COUNTING of what was taken."""
+        window, *codes, volume = np.concatenate(self._counted, axis=1)
+        self._counted.clear()
+        groups, names = self._words(self._books.addresses.groups), self._words(self._names)
+        words = (groups, groups, names, names, self._words([one.value for one in _REASONS]))
         tags = (schema.SRC_GROUP, schema.DST_GROUP, schema.EXPORTER, schema.COUNTED_BY, schema.REASON)
-        return pl.DataFrame(
-            {
-                WINDOW: (rows.keys // len(kinds) + base) * self._seconds,
-                **{tag: words.gather(codes) for tag, words, codes in zip(tags, names, found, strict=True)},
-                schema.COUNTING_BYTES.name: rows.sum(volume),
-            }
-        ).filter(pl.col(schema.COUNTING_BYTES.name) != 0)
+        columns = {tag: texts.gather(code) for tag, texts, code in zip(tags, words, codes, strict=True)}
+        frame = pl.DataFrame({WINDOW: window * self._seconds, **columns, schema.COUNTING_BYTES.name: volume})
+        return frame.filter(pl.col(schema.COUNTING_BYTES.name) != 0)
 
 
 def _renumbered(values: Ints, end: int) -> tuple[Ints, Ints]:

@@ -201,9 +201,9 @@ def small(column: np.ndarray) -> np.ndarray:
     """Return whole numbers in as few bytes as will do."""
     if column.dtype.itemsize == 1:
         return column
-    most = int(column.max(initial=0))
-    least = int(column.min(initial=0)) if column.dtype.kind == "i" else 0
-    return column.astype(np.min_scalar_type(min(least, ~most) if least < 0 else most), copy=False)
+    # Its highest bit is that of the largest; negative as soon as one is.
+    bits = int(np.bitwise_or.reduce(column))
+    return column.astype(np.min_scalar_type(bits), copy=False) if bits >= 0 else column
 
 
 def _as_words(texts: pl.Series | Sequence[str]) -> pl.Series:

@@ -19,9 +19,14 @@ _ORDERS = 1 << 20
 def qualities(flows: Flows, exporters: ExporterBook) -> Ints:
     """Return the quality of each flow's exporter."""
     quality = np.where(flows.unknown_rate, GUESSED, 2 * flows.rate)
-    quality = np.where(exporters.is_cloud[flows.exporter], CLOUD, quality)
-    quality = np.where(exporters.is_scaled[flows.exporter], _SCALED, quality)
-    return np.where(exporters.is_described[flows.exporter], DESCRIBED, quality)
+    for is_so, value in (
+        (exporters.is_cloud, CLOUD),
+        (exporters.is_scaled, _SCALED),
+        (exporters.is_described, DESCRIBED),
+    ):
+        if is_so.any():
+            quality = np.where(is_so[flows.exporter], value, quality)
+    return quality
 
 
 def archive_rows(flows: Flows, held: Flags | None, books: Normaliser, window: int) -> pl.DataFrame:

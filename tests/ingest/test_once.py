@@ -425,3 +425,9 @@ def test_memory_is_bounded_and_what_is_forgotten_stays_counted(
     assert total_of(stored) == pytest.approx(16_384_000, rel=0.5)
     # At most: samples of a window are one record.
     assert 0 < crowded.total(Stage.WINDOWS, "forgotten_comparing") <= len(sent)
+    # What is not compared yet is not forgotten.
+    engine, stored = Engine(cluster_of(devices), Clock.LIVE, Counters()), Stored()
+    engine.take(frame([row for _, row in sent]), sent[-1][0] / 1000)
+    engine.evict()
+    stored.write(0, engine.merge())
+    assert total_of(stored) == 16_384_000
