@@ -16,7 +16,7 @@ def advice(cluster: Cluster) -> list[str]:
     return [
         *_groups(cluster),
         *_nodes(cluster),
-        *(f"inventory.sources.{one.name}: {line}" for one in cluster.sources for line in one.conflicts),
+        *_sources(cluster),
         *_converged(cluster),
         *_exporters(cluster),
         *_senders(cluster),
@@ -55,6 +55,14 @@ def _nodes(cluster: Cluster) -> Iterator[str]:
             yield f"nodes: none in training group {group.id}: dropouts cannot be judged"
         if without:
             yield f"nodes: {_some(without)} of training group {group.id} without GPUs: idle time there costs nothing"
+
+
+def _sources(cluster: Cluster) -> Iterator[str]:
+    yield from (f"inventory.sources.{one.name}: {line}" for one in cluster.sources for line in one.conflicts)
+    for source in cluster.inventory.sources:
+        place = urlsplit(getattr(source, "url", None) or "")
+        if place.scheme == "http" and getattr(source, "token", None) and not _is_near(place.hostname or ""):
+            yield f"inventory.sources.{source.name}.url: {place.geturl()} without TLS: the token can be read on the way"
 
 
 def _converged(cluster: Cluster) -> Iterator[str]:

@@ -63,10 +63,12 @@ def get_json(
 ) -> Any:  # noqa: ANN401 - somebody else's answer
     """Return what an API answers to a GET; ClusterflowError where that is no JSON."""
     try:
-        # A redirect could carry the token elsewhere.
-        answer = requests.get(
-            url, params=query, headers=headers, verify=ca_file or True, timeout=timeout, allow_redirects=False
-        )
+        with requests.Session() as session:
+            # A .netrc would replace the token, a redirect could carry it elsewhere.
+            session.trust_env = False
+            answer = session.get(
+                url, params=query, headers=headers, verify=ca_file or True, timeout=timeout, allow_redirects=False
+            )
         if answer.status_code != requests.codes.ok:
             hint = "may the token list it?" if answer.status_code in (401, 403) else ""
             raise ClusterflowError(f"{url}: answers {answer.status_code} {one_line(answer.reason or '', 60)}", hint)

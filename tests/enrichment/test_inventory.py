@@ -367,6 +367,8 @@ def test_what_cannot_be_asked_is_told(tmp_path: Path, api: Api) -> None:
     assert "answers 403 Forbidden (may the token list it?)" in CliRunner().invoke(
         inventory, ["-c", str(tmp_path / "cluster.yaml"), "--json"]
     ).output  # fmt: skip
+    remote = load_cluster(described(tmp_path, "    it: {type: netbox, url: 'http://nb.example', token: {env: X}}\n"))
+    assert "inventory.sources.it.url: http://nb.example without TLS: the token can be read on the way" in advice(remote)
     for sources, told in (
         ("    it: {type: netbox}\n", "inventory.sources.it.file: missing: expected a file, or url"),
         ("    it: {type: ansible}\n", "inventory.sources.it.file: missing: expected a file"),
