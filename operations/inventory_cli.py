@@ -27,7 +27,7 @@ _MOST = 10
 def inventory(names: tuple[str, ...], config: Path, json_to: str | None) -> None:
     """Ask the sources of `inventory` now, keep what they answer, and show what becomes of it.
 
-    `clusterflow ingest` asks them by itself; others take up the answers when they start. What a source that is away
+    `clusterflow ingest` asks them by itself, and `analyze` takes up what they answer. What a source that is away
     told before stays as it is. Ends with 1 if one is away.
     """
     settings, folder = inventory_of(config)

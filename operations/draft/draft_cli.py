@@ -65,7 +65,7 @@ def init(
     token_file: Path | None,
     namespace: tuple[str, ...],
 ) -> None:
-    r"""Write a commented FILE to start from (default: cluster.yaml).
+    """Write a commented FILE to start from (default: cluster.yaml).
 
     \b
     Examples:
@@ -76,7 +76,7 @@ def init(
       clusterflow init --from netbox --at https://netbox.example.org --token-file token
       clusterflow init --from kubernetes --at all.json          `kubectl get nodes,pods,services -A -o json`
       clusterflow init --from ansible --at hosts.ini
-    """
+    """  # noqa: D301 - \b is click's mark for "keep these lines"
     if file.is_dir():
         raise UserError(f"{file}: is a folder", f"name the file: {file / DEFAULT_FILE}")
     if file.exists() and not force:
