@@ -70,7 +70,7 @@ def matrix_panel(
         [column_query(cluster, dst, schema.MINUTE) for dst in groups],
         [
             Column(
-                schema.SRC_GROUP, "from \\ to", mappings=(panels.group_words(cluster),), links=(explore,), width=185
+                schema.SRC_GROUP, "from \\ to", mappings=(panels.group_words(cluster),), links=(explore,), width=177
             ),
             *(Column(dst, titles[dst], Unit.BYTES, Cell.COLOUR, state_words()) for dst in groups),
         ],
