@@ -227,7 +227,8 @@ def bottom(of: Named, tag: str, rows: int) -> Column:
 def ratio(above: Iterable[Named], below: Named, name: str) -> Column:
     """Sums of fields, added up, over the sum of another one."""
     sums = added(above, name, Unit.RATIO)
-    upper = sums.expression if len(sums.reads) == 1 else f"({sums.expression})"
+    # Around a quotient of integers InfluxDB 1.x reads an integer: 1.3 % would be 0.
+    upper = f"1.0 * {sums.expression}" if len(sums.reads) == 1 else f"1.0 * ({sums.expression})"
     both = combined((replace(sums, expression=upper), total(below)), "/", name, Unit.RATIO)
     return replace(both, above=sums.reads)
 

@@ -338,12 +338,12 @@ def _cost_by_job(cluster: Cluster) -> Built:
             panels.Column(
                 schema.JOB, "Job", links=(to_board("training", "This job", job=row(schema.JOB)),)
             ),
-            panels.Column(schema.JOB_CLASS, "Class"),
+            panels.Column(schema.JOB_CLASS, "Class", width=110),
             panels.Column(schema.CAUSE, "Cause", width=110),
             panels.Column(schema.USD.name, "Lost", Unit.USD, Cell.BAR),
             panels.Column(schema.LOST_SECONDS.name, "Time lost", Unit.SECONDS, width=110),
             panels.Column(schema.STALL_GPUS.name, "GPUs", Unit.COUNT, width=80),
-            panels.Column(schema.STALL_BY.name, "By", mappings=(panels.group_words(cluster),)),
+            panels.Column(schema.STALL_BY.name, "By", width=120, mappings=(panels.group_words(cluster),)),
         ],
         order=TableOrder(schema.USD.name),
     )  # fmt: skip

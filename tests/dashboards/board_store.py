@@ -228,6 +228,7 @@ def _field_value(measurement: schema.Measurement, one: schema.Field, row: int, w
         schema.TOTAL.name: float(window % 1_000_000 * (row + 1)),
         schema.JOB_EVENT.name: "start",
         schema.RANK.name: row + 1,
+        schema.MARKED_PACKETS.name: (row + 1) * 10,
     }
     if one is schema.UTILISATION:
         return (row % 20 // 2) / 10 + 0.05

@@ -169,6 +169,15 @@ def test_the_straggler_comes_first(filled: Filled) -> None:
     assert rows[0]["sent"] == -rows[0]["rank"] > 0
 
 
+def test_a_share_of_whole_numbers_is_none_itself(filled: Filled) -> None:
+    """Around a quotient of integers InfluxDB 1.x reads an integer, here 0."""
+    board = BOARDS["training"]
+    (query,) = (one.query for one in asked(board, filled.now, defaults(board)) if one.panel.startswith("ECN marks"))
+    (series,) = filled.store.query(query)
+    shares = {row[series.columns.index(schema.TOP_SHARE.name)] for row in series.values}
+    assert shares == {0.01}
+
+
 def test_the_matrix_tells_allowed_unused_and_violating(filled: Filled) -> None:
     def cells(dst: str) -> dict[str, float]:
         return {
