@@ -317,7 +317,8 @@ def _once(book: Book) -> Iterator[str]:
         f"- {one['times_authority']:.2f} with the simulator's traffic, of which two switches see a quarter\n"
         f"  ({one['times_described']:.2f} of one that knows all interfaces).\n"
         f"- {one['times_threefold']:.2f} where three exporters see everything: each record is compared with theirs.\n"
-        "  Lines of `authority` save that: `clusterflow suggest` prints them.\n"
+        "  Live it is more: each flush looks again at what these conversations had in the minutes before. Lines of\n"
+        "  `authority` save that: `clusterflow suggest` prints them.\n"
     )
     yield _measured_on([one])
 

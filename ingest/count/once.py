@@ -29,7 +29,7 @@ from ingest.count import remembered
 from ingest.count.conversations import PROTOCOLS, Conversations, counted, marks_of, opens
 from ingest.count.grouped import grouped
 from ingest.count.remembered import Chunk, Columns, Owners, chunk_of
-from ingest.count.sightings import NOBODY, PLACE_BITS, SLACK_MS, sightings
+from ingest.count.sightings import NOBODY, PLACE_BITS, SLACK_MS, is_loose, sightings
 from ingest.count.windows import Shares, prorate
 from ingest.flows.archive_rows import DESCRIBED as _DESCRIBED
 from ingest.flows.archive_rows import GUESSED as _GUESSED
@@ -489,11 +489,14 @@ class Once:
         # An exporter that is no longer in cluster.yaml comes last.
         places = np.full(len(self._names), _LAST_PLACE)
         places[self._own] = self._books.exporters.order[: len(self._own)]
-        quality, times = records.columns[remembered.QUALITY], (records.start, records.end)
-        seen = sightings(records.columns[remembered.CONVERSATION], places[exporter], quality, times)
-        is_final, waits = self._windows(records)[seen.rows] < final, records.waits[seen.rows]
-        counts = records.by[seen.rows] == NOBODY
-        asked = np.flatnonzero(~is_final | waits)
+        kept, may_change = self._near(records)
+        conversation, quality = (records.columns[name][kept] for name in (remembered.CONVERSATION, remembered.QUALITY))
+        times = records.start[kept], records.end[kept]
+        seen = sightings(conversation, places[exporter[kept]], quality, times)
+        at = kept[seen.rows]
+        is_final, waits = self._windows(records)[at] < final, records.waits[at]
+        counts = records.by[at] == NOBODY
+        asked = np.flatnonzero((~is_final | waits) & may_change[at])
         # What is final and does not count is no reason for another record not to count.
         other = seen.best(asked, ~is_final | counts)
         late = is_final[asked]
@@ -504,9 +507,9 @@ class Once:
             other[late] = np.where(
                 better == NOBODY, earlier, np.where(earlier == NOBODY, better, np.minimum(better, earlier))
             )
-        rows, is_other = seen.rows[asked], other != NOBODY
+        rows, is_other = at[asked], other != NOBODY
         own, best = seen.quality[seen.view[asked]], seen.quality[other]
-        by[rows] = np.where(is_other, exporter[seen.sample[other]], NOBODY)
+        by[rows] = np.where(is_other, exporter[kept[seen.sample[other]]], NOBODY)
         reasons = [
             (~is_other, Because.ITSELF),
             (late, Because.EARLIER),
@@ -516,6 +519,20 @@ class Once:
         ]
         why[rows] = np.select([one for one, _ in reasons], [_CODE[one] for _, one in reasons], _CODE[Because.FIRST])
         return by, why
+
+    def _near(self, records: _Records) -> tuple[Ints, Flags]:
+        """Return which records have to be looked at for those that wait, and for each whether it may change.
+
+        What ended before they begin is theirs no more. Samples are: from the first to the last they are one stretch.
+        """
+        conversation = records.columns[remembered.CONVERSATION]
+        loose = is_loose(records.columns[remembered.QUALITY])
+        may_change = records.end >= int(records.start[records.waits].min()) - SLACK_MS
+        kept = records.end >= int(records.start[may_change].min()) - SLACK_MS
+        if loose.any():
+            whole = self._owners.among(self._owners.marked([conversation[loose]]), conversation)
+            may_change[whole] = kept[whole] = True
+        return np.flatnonzero(kept), may_change
 
     def _windows(self, records: _Records) -> Ints:
         """Return when the window of each record begins, epoch ms."""

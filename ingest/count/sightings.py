@@ -107,8 +107,7 @@ class _Spans:
 
     def __init__(self, view: Ints, start: Ints, end: Ints, quality: Ints) -> None:
         is_sparse = quality > GUESSED
-        # A cloud tells times of its intervals: those of the two ends are up to a minute apart.
-        slack = np.where(is_sparse | (quality == CLOUD), _SPARSE_MS, SLACK_MS)[view]
+        slack = np.where(is_loose(quality), _SPARSE_MS, SLACK_MS)[view]
         since, until = start - slack, end + slack
         self._base = int(since.min()) if len(since) else 0
         span = int(until.max(initial=self._base)) - self._base
@@ -133,6 +132,12 @@ class _Spans:
         # Of another view is what ends before this one begins.
         is_of = (self._since[place] <= asked) & (self._until[place] >= asked)
         return np.asarray(is_of & (after >= 0) & (after >> self._bits == 0), np.bool_)
+
+
+def is_loose(quality: Ints) -> Flags:
+    """Return whether records of this quality say only roughly when a conversation was seen."""
+    # A cloud tells times of its intervals: those of the two ends are up to a minute apart.
+    return np.asarray((quality > GUESSED) | (quality == CLOUD), np.bool_)
 
 
 def _begins(values: Ints | npt.NDArray[np.uint64]) -> Flags:
