@@ -418,7 +418,8 @@ class Once:
         """Say of all records that those waiting may change whether they count; return what that changes."""
         marks = self._owners.marked([chunk.columns[remembered.CONVERSATION][waits] for chunk, waits in waiting])
         records = self._picked(
-            (chunk, self._owners.among(marks, chunk.columns[remembered.CONVERSATION])) for chunk in self._chunks
+            (chunk, self._owners.among(marks, chunk.columns[remembered.CONVERSATION]))
+            for chunk in self._around(waiting)
         )
         final = self._final(oldest) * 1000
         by, why = self._told(records, *self._judged(records, final), final)
@@ -519,6 +520,15 @@ class Once:
         ]
         why[rows] = np.select([one for one, _ in reasons], [_CODE[one] for _, one in reasons], _CODE[Because.FIRST])
         return by, why
+
+    def _around(self, waiting: list[tuple[Chunk, Flags]]) -> list[Chunk]:
+        """Return the chunks that may have what `_near` keeps; all of them where there are samples."""
+        chunks = [*self._chunks]
+        if any(is_loose(chunk.columns[remembered.QUALITY]).any() for chunk in chunks):
+            return chunks
+        since = min(int(chunk.starts(np.flatnonzero(waits)).min()) for chunk, waits in waiting) - SLACK_MS
+        first = min(chunk.span[0] for chunk in chunks if chunk.span[1] >= since) - SLACK_MS
+        return [chunk for chunk in chunks if chunk.span[1] >= first]
 
     def _near(self, records: _Records) -> tuple[Ints, Flags]:
         """Return which records have to be looked at for those that wait, and for each whether it may change.

@@ -114,6 +114,7 @@ class Chunk:
         by, why: exporter that counts instead of the record's own, -1 if it counts itself, and the reason's place.
         waits: which records nobody has counted yet; None: all are counted.
         newest: epoch ms at which the last one begins.
+        span: epoch ms at which the first one begins and the last one ends.
     """
 
     number: int
@@ -127,6 +128,7 @@ class Chunk:
     why: npt.NDArray[np.uint8]
     waits: Flags | None
     newest: int
+    span: tuple[int, int]
     _rows: pl.DataFrame | None = None
     _said: pl.DataFrame | None = None
 
@@ -146,7 +148,9 @@ class Chunk:
         columns = {name: column[first:] for name, column in self.columns.items()}
         waits = None if self.waits is None else self.waits[first:]
         beside = (self.texts, self.groups, self.numbers, self.generation)
-        return Chunk(self.number, self.base, columns, *beside, self.by[first:], self.why[first:], waits, self.newest)
+        return Chunk(
+            self.number, self.base, columns, *beside, self.by[first:], self.why[first:], waits, self.newest, self.span
+        )
 
     def rows(self, exporters: Sequence[str], services: Sequence[str]) -> pl.DataFrame:
         """Return the records as they are kept, the same object each time."""
@@ -189,11 +193,12 @@ def chunk_of(
     place = np.zeros(len(book), np.min_scalar_type(len(numbers)))
     place[numbers] = np.arange(len(numbers))
     columns |= {SRC: place[columns[SRC]], DST: place[columns[DST]]}
-    start = columns[START]
+    start = columns[START].astype(np.int64) + base
     by, why = said or (np.full(len(start), -1, np.int16), np.zeros(len(start), np.uint8))
     return Chunk(
         number, base, columns, book.texts.gather(numbers), book.group_codes[numbers], numbers, book.generation, by, why,
-        waits if waits is not None and waits.any() else None, base + int(start.max()) if len(start) else 0,
+        waits if waits is not None and waits.any() else None,
+        int(start.max()), (int(start.min()), int((start + columns[SPAN]).max())),
     )  # fmt: skip
 
 
