@@ -44,7 +44,7 @@ def asked(one: InventorySource) -> list[Machine]:
     except Exception as error:  # whatever an answer does to a parser, what was known before holds
         raise ClusterflowError(f"its answer cannot be read: {type(error).__name__}: {one_line(str(error))}") from error
     if not any(machine.addresses for machine in found):
-        raise ClusterflowError("it lists no address", "may it be read in full? what was known before holds")
+        raise ClusterflowError("it lists no address", "may it be read in full, and does DNS know its names?")
     return found
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from app.errors import UserError
+from app.errors import ClusterflowError, UserError
 from cluster.cli import DEFAULT_FILE, starter
 from cluster.load import parse_cluster
 from cluster.model import INVENTORY_SOURCES, CloudFormat, InventorySource, Network, Secret
 from enrichment.inventory.asking import asked
-from operations.draft.from_inventory import text_of_inventory
+from operations.draft.from_inventory import text_of_inventory, without_address
 from operations.draft.guess import guess
 from operations.draft.seen import look
 from operations.draft.write import text_of
@@ -122,7 +122,14 @@ def _listed(kind: str, place: str | None, token_file: Path | None, namespaces: t
     one: InventorySource = section.owner(name=kind, **given)
     written = ", ".join(f"{name}: {json.dumps(value)}" for name, value in given.items() if isinstance(value, str))
     source = f"{kind}: {{type: {kind}{', ' * bool(written)}{written}}}"
-    text = text_of_inventory(asked(one), source, datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    try:
+        machines = asked(one)
+    except ClusterflowError as error:
+        # A file is what the user named; an API may be away.
+        raise UserError(f"--from {kind}: {error.message}", error.hint) if "file" in given else error from error
+    for line in without_address(machines):
+        click.echo(line, err=True)
+    text = text_of_inventory(machines, source, datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     # What we write must load: a fault here is ours.
     parse_cluster(text)
     return text

@@ -8,7 +8,7 @@ from ipaddress import ip_network
 
 from cluster.document import Faults
 from cluster.load import parse_cluster
-from cluster.model import RESERVED_GROUPS, Address, Cost, Machine, Network, Node, Role
+from cluster.model import RESERVED_GROUPS, Address, Cost, Machine, Network, Node, Plane, Role
 from cluster.sections.network.inventory import Inventory
 from operations.draft.guess import block_of
 from operations.draft.write import collapsed, quoted
@@ -21,6 +21,12 @@ _ROLES = {
     Role.TRAINING: "gpu|train|dgx|hgx|[abh][0-9]00",
 }
 """Words by which a group's role is guessed, the first that is found."""
+_PLANES = {
+    Role.TRAINING: f"{Plane.COMPUTE}, rail: 0",
+    Role.STORAGE: Plane.STORAGE,
+    Role.MODEL_STORAGE: Plane.STORAGE,
+    Role.MANAGEMENT: Plane.MANAGEMENT,
+}
 _NUMBERED = re.compile(r"(.*?)([0-9]+)([^0-9]*)")
 
 
@@ -41,12 +47,13 @@ def text_of_inventory(machines: Iterable[Machine], source: str, now: str) -> str
         kinds[_group_id(one)].update(one.addresses)
         gpus[_group_id(one)] += one.gpus or 0
     kinds = {name: addresses for name, addresses in kinds.items() if addresses}
+    roles = {name: _role(name, gpus[name]) for name in kinds}
     # An address of two kinds is of the first.
     owner = {address: name for name in reversed(kinds) for address in kinds[name]}
     by_block: dict[Network, Counter[str]] = defaultdict(Counter)
     for address, name in sorted(owner.items(), key=lambda item: (item[0].version, int(item[0]))):
         by_block[block_of(address)][name] += 1
-    groups = ["groups:", *(line for name in kinds for line in _group(name, gpus[name], owner, by_block))]
+    groups = ["groups:", *(line for name in kinds for line in _group(name, roles[name], owner, by_block))]
     head = ["cluster: my-cluster", "", "site:", "  time_zone: UTC    # change: off-hours and job times follow it", ""]
     inventory = Inventory(parse_cluster("\n".join([*head, *groups])).groups, [*kinds], Faults("draft"))
     inventory.add_source("draft", told, ())
@@ -54,6 +61,7 @@ def text_of_inventory(machines: Iterable[Machine], source: str, now: str) -> str
         f"# Drafted by `clusterflow init --from` on {now} from {len(told)} entries of {source}.",
         "# Roles are guessed from names. Say which plane and rail an address is on, and who exports flows.",
         "# docs/reference/configuration.md explains every key; `clusterflow check` tells what is wrong.",
+        *(f"# {line}" for line in without_address(told)),
         "",
         *head,
         *groups,
@@ -61,7 +69,10 @@ def text_of_inventory(machines: Iterable[Machine], source: str, now: str) -> str
         "# To have nodes followed while they come and go, put this in place of `nodes`:",
         "# inventory:",
         "#   networks:    # the plane and rail of each",
-        *(f"#     {quoted(block)}: {{plane: compute, rail: 0}}" for block in by_block),
+        *(
+            f"#     {quoted(block)}: {{plane: {_PLANES.get(roles[found.most_common(1)[0][0]], Plane.FRONTEND)}}}"
+            for block, found in by_block.items()
+        ),
         f"#   sources: {{{source}}}",
         "nodes:",
         *_nodes(inventory.nodes(Cost())),
@@ -70,6 +81,14 @@ def text_of_inventory(machines: Iterable[Machine], source: str, now: str) -> str
         "allowed: []",
     ]
     return "\n".join(lines) + "\n"
+
+
+def without_address(machines: Iterable[Machine]) -> Iterator[str]:
+    """Yield a line about the machines that a draft leaves out, if any: nothing can be said of their traffic."""
+    names = sorted({one.name for one in machines} - {one.name for one in machines if one.addresses})
+    if names:
+        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+        yield f"Left out, as no address of theirs is known here: {', '.join(names[:3])}{more}. Does DNS know them?"
 
 
 def _group_id(one: Machine) -> str:
@@ -85,7 +104,7 @@ def _role(name: str, gpus: int) -> Role:
 
 
 def _group(
-    name: str, gpus: int, owner: Mapping[Address, str], by_block: Mapping[Network, Counter[str]]
+    name: str, role: Role, owner: Mapping[Address, str], by_block: Mapping[Network, Counter[str]]
 ) -> Iterator[str]:
     networks = {
         block_of(address) if len(by_block[block_of(address)]) == 1 else ip_network(address)
@@ -93,9 +112,11 @@ def _group(
         if one == name
     }
     yield f"  {name}:"
-    yield f"    role: {_role(name, gpus)}"
+    yield f"    role: {role}"
     yield f"    prefixes: [{', '.join(map(quoted, collapsed(networks)))}]"
-    yield from (f"    # {block}: {found[name]} addresses" for block, found in by_block.items() if found[name])
+    for block, found in by_block.items():
+        if found[name]:
+            yield f"    # {block}: {found[name]} address{'es' * (found[name] > 1)}"
 
 
 def _nodes(nodes: Iterable[Node]) -> Iterator[str]:

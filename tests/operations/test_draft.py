@@ -1,15 +1,17 @@
 """`clusterflow init --from-traffic`: what it makes of two clusters' traffic, against what these clusters are."""
 
+import socket
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from app.errors import ClusterflowError
+from app.errors import ClusterflowError, UserError
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster, Role
 from ingest.flows.classify import AddressBook
@@ -233,3 +235,54 @@ def test_what_cannot_be_drafted_from_is_told(tmp_path: Path, given: list[str], t
     error = CliRunner().invoke(init, [str(tmp_path / "cluster.yaml"), *given]).exception
     assert isinstance(error, ClusterflowError)
     assert told in error.lines()[0]
+
+
+ANSIBLE = """\
+[gpu_nodes]
+gpu[001:064].train.invalid
+gpu065 ansible_host=10.20.0.75
+
+[storage]
+nas1 ansible_host=10.30.0.11
+
+[cluster:children]
+gpu_nodes
+"""
+NETBOX = """\
+Name,Status,Role,Type,IP Address
+dgx-001,Active,GPU Node,DGX H100,10.20.0.11/24
+dgx-002,Active,GPU Node,DGX H100,10.20.0.12/24
+leaf-01,Active,Leaf Switch,7060X,10.0.0.1/24
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "nodes", "told"),
+    [
+        ("ansible", ANSIBLE, {"gpu065", "nas1"}, "gpu001.train.invalid, gpu002.train.invalid"),
+        ("netbox", NETBOX, {"dgx-001", "dgx-002", "leaf-01"}, ""),
+    ],
+)
+def test_hosts_of_a_file_become_nodes_and_those_without_an_address_are_told(
+    kind: str, answer: str, nodes: set[str], told: str, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(*_: object, **__: object) -> list[Any]:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    (tmp_path / "answer").write_text(answer)
+    path = tmp_path / "cluster.yaml"
+    said = CliRunner().invoke(init, [str(path), "--from", kind, "--at", str(tmp_path / "answer")])
+    assert said.exit_code == 0, said.output
+    assert {node.name for node in load_cluster(path).nodes} == nodes
+    assert told in said.stderr
+    assert ("and 61 more. Does DNS know them?" in said.stderr) is bool(told)
+    assert told in path.read_text()
+    if kind == "ansible":
+        assert "10.30.0.0/24: {plane: storage}" in path.read_text()
+
+
+def test_an_inventory_that_is_not_there_is_the_users_error(tmp_path: Path) -> None:
+    said = CliRunner().invoke(init, [str(tmp_path / "c.yaml"), "--from", "slurm", "--at", str(tmp_path / "none")])
+    assert isinstance(said.exception, UserError)
+    assert not (tmp_path / "c.yaml").exists()
