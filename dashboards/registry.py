@@ -95,7 +95,7 @@ BOARDS = {
             "cohort", "observed_expected", "verdicts", "compute_traffic", "checkpoint_traffic", "jobs", "visibility",
             "run_state", "run_rate", "low_nodes", "checkpoint_age", "lost", "standing", "phases", "run_states", "rate",
             "stalls", "checkpoints", "collectives", "patterns", "changed", "rails", "steps", "incast", "role_verdicts",
-            "role_steps", "role_exchange", "roles", "role_matrix", "disturbances", "marks",
+            "role_steps", "role_exchange", "roles", "role_matrix", "disturbances", "marks", "rails_low",
         ),
     ),
     "stragglers": Board(

@@ -1249,6 +1249,24 @@ PATTERN = Measurement(
     rollup=False,
 )
 
+RAIL_MISSING = Field(
+    "missing_share", "ratio", "part of the expected bytes that the rail did not send", Kind.FLOAT, Merge.LAST
+)
+RAIL_SENT = Field("sent_bytes", "bytes", "sent over the rail within `rail_low_window`", merge=Merge.LAST)
+RAIL_EXPECTED = Field(
+    "expected_bytes", "bytes", "as the node's other rails and the job's other nodes do", merge=Merge.LAST
+)
+RAIL_LOW = Measurement(
+    "low_rail",
+    "Rails of a job's nodes that carry less than they should, from half of the threshold on: a row a minute, once "
+    "nothing can change it, for the `rail_low_window` before.",
+    (JOB, JOB_CLASS, NODE, RAIL),
+    (RAIL_MISSING, RAIL_SENT, RAIL_EXPECTED),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+)
+
 JOB_ROLE = Measurement(
     "job_role",
     "What a node does in its job, told from sFlow's samples of ten minutes: a row every 5 min where a job's steps are "
@@ -1655,7 +1673,7 @@ MEASUREMENTS = (
     INFERENCE, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK,
     JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, HELD, LEDGER,
-    RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, STEP, JOB_ROLE, JOB_PAIR, JOB_STEPS, JOB_VERDICT,
+    RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, STEP, RAIL_LOW, JOB_ROLE, JOB_PAIR, JOB_STEPS, JOB_VERDICT,
     INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
     BEACON, UNSEEN, DRILL, FLOOR,

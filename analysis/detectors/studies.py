@@ -14,6 +14,7 @@ from analysis.detectors.egress.shapes import ShapeStudy
 from analysis.detectors.fabric.breaches import BreachStudy
 from analysis.detectors.fabric.capacity import CapacityStudy
 from analysis.detectors.fabric.coverage import CoverageStudy
+from analysis.detectors.fabric.rails import RailStudy
 from analysis.detectors.fabric.unseen import UnseenStudy
 from analysis.detectors.inference.client_studies import ClientStudies, client_studies
 from analysis.detectors.inference.inference_load import InferenceStudy
@@ -86,6 +87,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             BurstStudy(cluster, reader.store),
             PatternStudy(cluster, reader.store),
             DisturbanceStudy(cluster, reader.store),
+            RailStudy(cluster, reader.store),
         ),
         of_clients=client_studies(cluster, reader.store, state, log),
     )

@@ -128,6 +128,26 @@ class Thresholds:
         "Bytes that nodes of another job, of none, or of another group on the compute plane may send to nodes of a "
         "job within `disturbance_window`.", default=50_000_000_000)
     disturbance_window: int = key(names.seconds(60, 3600), "Length of that window, in whole minutes.", default=300)
+    rail_low: float = key(Number(0.05, 1),
+        "Low rail: part of the bytes that a node's rail should have sent, by its other rails and the job's others, "
+        "that may be missing within `rail_low_window`.", default=0.5)
+    rail_low_window: int = key(names.seconds(60, 3600), "Length of that window, in whole minutes.", default=300)
+    rail_low_bytes: int = key(names.SIZE,
+        "Bytes that it should have sent in that window; of less, sampling leaves too little to judge.",
+        default=20_000_000_000)
+    ecn_marks: float = key(Number(0.0001, 1),
+        "ECN marks: share of the packets of a node to its own group that switches may mark within "
+        "`ecn_marks_window`.", default=0.05)
+    ecn_marks_window: int = key(_WINDOW, "The window of `ecn_marks`.", default=300)
+    ecn_marks_packets: int = key(Whole(1, 1_000_000_000_000),
+        "Packets of a node in that window, scaled, below which their share says nothing.", default=10_000_000)
+    link_full: float = key(Number(0.1, 2),
+        "Full link: share of its speed that an interface's busier direction may carry within `link_full_window`.",
+        default=0.9)
+    link_full_window: int = key(_WINDOW, "The window of `link_full`.", default=300)
+    link_discards: int = key(Whole(0, 1_000_000_000_000),
+        "Discards: packets that an interface may throw away within `link_discards_window`.", default=10_000)
+    link_discards_window: int = key(_WINDOW, "The window of `link_discards`.", default=900)
     busy_storage_bytes: int = key(names.SIZE,
         "Bytes that others must exchange with storage within a minute, and three times what is usual, before a job's "
         "slowness is put down to storage.", default=60_000_000_000)

@@ -21,6 +21,7 @@ from store.influxql import (
     combined,
     compare,
     highest,
+    lowest,
     newest,
     ratio,
     top_rows,
@@ -46,6 +47,7 @@ def all_panels(cluster: Cluster) -> tuple[Built, ...]:
         incast(cluster),
         _disturbances(cluster),
         _marks(cluster),
+        _rails_low(cluster),
     )
 
 
@@ -138,7 +140,7 @@ def _rails(cluster: Cluster) -> Built:
             "rails", "Rail imbalance of the worst node",
             "How far a node's largest rail lies above the mean of its rails: 0 is even, 100 % is one of two dead.",
             "Needs `rail` at the nodes' addresses; packet sampling alone makes a few per cent.",
-            "Explore the node's addresses; look at the link of the rail that is low.",
+            "*Low rails* below names node and rail.",
             x=6, y=TOP + 11, w=6, h=9, links=(to_board("explore"),),
         ),
         [_over_time(cluster, highest(schema.IMBALANCE), "Largest rail over the mean, less 1.")],
@@ -304,4 +306,39 @@ def _marks(cluster: Cluster) -> Built:
             panels.Column(schema.TOP_SHARE.name, "Share", Unit.RATIO, width=90),
         ],
         order=TableOrder(schema.MARKED_PACKETS.name),
+    )  # fmt: skip
+
+
+def _rails_low(cluster: Cluster) -> Built:
+    """Return the rails that carry less than they should, by node."""
+    limits = cluster.thresholds
+    low = (
+        Select(schema.RAIL_LOW, schema.RAW)
+        .take(*map(highest, (schema.RAIL_MISSING, schema.RAIL_EXPECTED)), lowest(schema.RAIL_SENT))
+        .where(chosen(schema.JOB, var.JOB), compare(schema.RAIL_MISSING, ">", 0))
+        .by(schema.JOB, schema.NODE, schema.RAIL)
+    )
+    only = to_board("training", "Only this job", job=row(schema.JOB))
+    return panels.table(
+        cluster,
+        Face(
+            "rails_low", "Low rails by node",
+            "What a rail lacks of what the node's other rails and the job's other nodes say, at worst, within "
+            f"{format_duration(limits.rail_low_window)}; it alerts above {limits.rail_low:.0%}.",
+            "Needs `rail` at the addresses; a rail that half of the nodes lack, and a link at half rate, do not show.",
+            "Look at link, optics and port of that rail.",
+            x=12, y=TOP + 51, w=12, h=7, links=(to_alerts(), to_board("capacity")),
+        ),
+        [low.per_series("The worst of a rail.").as_table()],
+        [
+            panels.Column(schema.NODE, "Node", links=(to_board("explore", node=row(schema.NODE)),)),
+            panels.Column(schema.RAIL, "Rail", width=60),
+            panels.Column(schema.JOB, "Job", links=(only,)),
+            panels.Column(schema.RAIL_MISSING.name, "Missing", Unit.RATIO, Cell.COLOUR,
+                          limit=panels.Limit(act=limits.rail_low), width=90),
+            panels.Column(schema.RAIL_SENT.name, "Sent", Unit.BYTES, width=100),
+            panels.Column(schema.RAIL_EXPECTED.name, "Expected", Unit.BYTES, width=100),
+        ],
+        order=TableOrder(schema.RAIL_MISSING.name),
+        limit_rows=_ROWS,
     )  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 import service_scene as scenes
 from service_scene import Scene
 
+from analysis.detectors.fabric.rails import RailStudy
 from analysis.detectors.training.pattern_study import LOOKED_AT, SELDOM, PatternStudy, looked_at_every
 from cluster.load import load_cluster
 from cluster.model import Cluster, Exporter, ExportProtocol, Interface, Job, Node, NodeAddress, Plane
@@ -162,6 +163,8 @@ def test_what_switches_sample_of_a_job_tells_its_pattern_and_its_steps(
     assert error < 0.01
     assert period == pytest.approx(workload.scenario.profile.step, abs=3 * error)
     assert float(str(last[schema.IMBALANCE.name])) < 0.3
+    scenes.run(scene, RailStudy(cluster, scene.store), NOW, NOW + 600, 600, jobs=[running])
+    assert scene.rows(schema.RAIL_LOW) == []
 
 
 def test_netflow_tells_the_pattern_and_nothing_of_the_steps(scene: Scene, tmp_path: Path) -> None:
@@ -202,6 +205,70 @@ def test_a_dead_rail_shows(scene: Scene) -> None:
     put(scene.store, schema.RAIL_TRAFFIC, dead)
     scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, NOW + 120, 120, jobs=[job(NOW, NOW + 120)])
     assert [row[schema.IMBALANCE.name] for row in rows(scene).values()] == [0, 1]
+
+
+def carry(scene: Scene, rails: dict[tuple[str, str], int], start: int = 0, stop: int = 600) -> None:
+    """Overwrite what rails send in each window."""
+    for (node, rail), sent in rails.items():
+        tags = {schema.NODE: node, schema.GROUP: "training", schema.RAIL: rail}
+        scene.write(schema.RAIL_TRAFFIC, tags, range(NOW + start, NOW + stop, 10), schema.RAW, tx_bytes=sent)
+
+
+def low_rails(scene: Scene) -> list[tuple[object, ...]]:
+    """Return (seconds after NOW, node, rail, missing share) of what is told of ten minutes."""
+    study = RailStudy(scene.cluster, scene.store)
+    scenes.run(scene, study, NOW, NOW + 900, 300, jobs=[job(NOW, NOW + 900)])
+    names = (schema.NODE, schema.RAIL, schema.RAIL_MISSING.name)
+    return [(int(str(row["time"])) - NOW, *(row[name] for name in names)) for row in scene.rows(schema.RAIL_LOW)]
+
+
+def test_a_dead_rail_has_a_name(scene: Scene) -> None:
+    """Its bytes take the other rail; a second node's is dead for a while only."""
+    ring(scene, NOW, NOW + 600, sent=10**10)
+    carry(scene, {(NODES[3], "1"): 0, (NODES[3], "0"): 10**10})
+    carry(scene, {(NODES[5], "0"): 0}, 0, 120)
+    told = low_rails(scene)
+    # Shown from half of the threshold on: 0.4 of the first five minutes is, 0.2 of those that follow is not.
+    assert [row for row in told if row[1] == NODES[5]] == [(300, NODES[5], "0", pytest.approx(0.4))]
+    dead = [row for row in told if row[1] == NODES[3]]
+    assert {row[1:] for row in dead} == {(NODES[3], "1", 1.0)}
+    assert [row[0] for row in dead][:6] == [300, 360, 420, 480, 540, 600]
+
+
+@pytest.mark.parametrize(
+    "rails",
+    [
+        {(node, rail): 10**9 for node in NODES for rail in "01"},
+        {(NODES[3], "0"): 10**9, (NODES[3], "1"): 10**9},
+        {(node, "1"): 10**9 for node in NODES},
+        {(NODES[3], "0"): 5 * 10**10},
+    ],
+    ids=["all rails of all nodes are low", "a slow node", "a rail that all use little", "storage beside the job"],
+)
+def test_no_rail_is_at_fault(scene: Scene, rails: dict[tuple[str, str], int]) -> None:
+    ring(scene, NOW, NOW + 600, sent=10**10)
+    carry(scene, rails)
+    assert low_rails(scene) == []
+
+
+def test_a_rail_that_nobody_sees_is_not_low(scene: Scene) -> None:
+    ring(scene, NOW, NOW + 600, sent=10**10)
+    carry(scene, {(node, "1"): 0 for node in NODES[:3]}, 120, 600)
+    scene.hear(range(NOW - 600, NOW + 120, 10), schema.RAW)
+    scene.write(
+        schema.EXPORTER_STATUS, {schema.EXPORTER: "leaf-1"}, range(NOW - 600, NOW + 120, 10), schema.RAW, bytes=1
+    )
+    assert low_rails(scene) == []
+
+
+def test_low_rails_live_as_in_a_re_run(scene: Scene) -> None:
+    ring(scene, NOW, NOW + 600, sent=10**10)
+    carry(scene, {(NODES[3], "1"): 0}, 100, 400)
+    scenes.follow(scene, RailStudy(scene.cluster, scene.store), NOW, NOW + 900, 10, jobs=[job(NOW, NOW + 900)])
+    live = scene.rows(schema.RAIL_LOW)
+    scene.store.query(f'DROP MEASUREMENT "{schema.RAIL_LOW.name}"')
+    assert len(low_rails(scene)) == len(live) > 5
+    assert scene.rows(schema.RAIL_LOW) == live
 
 
 def test_steps_that_get_longer_drift(scene: Scene) -> None:

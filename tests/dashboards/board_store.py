@@ -212,6 +212,7 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         schema.JOB_STATUS: [job],
         schema.PATTERN: [job],
         schema.STEP: [job],
+        schema.RAIL_LOW: [job | {schema.NODE: node, schema.RAIL: "1"} for node in nodes[:2]],
         schema.BURST: [{schema.DST: "nas-1", schema.DST_GROUP: "storage", schema.SRC_GROUP: "training"}],
         schema.BASELINE: [{schema.NODE: node, schema.GROUP: "training"} | job for node in nodes],
         schema.COHORT: [job],

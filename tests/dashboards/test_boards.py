@@ -417,6 +417,7 @@ def test_red_stands_only_at_the_limits_of_alerts() -> None:
         limits.off_hours_bytes * 8 / limits.off_hours_window, limits.exporter_silent,
         limits.checkpoint_overdue, limits.low_and_slow_24h, limits.low_and_slow_7d, limits.violation_bytes,
         limits.shadow_node_bytes, limits.storage_on_compute_bytes, limits.management_bytes, limits.violation_flows,
+        limits.rail_low,
         1, None,
     }  # fmt: skip
 

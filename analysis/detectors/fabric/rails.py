@@ -1,0 +1,144 @@
+"""Rails that carry less than they should: which node, which rail.
+
+A rail is compared with the other rails of its node, as the same rail is on the job's other nodes:
+
+    usual(rail)          = median over the nodes of  sent(node, rail) / median of sent(node, other rails)
+    expected(node, rail) = min(usual(rail) * median of sent(node, other rails), median over the nodes of sent(., rail))
+    missing              = 1 - sent / expected
+
+A slow node is low on all its rails, a job that uses a rail little does so on all nodes: neither has a rail at fault. So
+has a rail that half of the nodes lack: that is a switch, or the job. The second term of the minimum keeps what one rail
+carries beside the job, such as storage traffic, from making the others look low.
+
+Judged are the minutes of `rail_low_window`, once nothing can change them any more; not while an exporter of the compute
+plane that was heard in the hour before is silent in them: its rail may only be unseen.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from analysis.baseline import Floats
+from analysis.detectors.study import Points, Span
+from analysis.jobs.job_windows import end_of, overlapping, start_of
+from analysis.window_reader import exporters_on
+from cluster.model import Cluster, Job, Plane, Role
+from store import schema
+from store.influx import Store
+from store.influxql import is_in
+from store.points import WINDOW, columns
+from store.sums import binned
+
+MINUTE, _HOUR = 60, 3_600
+_SHOWN = 0.5
+"""Part of the threshold from which there is a row, and which exporters may be silent for."""
+
+_COLUMNS = columns(
+    schema.JOB, schema.JOB_CLASS, schema.NODE, schema.RAIL, schema.RAIL_MISSING, schema.RAIL_SENT, schema.RAIL_EXPECTED
+)  # fmt: skip
+_MINUTES = pl.Schema({WINDOW: pl.Int64, schema.NODE: pl.String, schema.RAIL: pl.String, schema.TX_BYTES.name: pl.Int64})
+
+
+def expected_bytes(sent: Floats) -> Floats:
+    """Return what each rail should have sent, NaN where nothing says so; `sent`: [node, rail], NaN where there is none.
+
+    Both need two nodes and two rails.
+    """
+    others = np.stack([_median(np.delete(sent, rail, axis=1), 1) for rail in range(sent.shape[1])], axis=1)
+    quotient = np.divide(sent, others, out=np.full(sent.shape, np.nan), where=others > 0)
+    found: Floats = np.minimum(_median(quotient, 0) * others, _median(sent, 0))
+    return found
+
+
+def _median(values: Floats, axis: int) -> Floats:
+    """Return the median without NaN; NaN where there is nothing else."""
+    ordered, count = np.sort(values, axis=axis), np.isfinite(values).sum(axis=axis, keepdims=True)
+    middle = (np.take_along_axis(ordered, np.maximum(at, 0), axis) for at in ((count - 1) // 2, count // 2))
+    found: Floats = np.stack(list(middle)).mean(axis=0).squeeze(axis)
+    return found
+
+
+class RailStudy:
+    """Looks, minute by minute, for rails of running jobs that carry less than they should.
+
+    Args:
+        cluster: its rails, exporters, thresholds.
+        store: read from.
+    """
+
+    measurements = (schema.RAIL_LOW,)
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self._store, self._limits = store, cluster.thresholds
+        training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+        self._rails = {
+            node.name: rails
+            for node in cluster.nodes
+            if node.group in training
+            and len(rails := {str(one.rail) for one in node.addresses if one.rail is not None}) > 1
+        }
+        self._names = sorted(set[str]().union(*self._rails.values()))
+        self._exporters = exporters_on(cluster, Plane.COMPUTE)
+        self._window = -(-cluster.thresholds.rail_low_window // MINUTE) * MINUTE
+        self._known: tuple[int, int, pl.DataFrame] = (0, 0, pl.DataFrame(schema=_MINUTES))
+
+    def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
+        """Return the rows of the moments of the span that are final."""
+        rows: list[tuple[object, ...]] = []
+        moments = range(-(-span.start // MINUTE) * MINUTE, span.final + 1, MINUTE)
+        running = overlapping(jobs, span.start - self._window, span.final) if self._rails else []
+        for part in (moments[at : at + MINUTE] for at in range(0, len(moments), MINUTE) if running):
+            sent = self._sent(part[0] - self._window, part[-1])
+            heard = self._heard(part[0] - self._window - _HOUR, part[-1])
+            for moment in part:
+                begin = moment - self._window
+                alive = [job for job in running if start_of(job) <= begin and moment <= end_of(job)]
+                if alive and not self._is_blind(heard, begin, moment):
+                    seen = sent.filter(pl.col(WINDOW).is_between(begin, moment, closed="left"))
+                    rows += [(moment, job.id, job.job_class, *row) for job in alive for row in self._of(job, seen)]
+        return [(schema.RAIL_LOW, pl.DataFrame(rows, schema=_COLUMNS, orient="row"))]
+
+    def _of(self, job: Job, seen: pl.DataFrame) -> list[tuple[object, ...]]:
+        """Return node, rail, missing share, bytes and expected bytes of the low ones."""
+        nodes = [name for name in job.nodes if name in self._rails]
+        if len(nodes) < 2:
+            return []
+        sent = np.array([[0.0 if one in self._rails[name] else np.nan for one in self._names] for name in nodes])
+        sums = seen.group_by(schema.NODE, schema.RAIL).agg(pl.col(schema.TX_BYTES.name).sum())
+        for tag, names in ((schema.NODE, nodes), (schema.RAIL, self._names)):
+            sums = sums.join(pl.DataFrame({tag: names, f"{tag}_place": range(len(names))}), on=tag)
+        places = (sums.get_column(f"{tag}_place").to_numpy() for tag in (schema.NODE, schema.RAIL))
+        np.add.at(sent, tuple(places), sums.get_column(schema.TX_BYTES.name).to_numpy())
+        expected = expected_bytes(sent)
+        missing = np.where(expected >= self._limits.rail_low_bytes, 1 - sent / np.maximum(expected, 1.0), 0.0)
+        return [
+            (nodes[node], self._names[rail], missing[node, rail], int(sent[node, rail]), int(expected[node, rail]))
+            for node, rail in np.argwhere(missing >= _SHOWN * self._limits.rail_low)
+        ]
+
+    def _is_blind(self, heard: pl.DataFrame, begin: int, moment: int) -> bool:
+        """Whether an exporter that was heard before is silent for so long that rails look low."""
+        before = heard.filter(pl.col(WINDOW).is_between(begin - _HOUR, begin, closed="left"))
+        since = heard.filter(pl.col(WINDOW).is_between(begin, moment, closed="left"))
+        minutes = dict(since.group_by(schema.EXPORTER).agg(pl.col(WINDOW).n_unique()).iter_rows())
+        least = (1 - _SHOWN * self._limits.rail_low) * self._window / MINUTE
+        return any(minutes.get(name, 0) < least for name in before.get_column(schema.EXPORTER).unique())
+
+    def _heard(self, start: int, stop: int) -> pl.DataFrame:
+        """Return WINDOW (a minute) and EXPORTER of those whose flows hold bytes."""
+        asked = (schema.EXPORTER_STATUS, schema.RAW, (schema.EXPORTER_BYTES,), (schema.EXPORTER,))
+        which = [is_in(schema.EXPORTER, self._exporters)]
+        found = binned(self._store, *asked, start=start, stop=stop, seconds=MINUTE, where=which)
+        return found.filter(pl.col(schema.EXPORTER_BYTES.name) > 0)
+
+    def _sent(self, start: int, stop: int) -> pl.DataFrame:
+        """Return the minutes of [start, stop), _MINUTES; those that the pass before has read are not read again."""
+        begin, end, known = self._known
+        if not begin <= start <= end:
+            end, known = start, known.clear()
+        asked = (schema.RAIL_TRAFFIC, schema.RAW, (schema.TX_BYTES,), (schema.NODE, schema.RAIL))
+        fresh = binned(self._store, *asked, start=end, stop=stop, seconds=MINUTE)
+        known = pl.concat([known.filter(pl.col(WINDOW) >= start), fresh])
+        self._known = start, max(end, stop), known
+        return known

@@ -1,0 +1,65 @@
+"""An interface throws packets away: a queue overflows. RDMA sends all over again from the first that is lost.
+
+Ordinary networks of servers lose one packet of 10,000 to 100,000 (Guo et al., Pingmesh, SIGCOMM 2015). A port of
+100 Gbit/s at half load passes some 1.4e9 packets of 4 KB in a quarter of an hour: of 100,000 one is the default.
+"""
+
+from app.units import format_duration
+from cluster.model import Cluster, ExportProtocol
+from dashboards.registry import panel_ref
+from rules.common import texts
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from store import schema
+from store.influxql import Select, total
+
+ID = "link_discards"
+
+_LINK = (schema.EXPORTER, schema.INTERFACE, schema.KIND)
+
+
+def build(cluster: Cluster) -> RuleSet:
+    """Return the rule, where sFlow sends interfaces' counters."""
+    if not any(one.protocol is ExportProtocol.SFLOW for one in cluster.exporters):
+        raise NoRuleError(ID, "no exporter sends sFlow: there are no counters of interfaces")
+    limits = cluster.thresholds
+    window = format_duration(limits.link_discards_window)
+    link = f"{{{{ $labels.{schema.INTERFACE} }}}} of {{{{ $labels.{schema.EXPORTER} }}}}"
+    stored = Select(schema.INTERFACE_TRAFFIC, schema.RAW).by(*_LINK)
+    both = Select(tuple(
+        stored.take(total(one, "packets")) for one in (schema.IN_DISCARDS, schema.OUT_DISCARDS)
+    )).by(*_LINK)  # fmt: skip
+    columns = {"packets": total(both.inner()[0].columns[0])}
+    columns |= {"received": total(schema.IN_DISCARDS, "received"), "sent": total(schema.OUT_DISCARDS, "sent")}
+    rule = Rule(
+        id=ID,
+        title="Interface discards packets",
+        family="training",
+        severity=Severity.WARNING,
+        measures=tuple(
+            Measure(
+                name,
+                (both if name == "packets" else stored).take(column).per_series("Discarded by an interface."),
+                limits.link_discards_window,
+            )
+            for name, column in columns.items()
+        ),
+        threshold=Threshold("link_discards", Comparison.ABOVE, limits.link_discards),
+        annotations=texts.annotations(
+            summary=(
+                f"{link} threw away {texts.whole('packets')} packets within {window}: {texts.whole('received')} that "
+                f"it received, {texts.whole('sent')} that it should have sent (alerts above {limits.link_discards})."
+            ),
+            source=f"all that goes through {link}",
+            destination=link,
+            protocol="all",
+            size=f"unknown: {texts.whole('packets')} packets",
+            duration=f"within {window}",
+            what_to_do=(
+                "See what arrives there at once (incast, two full uplinks into one) and whether priority flow control "
+                "is on at both ends. Discards of a shaper or an access list may be intended: silence that interface."
+            ),
+        ),
+        panel=panel_ref("capacity", "errors"),
+        group_by=("rule", schema.EXPORTER),
+    )
+    return RuleSet((rule,), ())

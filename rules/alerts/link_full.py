@@ -1,0 +1,74 @@
+"""An interface carries nearly all that it can for minutes: what else wants through waits or is thrown away.
+
+At 90 % of its speed a queue holds ten times as many packets as at 45 % (M/M/1: rho / (1 - rho); Kleinrock, Queueing
+Systems, 1975), and a mean of minutes hides the bursts above it.
+"""
+
+from app.units import format_duration
+from cluster.model import Cluster
+from dashboards.registry import panel_ref
+from rules.common import texts
+from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from store import schema
+from store.influxql import BITS, Column, Query, Select, Unit, highest, ratio, scaled, settle_seconds, total
+
+ID = "link_full"
+
+_DIRECTIONS = (schema.IN_BYTES, schema.OUT_BYTES, schema.COUNTER_IN_BYTES, schema.COUNTER_OUT_BYTES)
+_LINK = (schema.EXPORTER, schema.INTERFACE, schema.KIND)
+_RATE, _SPEED = "rate", highest(schema.SPEED)
+
+
+def build(cluster: Cluster) -> RuleSet:
+    """Return the rule, for interfaces whose speed is known."""
+    if not cluster.exporters:
+        raise NoRuleError(ID, "no exporter is listed")
+    limits = cluster.thresholds
+    window = format_duration(limits.link_full_window)
+    link = f"{{{{ $labels.{schema.INTERFACE} }}}} of {{{{ $labels.{schema.EXPORTER} }}}}"
+    # Windows that still fill would say too little.
+    settled = settle_seconds(cluster, schema.RAW)
+    directions = [
+        Select(schema.INTERFACE_TRAFFIC, schema.RAW)
+        .take(scaled(total(one), f"{BITS / limits.link_full_window}", _RATE, Unit.BITS_PER_SECOND), _SPEED)
+        .by(*_LINK)
+        for one in _DIRECTIONS
+    ]
+
+    def busiest(column: Column) -> Query:
+        """Return a column of the direction where it is largest."""
+        each = tuple(Select(one).take(column).by(*_LINK) for one in directions)
+        return Select(each).take(highest(column)).by(*_LINK).per_series("Of an interface's busier direction.")
+
+    rates = directions[0].columns[0]
+    carried = f"{texts.bit_rate_of(_RATE)} of {texts.bit_rate_of(_SPEED.name)}"
+    rule = Rule(
+        id=ID,
+        title="Link is full",
+        family="training",
+        severity=Severity.WARNING,
+        measures=tuple(
+            # Both ends of a range belong to it: a second less, and it holds whole windows.
+            Measure(column.name, busiest(column), limits.link_full_window + settled, settled + 1)
+            for column in (ratio((rates,), _SPEED, "load"), highest(rates), highest(_SPEED))
+        ),
+        threshold=Threshold("link_full", Comparison.ABOVE, limits.link_full),
+        annotations=texts.annotations(
+            summary=(
+                f"{link} carries {carried}, {texts.share_of('load')}, over {window} (alerts above "
+                f"{limits.link_full:.0%})."
+            ),
+            source=f"all that goes through {link}",
+            destination=link,
+            protocol="all",
+            size=carried,
+            duration=window,
+            what_to_do=(
+                "See who fills it: Explore by that exporter's groups and nodes. One of several uplinks: compare the "
+                "others, for flows that hash onto one. All of them: move a job, or plan for more links."
+            ),
+        ),
+        panel=panel_ref("capacity", "links"),
+        group_by=("rule", schema.EXPORTER),
+    )
+    return RuleSet((rule,), ())
