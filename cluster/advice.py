@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -10,11 +11,15 @@ from cluster.model import ANY, Cluster, Exporter, ExportProtocol, HttpJobs, Kafk
 from cluster.sections.job_sources import is_loopback
 from cluster.sections.network.groups import outer_groups
 
+_LONG = timedelta(days=14)
+"""Maintenance that lasts longer may be a slip of the pen."""
+
 
 def advice(cluster: Cluster) -> list[str]:
     """Return one line for each thing to think about, with its YAML path first."""
     return [
         *_groups(cluster),
+        *_maintenance(cluster),
         *_nodes(cluster),
         *_sources(cluster),
         *_converged(cluster),
@@ -45,6 +50,13 @@ def _groups(cluster: Cluster) -> Iterator[str]:
             yield f"{path}.nested_in: no prefix of {group.nested_in} is around one of {group.id}"
         if group.sensitive and not any(group.id in (pair.src, pair.dst) for pair in cluster.allowed):
             yield f"{path}: sensitive, but `allowed` does not name it: each of its conversations is a violation"
+
+
+def _maintenance(cluster: Cluster) -> Iterator[str]:
+    for index, one in enumerate(cluster.site.maintenance):
+        if isinstance(one.start, datetime) and isinstance(one.end, datetime) and one.end - one.start > _LONG:
+            days = (one.end - one.start).days
+            yield f"site.maintenance[{index}]: lasts {days} days: alerts that it mutes notify nobody for so long"
 
 
 def _nodes(cluster: Cluster) -> Iterator[str]:

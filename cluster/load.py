@@ -75,7 +75,6 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
     groups = build_groups(table.get("groups", {}), folder, state / "prefixes", faults)
     # A reference is good where the thing itself is broken: that is one fault, not two.
     group_ids, exporter_names = _names(root, "groups"), expanded(_names(root, "exporters"))
-    site = build_site(table.get("site"), faults)
     inventory = Inventory(groups, group_ids, faults)
     inventory.add_entries(table.get("nodes", {}))
     elsewhere = table.get("inventory") or {}
@@ -87,6 +86,9 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
     settings: InventorySettings = INVENTORY.build(elsewhere, folder)
     sources = _add_sources(inventory, settings, state / "inventory")
     nodes = inventory.nodes(COST.build(table.get("cost")))
+    node_names = tuple(node.name for node in nodes)
+    known = {"groups": group_ids, "nodes": node_names, "exporters": exporter_names}
+    site = build_site(table.get("site"), known, faults)
     services = build_services(table.get("services", {}), faults)
     checked = {
         "groups": groups,
@@ -104,7 +106,7 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         "management": build_management(table.get("management"), group_ids, services, faults),
         "artefacts": build_artefacts(table.get("artefacts", {}), faults),
         "services": services,
-        "jobs": build_jobs(table.get("jobs", []), tuple(node.name for node in nodes), site.time_zone, faults),
+        "jobs": build_jobs(table.get("jobs", []), node_names, site.time_zone, faults),
         "job_sources": build_job_sources(table.get("job_sources") or [], folder, faults),
         "job_classes": build_job_classes(table.get("job_classes", {}), faults),
         "thresholds": build_thresholds(table.get("thresholds"), bridge.window, faults),

@@ -78,6 +78,7 @@ from cluster.sections.network.exporters import EXPORTER, Exporter, ExportProtoco
 from cluster.sections.network.groups import GROUP, FirstContact, Group, Role
 from cluster.sections.network.inference import INFERENCE, AccessEntry, Inference, InferenceHours
 from cluster.sections.network.kept_inventory import Machine, SourceInUse
+from cluster.sections.network.maintenance import WEEK, Maintenance
 from cluster.sections.network.management import MANAGEMENT, MANAGEMENT_SERVICES, Artefact, Management, Opening
 from cluster.sections.network.nodes import NODE, Node, NodeAddress
 from cluster.sections.network.pairs import (

@@ -17,6 +17,7 @@ from operations.sightings import Sighting, Sightings
 from rules import runbook
 from rules.common import texts
 from rules.evaluate.evaluator import ERROR_ALERT, NO_DATA_ALERT, Alert
+from rules.maintenance import muted_by
 from rules.rule import Rule, RuleSet
 from store import schema
 
@@ -261,6 +262,7 @@ class AlertBook:
             facts=self._facts(report),
             values=values,
             fault=report.fault,
+            maintenance=muted_by(self._cluster, rule, report.labels, report.began),
             runbook=runbook.address(self._cluster, rule.id) if rule else "",
             board=board_url(self._cluster, rule) if rule else "",
             page=f"{pages}{incident}" if (pages := self._cluster.delivery.incident_pages()) else "",

@@ -144,6 +144,7 @@ class Event:
         facts: what an alert says for people, by name.
         values: numbers of an alert, by name.
         fault: what went wrong, where an alert is about missing data.
+        maintenance: the planned work during which an alert began that therefore notified nobody.
         runbook: address of what to do.
         board: address of where to look.
         page: address of the incident's page.
@@ -169,6 +170,7 @@ class Event:
     facts: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
     fault: str = ""
+    maintenance: str = ""
     runbook: str = ""
     board: str = ""
     page: str = ""

@@ -56,6 +56,7 @@ class StoredAlert:
         size: bytes, where the rule has them.
         job: that it is about.
         what_to_do: the next step, as the notification says it.
+        maintenance: the planned work during which it began, so that it notified nobody.
     """
 
     id: str
@@ -74,6 +75,7 @@ class StoredAlert:
     size: int | None = None
     job: str = ""
     what_to_do: str = ""
+    maintenance: str = ""
 
     @property
     def rule(self) -> str:
@@ -106,6 +108,7 @@ class StoredAlert:
             "acknowledged": self.acknowledged,
             "false": self.is_false,
             "why": self.why,
+            "maintenance": self.maintenance,
         }
 
 
@@ -113,7 +116,7 @@ _COLUMNS = (
     schema.INCIDENT, schema.ALERT_STATE, schema.ALERT_TITLE, schema.ALERT_SUMMARY, schema.ENDED, schema.ACKNOWLEDGED,
     schema.FALSE_ALERT, schema.MARKED_WHY, *_FACTS.values(), schema.ALERT_LABELS, schema.ALERT_SRC_ADDRESS,
     schema.ALERT_DST_ADDRESS, schema.ALERT_PORT, schema.ALERT_PORT_MAX, schema.ALERT_ENTERED, schema.ALERT_BYTES,
-    schema.ALERT_JOB, schema.WHAT_TO_DO,
+    schema.ALERT_JOB, schema.WHAT_TO_DO, schema.MAINTENANCE,
 )  # fmt: skip
 
 
@@ -200,4 +203,5 @@ def _alert(row: Mapping[str, Any]) -> StoredAlert:
         size=None if row[schema.ALERT_BYTES.name] is None else int(row[schema.ALERT_BYTES.name]),
         job=row[schema.ALERT_JOB.name] or "",
         what_to_do=row[schema.WHAT_TO_DO.name] or "",
+        maintenance=row[schema.MAINTENANCE.name] or "",
     )

@@ -90,4 +90,6 @@ def _state(alert: StoredAlert) -> str:
         words.append("acknowledged")
     if alert.is_false:
         words.append("false")
+    if alert.maintenance:
+        words.append(f"muted: {alert.maintenance}")
     return ", ".join(words)

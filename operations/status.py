@@ -1,7 +1,7 @@
 """The state of everything in one look: store, age of the data, exporters, nodes, alerts, counters of the pipeline."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.errors import StoreError
@@ -13,6 +13,7 @@ from operations.counting import Counting, stored_counting
 from operations.lists import ListStatus, stored_lists
 from rules.common.freshness import fresh_node_seconds, fresh_seconds
 from rules.evaluate.evaluator import Alert, Evaluator
+from rules.maintenance import muted_by
 from rules.registry import rules_of
 from rules.rule import INTERVAL_SECONDS
 from store import schema
@@ -130,7 +131,7 @@ class Status:
     @property
     def firing(self) -> tuple[Alert, ...]:
         """The alerts that are sent to people."""
-        return tuple(alert for alert in self.alerts if alert.is_firing)
+        return tuple(alert for alert in self.alerts if alert.is_firing and not alert.muted)
 
     @property
     def is_well(self) -> bool:
@@ -196,6 +197,7 @@ class Status:
                     "fired_at": alert.fired_at,
                     "labels": dict(alert.labels),
                     "annotations": dict(alert.annotations),
+                    "maintenance": alert.muted,
                 }
                 for alert in self.alerts
             ],
@@ -344,10 +346,15 @@ def _nodes(cluster: Cluster, look: _Look) -> tuple[NodeStatus, ...]:
 def _alerts(cluster: Cluster, store: Store, now: int) -> tuple[tuple[Alert, ...], tuple[tuple[str, str], ...]]:
     """Return all alerts that are not Normal, and the rules whose query fails."""
     rules = rules_of(cluster).rules
+    by_id = {rule.id: rule for rule in rules}
     evaluator = Evaluator(store, rules, datasource=cluster.grafana.datasource_uid)
     # Where an alert began before what is looked back at, its beginning is not known.
     evaluator.catch_up(now - now % INTERVAL_SECONDS)
-    return tuple(evaluator.alerts()), tuple(sorted(evaluator.failing.items()))
+    alerts = tuple(
+        replace(one, muted=muted_by(cluster, by_id[one.rule], one.labels, now)) if one.is_firing else one
+        for one in evaluator.alerts()
+    )
+    return alerts, tuple(sorted(evaluator.failing.items()))
 
 
 def _counters(cluster: Cluster, look: _Look) -> tuple[Counter, ...]:

@@ -65,12 +65,13 @@ def _show_alerts(status: Status, console: Console, when: Callable[[int], str]) -
         _line(console, "alerts: none")
         return
     for alert in status.alerts:
-        style = "bold red" if alert.is_firing else "yellow"
+        style = "bold red" if alert.is_firing and not alert.muted else "yellow"
         since = f" since {when(alert.active_at)}" if alert.active_at is not None else ""
         title = alert.title
         if alert.rule == ingest_deadman.ID and status.ingest_age is None:
             title, since = "`clusterflow ingest` has not started", ""
-        _line(console, Text.assemble((f"{alert.state.value} {alert.severity}", style), f"  {title}{since}"))
+        muted = f", nobody is notified: {alert.muted}" if alert.muted else ""
+        _line(console, Text.assemble((f"{alert.state.value} {alert.severity}", style), f"  {title}{since}{muted}"))
         _line(console, Text(f"  {alert.annotations.get(SUMMARY, '')}"))
         for name in FACTS:
             _line(console, Text(f"  {name:12} {alert.annotations.get(name, '')}"))
@@ -83,6 +84,8 @@ def _show_history(status: Status, console: Console) -> None:
         over = sum(one.state == schema.RESOLVED for one in status.history)
         false = sum(one.is_false for one in status.history)
         marked = f", {false:,} marked as false" if false else ""
+        muted = sum(bool(one.maintenance) for one in status.history)
+        marked += f", {muted:,} muted by maintenance" if muted else ""
         told = f"last 24 h: {len(status.history):,} alerts, {over:,} of them over{marked}"
         _line(console, f"{told}: `clusterflow alerts list` shows them")
 

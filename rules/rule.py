@@ -138,6 +138,8 @@ class Rule:
         on_error: what a failed query means. Kept: when InfluxDB is away `ingest_deadman` alone tells of it, and what
             fires goes on firing, in place of an error of each rule and a false all-clear of each alert.
         interval: seconds between evaluations.
+        is_operational: whether `site.maintenance` mutes it: it tells of devices, nodes or jobs, and neither of what a
+            thief could do nor of our own blindness.
     """
 
     id: str
@@ -156,6 +158,7 @@ class Rule:
     no_data: NoDataPolicy = NoDataPolicy.OK
     on_error: ErrorPolicy = ErrorPolicy.KEEP_LAST
     interval: int = INTERVAL_SECONDS
+    is_operational: bool = False
 
     def __post_init__(self) -> None:
         if not _UID.fullmatch(self.id):

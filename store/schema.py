@@ -1619,6 +1619,9 @@ ALERT_PORT_MAX = Field("port_max", "port", "the highest if there are several", m
 ALERT_LABELS = Field("labels", "text", "its labels, as JSON", Kind.STRING, Merge.LAST)
 ALERT_ENTERED = Field("entered", "text", "exporter and interface where it entered", Kind.STRING, Merge.LAST)
 MARKED_WHY = Field("marked_why", "text", "why, in their words", Kind.STRING, Merge.LAST)
+MAINTENANCE = Field(
+    "muted_by", "text", "the planned work during which it began: it notified nobody", Kind.STRING, Merge.LAST
+)
 ALERT = Measurement(
     "alert",
     "Alert history: a row for every change of an alert's state, at the time of the change. The row of `fired` is kept "
@@ -1629,6 +1632,7 @@ ALERT = Measurement(
         DURATION_TEXT, ALERT_BYTES, ALERT_DURATION, ALERT_NODE, ALERT_JOB, ALERT_COST, WHAT_TO_DO, RUNBOOK, BEGAN,
         ENDED, FIRED_SECONDS, ACKNOWLEDGED, ACKNOWLEDGE_SECONDS, FALSE_ALERT, MARKED_WHY, ALERT_SRC_ADDRESS,
         ALERT_DST_ADDRESS, ALERT_PORT, ALERT_PORT_MAX, ALERT_ENTERED, ALERT_LABELS,
+        MAINTENANCE,
     ),
     "deliver",
     "alerts of two years that differ in rule or labels, two each",

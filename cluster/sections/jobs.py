@@ -72,7 +72,7 @@ def build_jobs(
     jobs: list[tuple[str, Job]] = []
     for placed in tables:
         path, table = placed.path, placed.value
-        nodes = _nodes(table.get("nodes", []), node_names, faults)
+        nodes = named(table.get("nodes", []), node_names, faults, "a node of the inventory")
         start = in_utc(table.get("start"), time_zone, f"{path}.start", faults)
         end = in_utc(table.get("end"), time_zone, f"{path}.end", faults)
         if start and end and end <= start:
@@ -99,8 +99,8 @@ def build_jobs(
     return tuple(job for _, job in jobs)
 
 
-def _nodes(patterns: list[Placed[str]], known: tuple[str, ...], faults: Faults) -> tuple[str, ...]:
-    """Return the named nodes, each once, in the order of the patterns."""
+def named(patterns: list[Placed[str]], known: tuple[str, ...], faults: Faults, expected: str) -> tuple[str, ...]:
+    """Return the names that patterns stand for, each once, in the order of the patterns; record what is not known."""
     names = dict.fromkeys(known)
     found: dict[str, None] = {}
     for placed in patterns:
@@ -115,7 +115,7 @@ def _nodes(patterns: list[Placed[str]], known: tuple[str, ...], faults: Faults) 
             found |= dict.fromkeys(matches)
             missing += [] if matches else [text]
         if missing:
-            faults.add(placed.path, some(missing), "a node of the inventory", closest(missing[0], known))
+            faults.add(placed.path, some(missing), expected, closest(missing[0], known))
     return tuple(found)
 
 

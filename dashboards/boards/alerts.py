@@ -91,7 +91,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
 
 
 def _history(cluster: Cluster) -> Built:
-    shown = (*questions.ALERT_COLUMNS, schema.FIRED_SECONDS, schema.FALSE_ALERT, schema.MARKED_WHY, schema.INCIDENT)
+    shown = (
+        *questions.ALERT_COLUMNS, schema.FIRED_SECONDS, schema.FALSE_ALERT, schema.MARKED_WHY, schema.MAINTENANCE,
+        schema.INCIDENT,
+    )  # fmt: skip
     query = _alerts().take(*map(beside, shown), labelled(schema.SEVERITY), labelled(schema.RULE)).newest_rows(_ROWS)
     severities = panels.words({one.value: (one.value, colour) for one, colour in _COLOURS.items()})
     states = panels.words({schema.FIRING: (schema.FIRING, LOOK), schema.RESOLVED: (schema.RESOLVED, DIM)})
@@ -119,6 +122,7 @@ def _history(cluster: Cluster) -> Built:
                 mappings=(panels.words({1: ("yes", LOOK), 0: ("", DIM)}),),
             ),
             panels.Column(schema.MARKED_WHY.name, "Why", width=90),
+            panels.Column(schema.MAINTENANCE.name, "Maintenance", width=115),
             panels.Column(schema.INCIDENT.name, "Id", width=90),
             panels.Column(schema.RULE, "Rule", width=130),
         ],

@@ -57,6 +57,7 @@ PARAMETERS: Mapped = (
     ("cause", "job.cause"),
     ("lostSeconds", "job.lost_seconds"),
     ("fault", "fault"),
+    ("maintenance", "maintenance"),
     ("runbook", "runbook"),
     ("board", "board"),
     ("page", "page"),

@@ -102,6 +102,7 @@ def _row(event: Document, change: Change) -> dict[str, Any]:
         schema.ALERT_COST: facts.get(texts.COST),
         schema.WHAT_TO_DO: facts.get(texts.WHAT_TO_DO),
         schema.RUNBOOK: event.get("runbook"),
+        schema.MAINTENANCE: event.get("maintenance"),
         schema.ALERT_SRC_ADDRESS: at(event, "source.address"),
         schema.ALERT_DST_ADDRESS: at(event, "destination.address"),
         schema.ALERT_ENTERED: f"{at(event, 'traffic.exporter') or ''} {at(event, 'traffic.interface') or ''}".strip(),

@@ -66,6 +66,7 @@ def history(look: Look) -> Section:
         return Section(ID, TITLE, lead, is_measured=False)
     critical = sum(one.severity == Severity.CRITICAL for one in found)
     false = sum(one.is_false for one in found)
+    muted = sum(bool(one.maintenance) for one in found)
     waits = sorted(one.acknowledged - one.began for one in found if one.acknowledged is not None)
     return Section(
         ID,
@@ -77,6 +78,7 @@ def history(look: Look) -> Section:
             Fact("critical", "Critical ones", critical, Kind.COUNT, Tone.ACT if critical else Tone.QUIET),
             Fact("false", "Marked as false", false, Kind.COUNT),
             Fact("acknowledged", "Marked as acknowledged", len(waits), Kind.COUNT),
+            *([Fact("muted", "Muted by maintenance", muted, Kind.COUNT)] if muted else []),
             *([Fact(schema.ACKNOWLEDGE_SECONDS.name, "Half within", waits[(len(waits) - 1) // 2], Kind.SECONDS)]
               if waits else []),
         ),
@@ -114,12 +116,16 @@ def _stored_table(found: Sequence[StoredAlert], stop: int) -> Table:
         (
             one.began, one.rule, Word(one.severity, Tone.ACT if one.severity == Severity.CRITICAL else Tone.LOOK),
             *(one.facts[name] for name in texts.FACTS), (one.ended or stop) - one.began,
-            ", ".join(word for word in ("false" if one.is_false else "", one.why) if word),
+            ", ".join(word for word in ("false" if one.is_false else "", one.why, _muted(one)) if word),
         )
         for one in reversed(found)
     ]  # fmt: skip
     return Table("alerts", "Alerts, in the order of time", (*_COLUMNS, Column("marked", "Marked")), tuple(rows),
                  "None in this period.")  # fmt: skip
+
+
+def _muted(one: StoredAlert) -> str:
+    return f"muted: {one.maintenance}" if one.maintenance else ""
 
 
 _COLUMNS = (

@@ -66,6 +66,7 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("checkpoints", "overdue_over_time"),
         group_by=("rule", schema.JOB),
+        is_operational=True,
     )
     return RuleSet((rule,), seen.skipped)
 

@@ -43,5 +43,6 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("training", "rate"),
         group_by=("rule", "job"),
+        is_operational=True,
     )
     return RuleSet((rule,), seen.skipped)

@@ -54,6 +54,7 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("training", "cohort"),
         group_by=("rule", schema.JOB),
+        is_operational=True,
     )
     return RuleSet((rule,), seen.skipped)
 

@@ -60,5 +60,6 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("training", "marks"),
         group_by=("rule", schema.GROUP),
+        is_operational=True,
     )
     return RuleSet((rule,), ())

@@ -54,6 +54,7 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("pipeline", "exporter_age"),
         group_by=("rule",),
+        is_operational=True,
         # While ingest itself is away nothing is known about exporters: keep what was known last.
         no_data=NoDataPolicy.KEEP_LAST,
     )

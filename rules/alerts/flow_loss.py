@@ -58,6 +58,7 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("pipeline", "lost"),
         group_by=("rule",),
+        is_operational=True,
     )
     return RuleSet((rule,), ())
 

@@ -61,5 +61,6 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("capacity", "held"),
         group_by=("rule", schema.JOB),
+        is_operational=True,
     )
     return RuleSet((rule,), seen.skipped)

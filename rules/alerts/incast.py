@@ -62,6 +62,7 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("training", "incast"),
         group_by=("rule", schema.DST_GROUP),
+        is_operational=True,
     )
     return RuleSet((rule,), seen.skipped)
 

@@ -61,5 +61,6 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("capacity", "errors"),
         group_by=("rule", schema.EXPORTER),
+        is_operational=True,
     )
     return RuleSet((rule,), ())

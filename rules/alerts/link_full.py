@@ -70,5 +70,6 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("capacity", "links"),
         group_by=("rule", schema.EXPORTER),
+        is_operational=True,
     )
     return RuleSet((rule,), ())

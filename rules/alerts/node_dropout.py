@@ -64,6 +64,7 @@ def build(cluster: Cluster) -> RuleSet:
         panel=panel_ref("training", "observed_expected"),
         # One broken job is one notification, however many of its nodes stop.
         group_by=("rule", schema.JOB),
+        is_operational=True,
     )
     return RuleSet((rule,), seen.skipped)
 

@@ -58,5 +58,6 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("training", "rails_low"),
         group_by=("rule", schema.JOB, schema.RAIL),
+        is_operational=True,
     )
     return RuleSet((rule,), seen.skipped)

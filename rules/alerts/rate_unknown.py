@@ -40,5 +40,6 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("pipeline", "exporters"),
         group_by=("rule",),
+        is_operational=True,
     )
     return RuleSet((rule,), ())

@@ -60,6 +60,7 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("pipeline", "relays"),
         group_by=("rule",),
+        is_operational=True,
         # While workers themselves are away nothing is known about relays: keep what was known last.
         no_data=NoDataPolicy.KEEP_LAST,
     )

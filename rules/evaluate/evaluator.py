@@ -79,6 +79,7 @@ class Alert:
         values: measure -> number.
         annotations: rendered texts.
         error: what went wrong, for Error.
+        muted: the planned work for which nobody is notified of it now.
     """
 
     rule: str
@@ -92,6 +93,7 @@ class Alert:
     values: Mapping[str, float]
     annotations: Mapping[str, str]
     error: str = ""
+    muted: str = ""
 
     @property
     def is_firing(self) -> bool:

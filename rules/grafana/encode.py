@@ -19,7 +19,7 @@ from dashboards.provision import reference
 from dashboards.registry import FOLDER
 from rules import runbook
 from rules.evaluate.evaluator import ERROR_ALERT, NO_DATA_ALERT
-from rules.grafana import history_contact, notices
+from rules.grafana import history_contact, mute_times, notices
 from rules.rule import CONDITION, Rule, RuleSet
 from store import schema
 from store.influxql import Query
@@ -31,6 +31,7 @@ RULES = f"{PREFIX}/rules.yaml"
 CONTACT_POINTS = f"{PREFIX}/contact-points.yaml"
 POLICIES = f"{PREFIX}/policies.yaml"
 TEMPLATES = f"{PREFIX}/templates.yaml"
+MUTE_TIMES = f"{PREFIX}/mute-times.yaml"
 RUNBOOK = f"{GRAFANA}/dashboards/runbook.json"
 
 DEFAULT_CONTACT = "clusterflow-nobody"
@@ -57,12 +58,14 @@ _PATIENCE = "5m"
 
 def artefacts(cluster: Cluster, rule_set: RuleSet) -> dict[str, str]:
     """Return the alerting files, path below the provisioning folder -> text; the same text for the same cluster."""
+    timings = mute_times.mute_times(cluster, _ORGANISATION)
     return {
         RULES: rules_text(cluster, rule_set),
         CONTACT_POINTS: _document(cluster, {"contactPoints": contact_points(cluster)}),
         POLICIES: _document(cluster, {"policies": [policies(cluster, rule_set)]}, [_POLICIES_NOTE]),
         RUNBOOK: runbook.board(cluster, rule_set),
         TEMPLATES: _document(cluster, {"templates": notices.templates(_ORGANISATION)}),
+        **({MUTE_TIMES: _document(cluster, {"muteTimes": timings})} if timings else {}),
     }
 
 
@@ -230,7 +233,7 @@ def _matchers(cluster: Cluster, target: NotificationTarget) -> list[list[str]]:
 
 def policies(cluster: Cluster, rule_set: RuleSet) -> dict[str, Any]:
     """Return the tree of notification policies: a route a target, by severity; below it one a way of grouping."""
-    children = _grouping_routes(rule_set)
+    children = _grouping_routes(cluster, rule_set)
     routes = [
         {
             "receiver": target.name,
@@ -248,8 +251,8 @@ def policies(cluster: Cluster, rule_set: RuleSet) -> dict[str, Any]:
     return {"orgId": _ORGANISATION, "receiver": root, "group_by": list(_BY_SOURCE), **_TIMING, "routes": routes}
 
 
-def _grouping_routes(rule_set: RuleSet) -> list[dict[str, Any]]:
-    """Return the routes for what is not grouped by rule and source."""
+def _grouping_routes(cluster: Cluster, rule_set: RuleSet) -> list[dict[str, Any]]:
+    """Return the routes for what maintenance mutes, and for what is not grouped by rule and source."""
     groupings: dict[tuple[str, ...], list[str]] = {}
     for rule in rule_set.rules:
         groupings.setdefault(rule.group_by, []).append(rule.id)
@@ -257,6 +260,7 @@ def _grouping_routes(rule_set: RuleSet) -> list[dict[str, Any]]:
     faults = {"object_matchers": [["alertname", "=~", f"{ERROR_ALERT}|{NO_DATA_ALERT}"]], "group_by": ["alertname"]}
     return [
         faults,
+        *mute_times.routes(cluster, rule_set.rules),
         *(
             {"object_matchers": [["rule", "=~", "|".join(ids)]], "group_by": list(labels)}
             for labels, ids in groupings.items()

@@ -45,6 +45,7 @@ def test_every_default_is_written_out() -> None:
     assert dumped["site"] == {
         "time_zone": "UTC",
         "off_hours": {"from": "23:00", "to": "06:00", "weekends": False, "holidays": []},
+        "maintenance": [],
     }
 
 

@@ -1,5 +1,7 @@
 """The sections `site` and `cost`: where the cluster stands, and what its GPUs cost."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date, time
 from zoneinfo import ZoneInfo
 
@@ -7,6 +9,7 @@ from cluster.document import Faults
 from cluster.scalars import names
 from cluster.scalars.declared import Section, key, record
 from cluster.scalars.kinds import FLAG, ListOf, Number, Table, Whole
+from cluster.sections.network.maintenance import MAINTENANCE, Maintenance, build_maintenance
 
 
 # fmt: off
@@ -35,6 +38,8 @@ class Site:
         default=ZoneInfo("UTC"), absent="`UTC`", example="Europe/Amsterdam")
     off_hours: OffHours = key(OFF_HOURS, "When nobody is expected to move data.", default=OffHours(),
         absent="23:00 to 06:00")
+    maintenance: tuple[Maintenance, ...] = key(ListOf(MAINTENANCE),
+        "Planned work, once or weekly: who is notified of what meanwhile.", default=())
 
 
 SITE = Section.of(Site, "site", text="")
@@ -52,11 +57,18 @@ COST = Section.of(Cost, "cost")
 # fmt: on
 
 
-def build_site(table: Table | None, faults: Faults) -> Site:
-    """Return the site, and record off-hours that never end."""
-    site: Site = SITE.build(table)
+def build_site(table: Table | None, known: Mapping[str, Sequence[str]], faults: Faults) -> Site:
+    """Return the site, and record off-hours that never end and maintenance that cannot be.
+
+    Args:
+        table: as read.
+        known: names of `groups`, `nodes` and `exporters`.
+        faults: told of what is wrong.
+    """
+    planned = (table or {}).get("maintenance") or []
+    site: Site = SITE.build({**(table or {}), "maintenance": []})
     check_off_hours(site.off_hours, "site.off_hours", faults)
-    return site
+    return replace(site, maintenance=build_maintenance(planned, site.time_zone, known, faults))
 
 
 def check_off_hours(hours: OffHours, path: str, faults: Faults) -> None:
