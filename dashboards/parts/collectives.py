@@ -1,5 +1,7 @@
 """Panels about a job's collectives: their pattern, their rails, their steps; and bursts into one storage endpoint."""
 
+from dataclasses import replace
+
 from analysis.detectors.training.pattern_study import looked_at_every
 from analysis.detectors.training.step_study import EVERY
 from analysis.detectors.training.steps import SHORTEST
@@ -21,6 +23,7 @@ from store.influxql import (
     combined,
     compare,
     highest,
+    is_in,
     lowest,
     newest,
     ratio,
@@ -48,6 +51,7 @@ def all_panels(cluster: Cluster) -> tuple[Built, ...]:
         _disturbances(cluster),
         _marks(cluster),
         _rails_low(cluster),
+        _packet_sizes(cluster),
     )
 
 
@@ -340,5 +344,36 @@ def _rails_low(cluster: Cluster) -> Built:
             panels.Column(schema.RAIL_EXPECTED.name, "Expected", Unit.BYTES, width=100),
         ],
         order=TableOrder(schema.RAIL_MISSING.name),
+        limit_rows=_ROWS,
+    )  # fmt: skip
+
+
+def _packet_sizes(cluster: Cluster) -> Built:
+    """Return what a node's packets hold, the smallest first: a wrong MTU stands out from its peers."""
+    training = [group.id for group in cluster.groups_with(Role.TRAINING)]
+    size = ratio((schema.TX_BYTES,), schema.TX_PACKETS, schema.BYTES.name)
+    sent = (
+        Select(schema.NODE_TRAFFIC, schema.RAW)
+        .take(replace(size, unit=Unit.BYTES), total(schema.TX_PACKETS))
+        .where(is_in(schema.GROUP, training), is_in(schema.PEER_GROUP, training), compare(schema.TX_PACKETS, ">", 0))
+        .by(schema.NODE, schema.GROUP)
+    )
+    return panels.table(
+        cluster,
+        Face(
+            "packet_sizes", "Packet size by node, 10 min",
+            "Bytes a packet that each node sent to training nodes, the smallest first: compare it with its peers.",
+            "A mean: acknowledgements count. A node at 1,500 among peers at 4,200 or 9,000 has another MTU.",
+            "Look at the MTU of the node's interfaces and of its port.",
+            x=0, y=TOP + 58, w=24, h=7, links=(to_board("explore"),), since="10m",
+        ),
+        [sent.per_series("Packets of a node.").as_table()],
+        [
+            panels.Column(schema.NODE, "Node", links=(to_board("explore", node=row(schema.NODE)),)),
+            panels.Column(schema.GROUP, "Group", mappings=(panels.group_words(cluster),)),
+            panels.Column(schema.BYTES.name, "Bytes a packet", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.TX_PACKETS.name, "Packets", Unit.COUNT, width=110),
+        ],
+        order=TableOrder(schema.BYTES.name, ascending=True),
         limit_rows=_ROWS,
     )  # fmt: skip
