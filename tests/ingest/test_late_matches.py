@@ -19,6 +19,7 @@ from analysis.jobs.register import Register
 from analysis.state import State
 from app.log import Log
 from cluster.model import Cluster, StoreSettings, ThreatFeed, Thresholds
+from cluster.reload import Reload
 from enrichment.labels import Labels
 from enrichment.providers import labels_of
 from ingest.count.engine import Engine
@@ -274,6 +275,9 @@ def test_nothing_is_searched_for_before_the_store_is_known_to_be_ours(site: Site
         analyser = Analyser(cluster_, site.store, state, sources, log=log)
         searching = LateSearching(cluster_, site.folder, log, patience=0)
         with pytest.raises(NewerStoreError, match="its schema has version 2"):
-            _run(analyser, sources, (searching, RoleWatching(cluster_, log)), site.store, log, threading.Event(), 1.0)
+            _run(
+                analyser, sources, (searching, RoleWatching(cluster_, log)), site.store, log, threading.Event(), 1.0,
+                Reload(site.folder / "cluster.yaml", lambda fresh: fresh, log),
+            )  # fmt: skip
     assert not list(site.folder.glob("searched-*"))
     assert site.late() == site.late(schema.HOUR) == []
