@@ -13,7 +13,7 @@ from live_grafana import Grafana, Inbox, Mailbox
 
 from app.units import parse_duration
 from cluster.load import load_cluster
-from cluster.model import NotificationTarget, Retention, Secret
+from cluster.model import Maintenance, NotificationTarget, Retention, Secret
 from dashboards.registry import FOLDER as FOLDER_TITLE
 from operations.build import write
 from operations.generated import artefacts
@@ -36,6 +36,9 @@ WINDOW = 10
 LEAD = 60
 """Seconds until the staged data begins: Grafana is up by then."""
 CONVERSATION = "proto=tcp,service=https,off_hours=no,initiator=src,shard=0"
+
+
+PLANNED = Maintenance(datetime(2099, 1, 1, 22, tzinfo=UTC), datetime(2099, 1, 2, 4, tzinfo=UTC), "rack 3 power")
 
 
 @dataclass
@@ -64,7 +67,7 @@ def live(influxdb_v1: LocalInfluxDB, tmp_path_factory: pytest.TempPathFactory) -
         NotificationTarget("mail", "email", settings=(("addresses", "noc@example.org"),)),
     )
     store_settings = replace(CASES.store, url=influxdb_v1.url, database="grafana_rules")
-    cluster = replace(CASES, store=store_settings, notify=targets)
+    cluster = replace(CASES, store=store_settings, notify=targets, site=replace(CASES.site, maintenance=(PLANNED,)))
     store = Store(store_settings)
     store.ensure(tuple(Retention(one.name, one.window, 0) for one in cluster.retentions()))
     begins = (int(time.time()) + LEAD) // 60 * 60 + 60
@@ -178,6 +181,15 @@ def test_webhook_and_mail_have_the_five_facts(live: Live) -> None:
         f"Silence: {silence}",
         "",
     ]
+
+
+def test_maintenance_arrives(live: Live) -> None:
+    (timing,) = live.grafana.get("/api/v1/provisioning/mute-timings")
+    assert [interval["days_of_month"] for interval in timing["time_intervals"]] == [["1"], ["2"]]
+    for target in live.grafana.get("/api/v1/provisioning/policies")["routes"]:
+        assert {"clusterflow-maintenance-1"} == {
+            name for route in target.get("routes", []) for name in route.get("mute_time_intervals", [])
+        }
 
 
 def test_the_runbook_is_there(live: Live) -> None:

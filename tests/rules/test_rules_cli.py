@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from datetime import datetime
 from io import StringIO
 from pathlib import Path
@@ -17,6 +18,8 @@ from operations.cli import build, status
 from operations.generated import artefacts
 from operations.status import Status
 from operations.status_view import show
+from rules.evaluate.evaluator import Alert
+from rules.evaluate.states import State
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
 
@@ -236,6 +239,16 @@ def test_a_rule_whose_query_is_refused_is_named() -> None:
     assert isinstance(console.file, StringIO)
     assert "rule exfil_volume sees nothing: retention policy not found: raw\n" in console.file.getvalue()
     assert not told.is_well
+
+
+def test_what_maintenance_mutes_is_shown_and_is_no_alarm() -> None:
+    alert = Alert("node_dropout", "Dropped out", "critical", {}, State.ALERTING, "", 0, 0, {}, {})
+    for muted, is_well in (("rack 3 power", True), ("", False)):
+        told = Status("lab", "http://store", age=3.0, is_stale=False, alerts=(replace(alert, muted=muted),))
+        console = Console(file=StringIO(), width=200)
+        show(told, console, str)
+        assert isinstance(console.file, StringIO)
+        assert ("nobody is notified: rack 3 power\n" in console.file.getvalue()) == is_well == told.is_well
 
 
 def test_what_fires_is_told_with_its_five_facts(site: Site) -> None:
