@@ -52,6 +52,7 @@ INFERENCE_UNUSUAL_COUNTRY = "inference_unusual_country"
 INCAST = "incast"
 JOB_DISTURBED = "job_disturbed"
 HELD_SILENT = "held_silent"
+RAIL_LOW = "rail_low"
 NODE_DROPOUT = "node_dropout"
 DROPOUT_DIGEST = "dropout_digest"
 COHORT_SLOWDOWN = "cohort_slowdown"
@@ -518,6 +519,20 @@ def held_alerts(stage: Stage, run: Run, *, start: int, end: int) -> tuple[Expect
     if end - start < limit + 2 * _MINUTE:
         return ()
     return (_of_job(stage, HELD_SILENT, run, start + limit + _MINUTE, end + GRACE + 2 * _MINUTE),)
+
+
+def rail_alerts(stage: Stage, run: Run, node: str, rail: int, *, start: int, end: int) -> tuple[Expected, ...]:
+    """Return what is owed for a rail of a node that sends nothing from `start` to `end`."""
+    limits = stage.cluster.thresholds
+    least = limits.rail_low * limits.rail_low_window + 2 * _MINUTE
+    if end - start < least:
+        return ()
+    about = labels(**{schema.JOB: run.job, schema.NODE: node, schema.RAIL: str(rail)})
+    # Told once final, by whole minutes; told on for as long as the rule looks back.
+    late = stage.cluster.bridge.grace + _MINUTE
+    due = round(max(start + least, run.start + limits.rail_low_window)) + late
+    earliest = early(stage, due, step=late + 2 * _MINUTE)
+    return (Expected(RAIL_LOW, about, due, end + limits.rail_low_window + 2 * late, earliest=earliest),)
 
 
 def _of_job(stage: Stage, rule: str, run: Run, due: int, until: int) -> Expected:

@@ -37,6 +37,7 @@ class IncidentKind(StrEnum):
 
     NODE_DROPOUT = "node_dropout"
     RACK_DOWN = "rack_down"
+    DEAD_RAIL = "dead_rail"
     HELD_SILENT = "held_silent"
     COHORT_SLOWDOWN = "cohort_slowdown"
     JOB_STALLED = "job_stalled"
@@ -169,6 +170,7 @@ class Incident:
         job: id of the run it happens to.
         nodes: nodes of the run that it happens to; empty: all of them.
         exporter: whose records it concerns; `onto`: which exporter repeats them.
+        rail: number of the rail that is dead.
         seconds: by how much a clock is off, or a checkpoint late.
         transfers: the traffic that it adds.
         listings: what a threat feed lists because of it.
@@ -191,6 +193,7 @@ class Incident:
     nodes: tuple[str, ...] = ()
     exporter: str = ""
     onto: str = ""
+    rail: int = 0
     seconds: int = 0
     transfers: tuple[Transfer, ...] = field(default=(), repr=False)
     listings: tuple[Listing, ...] = ()

@@ -9,6 +9,7 @@ from simulate.incidents.expect import (
     dropout_alerts,
     held_alerts,
     missed_checkpoint_alerts,
+    rail_alerts,
     slowdown_alerts,
     stall_alerts,
 )
@@ -66,6 +67,22 @@ def rack_down(stage: Stage, start: int, end: int, *, count: int = 6, job: str = 
     nodes = run.nodes[:count]
     alerts = digest_alerts(stage, run, nodes, start=start, end=min(end, run.end))
     return _of_run(IncidentKind.RACK_DOWN, run, start, end, share=0.0, nodes=nodes, alerts=alerts)
+
+
+def dead_rail(stage: Stage, start: int, end: int, *, rail: int = 1, node: str = "", job: str = "") -> Incident:
+    """One rail of a node of a job carries nothing of what the node sends: its other rails take it."""
+    run = stage.run_at(start, job)
+    src = node or run.nodes[0]
+    return Incident(
+        id=f"{IncidentKind.DEAD_RAIL.value}-{src}",
+        kind=IncidentKind.DEAD_RAIL,
+        start=start,
+        end=end,
+        src=src,
+        rail=rail,
+        job=run.job,
+        alerts=rail_alerts(stage, run, src, rail, start=start, end=min(end, run.end)),
+    )
 
 
 def held_silent(stage: Stage, start: int, end: int, *, count: int = 0, job: str = "") -> Incident:

@@ -45,6 +45,7 @@ class Connections:
         sender, receiver: positions in the run's nodes.
         src, dst: address numbers.
         src_port: a port of the sender's own.
+        rail: its number.
         weight: part of the sender's bytes; they add up to 1 for each sender.
     """
 
@@ -53,6 +54,7 @@ class Connections:
     src: Ints
     dst: Ints
     src_port: Ints
+    rail: Ints
     weight: Floats
 
 
@@ -60,7 +62,7 @@ def connections(cast: Cast, run: Run, algorithm: Algorithm) -> Connections:
     """Return who sends to whom: a ring and a double binary tree on every rail."""
     parts = {Algorithm.RING: (1.0, 0.0), Algorithm.TREE: (0.0, 1.0), Algorithm.MIXED: (1 - _TREE_PART, _TREE_PART)}
     ring_part, tree_part = parts[algorithm]
-    found: list[tuple[int, int, int, int, int, float]] = []
+    found: list[tuple[int, int, int, int, int, int, float]] = []
     for rail in cast.rails:
         ranks = [i for i, node in enumerate(run.nodes) if node in rail.members]
         if len(ranks) < 2:
@@ -71,16 +73,16 @@ def connections(cast: Cast, run: Run, algorithm: Algorithm) -> Connections:
         for a, b, weight in edges:
             sender, receiver = ranks[a], ranks[b]
             src, dst = rail.members[run.nodes[sender]], rail.members[run.nodes[receiver]]
-            found.append((sender, receiver, src, dst, 40_000 + len(found) % 20_000, weight))
+            found.append((sender, receiver, src, dst, 40_000 + len(found) % 20_000, rail.number, weight))
     if not found:
         empty = np.empty(0, np.int64)
-        return Connections(empty, empty, empty, empty, empty, np.empty(0))
+        return Connections(empty, empty, empty, empty, empty, empty, np.empty(0))
     table = np.array(found)
-    sender, receiver, src, dst, port = table[:, :5].astype(np.int64).T
-    weights = table[:, 5]
+    sender, receiver, src, dst, port, rails = table[:, :6].astype(np.int64).T
+    weights = table[:, 6]
     # A node on several rails spreads its bytes over them.
     total = np.bincount(sender, weights, minlength=len(run.nodes))
-    return Connections(sender, receiver, src, dst, port, weights / total[sender])
+    return Connections(sender, receiver, src, dst, port, rails, weights / total[sender])
 
 
 def _double_tree(size: int) -> list[tuple[int, int, int]]:
@@ -120,6 +122,11 @@ class Training:
             for incident in incidents
             if incident.kind in _SLOWED and incident.job in ("", run.job)
         ]
+        self._dead = [
+            (run.nodes.index(incident.src), incident.rail, incident.start * 1000, incident.end * 1000)
+            for incident in incidents
+            if incident.kind is IncidentKind.DEAD_RAIL and incident.job == run.job
+        ]
         self._saves = saves_of(run, profile, incidents)
         self._clock = self._progress()
 
@@ -141,7 +148,7 @@ class Training:
         begins = np.maximum(begins, first)
         sent = (self._steps(ends) - self._steps(begins)) * self._profile.step * self._profile.rate
         level = sent[:, None] * self._share * self._noise(begins) * self._left(begins, ends)
-        volume = (level[:, links.sender] * links.weight).astype(np.int64)
+        volume = (level[:, links.sender] * self._weights(begins, ends)).astype(np.int64)
         packets = -(-volume // JUMBO)
         # Acknowledgements flow against the data; a node that drops out sends fewer of them, too.
         left = self._left(begins, ends)
@@ -252,9 +259,25 @@ class Training:
         """Return [record, node] -> what incidents leave of the node's bytes."""
         left = np.ones((len(begins), len(self._run.nodes)))
         for nodes, start, end, share in self._losses:
-            overlap = np.clip(np.minimum(ends, end) - np.maximum(begins, start), 0, None) / np.maximum(ends - begins, 1)
-            left[:, nodes] *= (1 - overlap * (1 - share))[:, None]
+            left[:, nodes] *= (1 - _overlap(begins, ends, start, end) * (1 - share))[:, None]
         return left
+
+    def _weights(self, begins: Ints, ends: Ints) -> Floats:
+        """Return [record, connection] -> part of the sender's bytes: those of a dead rail take its other rails."""
+        links = self._connections
+        weights = np.broadcast_to(links.weight, (len(begins), len(links.weight)))
+        for node, rail, start, end in self._dead:
+            others = (links.sender == node) & (links.rail != rail)
+            moved = np.where(others, links.weight / max(links.weight[others].sum(), 1e-9), 0.0)
+            part = np.where(links.sender == node, _overlap(begins, ends, start, end)[:, None], 0.0)
+            weights = weights * (1 - part) + moved * part
+        return weights
+
+
+def _overlap(begins: Ints, ends: Ints, start: int, end: int) -> Floats:
+    """Return which part of each record lies in [start, end)."""
+    inside = np.clip(np.minimum(ends, end) - np.maximum(begins, start), 0, None)
+    return np.asarray(inside / np.maximum(ends - begins, 1), np.float64)
 
 
 def _members(run: Run, incident: Incident) -> Ints:

@@ -68,11 +68,10 @@ def test_every_rule_has_a_scenario_and_every_scenario_its_rules() -> None:
     owed = {rule for name in NAMES for one in loaded(name).incidents for rule in one.expected}
     # Nothing staged has templates: they alone show that an exporter samples (tests/ingest/test_unread_exports.py), or
     # kill (tests/ingest/test_guard.py).
-    # Marks, discards, full links and dead rails: the rules' own cases, tests/analysis/test_pattern_store.py.
+    # Marks, discards and full links: the rules' own cases.
     assert owed == set(IDS) - {
         "rate_unknown",
         "collector_attacked",
-        "rail_low",
         "ecn_marks",
         "link_full",
         "link_discards",
@@ -112,6 +111,7 @@ def test_alerts_are_about_somebody_and_due_in_time() -> None:
                     incident.dst,
                     incident.job,
                     incident.exporter,
+                    str(incident.rail),
                     *_parties(script, incident),
                 }
                 assert all(value in parties for _, value in alert.labels), (incident.id, alert)
