@@ -217,7 +217,7 @@ class Meter:
 
 
 def timed(arguments: list[str]) -> dict[str, Any]:
-    """Run a command; return wall and CPU seconds and the peak memory of its process."""
+    """Run a command; return wall and CPU seconds and the peak memory of its process, at least our own before it."""
     began = time.monotonic()
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = process.stderr.read() if process.stderr else b""

@@ -54,7 +54,7 @@ from store.schema import RAW, Measurement, Stage
 _CHUNK_BYTES = 24 << 20
 _COUNTER_BYTES = 4 << 20
 _CLOUD_PAIRS = "cloud-pairs"
-_MERGE_ROWS = 1_000_000
+_MERGE_ROWS = 500_000
 _IDLE_SECONDS = 0.2
 _ROLLUP_SECONDS = 60.0
 _HEALTHY_SECONDS = 60.0

@@ -24,6 +24,7 @@ _FRESH = "fresh"
 _HASH = "hash"
 _LEAST_FOREIGN = 1_000_000
 """Bytes in a window from which on a conversation of `foreign` gets a name: what scans the internet gets none."""
+_MANY_ROWS = 200_000
 _MAX_CANDIDATES = 20_000
 """Unnamed conversations remembered per window; the smallest beyond them fold into ``other`` for good."""
 
@@ -150,19 +151,24 @@ class WindowTable:
             return self._points(self.empty())
         fresh = pl.concat([frame.select(pl.exclude(NAMED)) for frame in self._pending], how="diagonal")
         self._pending.clear()
-        touched = fresh.get_column(WINDOW).unique()
-        is_hot = pl.col(WINDOW).is_in(touched.implode())
+        touched = fresh.get_column(WINDOW).unique().sort()
+        # A flood of addresses goes one window after the other: all at once would take several times their memory.
+        parts = [pl.Series([window]) for window in touched] if fresh.height > _MANY_ROWS else [touched]
+        changes = []
+        for windows in parts:
+            is_hot = pl.col(WINDOW).is_in(windows.implode())
+            merged, changed = self._merged(self.state.filter(is_hot), fresh.filter(is_hot))
+            self.state = pl.concat([self.state.filter(~is_hot), merged.select(self.state.columns)])
+            changes.append(self._points(changed))
+        return pl.concat(changes)
+
+    def _merged(self, hot: pl.DataFrame, fresh: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Fold rows into those of their windows; return the windows' rows, and of them those that changed."""
         bound = self.measurement.bound
         marks = [pl.lit(True).alias(_FRESH), *([pl.lit(False).alias(NAMED)] if bound else [])]
-        hot = self.state.filter(is_hot).with_columns(pl.lit(False).alias(_FRESH))
+        hot = hot.with_columns(pl.lit(False).alias(_FRESH))
         merged = self._sum(pl.concat([hot, fresh.with_columns(marks).select(hot.columns)]))
-        cold = self.state.filter(~is_hot)
-        if bound:
-            merged, changed = self._name(merged, bound)
-        else:
-            changed = merged.filter(_FRESH)
-        self.state = pl.concat([cold, merged.select(self.state.columns)])
-        return self._points(changed)
+        return self._name(merged, bound) if bound else (merged, merged.filter(_FRESH))
 
     def evict(self, before: int, held: Collection[int] = ()) -> pl.DataFrame:
         """Forget the windows that begin before this second and are not held; return their rows."""
@@ -237,28 +243,9 @@ class WindowTable:
 
     def _name(self, merged: pl.DataFrame, bound: Bound) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Give names to the largest unnamed rows while there is room; return the rows, and the points that changed."""
-        size = self._sums[0]
-        place = [WINDOW, bound.per]
+        merged = merged.with_columns(self._promoted(merged, bound).alias("promoted"))
+        promoted = pl.col("promoted")
         is_other = self._is_other()
-        has_name = pl.col(NAMED) & ~is_other
-        is_small = pl.col(bound.per).is_in(self._foreign.implode()) & (pl.col(size) < _LEAST_FOREIGN)
-        candidate = ~pl.col(NAMED) & ~is_other & ~is_small
-        merged = merged.with_columns(
-            has_name.sum().over(place).alias("names"),
-            pl.col(size).filter(has_name).min().over(place).alias("smallest"),
-            self._series_hash(),
-        )
-        # Ties are broken by the tags, so that the same rows get the same names whatever the order they came in.
-        order = merged.select(pl.struct(-pl.col(size), *self.tags).rank("ordinal")).to_series()
-        merged = merged.with_columns(order.alias("order"))
-        rank = pl.when(candidate).then(pl.col("order")).rank("ordinal").over(place)
-        free = self._named - pl.col("names").cast(pl.Int64)
-        wanted = candidate & (
-            (rank <= free) | ((rank <= free + self._named) & (pl.col(size) > pl.col("smallest"))).fill_null(False)
-        )
-        merged = merged.with_columns(wanted.alias("wanted"))
-        merged = self._spend(merged)
-        promoted = pl.col("wanted")
         merged = merged.with_columns((pl.col(NAMED) | promoted).alias(NAMED), (pl.col(_FRESH) | promoted).alias(_FRESH))
         merged = self._forget_smallest(merged.select(*self.state.columns, _FRESH), bound)
         rest = self._others(merged, bound)
@@ -268,22 +255,52 @@ class WindowTable:
         changed = pl.concat([merged.filter(pl.col(NAMED) & ~is_other & pl.col(_FRESH)), rest], how="diagonal")
         return merged, changed
 
-    def _spend(self, merged: pl.DataFrame) -> pl.DataFrame:
-        """Take back names that the series budget does not allow; remember those that it does."""
+    def _promoted(self, merged: pl.DataFrame, bound: Bound) -> pl.Series:
+        """Return whether each row gets a name now: the largest unnamed ones of each place that has room."""
+        size, place = self._sums[0], [WINDOW, bound.per]
+        is_other = self._is_other()
+        has_name = pl.col(NAMED) & ~is_other
+        is_small = pl.col(bound.per).is_in(self._foreign.implode()) & (pl.col(size) < _LEAST_FOREIGN)
+        is_candidate = ~pl.col(NAMED) & ~is_other & ~is_small
+        places = merged.group_by(place).agg(
+            has_name.sum().cast(pl.Int64).alias("names"),
+            pl.col(size).filter(has_name).min().alias("smallest"),
+            pl.col(size).filter(is_candidate).top_k(2 * self._named).min().alias("least"),
+        )
+        # Columns are narrow and rows are few as early as can be: a flood has a million rows of long texts.
+        sizes = merged.select(*place, size, is_candidate.alias("is_candidate"))
+        sizes = sizes.join(places, on=place, how="left", maintain_order="left")
+        rows = sizes.select((pl.col("is_candidate") & (pl.col(size) >= pl.col("least"))).arg_true()).to_series()
+        # Ties are broken by the tags, so that the same rows get the same names whatever the order they came in.
+        few = merged[rows].with_columns(
+            *sizes[rows].select("names", "smallest"),
+            rows.alias("row"),
+            pl.struct(-pl.col(size), *self.tags).rank("ordinal").alias("order"),
+        )
+        rank = pl.col("order").rank("ordinal").over(place)
+        free = self._named - pl.col("names")
+        wanted = few.filter(
+            (rank <= free) | ((rank <= free + self._named) & (pl.col(size) > pl.col("smallest"))).fill_null(False)
+        )
+        promoted = self._within_budget(wanted.sort("order"), merged)
+        return pl.repeat(False, merged.height, dtype=pl.Boolean, eager=True).scatter(promoted, True)
+
+    def _within_budget(self, wanted: pl.DataFrame, merged: pl.DataFrame) -> pl.Series:
+        """Return the ``row`` of those wanted, the largest first, that the series budget allows; remember the series."""
         newest = merged.get_column(WINDOW).max()
         alive = self.series.filter(pl.col(WINDOW) >= (int(newest) if isinstance(newest, int) else 0) - self._keep)
-        wanted = merged.filter("wanted")
+        wanted = wanted.with_columns(self._series_hash())
         known = pl.col(_HASH).is_in(alive.get_column(_HASH).implode())
-        # The largest first; and the same ones each time the same records are read.
-        fresh = wanted.filter(~known).sort("order").get_column(_HASH).unique(maintain_order=True)
+        fresh = wanted.filter(~known).get_column(_HASH).unique(maintain_order=True)
         room = max(self._budget - alive.height, 0)
         if len(fresh) > room:
             refused = fresh.slice(room)
             self.over_budget += len(refused)
-            merged = merged.with_columns((pl.col("wanted") & ~pl.col(_HASH).is_in(refused.implode())).alias("wanted"))
-        used = merged.filter(pl.col("wanted") | pl.col(NAMED)).select(_HASH, WINDOW)
-        self.series = pl.concat([alive, used]).group_by(_HASH).agg(pl.max(WINDOW))
-        return merged
+            wanted = wanted.filter(~pl.col(_HASH).is_in(refused.implode()))
+        named = merged.filter(NAMED).select(self._series_hash(), WINDOW)
+        used = pl.concat([alive, wanted.select(_HASH, WINDOW), named])
+        self.series = used.group_by(_HASH).agg(pl.max(WINDOW))
+        return wanted.get_column("row")
 
     def _forget_smallest(self, merged: pl.DataFrame, bound: Bound) -> pl.DataFrame:
         """Bound the number of unnamed conversations that a window remembers."""

@@ -7,6 +7,7 @@ that is robbed; counters beyond all measure, and ones that are each possible but
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ BROKEN = 500
 STRANGERS = 10_000
 OLD = 700
 
-MEMORY_BYTES = 1_300_000_000
+MEMORY_BYTES = 1_100_000_000
 
 pytestmark = pytest.mark.end_to_end
 
@@ -121,10 +122,11 @@ class Attacked:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.2)
+        # Not what wait4 says: that is never less than the most this process, who made the spool, had itself.
+        (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8"))
+        self.peak = int(peak) * 1024
         process.terminate()
-        _, status, usage = os.wait4(process.pid, 0)
-        assert status == 0
-        self.peak = usage.ru_maxrss * 1024
+        assert process.wait() == 0
 
     @staticmethod
     def _read(manifest: Path) -> dict[str, int]:
