@@ -51,11 +51,13 @@ class Bound:
         tags: tags that become OTHER when a row is folded; the first of them tells whether it was.
         per: tag whose values each have K of their own.
         unlisted: tags that become OTHER when a row is folded, unless they name a node of the inventory.
+        kinds: tags by which rows are told apart: beside the K largest, the largest of each kind keep their names.
     """
 
     tags: tuple[str, ...]
     per: str
     unlisted: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,8 +390,9 @@ INFERENCE = Measurement(
     (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, OFF_WINDOW, *LABELS, SHARD),
     (BYTES, PACKETS, FLOWS, DURATION, *DETAILS),
     "ingest",
-    "the largest K clients per inference group and window; the rest is `other`",
-    bound=Bound((SRC, *LABELS), DST_GROUP, unlisted=(DST,)),
+    "the largest K clients per inference group and window, and K/4 that are the largest of their group, their country "
+    "or of new clients; the rest is `other`",
+    bound=Bound((SRC, *LABELS), DST_GROUP, unlisted=(DST,), kinds=(SRC_GROUP, COUNTRY)),
 )
 IN_BYTES = Field("in_bytes", "bytes", "bytes that entered here, by flow records, scaled")
 OUT_BYTES = Field("out_bytes", "bytes", "bytes that left here, by flow records, scaled")

@@ -68,7 +68,7 @@ _COUNTERS = "interface-counters"
 SAMPLES = "newest-samples"
 """Frame of `Engine.dump`: the newest sample of each interface."""
 
-_SERIES = "series-"
+_SERIES, _KNOWN = "series-", "known-"
 
 Part = WindowTable | Once
 """What is kept by window."""
@@ -406,6 +406,7 @@ class Engine:
     def frames_beside(self) -> dict[str, pl.DataFrame]:
         """Return what `dump` has beside the tables' windows: names that were given, and the newest counter samples."""
         frames = {f"{_SERIES}{name}": table.series for name, table in self._tables.items() if table.measurement.bound}
+        frames |= {f"{_KNOWN}{name}": table.known for name, table in self._tables.items() if table.known.height}
         return frames | {SAMPLES: self._deltas.newest}
 
     def notes(self) -> dict[str, Any]:
@@ -435,6 +436,7 @@ class Engine:
                 table.restore(frames[name])
             if f"{_SERIES}{name}" in frames:
                 table.series = frames[f"{_SERIES}{name}"]
+            table.known = frames.get(f"{_KNOWN}{name}", table.known)
         self._deltas.newest = frames[SAMPLES]
         self._newest, self._newest_sample = notes["newest"], notes["newest_sample"]
         self._newest_counters = notes["newest_counters"]

@@ -1,8 +1,10 @@
 """Totals of the windows that can still change, one table a measurement.
 
 A table hands out a changed window's points as whole totals, to be written over what the store has. Where addresses are
-tags, only the largest conversations of a window get a name; the rest is summed as ``other``. A name once given in a
-window stays: a point already in the store is then always written again with its new total, never left behind.
+tags, only the largest conversations of a window get a name; the rest is summed as ``other``. Where kinds are told apart
+(`Bound.kinds`), the largest of each get names beside them: one client from abroad is not lost among 5,000 of the house.
+A name once given in a window stays: a point already in the store is then always written again with its new total, never
+left behind.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,6 +29,11 @@ _LEAST_FOREIGN = 1_000_000
 _MANY_ROWS = 200_000
 _MAX_CANDIDATES = 20_000
 """Unnamed conversations remembered per window; the smallest beyond them fold into ``other`` for good."""
+_RARE = "rare"
+_NEW_SECONDS = 3600
+"""For so long after they were first seen clients are a kind of their own."""
+_MOST_KNOWN = 200_000
+"""Clients of which that is remembered: 3 MB. A flood of forged ones makes the others new again."""
 
 
 class WindowTable:
@@ -47,6 +54,8 @@ class WindowTable:
         over_budget: series that the budget refused a name, since somebody set it to 0.
         capped: totals that MAX_TOTAL held back, likewise.
         evicted_before: windows that begin before this second are no longer here.
+        series: hashes of the series that were named, each with its newest window.
+        known: hashes of those who are in the first tag of a bound with kinds, each with its first window.
     """
 
     def __init__(
@@ -84,6 +93,7 @@ class WindowTable:
         self._pending: list[pl.DataFrame] = []
         self.state = self.empty()
         self.series = pl.DataFrame(schema={_HASH: pl.UInt64, WINDOW: pl.Int64})
+        self.known = self.series
 
     def empty(self) -> pl.DataFrame:
         """Return a state without rows."""
@@ -264,29 +274,61 @@ class WindowTable:
         is_candidate = ~pl.col(NAMED) & ~is_other & ~is_small
         places = merged.group_by(place).agg(
             has_name.sum().cast(pl.Int64).alias("names"),
-            pl.col(size).filter(has_name).min().alias("smallest"),
+            pl.col(size).filter(has_name).top_k(self._named).min().alias("smallest"),
             pl.col(size).filter(is_candidate).top_k(2 * self._named).min().alias("least"),
         )
         # Columns are narrow and rows are few as early as can be: a flood has a million rows of long texts.
         sizes = merged.select(*place, size, is_candidate.alias("is_candidate"))
         sizes = sizes.join(places, on=place, how="left", maintain_order="left")
-        rows = sizes.select((pl.col("is_candidate") & (pl.col(size) >= pl.col("least"))).arg_true()).to_series()
-        # Ties are broken by the tags, so that the same rows get the same names whatever the order they came in.
+        sizes = sizes.with_columns(self._rare(merged, bound).alias(_RARE))
+        is_near = pl.col("is_candidate") & ((pl.col(size) >= pl.col("least")) | pl.col(_RARE))
+        rows = sizes.select(is_near.arg_true()).to_series()
         few = merged[rows].with_columns(
-            *sizes[rows].select("names", "smallest"),
-            rows.alias("row"),
-            pl.struct(-pl.col(size), *self.tags).rank("ordinal").alias("order"),
+            *sizes[rows].select("names", "smallest", _RARE), rows.alias("row"), self._order()
         )
         rank = pl.col("order").rank("ordinal").over(place)
         free = self._named - pl.col("names")
         wanted = few.filter(
-            (rank <= free) | ((rank <= free + self._named) & (pl.col(size) > pl.col("smallest"))).fill_null(False)
+            (rank <= free)
+            | ((rank <= free + self._named) & (pl.col(size) > pl.col("smallest"))).fill_null(False)
+            | (pl.col(_RARE) & (free > -self._named))
         )
-        promoted = self._within_budget(wanted.sort("order"), merged)
+        promoted = self._within_budget(wanted.sort(~pl.col(_RARE), "order"), merged)
         return pl.repeat(False, merged.height, dtype=pl.Boolean, eager=True).scatter(promoted, True)
 
+    def _order(self) -> pl.Expr:
+        """Return the place of each row, the largest first.
+
+        Ties are broken by the tags, so that the same rows get the same names whatever the order they came in.
+        """
+        return pl.struct(-pl.col(self._sums[0]), *self.tags).rank("ordinal").alias("order")
+
+    def _rare(self, merged: pl.DataFrame, bound: Bound) -> pl.Series:
+        """Return which rows are the largest of their kinds: of each the first, then of each the second, and so on.
+
+        A quarter of K for all kinds together: whoever forges addresses of every country takes no more.
+        """
+        is_rare = pl.repeat(False, merged.height, dtype=pl.Boolean, eager=True)
+        if not bound.kinds:
+            return is_rare
+        size, most, place = self._sums[0], max(self._named // 4, 1), [WINDOW, bound.per]
+        client = pl.struct(bound.per, bound.tags[0]).hash().alias(_HASH)
+        rows = merged.select(*place, *bound.kinds, size, client, (~self._is_other()).alias("is_one"))
+        both = pl.concat([self.known, rows.filter("is_one").select(_HASH, WINDOW)]).group_by(_HASH).agg(pl.min(WINDOW))
+        self.known = both.sort(WINDOW, _HASH).tail(_MOST_KNOWN)
+        since = self.known.select(_HASH, pl.col(WINDOW).alias("since"))
+        is_new = pl.col(WINDOW) - pl.col("since") < _NEW_SECONDS
+        rows = rows.join(since, on=_HASH, how="left", maintain_order="left").with_columns(is_new.alias("is_new"))
+        kind = [*place, *bound.kinds, "is_new"]
+        least = pl.col(size).filter("is_one").top_k(most).min().over(kind)
+        near = rows.select((pl.col("is_one") & (pl.col(size) >= least)).arg_true()).to_series()
+        few = merged[near].with_columns(rows[near].get_column("is_new"), self._order())
+        few = few.with_columns(pl.col("order").rank("ordinal").over(kind).alias("turn"))
+        turn = pl.struct("turn", "order").rank("ordinal").over(place)
+        return is_rare.scatter(near.filter(few.select(turn <= most).to_series()), True)
+
     def _within_budget(self, wanted: pl.DataFrame, merged: pl.DataFrame) -> pl.Series:
-        """Return the ``row`` of those wanted, the largest first, that the series budget allows; remember the series."""
+        """Return the ``row`` of those wanted, the first first, that the series budget allows; remember the series."""
         newest = merged.get_column(WINDOW).max()
         alive = self.series.filter(pl.col(WINDOW) >= (int(newest) if isinstance(newest, int) else 0) - self._keep)
         wanted = wanted.with_columns(self._series_hash())

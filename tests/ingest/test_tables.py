@@ -250,3 +250,67 @@ def test_a_state_of_before_labels_were_kept_goes_on_without_counting_twice(count
         after.add(labelled([(window, "gpu-1", "203.0.113.5", 7)], label))
         assert after.merge().get_column(schema.DST).to_list() == ["203.0.113.5"]
     assert after.over_budget == 0
+
+
+# -- kinds -----------------------------------------------------------------------------------------
+
+Client = tuple[str, str, str, int]
+"""Address, group, country, bytes."""
+
+
+def inference_table(named: int = 40, budget: int = 100_000) -> WindowTable:
+    return WindowTable(schema.INFERENCE, named=named, budget=budget, keep=7 * 86_400)
+
+
+def requests(window: int, clients: Sequence[Client]) -> pl.DataFrame:
+    tags = (schema.SRC, schema.SRC_GROUP, schema.COUNTRY)
+    constant = {schema.DST: "infer-1", schema.DST_GROUP: "inference", schema.PROTO: "tcp", schema.SERVICE: "https"}
+    return pl.DataFrame(clients, schema=[*tags, "bytes"], orient="row").with_columns(
+        pl.lit(window, pl.Int64).alias(WINDOW),
+        *(pl.lit(value).alias(name) for name, value in constant.items()),
+        *(pl.lit("").alias(tag) for tag in (*schema.LABELS, schema.OFF_WINDOW) if tag != schema.COUNTRY),
+        *(pl.lit(1, pl.Int64).alias(name) for name in ("packets", "flows")),
+        *(pl.lit(window * 1000, pl.Int64).alias(name) for name in (FIRST, LAST)),
+    )
+
+
+def named(points: pl.DataFrame) -> set[str]:
+    return set(points.get_column(schema.SRC)) - {schema.OTHER}
+
+
+CROWD: list[Client] = [(f"10.70.{n // 250}.{n % 250}", "users", "", 50_000 + n) for n in range(5_000)]
+
+
+def test_a_small_client_from_outside_has_a_name_among_five_thousand() -> None:
+    table = inference_table()
+    table.add(requests(0, [*CROWD, ("203.0.113.9", "external", "BR", 900)]))
+    points = table.merge()
+    assert "203.0.113.9" in named(points)
+    assert points["bytes"].sum() == sum(one[-1] for one in CROWD) + 900
+
+
+def test_a_client_that_is_new_has_a_name_before_the_crowd() -> None:
+    table = inference_table()
+    for window in range(0, 4_000, 1_000):
+        table.add(requests(window, CROWD))
+        table.merge()
+    for window in (7_000, 7_010):
+        table.add(requests(window, [*CROWD, ("10.70.99.1", "users", "", 900)]))
+        assert "10.70.99.1" in named(table.merge())
+    table.add(requests(12_000, [*CROWD, ("10.70.99.1", "users", "", 900)]))
+    assert "10.70.99.1" not in named(table.merge()), "it is known by now"
+
+
+def test_a_flood_of_forged_addresses_takes_a_quarter_of_the_names_and_the_budget_bounds_all() -> None:
+    """The crowd and the largest thief keep theirs; the same records give the same names in whatever order they come."""
+    table, turned = inference_table(budget=100), inference_table(budget=100)
+    for window in range(0, 200, 10):
+        forged = [(f"198.18.{window}.{n % 250}", "external", f"{n % 90:02d}", 60) for n in range(2_000)]
+        rows = requests(window, [*CROWD, *forged, ("203.0.113.9", "external", "BR", 5_000_000)])
+        table.add(rows)
+        turned.add(rows.reverse())
+        points = table.merge()
+        assert named(points) == named(turned.merge())
+        assert {"203.0.113.9", CROWD[-1][0], CROWD[-30][0]} <= named(points)
+        assert len(named(points)) <= 50
+    assert table.series.height <= 100
