@@ -45,6 +45,7 @@ COMMANDS = {
         ),
         "explore": ("dashboards.explore_cli:explore", "Ask who moved how much."),
         "flows": ("operations.flows_cli:flows", "Ask the flow archive who talked to whom, on which ports."),
+        "sessions": ("operations.sessions_cli:sessions", "Tell who administered what: SSH, NETCONF, IPMI, ..."),
         "jobs": ("analysis.jobs.jobs_cli:jobs", "List the jobs that every source tells of."),
         "contacts": ("analysis.cli:contacts", "List, acknowledge and forget first contacts."),
         "audit": ("analysis.audit_cli:audit", "Report on a period: segmentation, permits, what was not seen."),

@@ -17,7 +17,7 @@ from analysis.detectors.inference.access import EVERY
 from analysis.detectors.inference.asked import identity_of
 from app.application import rows_shown
 from app.units import format_moment
-from app.words import amount
+from app.words import amount, harmless
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import OutputFile, json_option, period_options, write_output
@@ -122,13 +122,8 @@ def _csv(rows: pl.DataFrame) -> str:
     output = io.StringIO()
     writer = csv.DictWriter(output, _COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _harmless(value) for name, value in row.items()} for row in _plain(rows))
+    writer.writerows({name: harmless(value) for name, value in row.items()} for row in _plain(rows))
     return output.getvalue()
-
-
-def _harmless(value: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula: who signs in chooses the name."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
 def _json(rows: pl.DataFrame) -> str:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +22,7 @@ from app.units import format_duration, format_moment
 from app.words import amount, lasting
 from cluster.cli import cluster_option
 from cluster.model import ANY, Cluster, Transport
-from cluster.options import OutputFile, json_option, period_options, write_output
+from cluster.options import OutputFile, check_signing, json_option, period_options, sign_option, write_output
 from store import schema
 from store.schema_version import opened
 
@@ -47,6 +48,7 @@ FINDINGS = ("violations", "shadows", "wrong-plane", "management")
 @period_options("7d")
 @click.option("--csv", "csv_path", type=OutputFile(dash=True), help="Write all rows as CSV (- prints them).")
 @json_option
+@sign_option
 @click.option(
     "--fail-on",
     "fail_on",
@@ -60,6 +62,7 @@ def audit(
     stop: float,
     csv_path: str | None,
     json_to: str | None,
+    key: Path | None,
     fail_on: tuple[str, ...],
 ) -> None:
     """Report on a period: what broke the segmentation, unused permits, and what could not be seen.
@@ -69,6 +72,7 @@ def audit(
       clusterflow audit                                        the last week
       clusterflow audit --from 2026-03-01 --to 2026-04-01 --csv march.csv
       clusterflow audit --from 1d --fail-on any                for a nightly job
+      clusterflow audit --csv march.csv --sign audit-key.pem   whoever has the public key can check march.csv.sig
 
     Lists all conversations that `allowed` does not permit, shadow nodes, storage traffic on the compute plane, and
     unexpected management connections, whichever alert reported them; permits of `allowed` without a byte; group pairs
@@ -77,6 +81,7 @@ def audit(
     now = time.time()
     if stop <= start:
         raise UserError("the period is empty", "--from must be before --to")
+    check_signing(key, (csv_path, json_to))
     period = period_of(cluster, start, stop, now)
     store = opened(cluster.store)
     try:
@@ -86,7 +91,7 @@ def audit(
     printed = False
     for path, text in ((csv_path, _csv), (json_to, _json)):
         if path is not None:
-            write_output(path, text(cluster, found))
+            write_output(path, text(cluster, found), key)
             printed |= path == "-"
     if not printed:
         _show(cluster, found, Console(width=None if sys.stdout.isatty() else 200, highlight=False))

@@ -35,3 +35,8 @@ def one_line(text: str, most: int = 300) -> str:
     if not short.isprintable():
         short = "".join(one if one.isprintable() else " " for one in short)
     return " ".join(short.split())[:most].rstrip()
+
+
+def harmless(value: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula: who signs in chooses the name."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value

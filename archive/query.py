@@ -30,6 +30,7 @@ _BELOW = "*", "*/*", "*/*/*"
 """Where shards are: also in the mounted archive or state of other machines."""
 _UNDECIDED_SECONDS = 60
 _SUMS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
+_SIDES = ("src", "dst")
 _Inside = Callable[[Sequence[str]], list[str]]
 """Addresses of the archive that are in one of these prefixes."""
 
@@ -48,6 +49,8 @@ class Filter:
         protocol: name, such as tcp.
         exporter: name.
         interface: name, in or out.
+        either_way: whether `src` and `dst` are the two ends of a conversation rather than of each record.
+        served: what one side serves: protocol, ports, groups it is of; without groups, any.
     """
 
     start: int
@@ -62,6 +65,8 @@ class Filter:
     protocol: tuple[str, ...] = ()
     exporter: tuple[str, ...] = ()
     interface: tuple[str, ...] = ()
+    either_way: bool = False
+    served: tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,8 +483,9 @@ def _condition(question: Filter, files: Sequence[_Part]) -> _Condition:
         return _members(texts, known[0])
 
     wholes = [
-        *(_end(side, texts, inside) for side, texts in (("src", question.src), ("dst", question.dst)) if texts),
+        *_ends(question, inside),
         *_either_port(question.port),
+        *_serving(question.served),
         *([pl.col(schema.PROTOCOL).is_in(question.protocol)] if question.protocol else []),
     ]
     asked = (
@@ -509,12 +515,38 @@ def _either_port(ports: Sequence[int]) -> list[pl.Expr]:
     return [pl.col(schema.SRC_PORT).is_in(ports) | pl.col(schema.DST_PORT).is_in(ports)] if ports else []
 
 
+def _serving(served: Sequence[tuple[str, tuple[int, ...], tuple[str, ...]]]) -> list[pl.Expr]:
+    found = [
+        pl.col(schema.PROTOCOL).eq(protocol)
+        & pl.col(f"{side}_port").is_in(ports)
+        & (pl.col(f"{side}_group").is_in(groups) if groups else pl.lit(True))
+        for protocol, ports, groups in served
+        for side in _SIDES
+    ]
+    return [pl.any_horizontal(found)] if found else []
+
+
 def _place(question: Filter) -> pl.Expr | None:
     places = [pl.col(schema.EXPORTER).is_in(question.exporter)] if question.exporter else []
     if question.interface:
         entered, left = (pl.col(name).is_in(question.interface) for name in (schema.IN_INTERFACE, schema.OUT_INTERFACE))
         places.append(entered | left)
     return pl.all_horizontal(places) if places else None
+
+
+def _ends(question: Filter, inside: _Inside) -> list[pl.Expr]:
+    given = [texts for texts in (question.src, question.dst) if texts]
+    sides = _SIDES if question.src else _SIDES[::-1]
+    forth = [_end(side, texts, inside) for side, texts in zip(sides, given, strict=False)]
+    if not question.either_way or not given:
+        return forth
+    back = [_end(side, texts, inside) for side, texts in zip(sides[::-1], given, strict=False)]
+    return [pl.all_horizontal(forth) | pl.all_horizontal(back)]
+
+
+def end_is(side: str, texts: Sequence[str], rows: pl.DataFrame) -> pl.Expr:
+    """Return the condition that one side of archived rows, src or dst, is what one of several texts says."""
+    return _end(side, texts, lambda prefixes: _members(prefixes, set(rows[side].unique())))
 
 
 def _end(side: str, texts: Sequence[str], inside: _Inside) -> pl.Expr:

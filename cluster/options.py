@@ -5,7 +5,7 @@ for it for ever.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from functools import wraps
@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import click
 
+from app import signing
 from app.errors import UserError
 from app.log import Log
 from app.units import parse_duration
@@ -210,8 +211,27 @@ json_option = click.option(
 """The command receives `json_to` for `write_output`: None without the option, ``-`` without a FILE."""
 
 
-def write_output(target: str, text: str) -> None:
-    """Write text to a file; ``-`` prints it. UserError if the file cannot be written."""
+sign_option = click.option(
+    "--sign",
+    "key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="KEY",
+    help="Sign each file written with this Ed25519 key (PEM): FILE.sig beside FILE.",
+)
+"""The command receives `key` for `check_signing` and `write_output`."""
+
+
+def check_signing(key: Path | None, targets: Iterable[str | None]) -> None:
+    """Raise UserError, before anything is asked, if the key is none or there is no file to sign."""
+    if key is None:
+        return
+    if not {target for target in targets if target is not None} - {_STDOUT}:
+        raise UserError("--sign: nothing is written to a file", "name one, such as --csv march.csv")
+    signing.check_key(key)
+
+
+def write_output(target: str, text: str, key: Path | None = None) -> None:
+    """Write text to a file, and its signature where there is a key; ``-`` prints it. UserError if that fails."""
     if target == _STDOUT:
         click.echo(text, nl=False)
         return
@@ -219,3 +239,5 @@ def write_output(target: str, text: str) -> None:
         Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{target}: {error.strerror}", "choose a file that you can write") from error
+    if key is not None:
+        signing.sign(Path(target), key)

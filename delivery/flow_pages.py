@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 from urllib.parse import parse_qs
 
 from app.errors import UserError
@@ -89,13 +90,11 @@ class FlowPages:
     def _asked(self, texts: Mapping[str, str]) -> Asked:
         zone = self._cluster.site.time_zone
         times = [moment_of(texts[word], zone, word) if word in texts else None for word in ("from", "to")]
+        fields: dict[str, Any] = {field: _several(texts.get(word, "")) for word, field in _FIELDS.items()}
+        ports = tuple(_whole("port", port, 0, _MOST_PORT) for port in _several(texts.get("port", "")))
         question = completed(
             self._cluster,
-            Filter(
-                0, 0,
-                port=tuple(_whole("port", port, 0, _MOST_PORT) for port in _several(texts.get("port", ""))),
-                **{field: _several(texts.get(word, "")) for word, field in _FIELDS.items()},
-            ),
+            Filter(0, 0, port=ports, **fields),
             start=times[0], stop=times[1], around=texts.get("around"), job=texts.get("job"),
         )  # fmt: skip
         kept = {word: text for word, text in texts.items() if word not in ("around", "job", "format")}

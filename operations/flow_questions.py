@@ -21,7 +21,7 @@ RECORDS = "records"
 
 _AROUND = 1800
 """Seconds before an alert began and after it ended."""
-_DEFAULT_PERIOD = 900
+DEFAULT_PERIOD = 900
 
 
 def completed(
@@ -32,16 +32,18 @@ def completed(
     stop: float | None,
     around: str | None = None,
     job: str | None = None,
+    period: int = DEFAULT_PERIOD,
 ) -> Filter:
     """Return a question with its period, and what an alert or a job adds to it.
 
     Args:
         cluster: what it is about.
         question: what was asked; its period does not count.
-        start: epoch seconds; None: of the alert or the job, else a quarter of an hour before `stop`.
+        start: epoch seconds; None: of the alert or the job, else `period` before `stop`.
         stop: epoch seconds; None: of the alert or the job, else now.
         around: id of an alert, or the begin of one: its source, half an hour around it.
         job: id: its nodes, while it ran.
+        period: seconds.
 
     Raises:
         UserError: there is no such alert, job or group, or the period is empty.
@@ -53,7 +55,7 @@ def completed(
         nodes, begins, ends = runs_of(cluster, job)
         question = replace(question, node=(*question.node, *nodes), start=begins, stop=ends)
     end = stop if stop is not None else question.stop or time.time()
-    begin = start if start is not None else question.start or end - _DEFAULT_PERIOD
+    begin = start if start is not None else question.start or end - period
     if int(end) <= int(begin):
         raise UserError("the period is empty", "--from must be before --to, and before now")
     return _grouped(cluster, replace(question, start=int(begin), stop=int(end)))

@@ -33,36 +33,59 @@ def _many(option: str, metavar: str, text: str, field: str | None = None) -> Cal
     return click.option(option, name, multiple=True, metavar=metavar, help=text)
 
 
+def asking(length: str) -> Callable[[Command], Command]:
+    """Add to a command whom, when and how it is asked of the archive, and where the answer goes.
+
+    Args:
+        length: of the period, unless it is asked for.
+    """
+    options: tuple[Callable[[Command], Command], ...] = (
+        cluster_option,
+        _many("--src", "WHAT", "Source: an address, a prefix, a node, a group or a role."),
+        _many("--dst", "WHAT", "Destination, in the same way."),
+        _many("--node", "NAME", "Node on either side."),
+        _many("--address", "ADDRESS", "Address on either side."),
+        _many("--prefix", "PREFIX", "Prefix that has either side."),
+        _many("--group", "ID", "Group of either side, or all groups of a role."),
+        _many("--exporter", "NAME", "Exporter."),
+        _many("--interface", "NAME", "Interface, in or out."),
+        click.option("--around", metavar="ALERT", help="Its source, half an hour around it."),
+        click.option(
+            "--from",
+            "start",
+            type=Moment(),
+            help=f"Begin: a time of the site's zone, or so long ago. [default: {length}]",
+        ),
+        click.option("--to", "stop", type=Moment(), help="End.  [default: now]"),
+        click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Rows."),
+        click.option("--all", "show_all", is_flag=True, help="All rows."),
+        json_option,
+        click.option(
+            "--csv",
+            "csv_to",
+            is_flag=False,
+            flag_value="-",
+            type=OutputFile(dash=True),
+            metavar="[FILE]",
+            help="CSV: printed, or written to FILE.",
+        ),
+    )
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 @click.command()
-@cluster_option
-@_many("--src", "WHAT", "Source: an address, a prefix, a node, a group or a role.")
-@_many("--dst", "WHAT", "Destination, in the same way.")
-@_many("--node", "NAME", "Node on either side.")
-@_many("--address", "ADDRESS", "Address on either side.")
-@_many("--prefix", "PREFIX", "Prefix that has either side.")
+@asking("15m")
 @click.option("--port", multiple=True, type=click.IntRange(0, 65_535), help="Port of either side.")
 @_many("--proto", "NAME", "Protocol, such as tcp.", "protocol")
-@_many("--group", "ID", "Group of either side, or all groups of a role.")
-@_many("--exporter", "NAME", "Exporter.")
-@_many("--interface", "NAME", "Interface, in or out.")
 @click.option("--job", metavar="ID", help="The job's nodes, while it ran.")
-@click.option("--around", metavar="ALERT", help="Its source, half an hour around it.")
-@click.option("--from", "start", type=Moment(), help="Begin: a time of the site's zone, or so long ago. [default: 15m]")
-@click.option("--to", "stop", type=Moment(), help="End.  [default: now]")
 @click.option("--by", default=DEFAULT_BY, show_default=True, help="Columns of one row each; `records`: every record.")
 @click.option("--order", default=schema.BYTES, show_default=True, help="Column to order by, the largest first.")
-@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Rows.")
-@click.option("--all", "show_all", is_flag=True, help="All rows.")
-@json_option
-@click.option(
-    "--csv",
-    "csv_to",
-    is_flag=False,
-    flag_value="-",
-    type=OutputFile(dash=True),
-    metavar="[FILE]",
-    help="CSV: printed, or written to FILE.",
-)
 @click.option("--parquet", "parquet_to", type=OutputFile(), metavar="FILE", help="Parquet, written to FILE.")
 def flows(
     cluster: Cluster,
@@ -77,7 +100,7 @@ def flows(
     json_to: str | None,
     csv_to: str | None,
     parquet_to: str | None,
-    **asked: tuple[Any, ...],
+    **asked: Any,  # noqa: ANN401 - tuples of texts or ports
 ) -> None:
     """Ask the flow archive who talked to whom, on which ports, when.
 
@@ -110,26 +133,35 @@ def flows(
 
 def _show(cluster: Cluster, answer: Answer, gaps: Sequence[str], question: Filter) -> None:
     zone = cluster.site.time_zone
-    table = Table(box=None, pad_edge=False)
-    kinds = answer.frame.columns
-    for name in kinds:
-        table.add_column(
-            f"{name} ({zone.key})" if name in _TIMES else name, justify="right" if name in _SUMS else "left"
-        )
-    for row in answer.frame.iter_rows():
-        # Names come from flow records and files: shown, never interpreted.
-        table.add_row(*(Text(_shown(name, value, zone)) for name, value in zip(kinds, row, strict=True)))
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-    console.print(table if answer.frame.height else "no traffic like that in this time")
-    begin, end = (
-        f"{datetime.fromtimestamp(moment, zone):%Y-%m-%d %H:%M:%S}" for moment in (question.start, question.stop)
+    print_rows(answer.frame, zone, "no traffic like that in this time")
+    click.echo(
+        f"{answer.bytes:,} bytes, {answer.share:.2%} of all traffic ({answer.all_bytes:,}) from "
+        f"{period_words(question, zone)}"
     )
-    period = f"{begin} to {end} ({zone.key})"
-    click.echo(f"{answer.bytes:,} bytes, {answer.share:.2%} of all traffic ({answer.all_bytes:,}) from {period}")
     if answer.suppressed_bytes:
         click.echo(f"left out: {answer.suppressed_bytes:,} bytes that another exporter counts")
     for gap in gaps:
         click.echo(f"lacks: {gap}")
+
+
+def period_words(question: Filter, zone: ZoneInfo) -> str:
+    """Return the period of a question as people read it."""
+    begin, end = (
+        f"{datetime.fromtimestamp(moment, zone):%Y-%m-%d %H:%M:%S}" for moment in (question.start, question.stop)
+    )
+    return f"{begin} to {end} ({zone.key})"
+
+
+def print_rows(frame: pl.DataFrame, zone: ZoneInfo, nothing: str) -> None:
+    """Print rows as a table, times in a zone; `nothing` where there are none."""
+    table = Table(box=None, pad_edge=False)
+    for name, kind in frame.schema.items():
+        is_number = kind.is_numeric() and name not in _TIMES
+        table.add_column(f"{name} ({zone.key})" if name in _TIMES else name, justify="right" if is_number else "left")
+    for row in frame.iter_rows():
+        # Names come from flow records and files: shown, never interpreted.
+        table.add_row(*(Text(_shown(name, value, zone)) for name, value in zip(frame.columns, row, strict=True)))
+    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table if frame.height else nothing)
 
 
 def _shown(name: str, value: Any, zone: ZoneInfo) -> str:  # noqa: ANN401 - of any column

@@ -22,8 +22,12 @@ from store.sums import binned
 VOLUME = (schema.BYTES, schema.FLOWS)
 
 
-def identity_of(cluster: Cluster) -> Identity:
+def identity_of(cluster: Cluster, keep: int | None = None) -> Identity:
     """Return the sign-ins of a cluster, nothing read yet.
+
+    Args:
+        cluster: where they are.
+        keep: seconds for which they matter; None: as long as raw windows do.
 
     Raises:
         UserError: the key of pseudonyms is not there, or too short.
@@ -31,7 +35,7 @@ def identity_of(cluster: Cluster) -> Identity:
     settings = cluster.identity
     key = read_secret(settings.pseudonymise).encode() if settings.pseudonymise else None
     try:
-        return Identity(settings, cluster.site, cluster.store.keep_raw, key)
+        return Identity(settings, cluster.site, cluster.store.keep_raw if keep is None else keep, key)
     except ValueError as error:
         raise UserError(f"identity.pseudonymise: {error}", "make one with `openssl rand -hex 32`") from error
 

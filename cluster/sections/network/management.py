@@ -7,6 +7,7 @@ from cluster.document import Faults
 from cluster.scalars import names
 from cluster.scalars.declared import Section, key, record
 from cluster.scalars.kinds import ListOf, Placed, Table, one_of
+from cluster.scalars.names import DAY
 from cluster.sections.network.groups import check_references
 from cluster.sections.network.services import Service, check_services
 
@@ -15,6 +16,10 @@ MANAGEMENT_SERVICES = (
     "prometheus", "ptp", "sflow", "slurm", "snmp", "syslog",
 )  # fmt: skip
 """What machines ordinarily ask of a management network: names, time, log-in directories, scheduling, telemetry."""
+
+
+SESSION_SERVICES = ("ssh", "telnet", "netconf", "gnmi", "ipmi", "kubernetes", "rdp", "vnc")
+"""By which people and their tools change machines."""
 
 
 class Opening(StrEnum):
@@ -29,7 +34,7 @@ class Opening(StrEnum):
 # fmt: off
 @record
 class Management:
-    """What is expected at groups of role management."""
+    """What is expected at groups of role management, and which services administer machines anywhere."""
 
     services: tuple[str, ...] = key(ListOf(names.SERVICE_NAME),
         "Services that other groups may open on management nodes, and that management may open outside. Everything "
@@ -39,6 +44,16 @@ class Management:
     sources: tuple[str, ...] = key(ListOf(names.GROUP_REFERENCE),
         "Groups that may open anything on management nodes: the administrators' networks.", default=(),
         example="[admins]")
+    sessions: tuple[str, ...] = key(ListOf(names.SERVICE_NAME),
+        "Services whose every use is a session of the ledger (`clusterflow sessions`), whoever opens them where. Ports "
+        "of your own, such as a controller's API, get a name under `services`.",
+        default=SESSION_SERVICES, absent=one_of(f"`{name}`" for name in SESSION_SERVICES),
+        example="[ssh, netconf, ipmi, fabric-api]")
+    sessions_there: tuple[str, ...] = key(ListOf(names.SERVICE_NAME),
+        "The same, on nodes of groups of role management only: Redfish and web pages of BMCs, switches, controllers.",
+        default=("http", "https"), absent="`http` and `https`", example="[https]")
+    session_gap: int = key(names.seconds(60, DAY),
+        "How long a session may be quiet before the next record begins another one.", default=900)
 
 
 MANAGEMENT = Section.of(Management, "management")
@@ -59,7 +74,8 @@ def build_management(
     """Return the section, and record groups and services that there are not."""
     given = table or {}
     check_references(given.get("sources", []), groups, faults, not_all="it would let everyone open everything there")
-    check_services(given.get("services") or [], services, faults)
+    for name in ("services", "sessions", "sessions_there"):
+        check_services(given.get(name) or [], services, faults)
     management: Management = MANAGEMENT.build(given)
     return management
 

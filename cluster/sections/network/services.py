@@ -52,6 +52,7 @@ SERVICES = _Services(names.SERVICE_NAME, OneOrMany(SERVICE))
 WELL_KNOWN = (
     # The ground that everything stands on
     Service("ssh", (22,), _TCP),
+    Service("telnet", (23,), _TCP),
     Service("dns", (53, 853), _BOTH),
     Service("dhcp", (67, 68, 547), _UDP),
     Service("ntp", (123,), _UDP),

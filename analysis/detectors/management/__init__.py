@@ -1,0 +1,1 @@
+"""Sessions of management: who opened SSH, NETCONF, IPMI and the like to what."""
