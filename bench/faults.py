@@ -65,6 +65,7 @@ FAULTS = (
     Fault("state-disk-full", "disk full under the bridge's state"),
     Fault("analysis-disk-full", "disk full under the analysis' state"),
     Fault("collector-killed", "nfacctd killed (-9), started again by `clusterflow collect`"),
+    Fault("collector-shared-killed", "one of two nfacctd that share a port killed (-9)"),
     Fault("killers-refused", "datagrams from a listed address with every element at 300 and 1,300 B, v9 and IPFIX"),
     Fault("killers", "the same, of elements that kill Debian's nfacctd 1.7.7, with `collector.guard: false`"),
     Fault("spool-disk-full", "disk full under the spool while nfacctd writes"),

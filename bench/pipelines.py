@@ -72,7 +72,7 @@ class Pipeline:
 
     def printed(self) -> int:
         """Return the records that nfacctd has printed, by its own log."""
-        return printed_records((self.folder / "run" / f"{NFACCTD.name}.log").read_bytes())
+        return sum(printed_records(log.read_bytes()) for log in (self.folder / "run").glob(f"{NFACCTD.name}*.log"))
 
     def stored(self) -> Pairs:
         """Return what the store holds of each group pair, without the probe's."""

@@ -13,9 +13,10 @@ from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import log_option
 from cluster.reload import ignore_hangups
-from ingest.collect.guard import Guard, GuardError, Teller
+from ingest.collect.bpf import BpfError
+from ingest.collect.guard import Guard, Teller
 from ingest.collect.pmacct import collector_files, receive_buffer_advice
-from ingest.collect.sockets import owners, udp_sockets
+from ingest.collect.sockets import inodes_of, owners, udp_sockets
 from ingest.collect.supervise import Collector
 from ingest.collect.trouble_file import GUARDS, GUARDS_TAGS, Troubles
 from ingest.collect.vlan_watch import VlanWatch
@@ -46,7 +47,8 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log: 
     spool = spool_folder(cluster).resolve()
     run_folder = (run_dir or spool / _RUN_FOLDER).resolve()
     if print_config:
-        for name, text in collector_files(cluster, run_folder, spool, is_rotated=True).items():
+        shares = cluster.collector.netflow_daemons
+        for name, text in collector_files(cluster, run_folder, spool, is_rotated=True, shares=shares).items():
             click.echo(f"! ---- {run_folder / name}\n{text}")
         return
     advice = receive_buffer_advice()
@@ -97,7 +99,7 @@ def guard(cluster: Cluster, *, log: Log) -> None:
     port = cluster.collector.netflow_port
     try:
         filter_ = Guard(port)
-    except GuardError as error:
+    except BpfError as error:
         raise ClusterflowError(f"guard: {error}", "run it as root, outside of a container") from error
     teller = Teller(cluster, Troubles(spool_folder(cluster), time.time, GUARDS), log.line)
     watch = None
@@ -110,11 +112,12 @@ def guard(cluster: Cluster, *, log: Log) -> None:
         if watch is not None:
             watch.look(time.monotonic())
         inodes = {one.inode for one in udp_sockets(port)}
+        # A daemon's children have its sockets, too.
         for pid in owners(inodes - known):
-            if filter_.protect(pid):
+            fresh = inodes & inodes_of(pid) - known
+            if fresh and filter_.protect(pid):
                 log.line("socket_guarded", pid=pid, port=port)
-                known |= inodes
-                break
+                known |= fresh
         known &= inodes
     filter_.close()
     if watch is not None:

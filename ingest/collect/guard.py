@@ -12,10 +12,7 @@ CAP_BPF for it, and CAP_NET_RAW to tell who sent what was refused; without them 
 """
 
 import contextlib
-import ctypes
-import errno
 import os
-import platform
 import socket
 import struct
 from collections import Counter
@@ -25,8 +22,8 @@ from functools import cache
 from ipaddress import IPv4Address, IPv6Address
 
 from cluster.model import Cluster
+from ingest.collect import bpf
 from ingest.collect.guard_program import ELEMENTS, program
-from ingest.collect.sockets import descriptors, udp_sockets
 from ingest.collect.trouble_file import REFUSED, UNLISTED, Troubles
 from ingest.listen.exports import read_export
 from ingest.listen.packets import parse
@@ -43,19 +40,10 @@ LONGEST: Mapping[int, int] = {
 """Element -> bytes of its type (IANA's registry)."""
 
 _ANY = 0xFFFF
-_CALLS = {"x86_64": 321, "aarch64": 280}
-"""Number of bpf(2); those of pidfd_open and pidfd_getfd are the same everywhere."""
-_PIDFD_OPEN, _PIDFD_GETFD = 434, 438
-
-_MAP_CREATE, _MAP_UPDATE, _PROG_LOAD = 0, 2, 5
 _ARRAY, _SOCKET_FILTER = 2, 1
 _SO_ATTACH_BPF = 50
 _ETH_P_ALL = 3
 _SOL_PACKET, _STATISTICS = 263, 6
-
-
-class GuardError(Exception):
-    """The kernel does not take the filter; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +65,15 @@ class Guard:
         port: where nfacctd listens.
 
     Raises:
-        GuardError: the kernel does not take it.
+        BpfError: the kernel does not take it.
     """
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._copies: socket.socket | None = None
         self._filter = _filter()
-        with contextlib.suppress(OSError, GuardError):
-            self._copies = _copies_of_refused(_loaded(program(_longest(), port)))
+        with contextlib.suppress(OSError, bpf.BpfError):
+            self._copies = _copies_of_refused(bpf.loaded(program(_longest(), port), _SOCKET_FILTER))
 
     @property
     def names_senders(self) -> bool:
@@ -96,22 +84,12 @@ class Guard:
         """Put the filter on a process's sockets of the port; return whether there is any.
 
         Raises:
-            GuardError: we may not.
+            BpfError: we may not.
         """
-        found = False
-        for number in descriptors(pid, {one.inode for one in udp_sockets(self._port)}):
-            try:
-                process = _call(_PIDFD_OPEN, pid, 0)
-                try:
-                    mine = _call(_PIDFD_GETFD, process, number, 0)
-                finally:
-                    os.close(process)
-            except OSError as error:
-                raise GuardError(f"pidfd_getfd: {error.strerror}") from error
-            with socket.socket(fileno=mine) as theirs:
-                theirs.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_BPF, self._filter)
-            found = True
-        return found
+        with bpf.sockets_of(pid, self._port) as found:
+            for one in found:
+                one.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_BPF, self._filter)
+        return bool(found)
 
     def refusals(self) -> list[Refusal]:
         """Return what was refused since the last call, as far as the kernel's queue for us holds it."""
@@ -139,16 +117,16 @@ class Guard:
 @cache
 def _longest() -> int:
     """Return the descriptor of the array element -> most bytes; for as long as we run."""
-    table = _bpf(_MAP_CREATE, struct.pack("<IIII", _ARRAY, 4, 4, ELEMENTS))
+    table = bpf.new_map(_ARRAY, ELEMENTS)
     for element in range(ELEMENTS):
-        _update(table, element, LONGEST.get(element, _ANY))
+        bpf.update(table, element, LONGEST.get(element, _ANY))
     return table
 
 
 @cache
 def _filter() -> int:
     """Return the descriptor of the filter for sockets of any port. The kernel tries it out for half a second."""
-    return _loaded(program(_longest()))
+    return bpf.loaded(program(_longest()), _SOCKET_FILTER)
 
 
 def _why(payload: bytes) -> tuple[int, int]:
@@ -170,47 +148,6 @@ def _copies_of_refused(program: int) -> socket.socket:
     return copies
 
 
-def _loaded(instructions: bytes) -> int:
-    code, told, licence = (
-        ctypes.create_string_buffer(text, len(text)) for text in (instructions, bytes(4096), b"MIT\0")
-    )
-    count = len(instructions) // 8
-    address = ctypes.addressof
-    try:
-        return _bpf(
-            _PROG_LOAD, struct.pack("<IIQQIIQI", _SOCKET_FILTER, count, address(code), address(licence), 0, 0, 0, 0)
-        )
-    except GuardError as error:
-        raise GuardError(f"{error} {told.value.decode(errors='replace')}".strip()) from error
-
-
-def _update(table: int, element: int, most: int) -> None:
-    key, value = (ctypes.create_string_buffer(struct.pack("<I", one), 4) for one in (element, most))
-    _bpf(_MAP_UPDATE, struct.pack("<IIQQQ", table, 0, ctypes.addressof(key), ctypes.addressof(value), 0))
-
-
-def _bpf(command: int, attributes: bytes) -> int:
-    number = _CALLS.get(platform.machine())
-    if number is None:
-        raise GuardError(f"no bpf(2) known on {platform.machine()}")
-    given = ctypes.create_string_buffer(attributes, 144)
-    try:
-        return _call(number, command, ctypes.byref(given), 144)
-    except OSError as error:
-        hint = " (it takes CAP_BPF)" if error.errno == errno.EPERM else ""
-        raise GuardError(f"bpf: {error.strerror}{hint}") from error
-
-
-def _call(number: int, *arguments: object) -> int:
-    answer: int = _LIBC.syscall(number, *arguments)
-    if answer < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return answer
-
-
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-
 class Teller:
     """Tells what a guard refused.
 
@@ -224,8 +161,11 @@ class Teller:
         self._names = {exporter.address: exporter.name for exporter in cluster.exporters}
         self._troubles, self._log = troubles, log
 
-    def tell(self, guard: Guard) -> int:
-        """Tell of what was refused since the last call; return how many datagrams that were."""
+    def tell(self, guard: Guard) -> Counter[IPv4Address | IPv6Address]:
+        """Tell of what was refused since the last call; return how many datagrams that were, by their sender.
+
+        Those of a flood, whose senders nobody can tell, stand with the one of most.
+        """
         found = Counter(guard.refusals())
         for refusal, count in found.items():
             name = self._names.get(refusal.source, UNLISTED)
@@ -240,4 +180,9 @@ class Teller:
                 if refusal.element
                 else "no field of a template has a length: nfacctd would read it for ever",
             )
-        return found.total() + guard.missed()
+        told = Counter[IPv4Address | IPv6Address]()
+        for refusal, count in found.items():
+            told[refusal.source] += count
+        if missed := guard.missed():
+            told[max(told, key=lambda source: told[source], default=IPv4Address(0))] += missed
+        return told

@@ -1,7 +1,8 @@
 """The program of `ingest.collect.guard`, in eBPF: through a datagram of NetFlow v9 or IPFIX, field by field."""
 
 import socket
-import struct
+
+from ingest.collect.bpf import Program
 
 ELEMENTS = 512
 """The program looks at elements below; no longer one kills."""
@@ -21,39 +22,10 @@ _MAP_LOOKUP, _LOAD_BYTES = 1, 26
 _READ, _VERSION, _END, _LEFT, _KEY, _LENGTHS, _OPTIONS = -8, -14, -20, -26, -32, -38, -44
 _SCOPES = 6
 """Of NetFlow v9 (RFC 3954, 6.1) the elements below have a meaning of their own in templates of options."""
-_JUMPS = {"==": 0x10, ">": 0x20, ">=": 0x30, "!=": 0x50, "<": 0xA0, "<=": 0xB0, "&": 0x40}
 
 
-class _Program:
-    """Instructions of eBPF with names for places; every jump goes forward but those to the loop's begin."""
-
-    def __init__(self) -> None:
-        self._code: list[tuple[int, int, int, int | str, int]] = []
-        self._places: dict[str, int] = {}
-
-    def at(self, place: str) -> None:
-        self._places[place] = len(self._code)
-
-    def put(self, code: int, to: int = 0, of: int = 0, jump: int | str = 0, value: int = 0) -> None:
-        self._code.append((code, to, of, jump, value))
-
-    def set(self, to: int, value: int) -> None:
-        self.put(0xB7, to, value=value)
-
-    def copy(self, to: int, of: int) -> None:
-        self.put(0xBF, to, of)
-
-    def add(self, to: int, value: int) -> None:
-        self.put(0x07, to, value=value)
-
-    def when(self, register: int, sign: str, value: int, place: str) -> None:
-        self.put(0x05 | _JUMPS[sign], register, jump=place, value=value)
-
-    def when_registers(self, register: int, sign: str, other: int, place: str) -> None:
-        self.put(0x0D | _JUMPS[sign], register, other, place)
-
-    def go(self, place: str) -> None:
-        self.put(0x05, jump=place)
+class _Program(Program):
+    """Every jump goes forward but those to the loop's begin."""
 
     def load_packet(self, count: int, place: str) -> None:
         """Read so many bytes at r7 + r8 onto the stack; go to `place` if the packet ends before."""
@@ -63,20 +35,13 @@ class _Program:
         self.copy(3, 10)
         self.add(3, _READ)
         self.set(4, count)
-        self.put(0x85, value=_LOAD_BYTES)
+        self.call(_LOAD_BYTES)
         self.when(0, "!=", 0, place)
 
     def load_half(self, to: int, slot: int) -> None:
         """Read two bytes of the stack, in network order."""
         self.put(0x69, to, 10, slot)
         self.put(0xDC, to, value=16)
-
-    def bytes(self) -> bytes:
-        out = b""
-        for index, (code, to, of, jump, value) in enumerate(self._code):
-            offset = self._places[jump] - index - 1 if isinstance(jump, str) else jump
-            out += struct.pack("<BBhi", code, to | of << 4, offset, value)
-        return out
 
 
 def program(longest: int, port: int = 0) -> bytes:
@@ -210,11 +175,10 @@ def _field(p: _Program, longest: int) -> None:
     p.at("of_flows")
     p.put(0x63, 10, 2, _KEY)
     p.put(0x6B, 10, 3, _READ)
-    p.put(0x18, 1, 1, 0, longest)
-    p.put(0)
+    p.load_map(1, longest)
     p.copy(2, 10)
     p.add(2, _KEY)
-    p.put(0x85, value=_MAP_LOOKUP)
+    p.call(_MAP_LOOKUP)
     p.when(0, "==", 0, "next")
     p.put(0x61, 1, 0, 0)
     p.put(0x69, 2, 10, _READ)

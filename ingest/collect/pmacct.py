@@ -19,7 +19,7 @@ Sizes were measured with pmacct 1.7.7 at 200,000 flows/s on two cores without a 
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cluster.allow_list import allow_lines, overlong, senders
@@ -52,11 +52,15 @@ class Daemon:
         name: its command, and the prefix of its own configuration keys.
         protocol: what it decodes.
         prefix: how the names of its spool files begin.
+        label: what people know it by, and how the names of its own files begin.
+        share: which of the exporters are its own, where several share them (`split.share_of`).
     """
 
     name: str
     protocol: ExportProtocol
     prefix: str
+    label: str
+    share: int = 0
 
     def port(self, cluster: Cluster) -> int:
         """Return the UDP port it listens to."""
@@ -68,8 +72,8 @@ class Daemon:
         return tuple(exporter for exporter in cluster.exporters if exporter.protocol is self.protocol)
 
 
-NFACCTD = Daemon("nfacctd", ExportProtocol.NETFLOW, "nfacct-")
-SFACCTD = Daemon("sfacctd", ExportProtocol.SFLOW, "sfacct-")
+NFACCTD = Daemon("nfacctd", ExportProtocol.NETFLOW, "nfacct-", "nfacctd")
+SFACCTD = Daemon("sfacctd", ExportProtocol.SFLOW, "sfacct-", "sfacctd")
 
 
 _SCRATCH = ".copy"
@@ -80,13 +84,19 @@ flows/s come, 24 a datagram, and templates with every 20th."""
 _MALLOC_STEP, _MALLOC_HEADER = 16, 8
 
 
-def daemons(cluster: Cluster) -> tuple[Daemon, ...]:
-    """Return the daemons that the cluster's exporters need; both if it lists no exporter."""
-    return tuple(daemon for daemon in (NFACCTD, SFACCTD) if not cluster.exporters or daemon.exporters(cluster))
+def daemons(cluster: Cluster, shares: int = 1) -> tuple[Daemon, ...]:
+    """Return the daemons that the cluster's exporters need, nfacctd so many times; both if it lists no exporter."""
+    # A reader takes names that are alike up to the first digit for those of one writer: letters tell them apart.
+    further = (
+        replace(NFACCTD, prefix=f"nfacct-{chr(ord('a') + share)}-", label=f"nfacctd-{share + 1}", share=share)
+        for share in range(1, shares)
+    )
+    wanted = NFACCTD, *further, SFACCTD
+    return tuple(daemon for daemon in wanted if not cluster.exporters or daemon.exporters(cluster))
 
 
 def collector_files(
-    cluster: Cluster, folder: Path, spool: Path | None = None, *, is_rotated: bool = False
+    cluster: Cluster, folder: Path, spool: Path | None = None, *, is_rotated: bool = False, shares: int = 1
 ) -> dict[str, str]:
     """Return the files of the daemons that the cluster needs: name -> text.
 
@@ -96,6 +106,7 @@ def collector_files(
         spool: where records go; by default ``collector.spool``.
         is_rotated: whether whoever runs the daemons moves the links of `flow_files` on; otherwise pmacct rotates files
             by itself, at a higher cost.
+        shares: how many nfacctd there are.
 
     Raises:
         UserError: more senders than an allow file has room for.
@@ -103,8 +114,8 @@ def collector_files(
     if (error := next(overlong(cluster), None)) is not None:
         raise error
     files = {}
-    for daemon in daemons(cluster):
-        files[f"{daemon.name}.conf"] = _config(cluster, daemon, folder, spool, is_rotated=is_rotated)
+    for daemon in daemons(cluster, shares):
+        files[f"{daemon.label}.conf"] = _config(cluster, daemon, folder, spool, is_rotated=is_rotated)
         files[_numbers_name(daemon)] = numbered.SFLOW_MAP if daemon is SFACCTD else numbered.MAP
         if allowed := allow_lines(senders(cluster, daemon.protocol)):
             files[_allow_name(daemon)] = "".join(f"{line}\n" for line in allowed)
@@ -164,7 +175,7 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
     output = link_of(place, daemon.prefix) if is_rotated else dated
     key = daemon.name
     lines = [
-        f"! {daemon.name} for {cluster.name}: written by clusterflow, do not edit.",
+        f"! {daemon.label} for {cluster.name}: written by clusterflow, do not edit.",
         "daemonize: false",
         f"{key}_ip: {collector.listen}",
         f"{key}_port: {daemon.port(cluster)}",
@@ -174,12 +185,12 @@ def _config(cluster: Cluster, daemon: Daemon, folder: Path, spool: Path | None, 
         "! The bridge may run as another user of the same group.",
         "files_umask: 027",
     ]
-    if daemon is NFACCTD:
+    if daemon is not SFACCTD:
         lines += ["! Cisco ASA counts bytes of initiator and responder, in IE 231 and 232.", "tmp_asa_bi_flow: true"]
-    if daemon is NFACCTD and keeps_templates(cluster):
+    if daemon is not SFACCTD and keeps_templates(cluster):
         lines += [
             "! Templates outlive a restart: data before its template would be dropped without a word.",
-            f"nfacctd_templates_file: {_templates_path(place)}",
+            f"nfacctd_templates_file: {_templates_path(place, daemon)}",
         ]
     # sfacctd's allow list, too, compares the UDP source, while exporters are known by the agent address inside the
     # datagram: where the two differ, everything would be dropped in silence. So its sources are told apart from them.
@@ -231,7 +242,7 @@ def keeps_templates(cluster: Cluster) -> bool:
     return len(NFACCTD.exporters(cluster)) <= _TEMPLATE_EXPORTERS if asked is None else asked
 
 
-def _templates_path(place: Path) -> str:
+def _templates_path(place: Path, daemon: Daemon) -> str:
     """Return where nfacctd keeps templates, spelled so that it survives keeping them.
 
     1.7.7 builds the name of its scratch copy (the path and ``.copy``) in a block that is one byte too short for the
@@ -239,9 +250,10 @@ def _templates_path(place: Path) -> str:
     falls on the next block's header, and nfacctd aborts ("corrupted size vs. prev_size") soon after. One more slash
     moves the end into the padding. Seen with valgrind and in core dumps.
     """
-    text = f"{place}/{template_file.NAME}"
+    name = template_file.name_of(daemon.share)
+    text = f"{place}/{name}"
     fills_block = (len(os.fsencode(text)) + len(_SCRATCH)) % _MALLOC_STEP == _MALLOC_STEP - _MALLOC_HEADER
-    return f"{place}//{template_file.NAME}" if fills_block else text
+    return f"{place}//{name}" if fills_block else text
 
 
 def _rotation(seconds: int) -> str:

@@ -35,6 +35,18 @@ def udp_sockets(port: int) -> list[UdpSocket]:
     return found
 
 
+def inodes_of(pid: int) -> frozenset[int]:
+    """Return all sockets that a process has open; none of one that we may not look at."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                kind, _, number = str(entry.readlink()).partition(":")
+                if kind == "socket":
+                    found.add(int(number.strip("[]")))
+    return frozenset(found)
+
+
 def owners(inodes: AbstractSet[int]) -> Iterator[int]:
     """Yield the processes that have any of these sockets open, as far as we may see."""
     if inodes:

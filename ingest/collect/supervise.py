@@ -11,21 +11,24 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from app.errors import ClusterflowError, UserError, of_disk
-from cluster.model import Cluster
+from cluster.model import Cluster, ExportProtocol
 from ingest.collect import template_file
+from ingest.collect.bpf import BpfError
 from ingest.collect.counter_files import CounterFiles
 from ingest.collect.discards import Discard, Discards
 from ingest.collect.flow_files import FlowFiles, claim
-from ingest.collect.guard import Guard, GuardError, Teller
+from ingest.collect.guard import Guard, Teller
 from ingest.collect.hangs import HangWatch
-from ingest.collect.pmacct import NFACCTD, SFACCTD, Daemon, collector_files, daemons, keeps_templates
-from ingest.collect.sockets import udp_sockets
+from ingest.collect.pmacct import SFACCTD, Daemon, collector_files, daemons, keeps_templates
+from ingest.collect.sockets import UdpSocket, inodes_of, udp_sockets
+from ingest.collect.split import Split, share_of
 from ingest.collect.trouble_file import DIED, TAGS, Troubles
 from ingest.collect.vlan_watch import VlanWatch
 
@@ -94,8 +97,10 @@ class _Running:
     complaints: int = 0
     last_complaint: str = ""
     discards: Discards = field(default_factory=Discards)
+    inodes: AbstractSet[int] = frozenset()
+    is_placed: bool = False
     is_guarded: bool = False
-    refused_before: int = 0
+    refused: int = 0
     hangs: HangWatch = field(default_factory=HangWatch)
     rest: str = field(default="", repr=False)
 
@@ -126,14 +131,16 @@ class Collector:
         self._log: Log = log or (lambda _event, **_values: None)
         self._vlan_watch: VlanWatch | None = None
         self._teller = Teller(cluster, self._troubles, self._log)
+        self._split = self._made_split()
+        self._shares = cluster.collector.netflow_daemons if self._split else 1
         self._all = [
             _Running(
                 daemon,
                 daemon.port(cluster),
-                self.run_folder / f"{daemon.name}.log",
+                self.run_folder / f"{daemon.label}.log",
                 FlowFiles(self.spool, daemon.prefix),
             )
-            for daemon in daemons(cluster)
+            for daemon in daemons(cluster, self._shares)
         ]
 
     def __enter__(self) -> Self:
@@ -151,7 +158,7 @@ class Collector:
     def pids(self) -> dict[str, int]:
         """Process id of each daemon that runs, by its name."""
         return {
-            running.daemon.name: running.process.pid
+            running.daemon.label: running.process.pid
             for running in self._all
             if running.process is not None and running.process.poll() is None
         }
@@ -159,17 +166,17 @@ class Collector:
     @property
     def restarts(self) -> dict[str, int]:
         """How often each daemon was started again."""
-        return {running.daemon.name: running.restarts for running in self._all}
+        return {running.daemon.label: running.restarts for running in self._all}
 
     @property
     def complaints(self) -> dict[str, int]:
         """Warnings and errors in each daemon's log: each may mean lost records."""
-        return {running.daemon.name: running.complaints for running in self._all}
+        return {running.daemon.label: running.complaints for running in self._all}
 
     @property
     def discarded(self) -> dict[str, int]:
         """Datagrams that each daemon could not read, or not to their end: what was left of them was thrown away."""
-        return {running.daemon.name: running.discards.count for running in self._all}
+        return {running.daemon.label: running.discards.count for running in self._all}
 
     @property
     def is_guarded(self) -> bool:
@@ -185,7 +192,7 @@ class Collector:
         """Return the datagrams that the kernel dropped before each daemon read them, since `start`."""
         for running in self._all:
             self._read_drops(running)
-        return {running.daemon.name: running.dropped_before + running.dropped_now for running in self._all}
+        return {running.daemon.label: running.dropped_before + running.dropped_now for running in self._all}
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -209,11 +216,12 @@ class Collector:
             self._prepare()
             self._begin_guard()
             self._begin_vlan_watch()
-            for running in self._all:
-                self._spawn(running)
-            for running in self._all:
-                self._await_socket(running)
-                self._protect(running)
+            with self._sharing():
+                for running in self._all:
+                    self._spawn(running)
+                for running in self._all:
+                    self._await_socket(running)
+                    self._protect(running)
             # A plugin that still sets itself up misses the call for the first datagram, and sleeps until the second.
             self._await_quiet(self._all)
         except BaseException:
@@ -221,14 +229,35 @@ class Collector:
             raise
 
     def _begin_guard(self) -> None:
-        nfacctd = [running for running in self._all if running.daemon is NFACCTD]
+        nfacctd = [running for running in self._all if _is_netflow(running)]
         if not nfacctd or not self._cluster.collector.guard:
             return
         try:
             self._guard = Guard(nfacctd[0].port)
-        except GuardError as error:
+        except BpfError as error:
             hint = "one datagram of a listed exporter can kill nfacctd; collector.guard: false stops this line"
             self._log("guard_unavailable", level="warning", why=error, hint=hint)
+
+    def _made_split(self) -> Split | None:
+        """Return what shares the exporters out among several daemons; None for a single one, or without the right."""
+        settings = self._cluster.collector
+        if settings.netflow_daemons > 1:
+            try:
+                return Split(settings.listen, settings.netflow_port, settings.netflow_daemons)
+            except BpfError as error:
+                hint = "one nfacctd has all exporters; give collect CAP_BPF, or set collector.netflow_daemons: 1"
+                self._log("split_unavailable", level="warning", why=error, hint=hint)
+        return None
+
+    @contextlib.contextmanager
+    def _sharing(self) -> Iterator[None]:
+        """Share out what arrives from the first datagram on that a daemon may get which starts meanwhile."""
+        with contextlib.ExitStack() as held:
+            if self._split is not None:
+                # At boot, the address may not be up yet: the daemon tells.
+                with contextlib.suppress(OSError):
+                    held.enter_context(self._split.starting())
+            yield
 
     def _begin_vlan_watch(self) -> None:
         if any(running.daemon is SFACCTD for running in self._all):
@@ -237,12 +266,22 @@ class Collector:
                 self._vlan_watch = VlanWatch(self._cluster, Troubles(self.spool, time.time, TAGS))
 
     def _protect(self, running: _Running) -> None:
-        """Put the filter on a daemon's socket as soon as it has one."""
-        if self._guard is None or running.is_guarded or running.daemon is not NFACCTD or running.process is None:
+        """Put the filter on a daemon's socket as soon as it has one, then give it its exporters."""
+        if running.process is None or not _is_netflow(running):
+            return
+        self._filter(running)
+        if self._split is not None and not running.is_placed:
+            try:
+                running.is_placed = self._split.place(running.process.pid, running.daemon.share)
+            except (BpfError, OSError) as error:
+                self._log("daemon_not_placed", level="error", daemon=running.daemon.label, why=error)
+
+    def _filter(self, running: _Running) -> None:
+        if self._guard is None or running.is_guarded or running.process is None:
             return
         try:
             running.is_guarded = self._guard.protect(running.process.pid)
-        except (GuardError, OSError) as error:
+        except (BpfError, OSError) as error:
             self._log("guard_unavailable", level="warning", why=error)
             self._guard.close()
             self._guard = None
@@ -250,9 +289,9 @@ class Collector:
     def _protect_soon(self, running: _Running) -> None:
         """Wait a moment for the socket of a daemon that starts again: whoever killed it may be about to repeat."""
         deadline = time.monotonic() + _GUARD_SECONDS
-        while self._guard is not None and running.daemon is NFACCTD and time.monotonic() < deadline:
+        while _is_netflow(running) and time.monotonic() < deadline:
             self._protect(running)
-            if running.is_guarded:
+            if (running.is_guarded or not self._guard) and (running.is_placed or not self._split):
                 return
             time.sleep(0.005)
 
@@ -260,7 +299,11 @@ class Collector:
         """Tell who sent what was refused: the first of each at once, in the log and to the bridge."""
         if self._guard is None:
             return
-        self._refused += self._teller.tell(self._guard)
+        told = self._teller.tell(self._guard)
+        self._refused += told.total()
+        nfacctd = [running for running in self._all if _is_netflow(running)]
+        for source, count in told.items():
+            nfacctd[share_of(source, len(nfacctd))].refused += count
 
     def _prepare(self) -> None:
         try:
@@ -270,14 +313,17 @@ class Collector:
             if any(running.daemon is SFACCTD for running in self._all):
                 self._counter_files.prepare()
                 self._counters_begun = time.monotonic()
-            for idle in {NFACCTD, SFACCTD} - {running.daemon for running in self._all}:
+            for path in self.run_folder.glob("?facctd*.conf"):
                 # Left by an earlier cluster.yaml: the health check of docker-compose.yml goes by what is there.
-                (self.run_folder / f"{idle.name}.conf").unlink(missing_ok=True)
-            for name, text in collector_files(self._cluster, self.run_folder, self.spool, is_rotated=True).items():
+                path.unlink()
+            files = collector_files(self._cluster, self.run_folder, self.spool, is_rotated=True, shares=self._shares)
+            for name, text in files.items():
                 (self.run_folder / name).write_text(text)
-            if not keeps_templates(self._cluster):
+            if keeps_templates(self._cluster):
+                template_file.deal(self.spool, self._shares)
+            else:
                 # Those of another time would be taken for those of now: by whom reads records, and at a later start.
-                (self.spool / template_file.NAME).unlink(missing_ok=True)
+                template_file.forget(self.spool)
             for running in self._all:
                 running.files.begin()
         except OSError as error:
@@ -296,10 +342,10 @@ class Collector:
             self._read_drops(running)
             process = running.process
             if process is not None and running.hangs.is_hung(process.pid, now, waits=self._waiting(running) > 0):
-                self._log("daemon_hung", level="error", daemon=running.daemon.name, pid=process.pid)
+                self._log("daemon_hung", level="error", daemon=running.daemon.label, pid=process.pid)
                 _end_group(process.pid)
                 process.wait()
-                template_file.forget_endless(self.spool)
+                template_file.forget_endless(self.spool, running.daemon.share)
             if process is not None and process.poll() is not None:
                 self._bury(running, process)
             elif process is not None and running.failures and now - running.started > _STABLE_SECONDS:
@@ -307,8 +353,9 @@ class Collector:
             if running.process is None and now >= running.next_start:
                 running.restarts += 1
                 self._begin_file(running)
-                self._spawn(running)
-                self._protect_soon(running)
+                with self._sharing():
+                    self._spawn(running)
+                    self._protect_soon(running)
             if now - running.files_begun >= self._cluster.collector.rotate:
                 self._rotate(running)
             if running.daemon is SFACCTD and now - self._counters_begun >= self._cluster.collector.rotate:
@@ -351,12 +398,12 @@ class Collector:
         self._is_full = is_full
 
     def _spawn(self, running: _Running) -> None:
-        name = running.daemon.name
-        command = [name, "-f", str(self.run_folder / f"{name}.conf")]
+        command = [running.daemon.name, "-f", str(self.run_folder / f"{running.daemon.label}.conf")]
         guard = shutil.which("setpriv")
         if guard:
-            # If we are killed, the kernel interrupts the daemon: it prints what it has and ends.
-            command = [guard, "--pdeathsig", "INT", *command]
+            # If we are killed, the kernel interrupts the daemon: it prints what it has and ends. Rights that our unit
+            # gives us are not for it.
+            command = [guard, "--pdeathsig", "INT", "--ambient-caps", "-all", *command]
         with running.log_file.open("ab") as log_file:
             running.read_to = log_file.tell()
             # Its own session, so that ^C in a terminal reaches us alone and we stop it in order. UTC, so that the names
@@ -377,17 +424,17 @@ class Collector:
             )
         _put_first(running.process.pid)
         running.started = running.files_begun = time.monotonic()
-        self._log("daemon_started", daemon=name, pid=running.process.pid, port=running.port)
+        self._log("daemon_started", daemon=running.daemon.label, pid=running.process.pid, port=running.port)
 
     def _begin_file(self, running: _Running) -> None:
         """Let a daemon that starts again begin with a file and a header of its own: it may be of another version."""
-        with self._going_on("file_not_begun", self.spool, daemon=running.daemon.name):
+        with self._going_on("file_not_begun", self.spool, daemon=running.daemon.label):
             running.files.begin()
 
     def _rotate(self, running: _Running) -> None:
         """Have a daemon print to a new file; to the one before where that cannot be done."""
         running.files_begun = time.monotonic()
-        with self._going_on("file_not_rotated", self.spool, daemon=running.daemon.name):
+        with self._going_on("file_not_rotated", self.spool, daemon=running.daemon.label):
             running.files.rotate()
 
     def _rotate_counters(self, running: _Running) -> None:
@@ -413,13 +460,13 @@ class Collector:
         while time.monotonic() < deadline:
             if running.process is None or running.process.poll() is not None:
                 break
-            if udp_sockets(running.port):
+            if self._sockets(running):
                 return
             time.sleep(0.02)
         self._read_log(running)
         # At boot, collector.listen may come up later than we do: on a slow card, or with VRRP. So it is tried again.
         raise ClusterflowError(
-            f"{running.daemon.name} did not start: {running.last_complaint or 'no reason given'}",
+            f"{running.daemon.label} did not start: {running.last_complaint or 'no reason given'}",
             f"see {running.log_file}",
         )
 
@@ -431,14 +478,15 @@ class Collector:
         pause = _BACKOFF_SECONDS[min(running.failures, len(_BACKOFF_SECONDS) - 1)]
         running.failures += 1
         running.process = None
-        running.is_guarded = False
-        running.refused_before = self._refused
-        self._troubles.add(DIED, running.daemon.name, 1)
+        running.is_guarded = running.is_placed = False
+        running.refused = 0
+        running.inodes = frozenset()
+        self._troubles.add(DIED, running.daemon.label, 1)
         running.next_start = time.monotonic() + pause
         self._log(
             "daemon_died",
             level="error",
-            daemon=running.daemon.name,
+            daemon=running.daemon.label,
             code=process.returncode,
             again_in=pause,
             why=running.last_complaint,
@@ -466,26 +514,37 @@ class Collector:
         while time.monotonic() < deadline:
             # The writers of the last purge outlive the core.
             if process.poll() is not None and not _group_members(process.pid):
-                self._log("daemon_stopped", daemon=running.daemon.name)
+                self._log("daemon_stopped", daemon=running.daemon.label)
                 return
             time.sleep(0.05)
         _end_group(process.pid)
         process.wait()
-        self._log("daemon_killed", level="warning", daemon=running.daemon.name, hint="its last records may be lost")
+        self._log("daemon_killed", level="warning", daemon=running.daemon.label, hint="its last records may be lost")
 
     # -- what they tell ----------------------------------------------------------------------------
 
+    def _sockets(self, running: _Running) -> list[UdpSocket]:
+        """Return a daemon's own sockets: of several at one port, those that it has open."""
+        found = udp_sockets(running.port)
+        if self._split is None or not _is_netflow(running):
+            return found
+        if running.process is not None and not running.inodes:
+            running.inodes = inodes_of(running.process.pid) & {one.inode for one in found}
+        return [one for one in found if one.inode in running.inodes]
+
     def _waiting(self, running: _Running) -> int:
-        return sum(sock.waiting for sock in udp_sockets(running.port))
+        return sum(sock.waiting for sock in self._sockets(running))
 
     def _read_drops(self, running: _Running) -> None:
-        now = sum(sock.dropped for sock in udp_sockets(running.port))
+        now = sum(sock.dropped for sock in self._sockets(running))
         if running.is_guarded:
             # The kernel counts what the filter refuses among what it drops.
             self._read_refusals()
-            now = max(now - self._refused + running.refused_before, running.dropped_now)
+            now = max(now - running.refused, running.dropped_now)
         if now > running.dropped_now:
-            self._log("datagrams_dropped", level="error", daemon=running.daemon.name, count=now - running.dropped_now)
+            hint = "a larger net.core.rmem_max, or where a core is full a higher collector.netflow_daemons"
+            count = now - running.dropped_now
+            self._log("datagrams_dropped", level="error", daemon=running.daemon.label, count=count, hint=hint)
         running.dropped_now = max(now, running.dropped_now)
 
     def _read_log(self, running: _Running) -> None:
@@ -504,14 +563,14 @@ class Collector:
             if match and not any(word in line for word in _HARMLESS):
                 running.complaints += 1
                 running.last_complaint = match[2]
-                self._log("daemon_warned", daemon=running.daemon.name, level=_LEVELS[match[1]], text=match[2])
+                self._log("daemon_warned", daemon=running.daemon.label, level=_LEVELS[match[1]], text=match[2])
             elif not match and (discard := Discard.read(line)) is not None:
                 running.discards.take(discard)
         for told in running.discards.due(time.monotonic()):
             self._log(
                 "datagrams_discarded",
                 level="warning",
-                daemon=running.daemon.name,
+                daemon=running.daemon.label,
                 agent=told.agent,
                 text=told.reason,
                 count=told.count,
@@ -521,6 +580,10 @@ class Collector:
             # The daemon appends, so it goes on at the new end.
             os.truncate(running.log_file, 0)
             running.read_to = 0
+
+
+def _is_netflow(running: _Running) -> bool:
+    return running.daemon.protocol is ExportProtocol.NETFLOW
 
 
 def _put_first(pid: int) -> None:

@@ -6,16 +6,20 @@ nfacctd keeps the templates of NetFlow v9 and IPFIX in the spool, a JSON object 
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from ingest.collect.split import share_of
 from store.schema import Unread
 
 NAME = ".nfacctd.templates"
 """Beside the files of flows."""
+
+_ALL = ".nfacctd*.templates"
 
 SAMPLING = frozenset((34, 48, 50, 302, 304, 305, 306, 309, 310))
 """Fields of samplers and their rates, of flows and of options: who has them has somewhere to tell a rate."""
@@ -35,19 +39,51 @@ _MAX_BYTES = 64 << 20
 """A larger file is not looked at: some thousand exporters fill a tenth."""
 
 
-def forget_endless(folder: Path) -> int:
-    """Take templates without a length out of the file, before nfacctd starts again; return how many there were."""
-    path = folder / NAME
+def name_of(share: int) -> str:
+    """Return the name of the file of one of several nfacctd, from 0."""
+    return f".nfacctd-{share + 1}.templates" if share else NAME
+
+
+def forget(folder: Path) -> None:
+    """Take the files away. OSError."""
+    for path in folder.glob(_ALL):
+        path.unlink(missing_ok=True)
+
+
+def deal(folder: Path, shares: int) -> None:
+    """Give each of so many nfacctd, none of which runs, the templates of its exporters, whoever knew them. OSError."""
+    files = {path: path.read_bytes().splitlines(keepends=True) for path in folder.glob(_ALL)}
+    dealt: dict[Path, list[bytes]] = {folder / name_of(share): [] for share in range(shares)}
+    for line in dict.fromkeys(line for lines in files.values() for line in lines):
+        try:
+            share = share_of(ip_address(json.loads(line)["agent"]), shares)
+        except (ValueError, TypeError, KeyError):
+            share = 0
+        dealt[folder / name_of(share)].append(line)
+    for path, lines in dealt.items():
+        if lines != files.get(path, []):
+            _replace(path, lines)
+    for path in files.keys() - dealt.keys():
+        path.unlink()
+
+
+def forget_endless(folder: Path, share: int = 0) -> int:
+    """Take templates without a length out of a file, before nfacctd starts again; return how many there were."""
+    path = folder / name_of(share)
     try:
         lines = path.read_bytes().splitlines(keepends=True)
         kept = [line for line in lines if not _is_endless(line)]
         if len(kept) < len(lines):
-            fresh = path.with_name(f"{NAME}.new")
-            fresh.write_bytes(b"".join(kept))
-            fresh.replace(path)
+            _replace(path, kept)
     except OSError:
         return 0
     return len(lines) - len(kept)
+
+
+def _replace(path: Path, lines: Sequence[bytes]) -> None:
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_bytes(b"".join(lines))
+    fresh.replace(path)
 
 
 def _is_endless(line: bytes) -> bool:
@@ -88,8 +124,8 @@ class TemplateFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / NAME
-        self._read: tuple[int, int, int] | None = None
+        self._folder = folder
+        self._read: list[tuple[int, int, int]] | None = None
         self._lines: dict[bytes, _Template] = {}
         self._counts: dict[str, bool] = {}
         self._sampling: set[str] = set()
@@ -121,12 +157,15 @@ class TemplateFile:
 
     def _look(self) -> None:
         try:
-            status = self._path.stat()
-            now: tuple[int, int, int] | None = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if now == self._read or status.st_size > _MAX_BYTES:
+            paths = sorted(self._folder.glob(_ALL))
+            status = [path.stat() for path in paths]
+            now: list[tuple[int, int, int]] | None = [(one.st_mtime_ns, one.st_size, one.st_ino) for one in status]
+            if now == self._read or sum(one.st_size for one in status) > _MAX_BYTES:
                 return
-            with self._path.open("rb") as file:
-                lines = file.read(_MAX_BYTES).splitlines()
+            lines = []
+            for path in paths:
+                with path.open("rb") as file:
+                    lines += file.read(_MAX_BYTES).splitlines()
         except OSError:
             # Taken away, as where templates are kept no more: what it said may hold no longer.
             now, lines = None, []

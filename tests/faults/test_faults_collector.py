@@ -22,6 +22,7 @@ from bench.faults import Record
 from cluster.model import ExportProtocol
 from ingest.collect.guard import LONGEST
 from ingest.collect.sockets import udp_sockets
+from ingest.collect.split import share_of
 from ingest.collect.trouble_file import lately
 from simulate.demo.stack import has_socket
 from simulate.packets.netflow import FlowFormat
@@ -183,6 +184,39 @@ def test_what_a_killed_nfacctd_had_is_counted_as_lost(
     told = "its records of up to 1 s, and those of the second until it listens again: `exporter` seq_lost, "
     told += "exact for NetFlow v5 and, but for options records, IPFIX, an estimate for v9"
     record("collector-killed", result, stated=lost_of(result), counted=told)
+
+
+def test_of_two_nfacctd_the_other_loses_nothing_when_one_is_killed(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path, record: Record
+) -> None:
+    staged = stage(tmp_path, influxdb_v1.url, fresh_database, begins_in=-120, seconds=SECONDS, bridge=QUICK)
+    settings = yaml.safe_load(staged.config.read_text())
+    settings["collector"]["netflow_daemons"] = 2
+    staged.config.write_text(yaml.safe_dump(settings))
+    truth = GroundTruth(staged.workload)
+    addresses = {one.name: one.address for one in staged.cluster.exporters if one.protocol is ExportProtocol.NETFLOW}
+    theirs = frozenset(name for name, address in addresses.items() if share_of(address, 2))
+    assert theirs
+    assert addresses.keys() - theirs
+    with Bridge(staged, "--keep-files") as bridge, collecting(staged) as log:
+        if "event=split_unavailable" in log.read_text():
+            pytest.skip("no program in this kernel")
+        sender = play(staged, truth, SPEED)
+        time.sleep(6)
+        # The last that was started.
+        os.kill(nfacctd_of(log), signal.SIGKILL)
+        sender.join()
+        document = truth.document()
+        loss = await_loss(staged, document)
+        result = account(staged, document)
+        assert lately(staged.spool, time.time()) == {"died nfacctd-2": 1}
+        assert bridge.stop() == 0
+    missing, counted = loss.of(loss.exact)
+    assert counted == missing
+    assert {name for name, count in loss.missing.items() if count} <= theirs
+    assert sum(loss.missing.values()) > 0
+    told = "only of that daemon's exporters: `exporter` seq_lost; its death: `collector_attacked`"
+    record("collector-shared-killed", result, stated=lost_of(result), counted=told)
 
 
 def lost_of(result: Reckoning) -> int:

@@ -17,7 +17,8 @@ import pytest
 from test_pmacct_daemons import EXPORTERS, NOW, UPTIME, a_cluster, free_udp_port, send, spooled, v5, wait_for
 
 from cluster.dump import dump_cluster
-from ingest.collect.guard import LONGEST, Guard, GuardError
+from ingest.collect.bpf import BpfError
+from ingest.collect.guard import LONGEST, Guard
 from ingest.collect.sockets import udp_sockets
 from ingest.collect.supervise import Collector
 from ingest.collect.trouble_file import LATELY, Troubles, lately
@@ -57,7 +58,7 @@ def guarded() -> Iterator[tuple[Guard, socket.socket]]:
     port = free_udp_port()
     try:
         guard = Guard(port)
-    except GuardError as error:
+    except BpfError as error:
         pytest.skip(f"no filter in this kernel: {error}")
     with closing(guard), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", port))
@@ -149,7 +150,7 @@ def test_an_ipv6_sender_is_named() -> None:
     port = free_udp_port()
     try:
         guard = Guard(port)
-    except GuardError as error:
+    except BpfError as error:
         pytest.skip(f"no filter in this kernel: {error}")
     with closing(guard), socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as receiver:
         try:
