@@ -24,13 +24,15 @@ from cluster.options import OutputFile, json_option, period_options, write_outpu
 from store import schema
 from store.influx import Store
 from store.influxql import Condition, is_in
-from store.points import WINDOW
+from store.packed import told_apart, unpacked
+from store.points import WINDOW, columns
 from store.schema_version import opened
 from store.sums import binned
 
 _SHOWN = 50
 """Rows that are printed; exports have all."""
 
+_DAY = 86_400
 _FIRST, _LAST = "first", "last"
 _BYTES, _FLOWS = schema.BYTES.name, schema.FLOWS.name
 _COLUMNS = (*schema.ACCESS.tags, _BYTES, _FLOWS, _FIRST, _LAST)
@@ -89,22 +91,31 @@ def accessed(store: Store, start: int, stop: int, where: list[Condition]) -> pl.
         stop: epoch seconds, as well.
         where: further conditions.
     """
-    first, last = start // EVERY * EVERY, -(-stop // EVERY) * EVERY
-    fields = schema.BYTES, schema.FLOWS
     # A row stands at the end of its five minutes.
-    found = binned(
-        store, schema.ACCESS, schema.ACCESS.kept, fields, schema.ACCESS.tags,
-        start=first + EVERY, stop=last + EVERY, seconds=EVERY, where=where,
-    )  # fmt: skip
+    first, last = (start // EVERY + 1) * EVERY, (-(-stop // EVERY) + 1) * EVERY
+    days = [_day(store, one, min(one + _DAY, last), where) for one in range(first, last, _DAY)]
     return (
-        found.filter(pl.col(_BYTES).fill_null(0) + pl.col(_FLOWS).fill_null(0) > 0)
+        pl.concat(days or [_day(store, first, first, where)])
         .group_by(schema.ACCESS.tags)
-        .agg(
-            pl.sum(_BYTES, _FLOWS),
-            (pl.min(WINDOW) - EVERY).alias(_FIRST),
-            pl.max(WINDOW).alias(_LAST),
-        )
+        .agg(pl.sum(_BYTES, _FLOWS), pl.min(_FIRST), pl.max(_LAST))
         .sort(_BYTES, *schema.ACCESS.tags, descending=[True, *[False] * len(schema.ACCESS.tags)])
+    )
+
+
+def _day(store: Store, start: int, stop: int, where: list[Condition]) -> pl.DataFrame:
+    """Return the sums of rows in [start, stop): of thousands of clients memory holds no more than a day of rows."""
+    fields = schema.BYTES, schema.FLOWS
+    named = binned(
+        store, schema.ACCESS, schema.ACCESS.kept, fields, schema.ACCESS.tags,
+        start=start, stop=stop, seconds=EVERY, where=where,
+    )  # fmt: skip
+    kinds = columns(*schema.ACCESS.tags, *fields)
+    rest = unpacked(store, schema.ACCESS_UNNAMED, kinds, start=start, stop=stop, where=where)
+    return (
+        told_apart(named.select(*kinds), rest, [WINDOW, schema.DST_GROUP])
+        .filter(pl.col(_BYTES).fill_null(0) + pl.col(_FLOWS).fill_null(0) > 0)
+        .group_by(schema.ACCESS.tags)
+        .agg(pl.sum(_BYTES, _FLOWS), (pl.min(WINDOW) - EVERY).alias(_FIRST), pl.max(WINDOW).alias(_LAST))
     )
 
 

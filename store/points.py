@@ -11,6 +11,7 @@ WINDOW = "window"
 
 _SPECIAL = r"[,= \\\r\n]"
 _BATCH_ROWS = 20_000
+_BATCH_BYTES = 8_000_000
 
 
 _KINDS: dict[Kind, pl.DataType] = {Kind.INT: pl.Int64(), Kind.FLOAT: pl.Float64(), Kind.STRING: pl.String()}
@@ -55,7 +56,9 @@ def encode(measurement: Measurement, frame: pl.DataFrame) -> bytes:
 
 def batches(measurement: Measurement, frame: pl.DataFrame) -> Iterator[tuple[bytes, int]]:
     """Yield the frame as bodies of a size that InfluxDB likes, each with its number of points."""
-    for part in frame.iter_slices(_BATCH_ROWS):
+    # Rows of a measurement with texts may be kilobytes.
+    rows = max(_BATCH_BYTES * frame.height // max(int(frame.estimated_size()), 1), 1)
+    for part in frame.iter_slices(min(rows, _BATCH_ROWS)):
         lines = encode(measurement, part)
         if lines:
             yield lines, part.height

@@ -115,6 +115,7 @@ JOB = "job"
 JOB_CLASS = "job_class"
 KIND = "kind"
 RAIL = "rail"
+PART = "pack"
 ENDPOINT = "endpoint"
 ENDPOINT_GROUP = "endpoint_group"
 INTERFACE = "interface"
@@ -187,6 +188,7 @@ TAG_TEXT = {
     JOB_CLASS: "what earlier runs of the same kind are found by",
     KIND: "what kind of row it is; see the measurement",
     RAIL: "number of the rail, as the inventory gives it to the node's address",
+    PART: "which of a fixed number of packs, by the end of the client's address",
     ENDPOINT: "storage node, or address where it is no node",
     ENDPOINT_GROUP: "group of the storage endpoint",
     INTERFACE: "name of the exporter's interface, or its ifIndex where cluster.yaml does not name it",
@@ -393,6 +395,16 @@ INFERENCE = Measurement(
     "the largest K clients per inference group and window, and K/4 that are the largest of their group, their country "
     "or of new clients; the rest is `other`",
     bound=Bound((SRC, *LABELS), DST_GROUP, unlisted=(DST,), kinds=(SRC_GROUP, COUNTRY)),
+)
+PACKED = Field("packed", "text", "rows as CSV with a header, zlib, Base64; empty: none", Kind.STRING, Merge.MAX)
+INFERENCE_UNNAMED = Measurement(
+    "inference_unnamed",
+    "What is `other` in `inference`: all clients without a name, packed (`clusterflow access` reads it).",
+    (DST_GROUP, PART, SHARD),
+    (PACKED,),
+    "ingest",
+    "inference groups x 17, however many clients there are",
+    rollup=False,
 )
 IN_BYTES = Field("in_bytes", "bytes", "bytes that entered here, by flow records, scaled")
 OUT_BYTES = Field("out_bytes", "bytes", "bytes that left here, by flow records, scaled")
@@ -1389,6 +1401,16 @@ ACCESS = Measurement(
     rollup=False,
     kept=HOUR,
 )
+ACCESS_UNNAMED = Measurement(
+    "access_unnamed",
+    "What is `other` in `access`: all clients without a name and their users, packed.",
+    (DST_GROUP, PART),
+    (PACKED,),
+    "analysis",
+    "inference groups x 17, however many clients there are",
+    rollup=False,
+    kept=HOUR,
+)
 ACCESS_BREACH = Measurement(
     "access_breach",
     "Conversations with inference nodes that `inference.access` does not list, of clients that may ask otherwise.",
@@ -1677,11 +1699,11 @@ FLOOR = Measurement(
 
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, DENIED, LOG_GAP, UNKNOWN_NODE,
-    INFERENCE, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK,
-    JOB_STATUS, BASELINE,
+    INFERENCE, INFERENCE_UNNAMED, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT,
+    NEW_NETWORK, JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, HELD, LEDGER,
     RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, STEP, RAIL_LOW, JOB_ROLE, JOB_PAIR, JOB_STEPS, JOB_VERDICT,
-    INFERENCE_LOAD, ACCESS, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
+    INFERENCE_LOAD, ACCESS, ACCESS_UNNAMED, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
     BEACON, UNSEEN, DRILL, FLOOR,
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """The bridge without its surroundings: record frames in, changed points out; its memory can be saved and loaded."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from ingest.flows.normalise import Clock, Flows, Normaliser
 from ingest.read import records
 from ingest.read.counter_samples import EXPORTER, MOMENT
 from store import schema
+from store.packed import ASKED, packed
 from store.points import WINDOW
 from store.schema import Measurement, Stage
 
@@ -370,7 +371,9 @@ class Engine:
         """Fold everything pending into the windows; return the points that changed."""
         self._settle()
         self._once.merge()
+        asked = self._tables[schema.INFERENCE.name].pending_windows()
         changed = [(table.measurement, table.merge()) for table in self._tables.values() if table.pending_rows]
+        changed += self._unnamed(asked)
         for table in self._tables.values():
             self._counters.add(Stage.WINDOWS, "over_series_budget", table.over_budget)
             self._counters.add(Stage.WINDOWS, "capped_totals", table.capped)
@@ -379,7 +382,12 @@ class Engine:
 
     def all_points(self) -> list[tuple[Measurement, pl.DataFrame]]:
         """Return every point in memory, for the time after a restart."""
-        return [(table.measurement, table.all_points()) for table in self._tables.values()]
+        return [(table.measurement, table.all_points()) for table in self._tables.values()] + self._unnamed()
+
+    def _unnamed(self, windows: Collection[int] | None = None) -> list[tuple[Measurement, pl.DataFrame]]:
+        rows, places = self._tables[schema.INFERENCE.name].unnamed(windows)
+        points = packed(rows.select(*ASKED), places)
+        return [(schema.INFERENCE_UNNAMED, points)] if points.height else []
 
     def evict(self, held: Mapping[str, AbstractSet[int]] | None = None) -> list[tuple[str, pl.DataFrame]]:
         """Forget the windows beyond the grace, but those held by their table's name; return their rows by table."""

@@ -198,6 +198,18 @@ class WindowTable:
         rest = self._others(self.state, self.measurement.bound)
         return self._points(pl.concat([self.state.filter(pl.col(NAMED) & ~self._is_other()), rest], how="diagonal"))
 
+    def unnamed(self, windows: Collection[int] | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the rows that ``other`` points sum up, as points; and their places: WINDOW, the bound's `per`.
+
+        Args:
+            windows: of these; by default of all.
+        """
+        rows = self.state if windows is None else self.rows_of(windows)
+        bound = self.measurement.bound
+        places = rows.filter(self._is_other()).select(WINDOW, *([bound.per] if bound else [])).unique()
+        is_rest = (~pl.col(NAMED) | self._is_other()) & (pl.sum_horizontal(self._sums) > 0)
+        return self._points(rows.filter(is_rest)), places
+
     def recount_names(self) -> None:
         """Take the names that the state's windows bear into `series`, where that was saved some time before them."""
         used = self.state.filter(NAMED).select(self._series_hash(), WINDOW)

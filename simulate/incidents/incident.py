@@ -34,6 +34,7 @@ class IncidentKind(StrEnum):
     INFERENCE_OFF_WINDOW = "inference_off_window"
     INFERENCE_UNLISTED = "inference_unlisted"
     UNUSUAL_COUNTRY = "unusual_country"
+    CLIENT_CROWD = "client_crowd"
 
     NODE_DROPOUT = "node_dropout"
     RACK_DOWN = "rack_down"

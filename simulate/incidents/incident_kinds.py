@@ -161,6 +161,10 @@ KINDS: dict[IncidentKind, Play] = {
         (_factor("unusual_country_bytes"),
          Key("country", names.COUNTRY, "Where the client is; those whom the service knows are in NL."), TO_NODE,
          Key("port", Whole(1, 65_535), "The port.")), "factor"),
+    IncidentKind.CLIENT_CROWD: Play(
+        staging_inside.client_crowd,
+        (Key("count", Whole(1, 60_000), "How many clients."),
+         Key("volume", names.SIZE, "Bytes that each sends.", example="30 MB")), "count"),
 
     IncidentKind.NODE_DROPOUT: Play(
         staging_jobs.node_dropout,

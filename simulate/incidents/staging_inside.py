@@ -323,6 +323,23 @@ def unusual_country(
     return replace(incident, placements=tuple(placements))
 
 
+def client_crowd(stage: Stage, start: int, end: int, *, count: int = 5_000, volume: int = 30_000_000) -> Incident:
+    """So many clients that may ask inference all do so at once. No alert: among them others are harder to see."""
+    servers = [stage.address(server) for server in stage.nodes(Role.INFERENCE)]
+    groups = [stage.group_of(str(stage.cast.addresses.text[int(user)])) for user in stage.cast.users[:1]]
+    prefixes = [prefix for group in stage.cluster.groups if group.id in groups for prefix in group.prefixes]
+    widest = max(prefixes, key=lambda prefix: prefix.num_addresses, default=None)
+    if widest is None or widest.num_addresses < 2 * count:
+        raise UserError(f"client_crowd: no {count} clients", "widen a group of role custom that may talk to inference")
+    # Those that ask every day are the first of the prefix.
+    clients = [str(widest[widest.num_addresses // 2 + number]) for number in range(count)]
+    talks = tuple(
+        Transfer(client, servers[place % len(servers)], start, end, volume, port=_INFERENCE, reply=volume)
+        for place, client in enumerate(clients)
+    )
+    return _between(IncidentKind.CLIENT_CROWD, "", "", talks, ())
+
+
 def _learns_countries(stage: Stage, moment: int) -> bool:
     """Whether countries are learnt at a moment: routine clients ask from the first minutes of a scenario on."""
     history = stage.history

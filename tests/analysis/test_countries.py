@@ -11,7 +11,6 @@ import service_scene as scenes
 from service_scene import Scene
 
 from analysis.detectors.egress.contacts import CONTACT_COLUMNS
-from analysis.detectors.inference.access import ASKED
 from analysis.detectors.inference.asked import Asked
 from analysis.detectors.inference.client_studies import CountryStudy
 from analysis.detectors.inference.countries import COUNTRY_COLUMNS, FIRST_SEEN, NEW, CountryPolicy, Found, find
@@ -20,6 +19,7 @@ from app.log import Log
 from cluster.model import Geography, GroupPair, Thresholds
 from store import schema
 from store.local_influxdb import LocalInfluxDB
+from store.packed import ASKED, UNNAMED
 from store.points import WINDOW, encode
 
 T0 = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 6 * 3600
@@ -37,7 +37,7 @@ def asked(*rows: tuple[int, str, str, int], service: str = "https") -> pl.DataFr
         for at, src, country, sent in rows
     ]
     frame = pl.DataFrame(full, schema=ASKED, orient="row")
-    return frame.with_columns(pl.lit(schema.UNKNOWN_USER).alias(schema.USER))
+    return frame.with_columns(pl.lit(value=False).alias(UNNAMED), pl.lit(schema.UNKNOWN_USER).alias(schema.USER))
 
 
 def known(*rows: tuple[str, str, int, int]) -> pl.DataFrame:

@@ -15,6 +15,7 @@ import polars as pl
 from cluster.calendar import off_window_mask
 from cluster.model import RESERVED_GROUPS, AccessEntry, Cluster, Role
 from store import schema
+from store.packed import UNNAMED, packed
 from store.points import WINDOW
 from store.schema import AccessBreach
 
@@ -22,23 +23,10 @@ Mask = npt.NDArray[np.bool_]
 
 EVERY = 300
 """Seconds between two rows of ACCESS."""
+_MOST_UNNAMED = 20
+"""Of clients without a name, asking one group within EVERY seconds, so many may be told apart in a verdict."""
 
 _BYTES, _FLOWS, _DURATION = schema.BYTES.name, schema.FLOWS.name, schema.DURATION.name
-
-ASKED: dict[str, pl.DataType] = {
-    WINDOW: pl.Int64(),
-    **dict.fromkeys(
-        (
-            schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE,
-            schema.OFF_WINDOW, schema.COUNTRY, schema.NETWORK,
-        ),
-        pl.String(),
-    ),
-    _BYTES: pl.Int64(),
-    _FLOWS: pl.Int64(),
-    _DURATION: pl.Float64(),
-}  # fmt: skip
-"""Conversations that a source opened: a row a window and conversation."""
 
 
 class Knows(Protocol):
@@ -91,21 +79,52 @@ def with_users(asked: pl.DataFrame, knows: Knows, addresses: dict[str, tuple[str
     return asked.with_columns(named.replace({"": schema.UNKNOWN_USER}))
 
 
-def accesses(asked: pl.DataFrame, start: int, stop: int) -> pl.DataFrame:
-    """Return the rows of ACCESS with start <= WINDOW <= stop.
+def accesses(asked: pl.DataFrame, start: int, stop: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows of ACCESS and those of ACCESS_UNNAMED with start <= WINDOW <= stop.
 
     Args:
-        asked: conversations with USER, from `start` - EVERY on.
+        asked: conversations with UNNAMED and USER, from `start` - EVERY on.
         start: epoch seconds.
         stop: epoch seconds; what ended by then is whole.
     """
     tags = list(schema.ACCESS.tags)
-    return (
-        asked.with_columns((pl.col(WINDOW) // EVERY + 1) * EVERY)
-        .filter(pl.col(WINDOW).is_between(start, stop))
-        .group_by(WINDOW, *tags)
-        .agg(pl.sum(_BYTES, _FLOWS))
-        .sort(WINDOW, *tags)
+    rows = asked.with_columns((pl.col(WINDOW) // EVERY + 1) * EVERY).filter(pl.col(WINDOW).is_between(start, stop))
+
+    def summed(of: pl.DataFrame) -> pl.DataFrame:
+        return of.group_by(WINDOW, *tags).agg(pl.sum(_BYTES, _FLOWS)).sort(WINDOW, *tags)
+
+    unnamed = summed(rows.filter(UNNAMED))
+    packs = packed(unnamed, unnamed.select(WINDOW, schema.DST_GROUP))
+    return summed(_nameless(rows, pl.col(UNNAMED), schema.COUNTRY)), packs.filter(pl.col(schema.PACKED.name) != "")
+
+
+def bounded(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows in which few clients are told apart that have no name: the first of each five minutes.
+
+    Those whom the bridge named are few already; a flood of forged ones must not make a series each here. All of them
+    are in ACCESS_UNNAMED.
+
+    Args:
+        rows: WINDOW, SRC, DST_GROUP, UNNAMED, bytes and others, whole five minutes of them.
+    """
+    who = ["bin", schema.DST_GROUP, schema.SRC]
+    rows = rows.with_columns((pl.col(WINDOW) // EVERY).alias("bin"))
+    first = pl.col(WINDOW) == pl.min(WINDOW)
+    clients = (
+        rows.filter(UNNAMED)
+        .group_by(who)
+        .agg(pl.min(WINDOW), pl.col(_BYTES).filter(first).sum())
+        .with_columns(pl.struct(WINDOW, -pl.col(_BYTES), schema.SRC).rank("ordinal").over(who[:2]).alias("place"))
+    )
+    placed = rows.join(clients.select(*who, "place"), on=who, how="left", maintain_order="left")
+    return _nameless(placed, pl.col(UNNAMED) & (pl.col("place") > _MOST_UNNAMED)).drop("bin", "place")
+
+
+def _nameless(rows: pl.DataFrame, condition: pl.Expr, *more: str) -> pl.DataFrame:
+    """Return rows that do not tell who it is where the condition holds."""
+    said = dict.fromkeys((schema.SRC, schema.NETWORK, *more), schema.OTHER) | {schema.USER: schema.UNKNOWN_USER}
+    return rows.with_columns(
+        pl.when(condition).then(pl.lit(text)).otherwise(pl.col(tag)).alias(tag) for tag, text in said.items()
     )
 
 
@@ -113,7 +132,7 @@ def breaches(asked: pl.DataFrame, policy: AccessPolicy, cluster: Cluster, start:
     """Return the rows of ACCESS_BREACH from `start` on.
 
     Args:
-        asked: conversations with inference groups, with USER.
+        asked: conversations with inference groups, UNNAMED and USER, from a multiple of EVERY at or before `start` on.
         policy: who may.
         cluster: its calendar, and the length of a window.
         start: epoch seconds.
@@ -122,13 +141,13 @@ def breaches(asked: pl.DataFrame, policy: AccessPolicy, cluster: Cluster, start:
     pairs = pl.DataFrame(
         sorted(policy.denied), schema={schema.SRC_GROUP: pl.String, schema.DST_GROUP: pl.String}, orient="row"
     )
-    judged = asked.filter(pl.col(WINDOW) >= start, pl.col(schema.SRC_GROUP) != pl.col(schema.DST_GROUP)).join(
+    judged = asked.filter(pl.col(schema.SRC_GROUP) != pl.col(schema.DST_GROUP)).join(
         pairs, on=[schema.SRC_GROUP, schema.DST_GROUP], how="anti"
     )
     kinds = pl.Series(schema.KIND, _kinds(judged, policy.entries, cluster).tolist(), pl.String)
     return (
-        judged.with_columns(kinds)
-        .filter(pl.col(schema.KIND) != "")
+        bounded(judged.with_columns(kinds).filter(pl.col(schema.KIND) != ""))
+        .filter(pl.col(WINDOW) >= start)
         .group_by(WINDOW, *tags)
         .agg(pl.sum(_BYTES, _FLOWS), pl.max(_DURATION).clip(0.0, float(cluster.bridge.window)))
         .sort(WINDOW, *tags)

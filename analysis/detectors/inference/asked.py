@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from analysis.detectors.inference.access import ASKED, EVERY, with_users
+from analysis.detectors.inference.access import EVERY, with_users
 from analysis.detectors.study import Span
 from app.errors import UserError
 from app.log import Log
@@ -16,6 +16,8 @@ from enrichment.watched import FileReading
 from store import schema
 from store.influx import Store, read_secret
 from store.influxql import Condition, is_in
+from store.packed import ASKED, told_apart, unpacked
+from store.points import WINDOW
 from store.schema import Field, Measurement
 from store.sums import binned
 
@@ -75,7 +77,7 @@ class Asked:
         return (-(-span.start // EVERY) - 1) * EVERY
 
     def of(self, span: Span) -> pl.DataFrame:
-        """Return what clients sent to inference groups from `begin` until the span closes: ASKED and USER."""
+        """Return what clients sent to inference groups from `begin` until the span closes: ASKED, UNNAMED, USER."""
         # All who judge a pass are handed the same span, and see the same.
         if self._read_for is None or self._read_for[0] is not span:
             self.identity.refresh(self._clock())
@@ -111,10 +113,12 @@ class Asked:
         return self.identity.readings()
 
     def _asked(self, start: int, stop: int) -> pl.DataFrame:
-        if not self._inference:
-            return pl.DataFrame(schema=ASKED)
-        where = [is_in(schema.DST_GROUP, sorted(self._inference))]
-        return self.read(schema.INFERENCE, (*VOLUME, schema.DURATION), start, stop, where).select(*ASKED)
+        named, rest = pl.DataFrame(schema=ASKED), pl.DataFrame(schema=ASKED)
+        if self._inference:
+            where = [is_in(schema.DST_GROUP, sorted(self._inference))]
+            named = self.read(schema.INFERENCE, (*VOLUME, schema.DURATION), start, stop, where).select(*ASKED)
+            rest = unpacked(self._store, schema.INFERENCE_UNNAMED, ASKED, start=start, stop=stop, where=where)
+        return told_apart(named, rest, [WINDOW, schema.DST_GROUP])
 
     def _tell(self) -> None:
         """Say once what is wrong with an export, and when it is well again."""

@@ -19,6 +19,7 @@ from enrichment.watched import FileReading
 from store import schema
 from store.influx import Store
 from store.influxql import Select, compare, earliest, is_in
+from store.packed import UNNAMED
 from store.points import WINDOW
 from store.schema import Violation
 from store.sums import first_seen
@@ -32,7 +33,7 @@ class AccessStudy:
         asked: what clients asked, and who they were.
     """
 
-    measurements = (schema.ACCESS, schema.ACCESS_BREACH)
+    measurements = (schema.ACCESS, schema.ACCESS_UNNAMED, schema.ACCESS_BREACH)
 
     def __init__(self, cluster: Cluster, asked: Asked) -> None:
         self._cluster, self._asked = cluster, asked
@@ -48,8 +49,8 @@ class AccessStudy:
         first = Asked.begin(span) + EVERY
         asked = self._asked.of(span)
         managed = self._asked.with_users(self._managed(first - EVERY, span.closed))
-        found = access.accesses(pl.concat([asked, managed]), first, span.closed // EVERY * EVERY)
-        points = [(schema.ACCESS, found)]
+        found, unnamed = access.accesses(pl.concat([asked, managed]), first, span.closed // EVERY * EVERY)
+        points = [(schema.ACCESS, found), (schema.ACCESS_UNNAMED, unnamed)]
         if self._policy.entries:
             denied = access.breaches(asked, self._policy, self._cluster, span.start)
             points.append((schema.ACCESS_BREACH, denied))
@@ -71,6 +72,7 @@ class AccessStudy:
             (pl.col(schema.TX_BYTES.name) + pl.col(schema.RX_BYTES.name)).alias(schema.BYTES.name),
             schema.FLOWS.name,
             pl.lit(0.0).alias(schema.DURATION.name),
+            pl.lit(value=False).alias(UNNAMED),
         )
 
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from analysis.detectors.inference.access import EVERY
+from analysis.detectors.inference.access import EVERY, bounded
 from store import schema
+from store.packed import UNNAMED
 from store.points import WINDOW
 
 FIRST_SEEN = schema.CONTACT_FIRST.name
@@ -75,7 +76,7 @@ def find(asked: pl.DataFrame, known: pl.DataFrame, *, start: int, learning_end: 
     """Return the countries first seen from `start` on, and the rows of all that are unusual from then on.
 
     Args:
-        asked: conversations (`access.ASKED`) with USER, from a multiple of EVERY at or before `start` on.
+        asked: conversations (`packed.ASKED`) with UNNAMED and USER, from a multiple of EVERY at or before `start` on.
         known: COUNTRY_COLUMNS of what was seen before `start`.
         start: epoch seconds, a multiple of the window.
         learning_end: what is seen before it is learnt, whatever the service.
@@ -83,7 +84,7 @@ def find(asked: pl.DataFrame, known: pl.DataFrame, *, start: int, learning_end: 
     """
     windows = (
         asked.group_by(WINDOW, *_TAGS)
-        .agg(pl.sum(_BYTES, _FLOWS), pl.max(_DURATION))
+        .agg(pl.sum(_BYTES, _FLOWS), pl.max(_DURATION), pl.col(UNNAMED).all())
         .sort(WINDOW, *_TAGS)
         .with_columns((pl.col(WINDOW) // EVERY).alias(_BIN))
         .with_columns(
@@ -116,16 +117,20 @@ def _points(windows: pl.DataFrame, countries: pl.DataFrame, start: int, policy: 
     age = pl.col(WINDOW) - pl.col(FIRST_SEEN)
     # What the first of its windows add up to made the country seen: the row of that moment has all of it.
     is_first = pl.col(WINDOW) == pl.col(FIRST_SEEN)
-    return (
-        windows.filter(pl.col(WINDOW) >= start)
-        .join(countries.filter(pl.col(NEW) == 1).select(*_PLACE, FIRST_SEEN), on=_PLACE)
+    rows = (
+        windows.join(countries.filter(pl.col(NEW) == 1).select(*_PLACE, FIRST_SEEN), on=_PLACE)
         .filter(age >= 0, age < policy.unusual)
         .with_columns(
             pl.when(is_first).then(_SO_FAR).otherwise(_BYTES).alias(_BYTES),
             pl.when(is_first).then(_SECONDS_SO_FAR).otherwise(_DURATION).alias(_DURATION),
             pl.col(FIRST_SEEN).cast(pl.Float64),
         )
-        .select(WINDOW, *_TAGS, _BYTES, _FLOWS, _DURATION, FIRST_SEEN)
+    )
+    return (
+        bounded(rows)
+        .filter(pl.col(WINDOW) >= start)
+        .group_by(WINDOW, *_TAGS)
+        .agg(pl.sum(_BYTES, _FLOWS), pl.max(_DURATION, FIRST_SEEN))
         .sort(WINDOW, *_TAGS)
     )
 
