@@ -26,7 +26,9 @@ _FRESH = "fresh"
 _HASH = "hash"
 _LEAST_FOREIGN = 1_000_000
 """Bytes in a window from which on a conversation of `foreign` gets a name: what scans the internet gets none."""
-_MANY_ROWS = 200_000
+_MANY_ROWS = 100_000
+"""Rows that are merged at a time, or those of one window."""
+
 _MAX_CANDIDATES = 20_000
 """Unnamed conversations remembered per window; the smallest beyond them fold into ``other`` for good."""
 _RARE = "rare"
@@ -157,16 +159,17 @@ class WindowTable:
 
     def merge(self) -> pl.DataFrame:
         """Fold what is pending into the state; return the points that changed, as whole totals (without the shard)."""
-        if not self._pending:
+        if not self.pending_rows:
+            self._pending.clear()
             return self._points(self.empty())
         fresh = pl.concat([frame.select(pl.exclude(NAMED)) for frame in self._pending], how="diagonal")
         self._pending.clear()
-        touched = fresh.get_column(WINDOW).unique().sort()
-        # A flood of addresses goes one window after the other: all at once would take several times their memory.
-        parts = [pl.Series([window]) for window in touched] if fresh.height > _MANY_ROWS else [touched]
+        # A flood of addresses goes a few windows after the other: all at once would take several times their memory.
+        before = pl.col("len").cum_sum() - pl.col("len")
+        windows = fresh.group_by(WINDOW).len().sort(WINDOW).with_columns((before // _MANY_ROWS).alias("part"))
         changes = []
-        for windows in parts:
-            is_hot = pl.col(WINDOW).is_in(windows.implode())
+        for part in windows.partition_by("part"):
+            is_hot = pl.col(WINDOW).is_in(part.get_column(WINDOW).implode())
             merged, changed = self._merged(self.state.filter(is_hot), fresh.filter(is_hot))
             self.state = pl.concat([self.state.filter(~is_hot), merged.select(self.state.columns)])
             changes.append(self._points(changed))

@@ -21,18 +21,14 @@ from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
 from store.points import WINDOW
 
-# A part of the library, which `python -m bench.evasions` plays as a whole.
+# A part of the library, one of each kind of sum, which `python -m bench.evasions` plays as a whole.
 TOLD = (
-    "one address", "fast, to many", "many destinations", "many of both", "all groups to one",
-    "opened by inference", "machine nobody knows", "from a server's port", "by way of people's machines",
-    "by way of one person's machine", "approved addresses", "approved by another source", "answers to many clients",
-    "answers to one client", "half approved, half not", "sampled 1:4096, in an hour", "a source of no group",
-    "forged public sources, IPv6", "forged as a partner",
+    "fast, to many", "many of both", "machine nobody knows", "by way of people's machines", "approved addresses",
+    "answers to many clients", "half approved, half not", "sampled 1:4096, in an hour", "forged public sources, IPv6",
 )  # fmt: skip
 UNTOLD = (
-    "an ordinary day", "a partner's usual sync, a third larger", "a new approved destination",
-    "an upgrade day: every machine asks a mirror", "a download by a stranger", "somebody's laptop is saved",
-    "a network of no group goes about its day", "a network of no group fetches an upgrade",
+    "a partner's usual sync, a third larger", "an upgrade day: every machine asks a mirror",
+    "a network of no group fetches an upgrade",
 )  # fmt: skip
 
 

@@ -259,7 +259,7 @@ def total_of(engine_points: Stored) -> int:
     return sum(read + written for read, written in engine_points.points.values())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(topology=topologies(), seed=st.integers(0, 1 << 30), restart=st.booleans())
 def test_one_transfer_counts_once_on_any_topology(
     topology: tuple[list[Device], list[Transfer]], seed: int, *, restart: bool
