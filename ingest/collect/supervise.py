@@ -56,6 +56,9 @@ _COMPLAINT = re.compile(r"^(?:\S+Z?\s+)?(WARN|ERROR)[ :]\s*(.*)$")
 # nfacctd says so on its very first start, and then makes the file.
 _HARMLESS = ("load_templates_from_file",)
 
+_OVERRUN = "Missing data detected"
+_OVERRUN_HINT = "its queue ran over and records are lost: a higher collector.netflow_daemons, where a core is free"
+
 Log = Callable[..., None]
 """Called as ``log(event, **values)``."""
 
@@ -542,9 +545,7 @@ class Collector:
             self._read_refusals()
             now = max(now - running.refused, running.dropped_now)
         if now > running.dropped_now:
-            hint = "a larger net.core.rmem_max, or where a core is full a higher collector.netflow_daemons"
-            count = now - running.dropped_now
-            self._log("datagrams_dropped", level="error", daemon=running.daemon.label, count=count, hint=hint)
+            self._log("datagrams_dropped", level="error", daemon=running.daemon.label, count=now - running.dropped_now)
         running.dropped_now = max(now, running.dropped_now)
 
     def _read_log(self, running: _Running) -> None:
@@ -563,7 +564,8 @@ class Collector:
             if match and not any(word in line for word in _HARMLESS):
                 running.complaints += 1
                 running.last_complaint = match[2]
-                self._log("daemon_warned", daemon=running.daemon.label, level=_LEVELS[match[1]], text=match[2])
+                hint = {"hint": _OVERRUN_HINT} if _OVERRUN in line else {}
+                self._log("daemon_warned", daemon=running.daemon.label, level=_LEVELS[match[1]], text=match[2], **hint)
             elif not match and (discard := Discard.read(line)) is not None:
                 running.discards.take(discard)
         for told in running.discards.due(time.monotonic()):

@@ -13,7 +13,7 @@ not print: no figure.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -398,7 +398,7 @@ class SequenceTracker:
 
     def dump(self) -> list[Any]:
         """Return plain values from which `load` makes the same tracker."""
-        return [[*source, asdict(stream)] for source, stream in self._streams.items()]
+        return [[*source, _plain(stream)] for source, stream in self._streams.items()]
 
     def load(self, saved: list[Any]) -> None:
         """Take what `dump` gave, without streams that received more than was sent: they would hide as many losses."""
@@ -408,6 +408,15 @@ class SequenceTracker:
             datagrams = None if values["datagrams"] is None else _Datagrams.load(values["datagrams"])
             table = _Table(**values.get("table", {}))
             self._streams[exporter, domain, version] = _Stream(**{**values, "datagrams": datagrams, "table": table})
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 - of whatever kind it is
+    """Return what `dataclasses.asdict` does: that copies thousands of numbers one by one."""
+    if isinstance(value, list):
+        return value.copy() if not value or isinstance(value[0], int) else [_plain(one) for one in value]
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    return value
 
 
 def _whole(column: pl.Series, rows: npt.NDArray[np.intp]) -> Ints:

@@ -20,6 +20,7 @@ from ingest.collect.template_file import TemplateFile
 from ingest.counters import Counters
 from ingest.read import records
 from ingest.read.records import Parsed
+from ingest.read.spool import writer_of
 from store.schema import Stage, Unread
 
 SAMPLED = -1
@@ -33,6 +34,8 @@ _PLACE, _FIRST, _LAST, _FILL, _BEFORE = "place", "first", "last", "fill", "befor
 _MOST_LINKS = 1 << 16
 """Interfaces that are remembered; of further ones their domain's rate is."""
 _MOST_DOMAINS = 1 << 13
+_MOST_WRITERS = 64
+"""Daemons whose files lie in one spool; more than may run."""
 _TOLD = 8
 """Changes that a line of the log names."""
 
@@ -76,7 +79,7 @@ class KnownRates:
     def __init__(self, templates: TemplateFile) -> None:
         self._templates = templates
         self._domains: dict[_Domain, _Told] = {}
-        self._source, self._number, self._life = "", 0, 0
+        self._lives: dict[str, tuple[str, int, int]] = {}
         self._links = 0
 
     def take(self, parsed: Parsed, source: str) -> tuple[pl.DataFrame, list[RateChange]]:
@@ -126,17 +129,19 @@ class KnownRates:
         return frame.with_columns(rate.alias(records.SAMPLING_RATE))
 
     def _life_of(self, source: str, number: int | None) -> str:
-        """Return which life of nfacctd a chunk is of.
+        """Return which life of which nfacctd a chunk is of.
 
         Our own numbers begin anew with each; without them a file is taken for one.
         """
         if number is None:
             return source
-        if number <= self._number:
-            self._life += 1
-            self._source = source
-        self._number = number
-        return f"{self._source}/{self._life}"
+        writer = writer_of(source)
+        began, before, life = self._lives.get(writer, ("", number, 0))
+        if number <= before:
+            began, life = source, life + 1
+        if writer in self._lives or len(self._lives) < _MOST_WRITERS:
+            self._lives[writer] = began, number, life
+        return f"{began}/{life}"
 
     def _fills(
         self, key: _Domain, told: _Told, rows: Iterable[tuple[int, int, int, int, int]], begins: int, height: int
@@ -181,12 +186,12 @@ class KnownRates:
             [*key, told.rate, told.life, told.untold, [[link, rate] for link, rate in told.links.items()]]
             for key, told in self._domains.items()
         ]
-        return {"source": self._source, "number": self._number, "life": self._life, "domains": domains}
+        return {"lives": [[writer, *life] for writer, life in self._lives.items()], "domains": domains}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Take what `dump` gave; nothing where a checkpoint of before this was kept has none."""
         if saved:
-            self._source, self._number, self._life = saved["source"], saved["number"], saved["life"]
+            self._lives = {writer: (began, number, life) for writer, began, number, life in saved.get("lives", ())}
             self._domains = {
                 (exporter, domain): _Told(rate, life, dict(links), untold)
                 for exporter, domain, rate, life, untold, links in saved["domains"]

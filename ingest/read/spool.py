@@ -403,9 +403,9 @@ class Spool:
 
     def _has_successor(self, file: _File) -> bool:
         """Whether the same writer has begun a later file."""
-        mine = _writer_of(file.name)
+        mine = writer_of(file.name)
         return any(
-            _writer_of(other.name) == mine and (other.order, other.name) > (file.order, file.name)
+            writer_of(other.name) == mine and (other.order, other.name) > (file.order, file.name)
             for other in self._files.values()
         )
 
@@ -471,11 +471,11 @@ class Spool:
             return
         waiting = [file for file in self._waiting if _is_readable(file)]
         # Writers after the last one served come first; the sort is stable, so a writer's files stay in order.
-        yield from sorted(waiting, key=lambda file: (_writer_of(file.name) <= self._last_stream, _writer_of(file.name)))
+        yield from sorted(waiting, key=lambda file: (writer_of(file.name) <= self._last_stream, writer_of(file.name)))
 
     def _chunk(self, file: _File, raw: bytes) -> Chunk:
         """Return bytes that were read as a chunk, and take note of the format from here on."""
-        self._last_stream = _writer_of(file.name)
+        self._last_stream = writer_of(file.name)
         # Without a header, each chunk says again what its lines are: of the first one, nothing may have been left.
         fmt = file.fmt if file.fmt and (file.fmt.header or file.fmt.kind is Kind.JSON) else sniff(raw, self._default)
         file.fmt = format_after(raw, fmt)
@@ -857,7 +857,7 @@ def _marks_in(head: bytes) -> tuple[Mark, ...]:
     return tuple(marks)
 
 
-def _writer_of(name: str) -> str:
+def writer_of(name: str) -> str:
     """Return what the names of one writer's files have in common: all before the first digit."""
     return re.split(r"\d", name, maxsplit=1)[0]
 

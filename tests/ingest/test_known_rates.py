@@ -94,6 +94,16 @@ def test_interfaces_with_rates_of_their_own_keep_them(tmp_path: Path) -> None:
     assert not reader.changes
 
 
+def test_of_several_daemons_each_has_lives_of_its_own(tmp_path: Path) -> None:
+    """Their numbers have nothing to do with each other; an exporter that moves to another daemon is unknown to it."""
+    reader = Reader(tmp_path)
+    assert reader.read(text([(1, 500), (1, 500)], 90)) == [500, 500]
+    assert reader.read(text([(1, 64)], exporter="127.0.0.10"), "nfacct-b-1.csv") == [64]
+    assert reader.read(text([(1, 0)], 92)) == [0], "it forgot nothing: nobody samples there any more"
+    assert reader.read(text([(1, 0), (2, 0)], 1, exporter="127.0.0.10"), "nfacct-b-1.csv") == [0, 0]
+    assert reader.read(text([(3, 0)], exporter="127.0.0.10"), "nfacct-c-1.csv") == [64]
+
+
 def test_domains_and_exporters_are_apart(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     reader.read(text([(1, 500)]))
