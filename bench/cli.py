@@ -8,6 +8,7 @@ from app.errors import ClusterflowError
 from bench.boards import boards
 from bench.bridge_rate import memory
 from bench.enrichment_cost import enrichment
+from bench.guard_cost import guard
 from bench.labelled import labelled
 from bench.live_rates import kafka, live, soak
 from bench.load.archived import archive, archive_cost
@@ -21,7 +22,7 @@ def bench() -> None:
     """Measure a part of clusterflow on this machine; JSON lines on standard output."""
 
 
-for one in (memory, enrichment, once, live, soak, kafka, boards, archive, archive_cost, peer, labelled, report):
+for one in (memory, enrichment, once, live, soak, kafka, boards, archive, archive_cost, guard, peer, labelled, report):
     bench.add_command(one)
 
 

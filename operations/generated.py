@@ -11,6 +11,7 @@ from app.errors import UserError
 from cluster.model import Cluster, Secret
 from dashboards import provision
 from dashboards.registry import BOARDS
+from ingest.collect import firewall
 from ingest.collect.pmacct import collector_files
 from rules.grafana import encode
 from rules.registry import rules_of
@@ -38,6 +39,8 @@ def artefacts(cluster: Cluster, grafana: str = provision.INSTALLED) -> dict[str,
         UserError: a file of the site's own is at fault, or a rule links to a panel that no board shows.
     """
     collector = collector_files(cluster, COLLECTOR_INSTALLED)
+    if rules := firewall.nft_rules(cluster):
+        collector[firewall.FILE] = rules
     return {
         **grafana_artefacts(cluster, grafana),
         **{f"{COLLECTOR}/{name}": text for name, text in collector.items()},

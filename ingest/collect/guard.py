@@ -71,7 +71,7 @@ class Guard:
     def __init__(self, port: int) -> None:
         self._port = port
         self._copies: socket.socket | None = None
-        self._filter = _filter()
+        self._filter = loaded_filter()
         with contextlib.suppress(OSError, bpf.BpfError):
             self._copies = _copies_of_refused(bpf.loaded(program(_longest(), port), _SOCKET_FILTER))
 
@@ -124,7 +124,7 @@ def _longest() -> int:
 
 
 @cache
-def _filter() -> int:
+def loaded_filter() -> int:
     """Return the descriptor of the filter for sockets of any port. The kernel tries it out for half a second."""
     return bpf.loaded(program(_longest()), _SOCKET_FILTER)
 

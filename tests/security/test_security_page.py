@@ -8,7 +8,6 @@ from pathlib import Path
 import yaml
 
 from cluster.load import load_cluster
-from cluster.model import CollectorSettings
 from ingest.collect.pmacct import sfacctd_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,20 +24,6 @@ def test_its_example_names_who_may_send_sflow() -> None:
     named = yaml.safe_load(_section("Who may send").split("```yaml\n", 1)[1].split("```", 1)[0])["collector"]
     collector = replace(CLUSTER.collector, sflow_sources=tuple(map(ip_network, named["sflow_sources"])))
     assert "sfacctd_allow_file" in sfacctd_config(replace(CLUSTER, collector=collector))
-
-
-def test_its_firewall_is_for_the_ports_of_the_collector_and_comes_before_dockers_translation() -> None:
-    match = re.search(r"```nft\n(.*?)```", _section("Who may send"), re.DOTALL)
-    assert match is not None
-    rules = match[1]
-    for port in (CollectorSettings().netflow_port, CollectorSettings().sflow_port):
-        assert re.search(rf"udp dport {port} ip saddr != \{{ .* \}} counter drop", rules)
-    # Docker translates at dstnat, -100; what it translated never passes the hook `input`.
-    hook = re.search(r"hook (\w+) priority (-?\d+); policy accept;", rules)
-    assert hook is not None
-    assert hook[1] == "prerouting"
-    assert int(hook[2]) < -100
-    assert rules.count("{") == rules.count("}")
 
 
 def test_it_says_how_images_are_pinned_and_what_the_list_of_packages_covers() -> None:
