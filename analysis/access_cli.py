@@ -119,6 +119,14 @@ def _day(store: Store, start: int, stop: int, where: list[Condition]) -> pl.Data
     )
 
 
+def share_of_other(rows: pl.DataFrame) -> float:
+    """Return the part of the bytes, 0 to 1, of which source or destination is `other`."""
+    ends = [pl.col(tag) == schema.OTHER for tag in (schema.SRC, schema.DST) if tag in rows.columns]
+    volume, rest = pl.col(_BYTES), pl.any_horizontal(ends)
+    share = rows.select(volume.filter(rest).sum() / volume.sum()).item() if rows.height else None
+    return float(share or 0.0)
+
+
 def _plain(rows: pl.DataFrame) -> list[dict[str, object]]:
     """Return rows for exports: times in UTC, nothing where no user is known."""
     return [
@@ -163,6 +171,8 @@ def _show(cluster: Cluster, rows: pl.DataFrame, console: Console) -> None:
             *(datetime.fromtimestamp(row[name], zone).strftime("%Y-%m-%d %H:%M") for name in (_FIRST, _LAST)),
         )
     console.print(table)
+    if share := share_of_other(rows):
+        console.print(f"{share:.1%} of these bytes are of other: clients of which nothing more is kept")
     if rows.height > rows_shown(_SHOWN):
         console.print(f"{rows.height - _SHOWN:,} more: -v shows, --csv and --json write all of them")
 

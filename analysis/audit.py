@@ -11,7 +11,9 @@ from itertools import pairwise
 
 import polars as pl
 
+from analysis.access_cli import accessed
 from analysis.detectors.fabric.breaches import oriented
+from analysis.detectors.inference.access import policy_of
 from app.errors import UserError
 from cluster.model import ANY, EXTERNAL, Cluster, GroupPair, Retention, Transport
 from store import schema
@@ -93,6 +95,8 @@ class Audit:
     Attributes:
         violations, wrong_plane, management: a row a conversation: SRC opened it, tx is what it sent, rx what it got,
             FIRST and LAST when; the largest first.
+        clients: all that asked inference though their group may not, rows as `clusterflow access` has them; nothing
+            where it has nothing.
         shadows: a row an unknown address that sent: GROUP, ADDRESS, bytes, tx, flows, FIRST, LAST.
         only_called: unknown addresses that sent nothing: somebody called them.
         permits: every pair of groups that `allowed` lists.
@@ -106,6 +110,7 @@ class Audit:
     violations: pl.DataFrame
     wrong_plane: pl.DataFrame
     management: pl.DataFrame
+    clients: pl.DataFrame
     shadows: pl.DataFrame
     only_called: int
     permits: tuple[Permit, ...]
@@ -162,6 +167,7 @@ def audit(cluster: Cluster, store: Store, period: Period) -> Audit:
         violations=talks[Violation.NOT_ALLOWED],
         wrong_plane=talks[Violation.WRONG_PLANE],
         management=talks[Violation.MANAGEMENT],
+        clients=_clients(cluster, store, period),
         shadows=addresses.filter(pl.col(_TX) > 0),
         only_called=addresses.filter(pl.col(_TX) == 0).height,
         permits=_permits(cluster, store, period),
@@ -196,6 +202,14 @@ def _talks(store: Store, period: Period, kind: Violation) -> pl.DataFrame:
         .select(*talk, _BYTES, _TX, _RX, _FLOWS, FIRST, LAST)
         .sort(_BYTES, *talk, descending=[True, *([False] * len(talk))])
     )
+
+
+def _clients(cluster: Cluster, store: Store, period: Period) -> pl.DataFrame:
+    denied = sorted(policy_of(cluster, ()).denied)
+    pairs = pl.DataFrame(denied, schema=dict.fromkeys((schema.SRC_GROUP, schema.DST_GROUP), pl.String), orient="row")
+    where = is_in(schema.DST_GROUP, pairs.get_column(schema.DST_GROUP).unique())
+    found = accessed(store, period.start, period.stop, [where])
+    return found.join(pairs, on=pairs.columns, how="semi").filter(pl.col(schema.SRC_GROUP) != pl.col(schema.DST_GROUP))
 
 
 def _unknown(store: Store, period: Period) -> pl.DataFrame:

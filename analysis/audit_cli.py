@@ -12,8 +12,10 @@ from typing import Any
 import click
 import polars as pl
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from analysis.access_cli import share_of_other
 from analysis.audit import FIRST, LAST, Audit, Permit, period_of
 from analysis.audit import audit as audit_of
 from app.application import rows_shown
@@ -113,6 +115,12 @@ def _rows(cluster: Cluster, found: Audit) -> Iterable[dict[str, object]]:
     for section, frame in _talks(found):
         for row in frame.iter_rows(named=True):
             yield {"section": section, **row, FIRST: format_moment(row[FIRST]), LAST: format_moment(row[LAST])}
+        if share := share_of_other(frame):
+            yield {"section": section, "note": f"{share:.1%} of these bytes are of other: beyond the names of a window"}
+    for row in found.clients.iter_rows(named=True):
+        times = {FIRST: format_moment(row[FIRST]), LAST: format_moment(row[LAST])}
+        told = {name: value for name, value in row.items() if name in _COLUMNS}
+        yield {"section": "unauthorised_client", **told, **times, "note": f"user {row[schema.USER]}"}
     for row in found.shadows.iter_rows(named=True):
         times = {FIRST: format_moment(row[FIRST]), LAST: format_moment(row[LAST])}
         numbers = {field.name: row[field.name] for field in (schema.BYTES, schema.TX_BYTES, schema.FLOWS)}
@@ -161,6 +169,8 @@ def _json(cluster: Cluster, found: Audit) -> str:
         "unknown_addresses_that_were_only_called": found.only_called,
         "storage_on_compute_plane": talks(found.wrong_plane),
         "unexpected_management_connections": talks(found.management),
+        "unauthorised_clients": talks(found.clients),
+        "share_of_bytes_of_other": {section: share_of_other(frame) for section, frame in _talks(found)},
         "permits": [
             {
                 schema.SRC_GROUP: permit.src,
@@ -233,6 +243,7 @@ def _show(cluster: Cluster, found: Audit, console: Console) -> None:
         f"windows of {format_duration(period.window)}"
     )
     _show_talks(cluster, console, "Violations of `allowed`", found.violations)
+    _show_clients(cluster, console, found)
     _show_shadows(cluster, console, found)
     _show_talks(cluster, console, "Storage traffic on the compute plane", found.wrong_plane)
     _show_talks(cluster, console, "Unexpected management connections", found.management)
@@ -265,6 +276,23 @@ def _show_talks(cluster: Cluster, console: Console, title: str, frame: pl.DataFr
         )
     console.print(table)
     _more(console, frame.height)
+    if share := share_of_other(frame):
+        console.print(f"{share:.1%} of these bytes are of other: beyond the names of a window")
+
+
+def _show_clients(cluster: Cluster, console: Console, found: Audit) -> None:
+    if found.clients.is_empty():
+        return
+    _heading(console, "Clients of inference that may not ask, all of them", found.clients.height)
+    table = Table("user", "client", "group", "asked", "service", "sent", "records", "first", "last", box=None)
+    for row in found.clients.head(rows_shown(_SHOWN)).iter_rows(named=True):
+        table.add_row(
+            escape(row[schema.USER]), row[schema.SRC], _title(cluster, row[schema.SRC_GROUP]),
+            _title(cluster, row[schema.DST_GROUP]), row[schema.SERVICE], amount(row[schema.BYTES.name]),
+            f"{row[schema.FLOWS.name]:,}", format_moment(row[FIRST]), format_moment(row[LAST]),
+        )  # fmt: skip
+    console.print(table)
+    _more(console, found.clients.height)
 
 
 def _show_shadows(cluster: Cluster, console: Console, found: Audit) -> None:

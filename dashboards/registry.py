@@ -120,7 +120,7 @@ BOARDS = {
         "Who asks the models, how much against earlier weeks, and who should not?",
         (
             "load_state", "unauthorised_volume", "off_window_volume", "clients_now", "load", "requests", "clients",
-            "unauthorised", "off_window", "balance", "answers",
+            "unauthorised", "off_window", "balance", "answers", "names",
         ),
     ),
     "inference_access": Board(
@@ -129,7 +129,7 @@ BOARDS = {
         "Which user asked which service, from where, when, how much, and who is not on the list?",
         (
             "denied_volume", "unknown_volume", "users_now", "policy", "over_time", "by_country", "denied", "accesses",
-            "countries",
+            "countries", "names",
         ),
     ),
     "capacity": Board(

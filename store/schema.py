@@ -1397,7 +1397,7 @@ ACCESS = Measurement(
     (SRC, SRC_GROUP, DST_GROUP, SERVICE, USER, COUNTRY, NETWORK),
     (BYTES, FLOWS),
     "analysis",
-    "clients of inference groups x services x their users",
+    "clients that `inference` names x services x their users; the rest is `other`",
     rollup=False,
     kept=HOUR,
 )
@@ -1417,7 +1417,7 @@ ACCESS_BREACH = Measurement(
     (KIND, SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, USER, COUNTRY, NETWORK),
     (BYTES, FLOWS, DURATION),
     "analysis",
-    "clients that are not listed, as far as `inference` names them",
+    "clients that are not listed: those that `inference` names, and 20 more in five minutes; the rest is `other`",
     rollup=False,
 )
 UNUSUAL_COUNTRY = Measurement(
@@ -1427,7 +1427,7 @@ UNUSUAL_COUNTRY = Measurement(
     (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, USER, COUNTRY, NETWORK),
     (BYTES, FLOWS, DURATION, CONTACT_FIRST),
     "analysis",
-    "rare by nature: clients of a country that is new to a service, for a day",
+    "rare by nature: clients of a country that is new to a service, for a day, bounded as those of `access_breach`",
     rollup=False,
 )
 

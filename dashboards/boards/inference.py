@@ -8,6 +8,7 @@ from dashboards.board import Page
 from dashboards.links import CELL, Link, clicked, row, to_board
 from dashboards.palette import ACT, DIM, QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
+from dashboards.parts.names_share import names_share
 from dashboards.parts.spread import node_spread, spread_overrides
 from store import schema
 from store.influxql import (
@@ -49,6 +50,7 @@ def page(cluster: Cluster) -> Page:
             _off_window(cluster),
             _balance(cluster),
             _answers(cluster),
+            names_share(cluster, _asked(schema.MINUTE), 45, _home()),
         ),
         since="24h",
         variables=(

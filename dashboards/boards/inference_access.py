@@ -8,6 +8,7 @@ from dashboards.board import Page
 from dashboards.links import CELL, Link, clicked, row, to_board
 from dashboards.palette import QUIET, group_titles
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
+from dashboards.parts.names_share import names_share
 from store import schema
 from store.influxql import (
     Select,
@@ -41,6 +42,7 @@ def page(cluster: Cluster) -> Page:
             _denied(cluster),
             _accesses(cluster),
             _countries(cluster),
+            names_share(cluster, _picked(cluster), 40, _links(), "one value an hour: choose a longer range"),
         ),
         since="24h",
         variables=(

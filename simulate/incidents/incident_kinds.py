@@ -155,7 +155,9 @@ KINDS: dict[IncidentKind, Play] = {
         staging_inside.inference_off_window, (_factor("inference_off_window_bytes"), TO_NODE), "factor"),
     IncidentKind.INFERENCE_UNLISTED: Play(
         staging_inside.inference_unlisted,
-        (_factor("inference_access_bytes"), TO_NODE, Key("port", Whole(1, 65_535), "The port.")), "factor"),
+        (_factor("inference_access_bytes"),
+         Key("client", names.ADDRESS, "Its address.", absent="one that asks every day"),
+         TO_NODE, Key("port", Whole(1, 65_535), "The port.")), "factor"),
     IncidentKind.UNUSUAL_COUNTRY: Play(
         staging_inside.unusual_country,
         (_factor("unusual_country_bytes"),

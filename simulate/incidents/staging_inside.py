@@ -263,14 +263,14 @@ def inference_off_window(stage: Stage, start: int, end: int, *, factor: float = 
 
 
 def inference_unlisted(
-    stage: Stage, start: int, end: int, *, factor: float = 20.0, to: str = "", port: int = _SSH
+    stage: Stage, start: int, end: int, *, factor: float = 20.0, client: str = "", to: str = "", port: int = _SSH
 ) -> Incident:
     """A client that may ask inference calls a service there that `inference.access` does not list for it."""
     target = stage.chosen(to, 0, Role.INFERENCE)
     users = stage.cast.users
     if not len(users):
         raise UserError("inference_unlisted: no clients", "add a group of role custom that may talk to inference")
-    source = str(stage.cast.addresses.text[int(users[0])])
+    source = client or str(stage.cast.addresses.text[int(users[0])])
     limits = stage.cluster.thresholds
     volume = int(limits.inference_access_bytes * factor)
     talk = Transfer(source, stage.address(target), start, end, volume, port=port, reply=10 * volume)

@@ -1,5 +1,7 @@
 """5,000 clients of inference: all are in the ledger and judged, few are series, and every byte is there once."""
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +28,7 @@ from store.influxql import is_in
 from store.local_influxdb import LocalInfluxDB
 from store.packed import ASKED, packed, unpacked
 from store.points import WINDOW, batches
-from store.schema import AccessBreach, Measurement
+from store.schema import AccessBreach, Measurement, Violation
 
 CROWD = [f"10.70.{number // 250}.{number % 250}" for number in range(5_000)]
 WINDOWS = 6
@@ -127,6 +129,33 @@ def test_a_flood_of_clients_that_may_not_makes_few_series(scene: Scene, tmp_path
     rows = scene.rows(schema.ACCESS_BREACH)
     assert len({row[schema.SRC] for row in rows}) <= 2 * NAMED + 21
     assert total(scene, schema.ACCESS_BREACH) == WINDOWS * (5_000 * 1_000 + sum(range(5_000)))
+
+
+def test_the_audit_has_all_who_may_not_ask_and_says_how_much_has_no_name(scene: Scene, tmp_path: Path) -> None:
+    """Users are not allowed at inference: all 5,000 are in the export, though violations name few of them."""
+    bridge(scene, requests(NOW))
+    cluster = with_access(scene, tmp_path / "none.jsonl", AccessEntry(users=("staff",)))
+    cluster = replace(cluster, allowed=tuple(pair for pair in cluster.allowed if pair.src != "users"))
+    scenes.run(scene, study_of(scene, cluster), NOW, NOW + 300, 300)
+    tags = {
+        schema.KIND: Violation.NOT_ALLOWED, schema.SRC_GROUP: "users", schema.DST_GROUP: "inference",
+        schema.PROTO: "tcp", schema.SERVICE: "https", schema.INITIATOR: schema.BY_SOURCE,
+    }  # fmt: skip
+    for client, sent in (("10.70.0.1", 250), (schema.OTHER, 750)):
+        scene.write(
+            schema.VIOLATION, tags | {schema.SRC: client, schema.DST: client}, [NOW], schema.RAW, bytes=sent, flows=1
+        )
+    config = tmp_path / "cluster.yaml"
+    config.write_text(dump_cluster(cluster))
+    asked = ["audit", "--config", str(config), "--from", str(NOW), "--to", str(NOW + 600)]
+    table = CliRunner().invoke(main, [*asked, "--csv", "-"], catch_exceptions=False).output
+    rows = [row for row in csv.DictReader(io.StringIO(table)) if row["section"] == "unauthorised_client"]
+    assert {row[schema.SRC] for row in rows} == set(CROWD)
+    assert sum(int(row["bytes"]) for row in rows) == 5_000 * 1_000 + sum(range(5_000))
+    assert "75.0% of these bytes are of other" in table
+    assert "75.0% of these bytes are of other" in CliRunner().invoke(main, asked, catch_exceptions=False).output
+    document = json.loads(CliRunner().invoke(main, [*asked, "--json"], catch_exceptions=False).output)
+    assert document["share_of_bytes_of_other"]["violation"] == 0.75
 
 
 def test_a_text_holds_so_many_rows_and_the_smallest_beyond_are_one() -> None:
