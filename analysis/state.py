@@ -19,6 +19,7 @@ import polars as pl
 from analysis.detectors.egress.contacts import CONTACT_COLUMNS, DECISION_COLUMNS
 from analysis.detectors.egress.networks import KNOWN
 from analysis.detectors.inference.countries import COUNTRY_COLUMNS
+from analysis.detectors.management.openers import KNOWN as OPENERS
 from analysis.detectors.study import FLAW, Memory
 from analysis.jobs.job_windows import end_of, start_of
 from app import sqlite_file
@@ -48,7 +49,7 @@ ones."""
 
 _WRITABLE = "set bridge.state to a folder that this user may write"
 _POSITION, _LEARNING_END, _COUNTRIES_FROM = "position", "learning_end", "countries_from"
-_NETWORKS_LEARNING_END = "networks_learning_end"
+_NETWORKS_LEARNING_END, _OPENERS_LEARNING_END = "networks_learning_end", "openers_learning_end"
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -68,6 +69,10 @@ CREATE TABLE IF NOT EXISTS country (
 CREATE TABLE IF NOT EXISTS network (
     src_group TEXT NOT NULL, network TEXT NOT NULL, first_seen INTEGER NOT NULL, new INTEGER NOT NULL,
     PRIMARY KEY (src_group, network)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS opener (
+    src TEXT NOT NULL, dst_group TEXT NOT NULL, service TEXT NOT NULL, first_seen INTEGER NOT NULL,
+    new INTEGER NOT NULL, PRIMARY KEY (src, dst_group, service)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memory (
     study TEXT NOT NULL, job TEXT NOT NULL, job_class TEXT NOT NULL, start REAL NOT NULL, end REAL NOT NULL,
@@ -252,6 +257,33 @@ class State:
     def _insert_networks(self, networks: pl.DataFrame) -> None:
         rows = networks.select(*KNOWN).iter_rows()
         self._connection.executemany("INSERT OR REPLACE INTO network VALUES (?, ?, ?, ?)", rows)
+
+    # -- who opens which management service of which group ------------------------------------------
+
+    @property
+    def openers_learning_end(self) -> int | None:
+        """Sources that first open a management service before this are not new; None before any did."""
+        return self._meta(_OPENERS_LEARNING_END)
+
+    def begin_openers(self, learning_end: int, openers: pl.DataFrame) -> None:
+        """Start with the openers (analysis.detectors.management.openers.KNOWN) that history holds."""
+        with self._connection:
+            self._set_meta(_OPENERS_LEARNING_END, learning_end)
+            self._insert_openers(openers)
+
+    def openers(self) -> pl.DataFrame:
+        """Return who opens which management service of which group, KNOWN."""
+        return self._read("opener", OPENERS)
+
+    def save_openers(self, start: int, openers: pl.DataFrame) -> None:
+        """Save the openers found from `start` on, in place of those found there before."""
+        with self._connection:
+            self._connection.execute("DELETE FROM opener WHERE first_seen >= ?", (start,))
+            self._insert_openers(openers)
+
+    def _insert_openers(self, openers: pl.DataFrame) -> None:
+        rows = openers.select(*OPENERS).iter_rows()
+        self._connection.executemany("INSERT OR REPLACE INTO opener VALUES (?, ?, ?, ?, ?)", rows)
 
     # -- countries that services have seen -----------------------------------------------------------
 

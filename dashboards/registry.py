@@ -81,6 +81,12 @@ BOARDS = {
         "Who talks to the management plane, and is that expected?",
         ("unexpected", "policy", "by_group", "by_service", "breaches", "nodes", "users"),
     ),
+    "sessions": Board(
+        "cf-sessions",
+        "Management sessions",
+        "Who administered what: from where, as whom, how often, for how long, and who is new?",
+        ("begun", "sources", "unknown", "policy", "over_time", "by_user", "new", "pairs", "longest"),
+    ),
     "group_matrix": Board(
         "cf-group-matrix",
         "Group matrix",

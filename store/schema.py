@@ -406,6 +406,15 @@ INFERENCE_UNNAMED = Measurement(
     "inference groups x 17, however many clients there are",
     rollup=False,
 )
+MANAGED = Measurement(
+    "managed",
+    "Uses of management services (`management.sessions`), expected or not, both directions together: SRC opened them.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, COUNTRY, NETWORK, SHARD),
+    (BYTES, TX_BYTES, FLOWS, *DETAILS),
+    "ingest",
+    "the largest K per source group and window; the rest is `other`",
+    bound=Bound((DST, COUNTRY, NETWORK), SRC_GROUP, unlisted=(SRC,)),
+)
 IN_BYTES = Field("in_bytes", "bytes", "bytes that entered here, by flow records, scaled")
 OUT_BYTES = Field("out_bytes", "bytes", "bytes that left here, by flow records, scaled")
 COUNTER_IN_BYTES = Field("counter_in_bytes", "bytes", "bytes that entered, by the interface's own counter (sFlow)")
@@ -1420,6 +1429,30 @@ ACCESS_BREACH = Measurement(
     "clients that are not listed: those that `inference` names, and 20 more in five minutes; the rest is `other`",
     rollup=False,
 )
+SESSIONS = Field("sessions_begun", "sessions", "sessions that began in the 5 min")
+OPEN_SECONDS = Field("open_seconds", "seconds", "how long they were open, gaps below `management.session_gap` included")
+SESSION = Measurement(
+    "management_session",
+    "The ledger of management sessions: a row every 5 min for the 5 min before, each window under the user who had the "
+    "source's address then. Sums over it are how often, how long and how much.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, SERVICE, USER, COUNTRY, NETWORK),
+    (SESSIONS, OPEN_SECONDS, BYTES, TX_BYTES, FLOWS),
+    "analysis",
+    "pairs that use management services x their users, as far as `managed` names them",
+    rollup=False,
+    kept=HOUR,
+)
+NEW_SESSION = Measurement(
+    "new_session",
+    "A source opens a management service of a group for the first time: a row a window for its first 15 min, the first "
+    "one with what led to it. DST is the largest until then. What breaks `allowed` or `management` is told by breach.",
+    (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE, COUNTRY, NETWORK),
+    (BYTES, DURATION, EVENT_SOURCES, EVENT_DESTINATIONS, CONTACT_FIRST),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+    kept=HOUR,
+)
 UNUSUAL_COUNTRY = Measurement(
     "unusual_country",
     "Conversations with services of inference from countries that these have not seen before: a row a window, for a "
@@ -1699,11 +1732,11 @@ FLOOR = Measurement(
 
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, DENIED, LOG_GAP, UNKNOWN_NODE,
-    INFERENCE, INFERENCE_UNNAMED, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE, CONTACT,
-    NEW_NETWORK, JOB_STATUS, BASELINE,
+    INFERENCE, INFERENCE_UNNAMED, MANAGED, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE,
+    CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, HELD, LEDGER,
     RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, STEP, RAIL_LOW, JOB_ROLE, JOB_PAIR, JOB_STEPS, JOB_VERDICT,
-    INFERENCE_LOAD, ACCESS, ACCESS_UNNAMED, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
+    INFERENCE_LOAD, ACCESS, ACCESS_UNNAMED, SESSION, NEW_SESSION, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
     BEACON, UNSEEN, DRILL, FLOOR,
 )  # fmt: skip

@@ -18,6 +18,7 @@ from analysis.detectors.fabric.rails import RailStudy
 from analysis.detectors.fabric.unseen import UnseenStudy
 from analysis.detectors.inference.client_studies import ClientStudies, client_studies
 from analysis.detectors.inference.inference_load import InferenceStudy
+from analysis.detectors.management.opener_study import OpenerStudy
 from analysis.detectors.storage.incast import BurstStudy
 from analysis.detectors.storage.storage_study import StorageStudy
 from analysis.detectors.study import JobStudy, Study
@@ -80,6 +81,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             ShapeStudy(cluster, reader.store, history),
             BeaconStudy(cluster, reader.store),
             BreachStudy(cluster, reader.store),
+            OpenerStudy(cluster, reader.store, state, log),
             InferenceStudy(cluster, reader.store),
             CoverageStudy(cluster, reader.store),
             UnseenStudy(cluster, reader.store),

@@ -77,8 +77,8 @@ class Thresholds:
         "Recurring dependency: days of the last 30 on which an unlisted destination may be called.", default=5)
     recurrence_hours: int = key(Whole(2, 168), "Hours of the last 7 days in which it may be called.", default=48)
     violation_window: int = key(_WINDOW,
-        "The window of `violation_bytes`, `violation_flows`, `shadow_node_bytes`, `storage_on_compute_bytes` and "
-        "`management_bytes`.", default=900)
+        "The window of `violation_bytes`, `violation_flows`, `shadow_node_bytes`, `storage_on_compute_bytes`, "
+        "`management_bytes` and `first_session_bytes`.", default=900)
     violation_bytes: int = key(names.SIZE,
         "Segmentation: bytes that a conversation which `allowed` does not list may have; stray packets stay below it.",
         default=1_000_000)
@@ -93,6 +93,13 @@ class Thresholds:
     management_bytes: int = key(names.SIZE,
         "Unexpected management connection: bytes that it may have; refused attempts to connect stay below it.",
         default=2_000)
+    first_session_bytes: int = key(names.SIZE,
+        "First management session: bytes, both directions together, that a source may exchange with a group by a "
+        "management service that it never opened there, within `violation_window`; below, it makes nothing known.",
+        default=2_000)
+    session_learning: int = key(names.seconds(0, 365 * DAY),
+        "First management session: history of management services that it takes before anything is called new.",
+        default=7 * 86_400)
     dropout_spreads: float = key(Number(1, 100),
         "Node dropout: how many spreads below its own past a node's share may fall. Lower finds more, also more that "
         "is nothing.", default=4.0)

@@ -124,6 +124,10 @@ class Aggregator:
         self._opens_nothing = pl.Series("nothing", [what is Opening.NOTHING for what in openings])
         expected = [name in cluster.management.services for name in normaliser.services.names]
         self._expected_services = pl.Series("expected", expected)
+        self._session_services, self._session_services_there = (
+            pl.Series("listed", [name in listed for name in normaliser.services.names])
+            for listed in (cluster.management.sessions, cluster.management.sessions_there)
+        )
         self._pending: list[Conversations] = []
         self._links: list[LinkSums] = []
         self._taken = 0
@@ -203,6 +207,7 @@ class Aggregator:
             schema.VIOLATION.name: self._violations(counted),
             schema.UNKNOWN_NODE.name: self._unknown_nodes(counted),
             schema.INFERENCE.name: self._requests(counted),
+            schema.MANAGED.name: self._sessions(counted),
             **link_points(self._links, self._books),
         }
         self._links.clear()
@@ -366,6 +371,33 @@ class Aggregator:
             ).alias(schema.OFF_WINDOW),
             *self._labels_of(requests, _SRC),
             *_counts(),
+            *self._details(),
+        )
+
+    def _sessions(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Uses of management services, both directions under who opened them."""
+        server = pl.when("dst_opened").then(_SG).otherwise(_DG)
+        is_there = is_set(self._session_services_there, _SERVICE_CODE) & is_set(self._management, server)
+        used = rows.filter(is_set(self._session_services, _SERVICE_CODE) | is_there)
+        if used.is_empty():
+            return pl.DataFrame()
+        turned = used.with_columns(
+            *(
+                pl.when("dst_opened").then(other).otherwise(one).alias(one)
+                for pair in ((_SRC, _DST), (_SG, _DG))
+                for one, other in (pair, pair[::-1])
+            ),
+            pl.when("dst_opened").then(0).otherwise(_BYTES).alias(schema.TX_BYTES.name),
+            pl.lit(False).alias("dst_opened"),
+        )
+        return turned.select(
+            WINDOW,
+            *self._parties(),
+            *self._kind_of_traffic(),
+            *(one for one in self._labels_of(turned, _SRC) if one.name in schema.MANAGED.tags),
+            pl.col(_BYTES).alias(schema.BYTES.name),
+            schema.TX_BYTES.name,
+            pl.col(_FLOWS).alias(schema.FLOWS.name),
             *self._details(),
         )
 

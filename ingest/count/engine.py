@@ -42,6 +42,7 @@ _TABLES = (
     schema.VIOLATION,
     schema.UNKNOWN_NODE,
     schema.INFERENCE,
+    schema.MANAGED,
     schema.PULSE,
     schema.INTERFACE_TRAFFIC,
     schema.EXPORTER_STATUS,

@@ -10,7 +10,7 @@ from store.schema import OTHER
 
 _PORTS = 1 << 16
 _PROTOCOLS = 256
-_TCP, _SYN, _ACK = 6, 0x02, 0x10
+_TCP, _FIN, _SYN, _ACK = 6, 0x01, 0x02, 0x10
 
 NO_HANDSHAKE, OPENS, ANSWERS = 0, 1, 2
 """What the flags of a record say of its source: nothing; that it opened the connection; that it answered."""
@@ -60,7 +60,8 @@ def handshakes(
     has_syn = (both & _SYN > 0) & (protocol == _TCP)
     if not has_syn.any():
         return None
-    answers = (both == _SYN | _ACK) & (packets == 1)
+    # No packet that answers also ends.
+    answers = (both == _SYN | _ACK) & (packets == 1) & (flags & _FIN == 0)
     return np.where(has_syn & (both == _SYN), OPENS, np.where(has_syn & answers, ANSWERS, NO_HANDSHAKE)).astype(np.int8)
 
 

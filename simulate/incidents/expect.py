@@ -19,7 +19,7 @@ from analysis.detectors.egress.exfiltration_study import watched as watched_grou
 from analysis.detectors.egress.networks import sources
 from analysis.detectors.storage.incast import LATELY
 from cluster.calendar import local_time, off_hours_mask, off_window_mask
-from cluster.model import EXTERNAL, CheckpointMode, CheckpointPlan, FirstContact, Role
+from cluster.model import EXTERNAL, CheckpointMode, CheckpointPlan, FirstContact, Node, Role
 from simulate.incidents.alert_evidence import Crossing, Piece, crossing
 from simulate.incidents.incident import Expected, Transfer
 from simulate.incidents.stage import Stage
@@ -43,6 +43,7 @@ RECURRING_DEPENDENCY = "recurring_dependency"
 SEGMENTATION_VIOLATION = "segmentation_violation"
 SHADOW_NODE = "shadow_node"
 STORAGE_ON_COMPUTE_PLANE = "storage_on_compute_plane"
+FIRST_MANAGEMENT_SESSION = "first_management_session"
 UNEXPECTED_MANAGEMENT_CONNECTION = "unexpected_management_connection"
 INFERENCE_UNAUTHORISED_SOURCE = "inference_unauthorised_source"
 INFERENCE_SPIKE = "inference_spike"
@@ -72,6 +73,7 @@ RESTS_ON_HISTORY = frozenset(
     {
         FIRST_EXTERNAL_CONTACT,
         EGRESS_NEW_ASN,
+        FIRST_MANAGEMENT_SESSION,
         EXFILTRATION,
         STEADY_CONNECTION,
         BEACON,
@@ -180,6 +182,31 @@ def network_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tu
     about = labels(**{schema.SRC: node, schema.DST: talks[0].dst})
     told = volume_alert(
         stage, EGRESS_NEW_ASN, about, pieces, window=limits.new_network_window, limit=limits.new_network_bytes
+    )
+    return tuple(replace(alert, most=1) for alert in told)
+
+
+def session_alerts(stage: Stage, source: Node, target: Node, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:
+    """Return what is owed for management sessions of one source and service; a manager's logins are known."""
+    cluster, limits = stage.cluster, stage.cluster.thresholds
+    port, proto = transfers[0].port, transfers[0].proto
+    named = [one.name for one in cluster.services if port in one.ports and proto in one.protocols]
+    is_session = set(named) & set(cluster.management.sessions)
+    pair = source.group, target.group
+    may = (
+        cluster.is_allowed(*pair)
+        and cluster.is_allowed(*pair[::-1])
+        and all(cluster.may_open(*pair, one) for one in named)
+    )
+    is_learnt = stage.history is not None and transfers[0].start < stage.history.start + limits.session_learning
+    # Managers log in to every node, by SSH.
+    is_usual = stage.role(source.group) is Role.MANAGEMENT and "ssh" in named
+    if not is_session or not may or is_learnt or is_usual:
+        return ()
+    about = labels(**{schema.SRC: source.name, schema.DST: target.name})
+    pieces = [Piece(talk.start, talk.end, talk.volume + (talk.reply or 0)) for talk in transfers]
+    told = volume_alert(
+        stage, FIRST_MANAGEMENT_SESSION, about, pieces, window=limits.violation_window, limit=limits.first_session_bytes
     )
     return tuple(replace(alert, most=1) for alert in told)
 

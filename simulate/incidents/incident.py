@@ -26,6 +26,7 @@ class IncidentKind(StrEnum):
     STORAGE_BLEED = "storage_bleed"
     SHADOW_NODE = "shadow_node"
     MANAGEMENT_INTRUDER = "management_intruder"
+    MANAGEMENT_SESSION = "management_session"
     INCAST = "incast"
     DISTURBANCE = "disturbance"
     STORAGE_RUSH = "storage_rush"
@@ -85,6 +86,14 @@ class Listed(StrEnum):
     ADDRESS = "address"
     EXPIRED = "expired"
     NEIGHBOUR = "neighbour"
+
+
+class Seen(StrEnum):
+    """Which directions of a conversation exporters see."""
+
+    BOTH = "both"
+    FORTH = "forth"
+    BACK = "back"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from cluster.scalars import names
 from cluster.scalars.declared import Key
 from cluster.scalars.kinds import Choice, Number, Whole
 from simulate.incidents import staging_egress, staging_inside, staging_jobs, staging_pipeline, staging_shapes
-from simulate.incidents.incident import Incident, IncidentKind, Listed
+from simulate.incidents.incident import Incident, IncidentKind, Listed, Seen
 from simulate.incidents.stage import Stage
 
 _MONTH = 31 * names.DAY
@@ -137,6 +137,13 @@ KINDS: dict[IncidentKind, Play] = {
     IncidentKind.MANAGEMENT_INTRUDER: Play(
         staging_inside.management_intruder,
         (_factor("management_bytes"), NODE, TO_NODE, Key("port", Whole(1, 65_535), "The port.")), "factor"),
+    IncidentKind.MANAGEMENT_SESSION: Play(
+        staging_inside.management_session,
+        (_factor("first_session_bytes"), NODE, TO_NODE, Key("port", Whole(1, 65_535), "The port."),
+         Key("proto", Whole(1, 255), "Number of its protocol."),
+         Key("seen", Choice(tuple(Seen)), "Which directions exporters see."),
+         Key("every", names.seconds(10, _MONTH), "Time between two, each of 60 s.", absent="once, all the time",
+             example="20m")), "factor"),
     IncidentKind.INCAST: Play(
         staging_inside.incast,
         (Key("volume", names.SIZE, "Bytes of each source.", example="10 GB"),

@@ -7,12 +7,14 @@ from app.errors import UserError
 from cluster.model import Plane, Role
 from simulate.incidents import expect
 from simulate.incidents.alert_evidence import Piece
-from simulate.incidents.incident import Expected, Incident, IncidentKind, Placement, Transfer
+from simulate.incidents.incident import Expected, Incident, IncidentKind, Placement, Seen, Transfer
 from simulate.incidents.stage import Stage
 from simulate.traffic import routine
 from store import schema
 
 _NFS, _SSH, _INFERENCE, _NCCL = 2049, 22, 8443, 29500
+
+_MINUTE = 60
 
 _HOME = "NL"
 """Where the clients of inference are that ask it every day."""
@@ -102,6 +104,41 @@ def management_intruder(
             limit=limits.management_bytes,
         )
     return _between(IncidentKind.MANAGEMENT_INTRUDER, source.name, target.name, (talk,), alerts)
+
+
+def management_session(
+    stage: Stage,
+    start: int,
+    end: int,
+    *,
+    factor: float = 20.0,
+    node: str = "",
+    to: str = "",
+    port: int = _SSH,
+    proto: int = 6,
+    seen: Seen = Seen.BOTH,
+    every: int = 0,
+) -> Incident:
+    """A training node opens a management service of a storage node: it may, and never did."""
+    source = stage.chosen(node, 0, Role.TRAINING)
+    target = stage.chosen(to, 0, Role.STORAGE)
+    client, server = stage.address(source, Plane.MANAGEMENT), stage.address(target, Plane.MANAGEMENT)
+    volume = int(stage.cluster.thresholds.first_session_bytes * factor)
+    answer = volume * 3 // 4 if seen is Seen.BOTH else 0
+    begins = [(at, min(at + _MINUTE, end)) for at in range(start, end, every)] if every else [(start, end)]
+    talks = tuple(
+        Transfer(server, client, *span, volume, port=port, proto=proto, reply=0, packet=600, answers=True)
+        if seen is Seen.BACK
+        else Transfer(client, server, *span, volume - answer, port=port, proto=proto, reply=answer, packet=600)
+        for span in begins
+    )
+    return _between(
+        IncidentKind.MANAGEMENT_SESSION,
+        source.name,
+        target.name,
+        talks,
+        expect.session_alerts(stage, source, target, talks),
+    )
 
 
 def _is_unexpected(stage: Stage, group: str, port: int) -> bool:

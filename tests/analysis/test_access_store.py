@@ -288,10 +288,11 @@ def test_a_key_that_is_missing_or_short_is_one_line(scene: Scene, tmp_path: Path
         identity_of(cluster)
 
 
-def test_without_sign_ins_or_a_list_nothing_is_judged(scene: Scene, tmp_path: Path) -> None:
+def test_without_sign_ins_or_a_list_no_client_is_judged(scene: Scene, tmp_path: Path) -> None:
     assert scene.cluster.inference == Inference()
     with State.open(tmp_path) as state:
-        assert client_studies(scene.cluster, scene.store, state, Log()).studies == ()
+        (only,) = client_studies(scene.cluster, scene.store, state, Log()).studies
+    assert only.measurements == (schema.SESSION,)
 
 
 # -- the export ------------------------------------------------------------------------------------------

@@ -43,6 +43,9 @@ class Filled:
     now: int
 
 
+_LOGIN = {schema.DST: "gpu-01", schema.DST_GROUP: "training", schema.SERVICE: "https"}
+
+
 def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]]:
     """Return plausible tag combinations of every measurement, so that every panel finds something."""
     nodes = [node.name for node in cluster.nodes if node.group == "training"][:5]
@@ -93,6 +96,21 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         + [
             {schema.USER: "alice", schema.SRC: "mgmt-1", schema.SRC_GROUP: "management", schema.DST_GROUP: "training"}
             | {schema.SERVICE: "ssh", schema.COUNTRY: "", schema.NETWORK: ""}
+        ],
+        schema.MANAGED: [{schema.SRC: "mgmt-1", schema.SRC_GROUP: "management"} | _LOGIN | {schema.PROTO: "tcp"}],
+        schema.SESSION: [
+            {schema.SRC: src, schema.SRC_GROUP: group, schema.USER: user, schema.COUNTRY: country, schema.NETWORK: ""}
+            | _LOGIN
+            for src, group, user, country in (
+                ("mgmt-1", "management", "alice", ""),
+                ("10.70.0.9", "users", schema.UNKNOWN_USER, ""),
+                ("203.0.113.9", EXTERNAL, schema.UNKNOWN_USER, "NL"),
+            )
+        ],
+        schema.NEW_SESSION: [
+            {schema.SRC: "10.70.0.9", schema.SRC_GROUP: "users", schema.COUNTRY: "", schema.NETWORK: ""}
+            | _LOGIN
+            | {schema.PROTO: "tcp"}
         ],
         schema.ACCESS_BREACH: [
             {schema.KIND: kind.value, schema.USER: "alice", schema.SRC: "203.0.113.9", schema.SRC_GROUP: "users"}

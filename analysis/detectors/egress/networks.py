@@ -13,7 +13,7 @@ Everything here is a function of the egress rows and of what was known before th
 the same range agree.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -58,7 +58,7 @@ KNOWN: dict[str, pl.DataType] = {
 }
 """What is remembered: one row a group and network, since when it is known, and whether it was new then."""
 
-_PAIR = [schema.SRC_GROUP, schema.NETWORK]
+PAIR = (schema.SRC_GROUP, schema.NETWORK)
 _NUMBER, _ROW = "number", "row"
 _GROUPED = [schema.SRC_GROUP, _NUMBER]
 _TALK = [name for name in TALKS if name not in (WINDOW, schema.SRC_GROUP, BYTES, DURATION)]
@@ -91,7 +91,13 @@ def number_of(label: pl.Expr) -> pl.Expr:
 
 
 def find(
-    sent: pl.DataFrame, known: pl.DataFrame, *, start: int, learning_end: int, policy: NetworkPolicy
+    sent: pl.DataFrame,
+    known: pl.DataFrame,
+    *,
+    start: int,
+    learning_end: int,
+    policy: NetworkPolicy,
+    pair: Sequence[str] = PAIR,
 ) -> pl.DataFrame:
     """Return the networks that become known at or after `start`, KNOWN.
 
@@ -101,17 +107,18 @@ def find(
         start: epoch seconds, a multiple of the base window.
         learning_end: networks that become known before it are not new.
         policy: see there.
+        pair: what becomes known, where it is no network of a group: its columns stand in place of theirs.
     """
-    unknown = sent.join(known, on=_PAIR, how="anti").sort(*_PAIR, WINDOW)
-    sums = unknown.rolling(WINDOW, period=f"{policy.window}i", group_by=_PAIR).agg(pl.col(BYTES).sum())
+    unknown = sent.join(known, on=pair, how="anti").sort(*pair, WINDOW)
+    sums = unknown.rolling(WINDOW, period=f"{policy.window}i", group_by=pair).agg(pl.col(BYTES).sum())
     is_much = (pl.col(WINDOW) < learning_end) | (pl.col(BYTES) > policy.volume)
     return (
         sums.filter(pl.col(WINDOW) >= start, is_much)
-        .group_by(_PAIR)
+        .group_by(pair)
         .agg(pl.col(WINDOW).min().alias(FIRST_SEEN))
         .with_columns((pl.col(FIRST_SEEN) >= learning_end).cast(pl.Int64).alias(NEW))
-        .select(*KNOWN)
-        .sort(FIRST_SEEN, *_PAIR)
+        .select(*pair, FIRST_SEEN, NEW)
+        .sort(FIRST_SEEN, *pair)
     )
 
 

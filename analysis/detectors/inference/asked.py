@@ -69,6 +69,7 @@ class Asked:
             node.name: tuple(canonical(str(one.address)) for one in node.addresses) for node in cluster.nodes
         }
         self._told: dict[str, str] = {}
+        self._refreshed_for: Span | None = None
         self._read_for: tuple[Span, pl.DataFrame] | None = None
 
     @staticmethod
@@ -80,10 +81,16 @@ class Asked:
         """Return what clients sent to inference groups from `begin` until the span closes: ASKED, UNNAMED, USER."""
         # All who judge a pass are handed the same span, and see the same.
         if self._read_for is None or self._read_for[0] is not span:
-            self.identity.refresh(self._clock())
-            self._tell()
+            self.refresh(span)
             self._read_for = span, self.with_users(self._asked(self.begin(span), span.closed))
         return self._read_for[1]
+
+    def refresh(self, span: Span) -> None:
+        """Read new sign-ins, once a pass."""
+        if self._refreshed_for is not span:
+            self._refreshed_for = span
+            self.identity.refresh(self._clock())
+            self._tell()
 
     def with_users(self, conversations: pl.DataFrame) -> pl.DataFrame:
         """Return conversations (WINDOW, SRC, ...) with USER."""

@@ -10,6 +10,7 @@ from analysis.detectors.inference import access, countries
 from analysis.detectors.inference.access import EVERY
 from analysis.detectors.inference.asked import VOLUME, Asked, delay_of
 from analysis.detectors.inference.countries import FIRST_SEEN, NEW, CountryPolicy
+from analysis.detectors.management.session_study import SessionStudy
 from analysis.detectors.study import Points, Span, Study
 from analysis.state import State
 from app.log import Log
@@ -166,10 +167,8 @@ def client_studies(cluster: Cluster, store: Store, state: State, log: Log) -> Cl
     """Return those that cluster.yaml asks for: by sign-ins, by a list of who may ask, by files that know countries."""
     knows_users = bool(cluster.identity.sources or cluster.inference.access)
     knows_countries = bool(cluster.geography.files and cluster.groups_with(Role.INFERENCE))
-    if not knows_users and not knows_countries:
-        return ClientStudies()
     asked = Asked(cluster, store, log)
-    studies: list[Study] = []
+    studies: list[Study] = [SessionStudy(cluster, asked)]
     if knows_users:
         studies.append(AccessStudy(cluster, asked))
     if knows_countries:
