@@ -125,6 +125,10 @@ class PartitionArchive:
         if self._archive.is_usable:
             (self._folder / PENDING).unlink(missing_ok=True)
 
+    def configure(self, settings: ArchiveSettings) -> None:
+        """Go on by other limits of this folder."""
+        self._archive.configure(settings)
+
     def _place(self) -> str:
         """Return the id of this folder, which no copy of its path has."""
         path = self._folder / "id"

@@ -44,6 +44,7 @@ from ingest.read.readers import read_chunk
 from ingest.read.records import Parsed
 from ingest.read.spool import Chunk, Position, Source
 from ingest.readings import exporter_readings, resident_bytes, unread_of
+from ingest.renewal import Renewal
 from ingest.rollup import Rollup, horizon
 from ingest.writer import StoppedError, Writer
 from store import schema
@@ -119,7 +120,7 @@ class Bridge:
         samples: Samples | None = None,
         cloud: CloudReader | None = None,
     ) -> None:
-        self._reload = reload
+        self._renewal = None if reload is None else Renewal(reload, log)
         self._cluster = cluster
         self._settings = cluster.bridge
         self._source = source
@@ -130,8 +131,6 @@ class Bridge:
         self._log = log
         self._counters = counters
         self._enrichment = Enrichment(cluster, log)
-        # Another configuration, until its lists have been read.
-        self._coming: tuple[Cluster, Enrichment] | None = None
         self._archive, self._samples = archive, samples
         self._cloud = cloud
         self._engine = self._engine_of(cluster, self._enrichment)
@@ -212,7 +211,8 @@ class Bridge:
         finally:
             self._parser.shutdown()
             self._sender.shutdown()
-            self._drop_coming()
+            if self._renewal is not None:
+                self._renewal.drop(self._enrichment)
             self._enrichment.close()
             if self._archive is not None:
                 self._archive.close()
@@ -299,23 +299,10 @@ class Bridge:
 
     def _renew(self) -> None:
         """Take up another configuration where there is one, once its lists have been read beside the flows."""
-        reload = self._reload
-        if reload is None:
-            return
-        cluster = reload.asked(self._cluster)
-        if cluster is not None:
-            # Of two that were asked for the later one counts, also where the disk of the other's lists hangs.
-            self._drop_coming()
-            with reload.refusing():
-                before = self._enrichment
-                # The same files stay as they are: one that is broken just now keeps its last good version.
-                fresh = before if before.serves(cluster) else Enrichment(cluster, self._log, before=before)
-                self._coming = cluster, fresh
-        if self._coming is not None:
-            cluster, enrichment = self._coming
-            enrichment.look()
-            if enrichment.is_ready or enrichment is self._enrichment:
-                self._take_up(reload, cluster, enrichment)
+        coming = self._renewal.look(self._cluster, self._enrichment) if self._renewal is not None else None
+        if self._renewal is not None and coming is not None:
+            self._take_up(self._renewal.reload, *coming)
+            self._renewal.drop(self._enrichment)
 
     def _take_up(self, reload: Reload, cluster: Cluster, enrichment: Enrichment) -> None:
         """Go on by another configuration.
@@ -340,13 +327,6 @@ class Bridge:
                 before.close()
             self._forget_removed()
             self._counters.add(Stage.BRIDGE, "reloads")
-        self._drop_coming()
-
-    def _drop_coming(self) -> None:
-        """Let go of a configuration that is not taken up, and of the lists that it alone has."""
-        coming, self._coming = self._coming, None
-        if coming is not None and coming[1] is not self._enrichment:
-            coming[1].close()
 
     def _forget_removed(self) -> None:
         """Forget the readings of exporters that cluster.yaml no longer names."""

@@ -24,7 +24,7 @@ from archive.samples import FOLDER, Samples
 from archive.writer import Archive
 from cluster import options
 from cluster.cli import cluster_file, cluster_option
-from cluster.model import CloudFormat, Cluster
+from cluster.model import CloudFormat, Cluster, KafkaSettings
 from cluster.reload import Reload
 from cluster.scalars import names
 from enrichment.inventory.asking import Watcher
@@ -109,8 +109,10 @@ def ingest(
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     stop = SignalEvent.of_stop()
     if kafka:
+        as_asked = partial(_as_asked, url=influx_url, database=database, shard=shard, listen=metrics_listen)
         follow_topic(
-            _as_asked(cluster, url=influx_url, database=database, shard=shard, listen=metrics_listen),
+            as_asked(cluster),
+            _reload(partial(_same_topic, cluster.kafka, as_asked), stop, log),
             refused={
                 "--once": once,
                 "--format": cloud is not None,
@@ -203,6 +205,13 @@ def _as_asked(
     listens = None if listen == names.OFF else listen or bridge.metrics_listen
     bridge = replace(bridge, shard=shard or bridge.shard, metrics_listen=listens)
     return replace(cluster, store=store, bridge=bridge)
+
+
+def _same_topic(kafka: KafkaSettings, as_asked: Callable[[Cluster], Cluster], fresh: Cluster) -> Cluster:
+    """Return what a worker may take up; UserError where that is about another topic."""
+    if fresh.kafka != kafka:
+        raise UserError("kafka cannot change while it runs", "restart this worker: others take over meanwhile")
+    return as_asked(fresh)
 
 
 def _reload(as_asked: Callable[[Cluster], Cluster], stop: threading.Event, log: Log) -> Reload:

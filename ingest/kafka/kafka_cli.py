@@ -1,8 +1,6 @@
 """``clusterflow relay``, from a collector to Kafka; ``clusterflow ingest --kafka``, one of the workers."""
 
-import signal
 import socket
-import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +15,7 @@ from archive.query import archive_folder
 from cluster import options
 from cluster.cli import cluster_option
 from cluster.model import Cluster, KafkaFormat
-from cluster.reload import ignore_hangups
+from cluster.reload import Reload, ignore_hangups
 from cluster.scalars import names
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
@@ -130,6 +128,7 @@ def relay(
 
 def follow_topic(
     cluster: Cluster,
+    reload: Reload,
     *,
     refused: dict[str, bool],
     dead_letters: Path,
@@ -141,6 +140,7 @@ def follow_topic(
 
     Args:
         cluster: what is known about the cluster.
+        reload: asked for another configuration.
         refused: options that make no sense here, and whether they were given.
         dead_letters: file for records that make no sense.
         time_zone: of timestamps printed without a zone.
@@ -164,18 +164,9 @@ def follow_topic(
         time_zone=time_zone,
         # One for all workers of the machine: whoever asks finds it, and each partition there has a folder of its own.
         archive=archive_folder(cluster) if cluster.archive.enabled else None,
+        reload=reload,
     )
-    _keep_configuration(log)
     with ExitStack() as cleanup:
         serve_metrics(cleanup, cluster.bridge, cluster.bridge.metrics_listen, worker.counters, worker.health)
         worker.run()
     log.line("done")
-
-
-def _keep_configuration(log: Log) -> None:
-    """Have a SIGHUP answered in the log; where it comes from a terminal that is gone, it ends us as ever."""
-    if not sys.stdin.isatty():
-        hint = "restart this worker: others take over meanwhile"
-        signal.signal(
-            signal.SIGHUP, lambda *_: log.warning("configuration_refused", why="read at the start only", hint=hint)
-        )

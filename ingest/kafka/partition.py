@@ -5,7 +5,7 @@ so whoever holds it writes the same series on.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,22 +111,13 @@ class PartitionWork:
     def __init__(self, around: Surroundings, partitions: int, partition: int, before: Remembered | None) -> None:
         settings = around.cluster.bridge
         self._around = around
-        self.partition = partition
+        self.partition, self._partitions = partition, partitions
         self.shard = shard_of(settings.shard, partition)
-        budget = max(settings.series_budget // partitions, 1)
-        self._cluster = replace(around.cluster, bridge=replace(settings, shard=self.shard, series_budget=budget))
         self.counters = Counters()
         self._archive: PartitionArchive | None = None
         # Of the archives of all workers that it had: handed on also by one that keeps none.
         self._marks: Marks = before.notes.get("archive", {}) if before is not None else {}
-        self._engine = Engine(
-            self._cluster,
-            Clock.LIVE,
-            self.counters,
-            around.normaliser,
-            labels=around.enrichment.labels,
-            archived=None if around.archive is None else self._keep,
-        )
+        self._cluster, self._engine = self._engine_of(around)
         # Shorter than the grace: a name is written before its windows leave memory.
         self._records = StateRecords(names_each=settings.grace / 2)
         self.rollup = Rollup(around.store, around.writer, around.cluster.retentions(), self.shard)
@@ -155,6 +146,30 @@ class PartitionWork:
                 beside=around.merging,
             )
         self.counters.add(Stage.BRIDGE, "assignments")
+
+    def _engine_of(self, around: Surroundings) -> tuple[Cluster, Engine]:
+        """Return the cluster as this partition knows it, and an engine that counts by it."""
+        settings = around.cluster.bridge
+        budget = max(settings.series_budget // self._partitions, 1)
+        cluster = replace(around.cluster, bridge=replace(settings, shard=self.shard, series_budget=budget))
+        archived = None if around.archive is None else self._keep
+        labels = around.enrichment.labels
+        return cluster, Engine(cluster, Clock.LIVE, self.counters, around.normaliser, labels=labels, archived=archived)
+
+    def renewed(self, around: Surroundings) -> Callable[[], None]:
+        """Return what takes up another configuration, once all is ready for it; nothing may be pending.
+
+        Open windows keep what they hold under its old names, as after a restart: totals stay exact.
+        """
+        cluster, engine = self._engine_of(around)
+        engine.load(*self._engine.dump())
+
+        def take_up() -> None:
+            self._around, self._cluster, self._engine = around, cluster, engine
+            if self._archive is not None:
+                self._archive.configure(archive_settings(around.cluster, self._partitions))
+
+        return take_up
 
     def _keep(self, rows: pl.DataFrame) -> None:
         if self._archive is not None:

@@ -23,6 +23,7 @@ from app.errors import StoreError, UserError
 from app.log import Log
 from archive.partition import Marks, tidy_idle
 from cluster.model import Cluster
+from cluster.reload import Reload
 from ingest.counters import Counters, Key
 from ingest.dead_letter import DeadLetters
 from ingest.flows.enriching import Enrichment
@@ -43,6 +44,7 @@ from ingest.kafka.lease import Lease, LeaseError
 from ingest.kafka.partition import PartitionWork, Points, Surroundings, archive_settings
 from ingest.kafka.partition_state import remembered
 from ingest.readings import resident_bytes
+from ingest.renewal import Renewal
 from ingest.writer import StoppedError, Writer
 from store import schema
 from store.influx import REQUEST_SECONDS, Store
@@ -107,6 +109,7 @@ class KafkaWorker:
         log: where it tells what it does.
         time_zone: of times that pmacct prints without one.
         archive: folder of the flow archive; None: none is kept.
+        reload: asked for another configuration while it works.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class KafkaWorker:
         log: Log,
         time_zone: str = "UTC",
         archive: Path | None = None,
+        reload: Reload | None = None,
     ) -> None:
         if not cluster.kafka.brokers:
             raise UserError("kafka.brokers: none: expected the brokers to ask first", "list them in cluster.yaml")
@@ -153,6 +157,7 @@ class KafkaWorker:
             # One for all: an hour that ends is sorted partition by partition, or memory would not do.
             merging=ThreadPoolExecutor(1, "archive"),
         )
+        self._renewal = None if reload is None else Renewal(reload, log)
         self._tidier = ThreadPoolExecutor(1, "tidy")
         self._tidying: Future[None] | None = None
         self._tidied = float("-inf")
@@ -268,6 +273,8 @@ class KafkaWorker:
         if self._around.merging is not None:
             self._around.merging.shutdown()
         self._around.enrichment.close()
+        if self._renewal is not None:
+            self._renewal.drop(self._around.enrichment)
 
     def _assigned(self, _: Consumer, places: list[TopicPartition]) -> None:
         """Begin with what the worker before remembered, and from where it had read."""
@@ -387,6 +394,30 @@ class KafkaWorker:
         # What cannot be committed stays in memory: the topic keeps the rest meanwhile.
         self._pause(is_wanted=self._is_refused)
         self._flush_if_due(now)
+        self._renew()
+
+    def _renew(self) -> None:
+        """Take up another configuration where there is one, in a moment in which nothing waits for a flush."""
+        renewal, before = self._renewal, self._around
+        if renewal is None or self._pending_rows():
+            return
+        coming = renewal.look(before.cluster, before.enrichment)
+        if coming is None:
+            return
+        cluster, enrichment = coming
+        with renewal.reload.refusing():
+            normaliser = Normaliser(cluster, Clock.LIVE)
+            around = replace(before, cluster=cluster, normaliser=normaliser, enrichment=enrichment)
+            # None of them if one of them cannot: a worker counts all its partitions by one configuration.
+            for take_up in [work.renewed(around) for work in self._works.values()]:
+                take_up()
+            self._around, self._settings = around, cluster.bridge
+            for work in list(self._works.values())[:1]:
+                work.counters.add(Stage.BRIDGE, "reloads")
+            renewal.reload.taken_up(before.cluster, cluster)
+            if enrichment is not before.enrichment:
+                before.enrichment.close()
+        renewal.drop(self._around.enrichment)
 
     def _mind_clock(self) -> None:
         """Forget what was measured by a wall clock that was set since."""

@@ -13,19 +13,23 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import yaml
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from relay_stage import Deaf
 from topic_stage import Gate, Member, TopicStage, Worker, stage
 
 from app.errors import UserError
+from app.log import Log
 from bench.faults import Record
 from cluster.model import KafkaFormat, KafkaSettings
+from cluster.reload import Reload
 from ingest.kafka.client import Trouble, ensure_topics, open_admin
 from ingest.kafka.local_kafka import LocalKafka
 from ingest.kafka.worker import KafkaWorker
 from simulate.demo.stack import has_socket
 from store.local_influxdb import LocalInfluxDB
+from store.schema import Stage
 
 
 @pytest.fixture
@@ -51,6 +55,26 @@ def test_two_workers_share_the_partitions_and_the_totals_are_the_simulators(stag
     shares = staged.shards()
     assert set(shares) == every
     assert all(shares.values())
+
+
+def test_a_worker_takes_up_nodes_while_it_runs_and_totals_stay_exact(staged: TopicStage) -> None:
+    """A client becomes a node after half of the records: it is told by name from then on."""
+    reload = Reload(staged.config, lambda fresh: fresh, Log())
+    first, second = staged.parts(2)
+    cast = staged.workload.cast
+    client = str(cast.addresses.text[int(cast.users[0])])
+    with Member(staged, reload) as worker:
+        wait_until(lambda: worker.shards == {"k0", "k1", "k2", "k3"})
+        staged.send(first)
+        wait_until(lambda: staged.seen_bytes() > 0)
+        document = yaml.safe_load(staged.config.read_text())
+        document["nodes"]["laptop-1"] = {"group": "users", "addresses": [client]}
+        staged.config.write_text(yaml.safe_dump(document))
+        reload.on_signal()
+        wait_until(lambda: any(one.total(Stage.BRIDGE, "reloads") for one in worker.worker.counters().values()))
+        staged.send(second)
+        # All other totals are the simulator's, which knows nothing of it.
+        wait_until(lambda: {str(one).split(" rx")[0] for one in staged.reckoning(0).differences} == {"node laptop-1"})
 
 
 def test_workers_join_leave_and_are_killed_while_flows_stream(staged: TopicStage, record: Record) -> None:
@@ -301,7 +325,13 @@ def test_records_that_the_topic_lost_before_they_were_read_are_told(staged: Topi
     worker = staged.start().until("partition=3")
     staged.until_shards(4)
     worker.signal(signal.SIGHUP)
-    worker.until("event=configuration_refused").stop()
+    worker.until("event=configuration what=")
+    config = staged.config.with_name("host-0.yaml")
+    text = config.read_text()
+    config.write_text(text.replace("session_timeout: 6s", "session_timeout: 7s"))
+    worker.signal(signal.SIGHUP)
+    worker.until("kafka cannot change while it runs").stop()
+    config.write_text(text)
     read = [sum(partition == number for partition, _ in first) for number in range(4)]
     for part in rest:
         staged.send(part)

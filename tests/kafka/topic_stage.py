@@ -26,6 +26,7 @@ from app.log import Log
 from archive.query import Answer, Filter, ask
 from cluster.load import load_cluster
 from cluster.model import Cluster, KafkaSettings
+from cluster.reload import Reload
 from ingest.collect.counter_files import FOLDER
 from ingest.dead_letter import DeadLetters
 from ingest.kafka.client import Trouble, ensure_topics, open_consumer, open_producer
@@ -248,7 +249,7 @@ class Worker:
 class Member:
     """A worker in a thread of this process: some things a test can only bring about from within."""
 
-    def __init__(self, staged: TopicStage) -> None:
+    def __init__(self, staged: TopicStage, reload: Reload | None = None) -> None:
         self._stop = threading.Event()
         self.worker = KafkaWorker(
             staged.cluster,
@@ -256,6 +257,7 @@ class Member:
             dead_letter=DeadLetters(staged.config.with_name("dead-letters.jsonl")),
             stop=self._stop,
             log=Log(),
+            reload=reload,
         )
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
