@@ -51,7 +51,7 @@ def sessions(
 
     A session is all records of one source, destination and service without a gap of `management.session_gap`;
     `management.sessions` in cluster.yaml lists the services. Source is who opened it, also where only answers were
-    seen. `<` before a begin: it may have begun before the period; `>` after an end: it may have gone on.
+    seen. `<` before its length: it may have begun before the period; `>` behind it: it may have gone on.
 
     Flow records tell neither what was typed nor whether a login succeeded. What no exporter sees, such as an
     out-of-band network of its own, is not here; of sampled records short sessions may be missing.
@@ -108,10 +108,13 @@ def _show(cluster: Cluster, question: Filter, frame: pl.DataFrame, most: int | N
         *(pl.col(name).map_elements(amount, pl.String) for name in (SENT, RECEIVED)),
     )
     if not pairs:
-        words = words.with_columns(
-            pl.when(BEGUN_BEFORE).then(pl.lit("<")).otherwise(pl.lit("")) + pl.col("seconds")
-            + pl.when(GOES_ON).then(pl.lit(">")).otherwise(pl.lit("")).alias("seconds")
-        ).drop(BEGUN_BEFORE, GOES_ON, schema.SRC, schema.DST, schema.PROTOCOL, CONNECTIONS)  # fmt: skip
+        before, after = (
+            pl.when(flag).then(pl.lit(mark)).otherwise(pl.lit(""))
+            for flag, mark in ((BEGUN_BEFORE, "<"), (GOES_ON, ">"))
+        )
+        words = words.with_columns((before + pl.col("seconds") + after).alias("seconds")).drop(
+            BEGUN_BEFORE, GOES_ON, schema.SRC, schema.DST, schema.PROTOCOL, CONNECTIONS
+        )
     print_rows(words, zone, "no management session like that in this time")
     left = frame.height - shown.height
     more = f", {left:,} of them not shown: --all" if left else ""

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from analysis.audit_cli import audit as audit_command
 from app.application import Application
 from app.errors import UserError
 from app.log import Log
+from app.signing import SUFFIX
 from cluster.load import load_cluster
 from cluster.model import Cluster
 from ingest.count.engine import Engine
@@ -227,6 +229,17 @@ def test_the_table_says_it_all(site: Site) -> None:
     assert "GPU Training Nodes and Users: declared roce, flow records do not see it" in text
     assert "exporter border was never heard: what only it sees may be missing above" in text
     assert "4 of 12 pairs were used" in text
+
+
+def test_each_file_is_signed(site: Site, tmp_path: Path) -> None:
+    key, public = tmp_path / "key.pem", tmp_path / "public.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+    subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", public], check=True)
+    files = [tmp_path / "audit.csv", tmp_path / "audit.json"]
+    assert run(site, "--csv", str(files[0]), "--json", str(files[1]), "--sign", str(key)).exit_code == 0
+    for file in files:
+        check = ["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", public, "-in", file]
+        subprocess.run([*check, "-sigfile", f"{file}{SUFFIX}"], check=True, capture_output=True)
 
 
 def test_the_csv_has_a_row_a_finding(site: Site, tmp_path: Path) -> None:

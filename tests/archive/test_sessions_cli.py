@@ -159,7 +159,10 @@ def test_what_touches_the_edge_of_the_period_is_marked(lab: Lab) -> None:
     (row,) = lab.rows("--dst", "leaf-3", "--service", "ssh", "--from", str(T0 + 4000), "--to", str(T0 + 4700))
     assert (row["begun_before"], row["goes_on"]) == (True, True)
     shown = lab("--dst", "leaf-3", "--service", "ssh", "--from", str(T0 + 4000), "--to", str(T0 + 4700)).stdout
-    assert "<29m 59s>" in shown
+    header, row = shown.splitlines()[:2]
+    names = "start (UTC) end (UTC) seconds src_node src_group user dst_node dst_group service port sent received flows"
+    assert header.split() == names.split()
+    assert "  <29m 59s>  admin " in row
     assert "neither what was typed nor whether a login succeeded" in shown
 
 

@@ -47,17 +47,16 @@ class OpenerStudy:
             return []
         seen = self._state.openers()
         known = seen.filter(pl.col(FIRST_SEEN) < span.start)
-        look_back = self._policy.window + self._policy.episode
-        used = self._used(span.start - look_back, span.closed)
-        sums = used.filter(pl.col(WINDOW) > span.start - self._policy.window)
+        sums = self._used(span.start - self._policy.window + self._window, span.closed)
         sums = sums.group_by(WINDOW, *KEY).agg(pl.sum(schema.BYTES.name))
-        found = find(
-            sums, known, start=span.start, learning_end=learning_end, policy=self._policy, pair=KEY
-        )  # fmt: skip
+        found = find(sums, known, start=span.start, learning_end=learning_end, policy=self._policy, pair=KEY)
         self._tell(found, seen)
         # From the same start on they are found again, so that a crash before the position moves costs nothing.
         self._state.save_openers(span.start, found)
         fresh = young(pl.concat([known, found]), span.start, self._policy)
+        if fresh.is_empty():
+            return []
+        used = self._used(min(fresh[FIRST_SEEN]) - self._policy.window, span.closed)
         return [(schema.NEW_SESSION, rows(used, fresh, start=span.start, window=self._window, policy=self._policy))]
 
     def _used(self, start: int, stop: int) -> pl.DataFrame:
