@@ -144,7 +144,7 @@ BOARDS = {
         "How full are links and storage, when will they be, and what do stalls cost?",
         (
             "soonest", "busiest", "cost_day", "cost_month", "links", "pairs", "edge_load", "core_load", "endpoints",
-            "growth", "errors", "cost_by_job", "cost_over_time", "held",
+            "growth", "errors", "cost_by_job", "cost_over_time", "held", "uplinks",
         ),
     ),
     "alerts": Board(

@@ -152,6 +152,10 @@ class Thresholds:
         "Full link: share of its speed that an interface's busier direction may carry within `link_full_window`.",
         default=0.9)
     link_full_window: int = key(_WINDOW, "The window of `link_full`.", default=300)
+    uplinks_uneven: float = key(Number(0.05, 1),
+        "Uneven uplinks: share of its speed by which a switch's busiest uplink may be fuller than its emptiest within "
+        "`uplinks_uneven_window`.", default=0.5)
+    uplinks_uneven_window: int = key(_WINDOW, "The window of `uplinks_uneven`.", default=600)
     link_discards: int = key(Whole(0, 1_000_000_000_000),
         "Discards: packets that an interface may throw away within `link_discards_window`.", default=10_000)
     link_discards_window: int = key(_WINDOW, "The window of `link_discards`.", default=900)

@@ -8,7 +8,7 @@ from dashboards.board import Page
 from dashboards.links import row, to_alerts, to_board
 from dashboards.palette import DIM, QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
-from dashboards.parts import transport
+from dashboards.parts import transport, uplinks
 from store import schema
 from store.influxql import (
     Column,
@@ -16,6 +16,7 @@ from store.influxql import (
     Select,
     Unit,
     added,
+    bit_rate,
     chosen,
     compare,
     count,
@@ -85,6 +86,7 @@ def page(cluster: Cluster) -> Page:
             _cost_by_job(cluster),
             _cost_over_time(cluster),
             _held(cluster),
+            _uplinks(cluster),
         ),
         since="7d",
         variables=(
@@ -308,6 +310,25 @@ def _errors(cluster: Cluster) -> Built:
             ),
         ],
         order=TableOrder(schema.BYTES.name, hidden=(schema.BYTES.name,)),
+    )  # fmt: skip
+
+
+def _uplinks(cluster: Cluster) -> Built:
+    apart, *_ = uplinks.measures()
+    loads = uplinks.uplinks(cluster, bit_rate, is_binned=True)
+    return panels.time_series(
+        cluster,
+        Face(
+            "uplinks", "Uplinks: busiest over emptiest",
+            "By how much a switch's busiest link to other switches is fuller than its emptiest, of a link's speed.",
+            "Links without a known speed, and those below 1 %, are in none. " + transport.note(cluster),
+            "Large pairs that hash onto one link: `clusterflow flows --exporter NAME --interface NAME --by src,dst`.",
+            x=0, y=59, w=24, h=8, links=(to_board("pipeline"),),
+        ),
+        [loads.take(apart).over_time(cluster, "Of the bin.", alias=f"$tag_{schema.EXPORTER}")],
+        unit=Unit.RATIO,
+        limit=Limit(act=cluster.thresholds.uplinks_uneven),
+        missing="no switch with two uplinks of known speed",
     )  # fmt: skip
 
 

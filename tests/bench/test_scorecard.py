@@ -150,4 +150,5 @@ def test_every_rule_has_a_scenario_in_which_it_must_fire() -> None:
         "ecn_marks",
         "link_full",
         "link_discards",
+        "uplinks_uneven",
     }

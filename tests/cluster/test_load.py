@@ -218,7 +218,7 @@ def test_settings(rich: Cluster) -> None:
         keep_1h=364 * 86_400,
     )
     sources = tuple(ip_network(text) for text in ("10.60.0.0/24", "10.60.9.17", "fd00:60::/60"))
-    assert rich.collector == CollectorSettings("::", 9995, 9996, "spool", 1, 30, sources)
+    assert rich.collector == CollectorSettings("::", 9995, 9996, "spool", refresh=1, rotate=30, sflow_sources=sources)
     assert rich.bridge == BridgeSettings(5, 0, 60, 600, 30, 10, 1000, 0.5, "b", None, state="state")
     assert rich.grafana == GrafanaSettings("http://grafana.example.org", "https://wiki.example.org/runbook", "influx")
 

@@ -205,7 +205,9 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         ],
         schema.PULSE: [{schema.NODE: node, schema.GROUP: "training"} | compute for node in nodes],
         schema.INTERFACE_TRAFFIC: [
-            {schema.EXPORTER: one.name, schema.INTERFACE: link.name, schema.KIND: schema.Link.EDGE.value} | compute
+            {schema.EXPORTER: one.name, schema.INTERFACE: link.name}
+            | compute
+            | {schema.KIND: (schema.Link.EDGE if link.counts else schema.Link.CORE).value}
             for one in cluster.exporters
             for link in one.interfaces
         ],

@@ -61,6 +61,7 @@ MADE_UP = {
     "suppressed", "bytes", "fastest", "median", "slowest", "${by:raw}", *schema.NODE_STATE_WORDS.values(),
     "clients", "found", "counters", "full", "links", "of_counters", "pairs", *schema.COVERAGE_WORDS.values(),
     *schema.CHECKPOINT_WORDS.values(), "alerts", "false", "firing", "critical", "other",
+    "load", "apart",
 }  # fmt: skip
 
 
@@ -417,7 +418,7 @@ def test_red_stands_only_at_the_limits_of_alerts() -> None:
         limits.off_hours_bytes * 8 / limits.off_hours_window, limits.exporter_silent,
         limits.checkpoint_overdue, limits.low_and_slow_24h, limits.low_and_slow_7d, limits.violation_bytes,
         limits.shadow_node_bytes, limits.storage_on_compute_bytes, limits.management_bytes, limits.violation_flows,
-        limits.rail_low,
+        limits.rail_low, limits.uplinks_uneven,
         1, None,
     }  # fmt: skip
 

@@ -75,6 +75,7 @@ def test_every_rule_has_a_scenario_and_every_scenario_its_rules() -> None:
         "ecn_marks",
         "link_full",
         "link_discards",
+        "uplinks_uneven",
     }
 
 
