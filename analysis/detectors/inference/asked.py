@@ -1,7 +1,7 @@
 """What clients asked inference for, and who they were: read once a pass, for every study that judges it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
@@ -15,7 +15,7 @@ from enrichment.identity.signin_sources import Identity
 from enrichment.watched import FileReading
 from store import schema
 from store.influx import Store, read_secret
-from store.influxql import Condition, is_in
+from store.influxql import Condition, Select, compare, is_in, newest
 from store.packed import ASKED, told_apart, unpacked
 from store.points import WINDOW
 from store.schema import Field, Measurement
@@ -94,6 +94,8 @@ class Asked:
 
     def with_users(self, conversations: pl.DataFrame) -> pl.DataFrame:
         """Return conversations (WINDOW, SRC, ...) with USER."""
+        if not len(self.identity.table):
+            return conversations.with_columns(pl.lit(schema.UNKNOWN_USER).alias(schema.USER))
         return with_users(conversations, self.identity.table, self._addresses, self._window)
 
     def read(
@@ -114,6 +116,12 @@ class Asked:
         )
         filled = found.with_columns(pl.col(field.name).fill_null(0) for field in fields)
         return filled.filter(pl.col(schema.BYTES.name) + pl.col(schema.FLOWS.name) > 0)
+
+    def last_seen(self, measurement: Measurement, tags: Sequence[str], start: int, stop: int) -> pl.DataFrame:
+        """Return the last window with any bytes in a range of each combination of tags: WINDOW, the tags."""
+        there = Select(measurement, schema.RAW).take(newest(schema.BYTES)).where(compare(schema.BYTES, ">", 0))
+        rows = [(moment, *of) for moment, *of, _ in self._store.rows(there.by(*tags).between(start, stop))]
+        return pl.DataFrame(rows, schema={WINDOW: pl.Int64, **dict.fromkeys(tags, pl.String)}, orient="row")
 
     def readings(self) -> list[FileReading]:
         """Return the state of each source of sign-ins."""

@@ -47,7 +47,10 @@ class OpenerStudy:
             return []
         seen = self._state.openers()
         known = seen.filter(pl.col(FIRST_SEEN) < span.start)
-        sums = self._used(span.start - self._policy.window + self._window, span.closed)
+        sums = self._used(span.start, span.closed)
+        # What was before matters only to who is not known yet.
+        if sums.join(known, on=KEY, how="anti").height:
+            sums = self._used(span.start - self._policy.window + self._window, span.closed)
         sums = sums.group_by(WINDOW, *KEY).agg(pl.sum(schema.BYTES.name))
         found = find(sums, known, start=span.start, learning_end=learning_end, policy=self._policy, pair=KEY)
         self._tell(found, seen)

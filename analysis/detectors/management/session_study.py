@@ -23,7 +23,8 @@ def ledger(used: pl.DataFrame, *, start: int, stop: int, gap: int, window: int) 
     A window adds to its session the time since the one before, so that nothing needs to be remembered but the gap.
 
     Args:
-        used: WINDOW, tags of SESSION, bytes, tx_bytes, flows, from `start` - EVERY - `gap` - `window` on.
+        used: WINDOW, tags of SESSION, bytes, tx_bytes, flows, from `start` - EVERY on, and of each pair the last window
+            in `gap` and a window before that.
         start: epoch seconds, a multiple of EVERY.
         stop: epoch seconds; what ended by then is whole.
         gap: seconds without a record after which the next one begins another session.
@@ -64,7 +65,12 @@ class SessionStudy:
         del jobs
         self._asked.refresh(span)
         first = Asked.begin(span) + EVERY
-        windows = self._asked.read(schema.MANAGED, _SUMS, first - EVERY - self._gap - self._window, span.closed, [])
-        used = self._asked.with_users(windows)
+        begin = first - EVERY
+        # A live analysis does this every few seconds: of what was before, when each pair was last seen is enough.
+        before = self._asked.last_seen(schema.MANAGED, _OF, begin - self._gap - self._window, begin)
+        windows = self._asked.read(schema.MANAGED, _SUMS, begin, span.closed, [])
+        used = pl.concat([self._asked.with_users(windows), before], how="diagonal").with_columns(
+            pl.col(_TAGS).fill_null(""), pl.col(*(field.name for field in _SUMS)).fill_null(0)
+        )
         stop = span.closed // EVERY * EVERY
         return [(schema.SESSION, ledger(used, start=first, stop=stop, gap=self._gap, window=self._window))]
