@@ -15,6 +15,7 @@ from bench.load.archived import archive, archive_cost
 from bench.once_cost import once
 from bench.peer import peer
 from bench.performance import report
+from bench.print_cost import nfacctd
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,7 +23,22 @@ def bench() -> None:
     """Measure a part of clusterflow on this machine; JSON lines on standard output."""
 
 
-for one in (memory, enrichment, once, live, soak, kafka, boards, archive, archive_cost, guard, peer, labelled, report):
+for one in (
+    memory,
+    enrichment,
+    once,
+    live,
+    soak,
+    nfacctd,
+    kafka,
+    boards,
+    archive,
+    archive_cost,
+    guard,
+    peer,
+    labelled,
+    report,
+):
     bench.add_command(one)
 
 

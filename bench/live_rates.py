@@ -160,6 +160,11 @@ def worker_counts(_context: click.Context, _parameter: click.Parameter, text: st
     return () if text is None else numbers(text, "numbers of workers, such as 1,2,4")
 
 
+def daemon_counts(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
+    """Read ``1,2``; nothing where it is not given."""
+    return () if text is None else numbers(text, "numbers of nfacctd, such as 1,2")
+
+
 def numbers(text: str, expected: str) -> tuple[int, ...]:
     """Read whole numbers from 1, commas between them; BadParameter for anything else."""
     try:
@@ -205,6 +210,7 @@ _pool = click.option(
     callback=worker_counts,
     help="1,2,4: through a Kafka broker here to so many workers, one run each, no bridge.",
 )
+@click.option("--daemons", callback=daemon_counts, help="1,2: with so many nfacctd at one port, one run each.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Keep everything there. Default: a temporary one.")
 def live(  # noqa: PLR0917 - click passes everything by name
     rate: tuple[int, ...],
@@ -214,22 +220,25 @@ def live(  # noqa: PLR0917 - click passes everything by name
     influxd: str | None,
     pool: int,
     workers: tuple[int, ...],
+    daemons: tuple[int, ...],
     folder: Path | None,
 ) -> None:
     """UDP -> nfacctd -> spool -> bridge -> InfluxDB: what is lost where, how late, at what cost. A line a rate."""
     if workers and not has_kafka():
         raise UserError("no Kafka here", "it needs Java 17 and the jars of tests/kafka/pom.xml in var/tools/kafka")
     tell_machine(influxd)
-    for one, count in product(rate, workers or (0,)):
-        name = f"live-{one}-{count}" if count else f"live-{one}"
+    for one, count, shares in product(rate, workers or (0,), daemons or (0,)):
+        name = "-".join(str(part) for part in ("live", one, count, shares) if part)
         with (
             work_folder(folder, name) as place,
-            pipeline(config, nodes, place, influxd=influxd, workers=count) as running,
+            pipeline(config, nodes, place, influxd=influxd, workers=count, daemons=shares or 1) as running,
         ):
             series: list[dict[str, Any]] = []
             found = run_load(running, Load(one, seconds, pool), series.append)
             found["refresh_seconds"] = running.cluster.collector.refresh
-            step = {"step": "live_kafka", "workers": count, "partitions": PARTITIONS} if count else {"step": "live"}
+            step: dict[str, Any] = {"step": "live_shared", "daemons": shares} if shares else {"step": "live"}
+            if count:
+                step = {"step": "live_kafka", "workers": count, "partitions": PARTITIONS}
             line(**step, nodes=nodes, **found, memory_series=_series(series))
 
 

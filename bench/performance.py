@@ -26,6 +26,8 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "once": (),
     "enrichment_part": ("part",),
     "live": ("rate",),
+    "live_shared": ("rate", "daemons"),
+    "print_cost": ("variant",),
     "live_kafka": ("workers", "rate"),
     "soak": (),
     "relay": (),
@@ -117,6 +119,8 @@ def page(lines: Sequence[Line]) -> str:
         *_enrichment(book),
         *_once(book),
         *_live(book),
+        *_shared(book),
+        *_print_cost(book),
         *_soak(book),
         *_kafka(book),
     ]
@@ -373,6 +377,59 @@ def _shortage(lines: Sequence[Line]) -> Iterator[str]:
             f"{cores / best['rate'] * 1e6:.1f} µs of CPU a flow. At that\ncost {one['rate']:,} flows/s need "
             f"{needed:.1f} cores; where there are fewer, records wait: none is lost, all are late.\n"
         )
+
+
+def _shared(book: Book) -> Iterator[str]:
+    lines = book.of("live_shared")
+    if not lines:
+        yield from _missing("Several nfacctd", "live --daemons 1,2 --rate 200000,400000")
+        return
+    yield "## Several nfacctd\n"
+    yield (
+        "The same with so many nfacctd at one port (`collector.netflow_daemons`), in one run; *sent* is what the\n"
+        "sender reached beside all others on these cores.\n"
+    )
+    yield figures(
+        lines,
+        {
+            "flows/s asked / sent": "{rate:,} / {achieved_rate:,}",
+            "nfacctd": "{daemons}",
+            "lost: kernel (datagrams)": "{lost_kernel_datagrams:,}",
+            "in their queues (records)": lambda one: f"{_lost_records(one):,} of {one['sent']:,}",
+            "exact": _exact,
+            "delay p50 / p95 / max": _delay,
+            "CPU a flow without writers": "{processes[nfacctd][cpu_us_a_flow]:.2f} µs",
+            "memory, all of them": "{processes[nfacctd][peak_mib]} MiB",
+        },
+    )
+    yield _measured_on(lines)
+
+
+def _print_cost(book: Book) -> Iterator[str]:
+    lines = book.of("print_cost")
+    if not lines:
+        yield from _missing("Inside nfacctd", "nfacctd")
+        return
+    yield "## Inside nfacctd\n"
+    yield (
+        f"`scripts/bench nfacctd`: µs of CPU a flow at {lines[0]['rate']:,} flows/s, counted by a control group, with\n"
+        "other settings in the same run. *Core* receives and decodes, the *plugin* keeps records and starts a\n"
+        "*writer* each second that prints them. The plugin fills its core first. What prints more or fewer records\n"
+        "than were sent is not exact; columns that are dropped are ones that the bridge needs.\n"
+    )
+    yield figures(
+        lines,
+        {
+            "setting": "{variant}",
+            "core": "{core_us:.2f}",
+            "plugin": "{plugin_us:.2f}",
+            "writers": "{writers_us:.2f}",
+            "all": "{us:.2f}",
+            "bytes a record": lambda one: one["bytes_a_record"] or "",
+            "printed / sent": lambda one: f"{one['printed'] / one['sent']:.2f}",
+        },
+    )
+    yield _measured_on(lines)
 
 
 def _lost_records(one: Line) -> int:

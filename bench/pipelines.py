@@ -134,7 +134,7 @@ def bench_cluster(base: Cluster, nodes: int, folder: Path, store_url: str) -> Cl
 
 @contextmanager
 def pipeline(
-    base: Path, nodes: int, folder: Path, *, influxd: str | None = None, workers: int = 0
+    base: Path, nodes: int, folder: Path, *, influxd: str | None = None, workers: int = 0, daemons: int = 1
 ) -> Iterator[Pipeline]:
     """Start everything but the sender; stop it in order.
 
@@ -144,10 +144,12 @@ def pipeline(
         folder: for everything.
         influxd: the program; by default the one on the PATH.
         workers: so many share what a relay brings to a broker; 0: the bridge reads the spool itself.
+        daemons: so many nfacctd share the port.
     """
     with ExitStack() as running:
         influxdb = running.enter_context(LocalInfluxDB(folder / "influxdb", binary=influxd))
         cluster = bench_cluster(load_cluster(base), nodes, folder, influxdb.url)
+        cluster = replace(cluster, collector=replace(cluster.collector, netflow_daemons=daemons))
         pids = {"influxd": influxdb.pid}
         if workers:
             broker = running.enter_context(LocalKafka(folder / "kafka", heap="1g"))

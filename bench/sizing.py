@@ -39,7 +39,7 @@ STEPS = (
         16_384,
         800,
         400_000,
-        "one nfacctd: several, each with a part of the exporters, and a relay each; InfluxDB on a machine of its own",
+        "one nfacctd: `collector.netflow_daemons`, or collectors with a relay each; InfluxDB on a machine of its own",
     ),
     Step(
         "a provider",

@@ -25,6 +25,7 @@ def advice(cluster: Cluster) -> list[str]:
         *_converged(cluster),
         *_exporters(cluster),
         *_senders(cluster),
+        *_daemons(cluster),
         *_inference(cluster),
         *_policies(cluster),
         *_jobs(cluster),
@@ -32,6 +33,12 @@ def advice(cluster: Cluster) -> list[str]:
         *_store(cluster),
         *_metrics(cluster),
     ]
+
+
+def _daemons(cluster: Cluster) -> Iterator[str]:
+    count = sum(exporter.protocol is ExportProtocol.NETFLOW for exporter in cluster.exporters)
+    if cluster.exporters and cluster.collector.netflow_daemons > max(count, 1):
+        yield f"collector.netflow_daemons: {count} NetFlow exporters: some daemons get nothing"
 
 
 def _groups(cluster: Cluster) -> Iterator[str]:

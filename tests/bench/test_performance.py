@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from bench.performance import FIGURES, PAGE, dump, merged, page
+from bench.print_cost import VARIANTS
 from bench.sizing import STEPS, sizing, units
+from cluster.load import load_cluster
+from ingest.collect.pmacct import collector_files
 
 REPOSITORY = Path(__file__).parents[2]
 MACHINE = {
@@ -150,3 +153,21 @@ def test_disk_follows_from_nodes() -> None:
     step = STEPS[2]
     (row,) = [row for row in "\n".join(sizing([live(), fill])).splitlines() if row.startswith(f"| {step.name} |")]
     assert row.strip("| ").split(" | ")[-2:] == [f"{8 * step.nodes:,}", "1.8 GB"]
+
+
+def test_several_nfacctd_and_what_one_costs_have_tables() -> None:
+    found = [live(step="live_shared", daemons=number, achieved_rate=190_000) for number in (1, 2)]
+    cost = {"step": "print_cost", "rate": 100_000, "sent": 10, "bytes_a_record": None, "core_us": 0.5}
+    cost |= {"plugin_us": 1.7, "writers_us": 1.6, "us": 3.8}
+    lines = printed(*found, *({**cost, "variant": name, "printed": count} for name, count in (("a", 10), ("b", 19))))
+    text = page(merged(merged([], lines), lines))
+    assert text.count("| 200,000 / 190,000 | ") == 2
+    assert "| b | 0.50 | 1.70 | 1.60 | 3.80 |  | 1.90 |" in text
+
+
+def test_each_variant_of_nfacctd_is_another_configuration() -> None:
+    cluster = load_cluster(REPOSITORY / "cluster.yaml")
+    text = collector_files(cluster, Path("/run/x"), is_rotated=True)["nfacctd.conf"]
+    made = [change(text) for change in VARIANTS.values()]
+    assert len({*made}) == len(made)
+    assert made[0] == text

@@ -51,6 +51,11 @@ def test_nothing_to_say_about_ours_but_where_people_reach_grafana(file: str) -> 
             ),
         ),
         (
+            "cluster: lab",
+            "cluster: lab\ncollector: {netflow_daemons: 3}",
+            "collector.netflow_daemons: 2 NetFlow exporters: some daemons get nothing",
+        ),
+        (
             "leaf-1: {address: 10.20.0.250}, ",
             "",
             "exporters: none of them counts: every total stays zero",
