@@ -149,7 +149,6 @@ def _measured(cluster: Cluster, pool: PacketPool, folder: Path, change: Change, 
                 sender.run(load.rate, load.seconds)
                 sent = pool.sums(sender.sent).records
             time.sleep(_SETTLE_SECONDS)
-            total = _seconds(counts) - before
             plugins = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             core, plugin = usage([process.pid]).cpu, usage(map(int, plugins)).cpu
         finally:
@@ -158,6 +157,8 @@ def _measured(cluster: Cluster, pool: PacketPool, folder: Path, change: Change, 
             # Its plugins print what they have.
             while takes.read_text():
                 time.sleep(0.05)
+        # Writers that were late count, too.
+        total = _seconds(counts) - before
     size = sum(path.stat().st_size for path in spool.glob("nfacct-*.csv"))
     printed = printed_records(log.read_bytes())
     shutil.rmtree(folder)
