@@ -84,6 +84,7 @@ def test_live_ticks_a_restart_and_a_later_run_agree(site: Site) -> None:
     site.open(LATER + 40, "10.70.0.1", "training")  # not allowed: another rule tells of it
     site.open(LATER + 50, "10.70.0.1", "management")  # allowed, but no service that others may open there
     site.open(LATER + 60, schema.OTHER, "training")
+    site.open(LATER + 70, "10.70.0.2", "management", service="https")  # a page that everybody may open
     spans = passes(NOW, LATER + 900)
     with State.open(site.folder / "whole") as state:
         whole = site.judged(state, *spans)

@@ -63,19 +63,22 @@ class OpenerStudy:
         return [(schema.NEW_SESSION, rows(used, fresh, start=span.start, window=self._window, policy=self._policy))]
 
     def _used(self, start: int, stop: int) -> pl.DataFrame:
-        """Return the expected uses of management services, whose source has a name."""
+        """Return the uses of management services that are judged, whose source has a name."""
         found = binned(
             self._store, schema.MANAGED, schema.RAW, (schema.BYTES,), _TAGS,
             start=start // self._window * self._window, stop=stop, seconds=self._window,
         ).filter(pl.col(schema.BYTES.name) > 0, pl.col(schema.SRC) != schema.OTHER)  # fmt: skip
         places = found.select(_PLACE).unique()
-        expected = [self._is_expected(*row) for row in places.iter_rows()]
-        return found.join(places.filter(pl.Series(expected, dtype=pl.Boolean)), on=_PLACE, how="semi")
+        judged = [self._is_judged(*row) for row in places.iter_rows()]
+        return found.join(places.filter(pl.Series(judged, dtype=pl.Boolean)), on=_PLACE, how="semi")
 
-    def _is_expected(self, src: str, dst: str, service: str) -> bool:
-        cluster = self._cluster
-        is_allowed = cluster.is_allowed(src, dst) and cluster.is_allowed(dst, src)
-        return is_allowed and cluster.may_open(src, dst, service)
+    def _is_judged(self, src: str, dst: str, service: str) -> bool:
+        """Whether no other rule tells of it, and it is not everybody's anyhow, as web pages of management are."""
+        cluster, settings = self._cluster, self._cluster.management
+        is_allowed = (
+            cluster.is_allowed(src, dst) and cluster.is_allowed(dst, src) and cluster.may_open(src, dst, service)
+        )
+        return is_allowed and (service in settings.sessions or service not in settings.services)
 
     def _learning_end(self, span: Span) -> int | None:
         """Return until when nothing is new; None as long as the store knows no management session."""
@@ -89,7 +92,7 @@ class OpenerStudy:
         ends = max(self._state.learning_end, begun + self._cluster.thresholds.session_learning)
         before = first_seen(self._store, retentions, there.by(*_PLACE, schema.SRC), span.start)
         seeds = [(src, dst, service, first, 0) for first, (group, dst, service, src) in before
-                 if self._is_expected(group, dst, service)]  # fmt: skip
+                 if self._is_judged(group, dst, service)]  # fmt: skip
         frame = pl.DataFrame(seeds, schema=KNOWN, orient="row")
         self._state.begin_openers(ends, frame.group_by(KEY).agg(pl.min(FIRST_SEEN), pl.first(NEW)))
         return ends
