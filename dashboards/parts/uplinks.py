@@ -53,16 +53,19 @@ def uplinks(cluster: Cluster, rate: Callable[[Field], Column], *, is_binned: boo
     def form(select: Select) -> Select:
         return select.binned() if is_binned else select
 
+    def read(select: Select) -> tuple[Select, ...]:
+        return form(select).by_interval(cluster) if is_binned else (select,)
+
     core = [is_in(schema.KIND, [Link.CORE.value])]
     if spines := [exporter.name for exporter in cluster.exporters if not exporter.counts]:
         core.append(not_in(schema.EXPORTER, spines))
     speed = highest(schema.SPEED)
     raw = [
-        form(Select(schema.INTERFACE_TRAFFIC, schema.RAW).take(rate(one), speed).where(*core).by(*_LINK))
+        Select(schema.INTERFACE_TRAFFIC, schema.RAW).take(rate(one), speed).where(*core).by(*_LINK)
         for one in _DIRECTIONS
     ]
     load = ratio((raw[0].columns[0],), speed, _LOAD)
-    each = tuple(form(Select(one).take(load).by(*_LINK)) for one in raw)
+    each = tuple(form(Select(read(one)).take(load).by(*_LINK)) for one in raw)
     links = form(Select(each).take(highest(load)).by(*_LINK))
     return Select(links).where(compare(load, ">", _IDLE)).by(schema.EXPORTER)
 
