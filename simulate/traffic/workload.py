@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from ipaddress import ip_address
+from itertools import groupby
 
 import numpy as np
 import polars as pl
 
 from app.errors import UserError
 from cluster.model import Cluster
+from simulate.incidents.incident import Transfer
 from simulate.packets.fabric import Fabric
 from simulate.packets.flows import FLOW_SCHEMA, TALK_SCHEMA, FlowBatch, clip, cut, no_talks, talks
 from simulate.packets.polls import POLL_SECONDS, LinkCounters
@@ -114,27 +116,35 @@ class Workload:
     def _transfers(self) -> pl.DataFrame:
         """Return the traffic of all incidents as talks."""
         rng = np.random.default_rng([self.scenario.seed, _INCIDENTS])
-        number = self.cast.addresses.number
+        numbers = self.cast.addresses.numbers
         found = [no_talks()]
         for position, incident in enumerate(self.scenario.incidents):
-            for one in incident.transfers:
-                ports = int(rng.integers(32_768, 61_000)), one.port
-                found.append(
-                    talks(
-                        src=number(ip_address(one.src)),
-                        dst=number(ip_address(one.dst)),
-                        src_port=ports[one.answers],
-                        dst_port=ports[not one.answers],
-                        proto=one.proto,
-                        start=one.start * 1000,
-                        end=one.end * 1000,
-                        volume=one.volume,
-                        reply=one.reply,
-                        packet=one.packet,
-                        incident=position,
-                    )
+            for _, alike in groupby(incident.transfers, _alike):
+                some = [*alike]
+                client = rng.integers(32_768, 61_000, len(some))
+                port, answers = (np.array([getattr(one, name) for one in some]) for name in ("port", "answers"))
+                reply = None if some[0].reply is None else [one.reply or 0 for one in some]
+                both = talks(
+                    src=numbers([ip_address(one.src) for one in some]),
+                    dst=numbers([ip_address(one.dst) for one in some]),
+                    src_port=np.where(answers, port, client),
+                    dst_port=np.where(answers, client, port),
+                    proto=[one.proto for one in some],
+                    start=[one.start * 1000 for one in some],
+                    end=[one.end * 1000 for one in some],
+                    volume=[one.volume for one in some],
+                    reply=reply,
+                    packet=some[0].packet,
+                    incident=position,
                 )
+                # Each answer after its request, as one by one: the order is drawn upon later.
+                found.append(both[np.arange(both.height).reshape(-1, len(some)).T.ravel()])
         return pl.concat(found).select(*TALK_SCHEMA)
+
+
+def _alike(one: Transfer) -> tuple[object, ...]:
+    """Return what transfers that are made together have in common; all of them are answered, or none is."""
+    return one.packet, one.proto, one.reply is None, bool(one.reply)
 
 
 def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
