@@ -131,10 +131,10 @@ def _tiles(cluster: Cluster) -> list[Built]:
         panels.stat(
             cluster,
             Face(
-                "clients_now", "Clients, 15 min",
-                "How many addresses or nodes opened a conversation with an inference node.",
-                "Beyond the largest of each window clients are one row, other: then there are more.",
-                "The table below lists the largest.",
+                "clients_now", "Clients with a name, 15 min",
+                "How many addresses or nodes with a series opened a conversation with an inference node.",
+                "Of thousands few have one: the last chart shows how much the others, other, send.",
+                "`clusterflow access` counts and lists all of them.",
                 x=18, y=0, w=6, h=5, links=_home(), since=_RECENT,
             ),
             [Select(clients).take(count(schema.BYTES, "clients")).per_series("Clients.")],
