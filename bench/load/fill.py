@@ -68,6 +68,12 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         for n in range(_CLIENTS)
     ]
     users = [row | places | {schema.USER: f"user-{n}"} for n, row in enumerate(clients)]
+    unnamed = [{schema.DST_GROUP: "inference", schema.PART: part} for part in "0123456789abcdefx"]
+    logins = [
+        {schema.SRC: f"mgmt-{n % 2 + 1}", schema.SRC_GROUP: "management", schema.DST: name, schema.DST_GROUP: owner}
+        | {schema.PROTO: "tcp", schema.SERVICE: "ssh"}
+        for n, name in enumerate(names[:_CLIENTS])
+    ]
     return {
         schema.TRAFFIC: [
             {schema.SRC_GROUP: a, schema.DST_GROUP: b, schema.PROTO: "tcp", schema.SERVICE: service} | compute
@@ -118,6 +124,7 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         ],
         schema.ADDRESS_NAME: [{schema.ADDRESS: f"203.0.{n // 256}.{n % 256}"} for n in range(_NAMED)],
         schema.ACCESS: users,
+        schema.ACCESS_UNNAMED: unnamed,
         schema.ACCESS_BREACH: [row | {schema.KIND: kind.value} for kind in AccessBreach for row in users[:_STRANGERS]],
         schema.UNUSUAL_COUNTRY: users[:_STRANGERS],
         schema.ENRICHMENT: [{schema.NAME: f"list-{n}", schema.KIND: "geography"} for n in range(5)],
@@ -144,7 +151,11 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.LOG_GAP: [{schema.INTERFACE: "eni-0"}],
         schema.UNKNOWN_NODE: [{schema.GROUP: owner, schema.ADDRESS: f"10.23.0.{n}"} for n in range(_STRANGERS)],
         schema.INFERENCE: [row | {schema.OFF_WINDOW: schema.NO} for row in clients],
+        schema.INFERENCE_UNNAMED: unnamed,
         schema.INFERENCE_LOAD: [{schema.GROUP: "inference"}],
+        schema.MANAGED: logins,
+        schema.SESSION: [row | {schema.USER: f"user-{n % 10}"} for n, row in enumerate(logins)],
+        schema.NEW_SESSION: logins[:_STRANGERS],
         schema.INTERFACE_TRAFFIC: links,
         schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name} for one in cluster.exporters],
         schema.RELAY_STATUS: [{schema.RELAY: "leaf-collectors-1"}],

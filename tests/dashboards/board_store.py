@@ -68,7 +68,7 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
     asking = [
         {schema.SRC: src, schema.SRC_GROUP: group, schema.DST: "infer-1", schema.DST_GROUP: "inference"}
         | {schema.OFF_WINDOW: off} | talk
-        for src, group in (("10.70.0.9", "users"), ("gpu-01", "training"))
+        for src, group in (("10.70.0.9", "users"), ("gpu-01", "training"), (schema.OTHER, "users"))
         for off in (schema.YES, schema.NO)
     ]  # fmt: skip
     full = [(Capacity.PAIR, "training -> storage"), (Capacity.ENDPOINT, "nas-1")]
@@ -88,9 +88,9 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         schema.INFERENCE: asking,
         schema.INFERENCE_LOAD: [{schema.GROUP: "inference"}],
         schema.ACCESS: [
-            {schema.USER: user, schema.SRC: "10.70.0.9", schema.SRC_GROUP: "users", schema.DST_GROUP: group}
+            {schema.USER: user, schema.SRC: src, schema.SRC_GROUP: "users", schema.DST_GROUP: group}
             | {schema.SERVICE: "https", schema.COUNTRY: "NL", schema.NETWORK: "AS64500 ExampleHost"}
-            for user in ("alice", schema.UNKNOWN_USER)
+            for user, src in (("alice", "10.70.0.9"), (schema.UNKNOWN_USER, "10.70.0.9"), ("alice", schema.OTHER))
             for group in ("inference", "management")
         ]
         + [
