@@ -102,7 +102,7 @@ BOARDS = {
             "run_state", "run_rate", "low_nodes", "checkpoint_age", "lost", "standing", "phases", "run_states", "rate",
             "stalls", "checkpoints", "collectives", "patterns", "changed", "rails", "steps", "incast", "role_verdicts",
             "role_steps", "role_exchange", "roles", "role_matrix", "disturbances", "marks", "rails_low",
-            "packet_sizes",
+            "packet_sizes", "changed_pairs",
         ),
     ),
     "stragglers": Board(

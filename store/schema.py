@@ -1208,7 +1208,10 @@ PATTERN_WORDS = {
 PATTERN_STATE = Field("pattern", "state", "0 none, 1 ring, 2 tree, 3 all to all, 4 mixed", merge=Merge.LAST)
 NEIGHBOURS = Field("neighbours", "nodes", "nodes that a node sends to, median over the cohort", Kind.FLOAT, Merge.LAST)
 CHANGED = Field(
-    "changed", "nodes", "nodes that send to others than ten minutes ago, or than in the row before", merge=Merge.LAST
+    "changed",
+    "nodes",
+    "nodes that send to others than ten minutes ago, or than in the row before; see `changed_pair`",
+    merge=Merge.LAST,
 )
 IMBALANCE = Field(
     "rail_imbalance",
@@ -1260,6 +1263,28 @@ STEP = Measurement(
     (STEP_PERIOD, STEP_ERROR, STEP_EXPECTED, STEP_LIMIT, RUNS, STEP_STATE),
     "analysis",
     "jobs in the retention",
+    rollup=False,
+)
+
+
+class Neighbour(StrEnum):
+    """Values of KIND in CHANGED_PAIR."""
+
+    NEW = "new"
+    GONE = "gone"
+
+
+PAIR_BEFORE = Field("before_bytes", "bytes", "sent in the minute that is compared with", merge=Merge.LAST)
+PAIR_NOW = Field("now_bytes", "bytes", "sent in the minute before", merge=Merge.LAST)
+COMPARED_AT = Field("compared_at", "epoch seconds", "end of that minute", Kind.FLOAT, Merge.LAST)
+CHANGED_PAIR = Measurement(
+    "changed_pair",
+    "Pairs of a job that are new or gone against ten minutes ago, as `pattern`, whose `changed` counts their senders; "
+    "after a pause of up to an hour against what was before it. KIND: new, gone.",
+    (JOB, JOB_CLASS, KIND, SRC, DST),
+    (PAIR_BEFORE, PAIR_NOW, COMPARED_AT),
+    "analysis",
+    "20 at each change",
     rollup=False,
 )
 PATTERN = Measurement(
@@ -1735,7 +1760,8 @@ MEASUREMENTS = (
     INFERENCE, INFERENCE_UNNAMED, MANAGED, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE,
     CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, HELD, LEDGER,
-    RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, STEP, RAIL_LOW, JOB_ROLE, JOB_PAIR, JOB_STEPS, JOB_VERDICT,
+    RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, CHANGED_PAIR, STEP, RAIL_LOW, JOB_ROLE, JOB_PAIR, JOB_STEPS,
+    JOB_VERDICT,
     INFERENCE_LOAD, ACCESS, ACCESS_UNNAMED, SESSION, NEW_SESSION, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
     BEACON, UNSEEN, DRILL, FLOOR,

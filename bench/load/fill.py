@@ -175,6 +175,9 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.COHORT: [_JOB],
         schema.PHASE: [_JOB],
         schema.PATTERN: [_JOB],
+        schema.CHANGED_PAIR: [
+            _JOB | {schema.KIND: "new", schema.SRC: names[0], schema.DST: name} for name in names[1:21]
+        ],
         schema.STEP: [_JOB],
         schema.CHECKPOINT: [_JOB],
         schema.CHECKPOINT_STATUS: [_JOB],

@@ -25,12 +25,13 @@ from store.influxql import (
     highest,
     is_in,
     lowest,
+    moment,
     newest,
     ratio,
     top_rows,
     total,
 )
-from store.schema import Disturber
+from store.schema import Disturber, Neighbour
 
 TOP = 62
 """Where they begin on the Training run board."""
@@ -52,6 +53,7 @@ def all_panels(cluster: Cluster) -> tuple[Built, ...]:
         _marks(cluster),
         _rails_low(cluster),
         _packet_sizes(cluster),
+        _changed_pairs(cluster),
     )
 
 
@@ -127,7 +129,7 @@ def _changed(cluster: Cluster) -> Built:
         cluster,
         Face(
             "changed", "Nodes with other neighbours",
-            "Nodes that send to others than ten minutes ago.",
+            "Nodes that send to others than ten minutes ago, or before a pause; *Changed pairs* below has the names.",
             "Jobs of more than 256 nodes are looked at every 15 min, those of more than 64 every 5 min.",
             "Expected after a restart; else somebody moved ranks.",
             x=0, y=TOP + 11, w=6, h=9, links=(to_board("stragglers", keep=(var.JOB,)),),
@@ -375,5 +377,39 @@ def _packet_sizes(cluster: Cluster) -> Built:
             panels.Column(schema.TX_PACKETS.name, "Packets", Unit.COUNT, width=110),
         ],
         order=TableOrder(schema.BYTES.name, ascending=True),
+        limit_rows=_ROWS,
+    )  # fmt: skip
+
+
+def _changed_pairs(cluster: Cluster) -> Built:
+    """Return who began and who stopped to send to whom, the newest first."""
+    pairs = (
+        Select(schema.CHANGED_PAIR, schema.RAW)
+        .take(moment(lowest(schema.COMPARED_AT)), highest(schema.PAIR_BEFORE), highest(schema.PAIR_NOW))
+        .where(chosen(schema.JOB, var.JOB), compare(schema.COMPARED_AT, ">", 0))
+        .by(schema.JOB, schema.KIND, schema.SRC, schema.DST)
+    )
+    words = panels.words({Neighbour.NEW.value: ("new", DIM), Neighbour.GONE.value: ("gone", LOOK)})
+    only = to_board("training", "Only this job", job=row(schema.JOB))
+    return panels.table(
+        cluster,
+        Face(
+            "changed_pairs", "Changed pairs: who began, who stopped to send to whom",
+            "Pairs of a job that carry a tenth of their sender's bytes and none ten minutes ago, or the reverse.",
+            "The 20 largest at each look; a change is told for ten minutes, after a pause against what was before it.",
+            "Expected after a restart; else compare the job's rank file with the pairs that are gone.",
+            x=0, y=TOP + 65, w=24, h=8, links=(to_board("stragglers", keep=(var.JOB,)),),
+        ),
+        [pairs.per_series("A changed pair.").as_table()],
+        [
+            panels.Column(schema.COMPARED_AT.name, "Since", Unit.MOMENT, width=170),
+            panels.Column(schema.JOB, "Job", links=(only,)),
+            panels.Column(schema.KIND, "Change", mappings=(words,), width=90),
+            panels.Column(schema.SRC, "From", links=(to_board("explore", node=row(schema.SRC)),)),
+            panels.Column(schema.DST, "To", links=(to_board("explore", node=row(schema.DST)),)),
+            panels.Column(schema.PAIR_BEFORE.name, "A minute before", Unit.BYTES, Cell.BAR),
+            panels.Column(schema.PAIR_NOW.name, "A minute now", Unit.BYTES, Cell.BAR),
+        ],
+        order=TableOrder(schema.COMPARED_AT.name),
         limit_rows=_ROWS,
     )  # fmt: skip

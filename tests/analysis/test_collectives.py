@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.baseline import Floats
-from analysis.detectors.training.collectives import Links, changed, rail_imbalance, shape_of
+from analysis.detectors.training.collectives import Links, changes, rail_imbalance, shape_of
 from cluster.load import parse_cluster
 from simulate.scenarios.scenario import Algorithm, Run
 from simulate.traffic.cast import Cast
@@ -118,18 +118,29 @@ def test_peers_that_nobody_named_count_as_more_of_the_same() -> None:
 
 
 def test_the_same_ring_with_other_noise_has_not_changed() -> None:
-    assert changed(simulated(16, Algorithm.MIXED, 1), simulated(16, Algorithm.MIXED, 2)) == 0
+    assert changes(simulated(16, Algorithm.MIXED, 1), simulated(16, Algorithm.MIXED, 2)).nodes == 0
 
 
 def test_two_nodes_that_swap_places_change_what_three_and_they_send_to() -> None:
     order = [0, 1, 2, 5, 4, 3, 6, 7]
     # 2, 5, 4 and 3 have another successor; 3's is now 6, 5's is 4.
-    assert changed(links(8, rings(range(8))), links(8, rings(order))) == 4
+    found = changes(links(8, rings(range(8))), links(8, rings(order)))
+    assert found.nodes == 4
+    gone, new = ({(2, 3), (3, 4), (4, 5), (5, 6)}, {(2, 5), (5, 4), (4, 3), (3, 6)})
+    pairs = list(zip(found.src.tolist(), found.dst.tolist(), strict=True))
+    assert {pair for pair, grew in zip(pairs, found.now > found.before, strict=True) if grew} == new
+    assert set(pairs) - new == gone
+
+
+def test_pairs_with_the_most_bytes_come_first() -> None:
+    found = changes(links(4, [(0, 1, 1.0), (2, 3, 5.0)]), links(4, [(0, 2, 3.0), (2, 0, 9.0)]))
+    assert list(zip(found.src.tolist(), found.dst.tolist(), strict=True)) == [(2, 0), (2, 3), (0, 2), (0, 1)]
 
 
 def test_a_node_that_fell_silent_is_no_change_of_neighbours() -> None:
     silent = Links(8, *(np.array(part) for part in ([0], [1], [1.0])), rest=np.zeros(8))
-    assert changed(links(8, rings(range(8))), silent) == 0
+    found = changes(links(8, rings(range(8))), silent)
+    assert (found.nodes, len(found.src)) == (0, 0)
 
 
 # -- rails ---------------------------------------------------------------------------------------------

@@ -98,6 +98,12 @@ def rows(scene: Scene) -> dict[int, dict[str, object]]:
     return {int(str(row["time"])) - NOW: row for row in scene.rows(schema.PATTERN)}
 
 
+def pairs(scene: Scene) -> set[tuple[object, ...]]:
+    """Return (seconds after NOW, kind, source, destination) of changed pairs."""
+    tags = (schema.KIND, schema.SRC, schema.DST)
+    return {(int(str(row["time"])) - NOW, *(row[tag] for tag in tags)) for row in scene.rows(schema.CHANGED_PAIR)}
+
+
 # -- simulated -----------------------------------------------------------------------------------------
 
 
@@ -194,6 +200,43 @@ def test_neighbours_that_changed_are_counted_against_ten_minutes_ago(scene: Scen
     counts = {moment: row[schema.CHANGED.name] for moment, row in found.items() if moment > 600}
     assert [moment for moment, count in counts.items() if count] == list(range(960, 1560, 60))
     assert {count for count in counts.values() if count} == {4}
+    assert pairs(scene) == {
+        (moment, kind, NODES[src], NODES[dst])
+        for moment in range(960, 1560, 60)
+        for kind, both in (("gone", [(2, 3), (3, 4), (4, 5), (5, 6)]), ("new", [(2, 5), (5, 4), (4, 3), (3, 6)]))
+        for src, dst in both
+    }
+    # A minute of a ring has six windows of a gigabyte; what is left of a pair that turned round acknowledges.
+    told = [[row[one.name] for one in (schema.PAIR_BEFORE, schema.PAIR_NOW)] for row in scene.rows(schema.CHANGED_PAIR)]
+    assert {max(map(int, both)) for both in told} == {6 * 10**9}
+    assert {min(map(int, both)) for both in told} == {0, 6 * (10**9 // 300)}
+
+
+@pytest.mark.parametrize("pause", [300, 1800])
+def test_a_job_that_comes_back_with_other_neighbours_is_told_for_ten_minutes(scene: Scene, pause: int) -> None:
+    back = NOW + 900 + pause
+    ring(scene, NOW, NOW + 900)
+    ring(scene, back, back + 1200, [0, 1, 2, 5, 4, 3, 6, 7])
+    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, back + 1260, 600, jobs=[job(NOW, back + 1200)])
+    told = {moment + NOW - back for moment, *_ in pairs(scene)}
+    assert told == set(range(60, 660, 60))
+    assert {count for moment, row in rows(scene).items() if moment + NOW - back > 600
+            for count in [row[schema.CHANGED.name]]} == {0}  # fmt: skip
+
+
+def test_a_job_that_comes_back_as_it_was_has_no_changed_pairs(scene: Scene) -> None:
+    ring(scene, NOW, NOW + 900)
+    ring(scene, NOW + 2400, NOW + 3600)
+    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, NOW + 3660, 600, jobs=[job(NOW, NOW + 3600)])
+    assert pairs(scene) == set()
+
+
+def test_another_run_of_a_job_is_compared_with_itself(scene: Scene) -> None:
+    ring(scene, NOW, NOW + 900)
+    ring(scene, NOW + 960, NOW + 2400, [0, 1, 2, 5, 4, 3, 6, 7])
+    runs = [job(NOW, NOW + 900), job(NOW + 960, NOW + 2400)]
+    scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW, NOW + 2460, 600, jobs=runs)
+    assert pairs(scene) == set()
 
 
 def test_a_dead_rail_shows(scene: Scene) -> None:
@@ -290,11 +333,13 @@ def test_live_as_in_a_re_run(scene: Scene) -> None:
     beat(scene, NOW, NOW + 1500, 3.3)
     jobs = [job(NOW + 7, NOW + 1401)]
     scenes.follow(scene, PatternStudy(scene.cluster, scene.store), NOW - 60, NOW + 1500, 10, jobs=jobs)
-    live = scene.rows(schema.PATTERN)
-    assert len(live) == 22
-    scene.store.query(f'DROP MEASUREMENT "{schema.PATTERN.name}"')
+    written = (schema.PATTERN, schema.CHANGED_PAIR)
+    live = [scene.rows(one) for one in written]
+    assert [len(one) for one in live] == [22, 48]
+    for one in written:
+        scene.store.query(f'DROP MEASUREMENT "{one.name}"')
     scenes.run(scene, PatternStudy(scene.cluster, scene.store), NOW - 60, NOW + 1500, 700, jobs=jobs)
-    assert scene.rows(schema.PATTERN) == live
+    assert [scene.rows(one) for one in written] == live
 
 
 def test_a_job_whose_nodes_are_silent_has_no_pattern(scene: Scene) -> None:

@@ -231,6 +231,10 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         ],
         schema.JOB_STATUS: [job],
         schema.PATTERN: [job],
+        schema.CHANGED_PAIR: [
+            job | {schema.KIND: kind, schema.SRC: nodes[0], schema.DST: node}
+            for kind, node in (("gone", nodes[1]), ("new", nodes[2]))
+        ],
         schema.STEP: [job],
         schema.RAIL_LOW: [job | {schema.NODE: node, schema.RAIL: "1"} for node in nodes[:2]],
         schema.BURST: [{schema.DST: "nas-1", schema.DST_GROUP: "storage", schema.SRC_GROUP: "training"}],

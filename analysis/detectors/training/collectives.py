@@ -64,6 +64,27 @@ class Links:
         """Return [node] bytes sent."""
         return np.asarray(np.bincount(self.src, self.sent, self.nodes) + self.rest, np.float64)
 
+    def are_silent(self) -> bool:
+        """Whether so few nodes send that there is no pattern."""
+        return bool((self.totals() > 0).mean() < _LEAST_SENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed between two minutes.
+
+    Attributes:
+        nodes: nodes that send to other neighbours; those silent in either minute are not counted.
+        src, dst: [pair] who began or stopped to send to whom, the most bytes first.
+        before, now: [pair] bytes in either minute.
+    """
+
+    nodes: int
+    src: Ints
+    dst: Ints
+    before: Floats
+    now: Floats
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -77,7 +98,7 @@ def shape_of(links: Links) -> Shape:
     """Return the shape of a cohort's links."""
     totals = links.totals()
     sending = totals > 0
-    if links.nodes < 2 or sending.mean() < _LEAST_SENDING:
+    if links.nodes < 2 or links.are_silent():
         return Shape(Pattern.NONE, 0.0)
     # What is not named goes to others of the same kind: so many more of them.
     named = np.maximum(1 - np.divide(links.rest, totals, out=np.zeros(links.nodes), where=sending), 1 / links.nodes)
@@ -119,23 +140,20 @@ def _sparse(nodes: int, src: Ints, dst: Ints) -> int:
     return Pattern.TREE if is_two_way and len(pairs) <= _TREES * (takes_part.sum() - 1) else Pattern.MIXED
 
 
-def changed(before: Links, now: Links) -> int:
-    """Return how many nodes send to other neighbours than before; those silent in either minute are not counted."""
+def changes(before: Links, now: Links) -> Changes:
+    """Return which pairs are new and which are gone, of nodes that send in both minutes."""
     keys = [links.src * links.nodes + links.dst for links in (before, now)]
     every = np.union1d(*keys)
-    was, is_now = (_shares(links, key, every) for links, key in zip((before, now), keys, strict=True))
+    src, dst = every // now.nodes, every % now.nodes
+    sent = np.zeros((2, len(every)))
+    for row, links, key in zip(sent, (before, now), keys, strict=True):
+        row[np.searchsorted(every, key)] = links.sent
+    totals = np.stack([before.totals(), now.totals()])[:, src]
+    was, is_now = sent / np.maximum(totals, 1.0)
     moved = ((was >= _CLEAR) & (is_now < _GONE)) | ((is_now >= _CLEAR) & (was < _GONE))
-    both = (before.totals() > 0) & (now.totals() > 0)
-    nodes = np.unique(every[moved] // now.nodes)
-    return int(both[nodes].sum())
-
-
-def _shares(links: Links, keys: Ints, every: Ints) -> Floats:
-    """Return for every link its part of what its sender sends; 0 where it is not there."""
-    totals = links.totals()
-    result = np.zeros(len(every))
-    result[np.searchsorted(every, keys)] = links.sent / np.maximum(totals[links.src], 1.0)
-    return result
+    found = np.flatnonzero(moved & (totals > 0).all(axis=0))
+    found = found[np.argsort(-sent[:, found].max(axis=0), kind="stable")]
+    return Changes(len(np.unique(src[found])), src[found], dst[found], *sent[:, found])
 
 
 def rail_imbalance(sent: Floats) -> float | None:

@@ -5,13 +5,14 @@ many: large jobs are looked at less often.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from analysis.baseline import Floats
 from analysis.detectors.study import Points, Span
-from analysis.detectors.training.collectives import Links, changed, rail_imbalance, shape_of
+from analysis.detectors.training.collectives import Changes, Links, changes, rail_imbalance, shape_of
 from analysis.detectors.training.steps import SERIES, Step, sample_of, step_of
 from analysis.jobs.job_windows import end_of, overlapping, start_of
 from analysis.window_reader import sees_seconds
@@ -20,7 +21,7 @@ from store import schema
 from store.influx import Store
 from store.influxql import Condition, Select, is_in, not_in, total
 from store.points import WINDOW, columns
-from store.schema import Field, Measurement
+from store.schema import Field, Measurement, Neighbour
 from store.sums import binned
 
 MINUTE = 60
@@ -33,6 +34,12 @@ SELDOM = 15 * MINUTE
 AGO = 10 * MINUTE
 """Neighbours are compared with those of so many seconds ago, or of the row before where that is longer ago."""
 
+PAUSE = 3_600
+"""Where the job was silent then, because it was restarted, with those before that, up to so many seconds ago."""
+
+_NAMED = 20
+"""New and gone pairs that each row names."""
+
 REFERENCE = 3_600
 """The first so many seconds of a job, against which its period drifts."""
 
@@ -44,8 +51,21 @@ _COLUMNS = columns(
     schema.STEP_PERIOD, schema.STEP_DRIFT, schema.STEP_ERROR,
 )  # fmt: skip
 
+_CHANGED = columns(
+    schema.JOB, schema.JOB_CLASS, schema.KIND, schema.SRC, schema.DST, schema.PAIR_BEFORE, schema.PAIR_NOW,
+    schema.COMPARED_AT,
+)  # fmt: skip
+
 _Key = tuple[str, float]
 """A run: job id and start."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What is told at a moment: a row of PATTERN, and those of CHANGED_PAIR."""
+
+    values: tuple[object, ...]
+    pairs: list[tuple[object, ...]]
 
 
 def looked_at_every(nodes: int) -> int:
@@ -61,7 +81,7 @@ class PatternStudy:
         store: read from.
     """
 
-    measurements = (schema.PATTERN,)
+    measurements = (schema.PATTERN, schema.CHANGED_PAIR)
 
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._store = store
@@ -71,7 +91,7 @@ class PatternStudy:
         )
         self._links: dict[_Key, dict[int, Links]] = {}
         self._references: dict[_Key, float | None] = {}
-        self._last: dict[_Key, tuple[object, ...]] = {}
+        self._last: dict[_Key, _Row] = {}
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of the moments of the span that are final."""
@@ -80,9 +100,16 @@ class PatternStudy:
             for key in [key for key in known if key not in {_key(job) for job in running}]:
                 del known[key]
         rows = [row for job in running for row in self._of(job, span)]
-        return [(schema.PATTERN, pl.DataFrame(rows, schema=_COLUMNS, orient="row"))] if rows else []
+        pairs = [pair for row in rows for pair in row.pairs]
+        return [
+            (measurement, pl.DataFrame(found, schema=names, orient="row"))
+            for measurement, found, names in (
+                (schema.PATTERN, [row.values for row in rows], _COLUMNS), (schema.CHANGED_PAIR, pairs, _CHANGED)
+            )
+            if found
+        ]  # fmt: skip
 
-    def _of(self, job: Job, span: Span) -> list[tuple[object, ...]]:
+    def _of(self, job: Job, span: Span) -> "list[_Row]":
         every, begins = looked_at_every(len(job.nodes)), start_of(job)
         first = max(span.start, int(-(-begins // 1)) + MINUTE)
         last = min(span.final, end_of(job))
@@ -91,7 +118,7 @@ class PatternStudy:
             return []
         # The last row of one pass is the first of the next.
         before = self._last.get(_key(job))
-        known = [before] if before is not None and before[0] == moments[0] else []
+        known = [before] if before is not None and before.values[0] == moments[0] else []
         moments = moments[len(known) :]
         if not moments:
             return known
@@ -100,19 +127,28 @@ class PatternStudy:
         links = self._links_at(job, sorted({*moments, *earlier}))
         rails = self._rails_at(job, moments)
         pulses = self._pulses(job, moments)
-        rows = known + [
-            (
-                moment,
-                job.id,
-                job.job_class,
-                *_shape(links[moment], links.get(moment - ago)),
-                rail_imbalance(rails[moment]),
-                *self._step(job, moment, pulses),
-            )
-            for moment in moments
-        ]
+        rows = list(known)
+        for moment in moments:
+            shape, head = shape_of(links[moment]), (moment, job.id, job.job_class)
+            found = self._changes(job, moment, links, ago)
+            values = (
+                *head, shape.pattern, shape.neighbours, None if found is None else found.nodes,
+                rail_imbalance(rails[moment]), *self._step(job, moment, pulses),
+            )  # fmt: skip
+            rows.append(_Row(values, [(*head, *pair) for pair in _named_pairs(job, moment, found)]))
         self._last[_key(job)] = rows[-1]
         return rows
+
+    def _changes(self, job: Job, moment: int, links: dict[int, Links], ago: int) -> Changes | None:
+        """Return what differs from `ago` seconds before, or from when the job sent before that; None without either."""
+        before = links.get(moment - ago)
+        back = 2 * ago
+        while before is not None and before.are_silent() and not links[moment].are_silent():
+            if back > PAUSE or moment - back - MINUTE < start_of(job):
+                break
+            before = self._links_at(job, [moment - back])[moment - back]
+            back += ago
+        return None if before is None else changes(before, links[moment])
 
     # -- who sent to whom --------------------------------------------------------------------------
 
@@ -219,9 +255,14 @@ class PatternStudy:
         return self._references[key]
 
 
-def _shape(now: Links, before: Links | None) -> tuple[int, float, int | None]:
-    shape = shape_of(now)
-    return shape.pattern, shape.neighbours, None if before is None else changed(before, now)
+def _named_pairs(job: Job, moment: int, found: Changes | None) -> "Iterator[tuple[object, ...]]":
+    """Yield kind, source, destination, bytes before and now, and the moment, of the largest changed pairs."""
+    if found is None:
+        return
+    for src, dst, before, now in zip(*(part[:_NAMED] for part in (found.src, found.dst, found.before, found.now)),
+                                     strict=True):  # fmt: skip
+        kind = Neighbour.NEW if now > before else Neighbour.GONE
+        yield kind.value, job.nodes[src], job.nodes[dst], int(before), int(now), float(moment)
 
 
 def _links(part: pl.DataFrame, nodes: int) -> Links:
