@@ -1316,6 +1316,22 @@ RAIL_LOW = Measurement(
     rollup=False,
 )
 
+SMALLER_BY = Field("smaller_by", "ratio", "part by which its packets are smaller", Kind.FLOAT, Merge.LAST)
+MEAN_SIZE = Field(
+    "mean_size", "bytes", "bytes a packet that the node sent, acknowledgements included", merge=Merge.LAST
+)
+USUAL_SIZE = Field("usual_size", "bytes", "the same of the job's median node", merge=Merge.LAST)
+PACKET_SIZE_LOW = Measurement(
+    "small_packets",
+    "Nodes of a job whose packets are smaller than those of its other nodes, from half of the threshold on: a row a "
+    "minute, once nothing can change it, for the `packet_size_window` before.",
+    (JOB, JOB_CLASS, NODE),
+    (SMALLER_BY, MEAN_SIZE, USUAL_SIZE),
+    "analysis",
+    "rare by nature",
+    rollup=False,
+)
+
 JOB_ROLE = Measurement(
     "job_role",
     "What a node does in its job, told from sFlow's samples of ten minutes: a row every 5 min where a job's steps are "
@@ -1760,8 +1776,8 @@ MEASUREMENTS = (
     INFERENCE, INFERENCE_UNNAMED, MANAGED, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE,
     CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
     DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, HELD, LEDGER,
-    RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, CHANGED_PAIR, STEP, RAIL_LOW, JOB_ROLE, JOB_PAIR, JOB_STEPS,
-    JOB_VERDICT,
+    RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, CHANGED_PAIR, STEP, RAIL_LOW, PACKET_SIZE_LOW, JOB_ROLE, JOB_PAIR,
+    JOB_STEPS, JOB_VERDICT,
     INFERENCE_LOAD, ACCESS, ACCESS_UNNAMED, SESSION, NEW_SESSION, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
     BEACON, UNSEEN, DRILL, FLOOR,

@@ -9,7 +9,7 @@ from cluster.model import Retention
 from store.influx import ROWS, Store
 from store.influxql import Condition, Select, total
 from store.points import WINDOW
-from store.schema import Field, Kind, Measurement
+from store.schema import RAW, Field, Kind, Measurement
 
 _MILLI = 1000
 
@@ -44,7 +44,7 @@ def binned(
         Whole numbers are exact up to 2^53.
     """
     if stop <= start:
-        return pl.DataFrame(schema={WINDOW: pl.Int64, **dict.fromkeys(tags, pl.String), **_kinds(fields)})
+        return pl.DataFrame(schema=_names(tags, fields))
     asked = Select(measurement, retention).take(*map(total, fields)).where(*where).by(*tags)
     found = store.numbers(asked.each(seconds).between(start, stop))
     table = pl.from_numpy(found.values, schema=list(found.columns))
@@ -53,6 +53,32 @@ def binned(
         *tags,
         *(pl.col(name).fill_nan(None).cast(kind) for name, kind in _kinds(fields).items()),
     )
+
+
+class KeptBins:
+    """Sums of raw bins that nothing can change any more: what an earlier call has read is not read again.
+
+    Args:
+        store, measurement, fields, tags, seconds, where: see `binned`.
+    """
+
+    def __init__(
+        self, store: Store, measurement: Measurement, fields: Sequence[Field], tags: Sequence[str], *,
+        seconds: int, where: Iterable[Condition] = (),
+    ) -> None:  # fmt: skip
+        self._asked = (store, measurement, RAW, fields, tags)
+        self._seconds, self._where = seconds, tuple(where)
+        self._known = (0, 0, pl.DataFrame(schema=_names(tags, fields)))
+
+    def read(self, start: int, stop: int) -> pl.DataFrame:
+        """Return the bins of [start, stop), as `binned`."""
+        begin, end, known = self._known
+        if not begin <= start <= end:
+            end, known = start, known.clear()
+        fresh = binned(*self._asked, start=end, stop=stop, seconds=self._seconds, where=self._where)
+        known = pl.concat([known.filter(pl.col(WINDOW) >= start), fresh])
+        self._known = start, max(end, stop), known
+        return known
 
 
 def first_seen(
@@ -75,6 +101,10 @@ def first_seen(
 
 def _kinds(fields: Sequence[Field]) -> dict[str, type[pl.DataType]]:
     return {field.name: pl.Int64 if field.kind is Kind.INT else pl.Float64 for field in fields}
+
+
+def _names(tags: Sequence[str], fields: Sequence[Field]) -> dict[str, type[pl.DataType]]:
+    return {WINDOW: pl.Int64, **dict.fromkeys(tags, pl.String), **_kinds(fields)}
 
 
 def _repeated(series: pl.DataFrame, tags: Sequence[str]) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from analysis.detectors.egress.shapes import ShapeStudy
 from analysis.detectors.fabric.breaches import BreachStudy
 from analysis.detectors.fabric.capacity import CapacityStudy
 from analysis.detectors.fabric.coverage import CoverageStudy
+from analysis.detectors.fabric.packet_sizes import PacketSizeStudy
 from analysis.detectors.fabric.rails import RailStudy
 from analysis.detectors.fabric.unseen import UnseenStudy
 from analysis.detectors.inference.client_studies import ClientStudies, client_studies
@@ -90,6 +91,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             PatternStudy(cluster, reader.store),
             DisturbanceStudy(cluster, reader.store),
             RailStudy(cluster, reader.store),
+            PacketSizeStudy(cluster, reader.store),
         ),
         of_clients=client_studies(cluster, reader.store, state, log),
     )

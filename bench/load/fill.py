@@ -196,6 +196,7 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.JOB_STEPS: [{schema.JOB: _JOB[schema.JOB]}],
         schema.JOB_VERDICT: [{schema.JOB: _JOB[schema.JOB], schema.PLACE: names[0]}],
         schema.RAIL_LOW: [_JOB | {schema.NODE: names[0], schema.RAIL: "1"}],
+        schema.PACKET_SIZE_LOW: [_JOB | {schema.NODE: names[0]}],
         schema.HELD: [_JOB | {schema.USER: "ada"}],
         schema.DISTURBANCE: [
             {schema.KIND: "unallocated", schema.SRC: names[-1], schema.SRC_GROUP: owner, schema.FROM_JOB: "-"}

@@ -142,6 +142,12 @@ class Thresholds:
     rail_low_bytes: int = key(names.SIZE,
         "Bytes that it should have sent in that window; of less, sampling leaves too little to judge.",
         default=20_000_000_000)
+    packet_size_low: float = key(Number(0.05, 1),
+        "Small packets: by which part a node's packets to training nodes may be smaller than those of its job's median "
+        "node. One step of RDMA's MTU is half.", default=0.4)
+    packet_size_window: int = key(names.seconds(60, 3600), "Length of its window, in whole minutes.", default=600)
+    packet_size_packets: int = key(Whole(1, 1_000_000_000_000),
+        "Packets of a node in that window, scaled, below which their size says nothing.", default=10_000_000)
     ecn_marks: float = key(Number(0.0001, 1),
         "ECN marks: share of the packets of a node to its own group that switches may mark within "
         "`ecn_marks_window`.", default=0.05)

@@ -352,6 +352,7 @@ def _rails_low(cluster: Cluster) -> Built:
 
 def _packet_sizes(cluster: Cluster) -> Built:
     """Return what a node's packets hold, the smallest first: a wrong MTU stands out from its peers."""
+    limits = cluster.thresholds
     training = [group.id for group in cluster.groups_with(Role.TRAINING)]
     size = ratio((schema.TX_BYTES,), schema.TX_PACKETS, schema.BYTES.name)
     sent = (
@@ -365,9 +366,10 @@ def _packet_sizes(cluster: Cluster) -> Built:
         Face(
             "packet_sizes", "Packet size by node, 10 min",
             "Bytes a packet that each node sent to training nodes, the smallest first: compare it with its peers.",
-            "A mean: acknowledgements count. A node at 1,500 among peers at 4,200 or 9,000 has another MTU.",
+            f"A mean: acknowledgements count, the alert leaves them out. It fires {limits.packet_size_low:.0%} below "
+            "a job's median: 1,500 among 4,200 or 9,000 is another MTU.",
             "Look at the MTU of the node's interfaces and of its port.",
-            x=0, y=TOP + 58, w=24, h=7, links=(to_board("explore"),), since="10m",
+            x=0, y=TOP + 58, w=24, h=7, links=(to_alerts(), to_board("explore")), since="10m",
         ),
         [sent.per_series("Packets of a node.").as_table()],
         [

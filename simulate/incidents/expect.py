@@ -23,6 +23,7 @@ from cluster.model import EXTERNAL, CheckpointMode, CheckpointPlan, FirstContact
 from simulate.incidents.alert_evidence import Crossing, Piece, crossing
 from simulate.incidents.incident import Expected, Transfer
 from simulate.incidents.stage import Stage
+from simulate.packets.flows import JUMBO
 from simulate.scenarios.scenario import Run
 from store import schema
 from store.points import WINDOW
@@ -54,6 +55,7 @@ INCAST = "incast"
 JOB_DISTURBED = "job_disturbed"
 HELD_SILENT = "held_silent"
 RAIL_LOW = "rail_low"
+PACKET_SIZE_LOW = "packet_size_low"
 NODE_DROPOUT = "node_dropout"
 DROPOUT_DIGEST = "dropout_digest"
 COHORT_SLOWDOWN = "cohort_slowdown"
@@ -560,6 +562,25 @@ def rail_alerts(stage: Stage, run: Run, node: str, rail: int, *, start: int, end
     due = round(max(start + least, run.start + limits.rail_low_window)) + late
     earliest = early(stage, due, step=late + 2 * _MINUTE)
     return (Expected(RAIL_LOW, about, due, end + limits.rail_low_window + 2 * late, earliest=earliest),)
+
+
+def packet_size_alerts(stage: Stage, run: Run, node: str, packet: int, *, start: int, end: int) -> tuple[Expected, ...]:
+    """Return what is owed for a node that sends packets of so many bytes from `start` to `end`.
+
+    Of a window with a part p of such bytes the mean is JUMBO / (1 + p * (JUMBO / packet - 1)); whole minutes.
+    """
+    limits = stage.cluster.thresholds
+    more = JUMBO / packet - 1
+    part = (1 / (1 - limits.packet_size_low) - 1) / more if more > 0 else np.inf
+    least = part * limits.packet_size_window + 2 * _MINUTE
+    if end - start < least:
+        return ()
+    late = stage.cluster.bridge.grace + _MINUTE
+    due = round(max(start + least, run.start + limits.packet_size_window)) + late
+    # Acknowledgements make the mean fall sooner or later than that by a minute or two.
+    earliest = early(stage, due, step=late + 4 * _MINUTE)
+    about = labels(**{schema.JOB: run.job, schema.NODE: node})
+    return (Expected(PACKET_SIZE_LOW, about, due, end + limits.packet_size_window + 2 * late, earliest=earliest),)
 
 
 def _of_job(stage: Stage, rule: str, run: Run, due: int, until: int) -> Expected:

@@ -40,6 +40,7 @@ class IncidentKind(StrEnum):
     NODE_DROPOUT = "node_dropout"
     RACK_DOWN = "rack_down"
     DEAD_RAIL = "dead_rail"
+    WRONG_MTU = "wrong_mtu"
     HELD_SILENT = "held_silent"
     COHORT_SLOWDOWN = "cohort_slowdown"
     JOB_STALLED = "job_stalled"
@@ -181,6 +182,7 @@ class Incident:
         nodes: nodes of the run that it happens to; empty: all of them.
         exporter: whose records it concerns; `onto`: which exporter repeats them.
         rail: number of the rail that is dead.
+        packet: bytes of a full packet of a node with another MTU.
         seconds: by how much a clock is off, or a checkpoint late.
         transfers: the traffic that it adds.
         listings: what a threat feed lists because of it.
@@ -204,6 +206,7 @@ class Incident:
     exporter: str = ""
     onto: str = ""
     rail: int = 0
+    packet: int = 0
     seconds: int = 0
     transfers: tuple[Transfer, ...] = field(default=(), repr=False)
     listings: tuple[Listing, ...] = ()

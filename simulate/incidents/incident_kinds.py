@@ -184,6 +184,9 @@ KINDS: dict[IncidentKind, Play] = {
         staging_jobs.rack_down, (Key("count", Whole(1, 4_096), "How many nodes."),), "count", of_job=True),
     IncidentKind.DEAD_RAIL: Play(
         staging_jobs.dead_rail, (Key("rail", Whole(0, 1_000), "Number of the rail."), NODE), "rail", of_job=True),
+    IncidentKind.WRONG_MTU: Play(
+        staging_jobs.wrong_mtu, (Key("packet", Whole(64, 9_000), "Bytes of its full packets."), NODE), "packet",
+        of_job=True),
     IncidentKind.HELD_SILENT: Play(
         staging_jobs.held_silent, (Key("count", Whole(0, 4_096), "How many nodes; 0: all."),), "count", of_job=True),
     IncidentKind.COHORT_SLOWDOWN: Play(

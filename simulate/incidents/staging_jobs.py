@@ -9,6 +9,7 @@ from simulate.incidents.expect import (
     dropout_alerts,
     held_alerts,
     missed_checkpoint_alerts,
+    packet_size_alerts,
     rail_alerts,
     slowdown_alerts,
     stall_alerts,
@@ -82,6 +83,22 @@ def dead_rail(stage: Stage, start: int, end: int, *, rail: int = 1, node: str = 
         rail=rail,
         job=run.job,
         alerts=rail_alerts(stage, run, src, rail, start=start, end=min(end, run.end)),
+    )
+
+
+def wrong_mtu(stage: Stage, start: int, end: int, *, packet: int = 1_500, node: str = "", job: str = "") -> Incident:
+    """A node of a job sends the same bytes to the others in smaller packets, as with another MTU."""
+    run = stage.run_at(start, job)
+    src = node or run.nodes[0]
+    return Incident(
+        id=f"{IncidentKind.WRONG_MTU.value}-{src}",
+        kind=IncidentKind.WRONG_MTU,
+        start=start,
+        end=end,
+        src=src,
+        packet=packet,
+        job=run.job,
+        alerts=packet_size_alerts(stage, run, src, packet, start=start, end=min(end, run.end)),
     )
 
 

@@ -127,6 +127,11 @@ class Training:
             for incident in incidents
             if incident.kind is IncidentKind.DEAD_RAIL and incident.job == run.job
         ]
+        self._small = [
+            (run.nodes.index(incident.src), incident.packet, incident.start * 1000, incident.end * 1000)
+            for incident in incidents
+            if incident.kind is IncidentKind.WRONG_MTU and incident.job == run.job
+        ]
         self._saves = saves_of(run, profile, incidents)
         self._clock = self._progress()
 
@@ -149,7 +154,7 @@ class Training:
         sent = (self._steps(ends) - self._steps(begins)) * self._profile.step * self._profile.rate
         level = sent[:, None] * self._share * self._noise(begins) * self._left(begins, ends)
         volume = (level[:, links.sender] * self._weights(begins, ends)).astype(np.int64)
-        packets = -(-volume // JUMBO)
+        packets = -(-volume // JUMBO) + self._split(volume, begins, ends)
         # Acknowledgements flow against the data; a node that drops out sends fewer of them, too.
         left = self._left(begins, ends)
         answers = (packets / 2 * left[:, links.receiver]).astype(np.int64)
@@ -272,6 +277,14 @@ class Training:
             part = np.where(links.sender == node, _overlap(begins, ends, start, end)[:, None], 0.0)
             weights = weights * (1 - part) + moved * part
         return weights
+
+    def _split(self, volume: Ints, begins: Ints, ends: Ints) -> Ints:
+        """Return [record, connection] -> packets more than with full ones, where a node has a smaller MTU."""
+        more = np.zeros(volume.shape, np.int64)
+        for node, packet, start, end in self._small:
+            part = _overlap(begins, ends, start, end)[:, None] * (self._connections.sender == node)
+            more += (volume * part * (1 / packet - 1 / JUMBO)).astype(np.int64)
+        return more
 
 
 def _overlap(begins: Ints, ends: Ints, start: int, end: int) -> Floats:

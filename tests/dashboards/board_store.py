@@ -236,6 +236,7 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             for kind, node in (("gone", nodes[1]), ("new", nodes[2]))
         ],
         schema.STEP: [job],
+        schema.PACKET_SIZE_LOW: [job | {schema.NODE: nodes[0]}],
         schema.RAIL_LOW: [job | {schema.NODE: node, schema.RAIL: "1"} for node in nodes[:2]],
         schema.BURST: [{schema.DST: "nas-1", schema.DST_GROUP: "storage", schema.SRC_GROUP: "training"}],
         schema.BASELINE: [{schema.NODE: node, schema.GROUP: "training"} | job for node in nodes],

@@ -157,7 +157,15 @@ def _declared(*pairs: tuple[str, str, Transport]) -> Cluster:
 def test_invisible_collectives_give_no_dropout_rule() -> None:
     cluster = _declared(("training", "training", Transport.INFINIBAND))
     rule_set = rules_of(cluster)
-    gone = {"node_dropout", "dropout_digest", "cohort_slowdown", "job_stalled", "held_silent", "rail_low"}
+    gone = {
+        "node_dropout",
+        "dropout_digest",
+        "cohort_slowdown",
+        "job_stalled",
+        "held_silent",
+        "rail_low",
+        "packet_size_low",
+    }
     assert not gone & {rule.id for rule in rule_set.rules}
     newly = set(rule_set.skipped) - set(rules_of(CLUSTER).skipped)
     assert {entry.id for entry in newly} == gone

@@ -72,7 +72,8 @@ def test_security_and_our_own_blindness_are_never_muted() -> None:
     muted = {rule.id for rule in RULES.rules if muted_by(CLUSTER, rule, {"src_group": "training"}, NOON.timestamp())}
     assert muted == {
         "node_dropout", "dropout_digest", "cohort_slowdown", "job_stalled", "held_silent", "checkpoint_missed",
-        "incast", "rail_low", "link_full", "exporter_silent", "flow_loss", "rate_unknown", "clock_skewed",
+        "incast", "rail_low", "packet_size_low", "link_full", "exporter_silent", "flow_loss", "rate_unknown",
+        "clock_skewed",
     }  # fmt: skip
     assert {rule.family for rule in RULES.rules if rule.id in muted} == {"training", "pipeline"}
 

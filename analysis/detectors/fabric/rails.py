@@ -28,7 +28,7 @@ from store import schema
 from store.influx import Store
 from store.influxql import is_in
 from store.points import WINDOW, columns
-from store.sums import binned
+from store.sums import KeptBins, binned
 
 MINUTE, _HOUR = 60, 3_600
 _SHOWN = 0.5
@@ -37,7 +37,6 @@ _SHOWN = 0.5
 _COLUMNS = columns(
     schema.JOB, schema.JOB_CLASS, schema.NODE, schema.RAIL, schema.RAIL_MISSING, schema.RAIL_SENT, schema.RAIL_EXPECTED
 )  # fmt: skip
-_MINUTES = pl.Schema({WINDOW: pl.Int64, schema.NODE: pl.String, schema.RAIL: pl.String, schema.TX_BYTES.name: pl.Int64})
 
 
 def expected_bytes(sent: Floats) -> Floats:
@@ -81,7 +80,8 @@ class RailStudy:
         self._names = sorted(set[str]().union(*self._rails.values()))
         self._exporters = exporters_on(cluster, Plane.COMPUTE)
         self._window = -(-cluster.thresholds.rail_low_window // MINUTE) * MINUTE
-        self._known: tuple[int, int, pl.DataFrame] = (0, 0, pl.DataFrame(schema=_MINUTES))
+        tags = (schema.NODE, schema.RAIL)
+        self._minutes = KeptBins(store, schema.RAIL_TRAFFIC, (schema.TX_BYTES,), tags, seconds=MINUTE)
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of the moments of the span that are final."""
@@ -89,7 +89,7 @@ class RailStudy:
         moments = range(-(-span.start // MINUTE) * MINUTE, span.final + 1, MINUTE)
         running = overlapping(jobs, span.start - self._window, span.final) if self._rails else []
         for part in (moments[at : at + MINUTE] for at in range(0, len(moments), MINUTE) if running):
-            sent = self._sent(part[0] - self._window, part[-1])
+            sent = self._minutes.read(part[0] - self._window, part[-1])
             heard = self._heard(part[0] - self._window - _HOUR, part[-1])
             for moment in part:
                 begin = moment - self._window
@@ -131,14 +131,3 @@ class RailStudy:
         which = [is_in(schema.EXPORTER, self._exporters)]
         found = binned(self._store, *asked, start=start, stop=stop, seconds=MINUTE, where=which)
         return found.filter(pl.col(schema.EXPORTER_BYTES.name) > 0)
-
-    def _sent(self, start: int, stop: int) -> pl.DataFrame:
-        """Return the minutes of [start, stop), _MINUTES; those that the pass before has read are not read again."""
-        begin, end, known = self._known
-        if not begin <= start <= end:
-            end, known = start, known.clear()
-        asked = (schema.RAIL_TRAFFIC, schema.RAW, (schema.TX_BYTES,), (schema.NODE, schema.RAIL))
-        fresh = binned(self._store, *asked, start=end, stop=stop, seconds=MINUTE)
-        known = pl.concat([known.filter(pl.col(WINDOW) >= start), fresh])
-        self._known = start, max(end, stop), known
-        return known
