@@ -112,7 +112,7 @@ def test_an_exporter_stays_with_its_daemon_and_one_that_dies_is_missed_by_its_ow
             for address in ADDRESSES:
                 send(port, [data(first)], source=address)
         wait_for(lambda: spooled(spool).height == 1000)
-        files = {path.name.rpartition("-2")[0] for path in spool.glob("*.csv")}
+        files = {path.name.partition("-2")[0] for path in spool.glob("*.csv")}
         assert files == {"nfacct", "nfacct-b"}
         dead = collector.pids["nfacctd-2"]
         os.kill(dead, signal.SIGKILL)
