@@ -114,7 +114,7 @@ def test_evidence_over_time_has_an_earliest_moment() -> None:
         # Live it is told once its minute is final; a backtest reads the row at once.
         "job_disturbed": 420,
         "rail_low": 540,
-        "packet_size_low": 540,
+        "packet_size_low": 660,
     }
     for path in library():
         for staged in load_script(path).incidents:
