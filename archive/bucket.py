@@ -83,12 +83,15 @@ class Bucket:
             Names of files that are there.
 
         Raises:
-            Exception: what the library raises where the bucket is away or refuses; OSError.
+            Exception: what the library raises where the bucket is away or refuses; OSError, where its list is gone too.
         """
         below = f"{folder.name}/{manifest.place}"
         there = self._list_of(below)
         pages = self._library.list(self._store, below)
         sizes = {one["path"].removeprefix(f"{below}/"): one["size"] for page in pages for one in page}
+        if unknown := sizes.keys() - {MANIFEST} - {file.name for file in manifest.files} if not there.files else None:
+            # Killed before its first list it would know these. They are history: nothing is deleted without a list.
+            raise FileNotFoundError(f"{below}/{MANIFEST} is gone, {len(unknown)} files are there: bring it back")
         files = {file.name: file for file in there.files}
         for file in manifest.whole_files(over):
             if is_stopped():

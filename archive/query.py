@@ -177,6 +177,10 @@ def _shards(folder: Path, question: Filter, settings: ArchiveSettings | None) ->
     away = []
     # What is newer is on disks.
     if settings is not None and settings.bucket and question.start < time.time() - HOUR:
+        for shard in found:
+            # A list may still name what the disk has just let go.
+            files, folder = shard.manifest.files, shard.folder
+            shard.manifest.files = [one for one in files if not one.copied or size_of(folder / one.name) == one.size]
         try:
             found += _in_bucket(Bucket(settings), found)
         except UserError:

@@ -152,8 +152,10 @@ class Archive:
             self._manifest.partitions = self._partitions or self._manifest.partitions
             if self._bucket is not None:
                 self._manifest.place = self._manifest.place or uuid.uuid4().hex[:12]
-            if self._manifest.files and not any((self.folder / file.name).exists() for file in self._manifest.files):
-                raise FileNotFoundError(f"none of its {len(self._manifest.files)} files is there: is its disk mounted?")
+            # What the bucket has may have been let go just before the process was killed.
+            here = [file for file in self._manifest.files if not file.copied]
+            if here and not any((self.folder / file.name).exists() for file in here):
+                raise FileNotFoundError(f"none of its {len(here)} files is there: is its disk mounted?")
             if notes is None and self._manifest.files:
                 hint = "what the spool still holds is read again, and is in the archive twice"
                 self._log.warning("archive_checkpoint_lost", folder=self.folder, hint=hint)

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import FrameType
 
@@ -23,7 +23,7 @@ from app.signals import SignalEvent
 from cluster.document import child
 from cluster.dump import plain_cluster
 from cluster.load import load_cluster
-from cluster.model import Cluster
+from cluster.model import ArchiveSettings, Cluster
 from cluster.sources import watched_of
 
 _LONGEST = 200
@@ -110,6 +110,8 @@ def _shown(value: object) -> str:
 _LOOK_EVERY = 30
 """Seconds between two looks whether a file with prefixes was replaced, or a source gave another answer, to a bridge."""
 
+_FIXED_ARCHIVE = ("enabled", "folder", *(one.name for one in fields(ArchiveSettings) if one.name.startswith("bucket")))
+
 _MOST_NAMED = 20
 """Changes that the log line of a reload names; a new inventory may bring thousands."""
 
@@ -141,7 +143,7 @@ class Reload:
         self._asked = SignalEvent()
         self._clock = clock
         self._looked = clock()
-        self._seen = self._prefix_files()
+        self._seen = self._watched()
 
     def on_signal(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         """Have the file read at the next occasion: a signal handler."""
@@ -153,7 +155,7 @@ class Reload:
         if not self._asked.is_set() and not self._files_changed():
             return None
         self._asked.clear()
-        self._seen = self._prefix_files()
+        self._seen = self._watched()
         fresh: Cluster | None = None
         with self.refusing():
             fresh = self._override(load_cluster(self._path))
@@ -171,10 +173,11 @@ class Reload:
         self._looked = self._clock()
         return _states(self._seen) != self._seen
 
-    def _prefix_files(self) -> dict[Path, tuple[int, int, int] | None]:
+    def _watched(self) -> dict[Path, tuple[int, int, int] | None]:
         with suppress(ClusterflowError):
             return _states(watched_of(self._path))
-        return {}
+        # It says nothing of files now: once it is mended it is read again, with all that came meanwhile.
+        return _states([self._path])
 
     def refuse(self, why: str, **more: object) -> None:
         """Tell why the old configuration stays in force."""
@@ -217,6 +220,8 @@ def _changed(old: Cluster, new: Cluster) -> list[str]:
         if getattr(old.bridge, name) != getattr(new.bridge, name)
     ]
     found += ["collector.spool"] if old.collector.spool != new.collector.spool else []
+    # Limits may change, but no hour may be let go for a bucket that nobody copies to.
+    found += [f"archive.{name}" for name in _FIXED_ARCHIVE if getattr(old.archive, name) != getattr(new.archive, name)]
     return found + (["store"] if old.store != new.store else [])
 
 

@@ -164,6 +164,48 @@ def test_late_rows_a_lost_disk_and_the_end_of_what_is_kept(tmp_path: Path, setti
     assert len([path for path in objects(settings) if "/sorted/" in path]) == 1
 
 
+def test_a_bucket_whose_list_is_gone_keeps_its_files_and_is_told(tmp_path: Path, settings: dict[str, Any]) -> None:
+    archive = an_archive(tmp_path, **settings)
+    for hour in range(3):
+        archive.take(rows(hour + 1, hour=hour))
+    settle(archive, now=T0 + 9 * HOUR)
+    listed = next(path for path in objects(settings) if path.endswith("manifest.json"))
+    bucket = Bucket(replace(ArchiveSettings(), **settings))
+    text = bytes(obstore.get(bucket._store, listed).bytes())
+    obstore.delete(bucket._store, listed)
+    before = objects(settings)
+    archive.take(rows(9, hour=6))
+    archive.take(rows(10, hour=9))
+    # Tried again for ever.
+    for _ in range(6):
+        saved(archive, now=T0 + 9 * HOUR)
+        wait(archive)
+    assert [path for path in objects(settings) if path in before] == before
+    assert archive.readings["bucket_away_seconds"] >= 0
+    assert archive.take_counts()["copy_failures"] > 0
+    obstore.put(bucket._store, listed, text)
+    settle(archive, now=T0 + 9 * HOUR)
+    assert found(tmp_path, settings).bytes == 1 + 2 + 3 + 9 + 10
+    archive.close()
+
+
+def test_killed_when_the_disk_had_let_go_of_all_that_was_copied(tmp_path: Path, settings: dict[str, Any]) -> None:
+    archive = an_archive(tmp_path, **settings)
+    archive.take(rows(1))
+    archive.take(rows(2, hour=4))
+    settle(archive, now=T0)
+    archive.take(rows(3, hour=9))
+    notes = settle(archive, now=T0)
+    archive.close()
+    notes["files"] = [file for file in notes["files"] if file["copied"]]
+    assert notes["files"]
+    for file in notes["files"]:
+        (tmp_path / "0" / file["name"]).unlink()
+    archive = an_archive(tmp_path, notes, **settings)
+    assert archive.is_usable
+    archive.close()
+
+
 def test_flows_and_polars_ask_the_bucket(
     tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

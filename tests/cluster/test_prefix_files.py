@@ -129,6 +129,29 @@ def test_a_file_that_is_replaced_is_taken_up_and_a_broken_one_is_not(
     assert [one.error for one in prefix_readings(fresh, time.time())] == [""]
 
 
+def test_a_cluster_yaml_that_was_broken_for_a_moment_is_read_again(tmp_path: Path) -> None:
+    now = 0.0
+    path = written(tmp_path, PLAIN)
+    cluster, whole = load_cluster(path), path.read_text()
+    reload = Reload(path, lambda fresh: fresh, Log(), lambda: now)
+    path.write_text("groups: [")
+    (tmp_path / "list").write_text("198.18.0.0/15\n")
+    now += 31
+    assert reload.asked(cluster) is None, "refused"
+    path.write_text(whole)
+    now += 31
+    fresh = reload.asked(cluster)
+    assert fresh is not None
+    assert [str(prefix) for prefix in fresh.group("cloud").prefixes] == ["198.18.0.0/15"]
+    # The disk would let go of hours that nobody copies.
+    path.write_text(whole + "archive: {keep: 2d, bucket: 's3://flows'}\n")
+    reload.on_signal()
+    assert reload.asked(cluster) is None
+    path.write_text(whole + "archive: {keep: 2d}\n")
+    reload.on_signal()
+    assert reload.asked(cluster) is not None
+
+
 def test_the_last_good_version_counts_after_a_restart_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, AWS, ", services: [S3], regions: [eu-west-1]")
     path.write_text(f"{path.read_text()}bridge: {{state: {tmp_path}/state}}\n")
