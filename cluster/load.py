@@ -1,5 +1,6 @@
 """cluster.yaml -> `Cluster`, or every fault in it at once."""
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,7 +142,7 @@ def _add_sources(inventory: Inventory, settings: InventorySettings, folder: Path
             machines = machines_of(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             trouble = ("has not answered yet: `clusterflow inventory` asks it",)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, csv.Error) as error:
             trouble = (f"{path}: {error}",)
         used = inventory.add_source(one.name, machines, settings.networks)
         found.append(replace(used, conflicts=(*trouble, *used.conflicts)))

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.errors import ClusterflowError
@@ -16,6 +16,9 @@ from cluster.sections.network.kept_inventory import kept_file, text_of, write_wh
 from cluster.sections.network.prefix_files import keep
 from enrichment.list_states import NODES, prefix_readings
 from enrichment.watched import FileReading
+
+_LONGEST_NAME = 253
+"""Characters: DNS has none that is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,16 @@ def asked(one: InventorySource) -> list[Machine]:
         raise
     except Exception as error:  # whatever an answer does to a parser, what was known before holds
         raise ClusterflowError(f"its answer cannot be read: {type(error).__name__}: {one_line(str(error))}") from error
+    # Names come into files of ours, of which each line means something.
+    found = [replace(machine, name=_named(machine.name), word=_named(machine.word)) for machine in found]
+    found = [machine for machine in found if machine.name]
     if not any(machine.addresses for machine in found):
         raise ClusterflowError("it lists no address", "may it be read in full, and does DNS know its names?")
     return found
+
+
+def _named(text: object) -> str:
+    return one_line(text, _LONGEST_NAME) if isinstance(text, str) else ""
 
 
 def refresh(one: InventorySource, folder: Path) -> Answered:

@@ -1,7 +1,9 @@
 """How inventory sources are reached: names resolved, APIs asked for JSON."""
 
+import json
 import re
 import socket
+import time
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
@@ -15,6 +17,10 @@ from cluster.vocabulary import Address
 
 MOST = 1 << 18
 """Objects of an answer: more than cluster.yaml may have, and an end for a server that never stops."""
+
+_MOST_BYTES = 1 << 28
+_TIMEOUTS = 5
+"""A whole answer may take so many times what a server may be silent."""
 
 
 def address_of(text: object) -> Address | None:
@@ -66,14 +72,26 @@ def get_json(
         with requests.Session() as session:
             # A .netrc would replace the token, a redirect could carry it elsewhere.
             session.trust_env = False
-            answer = session.get(
-                url, params=query, headers=headers, verify=ca_file or True, timeout=timeout, allow_redirects=False
-            )
-        if answer.status_code != requests.codes.ok:
-            hint = "may the token list it?" if answer.status_code in (401, 403) else ""
-            raise ClusterflowError(f"{url}: answers {answer.status_code} {one_line(answer.reason or '', 60)}", hint)
-        return answer.json()
+            with session.get(
+                url, params=query, headers=headers, verify=ca_file or True, timeout=timeout, allow_redirects=False,
+                stream=True,
+            ) as answer:  # fmt: skip
+                if answer.status_code != requests.codes.ok:
+                    hint = "may the token list it?" if answer.status_code in (401, 403) else ""
+                    reason = one_line(answer.reason or "", 60)
+                    raise ClusterflowError(f"{url}: answers {answer.status_code} {reason}", hint)
+                return json.loads(_body(answer, url, time.monotonic() + _TIMEOUTS * timeout))
     except (requests.RequestException, OSError) as error:
         raise ClusterflowError(f"{url}: no answer: {one_line(str(error), 160)}") from error
     except ValueError as error:
         raise ClusterflowError(f"{url}: answers something that is no JSON") from error
+
+
+def _body(answer: requests.Response, url: str, until: float) -> bytes:
+    """Return an answer's bytes; ClusterflowError where it does not end in time, or at a size that any has."""
+    body = bytearray()
+    for piece in answer.iter_content(1 << 16):
+        body += piece
+        if len(body) > _MOST_BYTES or time.monotonic() > until:
+            raise ClusterflowError(f"{url}: its answer does not end: {len(body):,} bytes so far")
+    return bytes(body)

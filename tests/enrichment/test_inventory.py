@@ -19,6 +19,7 @@ from cluster.dump import dump_cluster
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster
 from cluster.reload import Reload
+from enrichment.inventory import reaching
 from enrichment.inventory.asking import Watcher, configured_readings
 from operations.draft.draft_cli import init
 from operations.inventory_cli import inventory
@@ -385,3 +386,24 @@ def test_what_cannot_be_asked_is_told(tmp_path: Path, api: Api) -> None:
     assert len(asked(described(tmp_path, "    it: {type: slurm, file: bad}\n"), 1).nodes) == 1, (
         "the answer before holds"
     )
+
+
+def test_names_of_strangers_and_answers_that_do_not_end_do_no_harm(
+    tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = netbox(tmp_path, api)
+    names = ("gpu-1", "a\rb", "c\nrules: [x]", "\ud800", None, "x" * 200_000)
+    api.lists["/api/ipam/ip-addresses/"] = [address(n, f"10.20.0.{n}/24", name) for n, name in enumerate(names, 1)]
+    api.lists["/api/dcim/devices/"] = [{"name": name, "role": {"slug": "gpu"}} for name in names]
+    cluster = asked(path)
+    assert {*nodes_of(cluster)} == {"gpu-1"}
+    assert [conflict[:7] for conflict in cluster.sources[0].conflicts] == ["a b: ex", "c rules", "xxxxxxx"]
+    kept = tmp_path / "state/inventory/nb.csv"
+    before = kept.stat().st_mtime_ns
+    asked(path)
+    assert kept.stat().st_mtime_ns == before, "an equal answer is none that changed"
+    kept.write_text("name,address,word,gpus\n" + "x" * 200_000 + ",10.20.0.1,,\n")
+    assert nodes_of(load_cluster(path)) == {}
+    monkeypatch.setattr(reaching, "_MOST_BYTES", 100)
+    said = CliRunner().invoke(inventory, ["-c", str(path), "--json"])
+    assert "its answer does not end" in said.output
