@@ -144,7 +144,7 @@ class Event:
         facts: what an alert says for people, by name.
         values: numbers of an alert, by name.
         fault: what went wrong, where an alert is about missing data.
-        maintenance: the planned work during which an alert began that therefore notified nobody.
+        maintenance: the planned work during which an alert began: nobody was notified before its end.
         runbook: address of what to do.
         board: address of where to look.
         page: address of the incident's page.

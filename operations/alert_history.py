@@ -56,7 +56,7 @@ class StoredAlert:
         size: bytes, where the rule has them.
         job: that it is about.
         what_to_do: the next step, as the notification says it.
-        maintenance: the planned work during which it began, so that it notified nobody.
+        maintenance: the planned work during which it began: nobody was notified before the end of that.
     """
 
     id: str

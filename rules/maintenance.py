@@ -12,8 +12,11 @@ from rules.evaluate.evaluator import ERROR_ALERT, NO_DATA_ALERT
 from rules.rule import Rule
 from store import schema
 
-NAMING = (schema.EXPORTER, schema.NODE, schema.GROUP, schema.DST_GROUP, schema.JOB)
+NAMING = (schema.EXPORTER, schema.NODE, schema.DST, schema.GROUP, schema.DST_GROUP, schema.JOB)
 """Labels that name what a window may touch."""
+
+Named = tuple[str, str]
+"""A label and its value; of any job the value is empty, of what no window names both are."""
 
 
 def muted_by(cluster: Cluster, rule: Rule | None, labels: Mapping[str, str], moment: float) -> str:
@@ -21,38 +24,32 @@ def muted_by(cluster: Cluster, rule: Rule | None, labels: Mapping[str, str], mom
     # Missing data and errors are told always: rules about security may be blind as well.
     if rule is None or not rule.is_operational or labels.get("alertname") in (ERROR_ALERT, NO_DATA_ALERT):
         return ""
-    named = set(named_in_windows(cluster))
-    has = [name for name in NAMING if labels.get(name)]
-    label = next((name for name in has if name == schema.JOB or (name, labels[name]) in named), "")
-    windows = (cluster.site.maintenance[one] for one in covering(cluster, label, labels.get(label, "")))
+    found = covering(cluster)
+    has = [(name, "" if name == schema.JOB else labels[name]) for name in NAMING if labels.get(name)]
+    windows = (cluster.site.maintenance[place] for place in found[next((one for one in has if one in found), ("", ""))])
     return next((one.why for one in windows if one.lasts_at(moment, cluster.site.time_zone)), "")
 
 
-def covering(cluster: Cluster, label: str = "", name: str = "") -> tuple[int, ...]:
-    """Return the places, in `site.maintenance`, of the windows that touch what a label names."""
-    return tuple(place for place, one in enumerate(cluster.site.maintenance) if _touches(one, cluster, label, name))
-
-
-def named_in_windows(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    """Yield the labels and their values of which some window is about; of a whole job the value is empty."""
+def covering(cluster: Cluster) -> dict[Named, tuple[int, ...]]:
+    """Return the windows that touch what a label names, as places in `site.maintenance`, the narrowest labels first."""
     windows = cluster.site.maintenance
-    for label in NAMING[:-1]:
-        named = (name for one in windows for name in _named(one, label))
-        yield from ((label, name) for name in dict.fromkeys(named))
-    yield schema.JOB, ""
+    touching: dict[Named, set[int]] = {}
+    for place, one in enumerate(windows):
+        for named in _touched(one, cluster):
+            touching.setdefault(named, set()).add(place)
+    everywhere = {place for place, one in enumerate(windows) if one.is_everywhere}
+    ordered = sorted(touching, key=lambda named: NAMING.index(named[0]))
+    return {
+        named: tuple(sorted(touching.get(named, set()) | everywhere))
+        for named in dict.fromkeys([*ordered, (schema.JOB, ""), ("", "")])
+    }
 
 
-def _named(window: Maintenance, label: str) -> tuple[str, ...]:
-    by_label = {schema.EXPORTER: window.exporters, schema.NODE: window.nodes}
-    return by_label.get(label, window.groups)
-
-
-def _touches(window: Maintenance, cluster: Cluster, label: str, name: str) -> bool:
-    if window.is_everywhere:
-        return True
-    if label == schema.JOB:
-        training = {group.id for group in cluster.groups_with(Role.TRAINING)}
-        return bool(training) and training <= set(window.groups)
-    if label == schema.NODE:
-        return name in window.nodes or any(node.group in window.groups for node in cluster.nodes if node.name == name)
-    return bool(label) and name in _named(window, label)
+def _touched(window: Maintenance, cluster: Cluster) -> Iterator[Named]:
+    nodes = dict.fromkeys([*window.nodes, *(node.name for node in cluster.nodes if node.group in window.groups)])
+    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+    yield from ((schema.EXPORTER, name) for name in window.exporters)
+    yield from ((label, name) for label in (schema.NODE, schema.DST) for name in nodes)
+    yield from ((label, name) for label in (schema.GROUP, schema.DST_GROUP) for name in window.groups)
+    if training and training <= set(window.groups):
+        yield schema.JOB, ""

@@ -1719,7 +1719,11 @@ ALERT_LABELS = Field("labels", "text", "its labels, as JSON", Kind.STRING, Merge
 ALERT_ENTERED = Field("entered", "text", "exporter and interface where it entered", Kind.STRING, Merge.LAST)
 MARKED_WHY = Field("marked_why", "text", "why, in their words", Kind.STRING, Merge.LAST)
 MAINTENANCE = Field(
-    "muted_by", "text", "the planned work during which it began: it notified nobody", Kind.STRING, Merge.LAST
+    "muted_by",
+    "text",
+    "the planned work during which it began: nobody was told before its end",
+    Kind.STRING,
+    Merge.LAST,
 )
 ALERT = Measurement(
     "alert",

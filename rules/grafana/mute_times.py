@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cluster.model import WEEK, Cluster, Maintenance
-from rules.maintenance import covering, named_in_windows
+from rules.maintenance import covering
 from rules.rule import Rule
 from store import schema
 
@@ -38,8 +38,8 @@ def routes(cluster: Cluster, rules: Sequence[Rule]) -> list[dict[str, Any]]:
         if rule.is_operational:
             groupings.setdefault(rule.group_by, []).append(rule.id)
     classes: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-    for label, name in (*named_in_windows(cluster), ("", "")):
-        classes.setdefault((label, covering(cluster, label, name)), []).append(name)
+    for (label, name), windows in covering(cluster).items():
+        classes.setdefault((label, windows), []).append(name)
     return [
         {
             "object_matchers": [["rule", "=~", "|".join(ids)], *_matchers(label, names)],

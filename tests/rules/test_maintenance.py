@@ -67,6 +67,19 @@ def test_what_is_muted_when(rule: str, labels: dict[str, str], moment: datetime,
     assert muted_by(CLUSTER, RULES.rule(rule), labels, moment.timestamp()) == why
 
 
+def test_nodes_of_a_group_and_nodes_as_destination() -> None:
+    """A node without its group, the node that many write to, a window with only some training groups."""
+    other = "tuning: {role: training, prefixes: [10.21.0.0/16]}"
+    two = SITE.replace("groups:\n", f"groups:\n  {other}\n")
+    cluster = parse_cluster(two.replace('nodes: ["gpu-[1-2]"]', "nodes: [gpu-1, ost-1]"))
+    sunday = datetime(2026, 12, 6, 23, 0, tzinfo=ZONE).timestamp()
+    rail_low, incast = RULES.rule("rail_low"), RULES.rule("incast")
+    assert muted_by(cluster, rail_low, {"node": "gpu-3", "job": "j"}, sunday) == "kernel updates"
+    assert not muted_by(cluster, rail_low, {"node": "tune-3", "job": "j"}, sunday)
+    assert muted_by(cluster, incast, {"dst": "ost-1", "dst_group": "storage"}, NIGHT.timestamp()) == "rack 3 power"
+    assert not muted_by(cluster, incast, {"dst": "ost-2", "dst_group": "storage"}, NIGHT.timestamp())
+
+
 def test_security_and_our_own_blindness_are_never_muted() -> None:
     """While the whole site is in maintenance: a thief would love the window."""
     muted = {rule.id for rule in RULES.rules if muted_by(CLUSTER, rule, {"src_group": "training"}, NOON.timestamp())}
@@ -107,6 +120,7 @@ def test_grafana_mutes_the_same_alerts_at_the_same_minutes() -> None:
     subjects = [
         ("node_dropout", NODE_1), ("node_dropout", NODE_3), ("job_stalled", {"job": "j"}), ("exfil_volume", NODE_1),
         ("incast", {"dst": "s", "dst_group": "storage", "src_group": "training"}),
+        ("incast", {"dst": "gpu-2", "dst_group": "training", "src_group": "training"}),
         ("exporter_silent", {"exporter": "leaf-1"}), ("exporter_silent", {"exporter": "leaf-10"}),
         ("rail_low", {"node": "gpu-1", "job": "j"}), ("rail_low", {"node": "gpu-3", "job": "j"}),
         ("ingest_deadman", {}), ("flow_loss", {"exporter": "elsewhere"}),
