@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import struct
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -133,6 +134,19 @@ def sockets_of(pid: int, port: int) -> Iterator[list[socket.socket]]:
     finally:
         for one in found:
             one.close()
+
+
+def check_sockets_of_children() -> None:
+    """BpfError if we may not have the sockets of processes that we start: a container or a unit may keep us from it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.bind(("127.0.0.1", 0))
+        with subprocess.Popen(["sleep", "60"], pass_fds=[one.fileno()]) as child:
+            try:
+                with sockets_of(child.pid, one.getsockname()[1]) as found:
+                    if not found:
+                        raise BpfError("the sockets of a process that we started cannot be seen")
+            finally:
+                child.kill()
 
 
 def _bpf(command: int, attributes: bytes) -> int:

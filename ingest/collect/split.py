@@ -44,11 +44,13 @@ class Split:
         shares: how many there are.
 
     Raises:
-        bpf.BpfError: the kernel does not take it.
+        bpf.BpfError: the kernel does not take it, or we may not place the daemons' sockets.
     """
 
     def __init__(self, listen: str, port: int, shares: int) -> None:
         self._place = listen, port
+        # Without, the program would find no socket, and nobody would get a datagram.
+        bpf.check_sockets_of_children()
         self._table = bpf.new_map(_SOCKARRAY, shares)
         self._program = bpf.loaded(_program(self._table, shares), _REUSEPORT)
 

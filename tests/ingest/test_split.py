@@ -187,3 +187,28 @@ def test_without_the_right_one_daemon_has_all(tmp_path: Path) -> None:
     assert "CAP_BPF" in line
     assert "netflow_daemons: 1" in line
     assert told.count("event=daemon_started") == 1
+
+
+_REFUSED = """
+import ctypes, struct
+from ingest.collect.bpf import BpfError
+from ingest.collect.split import Split
+# Of classic BPF: the number of the call; another one than pidfd_getfd passes, that one is EPERM.
+steps = (0x20, 0, 0, 0), (0x15, 0, 1, 438), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)
+code = b"".join(struct.pack("=HBBI", *one) for one in steps)
+held = ctypes.create_string_buffer(code)
+program = ctypes.create_string_buffer(struct.pack("@HP", 4, ctypes.addressof(held)))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program) == 0
+try:
+    Split("127.0.0.1", PORT, 2)
+except BpfError as error:
+    print(error)
+"""
+
+
+def test_where_sockets_of_daemons_cannot_be_had_there_is_no_split() -> None:
+    """A container's seccomp may leave us CAP_BPF and refuse pidfd_getfd: the program would find no socket."""
+    code = _REFUSED.replace("PORT", str(free_udp_port()))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "pidfd_getfd: Operation not permitted\n"
