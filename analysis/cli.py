@@ -98,11 +98,12 @@ def analyze(cluster: Cluster, once: bool, start: float | None, stop: float | Non
                 roles.look()
             else:
                 reload = Reload(path, lambda fresh: fresh, log, look_every=_FOLLOW_SECONDS)
-                others: Cluster | None = cluster
-                while others is not None:
-                    beside = LateSearching(others, folder, log), RoleWatching(others, log)
-                    others = _run(analyser(state, sources), sources, beside, store, log, stopping, every, reload)
-                    sources = JobSources(others or cluster, store, register, log, path=path, check=check)
+
+                def made(fresh: Cluster) -> _Judging:
+                    of_fresh = JobSources(fresh, store, register, log, path=path, check=check)
+                    return analyser(state, of_fresh), of_fresh
+
+                _follow((analyser(state, sources), sources), store, folder, log, stopping, every, reload, made)
     except AnalysisStoppedError:
         log.line("stopped")
     finally:
@@ -119,26 +120,46 @@ def _end(start: float | None, stop: float | None, now: float) -> float:
     return end
 
 
+_Judging = tuple[Analyser, JobSources]
+
+
+def _follow(
+    judging: _Judging | None,
+    store: Store,
+    folder: Path,
+    log: Log,
+    stopping: threading.Event,
+    every: float,
+    reload: Reload,
+    made: Callable[[Cluster], _Judging],
+) -> None:
+    while judging is not None:
+        cluster = judging[1].cluster
+        beside = LateSearching(cluster, folder, log), RoleWatching(cluster, log)
+        judging = _run(judging, beside, store, log, stopping, every, reload, made)
+
+
 def _run(
-    analyser: Analyser,
-    sources: JobSources,
+    judging: _Judging,
     beside: tuple[LateSearching, RoleWatching],
     store: Store,
     log: Log,
     stopping: threading.Event,
     every: float,
     reload: Reload,
-) -> Cluster | None:
-    """Tick until asked to stop, or until sources tell of other nodes: return the cluster with these.
+    made: Callable[[Cluster], _Judging],
+) -> _Judging | None:
+    """Tick until asked to stop, or until sources tell of other nodes: return what judges with these.
 
     A store or a job source that is away is tried again at the next tick.
     """
+    analyser, sources = judging
     sources.start()
     names = ", ".join(state.name for state in sources.states()) or "none"
     log.line("started", cluster=sources.cluster.name, store=store.url, job_sources=names, every=every)
     searching, roles = beside
     is_prepared = False
-    others: Cluster | None = None
+    others: _Judging | None = None
     try:
         while not stopping.is_set() and others is None:
             began = time.monotonic()
@@ -168,7 +189,10 @@ def _run(
                 log.sparse("tick", level="info", **_numbers(result), seconds=time.monotonic() - began)
             stopping.wait(max(every - (time.monotonic() - began), 0.0))
             fresh = reload.asked(sources.cluster)
-            others = fresh if fresh != sources.cluster else None
+            if fresh is not None and fresh != sources.cluster:
+                # By now the file may name a secret that this process was never given.
+                with reload.refusing():
+                    others = made(fresh)
     finally:
         searching.stop()
         roles.stop()
@@ -176,7 +200,7 @@ def _run(
     if others is None or stopping.is_set():
         log.line("stopped")
         return None
-    reload.taken_up(sources.cluster, others)
+    reload.taken_up(sources.cluster, others[1].cluster)
     return others
 
 
