@@ -601,10 +601,12 @@ def state_timeline(
     *,
     links: Iterable[Link] = (),
     transformations: Sequence[Json] = (),
+    missing: str = "no data",
 ) -> Built:
     """Return a row of named states for each series, as many a page as have room for their names.
 
     A gap is empty: nothing was stored. That an exporter was blind is a state like others, with a colour of its own.
+    `missing` is shown where nothing was.
     """
     panel = core.StateTimeline(
         **_common(cluster, face, queries),
@@ -623,7 +625,7 @@ def state_timeline(
                     # By thresholds Grafana would merge neighbouring states of one threshold, whatever the mappings
                     # say. This colour is that of a gap, in the legend.
                     "color": {"fixedColor": "transparent"},
-                    "noValue": "no data",
+                    "noValue": missing,
                     "custom": {"spanNulls": False},
                 }
             },

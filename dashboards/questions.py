@@ -125,11 +125,6 @@ def violating(retention: str) -> Select:
     return Select(schema.VIOLATION, retention).take(total(schema.BYTES)).where(NOT_ALLOWED)
 
 
-def node_states() -> Select:
-    """Worst state of each node of a running job in a bin (see ``schema.NODE_STATE_WORDS``)."""
-    return Select(schema.BASELINE, schema.RAW).take(highest(schema.STATE)).by(schema.NODE)
-
-
 def newest_record() -> Select:
     """Arrival of the newest flow record of any exporter, in epoch milliseconds as Grafana reads moments."""
     moment = scaled(highest(schema.LAST_SEEN), "1000", schema.LAST_SEEN.name, Unit.MOMENT)

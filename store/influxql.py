@@ -39,6 +39,9 @@ BITS = 8
 PANEL = -1
 """Bins of time as long as the panel that draws them wants them (``$__interval``)."""
 
+BESIDE = "beside"
+"""Function of a column that `beside` makes."""
+
 _MILLISECONDS = 1000
 
 _OF_NODES = frozenset(
@@ -113,7 +116,7 @@ class Column:
         name: the column's name in the answer; empty: InfluxDB's.
         unit: unit of its values.
         reads: names that must be fields of the source.
-        function: of ``function("field") * factor``; empty for any other expression.
+        function: of ``function("field") * factor``; `BESIDE`; empty for any other expression.
         factor: 1 where there is none.
         above: fields whose sums stand above the line of a `ratio`.
     """
@@ -238,7 +241,7 @@ def beside(of: Named) -> Column:
 
     Of every row where nothing is picked.
     """
-    return replace(aggregate("", of), expression=identifier(of.name))
+    return replace(aggregate(BESIDE, of), expression=identifier(of.name))
 
 
 def labelled(tag: str, name: str | None = None) -> Column:
@@ -307,9 +310,9 @@ def matches(tag: str, pattern: str) -> Condition:
     return Condition(f"{identifier(tag)} =~ /{escaped}/", (tag,))
 
 
-def narrowed(variable: str) -> Condition:
-    """Something was chosen in a multi-value dashboard variable, not `All`: InfluxDB compares two texts."""
-    return Condition(f"{literal(f'${{{variable}:raw}}')} != '.*'", is_moving=True)
+def narrowed(variable: str, *, holds: bool = True) -> Condition:
+    """Something was chosen in a multi-value dashboard variable, not `All`; or else `All`: InfluxDB compares texts."""
+    return Condition(f"{literal(f'${{{variable}:raw}}')} {'!=' if holds else '='} '.*'", is_moving=True)
 
 
 def compare(one: Named, operator: str, value: float, times: Named | None = None) -> Condition:

@@ -24,6 +24,8 @@ _ROWS = 400_000
 _WRITERS = 2
 _TALKERS, _CLIENTS, _STRANGERS = 200, 100, 20
 """Outside conversations, clients of inference and unknown addresses that are named at a time."""
+_LOW_OF = 97
+"""One of so many nodes is low."""
 _ENDPOINT_NODES = 100
 """Nodes named for each storage endpoint: bridge.named_per_window."""
 _SERVICES = ("collective", "checkpoint", "https", "ssh", "other")
@@ -31,6 +33,11 @@ _INTERFACES = 50
 _NAMED = 1_000
 """Outside addresses of which something is known."""
 _JOB = {schema.JOB: "run-7", schema.JOB_CLASS: "llama"}
+
+EVERY = {schema.BASELINE: 60, schema.JOB_NODE: 300} | dict.fromkeys(
+    (schema.JOB_ROLE, schema.JOB_PAIR, schema.JOB_STEPS, schema.JOB_VERDICT), 300
+)
+"""Seconds between the rows of what analysis does not write in each window; of nodes that are ok, as most are."""
 
 Rows = list[dict[str, str]]
 
@@ -172,6 +179,7 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.JOB_STATUS: [_JOB],
         schema.JOB_NODE: [row | _JOB for row in of_nodes],
         schema.BASELINE: [row | _JOB for row in of_nodes],
+        schema.LOW_NODE: [row | _JOB for row in of_nodes[::_LOW_OF]],
         schema.COHORT: [_JOB],
         schema.PHASE: [_JOB],
         schema.PATTERN: [_JOB],
@@ -224,9 +232,9 @@ def fill(
         m: pl.DataFrame([{tag: row.get(tag, "") for tag in m.tags} | {schema.SHARD: SHARD} for row in rows[m]])
         for m in kept
     }
-    each = sum(frame.height for frame in frames.values())
+    each = sum(frame.height / max(EVERY.get(m, 1) / retention.window, 1) for m, frame in frames.items())
     windows = range(begin // retention.window * retention.window, end, retention.window)
-    together = max(1, _ROWS // max(each, 1))
+    together = max(1, round(_ROWS / max(each, 1)))
     # While the store takes some points the next ones are made.
     with ThreadPoolExecutor(_WRITERS) as writers:
         for first in range(0, len(windows), together):
@@ -234,7 +242,10 @@ def fill(
             written = 0
             sent: deque[Future[None]] = deque()
             for measurement, tags in frames.items():
-                frame = _points(measurement, tags.select(t for t in tags.columns if t in measurement.tags), part)
+                due = [window for window in part if window % EVERY.get(measurement, 1) == 0]
+                if not due:
+                    continue
+                frame = _points(measurement, tags.select(t for t in tags.columns if t in measurement.tags), due)
                 for lines, count in batches(measurement, frame):
                     while len(sent) > _WRITERS:
                         sent.popleft().result()
@@ -245,13 +256,14 @@ def fill(
             yield part[-1], written
 
 
-def _points(measurement: Measurement, tags: pl.DataFrame, windows: range) -> pl.DataFrame:
+def _points(measurement: Measurement, tags: pl.DataFrame, windows: list[int]) -> pl.DataFrame:
     """Return a point for each series and window."""
     count = tags.height * len(windows)
     rng = np.random.default_rng(windows[0])
     row = np.tile(np.arange(tags.height), len(windows))
     start = np.repeat(np.array(windows, np.int64), tags.height)
-    values = {one.name: _values(one, row, start, rng, count) for one in measurement.fields}
+    is_any = measurement is not schema.LOW_NODE
+    values = {one.name: _values(one, row, start, rng, count, is_any=is_any) for one in measurement.fields}
     return pl.concat([tags] * len(windows)).with_columns(
         pl.Series(WINDOW, start), *(pl.Series(name, value) for name, value in values.items())
     )
@@ -263,10 +275,15 @@ def _values(
     start: np.ndarray[tuple[int], np.dtype[np.int64]],
     rng: np.random.Generator,
     count: int,
+    *,
+    is_any: bool,
 ) -> list[str] | np.ndarray[tuple[int], np.dtype[Any]]:
-    """Return values of a field: of the size that they have live, and moving, because both cost room."""
+    """Return values of a field: of the size that they have live, and moving, because both cost room.
+
+    `is_any`: a node may be ok, as most are.
+    """
     if one is schema.STATE:
-        return np.where(row % 97, NodeState.OK, NodeState.LOW)
+        return np.where(row % _LOW_OF * is_any, NodeState.OK, NodeState.LOW)
     if one is schema.TOTAL:
         return start.astype(np.float64) % 1e6 * (row + 1)
     if one.unit == "epoch seconds":

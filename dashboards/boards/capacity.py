@@ -12,6 +12,7 @@ from dashboards.parts import transport, uplinks
 from store import schema
 from store.influxql import (
     Column,
+    Condition,
     Query,
     Select,
     Unit,
@@ -252,11 +253,14 @@ def _bucket(cluster: Cluster, kind: Capacity, bucket: int) -> Query:
     below = () if last else (compare(schema.UTILISATION, "<", high),)
     alias = f"{low:.0%} and more" if last else f"{low:.0%} to {high:.0%}"
     # A bin of a long range holds several rows of a link: it counts once, where it was fullest. What never reaches the
-    # tenth stays out before it is binned: most links are in the lowest one.
+    # tenth stays out before it is binned: most links are in the lowest one. A bin of an hour holds one row of a link.
     above = (is_in(schema.KIND, [kind.value]), compare(schema.UTILISATION, ">=", low))
-    each = _capacity().take(highest(schema.UTILISATION)).where(*above).by(schema.SUBJECT)
-    select = Select(each.binned()).take(count(schema.UTILISATION, "links")).where(*below)
-    query = select.over_time(cluster, "Links in this tenth.", alias=alias, settled=False)
+    links = count(schema.UTILISATION, "links")
+    is_hour, is_longer = (Condition(f"$__interval_ms {sign} {_HOUR * 1000}", is_moving=True) for sign in ("<=", ">"))
+    each = _capacity().take(highest(schema.UTILISATION)).where(*above, is_longer).by(schema.SUBJECT).binned()
+    of_hours = _capacity().take(links).where(*above, *below, is_hour)
+    either = (of_hours.binned(), Select(each).take(links).where(*below).binned())
+    query = Select(either).take(total(links)).over_time(cluster, "Links in this tenth.", alias=alias, settled=False)
     return query.at_least(_HOUR).at_most(_COLUMNS)
 
 

@@ -1,6 +1,5 @@
 """Training run: how a job goes, as a whole and node by node. Observed, expected and limit stand as alerts see them."""
 
-from dataclasses import replace
 from typing import Any
 
 from cluster.model import Cluster, Role
@@ -14,17 +13,14 @@ from dashboards.panels import Built, Cell, Column, Face, TableOrder
 from dashboards.parts import collectives, node_states, role_panels, run_panels, transport
 from dashboards.parts.spread import node_spread, spread_overrides
 from store import schema
-from store.influxql import Fill, Select, Unit, any_of, bit_rate, chosen, compare, is_in, moment, narrowed, newest
+from store.influxql import Fill, Select, Unit, beside, bit_rate, chosen, compare, is_in, moment, newest
 
 BOARD = "training"
 
 _EXPECTED = "expected"
 _LIMIT = "limit"
-_MANY = 100
-"""More nodes than this are not drawn all at once: their lines would be unreadable."""
 _NOT_IN_LEGEND = {"legend": True, "tooltip": False, "viz": False}
 """Three names a node would fill the panel; the dashes say which line is which."""
-_ONLY_LOW = "Until nodes are chosen, those that are low or down are drawn, for as long as they are. "
 
 
 def page(cluster: Cluster) -> Page:
@@ -95,19 +91,15 @@ def _visibility(cluster: Cluster) -> Built:
 def _observed_expected(cluster: Cluster) -> Built:
     # A blind window holds the last share; the chart shows a gap instead.
     seen = compare(schema.STATE, "<", schema.NodeState.BLIND)
-    select = Select(schema.BASELINE, schema.RAW).where(*_of_job(), seen).by(schema.NODE)
-    training = questions.role_ids(cluster, Role.TRAINING)
-    is_large = sum(node.group in training for node in cluster.nodes) > _MANY
-    if is_large:
-        select = select.where(any_of(compare(schema.STATE, ">=", schema.NodeState.LOW), narrowed(var.NODE)))
+    are_many = node_states.are_many(cluster)
     node = f"$tag_{schema.NODE}"
     series = ((schema.OBSERVED, node), (schema.EXPECTED, f"{node} {_EXPECTED}"), (schema.LOWER, f"{node} {_LIMIT}"))
     queries = [
-        select.take(newest(field))
+        node_states.shown(cluster, newest(field), *_of_job(), seen)
         .over_time(cluster, field.text, alias=alias, fill=Fill.GAP, settled=False)
         .at_least(node_states.MINUTE)
         for field, alias in series
-    ]
+    ]  # fmt: skip
     return panels.time_series(
         cluster,
         Face(
@@ -115,14 +107,13 @@ def _observed_expected(cluster: Cluster) -> Built:
             "What each node sent over the median of its cohort; the dashed lines are what earlier good runs "
             "predict, and the limit.",
             "A cohort that slows as a whole keeps its shares: this cannot show it. "
-            f"{_ONLY_LOW if is_large else ''}{transport.training_note(cluster)}",
+            f"{f'{node_states.ONLY_LOW} ' if are_many else ''}{transport.training_note(cluster)}",
             "Choose one node above to see its three lines alone; the verdicts below give the numbers.",
             x=0, y=33, w=11, h=11, links=(node_states.stragglers(cluster), to_alerts()),
         ),
-        # Few nodes pass, however many the cluster has: there are points enough for them.
-        [replace(query, points=0) for query in queries] if is_large else queries,
+        [node_states.few(cluster, query) for query in queries],
         unit=Unit.RATIO,
-        missing="no node is low or down" if is_large else "",
+        missing="no node is low or down" if are_many else "",
         overrides=[
             panels.override(
                 f"/ {_EXPECTED}$/", color=panels.fixed(DIM), custom__lineStyle={"fill": "dash", "dash": [8, 6]},
@@ -142,7 +133,8 @@ def _verdicts(cluster: Cluster) -> Built:
         schema.STATE, schema.OBSERVED, schema.EXPECTED, schema.LOWER, schema.SCORE, schema.RUNS, schema.LOW_FOR,
         schema.MISSING_BYTES,
     )  # fmt: skip
-    select = Select(schema.BASELINE, schema.RAW).take(*(newest(field) for field in fields)).where(*_of_job())
+    # One selector reads each node once; one for each field, so many times.
+    select = Select(schema.BASELINE, schema.RAW).take(newest(fields[0]), *map(beside, fields[1:])).where(*_of_job())
     return panels.table(
         cluster,
         Face(

@@ -55,6 +55,12 @@ class Site:
         )
         return {row["time"] // 1000 - self.start: row[schema.STATE.name] for row in frame.iter_rows(named=True)}
 
+    def low(self, measurement: schema.Measurement) -> list[dict[str, object]]:
+        """What a measurement says of nodes that are low, down or blind, in the order of time and nodes."""
+        columns = [schema.NODE, *(field.name for field in schema.LOW_NODE.fields)]
+        rows = scene.stored(self.store, measurement).filter(pl.col(schema.STATE.name) >= NodeState.LOW)
+        return rows.select("time", *columns).sort("time", schema.NODE).to_dicts()
+
     def contacts(self) -> list[tuple[int, str, str, int, int]]:
         """(Window after the job's start, source, destination, bytes, new)."""
         frame = scene.stored(self.store, schema.CONTACT)
@@ -104,6 +110,8 @@ def test_a_node_that_falls_to_80_percent_is_low_in_the_second_window(site: Site)
         range(210, 380, 10), NodeState.LOW
     )
     assert set(site.states("gpu-2").values()) == {NodeState.OK}
+    assert site.low(schema.LOW_NODE) == site.low(schema.BASELINE)
+    assert {row[schema.NODE] for row in site.low(schema.LOW_NODE)} == {"gpu-3"}
     row = scene.stored(site.store, schema.BASELINE).filter(pl.col(schema.NODE) == "gpu-3").row(-1, named=True)
     assert row[schema.LOW_FOR.name] == 180
     assert row[schema.RUNS.name] == 4
@@ -136,10 +144,12 @@ def test_a_bridge_that_stops_makes_nodes_blind_not_down(site: Site) -> None:
     scene.write_training(site.store, site.start, site.start + 200)
     site.tick(site.start + 400)
     assert {state for at, state in site.states("gpu-0").items() if at >= 200} == {NodeState.BLIND}
+    assert site.low(schema.LOW_NODE) == site.low(schema.BASELINE) != []
     # It comes back and works off what waited in the spool: the windows are judged after all.
     scene.write_training(site.store, site.start + 200, site.start + 420)
     site.tick(site.start + 430)
     assert set(site.states("gpu-0").values()) == {NodeState.OK}
+    assert site.low(schema.LOW_NODE) == []
 
 
 def test_nodes_behind_a_silent_exporter_are_blind(site: Site) -> None:

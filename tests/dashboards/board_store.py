@@ -240,6 +240,8 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         schema.RAIL_LOW: [job | {schema.NODE: node, schema.RAIL: "1"} for node in nodes[:2]],
         schema.BURST: [{schema.DST: "nas-1", schema.DST_GROUP: "storage", schema.SRC_GROUP: "training"}],
         schema.BASELINE: [{schema.NODE: node, schema.GROUP: "training"} | job for node in nodes],
+        # Of those that are ok: rows that were taken back.
+        schema.LOW_NODE: [{schema.NODE: node, schema.GROUP: "training"} | job for node in nodes],
         schema.COHORT: [job],
         schema.JOB_NODE: [{schema.NODE: node, schema.GROUP: "training"} | job for node in nodes],
         schema.DROPOUT_DIGEST: [job | {schema.WORST: "gpu-01 / gpu-02"}],

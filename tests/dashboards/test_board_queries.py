@@ -249,19 +249,21 @@ def test_of_many_nodes_those_that_are_low_are_drawn_and_those_that_are_chosen(fi
     """The five nodes of the store are learning, ok, low, down and blind."""
     others = tuple(Node(f"gpu-1{number:03}", "training", ()) for number in range(200))
     board = load(boards(replace(CLUSTER, nodes=(*CLUSTER.nodes, *others)))["training"])
-    drawn = {}
+    drawn, timeline = {}, {}
     for everything in (True, False):
+        choices = defaults(board, everything=everything)
         queries = [
-            one
-            for one in asked(board, filled.now, defaults(board, everything=everything))
-            if one.panel.startswith("Share of the cohort's median")
+            one for one in asked(board, filled.now, choices) if one.panel.startswith("Share of the cohort's median")
         ]
         assert len(queries) == 3
         drawn[everything] = [
             {series.tags[schema.NODE] for series in filled.store.query(one.query)} for one in queries
         ]  # fmt: skip
+        (states,) = (one for one in asked(board, filled.now, choices) if one.panel == "Nodes of the job")
+        timeline[everything] = {series.tags[schema.NODE] for series in filled.store.query(states.query)}
     assert drawn[True] == [{"gpu-03", "gpu-04"}] * 3
     assert drawn[False] == [{"gpu-01", "gpu-02", "gpu-03", "gpu-04"}] * 3
+    assert timeline == {True: {"gpu-03", "gpu-04", "gpu-05"}, False: {f"gpu-0{node}" for node in range(1, 6)}}
 
 
 def test_exporters_have_one_row_each_in_both_tables(filled: Filled) -> None:

@@ -15,7 +15,10 @@ from analysis.evidence import Reader
 from analysis.jobs.job_windows import gpus_in, gpus_of
 from cluster.model import Cluster, Job
 from store import schema
+from store.points import WINDOW
+from store.schema import NodeState
 
+_LOW_COLUMNS = (WINDOW, *schema.LOW_NODE.tags, *(field.name for field in schema.LOW_NODE.fields))
 _HEARD_BEFORE = 3600
 """Seconds before a job in which an exporter must have been heard for its silence to mean something."""
 
@@ -40,7 +43,7 @@ class DropoutStudy:
     """
 
     name = "dropout"
-    measurements = (schema.BASELINE, schema.DROPOUT_DIGEST)
+    measurements = (schema.BASELINE, schema.LOW_NODE, schema.DROPOUT_DIGEST)
 
     def __init__(self, cluster: Cluster, reader: Reader, policy: DropoutPolicy | None = None) -> None:
         self._thresholds, self._window, self._gpus = cluster.thresholds, cluster.bridge.window, gpus_of(cluster)
@@ -68,7 +71,9 @@ class DropoutStudy:
         del job
         after, points, digests = dropout.judge(carry.cohort, carry.baseline, carry.carry, windows)
         digests = digests.with_columns(pl.lit(carry.gpus).alias(schema.JOB_GPUS.name))
-        return replace(carry, carry=after), [(schema.BASELINE, points), (schema.DROPOUT_DIGEST, digests)]
+        low = points.filter(pl.col(schema.STATE.name) >= NodeState.LOW).select(_LOW_COLUMNS)
+        found = [(schema.BASELINE, points), (schema.LOW_NODE, low), (schema.DROPOUT_DIGEST, digests)]
+        return replace(carry, carry=after), found
 
     def retold(self, job: Job, carry: Standing) -> Standing:
         """Return the standing of a job whose end became known."""
