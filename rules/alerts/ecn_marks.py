@@ -27,10 +27,10 @@ def build(cluster: Cluster) -> RuleSet:
     window = format_duration(limits.ecn_marks_window)
     node = f"{{{{ $labels.{schema.NODE} }}}}"
     group = texts.group_title(cluster, schema.GROUP, [one.id for one in cluster.inside_groups()])
-    sums = Select(schema.PULSE, schema.RAW).take(_MARKED, _ALL).by(schema.NODE, schema.GROUP)
-    enough = Select(sums).where(compare(_ALL, ">=", limits.ecn_marks_packets)).by(schema.NODE, schema.GROUP)
 
-    def of(column: Column) -> Query:
+    def of(column: Column, *sums: Column) -> Query:
+        each = Select(schema.PULSE, schema.RAW).take(*sums, _ALL).by(schema.NODE, schema.GROUP)
+        enough = Select(each).where(compare(_ALL, ">=", limits.ecn_marks_packets)).by(schema.NODE, schema.GROUP)
         return enough.take(column).per_series("Of packets of a node to its own group, scaled from samples.")
 
     rule = Rule(
@@ -39,8 +39,12 @@ def build(cluster: Cluster) -> RuleSet:
         family="training",
         severity=Severity.WARNING,
         measures=tuple(
-            Measure(column.name, of(column), limits.ecn_marks_window)
-            for column in (ratio((_MARKED,), _ALL, "share"), total(_MARKED), total(_ALL))
+            Measure(column.name, of(column, *sums), limits.ecn_marks_window)
+            for column, *sums in (
+                (ratio((_MARKED,), _ALL, "share"), _MARKED),
+                (total(_MARKED), _MARKED),
+                (total(_ALL),),
+            )
         ),
         threshold=Threshold("ecn_marks", Comparison.ABOVE, limits.ecn_marks),
         annotations=texts.annotations(

@@ -4,13 +4,15 @@ At 90 % of its speed a queue holds ten times as many packets as at 45 % (M/M/1: 
 Systems, 1975), and a mean of minutes hides the bursts above it.
 """
 
+from dataclasses import replace
+
 from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import BITS, Column, Query, Select, Unit, highest, ratio, scaled, settle_seconds, total
+from store.influxql import BITS, Column, Query, Select, Unit, combined, highest, scaled, settle_seconds, total
 
 ID = "link_full"
 
@@ -28,19 +30,22 @@ def build(cluster: Cluster) -> RuleSet:
     link = f"{{{{ $labels.{schema.INTERFACE} }}}} of {{{{ $labels.{schema.EXPORTER} }}}}"
     # Windows that still fill would say too little.
     settled = settle_seconds(cluster, schema.RAW)
-    directions = [
-        Select(schema.INTERFACE_TRAFFIC, schema.RAW)
-        .take(scaled(total(one), f"{BITS / limits.link_full_window}", _RATE, Unit.BITS_PER_SECOND), _SPEED)
-        .by(*_LINK)
-        for one in _DIRECTIONS
+    stored = Select(schema.INTERFACE_TRAFFIC, schema.RAW).by(*_LINK)
+    rates = [
+        scaled(total(one), f"{BITS / limits.link_full_window}", _RATE, Unit.BITS_PER_SECOND) for one in _DIRECTIONS
     ]
 
-    def busiest(column: Column) -> Query:
-        """Return a column of the direction where it is largest."""
-        each = tuple(Select(one).take(column).by(*_LINK) for one in directions)
-        return Select(each).take(highest(column)).by(*_LINK).per_series("Of an interface's busier direction.")
+    def busiest(directions: list[Column]) -> Query:
+        """Return what stands in a column of each direction, of the one where it is largest."""
+        each = Select(tuple(stored.take(one) for one in directions)).take(highest(directions[0])).by(*_LINK)
+        return each.per_series("Of an interface's busier direction.")
 
-    rates = directions[0].columns[0]
+    # InfluxDB reads every link anew for each function: nothing is asked that the number does not need.
+    queries = {
+        "load": busiest([_load(rate) for rate in rates]),
+        _RATE: busiest(rates),
+        _SPEED.name: stored.take(_SPEED).per_series("Of an interface."),
+    }
     carried = f"{texts.bit_rate_of(_RATE)} of {texts.bit_rate_of(_SPEED.name)}"
     rule = Rule(
         id=ID,
@@ -49,8 +54,8 @@ def build(cluster: Cluster) -> RuleSet:
         severity=Severity.WARNING,
         measures=tuple(
             # Both ends of a range belong to it: a second less, and it holds whole windows.
-            Measure(column.name, busiest(column), limits.link_full_window + settled, settled + 1)
-            for column in (ratio((rates,), _SPEED, "load"), highest(rates), highest(_SPEED))
+            Measure(name, query, limits.link_full_window + settled, settled + 1)
+            for name, query in queries.items()
         ),
         threshold=Threshold("link_full", Comparison.ABOVE, limits.link_full),
         annotations=texts.annotations(
@@ -73,3 +78,7 @@ def build(cluster: Cluster) -> RuleSet:
         is_operational=True,
     )
     return RuleSet((rule,), ())
+
+
+def _load(rate: Column) -> Column:
+    return replace(combined((rate, _SPEED), "/", "load", Unit.RATIO), above=rate.reads)

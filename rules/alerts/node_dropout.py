@@ -7,7 +7,7 @@ from rules.common import cohorts, texts
 from rules.common.freshness import fresh_node_seconds, fresh_seconds
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Query, Select, Unit, compare, count, is_in, newest, scaled
+from store.influxql import Query, Select, Unit, beside, compare, count, is_in, newest, scaled
 from store.schema import NodeState
 
 ID = "node_dropout"
@@ -72,7 +72,6 @@ def build(cluster: Cluster) -> RuleSet:
 def _measures(cluster: Cluster, groups: tuple[str, ...]) -> tuple[Measure, ...]:
     since = fresh_seconds(cluster)
     of_node = {
-        "low_for": schema.LOW_FOR,
         "state": schema.STATE,
         "observed": schema.OBSERVED,
         "expected": schema.EXPECTED,
@@ -90,22 +89,36 @@ def _measures(cluster: Cluster, groups: tuple[str, ...]) -> tuple[Measure, ...]:
         "usd": members.take(scaled(nodes, f"{usd:g}", "usd", Unit.USD)).per_series("USD an hour of the job."),
     }
     return (
-        *(Measure(name, _of_low_nodes(groups, field), since) for name, field in of_node.items()),
+        Measure("low_for", _of_low_nodes(groups, schema.LOW_FOR), since),
+        *(Measure(name, _when_low(groups, field), since) for name, field in of_node.items()),
         *(Measure(name, query, fresh_node_seconds(cluster)) for name, query in of_job.items()),
     )
 
 
+_IS_LOW = (
+    compare(schema.STATE, ">=", NodeState.LOW),
+    compare(schema.STATE, "<=", NodeState.DOWN),
+    # Many at once are told by dropout_digest.
+    compare(schema.IN_DIGEST, "=", 0),
+)
+
+
+def _verdicts(groups: tuple[str, ...]) -> Select:
+    return Select(schema.BASELINE, schema.RAW).where(is_in(schema.GROUP, groups)).by(*_NODE_LABELS)
+
+
 def _of_low_nodes(groups: tuple[str, ...], field: schema.Field) -> Query:
     """Return a field of every node whose newest verdict is low or down; nodes ok, learning or blind give no series."""
-    columns = [newest(one) for one in dict.fromkeys((schema.STATE, schema.IN_DIGEST, field))]
-    verdicts = Select(schema.BASELINE, schema.RAW).take(*columns).where(is_in(schema.GROUP, groups)).by(*_NODE_LABELS)
-    # Many at once are told by dropout_digest.
-    bad = (
-        compare(schema.STATE, ">=", NodeState.LOW),
-        compare(schema.STATE, "<=", NodeState.DOWN),
-        compare(schema.IN_DIGEST, "=", 0),
-    )
-    return Select(verdicts).take(newest(field)).where(*bad).by(*_NODE_LABELS).per_series(f"{field.text}, of low nodes.")
+    # A row has all fields. One selector reads each node once; one for each field, so many times.
+    newest_row = _verdicts(groups).take(newest(schema.STATE), beside(schema.IN_DIGEST), beside(field))
+    low = Select(newest_row).take(newest(field)).where(*_IS_LOW).by(*_NODE_LABELS)
+    return low.per_series(f"{field.text}, of low nodes.")
+
+
+def _when_low(groups: tuple[str, ...], field: schema.Field) -> Query:
+    """Return a field of each node's newest row that is low or down: the same row as above, of nodes that are so now."""
+    low = _verdicts(groups).take(newest(field)).where(*_IS_LOW)
+    return low.per_series(f"{field.text}, when the node was low.")
 
 
 def _cohort(groups: tuple[str, ...]) -> Select:

@@ -23,9 +23,9 @@ from app.errors import StoreError
 from rules.rule import Comparison, Measure, Reducer, Rule
 from store import schema
 from store.influx import Store
-from store.influxql import Column, Condition, Select, compare, count, highest, lowest, total
+from store.influxql import BESIDE, Column, Condition, Select, compare, count, highest, lowest, total
 
-_CHOOSING = frozenset({"last", "first", "max", "min", "mean", "median"})
+_CHOOSING = frozenset({"last", "first", "max", "min", "mean", "median", BESIDE})
 _GROWING = frozenset({"sum", "count", "max"})
 _SLACK = 1e-9
 """Relative error of sums in another order."""

@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterator
 
 from store import schema
-from store.influxql import Column, Condition, Fill, Select, Unit
+from store.influxql import BESIDE, Column, Condition, Fill, Select, Unit
 
 _NAME = r'"((?:\\.|[^"\\])+)"'
 _NUMBER = r"-?[0-9.]+(?:e[-+]?[0-9]+)?"
 _NAMED = re.compile(rf"(.+) AS {_NAME}")
 _FUNCTION = re.compile(rf"([a-z]+)\({_NAME}\)(?: \* ({_NUMBER}))?")
 _SUM = rf"sum\({_NAME}\)"
-_RATIO = re.compile(rf"(?:1\.0 \* )?({_SUM}|\({_SUM}(?: \+ {_SUM})*\)) / {_SUM}")
+_RATIO = re.compile(rf"(?:1\.0 \* )?({_SUM}|\({_SUM}(?: \+ {_SUM})*\))(?: \* {_NUMBER})? / [a-z]+\({_NAME}\)")
 _COMPARISON = re.compile(rf"{_NAME} (>=|<=|!=|=|>|<) ({_NUMBER})")
 _BINS = re.compile(r"time\((\d+)s\) fill\((\w+)\)")
 _VALUE = re.compile(r"'(?:\\.|[^'\\])*'")
@@ -57,6 +57,8 @@ def _column(text: str) -> Column:
         raise ValueError(f"{text}: no column with a name")
     expression, name = named.groups()
     reads = _names(expression)
+    if re.fullmatch(_NAME, expression):
+        return Column(expression, name, Unit.COUNT, reads, BESIDE)
     if match := _FUNCTION.fullmatch(expression):
         return Column(expression, name, Unit.COUNT, reads, match[1], float(match[3] or 1))
     ratio = _RATIO.fullmatch(expression)
