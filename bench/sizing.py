@@ -95,9 +95,11 @@ def units(lines: Sequence[Line]) -> Units | None:
     fills = [one for one in lines if one["step"] == "boards_fill"]
     if fills:
         fill = max(fills, key=lambda one: int(one["nodes"]))
-        hours = float(fill["filled"]["raw"].split(" ", 1)[0])
         found["series"] = fill["series_cardinality"] / fill["nodes"]
-        found["points"] = fill["points_by_retention"]["raw"] / hours * 24 / fill["nodes"]
+        hours = float(fill["filled"]["raw"].split(" ", 1)[0])
+        # Stores that were filled before had each series for as long as any.
+        a_day = fill.get("raw_points_a_day", fill["points_by_retention"]["raw"] / hours * 24)
+        found["points"] = a_day / fill["nodes"]
         found["point"] = fill["bytes_a_point"]
     return Units(cpu["nfacctd"], cpu["bridge"], cpu["influxd"], **found)
 

@@ -49,7 +49,7 @@ _DATA = {
 }
 """Keys of the section [data] that callers may set otherwise."""
 
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 
 
 def free_port() -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.load.fill import fill, series
+from bench.boards import misses
+from bench.load.fill import EVERY, fill, series
 from bench.load.probe import percentiles
 from bench.pipelines import differences, printed_records
 from bench.processes import Meter, Usage, descendants, usage
@@ -109,20 +110,34 @@ def test_percentiles() -> None:
 
 
 def test_a_filled_store_has_every_series(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
-    """Each kept measurement has its series in each retention that it belongs to, and a point a window."""
+    """Each kept measurement has its series in each retention that it belongs to, and a point whenever it would live."""
     settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
     cluster = replace(CLUSTER, store=settings)
     store = Store(settings)
     store.ensure(cluster.retentions())
     rows = series(cluster)
-    end = int(time.time()) // 60 * 60
+    begin = int(time.time()) // 300 * 300 - 300
     raw = cluster.retentions()[0]
-    written = sum(count for _, count in fill(store, raw, rows, end - 30, end))
-    assert written == 3 * sum(len(found) for measurement, found in rows.items() if measurement.kept == schema.RAW
-                              or measurement.rollup)  # fmt: skip
+    written = sum(count for _, count in fill(store, raw, rows, begin, begin + 30))
+    kept = {one: len(found) for one, found in rows.items() if one.kept == schema.RAW or one.rollup}
+    assert written == sum(count * (1 if one in EVERY else 3) for one, count in kept.items())
     # Of what is written once in a while, at starts and changes, no board draws a curve.
     assert set(rows) == {measurement for measurement in schema.MEASUREMENTS if measurement.kept != schema.META}
     nodes = store.query(f'SELECT count("tx_bytes") FROM "raw"."{schema.NODE_TRAFFIC.name}" GROUP BY *')
     assert len(nodes) == len(rows[schema.NODE_TRAFFIC])
     assert {one.values[0][1] for one in nodes} == {3}
     store.close()
+
+
+def test_what_is_over_its_budget_is_listed() -> None:
+    wall = {"step": "board", "board": "noc_wall", "nodes": 4096, "span": "1h", "warm_seconds": 1.2}
+    slow = {"slow": [["Nodes by bytes sent", 1.5, "SELECT"]]}
+    explore = {"step": "board", "board": "explore", "nodes": 4096, "span": "24h", "warm_seconds": 2.9, **slow}
+    rules = {"step": "rules", "nodes": 4096, "seconds": 0.9}
+    assert misses([wall, explore, rules, {"step": "boards_fill", "nodes": 4096}]) == [
+        "noc_wall, 1h, 4,096 nodes: 1.20 s, budget 1 s",
+        "explore, 24h, Nodes by bytes sent, 4,096 nodes: 1.50 s, budget 1 s",
+    ]
+    assert misses([wall | {"warm_seconds": 0.9}, rules | {"seconds": 1.1}]) == [
+        "all rules, 4,096 nodes: 1.10 s, budget 1 s"
+    ]
