@@ -280,9 +280,15 @@ class AlertBook:
             return Sighting()
 
     def _updated(self, begin: Document, report: Report) -> Document:
-        """Return the event of a begin with the texts and numbers of now, which its end will tell; all else stays."""
+        """Return the event of a begin with the texts and numbers of now, which its end will tell; all else stays.
+
+        The rule's window leaves behind what it fired for: of bytes the largest that were told stay.
+        """
         size, duration = (report.values.get(field.name) for field in (schema.BYTES, schema.DURATION))
         measured = {"bytes": _whole(size), "duration": duration}
+        before = begin.get("traffic", {})
+        if (size or 0) < (before.get("bytes") or 0) and (duration or 0) <= (before.get("duration") or 0):
+            return begin
         fresh = {
             "summary": self._summary(report),
             "facts": self._facts(report),

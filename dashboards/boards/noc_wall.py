@@ -290,10 +290,14 @@ def _alerts(cluster: Cluster) -> Built:
         firing = f"/^{schema.FIRING}$/"
         return panels.large_text(_LETTERS, pattern=firing, text=severity, style=f"{chip}:{colour}"), resolved
 
+    # A name that wraps is cut in both of its lines.
     words = panels.large_text(
-        _LETTERS, pattern="/^([^_]+)_?([^_]*)_?([^_]*)_?([^_]*)_?([^_]*)$/", text="$1 $2 $3 $4 $5"
+        _LETTERS, pattern="/^([^_]+)_?([^_]*)_?([^_]*)_?([^_]*)_?([^_]*)$/",
+        text="$1&nbsp;$2&nbsp;$3&nbsp;$4&nbsp;$5",
+    )  # fmt: skip
+    long = panels.large_text(
+        _LETTERS, pattern="/^(?=.{28})([^_]+)_([^_]+)_(.{1,2}).*$/", text="$1&nbsp;$2&nbsp;$3…"
     )
-    long = panels.large_text(_LETTERS, pattern="/^(?=.{28})([^_]+)_([^_]+)_(.{1,3}).*$/", text="$1 $2 $3…")
     text = panels.large_text(_LETTERS)
     # The name alone: what a notification adds to it (group, network, "listed by ...") stands on the board Alerts.
     shown = (f"(.{{1,{_PLACE}}}?)(?: \\(|, ).*", ""), (f"(.{{{_PLACE}}}).+", "…"), ("(.+)", "")
@@ -306,7 +310,7 @@ def _alerts(cluster: Cluster) -> Built:
         Face(
             "alerts", "",
             "The newest alerts of 30 days: whether they fire, since when, what, from where to where, bytes, duration.",
-            "Bytes and duration are those of the notification; what fires on is not counted on here.",
+            "Bytes and duration are the largest that were told: a rule's window leaves behind what it fired for.",
             "The board Alerts has all of them, with false ones and the time to acknowledge.",
             x=0, y=4, w=15, h=10, since=_ALERT_DAYS,
             links=(

@@ -463,6 +463,23 @@ def test_a_rule_that_cannot_be_evaluated_ends_none_of_its_alerts() -> None:
     assert end["end"] == iso(1040)
 
 
+def test_an_alert_ends_with_the_most_that_it_told() -> None:
+    """A theft of 65 GB leaves the rule's window piece by piece while its alert still fires."""
+    cluster = parse_cluster(SITE)
+    book = AlertBook(cluster, rules_of(cluster), Parties(cluster), None)
+
+    def told(size: float, seconds: float) -> Report:
+        values = {schema.BYTES.name: size, schema.DURATION.name: seconds}
+        said = {"summary": f"{size:.0f} B in {seconds:.0f} s"}
+        return Report("exfil_volume", "x", 1000, EventSeverity.WARNING, labels=TALK, values=values, annotations=said)
+
+    book.take_all([told(50, 20)], 1000)
+    for size, seconds in ((65, 30), (22, 10), (0, 0)):
+        book.take_all([told(size, seconds)], 1010)
+    (end,) = book.take_all([], 1040)
+    assert (end["summary"], at(end, "traffic.bytes"), at(end, "traffic.duration")) == ("Resolved: 65 B in 30 s", 65, 30)
+
+
 @pytest.mark.parametrize(("label", "user"), [("alice", "alice"), ("-", None)])
 def test_an_alert_names_the_user_of_its_label(label: str, user: str | None) -> None:
     cluster = parse_cluster(SITE)
