@@ -93,11 +93,15 @@ def main() -> int:
                 found.append(one)
                 sys.stderr.write(f"{one.clean()}\n{one.faults()}\n")
         flows = [*pool.map(_records, ((path, timeout, tuple(given.seeds)) for path in paths for timeout in TIMEOUTS))]
-    lines = [*(one.clean() for one in found), "", *_fault_head(), *(one.faults() for one in found), "", *_LIMITS]
-    lines += [*_NETFLOW, *flows]
+    lines = [*(one.clean() for one in found), "", *_fault_head(), *(one.faults() for one in found), ""]
+    lines += [_together([hit for one in found for hit in one.hits]), "", *_LIMITS, *_NETFLOW, *flows]
     head = _HEAD.format(seconds=SECONDS, seeds=", ".join(map(str, given.seeds)), flags=" ".join(map(str, given.seeds)))
     given.page.write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
     return 0
+
+
+def _together(hits: Sequence[bool]) -> str:
+    return f"Together: {sum(hits)} of {len(hits)} culprits are named first ({np.mean(hits):.0%})."
 
 
 def _row(play_of: tuple[Path, int, tuple[int, ...]]) -> "_Row | None":
@@ -138,6 +142,11 @@ class _Row:
             for name, fault in _faults(layout, seed, self._seconds):
                 told = _told(trace, layout, rate, self._seconds, seed, fault)
                 self._hits.setdefault(name, []).append(_is_culprit(told, layout, fault))
+
+    @property
+    def hits(self) -> list[bool]:
+        """Return of each play with a fault whether it names the culprit."""
+        return [hit for one in self._hits.values() for hit in one]
 
     def clean(self) -> str:
         """Return the line of the plays without a fault."""
