@@ -7,7 +7,8 @@ own, so that its memory is its own. Run by scripts/bench analyze.
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -20,10 +21,12 @@ from analysis.analyser import Analyser
 from analysis.jobs.job_windows import ClusterFileJobs, active_at
 from analysis.state import State
 from app.log import Log
-from bench.processes import line, timed
+from bench.load.fill import fill, series
+from bench.processes import line, tell_machine, timed
 from cluster.load import load_cluster
-from cluster.model import Cluster
+from cluster.model import Cluster, ExportProtocol, Job, Retention, Role
 from simulate.demo.stack import command
+from simulate.traffic.bulk_load import large_cluster
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
@@ -50,6 +53,15 @@ _RATE = 10_000_000_000
 _RUN, _PAUSE = 900, 600
 """Seconds of an earlier run, and after it."""
 _RUNS = 4
+_OTHERS = {
+    schema.RAIL_TRAFFIC, schema.STORAGE_IO, schema.PULSE, schema.EGRESS, schema.THREAT, schema.VIOLATION, schema.DENIED,
+    schema.UNKNOWN_NODE, schema.INFERENCE, schema.INFERENCE_UNNAMED, schema.MANAGED, schema.INTERFACE_TRAFFIC,
+}  # fmt: skip
+"""What a bridge writes beside the job's own windows."""
+
+Write = Callable[[Store, Cluster, int, int], int]
+"""Writes the windows between two epoch seconds; returns how many points."""
+
 _CHECKPOINT_EVERY, _CHECKPOINT_SECONDS = 1800, 60
 
 
@@ -57,8 +69,13 @@ _CHECKPOINT_EVERY, _CHECKPOINT_SECONDS = 1800, 60
 @click.option("--nodes", default=1024, show_default=True, help="Training nodes.")
 @click.option("--hours", default=24.0, show_default=True, help="Length of the running job.")
 @click.option("--ticks", default=10, show_default=True, help="Live rounds.")
-def bench(nodes: int, hours: float, ticks: int) -> None:
+@click.option("--whole", is_flag=True, help="Live rounds alone, with work for every study.")
+def bench(nodes: int, hours: float, ticks: int, *, whole: bool) -> None:
     """Print one JSON line a measurement: filling the store, judging the whole range again, a start, live rounds."""
+    tell_machine()
+    if whole:
+        _whole(nodes, hours, ticks)
+        return
     with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
         folder = Path(name)
         with LocalInfluxDB(folder / "influxdb") as server:
@@ -78,7 +95,53 @@ def bench(nodes: int, hours: float, ticks: int) -> None:
             again = timed([*command("analyze", config), *span])
             busy = round(_cpu_seconds(server) - used, 1)
             line(step="rerun", nodes=nodes, hours=hours, cores=os.cpu_count(), **again, store_cpu_seconds=busy)
-            _live(store, cluster, now, ticks)
+            line(step="tick", **_live(server, cluster, now, ticks, _fill))
+
+
+def _whole(nodes: int, hours: float, ticks: int) -> None:
+    """Measure live rounds beside sFlow's seconds, rails, the outside, clients, sessions and violations.
+
+    The job's windows are as `bench` has them; of the rest each series has a point a window whose values mean nothing.
+    """
+    with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name, LocalInfluxDB(Path(name, "db")) as server:
+        now = int(time.time()) // 10 * 10
+        begin = now - round(hours * 3600)
+        cluster = _whole_cluster(nodes, server.url, Path(name, "state"), begin)
+        store = Store(cluster.store)
+        store.ensure(cluster.retentions())
+        others = {one: rows for one, rows in series(cluster).items() if one in _OTHERS}
+        pulse = {schema.PULSE: others.pop(schema.PULSE)}
+
+        def write(store: Store, cluster: Cluster, start: int, stop: int) -> int:
+            filled = ((Retention(schema.RAW, 10, 0), others), (Retention(schema.RAW, 1, 0), pulse))
+            written = sum(count for every, rows in filled for _, count in fill(store, every, rows, start, stop))
+            return written + _fill(store, cluster, start, stop)
+
+        for start in range(begin - _RUNS * (_RUN + _PAUSE), begin, 600):
+            _fill(store, cluster, start, min(start + 600, begin))
+        for start in range(begin, now, 600):
+            write(store, cluster, start, min(start + 600, now))
+        line(step="tick_whole", nodes=nodes, hours=hours, **_live(server, cluster, now, ticks, write))
+
+
+def _whole_cluster(nodes: int, url: str, state: Path, begin: int) -> Cluster:
+    """Return the demo's cluster with so many nodes on leaves that speak sFlow, and the jobs of `_cluster`."""
+    base = large_cluster(load_cluster(Path("cluster.yaml")), nodes)
+    names = tuple(_trained(base))
+    starts = [begin - (_RUNS - run) * (_RUN + _PAUSE) for run in range(_RUNS)]
+    runs = [Job(f"run-{at}", "llm", names, _moment(at), _moment(at + _RUN)) for at in starts]
+    leaves = tuple(
+        replace(one, protocol=ExportProtocol.SFLOW) if one.name.startswith("leaf") else one for one in base.exporters
+    )
+    return replace(
+        base, jobs=(*runs, Job("long", "llm", names, _moment(begin))), exporters=leaves,
+        store=replace(base.store, url=url, database="bench"), bridge=replace(base.bridge, state=str(state)),
+    )  # fmt: skip
+
+
+def _trained(cluster: Cluster) -> list[str]:
+    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+    return [node.name for node in cluster.nodes if node.group in training]
 
 
 def _cpu_seconds(server: LocalInfluxDB) -> float:
@@ -87,8 +150,14 @@ def _cpu_seconds(server: LocalInfluxDB) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _live(store: Store, cluster: Cluster, now: int, ticks: int) -> None:
-    """Start as a process would, then judge a new window each round."""
+def _clocks(server: LocalInfluxDB) -> tuple[float, float, float]:
+    """Return seconds: by the clock, of this process' processor time, of the server's."""
+    return time.monotonic(), time.process_time(), _cpu_seconds(server)
+
+
+def _live(server: LocalInfluxDB, cluster: Cluster, now: int, ticks: int, write: Write) -> dict[str, float]:
+    """Start as a process would, then judge a new window each round: seconds by the clock and of processors."""
+    store = Store(cluster.store)
     began = time.monotonic()
     with State.open(Path(cluster.bridge.state)) as state:
         analyser = Analyser(cluster, store, state, ClusterFileJobs(cluster), log=Log(quiet=True))
@@ -96,11 +165,15 @@ def _live(store: Store, cluster: Cluster, now: int, ticks: int) -> None:
         line(step="start", seconds=round(time.monotonic() - began, 2))
         rounds = []
         for tick in range(ticks):
-            _fill(store, cluster, now + 10 * tick, now + 10 * tick + 10)
-            began = time.monotonic()
+            write(store, cluster, now + 10 * tick, now + 10 * tick + 10)
+            before = _clocks(server)
             analyser.tick(now + 10 * tick + 13)
-            rounds.append(time.monotonic() - began)
-    line(step="tick", median=round(median(rounds), 3), slowest=round(max(rounds), 3), rounds=ticks)
+            rounds.append([after - since for since, after in zip(before, _clocks(server), strict=True)])
+    seconds, own, stores = (np.array(rounds).T).tolist()
+    return {
+        "median": round(median(seconds), 3), "slowest": round(max(seconds), 3), "rounds": ticks,
+        "cpu_seconds": round(median(own), 3), "store_cpu_seconds": round(median(stores), 3),
+    }  # fmt: skip
 
 
 def _cluster(url: str, state: str, nodes: int, begin: int) -> str:
@@ -120,8 +193,12 @@ def _node(number: int) -> str:
     return f'  gpu-{number:04}: {{group: training, addresses: ["10.0.{number // 256}.{number % 256}"]}}'
 
 
+def _moment(at: int) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
 def _at(moment: int) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(" ")
+    return _moment(moment).isoformat(" ")
 
 
 def _fill(store: Store, cluster: Cluster, start: int, stop: int) -> int:
@@ -136,7 +213,7 @@ def _fill(store: Store, cluster: Cluster, start: int, stop: int) -> int:
 
 def _windows(cluster: Cluster, start: int, stop: int) -> Iterator[tuple[Measurement, pl.DataFrame]]:
     """Yield what a bridge writes: nodes to training and to storage, a ring of pairs, the groups' totals, exporters."""
-    names = [node.name for node in cluster.nodes]
+    names = _trained(cluster)
     starts = np.array([at for at in range(start, stop, 10) if _is_running(cluster, at)], np.int64)
     if not len(starts):
         return

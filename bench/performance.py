@@ -43,6 +43,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "peer_versions": (),
     "rerun": (),
     "tick": (),
+    "tick_whole": (),
 }
 """Steps that the page shows, and which of their fields tell one line from another."""
 
@@ -645,6 +646,15 @@ def _analysis(book: Book) -> Iterator[str]:
         f"InfluxDB. A live round: {tick['median']} s, {tick['slowest']} s at most.\n"
     )
     yield _measured_on([again])
+    if (whole := book.one("tick_whole")) is not None:
+        spent = f"{whole['cpu_seconds']:.2f} s of processor time, and {whole['store_cpu_seconds']:.2f} s in InfluxDB"
+        yield (
+            f"A live round with work for every study (`scripts/bench analyze --whole`: {whole['nodes']:,} nodes,\n"
+            "two rails, sFlow's seconds, 200 conversations with the outside, 100 clients of inference, 100 management\n"
+            f"sessions, violations, interfaces): {spent}, the\n"
+            f"median of {whole['rounds']} rounds. By the clock {whole['median']:.1f} s, as loaded as the machine was.\n"
+        )
+        yield _measured_on([whole])
 
 
 def _archive(book: Book) -> Iterator[str]:

@@ -41,9 +41,12 @@ class ContactStudy:
         del jobs
         seen = self._state.contacts()
         episode = math.ceil(self._policy.episode / self._window) * self._window
+        known = seen.filter(pl.col(contacts.FIRST_SEEN) < span.start)
+        # What was before is asked for young contacts alone, and most of the time there are none.
+        is_young = known.select((pl.col(contacts.FIRST_SEEN) > span.start - episode).any()).item()
         found = contacts.find(
-            self._reader.egress(span.start - episode, span.now),
-            seen.filter(pl.col(contacts.FIRST_SEEN) < span.start),
+            self._reader.egress(span.start - episode if is_young else span.start, span.now),
+            known,
             self._state.decisions(),
             start=span.start,
             learning_end=self._state.learning_end,
