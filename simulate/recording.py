@@ -45,6 +45,8 @@ exporters are."""
 
 _BODY_BYTES = 6 << 20
 """Line protocol of one request: each of them waits for the store's disk."""
+_CONGESTION_EXPERIENCED = 3
+"""ECN bits of the TOS (RFC 3168)."""
 _LOSS_STEP = 60
 """Seconds of records that the engine takes at once where some are lost, so that losses are noted where they occur."""
 
@@ -89,12 +91,28 @@ class RecordFrames:
         self._addresses = workload.cast.addresses
         self._styles = workload.fabric.styles
         self._losses = workload.fabric.losses
+        addresses = workload.cast.addresses
+        self._marks = [
+            (np.flatnonzero(addresses.node == addresses.nodes.index(one.src)), one)
+            for one in workload.scenario.incidents
+            if one.marks
+        ]
         self._sequence = SequenceNumbers(self._styles)
         exporters = workload.cluster.exporters
         self._peers = pl.Series([str(exporter.address) for exporter in exporters], dtype=pl.String)
         self._versions = np.array([_VERSIONS[style.flow_format] for style in self._styles], np.int64)
         is_sflow = self._versions == records.SFLOW
         self._domains = np.where(is_sflow, 0, [source_id(number) for number in range(len(exporters))])
+
+    def _marked(self, frame: pl.DataFrame) -> Ints:
+        """Return the TOS of each record: congestion experienced in a part of a node's packets, while a link is full."""
+        tos = np.zeros(frame.height, np.int64)
+        for nodes, one in self._marks:
+            start = column(frame, "start")
+            here = np.isin(column(frame, "src"), nodes) & (start >= one.start * 1000) & (start < one.end * 1000)
+            drawn = np.random.default_rng([one.start, int(start[0]) if len(start) else 0]).random(frame.height)
+            tos[here & (drawn < one.marks)] = _CONGESTION_EXPERIENCED
+        return tos
 
     def arrived(self, batch: FlowBatch) -> tuple[pl.DataFrame, Ints]:
         """Return the records (FLOW_SCHEMA) that reach pmacct, and the sequence number of each one's datagram."""
@@ -120,7 +138,6 @@ class RecordFrames:
             pl.when(timeless).then(None).when(whole).then(pl.col(name) // 1000 * 1000).otherwise(pl.col(name))
             for name in ("start", "end")
         )
-        nothing = pl.lit(0, pl.Int64)
         columns = {
             records.EXPORTER: pl.lit(self._peers.gather(frame["exporter"])),
             records.IFACE_IN: pl.col("in_iface"),
@@ -131,7 +148,7 @@ class RecordFrames:
             records.DST_PORT: pl.col("dst_port"),
             records.PROTOCOL: pl.col("proto"),
             records.TCP_FLAGS: pl.col("tcp_flags"),
-            records.TOS: nothing,
+            records.TOS: pl.lit(pl.Series(self._marked(frame))),
             records.SAMPLING_RATE: pl.col("rate"),
             records.START: start,
             records.END: end,

@@ -67,7 +67,7 @@ class Past:
         self._truth = GroundTruth(self._workload)
         self._writer = SpoolWriter(self._workload, folder / "history", self._truth)
         # Agents count on from one phase to the next.
-        self._links = LinkCounters(cluster, self._workload.fabric.agents)
+        self._links = LinkCounters(cluster, self._workload.fabric.agents, self._workload.scenario.incidents)
         self.records = self.points = 0
 
     def fill(self) -> bool:

@@ -19,11 +19,21 @@ from analysis.detectors.egress.exfiltration_study import watched as watched_grou
 from analysis.detectors.egress.networks import sources
 from analysis.detectors.storage.incast import LATELY
 from cluster.calendar import local_time, off_hours_mask, off_window_mask
-from cluster.model import EXTERNAL, CheckpointMode, CheckpointPlan, FirstContact, Node, Role
+from cluster.model import (
+    EXTERNAL,
+    CheckpointMode,
+    CheckpointPlan,
+    Exporter,
+    FirstContact,
+    Interface,
+    Node,
+    Role,
+)
 from simulate.incidents.alert_evidence import Crossing, Piece, crossing
 from simulate.incidents.incident import Expected, Transfer
 from simulate.incidents.stage import Stage
 from simulate.packets.flows import JUMBO
+from simulate.packets.polls import POLL_SECONDS
 from simulate.scenarios.scenario import Run
 from store import schema
 from store.points import WINDOW
@@ -56,6 +66,8 @@ JOB_DISTURBED = "job_disturbed"
 HELD_SILENT = "held_silent"
 RAIL_LOW = "rail_low"
 PACKET_SIZE_LOW = "packet_size_low"
+LINK_FULL, LINK_DISCARDS, UPLINKS_UNEVEN = "link_full", "link_discards", "uplinks_uneven"
+ECN_MARKS = "ecn_marks"
 NODE_DROPOUT = "node_dropout"
 DROPOUT_DIGEST = "dropout_digest"
 COHORT_SLOWDOWN = "cohort_slowdown"
@@ -106,6 +118,7 @@ _EGRESS_ROLES = frozenset({Role.MODEL_STORAGE, Role.TRAINING})
 GRACE = 120
 """Seconds that every alert gets beyond the time that follows from its thresholds: rounds of analysis and evaluation."""
 
+_OTHER_UPLINKS = 0.05
 _EVALUATION = 10
 """Seconds between two evaluations of most rules."""
 CLOSE = 0.98
@@ -581,6 +594,39 @@ def packet_size_alerts(stage: Stage, run: Run, node: str, packet: int, *, start:
     earliest = early(stage, due, step=late + 4 * _MINUTE)
     about = labels(**{schema.JOB: run.job, schema.NODE: node})
     return (Expected(PACKET_SIZE_LOW, about, due, end + limits.packet_size_window + 2 * late, earliest=earliest),)
+
+
+def congestion_alerts(
+    stage: Stage, exporter: Exporter, link: Interface, node: str, *, load: float, discards: int, marks: float,
+    start: int, end: int,
+) -> tuple[Expected, ...]:  # fmt: skip
+    """Return what is owed for an interface that is so full, and for a node whose packets are marked.
+
+    Of a window that looks back as far as the incident has lasted, the sum grows evenly up to the limit.
+    """
+    limits = stage.cluster.thresholds
+    here = labels(**{schema.EXPORTER: exporter.name, schema.INTERFACE: link.name})
+    rules = [
+        (LINK_FULL, here, limits.link_full_window, limits.link_full / load if load else np.inf),
+        (LINK_DISCARDS, here, limits.link_discards_window,
+         limits.link_discards / (discards * limits.link_discards_window) if discards else np.inf),
+        (ECN_MARKS, labels(**{schema.NODE: node}), limits.ecn_marks_window, limits.ecn_marks / marks if marks else
+         np.inf),
+    ]  # fmt: skip
+    uplinks = [one for one in exporter.interfaces if not one.counts]
+    if link in uplinks and len(uplinks) > 1:
+        # The others carry what nodes of two leaves send each other: a few per cent.
+        about = labels(**{schema.EXPORTER: exporter.name})
+        apart = limits.uplinks_uneven / max(load - _OTHER_UPLINKS, 1e-9)
+        rules.append((UPLINKS_UNEVEN, about, limits.uplinks_uneven_window, apart))
+    found = []
+    # As `Workload.batches` has polls: as far apart as records may be.
+    poll = POLL_SECONDS if stage.history is None else max(POLL_SECONDS, stage.history.timeout)
+    for rule, about, window, part in rules:
+        if part < 1 and part * window + poll + _MINUTE <= end - start:
+            due = round(start + part * window) + poll
+            found.append(Expected(rule, about, due, end + window + poll + GRACE, earliest=start))
+    return tuple(found)
 
 
 def _of_job(stage: Stage, rule: str, run: Run, due: int, until: int) -> Expected:

@@ -52,6 +52,7 @@ class IncidentKind(StrEnum):
     EXPORT_OFF = "export_off"
     EXPORTER_SKEWED = "exporter_skewed"
     EXPORTER_DUPLICATES = "exporter_duplicates"
+    CONGESTED_LINK = "congested_link"
     FLOW_LOSS = "flow_loss"
     TEMPLATE_LOSS = "template_loss"
 
@@ -183,6 +184,8 @@ class Incident:
         exporter: whose records it concerns; `onto`: which exporter repeats them.
         rail: number of the rail that is dead.
         packet: bytes of a full packet of a node with another MTU.
+        interface: ifIndex of the congested interface; `load`: what it carries beside the flows, as a share of its
+            speed; `discards`: packets a second; `marks`: share of the packets of `src` that are marked.
         seconds: by how much a clock is off, or a checkpoint late.
         transfers: the traffic that it adds.
         listings: what a threat feed lists because of it.
@@ -207,6 +210,10 @@ class Incident:
     onto: str = ""
     rail: int = 0
     packet: int = 0
+    interface: int = 0
+    load: float = 0.0
+    discards: int = 0
+    marks: float = 0.0
     seconds: int = 0
     transfers: tuple[Transfer, ...] = field(default=(), repr=False)
     listings: tuple[Listing, ...] = ()

@@ -5,7 +5,7 @@ from typing import Any
 
 from analysis.detectors.fabric.unseen import MIN_HOURS
 from app.errors import UserError
-from cluster.model import ExportProtocol
+from cluster.model import ExportProtocol, Role
 from rules.alerts import relay_silent as relay_rule
 from rules.rule import built
 from simulate.incidents import expect
@@ -44,6 +44,26 @@ def export_off(stage: Stage, start: int, end: int, *, exporter: str = "") -> Inc
         (alert,) = _about(expect.UNSEEN_BYTES, name, due=due, until=end + _HOUR)
         alerts = (replace(alert, earliest=start),)
     return _of_exporter(IncidentKind.EXPORT_OFF, name, start, end, alerts=alerts)
+
+
+def congested_link(
+    stage: Stage, start: int, end: int, *, exporter: str = "", interface: int = 0, load: float = 0.96,
+    discards: int = 40, marks: float = 0.12, node: str = "",
+) -> Incident:  # fmt: skip
+    """An interface of an sFlow device is full: its counters say so, it discards, and packets of a node are marked."""
+    agents = [one for one in stage.cluster.exporters if one.protocol is ExportProtocol.SFLOW and one.interfaces]
+    found = next((one for one in agents if exporter in ("", one.name)), None)
+    if found is None:
+        raise UserError(f"no sFlow exporter {exporter} with interfaces", "only those send interface counters")
+    link = next((one for one in found.interfaces if one.index == interface), found.interfaces[-1])
+    src = stage.chosen(node, 0, Role.TRAINING).name
+    alerts = expect.congestion_alerts(
+        stage, found, link, src, load=load, discards=discards, marks=marks, start=start, end=end
+    )  # fmt: skip
+    return _of_exporter(
+        IncidentKind.CONGESTED_LINK, found.name, start, end, src=src, interface=link.index, load=load,
+        discards=discards, marks=marks, alerts=alerts,
+    )  # fmt: skip
 
 
 def _has_history(stage: Stage, start: int) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from cluster.model import Cluster
+from simulate.incidents.incident import Incident, IncidentKind
 from simulate.packets.flows import Ints, column
 
 POLL_SECONDS = 20
@@ -56,15 +57,22 @@ class LinkCounters:
     Args:
         cluster: its exporters.
         agents: numbers of those that speak sFlow.
+        incidents: of the scenario; some fill an interface.
     """
 
-    def __init__(self, cluster: Cluster, agents: Iterable[int]) -> None:
+    def __init__(self, cluster: Cluster, agents: Iterable[int], incidents: Iterable[Incident] = ()) -> None:
         self._speeds = {
             (number, interface.index): interface.speed or DEFAULT_SPEED
             for number in agents
             for interface in cluster.exporters[number].interfaces
         }
         self._agents = sorted({number for number, _ in self._speeds})
+        numbers = {exporter.name: number for number, exporter in enumerate(cluster.exporters)}
+        self._full = [
+            ((numbers[one.exporter], one.interface), one)
+            for one in incidents
+            if one.kind is IncidentKind.CONGESTED_LINK
+        ]
         self._done: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = Counter(), Counter()
         self._waiting = pl.DataFrame(schema=CARRIED_SCHEMA)
 
@@ -88,12 +96,23 @@ class LinkCounters:
         passed = column(self._waiting, "octets") * np.clip(at - start, 0, None) // np.maximum(end - start, 1)
         for (name, _), total in zip(sides, so_far, strict=True):
             _sum(total, self._waiting, passed, name)
+        discarded: Counter[tuple[int, int]] = Counter()
+        for link, one in self._full:
+            lasted = min(max(at / 1000 - one.start, 0), one.end - one.start)
+            so_far[1][link] += int(self._speeds[link] / 8 * one.load * lasted)
+            discarded[link] += int(one.discards * lasted)
         return [
             Poll(
                 at,
                 agent,
                 tuple(
-                    InterfaceCounters(index, speed, so_far[0][agent, index], so_far[1][agent, index])
+                    InterfaceCounters(
+                        index,
+                        speed,
+                        so_far[0][agent, index],
+                        so_far[1][agent, index],
+                        out_discards=discarded[agent, index],
+                    )
                     for (number, index), speed in self._speeds.items()
                     if number == agent
                 ),

@@ -68,7 +68,7 @@ class Workload:
             counters: of the interfaces of sFlow agents, to go on from; by default they begin at zero.
         """
         waiting = pl.DataFrame(schema=FLOW_SCHEMA)
-        counters = counters or LinkCounters(self.cluster, self.fabric.agents)
+        counters = counters or LinkCounters(self.cluster, self.fabric.agents, self.scenario.incidents)
         for start in range(phase.start, phase.end, phase.slice):
             end = min(start + phase.slice, phase.end)
             fresh, carried = self._records(phase, start * 1000, end * 1000)

@@ -115,6 +115,11 @@ def test_evidence_over_time_has_an_earliest_moment() -> None:
         "job_disturbed": 420,
         "rail_low": 540,
         "packet_size_low": 660,
+        # As long as counters take that come every 5 minutes.
+        "link_full": 1200,
+        "link_discards": 1200,
+        "ecn_marks": 1200,
+        "uplinks_uneven": 1200,
     }
     for path in library():
         for staged in load_script(path).incidents:

@@ -68,15 +68,7 @@ def test_every_rule_has_a_scenario_and_every_scenario_its_rules() -> None:
     owed = {rule for name in NAMES for one in loaded(name).incidents for rule in one.expected}
     # Nothing staged has templates: they alone show that an exporter samples (tests/ingest/test_unread_exports.py), or
     # kill (tests/ingest/test_guard.py).
-    # Marks, discards and full links: the rules' own cases.
-    assert owed == set(IDS) - {
-        "rate_unknown",
-        "collector_attacked",
-        "ecn_marks",
-        "link_full",
-        "link_discards",
-        "uplinks_uneven",
-    }
+    assert owed == set(IDS) - {"rate_unknown", "collector_attacked"}
 
 
 def test_every_scenario_has_a_near_miss_and_every_kind_that_owes_something() -> None:
@@ -123,6 +115,7 @@ def test_alerts_are_about_somebody_and_due_in_time() -> None:
 
 def _parties(script: Script, incident: Incident) -> set[str]:
     found = {address for talk in incident.transfers for address in (talk.src, talk.dst)} | set(incident.nodes)
+    found |= {link.name for one in script.cluster.exporters if one.name == incident.exporter for link in one.interfaces}
     groups = {node.group for node in script.cluster.nodes}
     found |= {node.name for node in script.cluster.nodes for entry in node.addresses if str(entry.address) in found}
     return found | groups | {one.country for one in incident.placements}
