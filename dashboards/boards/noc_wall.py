@@ -295,9 +295,7 @@ def _alerts(cluster: Cluster) -> Built:
         _LETTERS, pattern="/^([^_]+)_?([^_]*)_?([^_]*)_?([^_]*)_?([^_]*)$/",
         text="$1&nbsp;$2&nbsp;$3&nbsp;$4&nbsp;$5",
     )  # fmt: skip
-    long = panels.large_text(
-        _LETTERS, pattern="/^(?=.{28})([^_]+)_([^_]+)_(.{1,2}).*$/", text="$1&nbsp;$2&nbsp;$3…"
-    )
+    long = panels.large_text(_LETTERS, pattern="/^(?=.{28})([^_]+)_([^_]+)_(.{1,2}).*$/", text="$1&nbsp;$2&nbsp;$3…")
     text = panels.large_text(_LETTERS)
     # The name alone: what a notification adds to it (group, network, "listed by ...") stands on the board Alerts.
     shown = (f"(.{{1,{_PLACE}}}?)(?: \\(|, ).*", ""), (f"(.{{{_PLACE}}}).+", "…"), ("(.+)", "")
