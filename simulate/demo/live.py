@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from simulate.demo.plan import Places, demo_cluster, demo_scenario, live_start
 from simulate.demo.stack import Part, command, fresh_folder, has_socket
 from simulate.packets.udp import Clock as SimulatedClock
 from simulate.packets.udp import Target, UdpEmitter
+from simulate.packets.vpc_logs import VpcLogs, in_a_vpc
 from simulate.scenarios.scenario import Scenario
 from simulate.traffic.workload import Workload
 from simulate.truth.delivered import Account, account, on_the_wall, wall_differences
@@ -93,6 +94,7 @@ class Demo:
         days: days of history.
         seed: of the simulation.
         grafana: home of a Grafana to start, or None.
+        is_cloud: AWS VPC flow logs in a folder are the records, and no exporter sends.
         console: where to tell what happens.
     """
 
@@ -106,7 +108,9 @@ class Demo:
         seed: int,
         grafana: Path | None,
         console: Console,
+        is_cloud: bool = False,
     ) -> None:
+        self._is_cloud, self._late = is_cloud, 0
         self._base = base
         self._folder = folder
         self._seconds = seconds
@@ -144,12 +148,14 @@ class Demo:
             folder=folder,
             pages_port=ports[3],
             grafana_url=f"http://127.0.0.1:{free_port()}" if self._grafana is not None else None,
+            logs=folder / "logs" if self._is_cloud else None,
         )
         places.spool.mkdir()
         self._say(f"InfluxDB {influxdb.url}; everything of this run is in {folder}")
         # The days before end now; filling them in takes a while, and what of it passes is filled in last.
         now = live_start(datetime.now(UTC), 10)
         cluster = self._configure(places, now)
+        self._late = cluster.bridge.lateness if self._is_cloud else 0
         store = Store(cluster.store)
         running.callback(store.close)
         before = self._scenario(cluster, start=now, history_end=now, quiet=True)
@@ -166,11 +172,17 @@ class Demo:
             f"history: {self._days} days, {past.records:,} flow records, {past.points:,} points, the last day judged; "
             f"in {time.monotonic() - began:.0f} s"
         )
+        if self._is_cloud:
+            with_switches = replace(cluster, exporters=load_cluster(self._base).exporters)
+            known = {one.id for one in rules_of(with_switches).skipped}
+            lost = [f"{one.id} ({one.reason})" for one in rules_of(cluster).skipped if one.id not in known]
+            self._say(f"not shown, for a cloud's flow logs do not have it: {'; '.join(lost)}")
         scenario = self._scenario(cluster, start=start, history_end=now)
         write_lists(self._folder, cluster, scenario.incidents, int(time.time()))
         self._start_parts(running, self._config, cluster)
         self._start_grafana(running, cluster.grafana.url, store)
-        return self._live(cluster, Workload(cluster, scenario), store, past)
+        played = in_a_vpc(cluster) if self._is_cloud else cluster
+        return self._live(cluster, Workload(played, scenario), store, past)
 
     @property
     def _config(self) -> Path:
@@ -187,7 +199,8 @@ class Demo:
         return demo_scenario(
             cluster,
             start=start,
-            seconds=self._seconds or ENDLESS,
+            # What passes while the days before are filled in has no end of its own.
+            seconds=ENDLESS if quiet or self._seconds is None else self._seconds,
             seed=self._seed,
             history_days=self._days,
             history_end=history_end,
@@ -197,8 +210,11 @@ class Demo:
     # -- processes ---------------------------------------------------------------------------------
 
     def _start_parts(self, running: ExitStack, config: Path, cluster: Cluster) -> None:
-        """Start bridge, analysis and collector; they stop in the opposite order."""
-        parts = {name: self._part(name, config) for name in ("ingest", "analyze", "collect")}
+        """Start bridge, analysis and, for packets, collector; they stop in the opposite order."""
+        names = ("ingest", "analyze") if self._is_cloud else ("ingest", "analyze", "collect")
+        parts = {name: self._part(name, config) for name in names}
+        if self._is_cloud:
+            Path(cluster.cloud.folder or "").mkdir()
         collector = cluster.collector
 
         def is_well() -> bool:
@@ -257,8 +273,7 @@ class Demo:
     def _live(self, cluster: Cluster, workload: Workload, store: Store, past: Past) -> Outcome:
         truth = GroundTruth(workload)
         watch = Watch(Evaluator(store, rules_of(cluster).rules), workload.scenario.incidents)
-        target = [Target("127.0.0.1", port) for port in (cluster.collector.netflow_port, cluster.collector.sflow_port)]
-        with UdpEmitter(workload, truth, netflow=target[0], sflow=target[1]) as emitter:
+        with _emitter(cluster, workload, truth) as emitter:
             trouble: list[BaseException] = []
 
             def send() -> None:
@@ -302,7 +317,7 @@ class Demo:
                 f"{owed.incident}: {owed.rule}"
                 for owed in watch.missing()
                 # An incident that ^C cut short owes no alert.
-                if self._seconds is not None or owed.start < time.time() - _SETTLE_SECONDS
+                if self._seconds is not None or owed.start < time.time() - _SETTLE_SECONDS - self._late
             ),
             tuple(watch.unexpected()),
             replace(told, differences=(*told.differences, *trouble_at_end)),
@@ -401,10 +416,10 @@ class Demo:
                 self._say(screen.alert_line(firing))
             waited = time.monotonic() - ended
             is_whole = result is not None and not result.differences
-            owes = bool(watch.missing()) and self._seconds is not None and waited < _SETTLE_SECONDS
+            owes = bool(watch.missing()) and self._seconds is not None and waited < _SETTLE_SECONDS + self._late
             if result is not None and told is not None:
-                is_told = waited > _DELIVER_SECONDS or not told.differences
-                if is_told and ((is_whole and not owes) or waited > _DRAIN_SECONDS):
+                is_told = waited > _DELIVER_SECONDS + self._late or not told.differences
+                if is_told and ((is_whole and not owes) or waited > _DRAIN_SECONDS + self._late):
                     return result, told
             time.sleep(_LOOK_SECONDS)
 
@@ -430,3 +445,13 @@ class Demo:
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _emitter(
+    cluster: Cluster, workload: Workload, truth: GroundTruth
+) -> AbstractContextManager[UdpEmitter] | AbstractContextManager[VpcLogs]:
+    """Return what sends packets, or writes logs."""
+    if cluster.cloud.folder is not None:
+        return nullcontext(VpcLogs(workload, Path(cluster.cloud.folder), truth))
+    netflow, sflow = cluster.collector.netflow_port, cluster.collector.sflow_port
+    return UdpEmitter(workload, truth, netflow=Target("127.0.0.1", netflow), sflow=Target("127.0.0.1", sflow))

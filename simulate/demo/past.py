@@ -15,6 +15,7 @@ from analysis.state import State
 from app.log import Log
 from cluster.model import Cluster
 from ingest.bridge import Bridge
+from ingest.cloud.files import CloudFiles, CloudReader
 from ingest.collect import counter_files
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
@@ -22,6 +23,7 @@ from ingest.flows.normalise import Clock
 from ingest.read.spool import Spool
 from simulate.packets.polls import LinkCounters
 from simulate.packets.spool_files import SpoolWriter
+from simulate.packets.vpc_logs import VpcLogs, in_a_vpc
 from simulate.scenarios.scenario import Phase, Scenario
 from simulate.traffic.workload import Workload
 from simulate.truth.ground_truth import GroundTruth
@@ -63,11 +65,15 @@ class Past:
         self._history, self._recent = scenario.history, scenario.recent
         self._cluster, self._store, self._folder = cluster, store, folder
         self._stop, self._progress = stop, progress
-        self._workload = Workload(cluster, scenario)
+        self._cloud = cluster.cloud.format
+        self._workload = Workload(in_a_vpc(cluster) if self._cloud else cluster, scenario)
         self._truth = GroundTruth(self._workload)
-        self._writer = SpoolWriter(self._workload, folder / "history", self._truth)
+        writer = VpcLogs if self._cloud else SpoolWriter
+        self._writer = writer(self._workload, folder / "history", self._truth)
         # Agents count on from one phase to the next.
-        self._links = LinkCounters(cluster, self._workload.fabric.agents, self._workload.scenario.incidents)
+        self._links = LinkCounters(
+            self._workload.cluster, self._workload.fabric.agents, self._workload.scenario.incidents
+        )
         self.records = self.points = 0
 
     def fill(self) -> bool:
@@ -113,7 +119,7 @@ class Past:
             spool = self._folder / "history"
             polls = spool / counter_files.FOLDER
             with ExitStack() as reading:
-                source = Spool(spool, once=True)
+                source = CloudFiles(spool, self._cloud, once=True) if self._cloud else Spool(spool, once=True)
                 reading.callback(source.close)
                 counters_source = Spool(polls, once=True) if polls.is_dir() else None
                 if counters_source is not None:
@@ -130,6 +136,7 @@ class Past:
                     log=Log(quiet=True),
                     counters=Counters(),
                     counters_source=counters_source,
+                    cloud=CloudReader(self._cloud) if self._cloud else None,
                 )
                 summary = bridge.run(lambda count: bar.advance(task, count))
         self.records += summary.records

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from app.errors import UserError
 from cluster.dump import dump_cluster
-from cluster.model import CheckpointMode, Cluster, Job, JobClass, OffHours, Role
+from cluster.model import CheckpointMode, CloudFormat, Cluster, Job, JobClass, OffHours, Role
 from simulate.demo.demo_lists import with_lists
 from simulate.incidents.exfiltration_evidence import with_exfiltration
 from simulate.incidents.incident import Incident, IncidentKind, Transfer
@@ -31,6 +31,7 @@ from simulate.incidents.staging_inside import (
     incast,
     inference_intruder,
     management_intruder,
+    refused_scan,
     shadow_node,
     storage_bleed,
     unusual_country,
@@ -151,6 +152,8 @@ _RECENT = 10 * 60
 """Seconds before the live phase, about, that have its resolution."""
 _CHECKPOINT_TOLERANCE = 120
 _LIVE_TIMEOUT = 10
+_CLOUD_LATENESS = 120
+"""Of logs that sum up over a minute and lie in the folder 10 s later, where the bridge takes them 10 s after that."""
 _SLOW_NODE_SHARE = 0.6
 
 _ZONES = (
@@ -169,6 +172,7 @@ class Places:
 
     `folder` holds what is known of addresses and what is delivered; None: nothing is known, and nothing delivered.
     `pages_port` is where the delivery shows its pages, with a folder.
+    `logs`: folder of AWS VPC flow logs, where these are the records, and no exporter sends; None: exporters send.
     `grafana_url`: where links lead; None: where those of the committed cluster do.
     """
 
@@ -181,6 +185,7 @@ class Places:
     folder: Path | None = None
     pages_port: int = 9108
     grafana_url: str | None = None
+    logs: Path | None = None
 
 
 def night_zone(now: datetime, hours: OffHours) -> str:
@@ -232,6 +237,14 @@ def demo_cluster(
         ),
         bridge=replace(base.bridge, state=str(places.state), metrics_listen=f"127.0.0.1:{places.metrics_port}"),
     )
+    if places.logs is not None:
+        cluster = replace(
+            cluster,
+            exporters=(),
+            authority=(),
+            cloud=replace(base.cloud, format=CloudFormat.AWS, folder=str(places.logs)),
+            bridge=replace(cluster.bridge, lateness=_CLOUD_LATENESS),
+        )
     if places.grafana_url is not None:
         cluster = replace(cluster, grafana=replace(base.grafana, url=places.grafana_url))
     if history_days:
@@ -282,8 +295,14 @@ def demo_scenario(
     stage = Stage(cluster, Cast(cluster), profile, runs, history, seed)
     past = _past(stage, history_end // 60 * 60, live.end) if history_days else ()
     incidents = () if quiet else tuple(_incidents(stage, live))
-    staged = with_exfiltration(stage, (*past, *incidents))
+    staged = tuple(_as_late(one, cluster) for one in with_exfiltration(stage, (*past, *incidents)))
     return Scenario(seed, live, history, profile, runs, staged, recent=recent)
+
+
+def _as_late(incident: Incident, cluster: Cluster) -> Incident:
+    """Return an incident whose alerts may be as late as a cloud's logs."""
+    late = cluster.bridge.lateness if cluster.cloud.format else 0
+    return replace(incident, alerts=tuple(replace(alert, until=alert.until + late) for alert in incident.alerts))
 
 
 def _training_nodes(cluster: Cluster) -> tuple[str, ...]:
@@ -348,4 +367,7 @@ def _incidents(stage: Stage, live: Phase) -> list[Incident]:
         (35, lambda: off_hours_transfer(stage, start + 15, start + 35, factor=0.5)),
         (60, lambda: node_dropout(stage, start + 30, live.end, share=nearly, position=0.7)),
     ]
+    if stage.cluster.cloud.format:
+        planned.append((45, lambda: refused_scan(stage, start + 15, start + 45)))
+        planned.append((60, lambda: refused_scan(stage, start, live.end, targets=1, position=0.2)))
     return [make() for needed, make in planned if live.start + needed <= live.end]

@@ -56,6 +56,7 @@ SHADOW_NODE = "shadow_node"
 STORAGE_ON_COMPUTE_PLANE = "storage_on_compute_plane"
 FIRST_MANAGEMENT_SESSION = "first_management_session"
 UNEXPECTED_MANAGEMENT_CONNECTION = "unexpected_management_connection"
+REFUSED_INSIDE = "refused_inside"
 INFERENCE_UNAUTHORISED_SOURCE = "inference_unauthorised_source"
 INFERENCE_SPIKE = "inference_spike"
 INFERENCE_OFF_WINDOW = "inference_off_window"
@@ -427,6 +428,18 @@ def volume_alert(
 def _exceeding(stage: Stage, rule: str, about: tuple[tuple[str, str], ...], seen: Crossing, window: int) -> Expected:
     earliest = early(stage, seen.earliest)
     return Expected(rule, about, seen.first, seen.last + window + GRACE, earliest=earliest, most=seen.times)
+
+
+def refused_alerts(stage: Stage, source: str, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:
+    """Return what is owed for calls to one group that a cloud refuses; nothing where no cloud tells of them."""
+    limits, called = stage.cluster.thresholds, dict[str, int]()
+    for talk in transfers:
+        called.setdefault(talk.dst, talk.start)
+    if stage.cluster.cloud.format is None or len(called) < limits.refused_targets:
+        return ()
+    due = sorted(called.values())[limits.refused_targets - 1]
+    until = transfers[-1].end + limits.violation_window + GRACE
+    return (Expected(REFUSED_INSIDE, labels(**{schema.SRC: source}), due, until),)
 
 
 def incast_alerts(stage: Stage, target: str, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:

@@ -27,6 +27,7 @@ class IncidentKind(StrEnum):
     SHADOW_NODE = "shadow_node"
     MANAGEMENT_INTRUDER = "management_intruder"
     MANAGEMENT_SESSION = "management_session"
+    REFUSED_SCAN = "refused_scan"
     INCAST = "incast"
     DISTURBANCE = "disturbance"
     STORAGE_RUSH = "storage_rush"

@@ -144,6 +144,10 @@ KINDS: dict[IncidentKind, Play] = {
          Key("seen", Choice(tuple(Seen)), "Which directions exporters see."),
          Key("every", names.seconds(10, _MONTH), "Time between two, each of 60 s.", absent="once, all the time",
              example="20m")), "factor"),
+    IncidentKind.REFUSED_SCAN: Play(
+        staging_inside.refused_scan,
+        (Key("targets", Whole(1, 1_024), "How many nodes it calls, by turns."),
+         Key("every", names.seconds(1, names.DAY), "Time between two calls."), NODE), "targets"),
     IncidentKind.INCAST: Play(
         staging_inside.incast,
         (Key("volume", names.SIZE, "Bytes of each source.", example="10 GB"),

@@ -15,6 +15,8 @@ from store import schema
 _NFS, _SSH, _INFERENCE, _NCCL = 2049, 22, 8443, 29500
 
 _MINUTE = 60
+_SYN = 60
+"""Bytes of a packet that asks whether anybody is there."""
 
 _HOME = "NL"
 """Where the clients of inference are that ask it every day."""
@@ -104,6 +106,24 @@ def management_intruder(
             limit=limits.management_bytes,
         )
     return _between(IncidentKind.MANAGEMENT_INTRUDER, source.name, target.name, (talk,), alerts)
+
+
+def refused_scan(
+    stage: Stage, start: int, end: int, *, targets: int = 12, every: int = 2, position: float = 0.4, node: str = ""
+) -> Incident:
+    """A training node calls SSH of others, by turns; where a cloud logs flows, its security group refuses."""
+    source = stage.chosen(node, position, Role.TRAINING)
+    others = [one for one in stage.nodes(Role.TRAINING) if one is not source][:targets]
+    if len(others) < targets:
+        raise UserError(f"{targets} targets", f"at most {len(others)}: there are no more training nodes")
+    talks = tuple(
+        Transfer(
+            stage.address(source), stage.address(others[number % targets]), at, at + 1, _SYN, _SSH, reply=0, packet=_SYN
+        )
+        for number, at in enumerate(range(start, max(end, start + 1), every))
+    )
+    alerts = expect.refused_alerts(stage, source.name, talks)
+    return _between(IncidentKind.REFUSED_SCAN, source.name, "", talks, alerts)
 
 
 def management_session(

@@ -69,7 +69,9 @@ def account(
     """
     events = _read(path)
     begins = [event for event in events if event["kind"] == "alert" and event["state"] == "firing"]
-    differences = [*_unlike(events, begins, firings), *_unaddressed(events)]
+    # A cloud has no switch by which something enters.
+    places = () if cluster.cloud.format else ("traffic.exporter", "traffic.interface")
+    differences = [*_unlike(events, begins, firings), *_unaddressed(events, places)]
     staged = {incident.id: incident for incident in incidents if incident.kind is IncidentKind.BULK_EXFIL}
     names = names_of(incidents)
     told = []
@@ -133,7 +135,7 @@ def _unlike(events: Iterable[Event], begins: Iterable[Event], firings: Iterable[
             yield f"{rule} ({about}): fired {fired[rule, labels]} times, delivered {told[rule, labels]} times"
 
 
-def _unaddressed(events: Iterable[Event]) -> Iterator[str]:
+def _unaddressed(events: Iterable[Event], places: Iterable[str]) -> Iterator[str]:
     """Yield conversations whose events lack an address, the port of the side that was called, or where they entered."""
     for event in events:
         protocol = _at(event, "traffic.protocol")
@@ -145,7 +147,7 @@ def _unaddressed(events: Iterable[Event]) -> Iterator[str]:
         if protocol in _PROTOCOLS.values() and not any(ports):
             lacking.append("port")
         # Each of the demo's conversations is counted by one exporter.
-        lacking += [path for path in ("traffic.exporter", "traffic.interface") if not _at(event, path)]
+        lacking += [path for path in places if not _at(event, path)]
         if lacking:
             yield f"{event['kind']} {event['action']} of {_at(event, 'source.name')}: no {', '.join(lacking)}"
 

@@ -127,6 +127,7 @@ class GroundTruth:
         self._incidents: list[pl.DataFrame] = []
         self._conversations: list[pl.DataFrame] = []
         self._span: list[int] = []
+        self._refused = np.zeros(2, np.int64)
         self.complete = False
 
     @property
@@ -185,6 +186,10 @@ class GroundTruth:
         for position, name in ((0, "flows"), (2, "bytes"), (3, "suppressed"), (4, "packets")):
             self._exporters[rows, position] += table[name].to_numpy()
 
+    def add_refused(self, frame: pl.DataFrame) -> None:
+        """Add flow records (FLOW_SCHEMA) of what a cloud did not let through: no traffic."""
+        self._refused += (frame.height, int(frame["packets"].sum()))
+
     def add_poll(self, poll: Poll) -> None:
         """Add interface counters that were sent."""
         self._tally.add_poll(poll)
@@ -217,6 +222,8 @@ class GroundTruth:
                 "seen_bytes": int(self._exporters[:, 2].sum()),
                 "suppressed_bytes": int(self._exporters[:, 3].sum()),
                 "datagrams": int(self._exporters[:, 1].sum()),
+                "refused_flows": int(self._refused[0]),
+                "refused_packets": int(self._refused[1]),
             },
             "group_pairs": [
                 {"src_group": groups[i // len(groups)], "dst_group": groups[i % len(groups)], **_named(pairs[i])}

@@ -13,6 +13,7 @@ from store.schema import RAW, Measurement
 Sums = Counter[tuple[str, ...]]
 
 _UNITS = (schema.BYTES.name, schema.PACKETS.name, schema.FLOWS.name)
+_REFUSED = (schema.FLOWS.name, schema.PACKETS.name)
 
 _PARTS = {
     "rails": ((schema.NODE, schema.RAIL), (schema.TX_BYTES.name, schema.RX_BYTES.name)),
@@ -64,8 +65,8 @@ def reckon(store: Store, truth: dict[str, Any], shard: str | None) -> Reckoning:
     """Compare a ground truth (`GroundTruth.document`) with the raw points of one shard, or of all (None).
 
     Compared are bytes, packets and flow records of each group pair, bytes and packets of each node in both directions,
-    bytes of each rail, storage endpoint and interface in both directions, each staged transfer, and the bytes that were
-    suppressed because two exporters saw them.
+    bytes of each rail, storage endpoint and interface in both directions, each staged transfer, the bytes that were
+    suppressed because two exporters saw them, and what a cloud refused.
     """
     sent, stored = _sent(truth), _stored(store, shard)
     transfers = _transfers(store, truth, shard)
@@ -99,6 +100,8 @@ def _sent(truth: dict[str, Any]) -> Sums:
             for unit in fields:
                 found[kind, name, unit] += part[unit]
     found["suppressed", schema.BYTES.name] += truth["totals"]["suppressed_bytes"]
+    for unit in _REFUSED:
+        found["refused", unit] += truth["totals"][f"refused_{unit}"]
     return +found
 
 
@@ -116,9 +119,18 @@ def _stored(store: Store, shard: str | None) -> Sums:
         for tags, row in _sums(store, measurement, names, shard):
             for unit in fields:
                 found[kind, " ".join(tags[name] for name in names), unit] += row[unit]
+    return +(found + _uncounted(store, shard))
+
+
+def _uncounted(store: Store, shard: str | None) -> Sums:
+    """Return what is stored and no traffic: it counts at another exporter, or a cloud refused it."""
+    found: Sums = Counter()
     for _, row in _sums(store, schema.EXPORTER_STATUS, (), shard):
         found["suppressed", schema.BYTES.name] += row[schema.EXPORTER_SUPPRESSED.name]
-    return +found
+    for _, row in _sums(store, schema.DENIED, (), shard):
+        for unit in _REFUSED:
+            found["refused", unit] += row[unit]
+    return found
 
 
 def _transfers(store: Store, truth: dict[str, Any], shard: str | None) -> dict[tuple[str, ...], tuple[int, int]]:

@@ -1,6 +1,5 @@
 """A cloud that writes down a simulated cluster: the flow logs of both ends of what was sent, and what was sent."""
 
-import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,20 +10,16 @@ import polars as pl
 
 from cluster.load import load_cluster
 from cluster.model import Cluster
+from simulate.packets import vpc_logs
 from simulate.scenarios.scenario import Phase, Run, Scenario
 from simulate.traffic.cast import Cast
 from simulate.traffic.workload import Workload
 
 REPOSITORY = Path(__file__).parents[2]
 START = 1_795_248_000
-WITH_DIRECTION = (
-    "version account-id vpc-id subnet-id interface-id srcaddr dstaddr srcport dstport protocol tcp-flags packets bytes "
-    "start end action log-status flow-direction"
-)
 DEFAULT = (
     "version account-id interface-id srcaddr dstaddr srcport dstport protocol packets bytes start end action log-status"
 )
-_ACCOUNT = "123456789010"
 _KEY = ["src", "dst", "src_port", "dst_port", "protocol"]
 
 
@@ -95,44 +90,16 @@ def ends_of(flows: pl.DataFrame, *, interval: int, dark: frozenset[str] = frozen
     )
 
 
-def put_aws(folder: Path, told: pl.DataFrame, *, fields: str = WITH_DIRECTION, is_parquet: bool = False) -> list[Path]:
+def put_aws(folder: Path, told: pl.DataFrame, *, fields: str = vpc_logs.FIELDS, is_parquet: bool = False) -> list[Path]:
     """Write AWS's files, one for each five minutes, as they lie in a bucket, and return them."""
-    # AWS's times are whole seconds: of the first and the last packet.
-    lines = told.with_columns(pl.col("start", "end") // 1000).select(
-        pl.lit("5").alias("version"),
-        pl.lit(_ACCOUNT).alias("account-id"),
-        pl.lit("vpc-0a1b").alias("vpc-id"),
-        pl.lit("subnet-0a1b").alias("subnet-id"),
-        pl.col("interface").alias("interface-id"),
-        pl.col("src").alias("srcaddr"),
-        pl.col("dst").alias("dstaddr"),
-        pl.col("src_port").alias("srcport"),
-        pl.col("dst_port").alias("dstport"),
-        "protocol",
-        pl.col("tcp_flags").alias("tcp-flags"),
-        "packets",
-        "bytes",
-        "start",
-        "end",
-        pl.lit("ACCEPT").alias("action"),
-        pl.lit("OK").alias("log-status"),
-        pl.when("is_sender").then(pl.lit("egress")).otherwise(pl.lit("ingress")).alias("flow-direction"),
-    )
+    lines = vpc_logs.lines(told)
     written = []
     for (late,), part in _five_minutes(lines, pl.col("end")):
-        moment = datetime.fromtimestamp(late, UTC)
-        ending = ".log.parquet" if is_parquet else ".log.gz"
-        path = (
-            folder / "AWSLogs" / _ACCOUNT / "vpcflowlogs" / "eu-central-1" / f"{moment:%Y/%m/%d}"
-            / f"{_ACCOUNT}_vpcflowlogs_eu-central-1_fl-1234abcd_{moment:%Y%m%dT%H%MZ}_1a2b3c4d{ending}"
-        )  # fmt: skip
-        path.parent.mkdir(parents=True, exist_ok=True)
-        told = part.select(fields.split())
+        path = vpc_logs.object_path(folder, late, ending=".log.parquet" if is_parquet else ".log.gz")
         if is_parquet:
-            told.rename(lambda name: name.replace("-", "_")).write_parquet(path)
+            part.select(fields.split()).rename(lambda name: name.replace("-", "_")).write_parquet(path)
         else:
-            text = told.write_csv(include_header=False, separator=" ", quote_style="never")
-            path.write_bytes(gzip.compress(f"{fields}\n{text}".encode(), 1))
+            vpc_logs.put_text(path, part, fields)
         written.append(path)
     return written
 

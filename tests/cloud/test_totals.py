@@ -17,6 +17,15 @@ from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
 from ingest.flows.classify import AddressBook
 from ingest.flows.normalise import Clock
+from simulate.incidents.stage import Stage
+from simulate.incidents.staging_inside import refused_scan
+from simulate.packets import vpc_logs
+from simulate.packets.udp import Clock as SimulatedClock
+from simulate.scenarios.scenario import Phase, Profile, Run, Scenario
+from simulate.traffic.cast import Cast
+from simulate.traffic.workload import Workload
+from simulate.truth.ground_truth import GroundTruth
+from simulate.truth.reckoning import reckon
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
@@ -75,7 +84,7 @@ def put(kind: str, folder: Path, ends: pl.DataFrame) -> None:
     elif kind == "azure":
         provider.put_azure(folder, ends)
     else:
-        fields = provider.DEFAULT if kind == "aws-default" else provider.WITH_DIRECTION
+        fields = provider.DEFAULT if kind == "aws-default" else vpc_logs.FIELDS
         provider.put_aws(folder, ends, fields=fields, is_parquet=kind == "aws-parquet")
 
 
@@ -128,6 +137,36 @@ def test_each_byte_counts_once(
     assert summary.dead_letters == 0
     assert summary.records > 5_000
     assert stored(cluster) == pairs_of_groups(cluster, flows)
+
+
+def test_what_the_demo_s_cloud_logs_is_stored_to_the_byte(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
+) -> None:
+    """All of it: groups, nodes, rails, storage, what both ends logged, and what was refused."""
+    cluster = known(influxdb_v1, fresh_database, CloudFormat.AWS)
+    played = vpc_logs.in_a_vpc(cluster)
+    live = Phase(provider.START, provider.START + 150, 10, 10)
+    cast = Cast(cluster)
+    run = Run("live", tuple(cast.training), live.start, live.end, 30)
+    stage = Stage(cluster, cast, Profile(), (run,), None, 3)
+    scan = refused_scan(stage, live.start + 20, live.start + 80)
+    workload = Workload(played, Scenario(3, live, runs=(run,), incidents=(scan,)))
+    truth = GroundTruth(workload)
+    logs = tmp_path / "logs"
+    writer = vpc_logs.VpcLogs(workload, logs, truth)
+    writer.run(workload.batches(live), SimulatedClock(live.start, 0), threading.Event())
+    files = CloudFiles(logs, CloudFormat.AWS, once=True)
+    try:
+        summary = bridge_of(cluster, files, tmp_path, Clock.LIVE, threading.Event()).run()
+    finally:
+        files.close()
+    document = truth.document()
+    assert document["totals"]["refused_flows"] == 30
+    assert document["totals"]["suppressed_bytes"] > 0.9 * document["totals"]["bytes"]
+    # An object a minute, and what is left at the end.
+    assert len([*logs.rglob("*.log.gz")]) == 3
+    assert (summary.records, summary.dead_letters) == (document["totals"]["records"], 0)
+    assert reckon(Store(cluster.store), document, None).differences == ()
 
 
 def test_what_was_refused_or_left_out_is_stored_and_no_traffic(

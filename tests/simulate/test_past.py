@@ -27,11 +27,17 @@ def _progress() -> Progress:
 
 
 @pytest.mark.end_to_end
-def test_the_past_is_stored_and_judged(influxdb_v1: LocalInfluxDB, tmp_path: Path) -> None:
+@pytest.mark.parametrize("records", ["packets", "logs"])
+def test_the_past_is_stored_and_judged(
+    records: str, influxdb_v1: LocalInfluxDB, fresh_database: str, tmp_path: Path
+) -> None:
     """Half an hour of a job that goes on, and what passes while that is read in."""
-    places = Places(influxdb_v1.url, 1, 2, 3, tmp_path / "spool", tmp_path / "state", tmp_path)
+    logs = tmp_path / "logs" if records == "logs" else None
+    places = Places(influxdb_v1.url, 1, 2, 3, tmp_path / "spool", tmp_path / "state", tmp_path, logs=logs)
     cluster = parse_cluster(demo_cluster(load_cluster(REPOSITORY / "cluster.yaml"), start=END, places=places))
-    cluster = replace(cluster, store=replace(cluster.store, database="past", keep_raw=KEPT, keep_1m=KEPT, keep_1h=KEPT))
+    cluster = replace(
+        cluster, store=replace(cluster.store, database=fresh_database, keep_raw=KEPT, keep_1m=KEPT, keep_1h=KEPT)
+    )
     scenario = demo_scenario(cluster, start=END, seconds=60, quiet=True)
     assert scenario.history is not None
     assert scenario.recent is not None
