@@ -328,11 +328,15 @@ VIOLATION = Measurement(
     "the largest K per source group and window; the rest is `other`",
     bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
 )
+PORTS = Field(
+    "ports_called", "ports", "server ports that were called in one window at least; 0: it answered a call that is over",
+    merge=Merge.MAX,
+)  # fmt: skip
 DENIED = Measurement(
     "denied",
     "Packets that a cloud's security group or access list did not let through, by its flow logs: no traffic.",
     (SRC_GROUP, DST_GROUP, SRC, DST, SERVICE, SHARD),
-    (PACKETS, FLOWS),
+    (PACKETS, FLOWS, PORTS),
     "ingest",
     "the largest K per source group and window; the rest is `other`",
     bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
@@ -1735,6 +1739,7 @@ MAINTENANCE = Field(
     Kind.STRING,
     Merge.LAST,
 )
+MUTED = Field("is_muted", "0 or 1", "1 while planned work mutes it: it fires and notifies nobody", merge=Merge.LAST)
 ALERT = Measurement(
     "alert",
     "Alert history: a row for every change of an alert's state, at the time of the change. The row of `fired` is kept "
@@ -1745,7 +1750,7 @@ ALERT = Measurement(
         DURATION_TEXT, ALERT_BYTES, ALERT_DURATION, ALERT_NODE, ALERT_JOB, ALERT_COST, WHAT_TO_DO, RUNBOOK, BEGAN,
         ENDED, FIRED_SECONDS, ACKNOWLEDGED, ACKNOWLEDGE_SECONDS, FALSE_ALERT, MARKED_WHY, ALERT_SRC_ADDRESS,
         ALERT_DST_ADDRESS, ALERT_PORT, ALERT_PORT_MAX, ALERT_ENTERED, ALERT_LABELS,
-        MAINTENANCE,
+        MAINTENANCE, MUTED,
     ),
     "deliver",
     "alerts of two years that differ in rule or labels, two each",

@@ -78,13 +78,18 @@ class Thresholds:
     recurrence_hours: int = key(Whole(2, 168), "Hours of the last 7 days in which it may be called.", default=48)
     violation_window: int = key(_WINDOW,
         "The window of `violation_bytes`, `violation_flows`, `shadow_node_bytes`, `storage_on_compute_bytes`, "
-        "`management_bytes` and `first_session_bytes`.", default=900)
+        "`management_bytes`, `first_session_bytes` and `refused_targets`.", default=900)
     violation_bytes: int = key(names.SIZE,
         "Segmentation: bytes that a conversation which `allowed` does not list may have; stray packets stay below it.",
         default=1_000_000)
     violation_flows: int = key(Whole(1, 1_000_000_000),
         "Flow records that it may have, whatever their bytes: a scan has many. Holds for shadow nodes too.",
         default=100)
+    refused_targets: int = key(Whole(2, 1_000_000),
+        "Refused inside: destinations of a group, or ports of one, from which on refusals of one source within "
+        "`violation_window` alert. A health check or a client with a wrong address calls one, or a few.", default=10)
+    refused_protected: int = key(Whole(2, 1_000_000),
+        "The same where the group is sensitive, management or model storage.", default=3)
     shadow_node_bytes: int = key(names.SIZE,
         "Shadow node: bytes that an address in a group's prefix may send that no inventory knows.", default=10_000)
     storage_on_compute_bytes: int = key(names.SIZE,

@@ -8,6 +8,9 @@ from ingest.read import records
 from store import schema
 from store.points import WINDOW
 
+_ANSWERS = -1
+"""In place of the port of a server, which did not open the conversation."""
+
 
 def denied_points(flows: Flows, books: Normaliser, *, seconds: int, oldest: int | None) -> pl.DataFrame:
     """Return partial points of DENIED.
@@ -35,10 +38,14 @@ def denied_points(flows: Flows, books: Normaliser, *, seconds: int, oldest: int 
                 ),
                 schema.PACKETS.name: flows.packets,
                 schema.FLOWS.name: flows.flows,
+                schema.PORTS.name: np.where(flows.dst_opened, _ANSWERS, flows.dst_port),
             }
         )
         .group_by(WINDOW, schema.SRC_GROUP, schema.DST_GROUP, schema.SRC, schema.DST, schema.SERVICE)
-        .sum()
+        .agg(
+            pl.sum(schema.PACKETS.name, schema.FLOWS.name),
+            pl.col(schema.PORTS.name).filter(pl.col(schema.PORTS.name) != _ANSWERS).n_unique().cast(pl.Int64),
+        )
     )
 
 

@@ -4,6 +4,7 @@ from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import texts
+from rules.common.freshness import logged_late
 from rules.rule import Comparison, Measure, NoDataPolicy, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, compare, count, is_in
@@ -21,7 +22,8 @@ def build(cluster: Cluster) -> RuleSet:
         .where(
             is_in(schema.STAGE, [schema.Stage.ANALYSIS]),
             is_in(schema.REASON, [schema.HEARTBEAT]),
-            compare(schema.VALUE, "<=", silent),
+            # It says how old what it judged last is; a cloud's flow logs are late anyway.
+            compare(schema.VALUE, "<=", silent + logged_late(cluster)),
         )
         .per_series("Rounds of the analysis that were up to date: its heartbeat.")
     )

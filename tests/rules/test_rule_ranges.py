@@ -6,11 +6,29 @@ from pathlib import Path
 import pytest
 
 from cluster.load import load_cluster
-from cluster.model import KafkaFormat
+from cluster.model import CloudFormat, KafkaFormat
 from rules.alerts import enrichment_stale, relay_silent
+from rules.registry import rules_of
 from rules.rule import built
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
+
+
+def test_rules_of_a_cloud_look_where_its_late_records_are() -> None:
+    """Within the newest minutes nothing is stored yet; what the pipeline says of itself is never late."""
+    cloud = replace(CLUSTER, cloud=replace(CLUSTER.cloud, format=CloudFormat.AWS))
+    late = replace(cloud, bridge=replace(CLUSTER.bridge, lateness=CLUSTER.bridge.lateness + 1190))
+    ranges = [
+        {rule.id: [(one.since, one.until) for one in rule.measures] for rule in rules_of(one).rules}
+        for one in (cloud, late)
+    ]
+    # How old the newest reading of an exporter may be follows from the lateness by itself.
+    moved = {name for name in ranges[0] if ranges[0][name] != ranges[1][name]} - {"exporter_silent"}
+    assert moved == {rule.id for rule in rules_of(late).rules if rule.family != "pipeline"}
+    for name in moved:
+        assert ranges[1][name] == [(since + 1190, until + 1190) for since, until in ranges[0][name]]
+    limits = (str(rules_of(one).rule("analysis_stalled").measures[0].query.influxql) for one in (cloud, late))
+    assert ['"value" <= 120' in next(limits), '"value" <= 1310' in next(limits)] == [True, True]
 
 
 @pytest.mark.parametrize("window", [1, 10, 60])
