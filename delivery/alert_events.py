@@ -202,9 +202,18 @@ class AlertBook:
         failing = {key: dict(rules) for key, rules in self._failing.items()}
         return {"open": dict(self._open), "closed": dict(self._closed), "failing": failing}
 
-    def firing(self) -> list[Document]:
-        """Return the events that reported the begin of what fires, with its texts and numbers as they are now."""
-        return list(self._open.values())
+    def firing(self, now: float) -> list[Document]:
+        """Return the events that reported the begin of what fires, with its texts and numbers as they are now.
+
+        Planned work that is over at `now` (epoch seconds) no longer mutes them: Grafana tells of them then.
+        """
+        return [self._as_told(begin, now) for begin in self._open.values()]
+
+    def _as_told(self, begin: Document, now: float) -> Document:
+        rule = self._rules.get(str(at(begin, "action")))
+        if not begin.get("maintenance") or muted_by(self._cluster, rule, begin.get("labels", {}), now):
+            return begin
+        return {name: one for name, one in begin.items() if name != "maintenance"}
 
     @property
     def open(self) -> int:

@@ -329,11 +329,10 @@ class Delivery:
 
     def _follow(self, now: float) -> None:
         """Keep the history's rows of what fires up to date, once it has their begins."""
-        del now
         if self._history is None or self._spool.waiting(HISTORY_DESTINATION.name):
             return
         with self._book_lock:
-            firing = {str(event["incident"]): event for event in self._book.firing()}
+            firing = {str(event["incident"]): event for event in self._book.firing(now)}
         changed = [event for incident, event in firing.items() if self._followed.get(incident) != event]
         if changed:
             self._history.follow(changed)

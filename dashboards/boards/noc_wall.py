@@ -208,13 +208,15 @@ def _data_age() -> Query:
 
 def _firing(cluster: Cluster, severity: str, limit: Limit, x: int) -> Built:
     alerts = questions.alerts().where(is_in(schema.SEVERITY, [severity]))
-    query = alerts.where(says(schema.ALERT_STATE, schema.FIRING)).take(count(schema.BEGAN, "firing"))
+    told = [compare(schema.MUTED, "=", 0)] if cluster.site.maintenance else []
+    query = alerts.where(says(schema.ALERT_STATE, schema.FIRING), *told).take(count(schema.BEGAN, "firing"))
     name = severity.capitalize()
     return panels.stat(
         cluster,
         Face(
             f"alerts_{severity}", "",
-            f"How many {severity} alerts fire now, of those that began within 30 days.",
+            f"How many {severity} alerts fire now, of those that began within 30 days."
+            f"{' Those that maintenance mutes are left out.' if told else ''}",
             "It counts alerts that Grafana sent to deliver; the pipeline board shows whether that works.",
             "The list below names them.",
             x=x, y=0, w=2, h=4, links=(to_board("alerts"), to_alerts()), since=_ALERT_DAYS,
@@ -316,7 +318,7 @@ def _alerts(cluster: Cluster) -> Built:
                 to_board("management"),
             ),
         ),
-        [_newest_alerts(["critical"], _CRITICAL), _newest_alerts(["warning", "info"], _OTHER)],
+        [_newest_alerts(cluster, ["critical"], _CRITICAL), _newest_alerts(cluster, ["warning", "info"], _OTHER)],
         [
             panels.Column(_CRITICAL, "Critical", cell=Cell.HTML, mappings=state("crit", ACT), width=72),
             panels.Column(_OTHER, "Others", cell=Cell.HTML, mappings=state("warn", LOOK), width=72),
@@ -326,6 +328,7 @@ def _alerts(cluster: Cluster) -> Built:
             panels.Column(schema.ALERT_DESTINATION.name, "To", cell=Cell.HTML, mappings=to, width=196),
             panels.Column(schema.BYTES_TEXT.name, "Bytes", cell=Cell.HTML, mappings=(number, text), width=95),
             panels.Column(schema.DURATION_TEXT.name, "Duration", cell=Cell.HTML, mappings=(text,), width=95),
+            *([_muted()] if cluster.site.maintenance else []),
         ],
         before=[
             {"id": "merge", "options": {}},
@@ -343,8 +346,18 @@ _CRITICAL, _OTHER = "critical", "other"
 """Columns of states: each has its own colour while an alert fires, and a row has one of them."""
 
 
-def _newest_alerts(severities: list[str], name: str) -> Query:
-    fields = (schema.ALERT_SOURCE, schema.ALERT_DESTINATION, schema.BYTES_TEXT, schema.DURATION_TEXT)
+def _muted() -> panels.Column:
+    """Return the column that marks what maintenance mutes."""
+    words = (("/^1$/", "muted"), ("/^.*$/", ""))
+    mappings = tuple(
+        panels.large_text(_LETTERS, pattern=pattern, text=text, style=f"color:{DIM}") for pattern, text in words
+    )
+    return panels.Column(schema.MUTED.name, "Muted", cell=Cell.HTML, mappings=mappings, width=72)
+
+
+def _newest_alerts(cluster: Cluster, severities: list[str], name: str) -> Query:
+    muted = (schema.MUTED,) if cluster.site.maintenance else ()
+    fields = (schema.ALERT_SOURCE, schema.ALERT_DESTINATION, schema.BYTES_TEXT, schema.DURATION_TEXT, *muted)
     state = replace(beside(schema.ALERT_STATE), name=name)
     rows = questions.alerts().where(is_in(schema.SEVERITY, severities))
     return rows.take(*map(beside, fields), state, labelled(schema.RULE)).newest_rows(_ALERT_ROWS, "One row an alert.")

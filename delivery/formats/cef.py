@@ -29,8 +29,9 @@ EXTENSION: Mapped = (
     ("request", "board"),
     ("requestContext", "runbook"),
     ("dvchost", "cluster"),
+    ("clusterflowMaintenance", "maintenance"),
 )
-"""Keys of CEF's own dictionary."""
+"""Keys of CEF's own dictionary; the last is ours, named as it asks for."""
 
 LABELLED: Mapped = (
     ("cs1", "source.group_title"),

@@ -58,6 +58,7 @@ COPIED = (
     ("clusterflow.flows", "traffic.flows"),
     ("clusterflow.confidence", "threat.confidence"),
     ("clusterflow.job", "job"),
+    ("clusterflow.maintenance", "maintenance"),
     ("clusterflow.facts", "facts"),
     ("clusterflow.values", "values"),
     ("labels", "labels"),

@@ -121,6 +121,7 @@ def _row(event: Document, change: Change) -> dict[str, Any]:
         schema.ALERT_PORT_MAX.name: _port(event, "port_max"),
         schema.ALERT_BYTES.name: at(event, "traffic.bytes"),
         schema.ALERT_DURATION.name: at(event, "traffic.duration"),
+        schema.MUTED.name: int(bool(event.get("maintenance"))),
         schema.BEGAN.name: began,
         schema.ENDED.name: ended,
         schema.FIRED_SECONDS.name: None if ended is None else ended - began,

@@ -1,8 +1,10 @@
 """Maintenance mutes what it names, at its time, and never what is about security; Grafana's routes agree with us."""
 
+import json
 import re
+import time
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -13,13 +15,18 @@ import yaml
 from cluster.advice import advice
 from cluster.load import parse_cluster
 from cluster.model import WEEK, EventSeverity, NotificationTarget
+from dashboards.lint import faults
+from dashboards.provision import boards
 from delivery.alert_events import AlertBook, Report
 from delivery.parties import Parties
 from delivery.transports.history_transport import changes
 from rules.grafana.encode import MUTE_TIMES, POLICIES, artefacts
 from rules.maintenance import muted_by
 from rules.registry import rules_of
-from store import schema
+from store import schema, schema_version
+from store.influx import Store
+from store.local_influxdb import LocalInfluxDB
+from store.points import encode
 
 SITE = """
 cluster: lab
@@ -152,6 +159,46 @@ def test_the_history_says_why_nobody_was_notified() -> None:
     told = rows.filter(pl.col(schema.RULE) == "node_dropout")[schema.MAINTENANCE.name].to_list()
     assert told == [why, why]
     assert rows.filter(pl.col(schema.RULE) == "exfil_volume")[schema.MAINTENANCE.name].to_list() == [None]
+
+
+def test_what_fires_on_when_its_window_is_over_is_muted_no_more() -> None:
+    """The row keeps why nobody was notified at its begin; the wall counts it again."""
+    book = AlertBook(CLUSTER, RULES, Parties(CLUSTER), None)
+    dropout = Report("node_dropout", "Dropped out", NIGHT.timestamp(), EventSeverity.CRITICAL, labels=NODE_1)
+    theft = Report("exfil_volume", "Much sent", NIGHT.timestamp(), EventSeverity.WARNING, labels={"src": "gpu-1"})
+    book.take([dropout, theft])
+    over = datetime(2026, 12, 3, 4, 0, tzinfo=ZONE).timestamp()
+    for moment, why, muted in ((over - 1, "rack 3 power", 1), (over, None, 0)):
+        rows = changes(book.firing(moment)).sort(schema.RULE, descending=True)
+        assert rows[schema.MAINTENANCE.name].to_list() == [why, None]
+        assert rows[schema.MUTED.name].to_list() == [muted, 0]
+
+
+@pytest.mark.service
+def test_the_wall_counts_what_is_muted_apart(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """By the tile's own query, from a store."""
+    settings = replace(CLUSTER.store, url=influxdb_v1.url, database=fresh_database)
+    began = float(int(time.time()) - 60)
+    moments = (datetime.fromtimestamp(began + seconds, UTC) for seconds in (-60, 3600))
+    window = replace(CLUSTER.site.maintenance[0], start=next(moments), end=next(moments))
+    cluster = replace(CLUSTER, store=settings, site=replace(CLUSTER.site, maintenance=(window,)))
+    book = AlertBook(cluster, RULES, Parties(cluster), None)
+    reports = [
+        Report("node_dropout", "Dropped out", began, EventSeverity.CRITICAL, labels=labels)
+        for labels in (NODE_1, NODE_3)
+    ]
+    store = Store(settings)
+    schema_version.prepare(store, cluster.retentions(), may_migrate=True)
+    store.write(encode(schema.ALERT, changes(book.take(reports))), schema.ALERT.kept)
+    wall = json.loads(boards(cluster)["noc_wall"])
+    assert not list(faults(wall))
+    texts = [one["query"] for panel in wall["panels"] for one in panel.get("targets", ())]
+    asked = next(one for one in texts if 'count("began")' in one and "critical" in one)
+    (found,) = store.query(asked.replace("$timeFilter", "time > now() - 1d"))
+    assert found.values[0][1] == 1
+    rows = next(one for one in texts if schema.BYTES_TEXT.name in one and "critical" in one)
+    (shown,) = store.query(rows.replace("$timeFilter", "time > now() - 1d"))
+    assert sorted(row[shown.columns.index(schema.MUTED.name)] for row in shown.values) == [0, 1]
 
 
 def test_without_windows_grafana_gets_none() -> None:
