@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +13,9 @@ import provider
 import pytest
 from test_totals import pairs_of_groups, stored
 
+from app.errors import StoreError
 from cluster.load import load_cluster
+from cluster.model import Cluster
 from ingest.cloud.files import moment_of
 from store.local_influxdb import LocalInfluxDB
 
@@ -58,11 +61,20 @@ def test_killed_at_any_moment_each_byte_counts_once(
                 time.sleep(dice.uniform(2.0, 5.0))
                 process.kill()
     with _following(config) as process:
-        deadline = time.monotonic() + 60
-        while stored(cluster) != expected and time.monotonic() < deadline:
-            time.sleep(0.5)
-        process.kill()
+        try:
+            deadline = time.monotonic() + 60
+            while _stored(cluster) != expected and time.monotonic() < deadline:
+                time.sleep(0.5)
+        finally:
+            process.kill()
     assert stored(cluster) == expected
+
+
+def _stored(cluster: Cluster) -> dict[tuple[str, str], int]:
+    """On a slow machine none of the killed ones may have made the database."""
+    with suppress(StoreError):
+        return stored(cluster)
+    return {}
 
 
 def _following(config: Path) -> subprocess.Popen[bytes]:
