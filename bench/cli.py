@@ -7,6 +7,7 @@ import click
 from app.errors import ClusterflowError
 from bench.boards import boards
 from bench.bridge_rate import memory
+from bench.cloud_logs import cloud
 from bench.enrichment_cost import enrichment
 from bench.guard_cost import guard
 from bench.labelled import labelled
@@ -25,6 +26,7 @@ def bench() -> None:
 
 for one in (
     memory,
+    cloud,
     enrichment,
     once,
     live,

@@ -23,6 +23,7 @@ Line = dict[str, Any]
 _KEYS: dict[str, tuple[str, ...]] = {
     "memory": ("format",),
     "result": ("format",),
+    "cloud": ("aggregation",),
     "enrichment": (),
     "once": (),
     "enrichment_part": ("part",),
@@ -119,6 +120,7 @@ def page(lines: Sequence[Line]) -> str:
         _HEAD,
         *_targets(book),
         *_memory(book),
+        *_cloud(book),
         *_enrichment(book),
         *_once(book),
         *_live(book),
@@ -289,6 +291,31 @@ def _memory(book: Book) -> Iterator[str]:
             "times a bare read": "{ratio_to_polars_read}",
             "CPU a flow": lambda one: f"{one['cpu_us_a_flow']} µs" if "cpu_us_a_flow" in one else "",
             "peak memory": lambda one: f"{one.get('peak_mib') or one.get('bridge_peak_mib')} MiB",
+        },
+    )
+    yield _measured_on(lines)
+
+
+def _cloud(book: Book) -> Iterator[str]:
+    lines = book.of("cloud")
+    if not lines:
+        yield from _missing("Flow logs of a cloud", "cloud")
+        return
+    yield "## Flow logs of a cloud\n"
+    yield (
+        "AWS VPC flow logs of 512 nodes, both ends of each flow, read once as `ingest --once` does, to points that\n"
+        "nobody keeps: `scripts/bench cloud`. Their bytes were those that were sent, each flow once. Memory holds the\n"
+        "windows of `bridge.lateness` (20 minutes) and `bridge.grace`, not all of the time that the logs cover.\n"
+    )
+    yield figures(
+        lines,
+        {
+            "aggregation": "{aggregation} s",
+            "lines": "{lines:,}",
+            "of": "{hours} h",
+            "lines/s": "{lines_per_second:,}",
+            "CPU a line": "{cpu_us_a_line} µs",
+            "peak memory": "{peak_mib:,} MiB",
         },
     )
     yield _measured_on(lines)
