@@ -56,7 +56,9 @@ def build(cluster: Cluster) -> RuleSet:
     ids = [group.id for group in cluster.groups]
     source = f"{{{{ $labels.{schema.SRC} }}}} ({texts.group_title(cluster, schema.SRC_GROUP, inside)})"
     destination = f"{texts.whole(_TARGETS)} destinations of {texts.group_title(cluster, schema.DST_GROUP, ids)}"
-    tries = f"{texts.whole('flows')} refused flow records, at most {texts.whole('ports')} ports of one destination"
+    tries = (
+        f"{texts.whole('flows')} refused flow records, ports tried at one destination: {texts.whole('ports')} at most"
+    )
     duration = f"within {format_duration(within)}"
     summary = (
         f"{source} was refused by {destination} {duration}: {tries} (alerts from {limits.refused_targets} destinations "
