@@ -215,7 +215,7 @@ def _columns(cluster: Cluster) -> list[panels.Column]:
     return [
         panels.Column(schema.SRC, "Client"),
         panels.Column(
-            schema.SRC_GROUP, "Client group", mappings=words, width=140,
+            schema.SRC_GROUP, "Client group", mappings=words, width=170,
             links=(to_board("inference", "Only this group", keep=(var.DESTINATION,), src=CELL),),
         ),
         panels.Column(
