@@ -276,8 +276,8 @@ def test_nothing_is_searched_for_before_the_store_is_known_to_be_ours(site: Site
         searching = LateSearching(cluster_, site.folder, log, patience=0)
         with pytest.raises(NewerStoreError, match="its schema has version 2"):
             _run(
-                analyser, sources, (searching, RoleWatching(cluster_, log)), site.store, log, threading.Event(), 1.0,
-                Reload(site.folder / "cluster.yaml", lambda fresh: fresh, log),
+                (analyser, sources), (searching, RoleWatching(cluster_, log)), site.store, log, threading.Event(), 1.0,
+                Reload(site.folder / "cluster.yaml", lambda fresh: fresh, log), lambda _: (analyser, sources),
             )  # fmt: skip
     assert not list(site.folder.glob("searched-*"))
     assert site.late() == site.late(schema.HOUR) == []
