@@ -18,7 +18,7 @@ from cluster.model import UNLISTED, Cluster
 from dashboards.links import Link, row, to_flows
 from dashboards.palette import ACT, DIM, LOOK, QUIET, group_colours, group_titles, shade
 from store import schema
-from store.influxql import Query, Unit
+from store.influxql import Query, Unit, logged_late
 
 Json = dict[str, Any]
 COLUMNS = 24
@@ -52,6 +52,8 @@ class Face:
         x, y, w, h: place in Grafana's grid of 24 columns.
         links: where it leads as a whole.
         since: its own relative time range, such as ``15m``; empty for the board's.
+        by_arrival: its points stand where records arrive, not where they were sent: late ones are no reason to look
+            further back.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Face:
     h: int
     links: tuple[Link, ...] = ()
     since: str = ""
+    by_arrival: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +305,14 @@ def joined(tag: str) -> list[Json]:
 # -- panels --------------------------------------------------------------------------------------------
 
 
+def _own_range(cluster: Cluster, face: Face) -> str | None:
+    """Return a panel's own range; a short one holds what a cloud's logs tell late, as the ranges of rules do."""
+    found = re.fullmatch(r"([0-9]+)([sm])", face.since)
+    if found is None or face.by_arrival or not logged_late(cluster):
+        return face.since or None
+    return f"{int(found[1]) * (60 if found[2] == 'm' else 1) + logged_late(cluster)}s"
+
+
 def _common(cluster: Cluster, face: Face, queries: Sequence[Query]) -> Json:
     bins = [query.interval for query in queries if query.interval]
     points = [query.points for query in queries if query.points]
@@ -314,7 +325,7 @@ def _common(cluster: Cluster, face: Face, queries: Sequence[Query]) -> Json:
         "links": [link.json() for link in face.links],
         "maxDataPoints": min(points, default=None),
         "interval": f"{max(bins)}s" if bins else None,
-        "timeFrom": face.since or None,
+        "timeFrom": _own_range(cluster, face),
         # The title says the range; Grafana would say it again.
         "hideTimeOverride": bool(face.since),
     }

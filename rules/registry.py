@@ -6,10 +6,10 @@ from pkgutil import iter_modules
 
 from cluster.model import Cluster
 from rules import alerts
-from rules.common.freshness import logged_late
 from rules.own_rules import own_rules
 from rules.rule import Rule, RuleSet, built
 from rules.runbook import sections
+from store.influxql import logged_late
 
 
 def _ids() -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from cluster.model import Cluster, Retention
+from cluster.model import BridgeSettings, Cluster, Retention
 from store import schema
 
 BITS = 8
@@ -741,6 +741,11 @@ def settle_seconds(cluster: Cluster, retention: str) -> int:
     """Return how old a window's start must be before its total is nearly whole: length, lateness, two flushes."""
     bridge = cluster.bridge
     return window_seconds(cluster, retention) + bridge.lateness + round(2 * bridge.flush)
+
+
+def logged_late(cluster: Cluster) -> int:
+    """Return by how many seconds a cloud's flow logs are later than exporters' records; 0 without a cloud."""
+    return max(cluster.bridge.lateness - BridgeSettings().lateness, 0) if cluster.cloud.format else 0
 
 
 def whole_interval(cluster: Cluster, retention: str) -> int:

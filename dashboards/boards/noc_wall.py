@@ -135,7 +135,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "How old the newest flow record of any exporter is; no data: nothing at all arrived within a minute.",
                 "One live exporter is enough to look fresh here.",
                 "The pipeline board shows each exporter.",
-                x=4, y=0, w=4, h=4, links=(to_board("pipeline"),), since="1m",
+                x=4, y=0, w=4, h=4, links=(to_board("pipeline"),), since="1m", by_arrival=True,
             ),
             [_data_age()],
             limit=Limit(look=limits.ingest_silent / 2, act=limits.ingest_silent),
@@ -303,7 +303,10 @@ def _alerts(cluster: Cluster) -> Built:
     shown = (f"(.{{1,{_PLACE}}}?)(?: \\(|, ).*", ""), (f"(.{{{_PLACE}}}).+", "…"), ("(.+)", "")
     source = tuple(panels.large_text(_LETTERS, pattern=f"/^{name}$/", text=f"$1{end}") for name, end in shown)
     to = tuple(panels.large_text(_LETTERS, pattern=f"/^{name}$/", text=f"→&nbsp;$1{end}") for name, end in shown)
+    # Words that would wrap: "12 destinations of ...", "none: 15 refused ...", "within 15m".
+    several = panels.large_text(_LETTERS, pattern="/^([^ (,]+) ([^ (,]+) [^(,]+$/", text="→&nbsp;$1&nbsp;$2…")
     number = panels.large_text(_LETTERS, pattern="/^([\\d.,]+ ?[A-Za-z]*).*$/")
+    first, within = (panels.large_text(_LETTERS, pattern=one) for one in ("/^([^ :]+):.*$/", "/^within (.+)$/"))
     when = panels.large_text(_LETTERS, style=f"color:{DIM}")
     return panels.table(
         cluster,
@@ -325,9 +328,9 @@ def _alerts(cluster: Cluster) -> Built:
             panels.Column(panels.TIME, "Since", cell=Cell.HTML, mappings=(when,), width=152),
             panels.Column(schema.RULE, "What", cell=Cell.HTML, mappings=(long, words)),
             panels.Column(schema.ALERT_SOURCE.name, "From", cell=Cell.HTML, mappings=source, width=170),
-            panels.Column(schema.ALERT_DESTINATION.name, "To", cell=Cell.HTML, mappings=to, width=196),
-            panels.Column(schema.BYTES_TEXT.name, "Bytes", cell=Cell.HTML, mappings=(number, text), width=95),
-            panels.Column(schema.DURATION_TEXT.name, "Duration", cell=Cell.HTML, mappings=(text,), width=95),
+            panels.Column(schema.ALERT_DESTINATION.name, "To", cell=Cell.HTML, mappings=(several, *to), width=196),
+            panels.Column(schema.BYTES_TEXT.name, "Bytes", cell=Cell.HTML, mappings=(number, first, text), width=95),
+            panels.Column(schema.DURATION_TEXT.name, "Duration", cell=Cell.HTML, mappings=(within, text), width=95),
             *([_muted()] if cluster.site.maintenance else []),
         ],
         before=[
@@ -594,7 +597,9 @@ def _pipeline_strip(cluster: Cluster) -> list[Built]:
 
     def strip(name: str, place: int, sentences: tuple[str, str, str], since: str = _RECENT) -> Face:
         shows, cannot, then = sentences
-        return Face(name, "", shows, cannot, then, x=4 * place, y=24, w=4, h=3, links=to_pipeline, since=since)
+        return Face(
+            name, "", shows, cannot, then, x=4 * place, y=24, w=4, h=3, links=to_pipeline, since=since, by_arrival=True
+        )
 
     ages = questions.exporter_ages_now().where(is_in(schema.EXPORTER, names))
     alive = Select(ages).take(count(schema.AGE, "alive")).where(compare(schema.AGE, "<", silent))
@@ -613,7 +618,7 @@ def _pipeline_strip(cluster: Cluster) -> list[Built]:
             [alive.per_series("Exporters that are heard.", alias="Exporters")],
             unit=f"suffix: of {len(names)}",
             limit=Limit(act=len(names), below=True) if names else Limit(),
-            missing=("blind", ACT),
+            missing=("blind", ACT) if names else ("none", DIM),
             links=to_pipeline,
             large=_LINE,
         ),

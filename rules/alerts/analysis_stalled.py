@@ -4,10 +4,9 @@ from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import texts
-from rules.common.freshness import logged_late
 from rules.rule import Comparison, Measure, NoDataPolicy, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, compare, count, is_in
+from store.influxql import Select, compare, count, is_in, logged_late
 
 ID = "analysis_stalled"
 

@@ -1,12 +1,11 @@
 """How far back a rule must look to find the newest point of a series."""
 
-from cluster.model import BridgeSettings, Cluster
+from cluster.model import Cluster
 from dashboards.parts.node_states import MINUTE
 from store import schema
 from store.influxql import settle_seconds, window_seconds
 
 _SPARE_WINDOWS = 4
-_EXPORTERS_LATENESS = BridgeSettings().lateness
 
 
 def fresh_seconds(cluster: Cluster) -> int:
@@ -18,11 +17,6 @@ def fresh_seconds(cluster: Cluster) -> int:
     window = window_seconds(cluster, schema.RAW)
     seconds = settle_seconds(cluster, schema.RAW) + _SPARE_WINDOWS * window
     return -(-seconds // window) * window
-
-
-def logged_late(cluster: Cluster) -> int:
-    """Return by how many seconds a cloud's flow logs are later than exporters' records; 0 without a cloud."""
-    return max(cluster.bridge.lateness - _EXPORTERS_LATENESS, 0) if cluster.cloud.format else 0
 
 
 def fresh_node_seconds(cluster: Cluster) -> int:

@@ -13,6 +13,7 @@ from board_store import load, seconds
 from cluster.load import load_cluster
 from cluster.model import (
     ANY,
+    BridgeSettings,
     CloudFormat,
     Cluster,
     DeclaredTransport,
@@ -649,3 +650,16 @@ def test_the_committed_files_are_these() -> None:
     for path, text in generated.artefacts(CLUSTER).items():
         committed = REPOSITORY / "provisioning" / path
         assert committed.read_text(encoding="utf-8") == text, f"{path}: run clusterflow build"
+
+
+def test_short_ranges_of_a_cloud_s_boards_hold_what_its_logs_tell_late() -> None:
+    """Verdicts of 20 minutes ago are the newest there: two minutes back the wall would find no job."""
+    plain, cloud = (
+        {panel["id"]: panel for panel in load(boards(cluster)["noc_wall"])["panels"]}
+        for cluster in (CLUSTER, replace(CLUSTER, cloud=replace(CLUSTER.cloud, format=CloudFormat.AWS),
+                                         bridge=replace(CLUSTER.bridge, lateness=1200)))
+    )  # fmt: skip
+    ranges = {(panel.get("timeFrom"), cloud[at].get("timeFrom")) for at, panel in plain.items() if at in cloud}
+    late = 1200 - BridgeSettings().lateness
+    assert ("2m", f"{120 + late}s") in ranges
+    assert ("1m", "1m") in ranges, "how old the newest record is"
