@@ -305,12 +305,11 @@ def joined(tag: str) -> list[Json]:
 # -- panels --------------------------------------------------------------------------------------------
 
 
-def _own_range(cluster: Cluster, face: Face) -> str | None:
-    """Return a panel's own range; a short one holds what a cloud's logs tell late, as the ranges of rules do."""
-    found = re.fullmatch(r"([0-9]+)([sm])", face.since)
-    if found is None or face.by_arrival or not logged_late(cluster):
-        return face.since or None
-    return f"{int(found[1]) * (60 if found[2] == 'm' else 1) + logged_late(cluster)}s"
+def lately(cluster: Cluster, since: str) -> str:
+    """Return a time range so long that a short one holds what a cloud's logs tell late, as the ranges of rules do."""
+    found = re.fullmatch(r"([0-9]+)([sm])", since)
+    late = logged_late(cluster)
+    return f"{int(found[1]) * (60 if found[2] == 'm' else 1) + late}s" if found and late else since
 
 
 def _common(cluster: Cluster, face: Face, queries: Sequence[Query]) -> Json:
@@ -325,7 +324,7 @@ def _common(cluster: Cluster, face: Face, queries: Sequence[Query]) -> Json:
         "links": [link.json() for link in face.links],
         "maxDataPoints": min(points, default=None),
         "interval": f"{max(bins)}s" if bins else None,
-        "timeFrom": _own_range(cluster, face),
+        "timeFrom": (face.since if face.by_arrival else lately(cluster, face.since)) or None,
         # The title says the range; Grafana would say it again.
         "hideTimeOverride": bool(face.since),
     }

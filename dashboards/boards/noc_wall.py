@@ -113,7 +113,7 @@ def page(cluster: Cluster) -> Page:
             *_pipeline_strip(cluster),
         ),
         refresh="10s",
-        variables=(var.found(cluster, _WORST, _worst_now()),),
+        variables=(var.found(cluster, _WORST, _worst_now(cluster)),),
         tags=("wall",),
     )
 
@@ -418,9 +418,9 @@ def _grid_names(cluster: Cluster) -> tuple[int, str]:
 # -- below, right: jobs, worst nodes, traffic ------------------------------------------------------------
 
 
-def _worst_now() -> str:
+def _worst_now(cluster: Cluster) -> str:
     """Return the question for the nodes that sent least against their cohort in the last minutes."""
-    recent = ago(">", _RECENT)
+    recent = ago(">", panels.lately(cluster, _RECENT))
     each = Select(schema.BASELINE, schema.RAW).take(lowest(schema.OBSERVED)).where(recent).by(schema.NODE)
     worst = bottom(schema.OBSERVED, schema.NODE, _WORST_SHOWN)
     # The range is this one, whatever the board's is.

@@ -654,12 +654,16 @@ def test_the_committed_files_are_these() -> None:
 
 def test_short_ranges_of_a_cloud_s_boards_hold_what_its_logs_tell_late() -> None:
     """Verdicts of 20 minutes ago are the newest there: two minutes back the wall would find no job."""
-    plain, cloud = (
-        {panel["id"]: panel for panel in load(boards(cluster)["noc_wall"])["panels"]}
-        for cluster in (CLUSTER, replace(CLUSTER, cloud=replace(CLUSTER.cloud, format=CloudFormat.AWS),
-                                         bridge=replace(CLUSTER.bridge, lateness=1200)))
-    )  # fmt: skip
-    ranges = {(panel.get("timeFrom"), cloud[at].get("timeFrom")) for at, panel in plain.items() if at in cloud}
+    late_one = replace(
+        CLUSTER,
+        cloud=replace(CLUSTER.cloud, format=CloudFormat.AWS),
+        bridge=replace(CLUSTER.bridge, lateness=1200),
+    )
+    plain, cloud = (load(boards(cluster)["noc_wall"]) for cluster in (CLUSTER, late_one))
+    found = {panel["id"]: panel.get("timeFrom") for panel in cloud["panels"]}
+    ranges = {(panel.get("timeFrom"), found.get(panel["id"])) for panel in plain["panels"]}
     late = 1200 - BridgeSettings().lateness
     assert ("2m", f"{120 + late}s") in ranges
     assert ("1m", "1m") in ranges, "how old the newest record is"
+    worst = next(one["query"] for one in cloud["templating"]["list"] if one["name"] == "worst_nodes")
+    assert f"now() - {900 + late}s" in worst
