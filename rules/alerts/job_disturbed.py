@@ -4,7 +4,7 @@ from app.units import format_duration, format_size
 from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
 from rules.common import texts
-from rules.common.freshness import fresh_seconds
+from rules.common.freshness import final_seconds
 from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, newest
@@ -12,7 +12,6 @@ from store.schema import Disturber
 
 ID = "job_disturbed"
 
-_MINUTE = 60
 _FIELDS = {
     "bytes": schema.EVENT_BYTES,
     "sources": schema.EVENT_SOURCES,
@@ -40,8 +39,7 @@ def build(cluster: Cluster) -> RuleSet:
         f"which is not theirs, within {texts.duration_of('seconds')} (alerts above "
         f"{format_size(limits.disturbance_bytes)} within {format_duration(limits.disturbance_window)})."
     )
-    # Rows are written once nothing can change them.
-    since = fresh_seconds(cluster) + cluster.bridge.grace + 2 * _MINUTE
+    since = final_seconds(cluster)
     stored = Select(schema.DISTURBANCE, schema.RAW).by(*schema.DISTURBANCE.tags)
     rule = Rule(
         id=ID,

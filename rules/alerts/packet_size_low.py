@@ -8,14 +8,13 @@ from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import cohorts, texts
-from rules.common.freshness import fresh_seconds
+from rules.common.freshness import final_seconds
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, newest
 
 ID = "packet_size_low"
 
-_MINUTE = 60
 _FIELDS = {"smaller": schema.SMALLER_BY, "size": schema.MEAN_SIZE, "usual": schema.USUAL_SIZE}
 
 
@@ -26,8 +25,7 @@ def build(cluster: Cluster) -> RuleSet:
     node = f"{{{{ $labels.{schema.NODE} }}}}"
     window = format_duration(limits.packet_size_window)
     stored = Select(schema.PACKET_SIZE_LOW, schema.RAW).by(*schema.PACKET_SIZE_LOW.tags)
-    # Rows are written once nothing can change them.
-    since = fresh_seconds(cluster) + cluster.bridge.grace + 2 * _MINUTE
+    since = final_seconds(cluster)
     rule = Rule(
         id=ID,
         title="Packets of a node are small",

@@ -9,14 +9,13 @@ from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import cohorts, texts
-from rules.common.freshness import fresh_seconds
+from rules.common.freshness import final_seconds
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, newest
 
 ID = "rail_low"
 
-_MINUTE = 60
 _FIELDS = {"missing": schema.RAIL_MISSING, "bytes": schema.RAIL_SENT, "expected": schema.RAIL_EXPECTED}
 
 
@@ -27,8 +26,7 @@ def build(cluster: Cluster) -> RuleSet:
     rail = f"rail {{{{ $labels.{schema.RAIL} }}}} of {{{{ $labels.{schema.NODE} }}}}"
     window = format_duration(limits.rail_low_window)
     stored = Select(schema.RAIL_LOW, schema.RAW).by(*schema.RAIL_LOW.tags)
-    # Rows are written once nothing can change them.
-    since = fresh_seconds(cluster) + cluster.bridge.grace + 2 * _MINUTE
+    since = final_seconds(cluster)
     rule = Rule(
         id=ID,
         title="Rail of a node is low or dead",

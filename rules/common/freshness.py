@@ -19,6 +19,11 @@ def fresh_seconds(cluster: Cluster) -> int:
     return -(-seconds // window) * window
 
 
+def final_seconds(cluster: Cluster) -> int:
+    """Return the same for what analysis writes once nothing can change it any more: after grace, two looks later."""
+    return fresh_seconds(cluster) + cluster.bridge.grace + 2 * MINUTE
+
+
 def fresh_node_seconds(cluster: Cluster) -> int:
     """Return the same for verdicts on nodes: those that are ok have a row a minute."""
     return fresh_seconds(cluster) + MINUTE
