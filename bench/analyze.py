@@ -21,8 +21,8 @@ from analysis.analyser import Analyser
 from analysis.jobs.job_windows import ClusterFileJobs, active_at
 from analysis.state import State
 from app.log import Log
+from bench.costs.processes import line, tell_machine, timed
 from bench.load.fill import fill, series
-from bench.processes import line, tell_machine, timed
 from cluster.load import load_cluster
 from cluster.model import Cluster, ExportProtocol, Job, Retention, Role
 from simulate.demo.stack import command

@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
+from bench.costs.processes import line, processor_seconds, tell_machine
 from bench.load.fill import EVERY, Rows, fill, series
-from bench.processes import line, processor_seconds, tell_machine
 from cluster.load import load_cluster
 from cluster.model import Cluster, Retention, StoreSettings
 from dashboards.filled_queries import asked, first_choices, seconds

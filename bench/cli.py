@@ -6,17 +6,17 @@ import click
 
 from app.errors import ClusterflowError
 from bench.boards import boards
-from bench.bridge_rate import memory
-from bench.cloud_logs import cloud
-from bench.enrichment_cost import enrichment
-from bench.guard_cost import guard
+from bench.costs.bridge_rate import memory
+from bench.costs.cloud_logs import cloud
+from bench.costs.enrichment_cost import enrichment
+from bench.costs.guard_cost import guard
+from bench.costs.once_cost import once
+from bench.costs.print_cost import nfacctd
 from bench.labelled import labelled
 from bench.live_rates import kafka, live, soak
 from bench.load.archived import archive, archive_cost
-from bench.once_cost import once
 from bench.peer import peer
 from bench.performance import report
-from bench.print_cost import nfacctd
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

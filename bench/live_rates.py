@@ -14,11 +14,11 @@ import click
 
 from app.errors import UserError
 from app.units import parse_duration
-from bench.bridge_rate import simulated
+from bench.costs.bridge_rate import simulated
+from bench.costs.processes import Meter, line, tell_machine, timed
 from bench.load.archived import cost
 from bench.load.packet_sender import POOL
 from bench.pipelines import PARTITIONS, Load, Pairs, differences, pipeline, run_load, stored_pairs
-from bench.processes import Meter, line, tell_machine, timed
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import Cluster

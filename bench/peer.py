@@ -18,10 +18,10 @@ from typing import Any
 
 import click
 
+from bench.costs.processes import Meter, line, tell_machine
 from bench.live_rates import duration, rates, work_folder
 from bench.load.packet_sender import POOL
 from bench.pipelines import Load, bench_cluster, pipeline, printed_records, run_load, sender
-from bench.processes import Meter, line, tell_machine
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import Cluster

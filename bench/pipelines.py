@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import ClusterflowError, StoreError
+from bench.costs.processes import Meter
 from bench.load.packet_sender import speaking_netflow
 from bench.load.probe import GROUP, Probe, percentiles, with_probe
-from bench.processes import Meter
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import Cluster

@@ -16,7 +16,7 @@ from cluster.model import Cluster
 from cluster.options import moment_of
 from cluster.sections.delivery import FLOWS_PATH
 from ingest.metrics import Document
-from operations.flow_questions import DEFAULT_BY, columns_of, completed, document, lacking
+from operations.questions.flow_questions import DEFAULT_BY, columns_of, completed, document, lacking
 from reporting.flows_page import FORMATS, MOST_SAVED, Asked, answered, html
 
 _FIELDS = {

@@ -26,11 +26,11 @@ from cluster.options import json_option, period_options, write_output
 from dashboards import provision
 from operations.build import LIST, Change, Drift, check, watch, write
 from operations.code_advice import advice
-from operations.counting import stored_counting, suggestion
 from operations.draft.from_store import allowed_lines, unused_prefixes
 from operations.generated import artefacts, secrets_of_grafana
-from operations.status import status_of
-from operations.status_view import show
+from operations.status.counting import stored_counting, suggestion
+from operations.status.status import status_of
+from operations.status.status_view import show
 from rules.registry import rules_of
 from store import schema
 from store.influx import Store

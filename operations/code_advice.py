@@ -55,7 +55,7 @@ def _bare_numbers(files: Mapping[str, str]) -> Iterator[str]:
 def _unregistered() -> Iterator[str]:
     for place, (makes, registered) in _MADE_HERE.items():
         package, _, floor = place.partition("/")
-        for path in sorted((_folder(package) / floor).glob("*.py")):
+        for path in sorted((_folder(package) / floor).rglob("*.py")):
             if path.stem not in registered and makes.search(path.read_text(encoding="utf-8")):
                 yield f"{path}: registered nowhere, so nothing is made of it: add it to {package}/registry.py"
 

@@ -14,7 +14,7 @@ from dashboards.registry import BOARDS
 from ingest.collect import firewall
 from ingest.collect.pmacct import collector_files
 from rules.grafana import encode
-from rules.registry import rules_of
+from rules.registry import MODULES, rules_of
 from rules.rule import Rule, RuleSet
 
 COLLECTOR = "pmacct"
@@ -61,7 +61,8 @@ def _refuse_dead_links(cluster: Cluster, rule_set: RuleSet, files: Mapping[str, 
     for rule in rule_set.rules:
         if (rule.panel.dashboard_uid, rule.panel.panel_id) not in shown:
             hint = "put the panel back, or let the rule's `panel` name another"
-            file = next((path for path in cluster.rules if Path(path).stem == rule.id), f"rules/alerts/{rule.id}.py")
+            own = next((path for path in cluster.rules if Path(path).stem == rule.id), None)
+            file = own or f"{MODULES[rule.id].__name__.replace('.', '/')}.py"
             raise UserError(f"{file}: its alerts link to {_panel(rule)}, which is not there", hint)
 
 

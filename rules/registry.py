@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
+from types import ModuleType
 
 from cluster.model import Cluster
 from rules import alerts
@@ -12,19 +13,22 @@ from rules.runbook import sections
 from store.influxql import logged_late
 
 
-def _ids() -> tuple[str, ...]:
+def _modules() -> dict[str, ModuleType]:
+    found = {
+        name.rpartition(".")[2]: import_module(name)
+        for _, name, is_family in walk_packages(alerts.__path__, f"{alerts.__name__}.")
+        if not is_family
+    }
     ids = tuple(filter(None, sections()))
-    modules = {module.name for module in iter_modules(alerts.__path__)}
-    apart = sorted(modules ^ set(ids))
-    if apart:
+    if apart := sorted(found.keys() ^ set(ids)):
         raise RuntimeError(f"{', '.join(apart)}: a rule is a module of rules/alerts and a section of docs/runbook.md")
-    return ids
+    return {rule_id: found[rule_id] for rule_id in ids}
 
 
-IDS = _ids()
-"""Every rule's id, in the order of the runbook's sections; it is the name of its module in `rules.alerts`."""
+MODULES = _modules()
+"""Every rule's module by its id, in the order of the runbook's sections; named so, in the folder of its family."""
 
-MODULES = tuple(import_module(f"rules.alerts.{rule_id}") for rule_id in IDS)
+IDS = tuple(MODULES)
 
 
 def rules_of(cluster: Cluster) -> RuleSet:
@@ -36,7 +40,7 @@ def rules_of(cluster: Cluster) -> RuleSet:
     late = logged_late(cluster)
     early = replace(cluster, bridge=replace(cluster.bridge, lateness=cluster.bridge.lateness - late))
     sets = []
-    for module in MODULES:
+    for module in MODULES.values():
         found = built(module.build, cluster)
         is_pipeline = any(rule.family == "pipeline" for rule in found.rules)
         sets.append(found if is_pipeline else _looking_back(built(module.build, early), late))

@@ -20,7 +20,7 @@ import polars as pl
 from app.errors import StoreError, UserError
 from app.units import format_duration, format_size
 from cluster.model import EXTERNAL, NOBODYS_PREFIXES, Address, AlertsFrom, Cluster, Exporter, Group, Role, SamplingMode
-from rules.alerts import exfiltration
+from rules.alerts.security import exfiltration
 from rules.evaluate.evaluator import Evaluator
 from rules.rule import INTERVAL_SECONDS
 from simulate.packets.addresses import group_of

@@ -25,8 +25,8 @@ from app.log import Log
 from archive import schema
 from archive.manifest import HOUR
 from archive.writer import Archive
-from bench.bridge_rate import simulated
-from bench.processes import line, tell_machine, timed
+from bench.costs.bridge_rate import simulated
+from bench.costs.processes import line, tell_machine, timed
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import ArchiveSettings

@@ -27,7 +27,7 @@ from analysis.detectors.egress.ledger import LedgerStudy
 from analysis.detectors.study import Span
 from cluster.calendar import off_hours_mask
 from cluster.model import EXTERNAL, Cluster, Retention, Role, SamplingMode
-from rules.alerts import low_and_slow_24h
+from rules.alerts.slow import low_and_slow_24h
 from rules.common import slow
 from rules.rule import NoRuleError
 from store import schema

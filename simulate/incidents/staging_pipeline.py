@@ -6,7 +6,7 @@ from typing import Any
 from analysis.detectors.fabric.unseen import MIN_HOURS
 from app.errors import UserError
 from cluster.model import ExportProtocol, Role
-from rules.alerts import relay_silent as relay_rule
+from rules.alerts.pipeline import relay_silent as relay_rule
 from rules.rule import built
 from simulate.incidents import expect
 from simulate.incidents.incident import Expected, Incident, IncidentKind

@@ -32,7 +32,7 @@ from cluster.model import (
     SignInSource,
 )
 from clusterflow import main
-from operations.lists import stored_lists
+from operations.status.lists import stored_lists
 from store import schema
 from store.local_influxdb import LocalInfluxDB
 from store.schema import AccessBreach, ListState, Violation

@@ -15,7 +15,7 @@ from analysis.detectors.egress.ledger import LedgerStudy
 from analysis.detectors.egress.recurrence import RecurrenceStudy
 from analysis.detectors.study import Span
 from cluster.model import Cluster
-from rules.alerts import low_and_slow_7d, low_and_slow_24h, recurring_dependency
+from rules.alerts.slow import low_and_slow_7d, low_and_slow_24h, recurring_dependency
 from rules.evaluate.evaluator import Alert, Evaluator
 from rules.registry import rules_of
 from rules.rule import Rule

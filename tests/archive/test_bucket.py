@@ -25,7 +25,7 @@ from archive.query import Answer, Filter, ask
 from archive.writer import Archive
 from cluster.model import ArchiveSettings
 from cluster.scalars.kinds import Secret
-from operations.flows_cli import flows
+from operations.questions.flows_cli import flows
 
 KEYS: dict[str, Any] = {"bucket_key_id": Secret(env="S3_ID"), "bucket_key": Secret(env="S3_KEY")}
 

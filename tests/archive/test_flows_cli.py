@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from test_archive import T0, an_archive, rows, saved
 
 from app.application import Application
-from operations.flows_cli import flows
+from operations.questions.flows_cli import flows
 
 CLUSTER = """cluster: lab
 site: {time_zone: Asia/Tokyo}

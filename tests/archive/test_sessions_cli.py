@@ -13,7 +13,7 @@ from test_archive import T0, an_archive, rows, saved
 
 from app.application import Application
 from app.signing import SUFFIX
-from operations.sessions_cli import sessions
+from operations.questions.sessions_cli import sessions
 
 CLUSTER = """cluster: lab
 groups:

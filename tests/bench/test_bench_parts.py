@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bench.boards import misses
+from bench.costs.processes import Meter, Usage, descendants, usage
 from bench.load.fill import EVERY, fill, series
 from bench.load.probe import percentiles
 from bench.pipelines import differences, printed_records
-from bench.processes import Meter, Usage, descendants, usage
 from cluster.load import load_cluster
 from cluster.model import StoreSettings
 from store import schema

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bench.costs.print_cost import VARIANTS
 from bench.performance import FIGURES, PAGE, dump, merged, page
-from bench.print_cost import VARIANTS
 from bench.sizing import STEPS, sizing, units
 from cluster.load import load_cluster
 from ingest.collect.pmacct import collector_files

@@ -16,7 +16,7 @@ from cluster.reload import Reload
 from cluster.sources import files_of, named_in
 from enrichment.inventory.asking import Watcher
 from enrichment.list_states import prefix_readings
-from rules.alerts import first_external_contact
+from rules.alerts.security import first_external_contact
 
 AWS = {
     "syncToken": "1",

@@ -151,7 +151,7 @@ def test_a_panel_of_ours_that_an_alert_links_to_cannot_go(monkeypatch: pytest.Mo
     result = _run("check", "--config", str(REPOSITORY / "cluster.yaml"))
     assert result.exit_code == 2
     assert (
-        "rules/alerts/exfil_volume.py: its alerts link to panel unknown_volume of "
+        "rules/alerts/security/exfil_volume.py: its alerts link to panel unknown_volume of "
         "the board cf-egress, which is not there" in result.stderr
     )
 

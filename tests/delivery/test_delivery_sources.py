@@ -34,7 +34,7 @@ from delivery.known_addresses import Directory, SignedIn
 from delivery.parties import Parties
 from delivery.transports.history_transport import changes
 from operations.sightings import Sightings
-from operations.status import status_of
+from operations.status.status import status_of
 from rules.registry import rules_of
 from rules.runbook import address
 from store import schema, schema_version

@@ -13,7 +13,7 @@ from cluster.model import ListSettings, Retention, StoreSettings
 from enrichment.list_states import HOSTS, list_state, reading_rows
 from enrichment.watched import FileReading
 from ingest.flows.enriching import list_points
-from operations.lists import stored_lists
+from operations.status.lists import stored_lists
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB

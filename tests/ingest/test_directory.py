@@ -21,8 +21,8 @@ from ingest.flows import address_directory as module
 from ingest.flows.address_directory import AddressDirectory
 from ingest.flows.normalise import Clock
 from ingest.read.spool import Spool
-from operations.lists import stored_lists
-from operations.lists_cli import lists
+from operations.status.lists import stored_lists
+from operations.status.lists_cli import lists
 from store import schema
 from store.influx import Store
 from store.points import WINDOW, encode

@@ -23,7 +23,7 @@ from ingest.collect.trouble_file import TAGS, Troubles, lately
 from ingest.collect.vlan_watch import VlanWatch
 from ingest.flows.normalise import Clock
 from ingest.read.spool import Spool
-from operations.status import Status, status_of
+from operations.status.status import Status, status_of
 from store.influx import Store
 from store.schema import UNREAD_WORDS, Unread
 

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from cluster.load import load_cluster, parse_cluster
 from operations.cli import suggest
-from operations.counting import Counting, stored_counting, suggestion
-from operations.status import status_of
-from operations.status_view import show
+from operations.status.counting import Counting, stored_counting, suggestion
+from operations.status.status import status_of
+from operations.status.status_view import show
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB

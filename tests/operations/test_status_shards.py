@@ -1,6 +1,6 @@
 """What ``clusterflow status`` makes of counters that several bridges, or partitions of a topic, write."""
 
-from operations.status import _of_all
+from operations.status.status import _of_all
 from store import schema
 
 

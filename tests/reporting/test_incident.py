@@ -29,7 +29,7 @@ from delivery.parties import Parties
 from delivery.transports.history_transport import StoredHistory
 from ingest.metrics import MetricsServer
 from operations.alert_history import StoredAlert, alert_like, stored_alerts
-from operations.flow_questions import completed
+from operations.questions.flow_questions import completed
 from operations.sightings import Sighting, Sightings
 from reporting.content import Table
 from reporting.incident.incident import Incident, incident_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cluster.load import load_cluster
 from cluster.model import Cluster, DeclaredTransport, Group, GroupPair, Role, Transport
-from rules.alerts import checkpoint_missed
+from rules.alerts.training import checkpoint_missed
 from rules.rule import built
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")

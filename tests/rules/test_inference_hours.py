@@ -17,7 +17,7 @@ from cluster.model import (
     SignInFormat,
     SignInSource,
 )
-from rules.alerts import inference_access_denied, inference_off_window, inference_unusual_country
+from rules.alerts.security import inference_access_denied, inference_off_window, inference_unusual_country
 from rules.rule import RuleSet, built
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.load import load_cluster
 from cluster.model import CloudFormat, KafkaFormat
-from rules.alerts import enrichment_stale, relay_silent
+from rules.alerts.pipeline import enrichment_stale, relay_silent
 from rules.registry import rules_of
 from rules.rule import built
 

@@ -16,8 +16,8 @@ from cluster.load import load_cluster
 from dashboards import provision
 from operations.cli import build, status
 from operations.generated import artefacts
-from operations.status import Status
-from operations.status_view import show
+from operations.status.status import Status
+from operations.status.status_view import show
 from rules.evaluate.evaluator import Alert
 from rules.evaluate.states import State
 from store.influx import Store

@@ -8,7 +8,7 @@ from pathlib import Path
 from cluster.load import load_cluster
 from cluster.model import GrafanaSettings
 from rules import runbook
-from rules.registry import IDS, rules_of
+from rules.registry import IDS, MODULES, rules_of
 from rules.rule import RuleSet
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")
@@ -57,3 +57,8 @@ def test_a_runbook_of_the_sites_own_comes_first() -> None:
     assert runbook.address(own, "exfil_volume") == "https://wiki.example.org/r#exfil_volume"
     ours = replace(own, grafana=replace(own.grafana, runbook_url=None))
     assert runbook.address(ours, "exfil_volume") == "https://g.example.org/d/cf-runbook?viewPanel=747010"
+
+
+def test_a_rule_lies_in_the_folder_of_its_family() -> None:
+    folders = {rule_id: module.__name__.split(".")[2] for rule_id, module in MODULES.items()}
+    assert {rule.id: rule.family for rule in RULE_SET.rules} == {rule.id: folders[rule.id] for rule in RULE_SET.rules}

@@ -14,7 +14,8 @@ from cluster.model import (
     SignInSource,
     Transport,
 )
-from rules.alerts import egress_new_asn, unexpected_management_connection
+from rules.alerts.security import egress_new_asn
+from rules.alerts.segmentation import unexpected_management_connection
 from rules.rule import built
 
 CLUSTER = load_cluster(Path(__file__).parent / "cluster.yaml")

@@ -17,7 +17,7 @@ from cluster.model import EXTERNAL, NOBODYS_PREFIXES, Cluster, Role
 from reporting.content import Table
 from reporting.look import Look
 from reporting.sections import gaps
-from rules.alerts import exfiltration
+from rules.alerts.security import exfiltration
 from rules.grafana.encode import policies
 from rules.registry import rules_of
 from simulate.drill import Shape, plan, records

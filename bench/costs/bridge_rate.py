@@ -20,7 +20,7 @@ import click
 import polars as pl
 
 from app.log import Log
-from bench.processes import line, tell_machine, timed
+from bench.costs.processes import line, tell_machine, timed
 from cluster.load import load_cluster
 from cluster.model import Retention
 from ingest.bridge import Bridge
@@ -109,7 +109,7 @@ def _measure(cluster: Path, spool: Path, flows: int, runs: int, file_format: str
     for run in range(runs):
         reads.append(timed([sys.executable, "-c", BARE_READ, *files]))
         line(step="polars_read", format=file_format, run=run, flows=flows, bytes=size, **reads[-1])
-        own = [sys.executable, "-m", "bench.enrichment_cost", str(cluster), str(spool), str(flows)]
+        own = [sys.executable, "-m", "bench.costs.enrichment_cost", str(cluster), str(spool), str(flows)]
         bridges.append(timed(own))
         line(step="memory_run", format=file_format, run=run, flows=flows, bytes=size, **bridges[-1])
     ratios = [one["seconds"] / read["seconds"] for one, read in zip(bridges, reads, strict=True)]

@@ -15,8 +15,8 @@ import polars as pl
 
 from app.errors import ClusterflowError
 from app.log import Log
-from bench.bridge_rate import NoStore
-from bench.processes import line, tell_machine, timed
+from bench.costs.bridge_rate import NoStore
+from bench.costs.processes import line, tell_machine, timed
 from cluster.load import load_cluster
 from cluster.model import CloudFormat, StoreSettings
 from ingest.bridge import Bridge
@@ -57,7 +57,7 @@ def cloud(lines: int, hours: int, aggregation: int) -> None:
         written, sent = _put(folder / "logs", lines, hours, aggregation)
         (folder / "cluster.yaml").write_text(_YAML)
         # Of a process of its own, so that its memory is its own; it fails where it stores anything else.
-        used = timed([sys.executable, "-m", "bench.cloud_logs", str(folder), str(sent)])
+        used = timed([sys.executable, "-m", "bench.costs.cloud_logs", str(folder), str(sent)])
         line(
             step="cloud",
             lines=written,

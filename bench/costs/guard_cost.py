@@ -4,7 +4,7 @@ import struct
 
 import click
 
-from bench.processes import line
+from bench.costs.processes import line
 from ingest.collect import bpf
 from ingest.collect.guard import loaded_filter
 

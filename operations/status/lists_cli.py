@@ -14,7 +14,7 @@ from app.words import lasting
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import json_option, write_output
-from operations.lists import ListStatus, read_lists, stored_lists
+from operations.status.lists import ListStatus, read_lists, stored_lists
 from store import schema
 from store.schema_version import opened
 

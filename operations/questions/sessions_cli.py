@@ -14,9 +14,9 @@ from archive import schema
 from archive.query import Filter
 from cluster.model import Cluster
 from cluster.options import check_signing, sign_option, write_output
-from operations.flow_questions import completed, lacking
-from operations.flows_cli import asking, period_words, print_rows
-from operations.session_questions import sessions_of
+from operations.questions.flow_questions import completed, lacking
+from operations.questions.flows_cli import asking, period_words, print_rows
+from operations.questions.session_questions import sessions_of
 from store.schema import COUNTRY, USER
 
 _DAY = 86_400

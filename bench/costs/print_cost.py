@@ -18,10 +18,10 @@ from typing import Any
 import click
 
 from app.errors import UserError
+from bench.costs.processes import line, tell_machine, usage
 from bench.load.packet_pool import PacketPool
 from bench.load.packet_sender import PacketSender, speaking_netflow
 from bench.pipelines import Load, bench_cluster, printed_records
-from bench.processes import line, tell_machine, usage
 from cluster.load import load_cluster
 from cluster.model import Cluster
 from ingest.collect.flow_files import link_of

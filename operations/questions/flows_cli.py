@@ -20,7 +20,7 @@ from archive.query import Answer, Filter, archive_folder, ask
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import Moment, OutputFile, json_option, write_output
-from operations.flow_questions import DEFAULT_BY, columns_of, completed, document, lacking
+from operations.questions.flow_questions import DEFAULT_BY, columns_of, completed, document, lacking
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

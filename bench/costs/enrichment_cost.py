@@ -21,8 +21,8 @@ from typing import Any
 
 import click
 
-from bench.bridge_rate import in_memory, simulated
-from bench.processes import line, tell_machine
+from bench.costs.bridge_rate import in_memory, simulated
+from bench.costs.processes import line, tell_machine
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import (
@@ -140,7 +140,7 @@ def _beside(enriched: list[dict[str, float]], plain: list[dict[str, float]], flo
 
 def measured(config: Path, spool: Path, flows: int) -> dict[str, float]:
     """Run a bridge in a process of its own; see the end of this file."""
-    own = [sys.executable, "-m", "bench.enrichment_cost", str(config), str(spool), str(flows)]
+    own = [sys.executable, "-m", "bench.costs.enrichment_cost", str(config), str(spool), str(flows)]
     done = subprocess.run(own, capture_output=True, text=True, check=False)
     if done.returncode:
         raise click.ClickException(done.stderr[-500:])

@@ -9,8 +9,8 @@ from app.words import lasting
 from cluster.model import Cluster
 from dashboards import questions
 from operations.alert_history import StoredAlert, stored_alerts
-from operations.counting import Counting, stored_counting
-from operations.lists import ListStatus, stored_lists
+from operations.status.counting import Counting, stored_counting
+from operations.status.lists import ListStatus, stored_lists
 from rules.common.freshness import fresh_node_seconds, fresh_seconds
 from rules.evaluate.evaluator import Alert, Evaluator
 from rules.maintenance import muted_by

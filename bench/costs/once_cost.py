@@ -14,8 +14,8 @@ from statistics import median
 
 import click
 
-from bench.enrichment_cost import measured
-from bench.processes import line, tell_machine, timed
+from bench.costs.enrichment_cost import measured
+from bench.costs.processes import line, tell_machine, timed
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import ANY, Authority, GroupPair

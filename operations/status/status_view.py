@@ -8,9 +8,9 @@ from rich.text import Text
 
 from app.words import amount, lasting
 from enrichment.list_states import NODES
-from operations.counting import WORDS
-from operations.status import Counter, Status
-from rules.alerts import ingest_deadman
+from operations.status.counting import WORDS
+from operations.status.status import Counter, Status
+from rules.alerts.pipeline import ingest_deadman
 from rules.common.texts import FACTS, SUMMARY
 from store import schema
 from store.schema import Because, Stage

@@ -1,0 +1,1 @@
+"""What one part costs, on its own."""

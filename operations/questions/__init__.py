@@ -1,0 +1,1 @@
+"""Questions to the flow archive: conversations and management sessions."""

@@ -1,0 +1,1 @@
+"""Whether we still see: exporters, the bridge, the analysis."""

@@ -1,0 +1,1 @@
+"""Data that leaves, or somebody who should not be here."""

@@ -1,0 +1,1 @@
+"""Traffic between groups that should not talk."""

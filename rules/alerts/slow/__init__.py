@@ -1,0 +1,1 @@
+"""Data that leaves slowly, judged over days."""

@@ -1,0 +1,1 @@
+"""Training jobs and the network under them."""
