@@ -37,7 +37,7 @@ def advice(cluster: Cluster) -> list[str]:
 
 def _daemons(cluster: Cluster) -> Iterator[str]:
     count = sum(exporter.protocol is ExportProtocol.NETFLOW for exporter in cluster.exporters)
-    if cluster.exporters and cluster.collector.netflow_daemons > max(count, 1):
+    if cluster.exporters and (cluster.collector.netflow_daemons or 1) > max(count, 1):
         yield f"collector.netflow_daemons: {count} NetFlow exporters: some daemons get nothing"
 
 

@@ -21,9 +21,10 @@ class CollectorSettings:
     sflow_port: int = key(PORT, "UDP port of sFlow.", default=6343)
     spool: str = key(names.PATH, "The folder where pmacct leaves records for the bridge.",
         default="/var/spool/clusterflow")
-    netflow_daemons: int = key(Whole(1, 16),
+    netflow_daemons: int | None = key(Whole(1, 16),
         "How many nfacctd share `netflow_port`, each with exporters of its own; each takes a core and 0.6 GB. It takes "
-        "CAP_BPF; without, `collect` says so and runs one.", default=1)
+        "CAP_BPF; without, `collect` says so and runs one.", default=None,
+        absent="as many as the busiest minute of the last 7 days needs", example="2")
     refresh: int = key(Whole(1, 60, "seconds"), "How often pmacct prints, in seconds.", default=1)
     rotate: int = key(Whole(1, 3_600, "seconds"), "Age at which a spool file is closed, in seconds.", default=60)
     sflow_sources: tuple[Network, ...] = key(ListOf(names.SOURCE),

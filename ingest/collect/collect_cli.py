@@ -14,6 +14,7 @@ from cluster.model import Cluster
 from cluster.options import log_option
 from cluster.reload import ignore_hangups
 from ingest.collect.bpf import BpfError
+from ingest.collect.daemon_load import DaemonLoad
 from ingest.collect.guard import Guard, Teller
 from ingest.collect.pmacct import collector_files, receive_buffer_advice
 from ingest.collect.sockets import inodes_of, owners, udp_sockets
@@ -47,7 +48,7 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log: 
     spool = spool_folder(cluster).resolve()
     run_folder = (run_dir or spool / _RUN_FOLDER).resolve()
     if print_config:
-        shares = cluster.collector.netflow_daemons
+        shares = cluster.collector.netflow_daemons or DaemonLoad(spool).daemons(cluster)
         for name, text in collector_files(cluster, run_folder, spool, is_rotated=True, shares=shares).items():
             click.echo(f"! ---- {run_folder / name}\n{text}")
         return
@@ -56,16 +57,26 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log: 
         log.warning("socket_buffer_limited", advice=advice)
     stopped = SignalEvent.of_stop()
     ignore_hangups(log, stopped, "collect", "what exporters send in the second between is lost")
-    waited = 0.0
-    with Collector(cluster, run_folder, spool=spool, log=log.line) as collector:
-        log.line("collecting", spool=spool, run=run_folder)
-        while not stopped.wait(_POLL_SECONDS):
-            collector.poll()
-            waited += _POLL_SECONDS
-            if waited >= _SUMMARY_SECONDS:
-                waited = 0.0
-                _summary(log, collector)
-        _summary(log, collector)
+    while not stopped.is_set():
+        with Collector(cluster, run_folder, spool=spool, log=log.line) as collector:
+            log.line("collecting", spool=spool, run=run_folder)
+            _look_after(collector, stopped, log)
+
+
+def _look_after(collector: Collector, stopped: SignalEvent, log: Log) -> None:
+    """Run the daemons until a signal, or until more are needed: that costs a second's datagrams, going on more."""
+    collector.measure()
+    due = time.monotonic() + _SUMMARY_SECONDS
+    while not stopped.wait(_POLL_SECONDS):
+        collector.poll()
+        if time.monotonic() >= due:
+            due += _SUMMARY_SECONDS
+            collector.measure()
+            _summary(log, collector)
+            if collector.is_outgrown:
+                log.warning("daemons_outgrown", hint="records were lost to a full queue: starting more nfacctd")
+                return
+    _summary(log, collector)
 
 
 def _summary(log: Log, collector: Collector) -> None:
@@ -78,7 +89,7 @@ def _summary(log: Log, collector: Collector) -> None:
         ("discarded", collector.discarded),
     ):
         values |= {f"{daemon}_{title}": count for daemon, count in counts.items()}
-    log.line("collector_totals", **values)
+    log.line("collector_totals", **values, nfacctd_cores=round(collector.load.now, 2))
 
 
 _LOOK_SECONDS = 0.2

@@ -22,6 +22,7 @@ from cluster.model import Cluster, ExportProtocol
 from ingest.collect import template_file
 from ingest.collect.bpf import BpfError
 from ingest.collect.counter_files import CounterFiles
+from ingest.collect.daemon_load import DaemonLoad
 from ingest.collect.discards import Discard, Discards
 from ingest.collect.flow_files import FlowFiles, claim
 from ingest.collect.guard import Guard, Teller
@@ -116,6 +117,9 @@ class Collector:
         run_folder: where configuration and logs go; made if missing.
         spool: where records go; made if missing; by default ``collector.spool``.
         log: for starts, deaths, warnings and losses.
+
+    Attributes:
+        load: what the nfacctd take of their cores.
     """
 
     def __init__(
@@ -134,8 +138,11 @@ class Collector:
         self._log: Log = log or (lambda _event, **_values: None)
         self._vlan_watch: VlanWatch | None = None
         self._teller = Teller(cluster, self._troubles, self._log)
+        self.load = DaemonLoad(self.spool)
+        self._wanted = cluster.collector.netflow_daemons or self.load.daemons(cluster)
+        self._has_overrun = False
         self._split = self._made_split()
-        self._shares = cluster.collector.netflow_daemons if self._split else 1
+        self._shares = self._wanted if self._split else 1
         self._all = [
             _Running(
                 daemon,
@@ -191,6 +198,17 @@ class Collector:
         """Datagrams that would have killed nfacctd, which the filter kept from it."""
         return self._refused
 
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether records were lost to a full queue, and a start anew would choose more nfacctd."""
+        is_free = self._cluster.collector.netflow_daemons is None
+        return self._has_overrun and is_free and self.load.daemons(self._cluster) > self._wanted
+
+    def measure(self) -> None:
+        """Take what the nfacctd used since the last time; call it once a minute."""
+        running = [one.process.pid for one in self._all if _is_netflow(one) and one.process is not None]
+        self.load.measure({pid: _group_members(pid) for pid in running}, time.monotonic())
+
     def dropped(self) -> dict[str, int]:
         """Return the datagrams that the kernel dropped before each daemon read them, since `start`."""
         for running in self._all:
@@ -244,9 +262,9 @@ class Collector:
     def _made_split(self) -> Split | None:
         """Return what shares the exporters out among several daemons; None for a single one, or without the right."""
         settings = self._cluster.collector
-        if settings.netflow_daemons > 1:
+        if self._wanted > 1:
             try:
-                return Split(settings.listen, settings.netflow_port, settings.netflow_daemons)
+                return Split(settings.listen, settings.netflow_port, self._wanted)
             except BpfError as error:
                 hint = "one nfacctd has all exporters; give collect CAP_BPF, or set collector.netflow_daemons: 1"
                 self._log("split_unavailable", level="warning", why=error, hint=hint)
@@ -564,7 +582,9 @@ class Collector:
             if match and not any(word in line for word in _HARMLESS):
                 running.complaints += 1
                 running.last_complaint = match[2]
-                hint = {"hint": _OVERRUN_HINT} if _OVERRUN in line else {}
+                has_overrun = _OVERRUN in line
+                self._has_overrun |= has_overrun
+                hint = {"hint": _OVERRUN_HINT} if has_overrun else {}
                 self._log("daemon_warned", daemon=running.daemon.label, level=_LEVELS[match[1]], text=match[2], **hint)
             elif not match and (discard := Discard.read(line)) is not None:
                 running.discards.take(discard)
