@@ -16,7 +16,7 @@ from delivery.parties import Parties, with_sighting
 from operations.sightings import Sighting, Sightings
 from rules import runbook
 from rules.common import texts
-from rules.evaluate.evaluator import ERROR_ALERT, NO_DATA_ALERT, Alert
+from rules.evaluate.evaluator import ERROR_ALERT, NO_DATA_ALERT, Alert, says_less
 from rules.maintenance import muted_by
 from rules.rule import Rule, RuleSet
 from store import schema
@@ -295,8 +295,7 @@ class AlertBook:
         """
         size, duration = (report.values.get(field.name) for field in (schema.BYTES, schema.DURATION))
         measured = {"bytes": _whole(size), "duration": duration}
-        before = begin.get("traffic", {})
-        if (size or 0) < (before.get("bytes") or 0) and (duration or 0) <= (before.get("duration") or 0):
+        if says_less(report.values, begin.get("traffic", {})):
             return begin
         fresh = {
             "summary": self._summary(report),

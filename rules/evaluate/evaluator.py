@@ -28,6 +28,7 @@ from rules.evaluate.states import (
 )
 from rules.grafana.templates import Context, Number, TemplateError, render
 from rules.rule import CONDITION, Measure, Reducer, Rule, Threshold
+from store import schema
 from store.influx import Series, Store
 
 NO_DATA_ALERT = "DatasourceNoData"
@@ -103,6 +104,13 @@ class Alert:
     def facts(self) -> dict[str, str]:
         """Return source, destination, protocol, bytes and duration, as the notification says them."""
         return {name: self.annotations.get(name, "") for name in FACTS}
+
+
+def says_less(now: Mapping[str, float | None], before: Mapping[str, float | None]) -> bool:
+    """Return whether an alert's numbers say less than its earlier ones: its window leaves behind what it fired for."""
+    size, duration = schema.BYTES.name, schema.DURATION.name
+    is_fewer = (now.get(size) or 0) < (before.get(size) or 0)
+    return is_fewer and (now.get(duration) or 0) <= (before.get(duration) or 0)
 
 
 class Evaluator:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rules.evaluate.evaluator import Alert, Evaluator
+from rules.evaluate.evaluator import Alert, Evaluator, says_less
 from rules.evaluate.truth import Owed
 from simulate.incidents.incident import Incident
 from simulate.truth.matching import truth_of
@@ -14,7 +14,7 @@ class Firing:
     """An alert that fired.
 
     Attributes:
-        alert: as it was when last seen firing.
+        alert: as it was when last seen firing, but with the most that it told, as delivery and the wall keep it.
         fired_at: epoch second of the evaluation that found it.
         cause: why; None for a false alert.
     """
@@ -40,7 +40,7 @@ class Watch:
     def __init__(self, evaluator: Evaluator, incidents: Iterable[Incident]) -> None:
         self._evaluator = evaluator
         self._truth = truth_of(incidents)
-        # (rule, labels) -> the alert as it was last seen firing, and when it was first.
+        # (rule, labels) -> the alert with the most that it told, and when it was first seen firing.
         self._fired: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Alert, int]] = {}
 
     def tick(self, now: int) -> list[Firing]:
@@ -49,8 +49,8 @@ class Watch:
         for alert in self._evaluator.alerts():
             if alert.is_firing:
                 key = alert.rule, tuple(sorted(alert.labels.items()))
-                _, fired_at = self._fired.get(key, (alert, now))
-                self._fired[key] = alert, fired_at
+                before, fired_at = self._fired.get(key, (alert, now))
+                self._fired[key] = (before if says_less(alert.values, before.values) else alert), fired_at
         return [firing for firing in self.firings() if firing.fired_at == now]
 
     def firings(self) -> list[Firing]:

@@ -168,6 +168,20 @@ def test_live_play_judges_like_a_backtest() -> None:
     assert [one.alert for one in watch.unexpected()] == [stranger.first]
 
 
+def test_a_live_play_keeps_the_most_that_an_alert_told() -> None:
+    """As delivery and the wall do: after a while the rule's window leaves behind what it fired for."""
+    first = firing("exfil_volume", {"src": "model-store-1"}, 100)
+    sizes = {100: 20e9, 110: 65e9, 120: 21e9, 130: 66e9}
+    told = [replace(first, fired_at=at, first=replace(first.first, values={"bytes": size, "duration": 30.0}))
+            for at, size in sizes.items()]  # fmt: skip
+    watch, kept = Watch(cast("Evaluator", Played(told)), []), []
+    for at in sizes:
+        watch.tick(at)
+        kept += [one.alert.values["bytes"] for one in watch.firings()]
+    assert kept == [20e9, 65e9, 65e9, 66e9]
+    assert watch.firings()[0].fired_at == 100
+
+
 def test_an_alert_may_have_another_incidents_cause() -> None:
     """Two that the same alert may be about are both found by two of them, whichever is nearer."""
     about = (("src", "a"),)
