@@ -26,6 +26,8 @@ _TALKERS, _CLIENTS, _STRANGERS = 200, 100, 20
 """Outside conversations, clients of inference and unknown addresses that are named at a time."""
 _LOW_OF = 97
 """One of so many nodes is low."""
+_SCATTER = (5**0.5 - 1) / 2
+"""Multiples of it spread rows evenly over 0 to 1, in no order."""
 _ENDPOINT_NODES = 100
 """Nodes named for each storage endpoint: bridge.named_per_window."""
 _SERVICES = ("collective", "checkpoint", "https", "ssh", "other")
@@ -291,5 +293,16 @@ def _values(
     if one.unit == "0 or 1":
         return np.ones(count, np.int64)
     if one.kind is not Kind.INT:
-        return ["start"] * count if one.kind is Kind.STRING else np.round(rng.random(count), 4)
+        share = _load(row) * rng.uniform(0.95, 1.05, count) if one is schema.UTILISATION else rng.random(count)
+        return ["start"] * count if one.kind is Kind.STRING else np.round(share, 4)
     return rng.lognormal(18 if one.unit == "bytes" else 6, 0.5, count).astype(np.int64)
+
+
+def _load(row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return what share of its speed each link carries: hour by hour about the same, and most are quiet.
+
+    Of 100 links 90 lie in the lowest tenth and 9 in the next four; one is fuller.
+    """
+    place = row * _SCATTER % 1
+    found: np.ndarray[tuple[int], np.dtype[np.float64]] = np.interp(place, (0, 0.9, 0.99, 1), (0.001, 0.095, 0.5, 0.99))
+    return found
