@@ -291,7 +291,7 @@ def _values(
     if one.unit == "epoch seconds":
         return start.astype(np.float64 if one.kind is Kind.FLOAT else np.int64)
     if one.unit == "0 or 1":
-        return np.ones(count, np.int64)
+        return np.full(count, int(one is not schema.IN_DIGEST), np.int64)
     if one.kind is not Kind.INT:
         share = _load(row) * rng.uniform(0.95, 1.05, count) if one is schema.UTILISATION else rng.random(count)
         return ["start"] * count if one.kind is Kind.STRING else np.round(share, 4)

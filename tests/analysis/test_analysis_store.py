@@ -57,9 +57,9 @@ class Site:
 
     def low(self, measurement: schema.Measurement) -> list[dict[str, object]]:
         """What a measurement says of nodes that are low, down or blind, in the order of time and nodes."""
-        columns = [schema.NODE, *(field.name for field in schema.LOW_NODE.fields)]
+        fields = [field.name for field in schema.LOW_NODE.fields if field in schema.BASELINE.fields]
         rows = scene.stored(self.store, measurement).filter(pl.col(schema.STATE.name) >= NodeState.LOW)
-        return rows.select("time", *columns).sort("time", schema.NODE).to_dicts()
+        return rows.select("time", schema.NODE, *fields).sort("time", schema.NODE).to_dicts()
 
     def contacts(self) -> list[tuple[int, str, str, int, int]]:
         """(Window after the job's start, source, destination, bytes, new)."""
@@ -122,6 +122,19 @@ def test_a_node_that_falls_to_80_percent_is_low_in_the_second_window(site: Site)
     usual = sum(scene.usual_bytes(window)[3] for window in range(fall, fall + 180, 10))
     assert row[schema.MISSING_BYTES.name] == pytest.approx(0.2 * usual, rel=0.05)
     assert (row[schema.GROUP], row[schema.JOB], row[schema.JOB_CLASS]) == ("training", "now", "llm")
+
+
+def test_a_row_of_its_own_says_that_a_node_is_low_no_longer(site: Site) -> None:
+    def dip(sent: np.ndarray, starts: np.ndarray) -> None:
+        sent[(starts >= site.start + 200) & (starts < site.start + 300), 3] *= 0.8
+
+    scene.write_training(site.store, site.start, site.start + 500, dip)
+    site.tick(site.start + 500)
+    rows = scene.stored(site.store, schema.LOW_NODE).sort("time")
+    *low, after = rows.get_column(schema.STATE.name).to_list()
+    assert set(low) == {NodeState.LOW}
+    assert after == NodeState.OK
+    assert set(rows.get_column(schema.JOB_NODES.name)) == {6}
 
 
 def test_the_verdict_is_there_before_a_minute_is_over(site: Site) -> None:

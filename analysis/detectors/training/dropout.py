@@ -50,6 +50,9 @@ Counts = npt.NDArray[np.int64]
 _TOLD_EVERY = 60
 """Seconds between the rows of a node that is ok or learning."""
 
+TOLD = "_told"
+"""Column of `judge`'s verdicts (Boolean): the node is not ok or learning, or was not in the window before."""
+
 
 @dataclass(frozen=True, slots=True)
 class DropoutPolicy:
@@ -225,8 +228,8 @@ def judge(
         windows: all of them within the job.
 
     Returns:
-        The carry after the last window; a frame of schema.BASELINE: a row a window and node, QUIET where it is ok or
-        learning, and was; and one of schema.DROPOUT_DIGEST.
+        The carry after the last window; a frame of schema.BASELINE: a row a window and node, with TOLD, and QUIET where
+        it is ok or learning, and was; and one of schema.DROPOUT_DIGEST.
     """
     judging = _Judging(cohort, baseline, carry.copy())
     judging.carry.rate = max(carry.rate, float(windows.rates.max(initial=1.0)))
@@ -430,10 +433,11 @@ def _points(
             schema.SENT_BYTES.name: np.rint(column("sent")),
             schema.MISSING_BYTES.name: np.rint(column("missing")),
             schema.IN_DIGEST.name: np.repeat([bool(one.worst) for one in verdicts], size),
-            QUIET: ~(column("told").astype(np.bool_) | (starts % _TOLD_EVERY == 0)),
+            TOLD: column("told").astype(np.bool_),
         },
         schema=_COLUMNS,
     ).with_columns(
+        (~(pl.col(TOLD) | (pl.col(WINDOW) % _TOLD_EVERY == 0))).alias(QUIET),
         pl.lit(cohort.job.id).alias(schema.JOB),
         pl.lit(cohort.job.job_class).alias(schema.JOB_CLASS),
         pl.col(_SHARES).fill_nan(None),
@@ -456,7 +460,7 @@ _COLUMNS = {
     schema.SENT_BYTES.name: pl.Int64(),
     schema.MISSING_BYTES.name: pl.Int64(),
     schema.IN_DIGEST.name: pl.Int64(),
-    QUIET: pl.Boolean(),
+    TOLD: pl.Boolean(),
 }
 
 

@@ -10,13 +10,12 @@ import polars as pl
 from analysis.baseline import Baseline, RunSummary, learn
 from analysis.detectors.study import JobWindows, Memory, Points
 from analysis.detectors.training import dropout
-from analysis.detectors.training.dropout import Carry, Cohort, DropoutPolicy
+from analysis.detectors.training.dropout import TOLD, Carry, Cohort, DropoutPolicy
 from analysis.evidence import Reader
 from analysis.jobs.job_windows import gpus_in, gpus_of
 from cluster.model import Cluster, Job
 from store import schema
 from store.points import WINDOW
-from store.schema import NodeState
 
 _LOW_COLUMNS = (WINDOW, *schema.LOW_NODE.tags, *(field.name for field in schema.LOW_NODE.fields))
 _HEARD_BEFORE = 3600
@@ -70,9 +69,12 @@ class DropoutStudy:
         """Judge consecutive windows."""
         del job
         after, points, digests = dropout.judge(carry.cohort, carry.baseline, carry.carry, windows)
-        digests = digests.with_columns(pl.lit(carry.gpus).alias(schema.JOB_GPUS.name))
-        low = points.filter(pl.col(schema.STATE.name) >= NodeState.LOW).select(_LOW_COLUMNS)
-        found = [(schema.BASELINE, points), (schema.LOW_NODE, low), (schema.DROPOUT_DIGEST, digests)]
+        gpus = pl.lit(carry.gpus).alias(schema.JOB_GPUS.name)
+        size = pl.lit(carry.cohort.size).alias(schema.JOB_NODES.name)
+        # Its last row says that a node is no longer low: the newest one of each holds.
+        low = points.filter(TOLD).with_columns(gpus, size).select(_LOW_COLUMNS)
+        digests = digests.with_columns(gpus)
+        found = [(schema.BASELINE, points.drop(TOLD)), (schema.LOW_NODE, low), (schema.DROPOUT_DIGEST, digests)]
         return replace(carry, carry=after), found
 
     def retold(self, job: Job, carry: Standing) -> Standing:

@@ -4,16 +4,13 @@ from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import cohorts, texts
-from rules.common.freshness import fresh_node_seconds, fresh_seconds
+from rules.common.freshness import fresh_seconds
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Query, Select, Unit, beside, compare, count, is_in, newest, scaled
+from store.influxql import Column, Query, Select, Unit, beside, compare, is_in, newest, scaled
 from store.schema import NodeState
 
 ID = "node_dropout"
-
-_JOB_LABELS = (schema.JOB, schema.JOB_CLASS)
-_NODE_LABELS = (schema.NODE, schema.GROUP, *_JOB_LABELS)
 
 
 def build(cluster: Cluster) -> RuleSet:
@@ -70,29 +67,21 @@ def build(cluster: Cluster) -> RuleSet:
 
 
 def _measures(cluster: Cluster, groups: tuple[str, ...]) -> tuple[Measure, ...]:
-    since = fresh_seconds(cluster)
     of_node = {
+        "low_for": schema.LOW_FOR,
         "state": schema.STATE,
         "observed": schema.OBSERVED,
         "expected": schema.EXPECTED,
         "lower": schema.LOWER,
         "sent": schema.SENT_BYTES,
         "missing": schema.MISSING_BYTES,
+        "nodes": schema.JOB_NODES,
+        "gpus": schema.JOB_GPUS,
     }
-    gpus = gpus_per_node(cluster, groups)
-    usd = gpus * cluster.cost.usd_per_gpu_hour
-    nodes = count(schema.STATE)
-    members = _cohort(groups)
-    of_job = {
-        "nodes": members.take(nodes).per_series("Nodes of the job."),
-        "gpus": members.take(scaled(nodes, f"{gpus:g}", "gpus", Unit.COUNT)).per_series("GPUs of the job."),
-        "usd": members.take(scaled(nodes, f"{usd:g}", "usd", Unit.USD)).per_series("USD an hour of the job."),
-    }
-    return (
-        Measure("low_for", _of_low_nodes(groups, schema.LOW_FOR), since),
-        *(Measure(name, _when_low(groups, field), since) for name, field in of_node.items()),
-        *(Measure(name, query, fresh_node_seconds(cluster)) for name, query in of_job.items()),
-    )
+    queries = {name: _of_low_nodes(groups, newest(field)) for name, field in of_node.items()}
+    usd = scaled(newest(schema.JOB_GPUS), f"{cluster.cost.usd_per_gpu_hour:g}", "usd", Unit.USD)
+    queries[usd.name] = _of_low_nodes(groups, usd)
+    return tuple(Measure(name, query, fresh_seconds(cluster)) for name, query in queries.items())
 
 
 _IS_LOW = (
@@ -101,40 +90,14 @@ _IS_LOW = (
     # Many at once are told by dropout_digest.
     compare(schema.IN_DIGEST, "=", 0),
 )
+_LABELS = (schema.NODE, schema.GROUP, schema.JOB, schema.JOB_CLASS)
 
 
-def _verdicts(groups: tuple[str, ...]) -> Select:
-    return Select(schema.BASELINE, schema.RAW).where(is_in(schema.GROUP, groups)).by(*_NODE_LABELS)
-
-
-def _of_low_nodes(groups: tuple[str, ...], field: schema.Field) -> Query:
-    """Return a field of every node whose newest verdict is low or down; nodes ok, learning or blind give no series."""
-    # A row has all fields. One selector reads each node once; one for each field, so many times.
-    newest_row = _verdicts(groups).take(newest(schema.STATE), beside(schema.IN_DIGEST), beside(field))
-    low = Select(newest_row).take(newest(field)).where(*_IS_LOW).by(*_NODE_LABELS)
-    return low.per_series(f"{field.text}, of low nodes.")
-
-
-def _when_low(groups: tuple[str, ...], field: schema.Field) -> Query:
-    """Return a field of each node's newest row that is low or down: the same row as above, of nodes that are so now."""
-    low = _verdicts(groups).take(newest(field)).where(*_IS_LOW)
-    return low.per_series(f"{field.text}, when the node was low.")
-
-
-def _cohort(groups: tuple[str, ...]) -> Select:
-    """Return the nodes of the running jobs, a row each, grouped by job."""
-    verdicts = (
-        Select(schema.BASELINE, schema.RAW)
-        .take(newest(schema.STATE))
-        .where(is_in(schema.GROUP, groups))
-        .by(schema.NODE, *_JOB_LABELS)
-    )
-    return Select(verdicts).by(*_JOB_LABELS)
-
-
-def gpus_per_node(cluster: Cluster, groups: tuple[str, ...]) -> float:
-    """Return the mean number of GPUs of the groups' nodes; `cost.gpus_per_node` stands for what the inventory lacks."""
-    nodes = [node for node in cluster.nodes if node.group in groups]
-    if not nodes:
-        return cluster.cost.gpus_per_node
-    return sum(node.gpus or cluster.cost.gpus_per_node for node in nodes) / len(nodes)
+def _of_low_nodes(groups: tuple[str, ...], column: Column) -> Query:
+    """Return a column of every node whose newest verdict is low or down; nodes ok, learning or blind give no series."""
+    # A row has all fields, and of a node that is low no longer there is one that says so.
+    others = [beside(field) for field in schema.LOW_NODE.fields if field is not schema.STATE]
+    verdicts = Select(schema.LOW_NODE, schema.RAW).where(is_in(schema.GROUP, groups)).by(*_LABELS)
+    newest_row = verdicts.take(newest(schema.STATE), *others)
+    low = Select(newest_row).take(column).where(*_IS_LOW).by(*_LABELS)
+    return low.per_series(f"{column.name}, of low nodes.")
