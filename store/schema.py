@@ -677,8 +677,8 @@ BASELINE = Measurement(
 )
 LOW_NODE = Measurement(
     "low_node",
-    "What `baseline` says of nodes that are low, down or blind, and once of one that no longer is: boards and rules need "
-    "not look for them among thousands.",
+    "What `baseline` says of nodes that are low, down or blind, and once of one that no longer is: boards and rules "
+    "need not look for them among thousands.",
     BASELINE.tags,
     (STATE, OBSERVED, EXPECTED, LOWER, LOW_FOR, SENT_BYTES, MISSING_BYTES, IN_DIGEST, JOB_NODES, JOB_GPUS),
     "analysis",
