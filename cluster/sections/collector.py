@@ -8,6 +8,9 @@ from cluster.scalars.declared import Section, key, record
 from cluster.scalars.kinds import FLAG, PORT, ListOf, Table, Whole
 from cluster.vocabulary import Network
 
+MOST_DAEMONS = 16
+"""That share a port."""
+
 _LISTEN = replace(names.ADDRESS, place=lambda _folder, address: str(address))
 
 
@@ -21,7 +24,7 @@ class CollectorSettings:
     sflow_port: int = key(PORT, "UDP port of sFlow.", default=6343)
     spool: str = key(names.PATH, "The folder where pmacct leaves records for the bridge.",
         default="/var/spool/clusterflow")
-    netflow_daemons: int | None = key(Whole(1, 16),
+    netflow_daemons: int | None = key(Whole(1, MOST_DAEMONS),
         "How many nfacctd share `netflow_port`, each with exporters of its own; each takes a core and 0.6 GB. It takes "
         "CAP_BPF; without, `collect` says so and runs one.", default=None,
         absent="as many as the busiest minute of the last 7 days needs", example="2")

@@ -64,7 +64,7 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log: 
 
 
 def _look_after(collector: Collector, stopped: SignalEvent, log: Log) -> None:
-    """Run the daemons until a signal, or until more are needed: that costs a second's datagrams, going on more."""
+    """Run the daemons until a signal, or until more are needed: a restart loses a second, a full queue more."""
     collector.measure()
     due = time.monotonic() + _SUMMARY_SECONDS
     while not stopped.wait(_POLL_SECONDS):
@@ -74,7 +74,7 @@ def _look_after(collector: Collector, stopped: SignalEvent, log: Log) -> None:
             collector.measure()
             _summary(log, collector)
             if collector.is_outgrown:
-                log.warning("daemons_outgrown", hint="records were lost to a full queue: starting more nfacctd")
+                log.warning("daemons_outgrown", hint="a full queue lost records: restarting with more nfacctd")
                 return
     _summary(log, collector)
 

@@ -1,27 +1,27 @@
-"""How many nfacctd a site needs, from what they took of their cores: for cluster.yaml that leaves it to `collect`.
+"""How many nfacctd a site needs, where cluster.yaml leaves it to `collect`.
 
-Of nfacctd's processes the one that keeps records until they are printed fills its core first; then its queue runs over,
-and records are lost. So a daemon's load is the share of a core that its busiest process took over a minute. The peak of
-each day outlives a restart, in a small file of the spool.
+nfacctd's plugin process fills its core first; then its queue runs over, and records are lost. So a daemon's load is the
+share of a core that its busiest process took over a minute. The peak of each day is kept in the spool.
 """
 
 import json
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cluster.model import Cluster, ExportProtocol
+from cluster.model import Cluster
+from cluster.sections.collector import MOST_DAEMONS
+from ingest.collect.pmacct import NFACCTD
 
 NAME = ".nfacctd.load"
 """In the spool, named as no file of flows."""
 
 FULL = 0.7
-"""Of a core: what a daemon may take in its busiest minute, so that seconds of more find room in its queue."""
+"""Share of a core that a daemon may take in its busiest minute: the rest is for bursts within the minute."""
 
-MOST = 16
 _DAYS = 7
 _DAY_SECONDS = 86_400
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -39,14 +39,14 @@ class DaemonLoad:
         self._before: Mapping[int, Mapping[int, int]] = {}
         self._since = 0.0
         self.now = 0.0
-        """Cores that all of them took in the minute measured last, each by its busiest process."""
+        """Cores that all daemons took in the last minute measured: the sum of their busiest processes."""
 
     def measure(self, members: Mapping[int, Mapping[int, int]], at: float) -> None:
-        """Take a measurement, against the one before; ask once a minute.
+        """Take a measurement and compare it with the one before; call it once a minute.
 
         Args:
-            members: of each daemon, its processes and the clock ticks that each has used. Those that print live for a
-                second: they are in one measurement alone, and do not count.
+            members: for each daemon, its processes and the clock ticks that each has used. A process that is not in
+                both measurements does not count: those that print live for a second.
             at: monotonic seconds.
         """
         if self._before and at > self._since:
@@ -78,15 +78,10 @@ class DaemonLoad:
             return {}
 
     def daemons(self, cluster: Cluster) -> int:
-        """Return how many nfacctd the busiest minute of the last days needs: no more than cores or exporters."""
+        """Return how many nfacctd the busiest minute of the last 7 days needs: at most one a core and an exporter."""
         needed = math.ceil(max(self._peaks().values(), default=0.0) / FULL)
-        return max(1, min(needed, MOST, len(os.sched_getaffinity(0)), *_exporters(cluster)))
-
-
-def _exporters(cluster: Cluster) -> Iterable[int]:
-    """Return the number of NetFlow exporters, if they are listed."""
-    if cluster.exporters:
-        yield sum(exporter.protocol is ExportProtocol.NETFLOW for exporter in cluster.exporters)
+        exporters = len(NFACCTD.exporters(cluster)) if cluster.exporters else needed
+        return max(1, min(needed, MOST_DAEMONS, len(os.sched_getaffinity(0)), exporters))
 
 
 def _today() -> int:

@@ -200,12 +200,12 @@ class Collector:
 
     @property
     def is_outgrown(self) -> bool:
-        """Whether records were lost to a full queue, and a start anew would choose more nfacctd."""
+        """Whether a full queue lost records, and a restart would choose more nfacctd."""
         is_free = self._cluster.collector.netflow_daemons is None
         return self._has_overrun and is_free and self.load.daemons(self._cluster) > self._wanted
 
     def measure(self) -> None:
-        """Take what the nfacctd used since the last time; call it once a minute."""
+        """Measure the load of each nfacctd; call it once a minute."""
         running = [one.process.pid for one in self._all if _is_netflow(one) and one.process is not None]
         self.load.measure({pid: _group_members(pid) for pid in running}, time.monotonic())
 

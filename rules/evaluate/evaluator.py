@@ -107,7 +107,7 @@ class Alert:
 
 
 def says_less(now: Mapping[str, float | None], before: Mapping[str, float | None]) -> bool:
-    """Return whether an alert's numbers say less than its earlier ones: its window leaves behind what it fired for."""
+    """Return whether an alert's numbers are below its earlier ones: its window has moved past what it fired for."""
     size, duration = schema.BYTES.name, schema.DURATION.name
     is_fewer = (now.get(size) or 0) < (before.get(size) or 0)
     return is_fewer and (now.get(duration) or 0) <= (before.get(duration) or 0)

@@ -113,7 +113,7 @@ def test_collect_starts_more_when_a_queue_ran_over(tmp_path: Path, monkeypatch: 
 
 def test_a_number_in_cluster_yaml_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cores(monkeypatch, 8)
-    after_a_minute(tmp_path / ".", {1: 3.0})
+    after_a_minute(tmp_path, {1: 3.0})
     cluster = cluster_of(4)
     set_ = replace(cluster, collector=replace(cluster.collector, netflow_daemons=1))
     collector = Collector(set_, tmp_path / "run", spool=tmp_path)
