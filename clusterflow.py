@@ -10,7 +10,7 @@ COMMANDS = {
     "The cluster's description": {
         "init": (
             "operations.draft.draft_cli:init",
-            "Write a cluster.yaml to start from, also from traffic, Slurm, ...",
+            "Write a cluster.yaml, from traffic or Slurm too.",
         ),
         "check": ("operations.check_cli:check", "Tell every fault of cluster.yaml at once, or what it describes."),
         "inventory": ("operations.inventory_cli:inventory", "Ask the inventory sources now, and show what they tell."),
@@ -34,7 +34,7 @@ COMMANDS = {
         "relay": ("ingest.kafka.kafka_cli:relay", "Send a collector's flow records to Kafka."),
         "ingest": ("ingest.cli:ingest", "Turn flow records into points."),
         "analyze": ("analysis.cli:analyze", "Judge nodes, jobs, checkpoints and first contacts."),
-        "deliver": ("delivery.cli:deliver", "Deliver alerts and events to syslog, SIEMs, Kafka, webhooks, files."),
+        "deliver": ("delivery.cli:deliver", "Send alerts and events to syslog, SIEMs, Kafka, webhooks."),
     },
     "How things stand": {
         "status": ("operations.cli:status", "Show how things stand: data, nodes, alerts, counters."),
