@@ -1,5 +1,7 @@
 """`Cluster` -> cluster.yaml with every default written out; loading that gives an equal `Cluster`."""
 
+from typing import Any
+
 import yaml
 
 from cluster.model import ROOT, Cluster
@@ -10,6 +12,7 @@ def dump_cluster(cluster: Cluster) -> str:
     return yaml.safe_dump(plain_cluster(cluster), sort_keys=False, default_flow_style=None, width=120)
 
 
-def plain_cluster(cluster: Cluster) -> object:
+def plain_cluster(cluster: Cluster) -> dict[str, Any]:
     """Return what `dump_cluster` writes as plain data: mappings, lists, texts and numbers."""
-    return ROOT.write(cluster)
+    written = ROOT.write(cluster)
+    return written if isinstance(written, dict) else {}

@@ -152,7 +152,7 @@ def plan(cluster: Cluster, shape: Shape, size: int | None = None, exporter: str 
     if len(sources) < form.sources:
         raise UserError(f"groups.{group.id}.prefixes: {len(sources)} IPv4 addresses: expected {form.sources}", HELP)
     outside = next(
-        (one for one in _outside(form.destinations) if {group_of(cluster, to) for to in one} == {EXTERNAL}), ()
+        (one for one in _outside(form.destinations) if {group_of(cluster.groups, to) for to in one} == {EXTERNAL}), ()
     )
     if not outside:
         raise UserError(

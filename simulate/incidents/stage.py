@@ -71,7 +71,7 @@ class Stage:
 
     def group_of(self, address: str) -> str:
         """Return the group of an address."""
-        return group_of(self.cluster, ip_address(address))
+        return group_of(self.cluster.groups, ip_address(address))
 
     def stranger(self, position: int | None = None) -> str:
         """Return an address outside that only this incident talks to."""

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cluster.model import EXTERNAL, LOCAL, Address, Cluster
+from cluster.model import EXTERNAL, LOCAL, Address, Cluster, Group
 
 
 class Addresses:
@@ -40,7 +40,9 @@ class Addresses:
             packed = self.v4 if isinstance(address, IPv4Address) else self.v6
             packed[number] = np.frombuffer(address.packed, np.uint8)
         self.groups = (*(group.id for group in cluster.groups), EXTERNAL, LOCAL)
-        self.group = np.array([self.groups.index(group_of(cluster, address)) for address in everything], np.int64)
+        self.group = np.array(
+            [self.groups.index(group_of(cluster.groups, address)) for address in everything], np.int64
+        )
         self.nodes = tuple(node.name for node in cluster.nodes)
         index = {name: position for position, name in enumerate(self.nodes)}
         self.node = np.array([index[owners[a]] if a in owners else -1 for a in everything], np.int64)
@@ -57,10 +59,10 @@ class Addresses:
         return np.array([self._numbers[address] for address in addresses], np.int64)
 
 
-def group_of(cluster: Cluster, address: Address) -> str:
+def group_of(groups: tuple[Group, ...], address: Address) -> str:
     """Return the group whose longest prefix holds the address, or the reserved group that it falls into."""
     best, length = "", -1
-    for group in cluster.groups:
+    for group in groups:
         for prefix in group.prefixes:
             if prefix.prefixlen > length and address in prefix:
                 best, length = group.id, prefix.prefixlen

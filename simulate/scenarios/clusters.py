@@ -1,15 +1,14 @@
 """The clusters that scenarios play on: built-in sizes, IPv6 only, or a cluster.yaml of one's own."""
 
+import json
 from dataclasses import replace
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from app.errors import ConfigError
-from cluster.dump import dump_cluster
+from cluster.dump import plain_cluster
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster, Group, Node
 from simulate.traffic.bulk_load import large_cluster
@@ -80,9 +79,9 @@ def with_settings(cluster: Cluster, settings: dict[str, Any], source: str) -> Cl
     """
     if not settings:
         return cluster
-    whole = _merged(yaml.safe_load(dump_cluster(cluster)), settings)
+    whole = _merged(plain_cluster(cluster), settings)
     try:
-        return parse_cluster(yaml.safe_dump(whole, sort_keys=False), source)
+        return parse_cluster(json.dumps(whole), source)
     except ConfigError as error:
         # The lines are those of a text that nobody has.
         raise ConfigError(source, [replace(problem, line=0) for problem in error.problems]) from None

@@ -12,7 +12,7 @@ from app.errors import ConfigError, Problem, UserError
 from app.units import format_duration
 from cluster.document import Faults, Mapping, parse, read_text
 from cluster.load import load_cluster
-from cluster.model import CheckpointMode, CheckpointPlan, Cluster, ExportProtocol, Job, JobClass, Outcome
+from cluster.model import CheckpointMode, CheckpointPlan, Cluster, ExportProtocol, Job, JobClass, Outcome, Role
 from cluster.scalars.kinds import Bad, Placed, Table, closest, some
 from cluster.scalars.ranges import expand
 from rules.registry import IDS
@@ -24,7 +24,7 @@ from simulate.incidents.stage import Stage
 from simulate.scenarios.clusters import SIZES, built_in, ipv6_only, with_settings
 from simulate.scenarios.scenario import Phase, Profile, Run, Scenario, default_styles
 from simulate.scenarios.script_fields import SCRIPT, Addresses, default_of
-from simulate.traffic.cast import Cast
+from simulate.traffic.cast import Cast, nodes_with
 from simulate.truth.matching import unique_ids
 
 LIBRARY = Path(__file__).with_name("library")
@@ -263,7 +263,7 @@ class _Builder:
         return _Plan(placed.path, table, profile, tuple(runs))
 
     def _nodes(self, given: int | tuple[str, ...] | None, path: str) -> tuple[str, ...]:
-        names = tuple(Cast(self._cluster).training)
+        names = tuple(node.name for node in nodes_with(self._cluster, Role.TRAINING))
         if given is None:
             return names
         if isinstance(given, int):

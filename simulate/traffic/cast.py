@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
 from app.errors import UserError
@@ -81,7 +82,7 @@ class Cast:
             if any(cluster.is_allowed(group.id, inference.id) for inference in cluster.groups_with(Role.INFERENCE))
             for a in _hosts(cluster, group, _CLIENTS, 10)
         ]
-        internet = [address for address in _internet(cluster) if address.version == self._family]
+        internet = [address for address in _internet(cluster.groups) if address.version == self._family]
         if len(internet) < 2 * _CLIENTS:
             raise UserError(
                 "groups: they hold all documentation addresses, and nobody is left to play the internet",
@@ -96,7 +97,7 @@ class Cast:
         self.rails = tuple(self._rails())
         self.training = {
             node.name: self.addresses.number(_preferred(node, Plane.STORAGE).address)
-            for node in self._nodes(Role.TRAINING)
+            for node in nodes_with(cluster, Role.TRAINING)
         }
         self.control = number(
             entry.address
@@ -111,7 +112,7 @@ class Cast:
         self.managers, _ = self._servers(Role.MANAGEMENT)
         self.model_nodes = {
             node.name: number([a for a in _all(node) if a.version == 4] or _all(node))
-            for node in self._nodes(Role.MODEL_STORAGE)
+            for node in nodes_with(self.cluster, Role.MODEL_STORAGE)
         }
         self.users = number(a for a in users if a.version == self._family)
         self.clients = number(a for a in clients if a.version == self._family)
@@ -120,20 +121,17 @@ class Cast:
         self.strangers = number(a for a in self.stranger_addresses if a.version == self._family)
         self.all_routers, self.mdns = number([segment.all_routers, segment.mdns])
 
-    def _nodes(self, role: Role) -> list[Node]:
-        return [node for node in self.cluster.nodes if self._roles[node.group] is role and node.addresses]
-
     def _servers(self, role: Role) -> tuple[Ints, Ints]:
         """Return the first address and the first IPv6 address of every node of a role."""
         found: tuple[list[Address], list[Address]] = ([], [])
-        for node in self._nodes(role):
+        for node in nodes_with(self.cluster, role):
             for family, addresses in zip((self._family, 6), found, strict=True):
                 addresses.extend([a for a in _all(node) if a.version == family][:1])
         return self.addresses.numbers(found[0]), self.addresses.numbers(found[1])
 
     def _rails(self) -> Iterator[Rail]:
         rails: dict[int, dict[str, int]] = {}
-        for node in self._nodes(Role.TRAINING):
+        for node in nodes_with(self.cluster, Role.TRAINING):
             compute = [e for e in node.addresses if e.plane is Plane.COMPUTE] or [node.addresses[0]]
             for position, entry in enumerate(compute):
                 rail = position if entry.rail is None else entry.rail
@@ -150,6 +148,12 @@ class Cast:
         return self.cluster.is_allowed(src_group, dst_group)
 
 
+def nodes_with(cluster: Cluster, role: Role) -> list[Node]:
+    """Return the nodes of the groups of a role that have an address, in the order of cluster.yaml."""
+    groups = {group.id for group in cluster.groups_with(role)}
+    return [node for node in cluster.nodes if node.group in groups and node.addresses]
+
+
 def _all(node: Node) -> list[Address]:
     return [entry.address for entry in node.addresses]
 
@@ -164,15 +168,16 @@ def _hosts(cluster: Cluster, group: Group, count: int, first: int) -> list[Addre
     for prefix in group.prefixes:
         offset = min(first, prefix.num_addresses // 2)
         candidates = (prefix[offset + i] for i in range(min(count, prefix.num_addresses - offset)))
-        found += [address for address in candidates if group_of(cluster, address) == group.id]
+        found += [address for address in candidates if group_of(cluster.groups, address) == group.id]
     return found
 
 
-def _internet(cluster: Cluster) -> list[Address]:
+@lru_cache(maxsize=8)
+def _internet(groups: tuple[Group, ...]) -> list[Address]:
     """Return addresses outside of everything, always the same ones for the same groups."""
     found: list[Address] = []
     for text in (*_INTERNET, _INTERNET_V6):
         network = ip_network(text)
         usable = (network[i] for i in range(1, 101 if network.version == 4 else 401))
-        found += [address for address in usable if group_of(cluster, address) == EXTERNAL]
+        found += [address for address in usable if group_of(groups, address) == EXTERNAL]
     return found

@@ -78,6 +78,7 @@ def test_every_command_takes_v(path: tuple[str, ...]) -> None:
     assert "-v, --verbose" in CliRunner().invoke(main, [*path, "--help"]).stdout
 
 
+@pytest.mark.service
 def test_v_tells_what_is_behind_an_error(tmp_path: Path) -> None:
     store = "store: {url: 'http://127.0.0.1:1'}\n"
     (path := tmp_path / "cluster.yaml").write_text(CLUSTER + store)

@@ -87,6 +87,7 @@ def _ingest(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=config.parent, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.service
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -103,6 +104,7 @@ def test_what_cannot_be_is_one_line(arguments: tuple[str, ...], said: str, tmp_p
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.service
 def test_the_format_in_cluster_yaml_is_one_of_three(tmp_path: Path) -> None:
     result = _ingest(_config(tmp_path, "cloud: {format: aws}\n"))
     assert result.returncode == 2

@@ -173,6 +173,7 @@ def test_a_module_that_is_registered_nowhere_is_told(tmp_path: Path, monkeypatch
     ]
 
 
+@pytest.mark.service
 def test_a_checkout_whose_code_does_not_run_is_told(tmp_path: Path) -> None:
     """The command is installed from another folder: what is changed here has no effect."""
     for package in ("cluster", "store", "dashboards", "rules"):

@@ -154,6 +154,7 @@ while True:
 """
 
 
+@pytest.mark.service
 def test_what_was_acknowledged_is_there_after_kills(tmp_path: Path) -> None:
     """A process that appends and takes is killed again and again, wherever it is."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}

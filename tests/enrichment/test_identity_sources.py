@@ -280,6 +280,7 @@ def test_a_session_of_one_file_ends_in_the_next(kind: str, names: tuple[str, str
     assert [user(identity, "10.8.0.6", at) for at in ("10:19", "10:20")] == ["alice", ""]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "text"),
     [

@@ -35,6 +35,7 @@ def _sorted(measurement: Measurement, points: pl.DataFrame) -> pl.DataFrame:
     return points.select("window", *tags, *_DETAILS).sort("window", *tags)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("seed", "batch"), [(1, 1000), (2, 31), (3, 7)])
 def test_details_are_those_of_the_records_in_whatever_order_they_come(seed: int, batch: int) -> None:
     # Of one exporter: what is taken back for another one's better record leaves its port, as it leaves its moments.

@@ -68,6 +68,7 @@ def send(source: str, port: int, payloads: list[bytes]) -> None:
             sender.sendto(payload, ("::1" if ":" in source else "127.0.0.1", port))
 
 
+@pytest.mark.service
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: copies of packets, and a network namespace")
 def test_five_senders_of_which_two_are_wrong(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(CONFIG)

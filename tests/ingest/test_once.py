@@ -319,6 +319,7 @@ def test_authority_wins_and_so_do_described_interfaces(issue: tuple[list[Device]
     assert {reason[1:] for reason in stored.reasons()} == {("x3", "described")}
 
 
+@pytest.mark.thorough
 def test_an_exporter_that_falls_silent_leaves_the_count_to_the_next(
     issue: tuple[list[Device], list[Transfer]],
 ) -> None:
@@ -330,7 +331,9 @@ def test_an_exporter_that_falls_silent_leaves_the_count_to_the_next(
     assert stored.reasons()["x2", "x1", "listed_first"] == 60 * 60_000
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 4])
+@pytest.mark.parametrize(
+    "partitions", [1, pytest.param(2, marks=pytest.mark.thorough), pytest.param(4, marks=pytest.mark.thorough)]
+)
 def test_partitions_of_a_topic_count_the_same(partitions: int) -> None:
     """Each partition has its own engine and memory; a worker that takes it over has that from the state topic."""
     devices = [Device(rate=10, sflow=True), Device(timeout=60, delay=5), Device(timeout=30)]
@@ -400,6 +403,7 @@ def test_small_conversations_of_sampling_exporters_count_once_from_a_decision_on
     assert stored.reasons()["x1", "x0", "same_traffic"] > 0
 
 
+@pytest.mark.thorough
 def test_sampling_exporters_that_see_different_traffic_are_left_alone() -> None:
     """Each leaf has conversations of its own beside some that both see: none of them is dropped."""
     devices = [Device(rate=50, timeout=20), Device(rate=50, timeout=20)]

@@ -94,6 +94,7 @@ def test_the_kernel_and_share_of_agree(listen: str) -> None:
         receiver.close()
 
 
+@pytest.mark.service
 @pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
 def test_an_exporter_stays_with_its_daemon_and_one_that_dies_is_missed_by_its_own_alone(tmp_path: Path) -> None:
     """Each template is sent once, each datagram from a source port of its own; the second daemon is killed."""
@@ -138,6 +139,7 @@ def test_an_exporter_stays_with_its_daemon_and_one_that_dies_is_missed_by_its_ow
     assert all(told.lacks_flow_count(address) for address in ADDRESSES), "both files of templates are read"
 
 
+@pytest.mark.service
 @pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
 def test_refused_datagrams_are_no_drops_of_either(tmp_path: Path) -> None:
     cluster, spool = shared(), tmp_path / "spool"
@@ -167,6 +169,7 @@ def test_templates_go_to_whose_exporters_they_are_of(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.service
 @pytest.mark.skipif(shutil.which("nfacctd") is None or os.geteuid() != 0, reason="pmacct and rights to give up")
 def test_without_the_right_one_daemon_has_all(tmp_path: Path) -> None:
     cluster, config = shared(), tmp_path / "cluster.yaml"

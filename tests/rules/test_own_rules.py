@@ -116,6 +116,7 @@ def test_a_mistake_is_told_in_one_line(tmp_path: Path, code: str, said: str) -> 
     assert line.startswith(f"{tmp_path}/my_rules/backup_size.py")
 
 
+@pytest.mark.thorough
 def test_a_number_that_may_be_missing_is_told(tmp_path: Path) -> None:
     bare = _example().replace("{texts.bytes_of('bytes')}", "{{{{{{ $values.bytes.Value }}}}}}")
     said = {}

@@ -150,6 +150,7 @@ def begin(who: str, secret: Secret, folder: Path, listen: str = "127.0.0.1:0") -
             ).start()
 
 
+@pytest.mark.service
 def test_a_process_whose_token_nobody_can_bear_ends_in_one_line(tmp_path: Path) -> None:
     config = tmp_path / "cluster.yaml"
     config.write_text(

@@ -127,6 +127,7 @@ def titled(titles: list[str]) -> Cluster:
     return parse_cluster(json.dumps(DEMO | {"groups": {**DEMO["groups"], "training": training, **groups}}))
 
 
+@pytest.mark.thorough
 def test_a_title_stays_text_in_everything_that_is_generated() -> None:
     titles = [text for text in EXPANDED if loaded("title", text) is not None]
     assert len(titles) > 10

@@ -52,8 +52,8 @@ def test_the_parts_of_a_theft_are_the_whole(shape: Shape) -> None:
     assert int(sent.octets.sum()) * 100 == what.stored, "the exporter samples 1 in 100"
     assert 0 <= what.stored - 140_000_000_000 < 100 * len(what.pairs)
     assert len(set(what.pairs)) == len(sent) == (100 if shape is Shape.SPLIT else 1)
-    assert {group_of(cluster, src) for src, _ in what.pairs} == {"drill"}
-    assert {group_of(cluster, dst) for _, dst in what.pairs} == {EXTERNAL}
+    assert {group_of(cluster.groups, src) for src, _ in what.pairs} == {"drill"}
+    assert {group_of(cluster.groups, dst) for _, dst in what.pairs} == {EXTERNAL}
     assert set(np.unique(sent.proto).tolist()) == ({47} if shape is Shape.TUNNEL else {6})
 
 

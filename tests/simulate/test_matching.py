@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from rules.evaluate.evaluator import Alert, Evaluator
 from rules.evaluate.states import State
 from rules.evaluate.timeline import Firing
@@ -98,6 +100,7 @@ def test_what_comes_before_its_evidence_is_false() -> None:
     assert judged(drip, [*rest, replace(just, fired_at=owed.earliest - 1)]) == (4, 1, 1)
 
 
+@pytest.mark.thorough
 def test_evidence_over_time_has_an_earliest_moment() -> None:
     """Volumes, the ledger and durations: hardly earlier than due, by each of the library's incidents."""
     at_once = {"first_external_contact", "flow_loss", "clock_skewed"}

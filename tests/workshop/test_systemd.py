@@ -168,6 +168,7 @@ def test_a_daemon_out_of_memory_does_not_take_the_other_with_it() -> None:
     assert _settings(unit)["OOMPolicy"] == ["continue"]
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("name", WITH_SPOOL)
 def test_a_spool_that_would_be_another_for_each_service_is_refused(name: str, tmp_path: Path) -> None:
     """They run in folders of their own: what the collector wrote to a relative one, nobody would read."""

@@ -34,6 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(built)
 
 
+@pytest.mark.service
 def test_wheel_holds_every_module(wheel: zipfile.ZipFile) -> None:
     """A new subfolder or data file that pyproject.toml does not name would be missing in containers only."""
     packages = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
