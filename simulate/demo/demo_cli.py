@@ -10,6 +10,7 @@ from simulate.demo import screen
 from simulate.demo.demo_grafana import find_grafana
 from simulate.demo.live import Demo, Outcome
 from simulate.demo.plan import HISTORY_DAYS
+from simulate.scenarios.script import find_script
 from simulate.truth.delivered import Account
 from simulate.truth.reckoning import Reckoning
 
@@ -30,14 +31,24 @@ _INTERRUPTED = 130
     show_default=True,
     help="Days of history to fill in first.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of everything that is drawn at random.")
+@click.option("--scenario", metavar="NAME|FILE", help="Play one of `clusterflow simulate --list`, or a file, live.")
+@click.option("--seed", type=int, help="Of everything that is drawn at random. Default: 1, or what the scenario says.")
 @click.option(
     "--folder", type=click.Path(path_type=Path, file_okay=False), default=Path("var/demo"), show_default=True,
     help="Where the run keeps everything; emptied first.",
 )  # fmt: skip
 @click.option("--cloud", is_flag=True, help="The records are AWS VPC flow logs in a folder, not packets: no nfacctd.")
 @click.option("--no-grafana", is_flag=True, help="Do not start Grafana, though there is one.")
-def demo(base: Path, seconds: int | None, days: int, seed: int, folder: Path, cloud: bool, no_grafana: bool) -> None:
+def demo(
+    base: Path,
+    seconds: int | None,
+    days: int,
+    scenario: str | None,
+    seed: int | None,
+    folder: Path,
+    cloud: bool,
+    no_grafana: bool,
+) -> None:
     """Run a simulated AI cluster live: exporters, nfacctd, bridge, InfluxDB, analysis, alerts, delivery.
 
     Fills in some days of history, then sends real NetFlow, IPFIX and sFlow packets with incidents among them, evaluates
@@ -46,8 +57,16 @@ def demo(base: Path, seconds: int | None, days: int, seed: int, folder: Path, cl
 
     With --cloud the cluster runs in a cloud: its interfaces log by the minute, and alerts are two minutes later.
 
+    With --scenario it plays that one, on the scenario's cluster: its time before the first incident is the history, and
+    the rest happens now. See any board and alert with what it is for.
+
     Exit code 0: everything agrees. 1: something does not.
     """
+    if scenario is not None and cloud:
+        raise click.UsageError("--scenario: not with --cloud, for scenarios are played as packets")
+    if scenario is not None:
+        # An unknown one is told before anything starts.
+        find_script(scenario)
     console = screen.console()
     run = Demo(
         base,
@@ -58,6 +77,7 @@ def demo(base: Path, seconds: int | None, days: int, seed: int, folder: Path, cl
         grafana=None if no_grafana else find_grafana(),
         console=console,
         is_cloud=cloud,
+        scenario=scenario,
     )
     outcome = run.run()
     if outcome is None:

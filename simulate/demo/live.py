@@ -31,17 +31,20 @@ from simulate.demo import screen
 from simulate.demo.demo_grafana import Inbox, Notification, start_grafana, wall
 from simulate.demo.demo_lists import EVENTS, write_lists
 from simulate.demo.past import Past
-from simulate.demo.plan import Places, demo_cluster, demo_scenario, live_start
+from simulate.demo.plan import Places, demo_cluster, demo_scenario, live_start, placed
 from simulate.demo.stack import Part, command, fresh_folder, has_socket
+from simulate.demo.staged import live_scenario, script_from_now
 from simulate.packets.udp import Clock as SimulatedClock
 from simulate.packets.udp import Target, UdpEmitter
 from simulate.packets.vpc_logs import VpcLogs, in_a_vpc
 from simulate.scenarios.scenario import Scenario
+from simulate.scenarios.script import Script
 from simulate.traffic.workload import Workload
 from simulate.truth.delivered import Account, account, on_the_wall, wall_differences
 from simulate.truth.ground_truth import GroundTruth
 from simulate.truth.reckoning import Reckoning, reckon
 from simulate.truth.watch import Firing, Watch
+from simulate.truth.written_moments import iso
 from store import schema
 from store.influx import Store
 from store.influxql import Select, is_in, newest
@@ -94,8 +97,9 @@ class Demo:
         days: days of history.
         seed: of the simulation.
         grafana: home of a Grafana to start, or None.
-        is_cloud: AWS VPC flow logs in a folder are the records, and no exporter sends.
         console: where to tell what happens.
+        is_cloud: AWS VPC flow logs in a folder are the records, and no exporter sends.
+        scenario: name or file of one to play, on its own cluster, with its own history.
     """
 
     def __init__(
@@ -105,11 +109,14 @@ class Demo:
         *,
         seconds: int | None,
         days: int,
-        seed: int,
+        seed: int | None,
         grafana: Path | None,
         console: Console,
         is_cloud: bool = False,
+        scenario: str | None = None,
     ) -> None:
+        self._name = scenario
+        self._script: Script | None = None
         self._is_cloud, self._late = is_cloud, 0
         self._base = base
         self._folder = folder
@@ -168,16 +175,19 @@ class Demo:
         start = live_start(datetime.now(UTC), 10, lead)
         if not past.catch_up(start):
             return None
-        self._say(
-            f"history: {self._days} days, {past.records:,} flow records, {past.points:,} points, the last day judged; "
-            f"in {time.monotonic() - began:.0f} s"
-        )
+        hours, took = (now - before.start) / 3_600, time.monotonic() - began
+        counts = f"{past.records:,} flow records, {past.points:,} points"
+        self._say(f"history: {hours:.3g} hours, {counts}, the last day judged; in {took:.0f} s")
         if self._is_cloud:
             with_switches = replace(cluster, exporters=load_cluster(self._base).exporters)
             known = {one.id for one in rules_of(with_switches).skipped}
             lost = [f"{one.id} ({one.reason})" for one in rules_of(cluster).skipped if one.id not in known]
             self._say(f"not shown, for a cloud's flow logs do not have it: {'; '.join(lost)}")
         scenario = self._scenario(cluster, start=start, history_end=now)
+        if self._script is not None:
+            first = min((one.start for one in scenario.incidents if one.start >= start), default=None)
+            when = "nothing more is staged" if first is None else f"the first incident begins at {iso(first * 1000)}"
+            self._say(f"{self._script.title}: {when}\n{self._script.about.strip()}")
         write_lists(self._folder, cluster, scenario.incidents, int(time.time()))
         self._start_parts(running, self._config, cluster)
         self._start_grafana(running, cluster.grafana.url, store)
@@ -190,18 +200,24 @@ class Demo:
 
     def _configure(self, places: Places, history_end: int) -> Cluster:
         """Write the run's cluster.yaml; return the cluster."""
-        text = demo_cluster(load_cluster(self._base), start=history_end, places=places, history_days=self._days)
+        if self._name is None:
+            text = demo_cluster(load_cluster(self._base), start=history_end, places=places, history_days=self._days)
+        else:
+            self._script = script_from_now(self._name, self._seed, history_end)
+            text = placed(self._script.cluster, places)
         self._config.write_text(text, encoding="utf-8")
         return load_cluster(self._config)
 
     def _scenario(self, cluster: Cluster, *, start: int, history_end: int, quiet: bool = False) -> Scenario:
         """Return what is played."""
+        if self._script is not None:
+            return live_scenario(self._script, start=start, history_end=history_end, seconds=self._seconds)
         return demo_scenario(
             cluster,
             start=start,
             # What passes while the days before are filled in has no end of its own.
             seconds=ENDLESS if quiet or self._seconds is None else self._seconds,
-            seed=self._seed,
+            seed=1 if self._seed is None else self._seed,
             history_days=self._days,
             history_end=history_end,
             quiet=quiet,

@@ -148,7 +148,7 @@ HISTORY_DAYS = 2
 
 _DAY = 86_400
 _HISTORY_TIMEOUT, _HISTORY_SLICE, _HISTORY_COARSE = 60, 3600, 60
-_RECENT = 10 * 60
+RECENT = 10 * 60
 """Seconds before the live phase, about, that have its resolution."""
 _CHECKPOINT_TOLERANCE = 120
 _LIVE_TIMEOUT = 10
@@ -227,15 +227,6 @@ def demo_cluster(
         base,
         site=replace(base.site, time_zone=ZoneInfo(zone)),
         jobs=tuple(_job(begin, end, nodes) for begin, end in windows),
-        store=replace(base.store, url=places.store_url),
-        collector=replace(
-            base.collector,
-            listen="127.0.0.1",
-            netflow_port=places.netflow_port,
-            sflow_port=places.sflow_port,
-            spool=str(places.spool),
-        ),
-        bridge=replace(base.bridge, state=str(places.state), metrics_listen=f"127.0.0.1:{places.metrics_port}"),
     )
     if places.logs is not None:
         cluster = replace(
@@ -245,13 +236,30 @@ def demo_cluster(
             cloud=replace(base.cloud, format=CloudFormat.AWS, folder=str(places.logs)),
             bridge=replace(cluster.bridge, lateness=_CLOUD_LATENESS),
         )
-    if places.grafana_url is not None:
-        cluster = replace(cluster, grafana=replace(base.grafana, url=places.grafana_url))
     if history_days:
         cluster = replace(cluster, job_classes=_job_classes(base))
+    return placed(cluster, places)
+
+
+def placed(cluster: Cluster, places: Places) -> str:
+    """Return the cluster.yaml of a cluster whose parts live in these places."""
+    cluster = replace(
+        cluster,
+        store=replace(cluster.store, url=places.store_url),
+        collector=replace(
+            cluster.collector,
+            listen="127.0.0.1",
+            netflow_port=places.netflow_port,
+            sflow_port=places.sflow_port,
+            spool=str(places.spool),
+        ),
+        bridge=replace(cluster.bridge, state=str(places.state), metrics_listen=f"127.0.0.1:{places.metrics_port}"),
+    )
+    if places.grafana_url is not None:
+        cluster = replace(cluster, grafana=replace(cluster.grafana, url=places.grafana_url))
     if places.folder is not None:
         cluster = with_lists(cluster, places.folder, places.pages_port)
-    head = "# Written for one run of the demo: the example cluster with its job windows, ports, files and folders.\n"
+    head = "# Written for one run of the demo: the cluster with its job windows, ports, files and folders.\n"
     return head + dump_cluster(cluster)
 
 
@@ -284,10 +292,7 @@ def demo_scenario(
     history = recent = None
     if history_days:
         runs = tuple(replace(run, checkpoint_every=CHECKPOINT_SECONDS) for run in runs)
-        turn = (history_end - _RECENT) // _HISTORY_TIMEOUT * _HISTORY_TIMEOUT
-        first = turn - history_days * _DAY
-        history = Phase(first, turn, _HISTORY_TIMEOUT, _HISTORY_SLICE, _HISTORY_COARSE)
-        recent = replace(live, start=turn, end=start)
+        history, recent = phases_before(live, history_end, history_days * _DAY)
     # One node is slower than the others, and always was: its own baseline knows.
     nodes = runs[-1].nodes if runs else ()
     shares = ((nodes[-3], _SLOW_NODE_SHARE),) if len(nodes) >= 8 else ()
@@ -297,6 +302,14 @@ def demo_scenario(
     incidents = () if quiet else tuple(_incidents(stage, live))
     staged = tuple(_as_late(one, cluster) for one in with_exfiltration(stage, (*past, *incidents)))
     return Scenario(seed, live, history, profile, runs, staged, recent=recent)
+
+
+def phases_before(live: Phase, history_end: int, seconds: int) -> tuple[Phase, Phase]:
+    """Return so much history, about, and what lies between it and the live phase, in that one's resolution."""
+    turn = (history_end - RECENT) // _HISTORY_TIMEOUT * _HISTORY_TIMEOUT
+    first = turn - seconds // _HISTORY_TIMEOUT * _HISTORY_TIMEOUT
+    history = Phase(first, turn, _HISTORY_TIMEOUT, _HISTORY_SLICE, _HISTORY_COARSE)
+    return history, replace(live, start=turn, end=live.start)
 
 
 def _as_late(incident: Incident, cluster: Cluster) -> Incident:

@@ -28,6 +28,7 @@ clusterflow backtest -c scenario.yaml --from ... --to ... --truth truth.json
 clusterflow simulate --scenario node-death --spool files        # as nfacctd would have left them
 clusterflow simulate --scenario template-loss                   # the part around its first incident, as packets, now
 clusterflow simulate --scenario mine.yaml --into-store          # your own file
+clusterflow demo --scenario wrong-mtu                           # live, with boards: its first incident in a few minutes
 ```
 
 `--into-store` writes into a separate database (`scenario_NAME`, beside that of cluster.yaml) and analyses it;
