@@ -175,7 +175,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             [checkpoints.most_overdue("Checkpoint")],
             mappings=[panels.words({0: ("on time", QUIET)})],
             limit=checkpoints.overdue_limit(cluster),
-            missing=("no job", DIM),
+            missing=("no schedule", DIM),
             large=_TILE,
         ),
         panels.stat(
