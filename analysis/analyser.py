@@ -227,6 +227,8 @@ class Analyser:
             self._jobs.settle(self._raw_from, position)
             history = status_points(self._jobs.jobs(), self._raw_from, position, self._window, self._gpus)
             self._output.write(schema.JOB_STATUS, history)
+        elif self._state.is_behind:
+            self._log.line("state_rebuilt", what="another analysis led meanwhile; decisions here stay", **told)
         else:
             self._log.warning("state_lost", what="rebuilt from the store; acknowledgements are gone", **told)
         if learning_end > now + self._window:

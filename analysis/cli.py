@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from cluster.options import Moment, json_option, log_option, write_output
 from cluster.reload import Reload, ignore_hangups
 from store import schema, schema_version
 from store.influx import Store
+from store.lease import Lease, refuse_once
 from store.points import batches
 
 __all__ = ["Duration", "analyze", "contacts"]
@@ -59,55 +61,80 @@ def analyze(cluster: Cluster, once: bool, start: float | None, stop: float | Non
     """
     stopping = SignalEvent.of_stop()
     ignore_hangups(log, stopping, "analyze", "it goes on where it was")
+    if once:
+        refuse_once(cluster.store)
     if every <= 0:
         raise UserError(f"--every {every:g}s: expected more than 0 seconds")
     now = time.time()
     end = _end(start, stop, now)
-    store = Store(cluster.store)
-    folder, path = Path(cluster.bridge.state), cluster_file()
-
-    def check() -> None:
-        if stopping.is_set():
-            raise AnalysisStoppedError("stopped")
-
-    def analyser(state: State, sources: JobSources) -> Analyser:
-        return Analyser(sources.cluster, store, state, sources, log=log, is_stopping=stopping.is_set)
-
     try:
-        if start is not None:
-            with State.copy_of(folder) as state, Register.copy_of(folder) as register:
-                sources = JobSources(cluster, store, register, log, check=check)
-                again = analyser(state, sources)
-                # Before anything is asked: a range that cannot be judged should not hide behind a store that is away.
-                again.past(start, end, now)
-                schema_version.refuse_newer(store)
-                sources.rebuild()
-                sources.refresh(now)
-                _tell(log, "analysed", again.rerun(start, end, now))
-            return
-        with exclusive(folder), State.open(folder) as state, Register.open(folder) as register:
-            if state.broken:
-                log.error("state_broken", what="analysis.sqlite cannot be read", moved_to=state.broken)
-            sources = JobSources(cluster, store, register, log, path=path, check=check)
-            if once:
-                schema_version.prepare(store, cluster.retentions(), may_migrate=False)
-                _tell(log, "analysed", _round(analyser(state, sources), sources, store))
-                LateSearch(cluster, store, folder, log, patience=0).look()
-                roles = RoleLook(cluster, store)
-                roles.jobs = sources.jobs()
-                roles.look()
-            else:
-                reload = Reload(path, lambda fresh: fresh, log, look_every=_FOLLOW_SECONDS)
-
-                def made(fresh: Cluster) -> _Judging:
-                    of_fresh = JobSources(fresh, store, register, log, path=path, check=check)
-                    return analyser(state, of_fresh), of_fresh
-
-                _follow((analyser(state, sources), sources), store, folder, log, stopping, every, reload, made)
+        if start is None:
+            _live(cluster, log, stopping, every, once=once)
+        else:
+            _again(cluster, log, stopping, start, end, now)
     except AnalysisStoppedError:
         log.line("stopped")
-    finally:
-        store.close()
+
+
+def _again(cluster: Cluster, log: Log, stopping: threading.Event, start: float, end: float, now: float) -> None:
+    """Judge a past range. It writes what the live analysis wrote, or would: it need not lead."""
+    folder = Path(cluster.bridge.state)
+    with (
+        closing(Store(cluster.store)) as store,
+        State.copy_of(folder) as state,
+        Register.copy_of(folder) as register,
+    ):
+        sources = JobSources(cluster, store, register, log, check=_check_of(stopping.is_set))
+        again = Analyser(cluster, store, state, sources, log=log, is_stopping=stopping.is_set)
+        # Before anything is asked: a range that cannot be judged should not hide behind a store that is away.
+        again.past(start, end, now)
+        schema_version.refuse_newer(store)
+        sources.rebuild()
+        sources.refresh(now)
+        _tell(log, "analysed", again.rerun(start, end, now))
+
+
+def _live(cluster: Cluster, log: Log, stopping: threading.Event, every: float, *, once: bool) -> None:
+    """Judge what closes, until this is stopped; or once."""
+    folder, path = Path(cluster.bridge.state), cluster_file()
+    lease = Lease(cluster.store, "analyze", folder, log, stopping)
+    with (
+        closing(Store(cluster.store, may_write=lease.leads)) as store,
+        exclusive(folder),
+        State.open(folder) as state,
+        Register.open(folder) as register,
+    ):
+        if state.broken:
+            log.error("state_broken", what="analysis.sqlite cannot be read", moved_to=state.broken)
+
+        def made(fresh: Cluster) -> _Judging:
+            if lease.is_new:
+                state.forget_all()
+                register.forget_all()
+                lease.is_new = False
+            sources = JobSources(fresh, store, register, log, path=path, check=_check_of(lease.ends))
+            return Analyser(fresh, store, state, sources, log=log, is_stopping=lease.ends), sources
+
+        if once:
+            analyser, sources = made(cluster)
+            schema_version.prepare(store, cluster.retentions(), may_migrate=False)
+            _tell(log, "analysed", _round(analyser, sources, store))
+            LateSearch(cluster, store, folder, log, patience=0).look()
+            roles = RoleLook(cluster, store)
+            roles.jobs = sources.jobs()
+            roles.look()
+            return
+        reload = Reload(path, lambda fresh: fresh, log, look_every=_FOLLOW_SECONDS)
+        with lease:
+            _follow(cluster, store, folder, log, lease, every, reload, made)
+
+
+def _check_of(ends: Callable[[], bool]) -> Callable[[], None]:
+    def check() -> None:
+        if ends():
+            raise AnalysisStoppedError("stopped")
+
+    return check
 
 
 def _end(start: float | None, stop: float | None, now: float) -> float:
@@ -124,19 +151,26 @@ _Judging = tuple[Analyser, JobSources]
 
 
 def _follow(
-    judging: _Judging | None,
+    cluster: Cluster,
     store: Store,
     folder: Path,
     log: Log,
-    stopping: threading.Event,
+    lease: Lease,
     every: float,
     reload: Reload,
     made: Callable[[Cluster], _Judging],
 ) -> None:
-    while judging is not None:
-        cluster = judging[1].cluster
-        beside = LateSearching(cluster, folder, log), RoleWatching(cluster, log)
-        judging = _run(judging, beside, store, log, stopping, every, reload, made)
+    """Judge whenever this process leads, until it is asked to stop."""
+    while lease.wait():
+        judging: _Judging | None = made(cluster)
+        while judging is not None:
+            cluster = judging[1].cluster
+            beside = LateSearching(cluster, store, folder, log), RoleWatching(cluster, store, log)
+            try:
+                judging = _run(judging, beside, store, log, lease, every, reload, made)
+            except AnalysisStoppedError:
+                judging = None
+    log.line("stopped")
 
 
 def _run(
@@ -144,12 +178,12 @@ def _run(
     beside: tuple[LateSearching, RoleWatching],
     store: Store,
     log: Log,
-    stopping: threading.Event,
+    lease: Lease,
     every: float,
     reload: Reload,
     made: Callable[[Cluster], _Judging],
 ) -> _Judging | None:
-    """Tick until asked to stop, or until sources tell of other nodes: return what judges with these.
+    """Tick until asked to stop, or no longer leading, or until sources tell of other nodes: return what judges these.
 
     A store or a job source that is away is tried again at the next tick.
     """
@@ -161,7 +195,7 @@ def _run(
     is_prepared = False
     others: _Judging | None = None
     try:
-        while not stopping.is_set() and others is None:
+        while not lease.ends() and others is None:
             began = time.monotonic()
             try:
                 if not is_prepared:
@@ -187,7 +221,7 @@ def _run(
                 ) from error
             else:
                 log.sparse("tick", level="info", **_numbers(result), seconds=time.monotonic() - began)
-            stopping.wait(max(every - (time.monotonic() - began), 0.0))
+            lease.stopping.wait(max(every - (time.monotonic() - began), 0.0))
             fresh = reload.asked(sources.cluster)
             if fresh is not None and fresh != sources.cluster:
                 # By now the file may name a secret that this process was never given.
@@ -197,8 +231,7 @@ def _run(
         searching.stop()
         roles.stop()
         sources.stop()
-    if others is None or stopping.is_set():
-        log.line("stopped")
+    if others is None or lease.ends():
         return None
     reload.taken_up(sources.cluster, others[1].cluster)
     return others

@@ -108,10 +108,13 @@ class State:
         connection: to the file, or to a copy of it in memory.
         is_new: whether there was nothing before.
         broken: name that an unreadable file was moved to, if there was one.
+
+    Attributes:
+        is_behind: whether it was forgotten because another analysis led meanwhile.
     """
 
     def __init__(self, connection: sqlite3.Connection, *, is_new: bool, broken: str = "") -> None:
-        self.is_new, self.broken = is_new, broken
+        self.is_new, self.broken, self.is_behind = is_new, broken, False
         self._connection = connection
         self._version = -1
         self._contacts = pl.DataFrame(schema=CONTACT_COLUMNS)
@@ -165,6 +168,13 @@ class State:
             self._insert(contacts)
         self.is_new = False
         self._version = -1
+
+    def forget_all(self) -> None:
+        """Forget what the store tells better: all but what people decided, and what finished runs taught."""
+        with self._connection:
+            for table in ("meta", "contact", "country", "network", "opener"):
+                self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our names
+        self.is_behind, self._version = True, -1
 
     def advance(self, position: int) -> None:
         """Save the position."""

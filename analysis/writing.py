@@ -29,7 +29,7 @@ class Output:
     def __init__(self, store: Store) -> None:
         self._store = store
         # A connection of its own: what is written goes out while the next windows are judged.
-        self._writer, self._thread = Store(store.settings), ThreadPoolExecutor(1, thread_name_prefix="writing")
+        self._writer, self._thread = store.another(), ThreadPoolExecutor(1, thread_name_prefix="writing")
         self._under_way: list[Future[None]] = []
         self._pending: dict[str, pl.DataFrame] = {}
 

@@ -9,7 +9,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -134,10 +134,18 @@ class Store:
 
     Args:
         settings: where it is; the version is asked for at the first use that needs it.
+        patience: seconds that an answer may take.
+        may_write: asked before each write; False refuses it with StoreUnavailableError.
     """
 
-    def __init__(self, settings: StoreSettings) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        patience: float = _ANSWER_SECONDS,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.settings, self._patience, self._may_write = settings, patience, may_write
         self.url = settings.url.rstrip("/")
         self._session = requests.Session()
         # The environment is asked once: requests would go through all of it with every request, which takes longer than
@@ -158,6 +166,10 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({self.url}, {self.settings.database})"
+
+    def another(self) -> "Store":
+        """Return the same store on connections of its own, for another thread."""
+        return Store(self.settings, patience=self._patience, may_write=self._may_write)
 
     def close(self) -> None:
         """Close all connections."""
@@ -253,6 +265,8 @@ class Store:
             PartialWriteError: the rest was written.
             StoreError: it will never work like this.
         """
+        if not self._may_write():
+            raise StoreUnavailableError("nothing is written: the lease is lost, another process may lead")
         if self.api() is StoreApi.V1:
             self._write_v1(lines, retention)
         else:
@@ -306,7 +320,7 @@ class Store:
                 self.url,
                 token=self._token,
                 org=self.settings.org,
-                timeout=(_CONNECT_SECONDS, _ANSWER_SECONDS),
+                timeout=(_CONNECT_SECONDS, self._patience),
                 verify_tls=self.settings.verify_tls,
                 ca_file=self.settings.ca_file,
             )
@@ -420,7 +434,7 @@ class Store:
 
     def _request(self, method: str, path: str, **arguments: Any) -> requests.Response:  # noqa: ANN401 - passed through
         try:
-            timeout = _CONNECT_SECONDS, _ANSWER_SECONDS
+            timeout = _CONNECT_SECONDS, self._patience
             response = self._session.request(method, f"{self.url}{path}", timeout=timeout, **arguments)
         except requests.RequestException as error:
             raise self._away(error) from error
@@ -432,7 +446,7 @@ class Store:
         if distrust := _distrust(error):
             return StoreError(f"InfluxDB at {self.url}: {distrust[0]}", distrust[1])
         late = isinstance(error, requests.ReadTimeout | ReadTimeoutError)
-        how = f"does not answer within {_ANSWER_SECONDS:.0f} s" if late else "does not answer"
+        how = f"does not answer within {self._patience:.0f} s" if late else "does not answer"
         return StoreUnavailableError(
             f"InfluxDB at {self.url} {how}",
             "start it, or set store.url in cluster.yaml",

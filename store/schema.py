@@ -106,6 +106,8 @@ DST = "dst"
 OFF_HOURS = "off_hours"
 INITIATOR = "initiator"
 ADDRESS = "address"
+WORK = "work"
+HOLDER = "holder"
 EXPORTER = "exporter"
 COUNTED_BY = "counted_by"
 RELAY = "relay"
@@ -216,6 +218,8 @@ TAG_TEXT = {
     FROM_JOB: "job that the sources belong to; - where they are in none",
     LARGEST: "the largest conversations when the alert began, with their bytes",
     ABOUT: "whose bytes, and where to",
+    WORK: "what is led: analyze or deliver",
+    HOLDER: "a process: its machine's name and its state folder",
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
@@ -1790,6 +1794,20 @@ FLOOR = Measurement(
     kept=HOUR,
 )
 
+LEASE_STATE = Field("state", "state", "0 waits, 1 claims, 2 leads", merge=Merge.LAST)
+LEASE_TERM = Field("term", "terms", "the last that it led in, or claims: one more than any before", merge=Merge.LAST)
+LEASE_SESSION = Field("lease_session", "text", "of its process: another one may have its name", Kind.STRING, Merge.LAST)
+LEASE_AT = Field("written_at", "epoch seconds", "by its own clock; grows with each row", merge=Merge.LAST)
+LEASE = Measurement(
+    "lease",
+    "Which of several `analyze` or `deliver` works (`store.lease`): each says every 2 s that it lives.",
+    (WORK, HOLDER),
+    (LEASE_STATE, LEASE_TERM, LEASE_SESSION, LEASE_AT),
+    "analysis, deliver",
+    "processes of a week",
+    rollup=False,
+)
+
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, DENIED, LOG_GAP, UNKNOWN_NODE,
     INFERENCE, INFERENCE_UNNAMED, MANAGED, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE,
@@ -1799,6 +1817,6 @@ MEASUREMENTS = (
     JOB_STEPS, JOB_VERDICT,
     INFERENCE_LOAD, ACCESS, ACCESS_UNNAMED, SESSION, NEW_SESSION, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
-    BEACON, UNSEEN, DRILL, FLOOR,
+    BEACON, UNSEEN, DRILL, FLOOR, LEASE,
 )  # fmt: skip
 """Everything that is stored."""

@@ -154,6 +154,16 @@ class Register:
                 self._read()
                 self._changes += 1
 
+    def forget_all(self) -> None:
+        """Forget everything: the store tells better."""
+        with self._lock:
+            with self._connection:
+                self._connection.execute("DELETE FROM job")
+                self._connection.execute("DELETE FROM memory")
+            self._read()
+            self._changes += 1
+            self.is_new = True
+
     # -- what a source remembers beside its jobs ---------------------------------------------------
 
     def memory(self, source: str) -> object:

@@ -116,6 +116,7 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.BEACON: [row | {schema.COUNTRY: "NL", schema.NETWORK: ""} for row in outside[:_STRANGERS]],
         schema.UNSEEN: [{schema.EXPORTER: "leaf-1"}],
         schema.DRILL: [{schema.KIND: "split"}],
+        schema.LEASE: [{schema.WORK: "analyze", schema.HOLDER: "monitor-1:/var/lib/clusterflow"}],
         schema.FLOOR: [{schema.KIND: "split", schema.ABOUT: "Model Storage to many addresses"}],
         schema.COUNTING: [
             {

@@ -59,6 +59,8 @@ class StoreSettings(Kept):
     verify_tls: bool = key(FLAG, "Whether the server's certificate is checked.", default=True)
     ca_file: str | None = key(names.PATH, "Certificates (PEM) of the authorities that it is checked against.",
         default=None, absent="the system's", example="/etc/clusterflow/ca.pem")
+    lease: bool = key(FLAG, "Whether of several `analyze`, and of several `deliver`, one works and the others stand by "
+        "(docs/deployment.md, a pair of machines).", default=False)
     # KEY WITHOUT FIELD: Key("retention", RETENTION, "How long points are kept.")
 
 

@@ -19,6 +19,7 @@ from rules.rule import INTERVAL_SECONDS
 from store import schema
 from store.influx import NOT_FOUND, Series, Store
 from store.influxql import Column, Query, Select, highest, is_in, newest, total, window_seconds
+from store.lease import Standing, standing_of
 from store.schema import JobReading, Stage
 
 _DAY = 86_400
@@ -106,6 +107,7 @@ class Status:
         failing: rules whose query the store refuses, by id, and what it says: they see nothing.
         counters: in order of stages and reasons.
         counting: who counted what several exporters saw in the last hour, the largest first.
+        leases: work, process, standing and seconds since it said so, where `store.lease` is on.
     """
 
     cluster: str
@@ -127,6 +129,7 @@ class Status:
     failing: tuple[tuple[str, str], ...] = ()
     counters: tuple[Counter, ...] = field(default=(), repr=False)
     counting: tuple[Counting, ...] = ()
+    leases: tuple[tuple[str, str, Standing, float], ...] = ()
 
     @property
     def firing(self) -> tuple[Alert, ...]:
@@ -171,6 +174,10 @@ class Status:
             ],
             "counting": [one.json() for one in self.counting],
             "analysis": {"alive": self.analysis_lag is not None, "lag_seconds": self.analysis_lag},
+            "leases": [
+                {schema.WORK: work, "process": name, "standing": standing.name.lower(), "age_seconds": age}
+                for work, name, standing, age in self.leases
+            ],
             "job_sources": [
                 {
                     "name": one.name,
@@ -253,6 +260,7 @@ def _asked(cluster: Cluster, store: Store, now: int, version: str) -> Status:
         failing=failing,
         counters=counters,
         counting=stored_counting(store, now - _HOUR, now),
+        leases=tuple(standing_of(store, now)) if cluster.store.lease else (),
     )
 
 

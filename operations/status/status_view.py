@@ -13,6 +13,7 @@ from operations.status.status import Counter, Status
 from rules.alerts.pipeline import ingest_deadman
 from rules.common.texts import FACTS, SUMMARY
 from store import schema
+from store.lease import DEAD_SECONDS, Standing
 from store.schema import Because, Stage
 
 _MOST_NODES = 20
@@ -98,6 +99,10 @@ def _show_analysis(status: Status, console: Console) -> None:
         _line(console, Text.assemble("analysis: ", (silent, "bold red"), ": is `clusterflow analyze` running?"))
     else:
         _line(console, f"analysis: judges what is {lasting(status.analysis_lag)} old")
+    for work, name, standing, age in status.leases:
+        words = {Standing.LEADS: "leads", Standing.CLAIMS: "takes over", Standing.WAITS: "stands by"}[standing]
+        word = (words, "green") if age < DEAD_SECONDS else (f"silent for {lasting(age)}", "bold red")
+        _line(console, Text.assemble(f"{work} of {name}: ", word))
     for one in status.job_sources:
         text = f"jobs from {one.name}: {one.running:,} running, {one.known:,} known"
         strangers = f"; {one.unknown_nodes:,} nodes that the inventory does not know" if one.unknown_nodes else ""

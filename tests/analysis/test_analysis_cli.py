@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from analysis.cli import Duration, Moment, analyze, contacts
 from analysis.state import AUDIT, FILE, State, exclusive
 from app.errors import StoreError, UserError
 from cluster.load import load_cluster
+from operations.cli import status as status_command
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB, free_port
@@ -159,6 +161,71 @@ def test_the_process_ticks_takes_up_nodes_of_a_source_and_ends_on_sigterm(config
     assert "event=started cluster=scene" in seen[0]
     assert "nodes.gpu-5: added" in next(line for line in seen if "event=configuration" in line)
     assert "event=stopped" in rest
+
+
+class Machine:
+    """`clusterflow analyze` with a state folder of its own, on the store of others."""
+
+    def __init__(self, config: Path, name: str) -> None:
+        own = config.with_name(f"{name}.yaml")
+        text = config.read_text().replace("database:", "lease: true, database:")
+        own.write_text(text.replace(f"state: {config.parent}/state", f"state: {config.parent}/{name}"))
+        self.log = config.with_name(f"{name}.log")
+        with self.log.open("w") as log:
+            command = [sys.executable, "-m", "clusterflow", "analyze", "-c", str(own), "--every", "1s"]
+            self.process = subprocess.Popen(command, cwd=REPOSITORY, stderr=log)
+
+    def said(self, word: str, seconds: float = 30) -> str:
+        """Wait for a line of its log."""
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            if found := [line for line in self.log.read_text().splitlines() if word in line]:
+                return found[-1]
+            time.sleep(0.05)
+        raise AssertionError(f"no {word} in {seconds} s: {self.log.read_text()}")
+
+
+def test_a_second_analysis_takes_over_from_one_that_is_killed_and_says_nothing_twice(config: Path) -> None:
+    def contacts_told() -> list[dict[str, object]]:
+        with closing(Store(load_cluster(config).store)) as store:
+            rows = scene.stored(store, schema.CONTACT).to_dicts()
+        return [row for row in rows if row[schema.CONTACT_NEW.name]]
+
+    first = Machine(config, "first")
+    machines = [first]
+    try:
+        first.said("event=tick")
+        machines.append(second := Machine(config, "second"))
+        second.said("event=standing_by")
+        # What is seen in the window of the first start is learnt.
+        time.sleep(10)
+        contact(config, "203.0.113.9")
+        ends = time.monotonic() + 60
+        while not contacts_told() and time.monotonic() < ends:
+            time.sleep(0.2)
+        (told,) = contacts_told()
+        assert "event=tick" not in second.log.read_text()
+        status = CliRunner().invoke(status_command, ["-c", str(config.with_name("first.yaml"))]).output
+        assert f"analyze of {socket.gethostname()}:{config.parent}/first: leads" in status
+        assert f"analyze of {socket.gethostname()}:{config.parent}/second: stands by" in status
+        died = time.monotonic()
+        first.process.kill()
+        second.said("event=tick", 40)
+        assert time.monotonic() - died < 30
+        second.said("event=state_rebuilt")
+        second.process.send_signal(signal.SIGTERM)
+        assert second.process.wait(20) == 0
+        assert contacts_told() == [told]
+        # Back again, it finds that another one led, and forgets what it knew.
+        machines.append(again := Machine(config, "first"))
+        again.said("event=leading")
+        again.said("event=state_rebuilt")
+        again.said("event=tick")
+        assert contacts_told() == [told]
+    finally:
+        for one in machines:
+            one.process.kill()
+            one.process.wait()
 
 
 def damage(path: Path) -> None:

@@ -218,10 +218,11 @@ def test_every_tick_leaves_a_heartbeat(site: Site) -> None:
 # -- the same, live and later ------------------------------------------------------------------------
 
 
-def play(site: Site, *, interrupted: bool) -> None:
+def play(site: Site, *, how: str) -> None:
     """Play twelve minutes: windows appear late and grow, with a dropout, a silent exporter, contacts and a scan.
 
-    Interrupted: the process is restarted on the way, and again later with its state lost.
+    Interrupted: the process is restarted on the way, and again later with its state lost. Handed over: another machine
+    takes over on the way, and the first one again later, with a state that is behind.
     """
     start, end = site.start, site.start + 720
     state = State.open(site.folder)
@@ -237,12 +238,17 @@ def play(site: Site, *, interrupted: bool) -> None:
     silent = {"leaf-1": (start + 600, start + 660)}
     for now in range(start, end, 10):
         show(site, now, story, silent)
-        if interrupted and now in (start + 200, start + 400):
+        if how != "whole" and now in (start + 200, start + 400):
             state.__exit__()
-            if now == start + 400:
+            folder = site.folder
+            if how == "handed over" and now == start + 200:
+                folder = site.folder.with_name("of-another")
+            elif how == "interrupted" and now == start + 400:
                 for file in site.folder.glob("*"):
                     file.unlink()
-            state = State.open(site.folder)
+            state = State.open(folder)
+            if how == "handed over":
+                state.forget_all()
             analyser = site.analyser(state)
         if now % 20 == 0:
             analyser.tick(now + 3)
@@ -271,13 +277,13 @@ def show(site: Site, now: int, story: scene.Change, silent: dict[str, tuple[int,
 
 
 @pytest.mark.parametrize(
-    ("site", "interrupted"),
-    [pytest.param(0, False, marks=pytest.mark.long_form), (30, True)],
+    ("site", "how"),
+    [pytest.param(0, "whole", marks=pytest.mark.long_form), (30, "interrupted"), (30, "handed over")],
     indirect=["site"],
 )
-def test_live_ticks_and_a_later_run_agree(site: Site, *, interrupted: bool, tmp_path: Path) -> None:
+def test_live_ticks_and_a_later_run_agree(site: Site, how: str, tmp_path: Path) -> None:
     scene.write_training(site.store, site.start - 20, site.start)
-    play(site, interrupted=interrupted)
+    play(site, how=how)
     first, last = site.start - 100, site.start + 720
     live = {m.name: scene.stored(site.store, m) for m in schema.MEASUREMENTS if m.origin == "analysis"}
     live = {name: frame for name, frame in live.items() if frame.height}

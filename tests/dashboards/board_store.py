@@ -185,6 +185,7 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         schema.BEACON: [model_store | {schema.DST: "203.0.113.9", schema.DST_GROUP: EXTERNAL, schema.COUNTRY: "NL"}],
         schema.FLOOR: [{schema.KIND: "split", schema.ABOUT: "Model Storage to many addresses"}],
         schema.UNSEEN: [{schema.EXPORTER: cluster.exporters[0].name}],
+        schema.LEASE: [{schema.WORK: "analyze", schema.HOLDER: "monitor-1:/var/lib/clusterflow"}],
         schema.ADDRESS_NAME: [{schema.ADDRESS: "203.0.113.9"}],
         schema.LEDGER: sent,
         schema.RECURRENCE: [one for one in sent if one[schema.DST_GROUP] == EXTERNAL],

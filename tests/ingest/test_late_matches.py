@@ -29,6 +29,7 @@ from ingest.rollup import Rollup
 from ingest.writer import Writer
 from store import schema, schema_version
 from store.influx import Store
+from store.lease import Lease
 from store.local_influxdb import LocalInfluxDB
 from store.points import WINDOW
 from store.schema_version import Migration, NewerStoreError
@@ -251,7 +252,8 @@ def test_beside_the_analysis_it_goes_on_until_it_is_stopped(site: Site) -> None:
     site.sent(VAULT, FAR, 1_000)
     site.lists(FAR)
     limits = Thresholds(threat_bytes=0, threat_look_back=LONG)
-    searching = LateSearching(replace(site.cluster, thresholds=limits), site.folder, Log(quiet=True), patience=0)
+    limited = replace(site.cluster, thresholds=limits)
+    searching = LateSearching(limited, site.store, site.folder, Log(quiet=True), patience=0)
     searching.start()
     ends = time.monotonic() + 30
     while not list(site.folder.glob("searched-*.arrow")) and time.monotonic() < ends:
@@ -273,10 +275,12 @@ def test_nothing_is_searched_for_before_the_store_is_known_to_be_ours(site: Site
     with State.open(site.folder) as state, Register.open(site.folder) as register:
         sources = JobSources(cluster_, site.store, register, log)
         analyser = Analyser(cluster_, site.store, state, sources, log=log)
-        searching = LateSearching(cluster_, site.folder, log, patience=0)
+        searching = LateSearching(cluster_, site.store, site.folder, log, patience=0)
+        roles = RoleWatching(cluster_, site.store, log)
+        lease = Lease(cluster_.store, "analyze", site.folder, log, threading.Event())
         with pytest.raises(NewerStoreError, match="its schema has version 2"):
             _run(
-                (analyser, sources), (searching, RoleWatching(cluster_, log)), site.store, log, threading.Event(), 1.0,
+                (analyser, sources), (searching, roles), site.store, log, lease, 1.0,
                 Reload(site.folder / "cluster.yaml", lambda fresh: fresh, log), lambda _: (analyser, sources),
             )  # fmt: skip
     assert not list(site.folder.glob("searched-*"))

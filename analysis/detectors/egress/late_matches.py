@@ -380,13 +380,16 @@ class LateSearching:
 
     Args:
         cluster: see `LateSearch`.
+        store: see there.
         folder: see there.
         log: see there.
         patience: see there.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, log: Log, *, patience: float = _BRIDGE_SECONDS) -> None:
-        self._store = Store(cluster.store)
+    def __init__(
+        self, cluster: Cluster, store: Store, folder: Path, log: Log, *, patience: float = _BRIDGE_SECONDS
+    ) -> None:
+        self._store = store.another()
         self._search = LateSearch(cluster, self._store, folder, log, patience=patience)
         self._beside = Beside("late_search", self._search.look, log, _LOOK_SECONDS)
 

@@ -118,11 +118,12 @@ class RoleWatching:
 
     Args:
         cluster: see `RoleLook`.
+        store: see there.
         log: told of what went wrong.
     """
 
-    def __init__(self, cluster: Cluster, log: Log) -> None:
-        self._store = Store(cluster.store)
+    def __init__(self, cluster: Cluster, store: Store, log: Log) -> None:
+        self._store = store.another()
         self._look = RoleLook(cluster, self._store)
         self._beside = Beside("roles", self._look.look, log, _POLL)
 
