@@ -62,7 +62,7 @@ class Rollup:
     def run(self) -> int:
         """Recompute every dirty window of every retention; returns the points written."""
         written = 0
-        rolled = [measurement for measurement in MEASUREMENTS if measurement.rollup]
+        rolled = [measurement for measurement in MEASUREMENTS if measurement.rollup and measurement.kept == schema.RAW]
         # Two at once: while the store works on one, the other one's answer is read or its points are written.
         with ThreadPoolExecutor(_AT_ONCE, "rollup") as threads:
             for source, target in self._steps:
@@ -81,6 +81,8 @@ class Rollup:
             first = starts[position]
             frame = self._folded(measurement, source, target, first, first + count * target.window)
             written += self._writer.write(measurement, frame, target.name)
+            if measurement is schema.NODE_TRAFFIC and frame.height:
+                written += self._writer.write(schema.NODE_TOTAL, _totals(frame), target.name)
             position += count
             if frame.height < _FEW_ROWS:
                 span = min(span * 2, _LONGEST_SPAN)
@@ -100,6 +102,12 @@ class Rollup:
         if frame.is_empty():
             return pl.DataFrame(schema={WINDOW: pl.Int64})
         return frame.rename({"time": WINDOW}).with_columns(pl.col(WINDOW) // 1000)
+
+
+def _totals(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the points of NODE_TOTAL, of those of NODE_TRAFFIC."""
+    sums = (pl.col(field.name).sum() for field in schema.NODE_TOTAL.fields)
+    return frame.group_by(WINDOW, *schema.NODE_TOTAL.tags).agg(sums)
 
 
 def _run_length(starts: list[int], position: int, window: int, longest: int) -> int:

@@ -29,7 +29,8 @@ def catalogue() -> str:
 
 def _section(measurement: Measurement) -> Iterator[str]:
     yield f"## {measurement.name}\n"
-    kept = "`raw`, `1m` and `1h`" if measurement.rollup else f"`{measurement.kept}`"
+    *others, last = (f"`{name}`" for name in measurement.retentions)
+    kept = f"{', '.join(others)} and {last}" if others else last
     yield f"{measurement.text} Written by {measurement.origin}, kept in {kept}.\n"
     yield f"Series: {measurement.cardinality}.\n"
     yield "| tag | |"

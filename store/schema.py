@@ -67,8 +67,9 @@ class Measurement:
     Attributes:
         tags: tag names in storage order; the shard tag is last where several bridges may write partials.
         origin: the part that writes it: ``ingest``, ``analysis`` or ``deliver``.
-        rollup: whether its windows are recomputed into the 1m and 1h retentions.
-        kept: the retention that its points are written to: HOUR for the few that people ask for after months.
+        rollup: whether its windows are recomputed into the retentions that are coarser than `kept`.
+        kept: the retention that its points are written to: HOUR for the few that people ask for after months, MINUTE
+            for what rollups add up.
         bound: how its cardinality is limited, where addresses are tags.
         cardinality: in words, for the documentation.
     """
@@ -82,6 +83,12 @@ class Measurement:
     rollup: bool = True
     kept: str = RAW
     bound: Bound | None = None
+
+    @property
+    def retentions(self) -> tuple[str, ...]:
+        """Names of the retentions that have its points, the finest first."""
+        rolled = (RAW, MINUTE, HOUR)
+        return rolled[rolled.index(self.kept) :] if self.rollup else (self.kept,)
 
     def field(self, name: str) -> Field:
         """Return the field with this name; KeyError if there is none."""
@@ -264,6 +271,15 @@ NODE_TRAFFIC = Measurement(
     (TX_BYTES, RX_BYTES, TX_PACKETS, RX_PACKETS, FLOWS),
     "ingest",
     "nodes x groups x planes in use",
+)
+NODE_TOTAL = Measurement(
+    "node_total",
+    "Bytes of each node, whoever it talked to: what `node` adds up to. Boards that ask no more read a quarter as much.",
+    (NODE, GROUP, SHARD),
+    (TX_BYTES, RX_BYTES),
+    "ingest",
+    "nodes",
+    kept=MINUTE,
 )
 PAIR = Measurement(
     "pair",
@@ -1809,9 +1825,9 @@ LEASE = Measurement(
 )
 
 MEASUREMENTS = (
-    TRAFFIC, NODE_TRAFFIC, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, DENIED, LOG_GAP, UNKNOWN_NODE,
-    INFERENCE, INFERENCE_UNNAMED, MANAGED, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING, RELAY_STATUS, PIPELINE,
-    CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
+    TRAFFIC, NODE_TRAFFIC, NODE_TOTAL, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, DENIED, LOG_GAP,
+    UNKNOWN_NODE, INFERENCE, INFERENCE_UNNAMED, MANAGED, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING,
+    RELAY_STATUS, PIPELINE, CONTACT, NEW_NETWORK, JOB_STATUS, BASELINE,
     LOW_NODE, DROPOUT_DIGEST, JOB_NODE, COHORT, PHASE, CHECKPOINT, CHECKPOINT_STATUS, DATASET_LOAD, STALL, HELD, LEDGER,
     RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, CHANGED_PAIR, STEP, RAIL_LOW, PACKET_SIZE_LOW, JOB_ROLE, JOB_PAIR,
     JOB_STEPS, JOB_VERDICT,

@@ -25,7 +25,10 @@ _WRITERS = 2
 _TALKERS, _CLIENTS, _STRANGERS = 200, 100, 20
 """Outside conversations, clients of inference and unknown addresses that are named at a time."""
 _LOW_OF = 97
-"""One of so many nodes is low."""
+"""One of so many nodes is low, and one of so many links and nodes has any of:"""
+_TROUBLE = (schema.IN_ERRORS, schema.OUT_ERRORS, schema.IN_DISCARDS, schema.OUT_DISCARDS, schema.MARKED_PACKETS)
+_SPEED = 400_000_000_000
+"""Of each link, bit/s."""
 _SCATTER = (5**0.5 - 1) / 2
 """Multiples of it spread rows evenly over 0 to 1, in no order."""
 _ENDPOINT_NODES = 100
@@ -90,6 +93,7 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
             for service in _SERVICES
         ],
         schema.NODE_TRAFFIC: [row | {schema.PEER_GROUP: peer} | compute for row in of_nodes for peer in peers],
+        schema.NODE_TOTAL: of_nodes,
         schema.PAIR: [
             {schema.SRC: a, schema.DST: b} | compute
             for a, b in [*zip(names, following, strict=True), *zip(following, names, strict=True)]
@@ -230,7 +234,7 @@ def fill(
 
     All series of some windows at a time, in the order of time, as they would come.
     """
-    kept = [m for m in rows if m.rollup or m.kept == retention.name]
+    kept = [m for m in rows if retention.name in m.retentions]
     frames = {
         m: pl.DataFrame([{tag: row.get(tag, "") for tag in m.tags} | {schema.SHARD: SHARD} for row in rows[m]])
         for m in kept
@@ -291,12 +295,13 @@ def _values(
         return start.astype(np.float64) % 1e6 * (row + 1)
     if one.unit == "epoch seconds":
         return start.astype(np.float64 if one.kind is Kind.FLOAT else np.int64)
-    if one.unit == "0 or 1":
-        return np.full(count, int(one is not schema.IN_DIGEST), np.int64)
+    if one is schema.SPEED or one.unit == "0 or 1":
+        return np.full(count, _SPEED if one is schema.SPEED else int(one is not schema.IN_DIGEST), np.int64)
     if one.kind is not Kind.INT:
         share = _load(row) * rng.uniform(0.95, 1.05, count) if one is schema.UTILISATION else rng.random(count)
         return ["start"] * count if one.kind is Kind.STRING else np.round(share, 4)
-    return rng.lognormal(18 if one.unit == "bytes" else 6, 0.5, count).astype(np.int64)
+    some = rng.lognormal(18 if one.unit == "bytes" else 6, 0.5, count).astype(np.int64)
+    return some * (row % _LOW_OF == 0) if one in _TROUBLE else some
 
 
 def _load(row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

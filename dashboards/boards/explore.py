@@ -21,6 +21,7 @@ from store.influxql import (
     Select,
     Unit,
     ago,
+    any_of,
     bit_rate,
     chosen,
     narrowed,
@@ -110,6 +111,16 @@ def _of_nodes() -> Select:
     )
 
 
+def _of_all_peers() -> tuple[Select, Select]:
+    """Return the same of which one answers: where all peers on all planes are chosen, their sums are stored."""
+    totals = Select(schema.NODE_TOTAL, schema.MINUTE).where(
+        chosen(schema.GROUP, var.SOURCE),
+        chosen(schema.NODE, var.NODE),
+        *(narrowed(one, holds=False) for one in (var.DESTINATION, var.PLANE)),
+    )
+    return totals, _of_nodes().where(any_of(*(narrowed(one) for one in (var.DESTINATION, var.PLANE))))
+
+
 def _nodes(cluster: Cluster) -> Built:
     sent, received = total(schema.TX_BYTES, _SENT), total(schema.RX_BYTES, _RECEIVED)
     inner = _of_nodes().take(_signed(total(schema.TX_BYTES)), sent, received).by(schema.NODE)
@@ -152,7 +163,7 @@ def _nodes_over_time(cluster: Cluster) -> Built:
             "The table beside it names the nodes; the pipeline board shows blind exporters.",
             x=12, y=3, w=12, h=6, links=(node_states.stragglers(cluster), to_board("pipeline")),
         ),
-        [node_spread(cluster, _of_nodes())],
+        [node_spread(cluster, *_of_all_peers())],
         overrides=spread_overrides(),
         links=(to_board("training", "Training"),),
     )  # fmt: skip

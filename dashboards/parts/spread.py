@@ -10,16 +10,16 @@ from store.influxql import Query, Select, bit_rate, highest, lowest, middle
 FASTEST, MEDIAN, SLOWEST = "fastest", "median", "slowest"
 
 
-def node_spread(cluster: Cluster, nodes: Select) -> Query:
+def node_spread(cluster: Cluster, *nodes: Select) -> Query:
     """Return the largest, median and smallest bit/s sent over the nodes that a question is about.
 
     Args:
         cluster: says how long windows are.
         nodes: the node measurement with its conditions; nothing taken, nothing grouped. Of the retention that it names
-            and the coarser ones the one is read that fits the panel's bins.
+            and the coarser ones the one is read that fits the panel's bins. Of several one must answer.
     """
     rate = bit_rate(schema.TX_BYTES)
-    inner = nodes.take(rate).by(schema.NODE).binned().by_interval(cluster)
+    inner = tuple(each for one in nodes for each in one.take(rate).by(schema.NODE).binned().by_interval(cluster))
     query = Select(inner).take(highest(rate, FASTEST), middle(rate, MEDIAN), lowest(rate, SLOWEST))
     return query.over_time(cluster, "bit/s sent by one of the nodes.", alias="$col", settled=False)
 

@@ -72,6 +72,11 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         for off in (schema.YES, schema.NO)
     ]  # fmt: skip
     full = [(Capacity.PAIR, "training -> storage"), (Capacity.ENDPOINT, "nas-1")]
+    sending = [
+        *({schema.NODE: node, schema.SHARD: shard} | training for node in nodes for shard in "01"),
+        {schema.NODE: "infer-1", schema.GROUP: "inference", schema.PEER_GROUP: "users", schema.PLANE: "frontend"},
+        {schema.NODE: "mgmt-1", schema.GROUP: "management", schema.PEER_GROUP: "users", schema.PLANE: "management"},
+    ]
     full += [(kind, f"leaf-1 {place}") for place in range(10) for kind in (Capacity.EDGE, Capacity.CORE)]
     counted = [(Stage.READ, reason.value) for reason in Reason] + [(Stage.WRITE, "points")]
     return {
@@ -80,11 +85,8 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             for a, b in pairs
             for shard in "01"
         ],
-        schema.NODE_TRAFFIC: [
-            *({schema.NODE: node, schema.SHARD: shard} | training for node in nodes for shard in "01"),
-            {schema.NODE: "infer-1", schema.GROUP: "inference", schema.PEER_GROUP: "users", schema.PLANE: "frontend"},
-            {schema.NODE: "mgmt-1", schema.GROUP: "management", schema.PEER_GROUP: "users", schema.PLANE: "management"},
-        ],
+        schema.NODE_TRAFFIC: sending,
+        schema.NODE_TOTAL: sending,
         schema.INFERENCE: asking,
         schema.INFERENCE_LOAD: [{schema.GROUP: "inference"}],
         schema.ACCESS: [
@@ -290,7 +292,7 @@ def fill(
         for measurement in measurements:
             lines = points.encode(measurement, _frame(cluster, measurement, windows))
             # A measurement that no board asks for may have none.
-            if lines and (retention.name == measurement.kept or measurement.rollup):
+            if lines and retention.name in measurement.retentions:
                 store.write(lines, retention.name)
     return Filled(store, cluster, now)
 

@@ -65,7 +65,7 @@ def test_every_panel_finds_data(filled: Filled, name: str, everything: bool) -> 
 
 
 def _waits(one: Asked) -> bool:
-    return "'.*' != '.*'" in one.query
+    return "AND '.*' != '.*'" in one.query
 
 
 def _is_matrix(one: Asked) -> bool:
@@ -226,6 +226,26 @@ def test_the_spread_reads_the_retention_that_fits_its_bins(
     whole = [row[column] for row in series.values if row[column] is not None][1:-1]
     assert whole
     assert whole == pytest.approx([3000 * 8 / window] * len(whole))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "counted"), [({}, 1), ({var.PLANE: "compute"}, 0), ({var.DESTINATION: "training"}, 0)]
+)
+def test_the_spread_of_all_peers_reads_what_each_node_sent_to_anybody(
+    filled: Filled, chosen: dict[str, str], counted: int
+) -> None:
+    """Here the totals are as large as what went to each peer: they are counted by leaving some out."""
+    board = BOARDS["explore"]
+    (one,) = (
+        one
+        for one in asked(board, filled.now, defaults(board) | chosen, 3600)
+        if one.panel.startswith("Fastest")
+    )  # fmt: skip
+    without = one.query.replace(f'"{schema.NODE_TOTAL.name}"', '"none"')
+    assert without != one.query
+    series = filled.store.query(one.query)
+    assert series[0].values[2][1] is not None
+    assert len(filled.store.query(without)) == 1 - counted
 
 
 def test_sums_of_many_days_are_read_from_hours(filled: Filled) -> None:

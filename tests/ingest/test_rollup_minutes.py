@@ -63,4 +63,11 @@ def test_minutes_and_hours_have_every_byte(window: int, influxdb_v1: LocalInflux
         starts = {row[0] // 1000 - T0 for one in answer for row in one.values}
         assert sum(row[1] for one in answer for row in one.values) == MINUTES * OCTETS, retention.name
         assert starts == {at // retention.window * retention.window for at in range(5, 60 * MINUTES, 60)}
+    for retention in schema.NODE_TOTAL.retentions:
+        of_peers, of_all = (
+            store.query(f'SELECT sum("tx_bytes") FROM "{retention}"."{one.name}" GROUP BY "node", "group", "shard"')
+            for one in (schema.NODE_TRAFFIC, schema.NODE_TOTAL)
+        )
+        assert [(one.tags, one.values) for one in of_all] == [(one.tags, one.values) for one in of_peers]
+        assert of_all
     store.close()
