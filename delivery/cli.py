@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 
 import click
 
@@ -20,6 +21,7 @@ from delivery.flow_pages import FlowPages
 from delivery.incident_pages import IncidentPages
 from ingest.metrics import serve_metrics
 from store.influx import Store
+from store.lease import Lease, refuse_once
 from store.schema_version import NewerStoreError, refuse_newer
 
 _DRAIN_SECONDS = 60.0
@@ -38,16 +40,31 @@ def deliver(cluster: Cluster, once: bool, log: Log) -> None:
     """
     stopping = SignalEvent.of_stop()
     ignore_hangups(log, stopping, "deliver", "it goes on where it was")
-    store = Store(cluster.store)
-    with ExitStack() as cleanup:
-        cleanup.callback(store.close)
+    if once:
+        refuse_once(cluster.store)
+    lease = Lease(cluster.store, "deliver", Path(cluster.delivery.state), log, stopping)
+    with closing(Store(cluster.store, may_write=lease.leads)) as store:
         # While it is away, or refuses us, nobody can say; what waits in the spool is delivered meanwhile.
         with suppress(StoreError):
             refuse_newer(store)
-        delivery = Delivery(cluster, store, log=log, stopping=stopping)
         if once:
-            _once(delivery)
+            _once(Delivery(cluster, store, log=log, stopping=stopping))
             return
+        with lease:
+            while lease.wait():
+                try:
+                    delivery = Delivery(cluster, store, log=log, stopping=stopping, lease=lease)
+                except StoreError as error:
+                    log.sparse("store_failed", why=" ".join(error.lines()))
+                    stopping.wait(_STEP_SECONDS)
+                else:
+                    _deliver(cluster, delivery, lease, log)
+        log.line("stopped")
+
+
+def _deliver(cluster: Cluster, delivery: Delivery, lease: Lease, log: Log) -> None:
+    """Deliver until this is stopped, or does not lead any more."""
+    with ExitStack() as cleanup:
         place, listen = "delivery.metrics_listen", cluster.delivery.metrics_listen
         counters = {SHARD: delivery.counters}
         pages = {
@@ -60,12 +77,11 @@ def deliver(cluster: Cluster, once: bool, log: Log) -> None:
         names = ", ".join(sender.destination.name for sender in delivery.senders)
         log.line("started", cluster=cluster.name, destinations=names, alerts=cluster.delivery.alerts.value)
         with _stopped_in_the_end(delivery):
-            while not stopping.is_set():
+            while not lease.ends():
                 now = time.time()
                 delivery.tick(now)
                 delivery.refresh(now)
-                stopping.wait(_STEP_SECONDS)
-        log.line("stopped")
+                lease.stopping.wait(_STEP_SECONDS)
 
 
 @contextmanager

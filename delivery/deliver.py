@@ -25,6 +25,7 @@ from delivery.alert_events import SOURCE, AlertBook, Report, report_of
 from delivery.event import Document
 from delivery.grafana_hook import GrafanaHook
 from delivery.known_addresses import Directory, SignedIn
+from delivery.outbox import Outbox
 from delivery.parties import Nobody, Parties
 from delivery.queue import Spool
 from delivery.sender import FAILING, LOST, MOST_REFUSED, WAITING, Sender
@@ -47,6 +48,7 @@ from rules.registry import rules_of
 from rules.rule import INTERVAL_SECONDS, ErrorPolicy, Rule
 from store import schema
 from store.influx import Store, read_secret
+from store.lease import Lease
 from store.points import batches
 from store.schema import Stage
 from store.schema_version import NewerStoreError, refuse_newer
@@ -94,9 +96,11 @@ class Delivery:
         log: for trouble.
         pauses: the first and the longest pause between two tries of a destination, in seconds.
         stopping: once it is set, a `tick` ends after the question that it waits for.
+        lease: where another process may have led before.
 
     Raises:
         UserError: a setting cannot be used.
+        StoreError: where there is a lease, what the one before left cannot be read.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class Delivery:
         log: Log,
         pauses: tuple[float, float] | None = None,
         stopping: threading.Event | None = None,
+        lease: Lease | None = None,
     ) -> None:
         settings = cluster.delivery
         takes_alerts = settings.alerts is not AlertsFrom.OFF
@@ -119,6 +124,13 @@ class Delivery:
         self._stopping = stopping or threading.Event()
         self._folder = Path(settings.state)
         self._spool = Spool(self._folder / "spool", settings.spool)
+        if lease is not None and cluster.store.lease:
+            names = [HISTORY_DESTINATION.name, *(one.name for one in settings.destinations)]
+            try:
+                self._spool.share(Outbox(store, lease), names)
+            except BaseException:
+                self._spool.close()
+                raise
         self._load_counters()
         users = SignedIn(cluster) if cluster.identity.sources else Nobody()
         parties = Parties(cluster, Directory(store), users)
@@ -157,6 +169,7 @@ class Delivery:
                 counters=self.counters,
                 dead=dead,
                 log=log,
+                may_send=lease.leads if lease is not None else lambda: True,
                 **more,
             )
             for destination, transport in receivers

@@ -12,7 +12,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 from app import sqlite_file
 from app.errors import ClusterflowError, UserError, of_disk
 from delivery.event import Document
+from delivery.outbox import Copy, Outbox
 
 FILE = "events.sqlite"
 _HINT = "choose a delivery.state that this user can write"
@@ -32,6 +33,10 @@ CREATE TABLE IF NOT EXISTS position (destination TEXT PRIMARY KEY, next INTEGER 
 _SIZE = """
 SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size
 """
+_RENEWED_SECONDS = 3600
+"""How often notes and positions that do not change are copied again: the copy is not kept for ever."""
+
+_SEEDED = 500
 _PARTS = 64
 """A full spool drops so small a part of its events at once."""
 
@@ -82,6 +87,34 @@ class Spool:
         )
         self._end: int = found.fetchone()[0]
         self._notes: dict[str, str] = dict(self._file.execute("SELECT source, text FROM note"))
+        self._outbox: Outbox | None = None
+        self._renewed_at = 0.0
+
+    def share(self, outbox: Outbox, destinations: Collection[str]) -> None:
+        """Take what the copy in the store has, and keep it up from now on; where it has nothing it becomes this one's.
+
+        Raises:
+            StoreError: it cannot be read, or not be written.
+        """
+        copy = outbox.read(destinations)
+        if copy is None:
+            rows = self._file.execute("SELECT number, text FROM event ORDER BY number").fetchall()
+            for at in range(0, len(rows), _SEEDED):
+                outbox.append(rows[at][0], [text for _, text in rows[at : at + _SEEDED]], {})
+            known = dict(self._file.execute("SELECT destination, next FROM position"))
+            outbox.append(self._end, [], self._notes or {"": "null"}, known)
+        else:
+            self._adopt(copy)
+        self._outbox = outbox
+
+    def _adopt(self, copy: Copy) -> None:
+        with self._condition, self._writing() as file:
+            for table in ("event", "note", "position"):
+                file.execute(f"DELETE FROM {table}")  # noqa: S608 - our names
+            file.executemany("INSERT INTO event VALUES (?, ?)", copy.events.items())
+            file.executemany("INSERT INTO note VALUES (?, ?)", copy.notes.items())
+            file.executemany("INSERT INTO position VALUES (?, ?)", copy.positions.items())
+            self._end, self._notes = copy.end, dict(copy.notes)
 
     # -- what sources use ------------------------------------------------------------------------------
 
@@ -89,7 +122,7 @@ class Spool:
         """Put events and what has changed in notes on disk, together or not at all; those of other sources stay.
 
         Raises:
-            ClusterflowError: the disk does not take it; nothing has changed.
+            ClusterflowError: the disk, or the copy, does not take it; nothing has changed.
         """
         texts = {source: json.dumps(note) for source, note in notes.items()}
         rows = [json.dumps(event) for event in events]
@@ -97,6 +130,12 @@ class Spool:
             changed = {source: text for source, text in texts.items() if self._notes.get(source) != text}
             if not rows and not changed:
                 return
+            if self._outbox is not None:
+                if time.monotonic() > self._renewed_at:
+                    self._outbox.append(self._end, rows, self._notes | changed, self._positions)
+                    self._renewed_at = time.monotonic() + _RENEWED_SECONDS
+                else:
+                    self._outbox.append(self._end, rows, changed)
             with self._writing() as file:
                 file.executemany("INSERT INTO event VALUES (?, ?)", enumerate(rows, self._end))
                 file.executemany("INSERT OR REPLACE INTO note VALUES (?, ?)", changed.items())
@@ -155,8 +194,10 @@ class Spool:
         """Take note that a destination has everything before a position.
 
         Raises:
-            ClusterflowError: the disk does not take it; it will get some of it again, with the same ids.
+            ClusterflowError: the disk, or the copy, does not take it; it will get some of it again, with the same ids.
         """
+        if self._outbox is not None:
+            self._outbox.delivered(name, position)
         with self._condition:
             self._positions[name] = max(position, self._positions[name])
             with self._writing() as file:
@@ -195,6 +236,8 @@ class Spool:
         """Close the file and let others have the folder."""
         with self._condition:
             self._file.close()
+        if self._outbox is not None:
+            self._outbox.close()
         self._lock.close()
 
     # -- writing -----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
@@ -40,6 +40,7 @@ class Sender(threading.Thread):
         dead: keeps what the receiver refuses for good.
         log: for trouble, and its end.
         pauses: the first and the longest pause between two tries, in seconds.
+        may_send: asked before each try; False: another process may deliver now.
     """
 
     def __init__(
@@ -52,13 +53,14 @@ class Sender(threading.Thread):
         dead: DeadLetters,
         log: Log,
         pauses: tuple[float, float] = (_FIRST_PAUSE, _LONGEST_PAUSE),
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(name=f"deliver-{destination.name}", daemon=True)
         self.destination = destination
         self._transport, self._spool = transport, spool
         self.counters = counters
         self._dead, self._log = dead, log
-        self._pauses = pauses
+        self._pauses, self._may_send = pauses, may_send
         self._stopping = threading.Event()
         self._failing_since: float | None = None
         self._failures = 0
@@ -108,6 +110,9 @@ class Sender(threading.Thread):
             if batch.next > self._paid and not self._pace.wait(len(wanted), self._stopping):
                 return
             self._paid = max(self._paid, batch.next)
+            if not self._may_send():
+                self._stopping.wait(_IDLE_SECONDS)
+                return
             try:
                 refused = self._send(wanted)
             except AwayError as error:

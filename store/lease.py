@@ -98,12 +98,13 @@ class Lease:
 
     Attributes:
         is_new: whether another one led since this one did: what it remembers is behind.
+        name: of this process, among those that do the work.
     """
 
     def __init__(self, settings: StoreSettings, work: str, folder: Path, log: Log, stopping: threading.Event) -> None:
         self.stopping, self.is_new = stopping, False
         self._work, self._log, self._is_on = work, log, settings.lease
-        self._name = f"{socket.gethostname()}:{folder.resolve()}"
+        self.name = f"{socket.gethostname()}:{folder.resolve()}"
         self._session = secrets.token_hex(8)
         self._store = Store(settings, patience=_PATIENCE)
         self._term = self._at = 0
@@ -130,6 +131,16 @@ class Lease:
     def leads(self) -> bool:
         """Whether this process may do the work now, without a break since `wait` returned."""
         return not self._is_on or (self._holds() and self._led == self._taken)
+
+    @property
+    def term(self) -> int:
+        """The one in which this process led last."""
+        return self._led
+
+    @property
+    def at(self) -> int:
+        """When a process of this name last wrote a row, by clocks that may have been set back since."""
+        return self._at
 
     def ends(self) -> bool:
         """Whether the work is to end: it does not lead any more, or the process is to end."""
@@ -171,7 +182,7 @@ class Lease:
     def _step(self) -> None:
         """Say that this process lives, and lead if nobody else does."""
         rows = self._look()
-        own = rows.get(self._name)
+        own = rows.get(self.name)
         if self._holds():
             if own is None or own.session != self._session or any(self._is_later(row) for row in rows.values()):
                 self._until = 0.0
@@ -194,13 +205,13 @@ class Lease:
                 rivals = self._rivals(self._look().values())
                 if not rivals:
                     before = self._led = self._term
-                    self.is_new = led is not None and led.holder != self._name
+                    self.is_new = led is not None and led.holder != self.name
                     self._log.line("leading", work=self._work, term=self._term, after=led.holder if led else "nobody")
                     # From before its claim on: were we held up since, others may have taken us for dead.
                     self._until = began + LEADS_SECONDS
                     self._renew()
                     return
-                if any(row.standing == Standing.LEADS or row.holder <= self._name for row in rivals):
+                if any(row.standing == Standing.LEADS or row.holder <= self.name for row in rivals):
                     break
                 self._ending.wait(_POLL_SECONDS)
         finally:
@@ -213,7 +224,7 @@ class Lease:
             self._told = leader.holder
             self._log.line("standing_by", work=self._work, leader=leader.holder)
         # Never over the row of another process that has our name.
-        if all(row.holder != self._name for row in rivals):
+        if all(row.holder != self.name for row in rivals):
             self._write(Standing.WAITS)
 
     def _renew(self) -> None:
@@ -228,7 +239,7 @@ class Lease:
         for name, row in rows.items():
             if self._seen.get(name, (None, 0.0))[0] != row:
                 self._seen[name] = row, now
-        own = rows.get(self._name)
+        own = rows.get(self.name)
         if own is not None:
             self._at = max(self._at, own.at)
             self._term = self._term or own.term * own.has_led
@@ -253,7 +264,7 @@ class Lease:
         row = {
             WINDOW: self._at,
             schema.WORK: self._work,
-            schema.HOLDER: self._name,
+            schema.HOLDER: self.name,
             schema.LEASE_STATE.name: int(standing),
             schema.LEASE_TERM.name: self._term,
             schema.LEASE_SESSION.name: self._session,

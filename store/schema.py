@@ -115,6 +115,8 @@ INITIATOR = "initiator"
 ADDRESS = "address"
 WORK = "work"
 HOLDER = "holder"
+OUTBOX_KIND = "outbox_of"
+OUTBOX_PART = "outbox_part"
 EXPORTER = "exporter"
 COUNTED_BY = "counted_by"
 RELAY = "relay"
@@ -227,6 +229,8 @@ TAG_TEXT = {
     ABOUT: "whose bytes, and where to",
     WORK: "what is led: analyze or deliver",
     HOLDER: "a process: its machine's name and its state folder",
+    OUTBOX_KIND: "events, note.SOURCE or position.DESTINATION",
+    OUTBOX_PART: "number of what was written in that second",
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
@@ -1824,6 +1828,25 @@ LEASE = Measurement(
     rollup=False,
 )
 
+OUTBOX_FIRST = Field("first_event", "number", "of the first event; of a position, of the next", merge=Merge.LAST)
+OUTBOX_NEXT = Field("next_event", "number", "after the last event", merge=Merge.LAST)
+OUTBOX = Measurement(
+    "outbox",
+    "The copy of `deliver`'s spool from which another machine goes on (`store.lease`).",
+    (HOLDER, OUTBOX_KIND, OUTBOX_PART),
+    (
+        Field("outbox_term", "terms", "in which its writer led", merge=Merge.LAST),
+        Field("outbox_number", "number", "of the entry in that term", merge=Merge.LAST),
+        OUTBOX_FIRST,
+        OUTBOX_NEXT,
+        Field("part_count", "number", "parts that the entry has", merge=Merge.LAST),
+        Field("part_text", "text", "a part of it: JSON, zlib, Base64", Kind.STRING, Merge.LAST),
+    ),
+    "deliver",
+    "sources and destinations, by parts that were written in a second",
+    rollup=False,
+)
+
 MEASUREMENTS = (
     TRAFFIC, NODE_TRAFFIC, NODE_TOTAL, PAIR, RAIL_TRAFFIC, STORAGE_IO, EGRESS, THREAT, VIOLATION, DENIED, LOG_GAP,
     UNKNOWN_NODE, INFERENCE, INFERENCE_UNNAMED, MANAGED, PULSE, INTERFACE_TRAFFIC, EXPORTER_STATUS, COUNTING,
@@ -1833,6 +1856,6 @@ MEASUREMENTS = (
     JOB_STEPS, JOB_VERDICT,
     INFERENCE_LOAD, ACCESS, ACCESS_UNNAMED, SESSION, NEW_SESSION, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
     SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
-    BEACON, UNSEEN, DRILL, FLOOR, LEASE,
+    BEACON, UNSEEN, DRILL, FLOOR, LEASE, OUTBOX,
 )  # fmt: skip
 """Everything that is stored."""

@@ -121,6 +121,9 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.UNSEEN: [{schema.EXPORTER: "leaf-1"}],
         schema.DRILL: [{schema.KIND: "split"}],
         schema.LEASE: [{schema.WORK: "analyze", schema.HOLDER: "monitor-1:/var/lib/clusterflow"}],
+        schema.OUTBOX: [
+            {schema.HOLDER: "monitor-1:/var/lib/clusterflow", schema.OUTBOX_KIND: "events", schema.OUTBOX_PART: "0"}
+        ],
         schema.FLOOR: [{schema.KIND: "split", schema.ABOUT: "Model Storage to many addresses"}],
         schema.COUNTING: [
             {

@@ -188,6 +188,9 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         schema.FLOOR: [{schema.KIND: "split", schema.ABOUT: "Model Storage to many addresses"}],
         schema.UNSEEN: [{schema.EXPORTER: cluster.exporters[0].name}],
         schema.LEASE: [{schema.WORK: "analyze", schema.HOLDER: "monitor-1:/var/lib/clusterflow"}],
+        schema.OUTBOX: [
+            {schema.HOLDER: "monitor-1:/var/lib/clusterflow", schema.OUTBOX_KIND: "events", schema.OUTBOX_PART: "0"}
+        ],
         schema.ADDRESS_NAME: [{schema.ADDRESS: "203.0.113.9"}],
         schema.LEDGER: sent,
         schema.RECURRENCE: [one for one in sent if one[schema.DST_GROUP] == EXTERNAL],
