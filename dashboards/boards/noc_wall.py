@@ -175,7 +175,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
             [checkpoints.most_overdue("Checkpoint")],
             mappings=[panels.words({0: ("on time", QUIET)})],
             limit=checkpoints.overdue_limit(cluster),
-            missing=("no schedule", DIM),
+            missing=("none due", DIM),
             large=_TILE,
         ),
         panels.stat(
@@ -298,15 +298,6 @@ def _alerts(cluster: Cluster) -> Built:
         text="$1&nbsp;$2&nbsp;$3&nbsp;$4&nbsp;$5",
     )  # fmt: skip
     long = panels.large_text(_LETTERS, pattern="/^(?=.{28})([^_]+)_([^_]+)_(.{1,2}).*$/", text="$1&nbsp;$2&nbsp;$3…")
-    text = panels.large_text(_LETTERS)
-    # The name alone: what a notification adds to it (group, network, "listed by ...") stands on the board Alerts.
-    shown = (f"(.{{1,{_PLACE}}}?)(?: \\(|, ).*", ""), (f"(.{{{_PLACE}}}).+", "…"), ("(.+)", "")
-    source = tuple(panels.large_text(_LETTERS, pattern=f"/^{name}$/", text=f"$1{end}") for name, end in shown)
-    to = tuple(panels.large_text(_LETTERS, pattern=f"/^{name}$/", text=f"→&nbsp;$1{end}") for name, end in shown)
-    # Words that would wrap: "12 destinations of ...", "none: 15 refused ...", "within 15m".
-    several = panels.large_text(_LETTERS, pattern="/^([^ (,]+) ([^ (,]+) [^(,]+$/", text="→&nbsp;$1&nbsp;$2…")
-    number = panels.large_text(_LETTERS, pattern="/^([\\d.,]+ ?[A-Za-z]*).*$/")
-    first, within = (panels.large_text(_LETTERS, pattern=one) for one in ("/^([^ :]+):.*$/", "/^within (.+)$/"))
     when = panels.large_text(_LETTERS, style=f"color:{DIM}")
     return panels.table(
         cluster,
@@ -323,14 +314,18 @@ def _alerts(cluster: Cluster) -> Built:
         ),
         [_newest_alerts(cluster, ["critical"], _CRITICAL), _newest_alerts(cluster, ["warning", "info"], _OTHER)],
         [
-            panels.Column(_CRITICAL, "Critical", cell=Cell.HTML, mappings=state("crit", ACT), width=72),
-            panels.Column(_OTHER, "Others", cell=Cell.HTML, mappings=state("warn", LOOK), width=72),
+            panels.Column(_CRITICAL, "Critical", cell=Cell.HTML, mappings=state("crit", ACT), width=68),
+            panels.Column(_OTHER, "Others", cell=Cell.HTML, mappings=state("warn", LOOK), width=70),
             panels.Column(panels.TIME, "Since", cell=Cell.HTML, mappings=(when,), width=152),
             panels.Column(schema.RULE, "What", cell=Cell.HTML, mappings=(long, words)),
-            panels.Column(schema.ALERT_SOURCE.name, "From", cell=Cell.HTML, mappings=source, width=170),
-            panels.Column(schema.ALERT_DESTINATION.name, "To", cell=Cell.HTML, mappings=(several, *to), width=196),
-            panels.Column(schema.BYTES_TEXT.name, "Bytes", cell=Cell.HTML, mappings=(number, first, text), width=95),
-            panels.Column(schema.DURATION_TEXT.name, "Duration", cell=Cell.HTML, mappings=(within, text), width=95),
+            panels.Column(schema.ALERT_SOURCE.name, "From", cell=Cell.HTML, mappings=_line(_PLACE), width=170),
+            panels.Column(
+                schema.ALERT_DESTINATION.name, "To", cell=Cell.HTML, mappings=_line(_PLACE, begin="→&nbsp;"), width=196
+            ),
+            panels.Column(schema.BYTES_TEXT.name, "Bytes", cell=Cell.HTML, mappings=_line(9, 1, cut=""), width=104),
+            panels.Column(
+                schema.DURATION_TEXT.name, "Duration", cell=Cell.HTML, mappings=_line(7, 3, cut=""), width=95
+            ),
             *([_muted()] if cluster.site.maintenance else []),
         ],
         before=[
@@ -345,17 +340,44 @@ def _alerts(cluster: Cluster) -> Built:
     )  # fmt: skip
 
 
+def _line(room: int, most: int = 4, begin: str = "", cut: str = "…") -> tuple[Json, ...]:
+    """Return mappings that show of a text as many words as have room in one line: in two lines, a row cuts both.
+
+    What a notification adds to a name in brackets, after a comma or colon stands on the board Alerts.
+
+    Args:
+        room: letters.
+        most: words.
+        begin: stands before each text.
+        cut: stands after a text of which words are left out.
+    """
+    found = []
+    for words in range(most, 0, -1):
+        # IPv6 addresses hold colons.
+        pattern = " ".join([r"((?:[^\s(,;:]|:(?!\s|$))+)"] * words)
+        text = begin + "&nbsp;".join(f"${number + 1}" for number in range(words))
+        fit = rf"/^{_UNSAID}{pattern}(?<=^{_UNSAID}.{{1,{room}}})"
+        found += [
+            panels.large_text(_LETTERS, pattern=rf"{fit}(?: ?\(.*|[,:;] .*)?$/", text=text),
+            panels.large_text(_LETTERS, pattern=rf"{fit} .*$/", text=text + cut),
+        ]
+    return (*found, panels.large_text(_LETTERS, pattern=rf"/^{_UNSAID}(.{{{room}}}).*$/", text=f"{begin}$1{cut}"))
+
+
+_BEGINS = "the |all that goes through |refused |within |at least "
+_UNSAID = f"(?:{_BEGINS}|(?!{_BEGINS}))"
+"""Left out at the begin of a text."""
+
 _CRITICAL, _OTHER = "critical", "other"
 """Columns of states: each has its own colour while an alert fires, and a row has one of them."""
 
 
 def _muted() -> panels.Column:
     """Return the column that marks what maintenance mutes."""
-    words = (("/^1$/", "muted"), ("/^.*$/", ""))
-    mappings = tuple(
-        panels.large_text(_LETTERS, pattern=pattern, text=text, style=f"color:{DIM}") for pattern, text in words
-    )
-    return panels.Column(schema.MUTED.name, "Muted", cell=Cell.HTML, mappings=mappings, width=72)
+    # A number: mappings of texts leave it as it is.
+    muted = f'<div style="font-size:{_LETTERS}px;color:{DIM}">muted</div>'
+    mapping = {"type": "value", "options": {"0": {"text": "<div>&nbsp;</div>"}, "1": {"text": muted}}}
+    return panels.Column(schema.MUTED.name, "Muted", cell=Cell.HTML, mappings=(mapping,), width=80)
 
 
 def _newest_alerts(cluster: Cluster, severities: list[str], name: str) -> Query:

@@ -11,6 +11,7 @@ import pytest
 from analysis.detectors.roles.pair_roles import Roles, roles_of
 from analysis.detectors.roles.peers import Blame, Verdict, judge
 from analysis.detectors.roles.step_times import Steps, steps_of
+from analysis.detectors.roles.told import tell
 from analysis.detectors.roles.traffic import Traffic, members, traffic_of
 from simulate.traces.faults import Fault, FaultKind
 from simulate.traces.layout import Model, layout_of
@@ -18,6 +19,7 @@ from simulate.traces.play import Played, play
 from simulate.traces.records import sflow
 from simulate.traces.synthetic import synthetic_trace
 from simulate.traces.trace_file import Trace, read_trace
+from store import schema
 
 TRACES = Path(os.environ.get("CLUSTERFLOW_TRACES") or Path(__file__).parents[3] / "shared" / "traces")
 RATE = 32768
@@ -112,6 +114,21 @@ def test_what_has_no_bursts_has_no_steps() -> None:
     })  # fmt: skip
     assert steps_of(traffic_of(steady)) is None
     assert steps_of(traffic_of(steady.clear())) is None
+
+
+def test_a_ring_that_sends_all_through_a_burst_has_no_first_stage() -> None:
+    rng = np.random.default_rng(1)
+    time = np.sort(np.concatenate([step * 2.5 + rng.random(30) * 1.5 for step in range(240)]))
+    src = rng.integers(0, 4, len(time))
+    ring = pl.DataFrame({
+        "time": time, "src": [f"n{node}" for node in src], "dst": [f"n{(node + 1) % 4}" for node in src],
+        "bytes": np.full(len(time), 1e6),
+    })  # fmt: skip
+    told = tell(traffic_of(ring), 600.0)
+    assert told.roles is not None
+    assert set(told.roles.stage) == {-1}
+    assert told.matrix()[schema.SRC_STAGE].to_list() == ["-1"]
+    assert told.matrix()[schema.ROLE_BYTES.name].sum() == len(time) * 1e6
 
 
 def test_a_node_is_judged_by_its_peers_and_a_long_stage_is_nobodys_fault() -> None:

@@ -62,7 +62,8 @@ class Told:
         """Return the pairs, with a row also for stages that send each other nothing: its kind is none."""
         pairs = self.pairs()
         depth = 0 if self.roles is None else int(self.roles.stage.max()) + 1
-        stages = pl.DataFrame({schema.SRC_STAGE: [str(stage) for stage in range(depth)]})
+        # There is none where all that communicate form a circle: it has no first stage.
+        stages = pl.DataFrame({schema.SRC_STAGE: [str(stage) for stage in range(depth)]}, {schema.SRC_STAGE: pl.String})
         every = stages.join(stages.rename({schema.SRC_STAGE: schema.DST_STAGE}), how="cross")
         silent = every.join(pairs, on=[schema.SRC_STAGE, schema.DST_STAGE], how="anti")
         none = {schema.KIND: pl.lit("none"), **{field.name: pl.lit(0) for field in schema.JOB_PAIR.fields}}
