@@ -262,9 +262,9 @@ def without_begin(begin: str) -> Json:
     return {"type": "regex", "options": {"pattern": f"/^{re.escape(begin)}(.*)$/", "result": {"text": "$1"}}}
 
 
-def as_text(column: str, form: str) -> Json:
-    """Return the transformation of moments to texts: HTML cells take nothing else."""
-    conversion = {"targetField": column, "destinationType": "string", "dateFormat": form}
+def as_text(column: str, form: str = "") -> Json:
+    """Return the transformation of moments, in a form, or numbers to texts: HTML cells take nothing else."""
+    conversion = {"targetField": column, "destinationType": "string", **({"dateFormat": form} if form else {})}
     return {"id": "convertFieldType", "options": {"fields": {}, "conversions": [conversion]}}
 
 

@@ -83,7 +83,7 @@ _PLACE = 15
 """Letters of a source or destination that have room."""
 
 _WORST = "worst_nodes"
-_WORST_SHOWN = 16
+_WORST_SHOWN = 14
 _STRIP_POINTS = 72
 _WELL, _BADLY = 0.9, 0.5
 """Shares of the cohort's median between which a strip turns orange by steps; limits are each node's own."""
@@ -299,6 +299,7 @@ def _alerts(cluster: Cluster) -> Built:
     )  # fmt: skip
     long = panels.large_text(_LETTERS, pattern="/^(?=.{28})([^_]+)_([^_]+)_(.{1,2}).*$/", text="$1&nbsp;$2&nbsp;$3…")
     when = panels.large_text(_LETTERS, style=f"color:{DIM}")
+    rate = panels.large_text(_LETTERS, pattern="/^(\\d+)[.]?\\d*([kMGT]?bit\\/s).*$/", text="$1$2")
     return panels.table(
         cluster,
         Face(
@@ -322,7 +323,9 @@ def _alerts(cluster: Cluster) -> Built:
             panels.Column(
                 schema.ALERT_DESTINATION.name, "To", cell=Cell.HTML, mappings=_line(_PLACE, begin="→&nbsp;"), width=196
             ),
-            panels.Column(schema.BYTES_TEXT.name, "Bytes", cell=Cell.HTML, mappings=_line(9, 1, cut=""), width=104),
+            panels.Column(
+                schema.BYTES_TEXT.name, "Bytes", cell=Cell.HTML, mappings=(rate, *_line(9, 1, cut="")), width=104
+            ),
             panels.Column(
                 schema.DURATION_TEXT.name, "Duration", cell=Cell.HTML, mappings=_line(7, 3, cut=""), width=95
             ),
@@ -333,6 +336,7 @@ def _alerts(cluster: Cluster) -> Built:
             {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": panels.TIME, "desc": True}]}},
             {"id": "limit", "options": {"limitField": _ALERT_ROWS}},
             panels.as_text(panels.TIME, "D MMM HH:mm"),
+            *([panels.as_text(schema.MUTED.name)] if cluster.site.maintenance else []),
         ],
         missing="no alerts",
         limit_rows=0,
@@ -374,10 +378,11 @@ _CRITICAL, _OTHER = "critical", "other"
 
 def _muted() -> panels.Column:
     """Return the column that marks what maintenance mutes."""
-    # A number: mappings of texts leave it as it is.
-    muted = f'<div style="font-size:{_LETTERS}px;color:{DIM}">muted</div>'
-    mapping = {"type": "value", "options": {"0": {"text": "<div>&nbsp;</div>"}, "1": {"text": muted}}}
-    return panels.Column(schema.MUTED.name, "Muted", cell=Cell.HTML, mappings=(mapping,), width=80)
+    words = (("/^1$/", "muted"), ("/^.*$/", ""))
+    mappings = tuple(
+        panels.large_text(_LETTERS, pattern=pattern, text=text, style=f"color:{DIM}") for pattern, text in words
+    )
+    return panels.Column(schema.MUTED.name, "Muted", cell=Cell.HTML, mappings=mappings, width=80)
 
 
 def _newest_alerts(cluster: Cluster, severities: list[str], name: str) -> Query:

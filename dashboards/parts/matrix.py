@@ -106,16 +106,19 @@ def matrix_drawing(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: in
         boxes.append(Box(f"from {src}", 1, line * high, _NAMES_WIDE - 1, high, titles[src], size, "left"))
         for column, dst in enumerate(groups):
             allowed = cluster.is_allowed(src, dst)
+            unused = UNUSED if allowed and src != dst else "transparent"
             boxes.append(
                 Box(
                     f"{src} to {dst}", _NAMES_WIDE + (column + 0.04) * wide, (line + 0.06) * high, wide * 0.92,
                     high * 0.88, size=size, series=_pair(src, dst),
-                    background=UNUSED if allowed and src != dst else "transparent",
+                    background=unused,
                 )
             )  # fmt: skip
             word, colour = ("", QUIET) if allowed else ("!", LOOK)
             seen = panels.word_between(_HALF_A_BYTE, _MORE_THAN_EVER, word, colour)
-            overrides.append(panels.override(_pair(src, dst), mappings=[seen]))
+            # Rows may hold nothing but bytes that another exporter counts.
+            silent = panels.word_between(-_HALF_A_BYTE, _HALF_A_BYTE, "", unused)
+            overrides.append(panels.override(_pair(src, dst), mappings=[seen, silent]))
     query = Select(schema.TRAFFIC, schema.MINUTE).take(total(schema.BYTES)).by(schema.SRC_GROUP, schema.DST_GROUP)
     alias = _pair(f"$tag_{schema.SRC_GROUP}", f"$tag_{schema.DST_GROUP}")
     return panels.drawing(
