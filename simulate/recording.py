@@ -27,6 +27,7 @@ from simulate.incidents.incident import LOSSES, Incident, IncidentKind
 from simulate.incidents.staged_feed import staged_labels
 from simulate.incidents.staging_pipeline import STAGED_LIST, STAGED_RELAYS
 from simulate.packets.flows import FLOW_SCHEMA, FlowBatch, Ints, column
+from simulate.packets.marks import Marks
 from simulate.packets.netflow import FlowFormat
 from simulate.packets.polls import Poll, as_printed
 from simulate.packets.wire import SequenceNumbers, lost, plan, source_id
@@ -45,8 +46,6 @@ exporters are."""
 
 _BODY_BYTES = 6 << 20
 """Line protocol of one request: each of them waits for the store's disk."""
-_CONGESTION_EXPERIENCED = 3
-"""ECN bits of the TOS (RFC 3168)."""
 _LOSS_STEP = 60
 """Seconds of records that the engine takes at once where some are lost, so that losses are noted where they occur."""
 
@@ -91,28 +90,13 @@ class RecordFrames:
         self._addresses = workload.cast.addresses
         self._styles = workload.fabric.styles
         self._losses = workload.fabric.losses
-        addresses = workload.cast.addresses
-        self._marks = [
-            (np.flatnonzero(addresses.node == addresses.nodes.index(one.src)), one)
-            for one in workload.scenario.incidents
-            if one.marks
-        ]
+        self._marks = Marks(self._addresses, workload.scenario.incidents)
         self._sequence = SequenceNumbers(self._styles)
         exporters = workload.cluster.exporters
         self._peers = pl.Series([str(exporter.address) for exporter in exporters], dtype=pl.String)
         self._versions = np.array([_VERSIONS[style.flow_format] for style in self._styles], np.int64)
         is_sflow = self._versions == records.SFLOW
         self._domains = np.where(is_sflow, 0, [source_id(number) for number in range(len(exporters))])
-
-    def _marked(self, frame: pl.DataFrame) -> Ints:
-        """Return the TOS of each record: congestion experienced in a part of a node's packets, while a link is full."""
-        tos = np.zeros(frame.height, np.int64)
-        for nodes, one in self._marks:
-            start = column(frame, "start")
-            here = np.isin(column(frame, "src"), nodes) & (start >= one.start * 1000) & (start < one.end * 1000)
-            drawn = np.random.default_rng([one.start, int(start[0]) if len(start) else 0]).random(frame.height)
-            tos[here & (drawn < one.marks)] = _CONGESTION_EXPERIENCED
-        return tos
 
     def arrived(self, batch: FlowBatch) -> tuple[pl.DataFrame, Ints]:
         """Return the records (FLOW_SCHEMA) that reach pmacct, and the sequence number of each one's datagram."""
@@ -148,7 +132,7 @@ class RecordFrames:
             records.DST_PORT: pl.col("dst_port"),
             records.PROTOCOL: pl.col("proto"),
             records.TCP_FLAGS: pl.col("tcp_flags"),
-            records.TOS: pl.lit(pl.Series(self._marked(frame))),
+            records.TOS: pl.lit(pl.Series(self._marks.tos(frame))),
             records.SAMPLING_RATE: pl.col("rate"),
             records.START: start,
             records.END: end,

@@ -226,7 +226,7 @@ KINDS: dict[IncidentKind, Play] = {
          Key("interface", Whole(1, 4_294_967_295), "ifIndex of the interface.", absent="its last"),
          Key("load", Number(0, 1.2), "What the interface carries, as a share of its speed."),
          Key("discards", Whole(0, 1_000_000), "Packets that it throws away each second."),
-         Key("marks", SHARE, "Share of a training node's packets that are marked (recordings only)."), NODE), "load"),
+         Key("marks", SHARE, "Share of a training node's packets that are marked (not in files)."), NODE), "load"),
     IncidentKind.FLOW_LOSS: Play(
         staging_pipeline.flow_loss, (Key("lost", SHARE, "Part of its datagrams that is lost."), EXPORTER), "lost"),
     IncidentKind.TEMPLATE_LOSS: Play(staging_pipeline.template_loss, (EXPORTER,)),

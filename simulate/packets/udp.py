@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from app.errors import ClusterflowError, UserError
 from simulate.packets.flows import FlowBatch
+from simulate.packets.marks import Marks
 from simulate.packets.netflow import FlowFormat, NetflowEncoder
 from simulate.packets.polls import Poll
 from simulate.packets.sflow import SflowEncoder
@@ -105,6 +106,7 @@ class UdpEmitter:
         max_datagrams: int = MAX_DATAGRAMS,
     ) -> None:
         self._workload = workload
+        self._marks = Marks(workload.cast.addresses, workload.scenario.incidents)
         self._truth = truth
         self._per_tick = max(1, int(max_datagrams * _TICK))
         styles = workload.fabric.styles
@@ -185,7 +187,7 @@ class UdpEmitter:
                 self._poll(polls, at)
             return
         planned = plan(frame, self._workload.cast.addresses, self._workload.fabric.styles)
-        encoded = Encoded(frame, planned, self._workload.cast.addresses, self._streams)
+        encoded = Encoded(frame, self._marks.tos(frame), planned, self._workload.cast.addresses, self._streams)
         gone = lost(planned, self._workload.fabric.losses)
         unread = lost(planned, (loss for loss in self._workload.fabric.losses if loss.lacks_templates))
         sent = added = 0

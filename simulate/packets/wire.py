@@ -115,12 +115,12 @@ def source_id(exporter: int) -> int:
     return exporter + 1
 
 
-def records_of(frame: pl.DataFrame, addresses: Addresses, *, is_v6: bool) -> RecordColumns:
-    """Return the columns of flow records (FLOW_SCHEMA) of one address family, as encoders take them."""
+def records_of(frame: pl.DataFrame, addresses: Addresses, *, is_v6: bool, tos: Ints | None = None) -> RecordColumns:
+    """Return the columns of flow records (FLOW_SCHEMA) of one address family, as encoders take them; `tos`: 0."""
     raw = addresses.v6 if is_v6 else addresses.v4
     names = ("src_port", "dst_port", "proto", "tcp_flags", "in_iface", "out_iface", "packets", "start", "end")
     columns = {name: column(frame, name) for name in names}
-    tos = np.zeros(frame.height, np.int64)
+    tos = np.zeros(frame.height, np.int64) if tos is None else tos
     source, target = raw[column(frame, "src")], raw[column(frame, "dst")]
     return RecordColumns(src=source, dst=target, tos=tos, octets=column(frame, "bytes"), **columns)
 
@@ -131,6 +131,7 @@ class Encoded:
     def __init__(
         self,
         frame: pl.DataFrame,
+        tos: Ints,
         planned: Datagrams,
         addresses: Addresses,
         streams: tuple[NetflowEncoder | SflowEncoder, ...],
@@ -148,7 +149,7 @@ class Encoded:
                 if not mine.any():
                     continue
                 rows = planned.order[mine[owner]]
-                records = records_of(frame[rows], addresses, is_v6=is_v6)
+                records = records_of(frame[rows], addresses, is_v6=is_v6, tos=tos[rows])
                 self._packed[int(number), is_v6] = streams[number].pack(records)
                 self._offset[mine] = np.cumsum(counts[mine]) - counts[mine]
         self._counts = counts
