@@ -174,6 +174,7 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         schema.SESSION: [row | {schema.USER: f"user-{n % 10}"} for n, row in enumerate(logins)],
         schema.NEW_SESSION: logins[:_STRANGERS],
         schema.INTERFACE_TRAFFIC: links,
+        schema.DISCARDING: links[::_LOW_OF],
         schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name} for one in cluster.exporters],
         schema.RELAY_STATUS: [{schema.RELAY: "leaf-collectors-1"}],
         schema.PIPELINE: [

@@ -374,7 +374,7 @@ class Engine:
         self._once.merge()
         asked = self._tables[schema.INFERENCE.name].pending_windows()
         changed = [(table.measurement, table.merge()) for table in self._tables.values() if table.pending_rows]
-        changed += self._unnamed(asked)
+        changed += [*self._unnamed(asked), *_discarding(changed)]
         for table in self._tables.values():
             self._counters.add(Stage.WINDOWS, "over_series_budget", table.over_budget)
             self._counters.add(Stage.WINDOWS, "capped_totals", table.capped)
@@ -383,7 +383,8 @@ class Engine:
 
     def all_points(self) -> list[tuple[Measurement, pl.DataFrame]]:
         """Return every point in memory, for the time after a restart."""
-        return [(table.measurement, table.all_points()) for table in self._tables.values()] + self._unnamed()
+        points = [(table.measurement, table.all_points()) for table in self._tables.values()]
+        return [*points, *self._unnamed(), *_discarding(points)]
 
     def _unnamed(self, windows: Collection[int] | None = None) -> list[tuple[Measurement, pl.DataFrame]]:
         rows, places = self._tables[schema.INFERENCE.name].unnamed(windows)
@@ -453,3 +454,11 @@ class Engine:
         # Checkpoints of before these were kept have none.
         self._once.load_notes(notes.get("once", {}))
         self._sequence.load(notes.get("sequence", []))
+
+
+def _discarding(points: list[tuple[Measurement, pl.DataFrame]]) -> list[tuple[Measurement, pl.DataFrame]]:
+    """Return the points of DISCARDING, of those of interfaces."""
+    names = [field.name for field in schema.DISCARDING.fields]
+    counted = [frame for measurement, frame in points if measurement is schema.INTERFACE_TRAFFIC and names[0] in frame]
+    some = [frame.filter(pl.sum_horizontal(names) > 0) for frame in counted]
+    return [(schema.DISCARDING, one.drop(set(one.columns) - {WINDOW, *schema.DISCARDING.tags, *names})) for one in some]

@@ -77,6 +77,13 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
         {schema.NODE: "infer-1", schema.GROUP: "inference", schema.PEER_GROUP: "users", schema.PLANE: "frontend"},
         {schema.NODE: "mgmt-1", schema.GROUP: "management", schema.PEER_GROUP: "users", schema.PLANE: "management"},
     ]
+    links = [
+        {schema.EXPORTER: one.name, schema.INTERFACE: link.name}
+        | compute
+        | {schema.KIND: (schema.Link.EDGE if link.counts else schema.Link.CORE).value}
+        for one in cluster.exporters
+        for link in one.interfaces
+    ]
     full += [(kind, f"leaf-1 {place}") for place in range(10) for kind in (Capacity.EDGE, Capacity.CORE)]
     counted = [(Stage.READ, reason.value) for reason in Reason] + [(Stage.WRITE, "points")]
     return {
@@ -210,13 +217,8 @@ def _tag_rows(cluster: Cluster) -> dict[schema.Measurement, list[dict[str, str]]
             for node in nodes
         ],
         schema.PULSE: [{schema.NODE: node, schema.GROUP: "training"} | compute for node in nodes],
-        schema.INTERFACE_TRAFFIC: [
-            {schema.EXPORTER: one.name, schema.INTERFACE: link.name}
-            | compute
-            | {schema.KIND: (schema.Link.EDGE if link.counts else schema.Link.CORE).value}
-            for one in cluster.exporters
-            for link in one.interfaces
-        ],
+        schema.INTERFACE_TRAFFIC: links,
+        schema.DISCARDING: links,
         schema.ENRICHMENT: [{schema.NAME: "blocklist", schema.KIND: "feed", schema.SHARD: "0"}],
         schema.EXPORTER_STATUS: [{schema.EXPORTER: one.name, schema.SHARD: "0"} for one in cluster.exporters],
         schema.COUNTING: [

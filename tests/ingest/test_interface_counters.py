@@ -201,6 +201,17 @@ def test_flow_records_and_counters_meet_in_one_point_of_the_store() -> None:
     assert not fields[0] & fields[1]
 
 
+@pytest.mark.parametrize(("thrown", "grown"), [((0, 0, 5000), [(None, 5000)]), ((7, 7, 7), [])])
+def test_what_is_thrown_away_has_rows_of_its_own(thrown: tuple[int, ...], grown: list[tuple[int | None, int]]) -> None:
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    told = series((0, 1, 0), (10, 2, 700), (20, 3, 900)).with_columns(pl.Series(samples.OUT_DISCARDS, thrown))
+    engine.take_counters(told)
+    names = [schema.IN_DISCARDS.name, schema.OUT_DISCARDS.name]
+    for points in (engine.merge(), engine.all_points()):
+        found = [frame for measurement, frame in points if measurement is schema.DISCARDING]
+        assert [row for frame in found for row in frame.select(names).rows()] == grown
+
+
 def test_the_speed_is_cluster_yamls_or_else_the_agents() -> None:
     def speeds(index: int) -> list[int | None]:
         engine = Engine(cluster(), Clock.LIVE, Counters())

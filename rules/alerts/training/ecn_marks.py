@@ -5,6 +5,8 @@ limit (Kmin 5 KB, Kmax 200 KB, Pmax 1 %; Zhu et al., Congestion Control for Larg
 Five times as many mean queues above that limit, where every packet is marked.
 """
 
+from dataclasses import replace
+
 from analysis.window_reader import sees_seconds
 from app.units import format_duration
 from cluster.model import Cluster
@@ -12,7 +14,7 @@ from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Column, Query, Select, compare, ratio, total
+from store.influxql import Column, Query, Select, Unit, beside, combined, compare, scaled, total
 
 ID = "ecn_marks"
 
@@ -28,8 +30,12 @@ def build(cluster: Cluster) -> RuleSet:
     node = f"{{{{ $labels.{schema.NODE} }}}}"
     group = texts.group_title(cluster, schema.GROUP, [one.id for one in cluster.inside_groups()])
 
+    # InfluxDB reads all nodes anew for each function of an outer question: it has none.
+    marked, packets = beside(_MARKED), beside(_ALL)
+    share = combined((scaled(marked, "1.0", "", Unit.RATIO), packets), "/", "share", Unit.RATIO)
+
     def of(column: Column, *sums: Column) -> Query:
-        each = Select(schema.PULSE, schema.RAW).take(*sums, _ALL).by(schema.NODE, schema.GROUP)
+        each = Select(schema.PULSE, schema.RAW).take(*sums).by(schema.NODE, schema.GROUP)
         enough = Select(each).where(compare(_ALL, ">=", limits.ecn_marks_packets)).by(schema.NODE, schema.GROUP)
         return enough.take(column).per_series("Of packets of a node to its own group, scaled from samples.")
 
@@ -41,9 +47,9 @@ def build(cluster: Cluster) -> RuleSet:
         measures=tuple(
             Measure(column.name, of(column, *sums), limits.ecn_marks_window)
             for column, *sums in (
-                (ratio((_MARKED,), _ALL, "share"), _MARKED),
-                (total(_MARKED), _MARKED),
-                (total(_ALL),),
+                (replace(share, above=marked.reads), _MARKED, _ALL),
+                (marked, _MARKED, _ALL),
+                (packets, _ALL),
             )
         ),
         threshold=Threshold("ecn_marks", Comparison.ABOVE, limits.ecn_marks),

@@ -24,7 +24,7 @@ def build(cluster: Cluster) -> RuleSet:
     limits = cluster.thresholds
     window = format_duration(limits.link_discards_window)
     link = f"{{{{ $labels.{schema.INTERFACE} }}}} of {{{{ $labels.{schema.EXPORTER} }}}}"
-    stored = Select(schema.INTERFACE_TRAFFIC, schema.RAW).by(*_LINK)
+    stored = Select(schema.DISCARDING, schema.RAW).by(*_LINK)
     both = Select(tuple(
         stored.take(total(one, "packets")) for one in (schema.IN_DISCARDS, schema.OUT_DISCARDS)
     )).by(*_LINK)  # fmt: skip

@@ -12,13 +12,12 @@ from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import BITS, Column, Query, Select, Unit, combined, highest, scaled, settle_seconds, total
+from store.influxql import BITS, Select, Unit, combined, highest, scaled, settle_seconds, total
 
 ID = "link_full"
 
 _DIRECTIONS = (schema.IN_BYTES, schema.OUT_BYTES, schema.COUNTER_IN_BYTES, schema.COUNTER_OUT_BYTES)
 _LINK = (schema.EXPORTER, schema.INTERFACE, schema.KIND)
-_RATE, _SPEED = "rate", highest(schema.SPEED)
 
 
 def build(cluster: Cluster) -> RuleSet:
@@ -31,22 +30,21 @@ def build(cluster: Cluster) -> RuleSet:
     # Windows that still fill would say too little.
     settled = settle_seconds(cluster, schema.RAW)
     stored = Select(schema.INTERFACE_TRAFFIC, schema.RAW).by(*_LINK)
-    rates = [
-        scaled(total(one), f"{BITS / limits.link_full_window}", _RATE, Unit.BITS_PER_SECOND) for one in _DIRECTIONS
-    ]
-
-    def busiest(directions: list[Column]) -> Query:
-        """Return what stands in a column of each direction, of the one where it is largest."""
-        each = Select(tuple(stored.take(one) for one in directions)).take(highest(directions[0])).by(*_LINK)
-        return each.per_series("Of an interface's busier direction.")
-
+    each = tuple(
+        stored.take(scaled(total(one), f"{BITS / limits.link_full_window}", "rate", Unit.BITS_PER_SECOND))
+        for one in _DIRECTIONS
+    )
     # InfluxDB reads every link anew for each function: nothing is asked that the number does not need.
-    queries = {
-        "load": busiest([_load(rate) for rate in rates]),
-        _RATE: busiest(rates),
-        _SPEED.name: stored.take(_SPEED).per_series("Of an interface."),
-    }
-    carried = f"{texts.bit_rate_of(_RATE)} of {texts.bit_rate_of(_SPEED.name)}"
+    rate, speed = highest(each[0].columns[0]), highest(schema.SPEED)
+    load = replace(combined((rate, speed), "/", "load", Unit.RATIO), above=rate.reads)
+    # Of columns that other inner questions lack InfluxDB finds numbers of one kind alone: floats.
+    told = stored.take(scaled(speed, "1.0", speed.name, Unit.BITS_PER_SECOND))
+    asked = (
+        Select((*each, told)).take(load).by(*_LINK),
+        Select(each).take(rate).by(*_LINK),
+        stored.take(speed),
+    )
+    carried = f"{texts.bit_rate_of(rate.name)} of {texts.bit_rate_of(speed.name)}"
     rule = Rule(
         id=ID,
         title="Link is full",
@@ -54,8 +52,13 @@ def build(cluster: Cluster) -> RuleSet:
         severity=Severity.WARNING,
         measures=tuple(
             # Both ends of a range belong to it: a second less, and it holds whole windows.
-            Measure(name, query, limits.link_full_window + settled, settled + 1)
-            for name, query in queries.items()
+            Measure(
+                one.columns[0].name,
+                one.per_series("Of an interface, its busier direction."),
+                limits.link_full_window + settled,
+                settled + 1,
+            )
+            for one in asked
         ),
         threshold=Threshold("link_full", Comparison.ABOVE, limits.link_full),
         annotations=texts.annotations(
@@ -78,7 +81,3 @@ def build(cluster: Cluster) -> RuleSet:
         is_operational=True,
     )
     return RuleSet((rule,), ())
-
-
-def _load(rate: Column) -> Column:
-    return replace(combined((rate, _SPEED), "/", "load", Unit.RATIO), above=rate.reads)
