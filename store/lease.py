@@ -36,6 +36,7 @@ DEAD_SECONDS = 18.0
 """The difference to LEADS_SECONDS is what a request of the old leader has to come to its end."""
 
 _PATIENCE, _POLL_SECONDS = 4.0, 0.1
+_SHOWN_SECONDS = 86_400
 
 
 class Standing(IntEnum):
@@ -73,8 +74,9 @@ def stored_leases(store: Store, work: str | None = None) -> dict[tuple[str, str]
 
 
 def standing_of(store: Store, now: float) -> list[tuple[str, str, Standing, float]]:
-    """Return work, name, standing, and seconds since it said so (by its clock), of each process; leaders first."""
-    found = [(*key, Standing(row.standing), max(now - row.at, 0.0)) for key, row in stored_leases(store).items()]
+    """Return work, name, standing, and seconds since it said so (by its clock), of each process of a day."""
+    rows = {key: row for key, row in stored_leases(store).items() if now - row.at < _SHOWN_SECONDS}
+    found = [(*key, Standing(row.standing), max(now - row.at, 0.0)) for key, row in rows.items()]
     return sorted(found, key=lambda one: (one[0], -one[2], one[3]))
 
 
@@ -167,6 +169,10 @@ class Lease:
                 # What was not seen to change may have changed.
                 self._seen.clear()
                 self._log.sparse("lease_unknown", work=self._work, why=" ".join(error.lines()))
+            except Exception as error:  # noqa: BLE001 - a thread that ends would stand by for ever, and say nothing
+                self._seen.clear()
+                why = " ".join(f"{type(error).__name__}: {error}".split())
+                self._log.sparse("lease_failed", work=self._work, why=why, hint="tried again; please report it")
             if held and not self._holds():
                 self._log.warning("lease_lost", work=self._work, term=self._term)
                 self._told = ""

@@ -1,9 +1,10 @@
 """Sources: rows of a real store, each told of once, late ones too; alerts of our evaluator and of Grafana."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -39,6 +40,7 @@ from rules.registry import rules_of
 from rules.runbook import address
 from store import schema, schema_version
 from store.influx import Store
+from store.lease import Lease
 from store.local_influxdb import LocalInfluxDB, free_port
 from store.points import WINDOW, encode
 from store.schema import CheckpointState, Kind, Measurement, Stage
@@ -300,6 +302,49 @@ def test_what_is_stored_late_is_found(scene: Scene) -> None:
     told = scene.tick(now + 120)
     assert [at(one, "source.name") for one in told] == ["db-export-3", "gpu-2", "gpu-1"]
     assert len({one["id"] for one in told}) == 3
+
+
+@contextmanager
+def leading(scene: Scene, folder: Path) -> Iterator[None]:
+    """The delivery of one of two machines, until that dies: without an end in order."""
+    settings = replace(scene.cluster.store, lease=True)
+    scene.cluster = replace(scene.cluster, store=settings, delivery=replace(scene.cluster.delivery, state=str(folder)))
+    with Lease(settings, "deliver", folder, Log(quiet=True), threading.Event()) as lease:
+        assert lease.wait()
+        scene.delivery = Delivery(scene.cluster, scene.store, log=Log(quiet=True), pauses=(0.05, 0.1), lease=lease)
+        scene.delivery.start()
+        yield
+        for sender in scene.delivery.senders:
+            sender.stop(10)
+        scene.delivery._spool.close()
+
+
+def test_an_alert_is_told_of_once_whichever_machine_delivers(
+    tmp_path: Path, influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    scene = _scene(tmp_path, influxdb_v1, fresh_database, (EventKind.ALERT,))
+    now = int(time.time()) // 10 * 10
+    scene.delivery.stop(now)
+
+    def told(moment: int) -> list[tuple[str, str]]:
+        events = [one for one in scene.tick(moment) if one["action"] == "exfil_volume"]
+        return [(str(one["state"]), str(one["incident"])) for one in events]
+
+    tags = {schema.OFF_HOURS: schema.NO, schema.INITIATOR: "src", schema.SHARD: "0"}
+    row = {schema.BYTES.name: 2_000_000_000, schema.PACKETS.name: 1, schema.FLOWS.name: 1, schema.DURATION.name: 10.0}
+    scene.write(schema.EGRESS, now - 20, TALK | tags, **row)
+    with leading(scene, tmp_path / "a"):
+        (begin,) = told(now)
+        assert begin[0] == "firing"
+    with leading(scene, tmp_path / "b"):
+        assert told(now + 10) == [begin]
+        later = now + 1200
+        scene.delivery._ticked_at = later - 10
+        scene.delivery._evaluator = None
+        end = ("resolved", begin[1])
+        assert told(later) == [begin, end]
+    with leading(scene, tmp_path / "a"):
+        assert told(later + 10) == [begin, end]
 
 
 def test_an_alert_is_told_of_when_it_begins_and_when_it_ends(
