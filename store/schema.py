@@ -1660,6 +1660,18 @@ CAPACITY = Measurement(
     kept=HOUR,
 )
 
+TENTH = 0.1
+LOADED = Measurement(
+    "loaded",
+    "What `capacity` says of what is more than a tenth full: boards need not look for them among thousands.",
+    CAPACITY.tags,
+    (UTILISATION,),
+    "analysis",
+    "interfaces and the like that are more than a tenth full",
+    rollup=False,
+    kept=HOUR,
+)
+
 SCHEMA_NUMBER = Field("schema_number", "version", "the schema that the store has from then on", merge=Merge.LAST)
 SCHEMA_WRITER = Field("written_by", "text", "version of the program that brought it there", Kind.STRING, Merge.LAST)
 SCHEMA_VERSION = Measurement(
@@ -1865,7 +1877,7 @@ MEASUREMENTS = (
     RECURRENCE, BREACH, DISTURBANCE, BURST, PATTERN, CHANGED_PAIR, STEP, RAIL_LOW, PACKET_SIZE_LOW, JOB_ROLE, JOB_PAIR,
     JOB_STEPS, JOB_VERDICT,
     INFERENCE_LOAD, ACCESS, ACCESS_UNNAMED, SESSION, NEW_SESSION, ACCESS_BREACH, UNUSUAL_COUNTRY, COVERAGE, CAPACITY,
-    SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
+    LOADED, SCHEMA_VERSION, ENRICHMENT, ADDRESS_NAME, ALERT, EXFILTRATION, SHAPE,
     BEACON, UNSEEN, DRILL, FLOOR, LEASE, OUTBOX,
 )  # fmt: skip
 """Everything that is stored."""

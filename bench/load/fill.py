@@ -27,6 +27,8 @@ _TALKERS, _CLIENTS, _STRANGERS = 200, 100, 20
 _LOW_OF = 97
 """One of so many nodes is low, and one of so many links and nodes has any of:"""
 _TROUBLE = (schema.IN_ERRORS, schema.OUT_ERRORS, schema.IN_DISCARDS, schema.OUT_DISCARDS, schema.MARKED_PACKETS)
+_QUIET = 0.9
+"""Part of the links that are less than a tenth full."""
 _SPEED = 400_000_000_000
 """Of each link, bit/s."""
 _SCATTER = (5**0.5 - 1) / 2
@@ -71,6 +73,10 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
         for one in cluster.exporters
         for index in range(_INTERFACES)
         for kind in (schema.Link.EDGE.value if index else schema.Link.CORE.value,)
+    ]
+    capacities = [
+        {schema.KIND: Capacity.EDGE.value, schema.SUBJECT: f"{row[schema.EXPORTER]} {row[schema.INTERFACE]}"}
+        for row in links
     ]
     of_nodes = [{schema.NODE: name, schema.GROUP: owner} for name in names]
     places = {schema.COUNTRY: "US", schema.NETWORK: "AS64500 Example"}
@@ -182,10 +188,8 @@ def series(cluster: Cluster) -> dict[Measurement, Rows]:
             *({schema.STAGE: stage.value, schema.REASON: schema.HEARTBEAT} for stage in Stage),
             {schema.STAGE: Stage.WRITE.value, schema.REASON: "points"},
         ],
-        schema.CAPACITY: [
-            {schema.KIND: Capacity.EDGE.value, schema.SUBJECT: f"{row[schema.EXPORTER]} {row[schema.INTERFACE]}"}
-            for row in links
-        ],
+        schema.CAPACITY: capacities,
+        schema.LOADED: capacities[: round((1 - _QUIET) * len(capacities))],
         schema.COVERAGE: [{schema.SRC_GROUP: a, schema.DST_GROUP: b} for a, b in itertools.product(inside, repeat=2)],
         schema.JOB_STATUS: [_JOB],
         schema.JOB_NODE: [row | _JOB for row in of_nodes],
@@ -273,7 +277,7 @@ def _points(measurement: Measurement, tags: pl.DataFrame, windows: list[int]) ->
     rng = np.random.default_rng(windows[0])
     row = np.tile(np.arange(tags.height), len(windows))
     start = np.repeat(np.array(windows, np.int64), tags.height)
-    is_any = measurement is not schema.LOW_NODE
+    is_any = measurement not in (schema.LOW_NODE, schema.LOADED)
     values = {one.name: _values(one, row, start, rng, count, is_any=is_any) for one in measurement.fields}
     return pl.concat([tags] * len(windows)).with_columns(
         pl.Series(WINDOW, start), *(pl.Series(name, value) for name, value in values.items())
@@ -291,7 +295,7 @@ def _values(
 ) -> list[str] | np.ndarray[tuple[int], np.dtype[Any]]:
     """Return values of a field: of the size that they have live, and moving, because both cost room.
 
-    `is_any`: a node may be ok, as most are.
+    `is_any`: a node may be ok and a link quiet, as most are.
     """
     if one is schema.STATE:
         return np.where(row % _LOW_OF * is_any, NodeState.OK, NodeState.LOW)
@@ -302,17 +306,22 @@ def _values(
     if one is schema.SPEED or one.unit == "0 or 1":
         return np.full(count, _SPEED if one is schema.SPEED else int(one is not schema.IN_DIGEST), np.int64)
     if one.kind is not Kind.INT:
-        share = _load(row) * rng.uniform(0.95, 1.05, count) if one is schema.UTILISATION else rng.random(count)
+        load = _load(row, 0.0 if is_any else _QUIET)
+        share = load * rng.uniform(0.95, 1.05, count) if one is schema.UTILISATION else rng.random(count)
         return ["start"] * count if one.kind is Kind.STRING else np.round(share, 4)
     some = rng.lognormal(18 if one.unit == "bytes" else 6, 0.5, count).astype(np.int64)
     return some * (row % _LOW_OF == 0) if one in _TROUBLE else some
 
 
-def _load(row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _load(
+    row: np.ndarray[tuple[int], np.dtype[np.int64]], first: float
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return what share of its speed each link carries: hour by hour about the same, and most are quiet.
 
-    Of 100 links 90 lie in the lowest tenth and 9 in the next four; one is fuller.
+    Of 100 links 90 lie in the lowest tenth and 9 in the next four; one is fuller. `first`: the part that is not asked.
     """
-    place = row * _SCATTER % 1
-    found: np.ndarray[tuple[int], np.dtype[np.float64]] = np.interp(place, (0, 0.9, 0.99, 1), (0.001, 0.095, 0.5, 0.99))
+    place = first + (1 - first) * (row * _SCATTER % 1)
+    found: np.ndarray[tuple[int], np.dtype[np.float64]] = np.interp(
+        place, (0, _QUIET, 0.99, 1), (0.001, 0.095, 0.5, 0.99)
+    )
     return found

@@ -253,12 +253,14 @@ def _bucket(cluster: Cluster, kind: Capacity, bucket: int) -> Query:
     below = () if last else (compare(schema.UTILISATION, "<", high),)
     alias = f"{low:.0%} and more" if last else f"{low:.0%} to {high:.0%}"
     # A bin of a long range holds several rows of a link: it counts once, where it was fullest. What never reaches the
-    # tenth stays out before it is binned: most links are in the lowest one. A bin of an hour holds one row of a link.
-    above = (is_in(schema.KIND, [kind.value]), compare(schema.UTILISATION, ">=", low))
+    # tenth stays out before it is binned: most links are in the lowest one, and the others have rows of their own. A
+    # bin of an hour holds one row of a link.
+    rows = Select(schema.LOADED, schema.LOADED.kept) if bucket else _capacity()
+    above = [is_in(schema.KIND, [kind.value]), *((compare(schema.UTILISATION, ">=", low),) if bucket else ())]
     links = count(schema.UTILISATION, "links")
     is_hour, is_longer = (Condition(f"$__interval_ms {sign} {_HOUR * 1000}", is_moving=True) for sign in ("<=", ">"))
-    each = _capacity().take(highest(schema.UTILISATION)).where(*above, is_longer).by(schema.SUBJECT).binned()
-    of_hours = _capacity().take(links).where(*above, *below, is_hour)
+    each = rows.take(highest(schema.UTILISATION)).where(*above, is_longer).by(schema.SUBJECT).binned()
+    of_hours = rows.take(links).where(*above, *below, is_hour)
     either = (of_hours.binned(), Select(each).take(links).where(*below).binned())
     query = Select(either).take(total(links)).over_time(cluster, "Links in this tenth.", alias=alias, settled=False)
     return query.at_least(_HOUR).at_most(_COLUMNS)

@@ -306,6 +306,10 @@ def test_capacity_of_pairs_links_and_endpoints(scene: Scene) -> None:
         "leaf-1 17": (Capacity.EDGE, 5e9, 25e9),  # the speed that the interface tells
         "leaf-1 18": (Capacity.EDGE, 5e9, None),
     }
+    # All whose speed is known are more than a tenth full.
+    assert {row["subject"]: row["utilisation"] for row in scene.rows(schema.LOADED)} == {
+        subject: row["utilisation"] for (_, subject), row in found.items() if row["limit"]
+    }
     # Of the others no hour is stored: 30 days of nothing do not rise.
     assert found[Capacity.ENDPOINT, "nas-1"]["trend"] == 0
     assert found[Capacity.ENDPOINT, "nas-1"]["full_at"] is None
@@ -319,6 +323,7 @@ def test_minutes_in_which_nothing_was_heard_are_not_quiet(scene: Scene) -> None:
     scene.hear(minutes, schema.MINUTE)
     scenes.run(scene, CapacityStudy(scene.cluster, scene.store), NOW + 600, NOW + 610, 10)
     (row,) = scene.rows(schema.CAPACITY)
+    assert scene.rows(schema.LOADED) == []
     assert (row["p95"], row.get("trend")) == (80e9, None)
 
 

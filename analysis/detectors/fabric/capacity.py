@@ -172,7 +172,7 @@ class CapacityStudy:
         store: read from.
     """
 
-    measurements = (schema.CAPACITY,)
+    measurements = (schema.CAPACITY, schema.LOADED)
 
     def __init__(self, cluster: Cluster, store: Store) -> None:
         settle = -(-(cluster.bridge.grace + _MINUTE) // PAST_THE_HOUR)
@@ -188,7 +188,8 @@ class CapacityStudy:
         del jobs
         first = -(-(span.start - self.offset) // HOUR) * HOUR
         last = (span.final - self.offset) // HOUR * HOUR
-        points = [(schema.CAPACITY, self._at(hour)) for hour in range(first, last + 1, HOUR)]
+        hours = [self._at(hour) for hour in range(first, last + 1, HOUR)]
+        points = [(schema.CAPACITY, rows) for rows in hours] + [(schema.LOADED, _loaded(rows)) for rows in hours]
         # What the next hour will need is read as it becomes final, not all at once.
         final = (span.final - self.offset) // PAST_THE_HOUR * PAST_THE_HOUR
         for loads in self._kinds:
@@ -261,6 +262,13 @@ class CapacityStudy:
             loads.days[day] = {key: value for key, value in zip(loads.hours.keys, ranked, strict=True) if value}
         loads.hours.forget(days[-1] + DAY if days else 0)
         return [loads.days[day] for day in days]
+
+
+def _loaded(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the points of LOADED, of those of CAPACITY."""
+    return rows.filter(pl.col(schema.UTILISATION.name) >= schema.TENTH).select(
+        WINDOW, *schema.LOADED.tags, schema.UTILISATION.name
+    )
 
 
 def _is_heard(records: Floats) -> Floats:
