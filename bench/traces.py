@@ -16,6 +16,8 @@ import polars as pl
 
 from analysis.detectors.roles.pair_roles import Roles
 from analysis.detectors.roles.peers import Blame, Verdict
+from analysis.detectors.roles.slow_nodes import LEAST_SPREAD, ODD, excess_of
+from analysis.detectors.roles.stage_times import stage_times
 from analysis.detectors.roles.step_times import Steps
 from analysis.detectors.roles.told import tell, tell_sums
 from analysis.detectors.roles.traffic import Traffic, members, traffic_of
@@ -23,8 +25,8 @@ from simulate.packets.flows import UDP
 from simulate.traces.faults import Fault, FaultKind
 from simulate.traces.layout import Layout, host_name, layout_of
 from simulate.traces.play import Played, play
-from simulate.traces.records import PACKET, netflow, sflow
-from simulate.traces.trace_file import Trace, read_trace
+from simulate.traces.records import PACKET, named, netflow, sflow
+from simulate.traces.trace_file import Floats, Trace, read_trace
 
 RATES, SEEDS = (1000, 4096, 16384, 32768), (101, 102, 103, 104, 105)
 SECONDS = 300.0
@@ -36,6 +38,9 @@ _MOST = 1.5e6
 
 _LEAST_STEPS, _TOO_MANY = 8, 6e6
 """... but not than so many steps; where these have so many samples, there is none."""
+
+_ROUNDS, _POINTS = 1.05, 4
+"""What can be known: each step of the trace once, each transfer at so many moments."""
 
 SHARES = (0.1, 0.3, 1.0)
 
@@ -50,6 +55,7 @@ million samples last, and 8 steps at least. A rate at which these have more than
 *Members*, *stages*: plays in which all were right. *Kinds*: F1 over pairs (pipeline, data, ends). *Step error*: of the
 length of single steps. *Blamed*: nodes named in plays without a fault. Faults: the plays in which the first verdict
 names the culprit; of a link at half rate, its rail and the ring it is in: the node within it cannot be known.
+*Unknown*: plays in which it cannot be known, for the reason below. *Others blamed*: nodes named that are not at fault.
 
 | job | 1 in | seconds | members | stages | kinds F1 | step error median | 95 % | blamed | stage imbalance told |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
@@ -94,14 +100,19 @@ def main() -> int:
                 sys.stderr.write(f"{one.clean()}\n{one.faults()}\n")
         flows = [*pool.map(_records, ((path, timeout, tuple(given.seeds)) for path in paths for timeout in TIMEOUTS))]
     lines = [*(one.clean() for one in found), "", *_fault_head(), *(one.faults() for one in found), ""]
-    lines += [_together([hit for one in found for hit in one.hits]), "", *_LIMITS, *_NETFLOW, *flows]
+    lines += [_together([hit for one in found for hit in one.hits]), "", *_LIMITS]
+    lines += [*dict.fromkeys(one.healthy() for one in found), *_TOLD_OTHERWISE, *_NETFLOW, *flows]
     head = _HEAD.format(seconds=SECONDS, seeds=", ".join(map(str, given.seeds)), flags=" ".join(map(str, given.seeds)))
     given.page.write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
     return 0
 
 
-def _together(hits: Sequence[bool]) -> str:
-    return f"Together: {sum(hits)} of {len(hits)} culprits are named first ({np.mean(hits):.0%})."
+def _together(hits: Sequence[bool | None]) -> str:
+    known = [hit for hit in hits if hit is not None]
+    return (
+        f"Together: of {len(known)} culprits that can be known, {sum(known)} are named first ({np.mean(known):.1%}). "
+        f"{len(hits) - len(known)} cannot be known."
+    )
 
 
 def _row(play_of: tuple[Path, int, tuple[int, ...]]) -> "_Row | None":
@@ -137,15 +148,21 @@ class _Row:
         self._name, self._rate, self._seconds = trace.name.removeprefix("trace-"), rate, seconds
         layout = layout_of(trace)
         self._scores = [_score(_told(trace, layout, rate, self._seconds, seed)) for seed in seeds]
-        self._hits: dict[str, list[bool]] = {}
+        self._hits: dict[str, list[bool | None]] = {}
+        self._others = 0
+        self._healthy = _healthy(trace, layout)
         for seed in seeds:
             for name, fault in _faults(layout, seed, self._seconds):
                 told = _told(trace, layout, rate, self._seconds, seed, fault)
-                self._hits.setdefault(name, []).append(_is_culprit(told, layout, fault))
+                is_known = fault.kind is not FaultKind.SLOW or _is_apart(
+                    fault, self._healthy[layout.stage[fault.worker]]
+                )
+                self._hits.setdefault(name, []).append(_is_culprit(told, layout, fault) if is_known else None)
+                self._others += _other_nodes(told, layout, fault)
 
     @property
-    def hits(self) -> list[bool]:
-        """Return of each play with a fault whether it names the culprit."""
+    def hits(self) -> list[bool | None]:
+        """Return of each play with a fault whether it names the culprit; None where that cannot be known."""
         return [hit for one in self._hits.values() for hit in one]
 
     def clean(self) -> str:
@@ -162,8 +179,37 @@ class _Row:
 
     def faults(self) -> str:
         """Return the line of the plays with a fault."""
-        hits = " | ".join(f"{sum(one)} of {len(one)}" for one in self._hits.values())
-        return f"| {self._name} | {self._rate:,} | {hits} |"
+        hits = " | ".join(_cell(one) for one in self._hits.values())
+        return f"| {self._name} | {self._rate:,} | {hits} | {self._others} |"
+
+    def healthy(self) -> str:
+        """Return the line of what cannot be known."""
+        return f"- {self._name}: {', '.join(f'{np.expm1(one):.1%}' for one in self._healthy)}"
+
+
+def _cell(hits: Sequence[bool | None]) -> str:
+    known = [hit for hit in hits if hit is not None]
+    unknown = len(hits) - len(known)
+    return f"{sum(known)} of {len(known)}" + (f", {unknown} unknown" if unknown else "")
+
+
+def _healthy(trace: Trace, layout: Layout) -> Floats:
+    """Return [stage] how much the longest of its healthy workers exceeds its peers, from all packets' true times."""
+    played = play(trace, layout, _ROUNDS * float(trace.end.max(axis=0).sum()), 1)
+    moved = played.transfers
+    shares = np.linspace(0, 1, _POINTS)
+    lasts = pl.col("end") - pl.col("start")
+    seen = [moved.with_columns(time=pl.col("start") + share * lasts) for share in shares]
+    traffic = traffic_of(named(pl.concat(seen)))
+    told = tell(traffic, played.end)
+    if told.steps is None or told.roles is None or (times := stage_times(traffic, told.steps, told.roles)) is None:
+        return np.zeros(trace.stages)
+    return np.asarray(excess_of(times).max(axis=0), np.float64)
+
+
+def _is_apart(fault: Fault, healthy: float) -> bool:
+    """Whether a slow worker differs from a healthy one by more than the least that can be told."""
+    return bool(np.log1p(fault.share) - healthy >= ODD * LEAST_SPREAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +267,7 @@ def _faults(layout: Layout, seed: int, seconds: float) -> Iterator[tuple[str, Fa
 def _fault_head() -> list[str]:
     names = [name for name, _ in _faults(Layout(1, 8, *(np.zeros(1, np.int64),) * 2, 8, *(np.zeros(1, np.int64),) * 2),
                                          1, SECONDS)]  # fmt: skip
-    return [f"| job | 1 in | {' | '.join(names)} |", f"|---|---:|{'---:|' * len(names)}"]
+    return [f"| job | 1 in | {' | '.join(names)} | others blamed |", f"|---|---:|{'---:|' * (len(names) + 1)}"]
 
 
 def _is_culprit(told: _Told, layout: Layout, fault: Fault) -> bool:
@@ -240,11 +286,24 @@ def _is_culprit(told: _Told, layout: Layout, fault: Fault) -> bool:
     return first.blame is Blame.JOB
 
 
+def _other_nodes(told: _Told, layout: Layout, fault: Fault) -> int:
+    """Return how many nodes are named that are not at fault."""
+    host = host_name(int(layout.host[fault.worker])) if fault.kind is FaultKind.SLOW else None
+    return sum(one.blame is Blame.NODE and one.nodes != (host,) for one in told.verdicts)
+
+
 _LIMITS = (
-    "**What falls short.** Where sequence lengths differ (SE), each step gives each worker other work: a slow one is",
-    "within what its peers differ in so few steps; where the long last stage sets the pace, a slow worker of another",
-    "stage delays nobody. A hang is told as the whole job's, not by the node that hung. The job's own long stage is",
-    "said beside each fault and is not counted as a verdict.",
+    "**What cannot be known.** Where senders and receivers wait for each other, only the passes at both ends of a step",
+    "are seen; of a worker of the first stage, one forward pass. Healthy workers differ in these. A fault is *unknown*",
+    f"if it makes them no more than {ODD * LEAST_SPREAD:.0%} longer than those of the healthy worker that differs most",
+    "from its peers of the stage, by the true times of all packets of a play without faults: who names the one names",
+    "the other, whatever the sampling. The longest excess of a healthy worker, by stage:",
+    "",
+)
+_TOLD_OTHERWISE = (
+    "",
+    "A hang is told as the whole job's, not by the node that hung. The job's own long stage is said beside each fault",
+    "and is not counted as a verdict.",
     "",
 )
 

@@ -29,8 +29,9 @@ _NO_STEPS = (
 )
 _NOTHING = "No traffic between its nodes is kept of this time: it is over, stays inside hosts, or exports no flows."
 _LIMITS = (
-    "Not known: which node of a ring has a slow link; a slow worker of a job with one pipeline, or beside slower ones; "
-    "what NVLink carries. An agent that holds samples back blurs times: up to a second, where few are due."
+    "Not known: which node of a ring has a slow link; a slow worker of a job with one pipeline, or one of the first "
+    "stage that is slow by less than 15 %; what NVLink carries. An agent that holds samples back blurs times: up to a "
+    "second, where few are due."
 )
 
 

@@ -52,7 +52,7 @@ def _verdicts(cluster: Cluster) -> Built:
         Face(
             "role_verdicts", "Who holds the job up, beside nodes of its role",
             f"{_WHERE}node, dead rail, link, whole job, or an imbalance of its stages that is nobody's fault.",
-            "Which node of a ring has a slow link, or a slow worker whom slower ones hide, cannot be told.",
+            "Which node of a ring has a slow link, or is slow by less than 15 % in the first stage, cannot be told.",
             "`clusterflow jobs show JOB` tells it anew, for any ten minutes of the last two hours.",
             x=0, y=TOP, w=24, h=6, links=(to_alerts(), to_board("stragglers", keep=(var.JOB,))), since=_NEWEST,
         ),

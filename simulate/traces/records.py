@@ -37,7 +37,7 @@ def sflow(played: Played, rate: int, seed: int, proto: int = UDP, jitter: float 
         found.append(_drawn(acks.select(moved.columns), drawn, _ACK * rate, rng, start, end))
     samples = pl.concat(found)
     times = samples.get_column("time").to_numpy() + rng.random(samples.height) * jitter
-    return _named(samples.with_columns(time=times).filter(pl.col("time") < played.end).sort("time"))
+    return named(samples.with_columns(time=times).filter(pl.col("time") < played.end).sort("time"))
 
 
 def _drawn(  # noqa: PLR0917 - columns of one frame
@@ -69,10 +69,10 @@ def netflow(played: Played, timeout: float = 60.0) -> pl.DataFrame:
     record = ((since - since.min().over(key)) / timeout).floor().cast(pl.Int64).alias("record")
     found = ordered.group_by(*key, record).agg(pl.min("start"), pl.max("end"), pl.sum("bytes"))
     times = (pl.col("start", "end") * 1000).round() / 1000
-    return _named(found.drop("record").with_columns(times).sort("end", *key))
+    return named(found.drop("record").with_columns(times).sort("end", *key))
 
 
-def _named(frame: pl.DataFrame) -> pl.DataFrame:
+def named(frame: pl.DataFrame) -> pl.DataFrame:
     """Return hosts by name."""
     numbers = [frame.get_column(side) for side in ("src", "dst")]
     most = max((int(one.to_numpy().max(initial=0)) for one in numbers), default=0)

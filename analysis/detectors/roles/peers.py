@@ -1,16 +1,14 @@
 """Who holds a job up: each node against those of its own role, in the same steps.
 
-A node is compared with nodes of its stage in other pipelines, a rail with the node's other rails and its peers' same
-rail, a ring's rail with the ring's other rails, a stage with the other stages. So a long last stage is an imbalance of
-the job, and no node's fault; a slow worker is late beside its peers, whatever its stage takes.
+A node is compared with nodes of its stage in other pipelines (`slow_nodes`), a rail with the node's other rails and its
+peers' same rail, a ring's rail with the ring's other rails, a stage with the other stages. So a long last stage is an
+imbalance of the job, and no node's fault.
 
 What is compared are medians over steps; what counts as odd is measured by how much steps scatter and how much peers
-differ among each other (medians and MAD). A pipeline that ends late beside others is found first, from the last
-gradients that reach its first stage: all its micro-batches add up there. Then the node in it whose own time is longest
-beside its peers'.
+differ among each other (medians and MAD).
 
 What this cannot know: which node of a ring has the slow link, for a ring is as slow as its slowest link, everywhere;
-a slow worker of a job with one pipeline, which has no peers; a slow worker that others hide, because they are slower.
+a slow worker of a job with one pipeline, which has no peers.
 """
 
 import warnings
@@ -22,18 +20,10 @@ import numpy as np
 
 from analysis.baseline import Floats
 from analysis.detectors.roles.pair_roles import PairKind, Roles
+from analysis.detectors.roles.slow_nodes import slow_nodes
 from analysis.detectors.roles.stage_times import StageTimes, stage_times
 from analysis.detectors.roles.step_times import Steps
 from analysis.detectors.roles.traffic import Ints, Traffic
-
-_ODD = 4.0
-"""Spreads beyond which a node is odd beside its peers: of 1,000 nodes in 1,000 looks, few are by chance."""
-
-_LEAST_LATE = 0.001
-"""A pipeline's lateness, as a share of the step, that is told at least ..."""
-
-_LEAST_EXCESS = 0.03
-"""... and the spread of a node's own time beside its peers', at least."""
 
 _IMBALANCE = 1.2
 """A stage that computes this many times what the others do is an imbalance."""
@@ -47,10 +37,8 @@ _SLOW_RAIL = 1.5
 _SHORT = 0.005
 """Seconds of the bins in which the length of an exchange is measured."""
 
-_SILENT_STEPS, _SILENT = 3.0, 5.0
+_SILENT_STEPS, _SILENT = 2.0, 5.0
 """A pause is longer than a step, and than so many seconds; what lasts for so many steps, and still does, is a hang."""
-
-_SCALE = 1.4826
 
 
 class Blame(StrEnum):
@@ -97,10 +85,7 @@ def judge(traffic: Traffic, steps: Steps, roles: Roles, end: float) -> list[Verd
         *_silences(traffic, steps, end), *dead_rails(traffic, roles.stage), *_slow_rails(traffic, steps, roles),
     ]  # fmt: skip
     if (times := stage_times(traffic, steps, roles)) is not None:
-        with warnings.catch_warnings():
-            # Steps without a sample: their medians are NaN, and left out.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            found += [*_slow_nodes(traffic, steps, times), *_imbalances(times)]
+        found += [*_slow_nodes(traffic, times), *_imbalances(times)]
     return sorted(found, key=lambda one: -one.sure)
 
 
@@ -169,59 +154,21 @@ def _lengths(lane: np.ndarray[tuple[int], np.dtype[np.int64]], time: Floats, ste
     return result
 
 
-def _beside_others(values: Floats) -> Floats:
-    """Return each value less the median of the others': [peer, ...]."""
-    result = np.empty_like(values)
-    for number in range(len(values)):
-        result[number] = values[number] - np.nanmedian(np.delete(values, number, axis=0), axis=0)
-    return result
-
-
-def _spread(beside: Floats, centre: Floats) -> Floats:
-    """Return [peer, ...] the standard error of a median over steps, or how much peers differ, if that is more."""
-    # The interval between the order statistics that lie a standard deviation of the binomial from the middle: it asks
-    # nothing of how values are distributed, and where packets are rarely sampled many are off by a micro-batch.
-    ordered, seen = np.sort(beside, axis=-1), np.isfinite(beside).sum(axis=-1)
-    low, high = (
-        np.take_along_axis(ordered, np.clip(place, 0, np.maximum(seen - 1, 0)).astype(np.int64)[..., None], -1)[..., 0]
-        for place in (np.floor((seen - np.sqrt(seen)) / 2), np.ceil((seen + np.sqrt(seen)) / 2 - 1))
-    )
-    error = (high - low) / 2
-    if len(beside) < 4:
-        return np.asarray(error)
-    differ = _SCALE * np.nanmedian(np.abs(centre - np.nanmedian(centre, axis=0)), axis=0)
-    return np.asarray(np.maximum(error, differ), np.float64)
-
-
-def _slow_nodes(traffic: Traffic, steps: Steps, times: StageTimes) -> Iterator[Verdict]:
-    if len(times.nodes) < 2:
-        return
-    beside = _beside_others(times.done)
-    late = np.nanmedian(beside, axis=1)
-    odd = late / np.maximum(_spread(beside, late), _LEAST_LATE * steps.usual)
-    longer = _beside_others(times.took)
-    usual = np.nanmedian(times.took, axis=(0, 2))
-    excess = np.nanmedian(longer, axis=2)
-    error = _spread(longer, excess)
-    own = np.nan_to_num(excess / np.maximum(error, _LEAST_EXCESS * usual))
-    for chain in np.flatnonzero(np.nan_to_num(odd) >= _ODD):
-        # The surest excess may be a small one: what the slow node makes others wait shows in theirs.
-        stage = int(np.where(own[chain] >= 1, excess[chain] / usual, -np.inf).argmax())
-        if own[chain, stage] < 1:
-            # Late, and nobody in it computes longer than its peers.
-            continue
-        share = float(excess[chain, stage] / usual[stage])
-        sure = float(1 - 2 ** (-odd[chain] / 2))
-        evidence = (
-            f"its pipeline ends {late[chain] / steps.usual:.1%} of a step after the others', {odd[chain]:.1f} spreads; "
-            f"it computes {share:+.0%} beside peers of stage {stage}"
+def _slow_nodes(traffic: Traffic, times: StageTimes) -> Iterator[Verdict]:
+    for slow in slow_nodes(times):
+        sure = float(1 - 2 ** (-slow.spreads / 2))
+        evidence = f"it computes {slow.share:+.0%} beside peers of stage {slow.stage}, {slow.spreads:.1f} spreads"
+        yield Verdict(
+            Blame.NODE, (traffic.nodes[times.nodes[slow.chain, slow.stage]],), None, slow.share, sure, evidence
         )
-        yield Verdict(Blame.NODE, (traffic.nodes[times.nodes[chain, stage]],), None, share, sure, evidence)
 
 
 def _imbalances(times: StageTimes) -> Iterator[Verdict]:
     """Yield the stage that computes longer than the others, in all pipelines."""
-    usual = np.nanmedian(times.took, axis=(0, 2))
+    with warnings.catch_warnings():
+        # Stages of which no step is seen: their medians are NaN.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        usual = np.nanmedian(times.took, axis=(0, 2))
     # A backward pass takes about twice as long as a forward pass.
     usual[0] *= 3
     for stage in range(len(usual)):

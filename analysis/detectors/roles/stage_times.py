@@ -25,14 +25,21 @@ class StageTimes:
 
     Attributes:
         nodes: [pipeline, stage] nodes.
-        took: [pipeline, stage, step] seconds that a stage computes: both passes, of the first stage the forward pass;
-            NaN where samples do not show it.
-        done: [pipeline, step] seconds after the step's begin at which the last gradients reach the first stage.
+        first: [pipeline, stage, step] seconds that the first micro-batch takes: the forward pass, of the last stage
+            both passes. NaN where samples do not show it.
+        last: the backward pass of the last micro-batch; NaN of the first stage and of the last.
     """
 
     nodes: Ints
-    took: Floats
-    done: Floats
+    first: Floats
+    last: Floats
+
+    @property
+    def took(self) -> Floats:
+        """Return [pipeline, stage, step] seconds of both passes; of the first stage of the forward pass."""
+        took = self.first.copy()
+        took[:, 1:-1] += self.last[:, 1:-1]
+        return took
 
 
 def stage_times(traffic: Traffic, steps: Steps, roles: Roles) -> StageTimes | None:
@@ -60,11 +67,11 @@ def stage_times(traffic: Traffic, steps: Steps, roles: Roles) -> StageTimes | No
     first.ravel()[key[::-1]] = at[::-1]
     last.ravel()[key] = at
     there, back, gone = first[:, :, 0], first[:, :, 1], last[:, :, 1]
-    took = np.full((len(chains), depth, len(steps.length)), np.nan)
-    took[:, 0] = there[:, 0]
-    took[:, 1:-1] = there[:, 1:-1] - there[:, :-2] + gone[:, 1:-1] - gone[:, 2:]
-    took[:, -1] = back[:, -1] - there[:, -2]
-    return StageTimes(nodes, np.where(took > 0, took, np.nan), gone[:, 1])
+    begins, ends = there.copy(), np.full(there.shape, np.nan)
+    begins[:, 1:-1] -= there[:, :-2]
+    begins[:, -1] = back[:, -1] - there[:, -2]
+    ends[:, 1:-1] = gone[:, 1:-1] - gone[:, 2:]
+    return StageTimes(nodes, *(np.where(one > 0, one, np.nan) for one in (begins, ends)))
 
 
 def _shared(traffic: Traffic, steps: Steps) -> Floats:
