@@ -125,11 +125,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableOrder:
-    """The row order: by this column, largest first unless `ascending`; `hidden` columns only serve to order."""
+    """The row order: by this column, largest first unless `ascending`; `hidden` columns only serve to order.
+
+    Rows with the same value are as the store has them, or by `ties`, the smallest first.
+    """
 
     column: str
     ascending: bool = False
     hidden: tuple[str, ...] = ()
+    ties: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,8 +498,10 @@ def table(
     hidden = order.hidden if order else ()
     transformations: list[Json] = list(before)
     if order:
-        sort = {"field": order.column, "desc": not order.ascending}
-        transformations.append({"id": "sortBy", "options": {"fields": {}, "sort": [sort]}})
+        # Grafana sorts by one column, and leaves rows with the same value as they are.
+        ties = [{"field": order.ties, "desc": False}] if order.ties else []
+        sorts = (*ties, {"field": order.column, "desc": not order.ascending})
+        transformations += [{"id": "sortBy", "options": {"fields": {}, "sort": [sort]}} for sort in sorts]
     if limit_rows:
         transformations.append({"id": "limit", "options": {"limitField": limit_rows}})
     shown = [column.name for column in columns]

@@ -203,6 +203,18 @@ def test_nodes_are_counted_by_state_and_zero_is_said(filled: Filled) -> None:
     assert _run(filled, nobody, since=120)[0].values[0][1] == 0
 
 
+def test_the_last_verdict_on_each_node_is_the_newest_of_all_its_rows(filled: Filled) -> None:
+    board = BOARDS["training"]
+    (one,) = (one for one in asked(board, filled.now, defaults(board), 3600) if one.panel.startswith("Last verdict"))
+    verdicts = filled.store.query(one.query)
+    newest = filled.store.query(f'SELECT last("state") FROM "raw"."{schema.BASELINE.name}" GROUP BY "node", "job"')
+    assert len(newest) > 1
+    assert {str(each.tags): each.values[0][:2] for each in newest} == {
+        str(each.tags): each.values[0][:2] for each in verdicts
+    }
+    assert {len(each.values) for each in verdicts} == {1}
+
+
 def test_the_spread_covers_the_nodes(filled: Filled) -> None:
     nodes = Select(schema.NODE_TRAFFIC, schema.RAW).where(questions.is_in(schema.GROUP, ["training"]))
     series = _run(filled, node_spread(CLUSTER, nodes))[0]
