@@ -14,7 +14,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -251,12 +251,13 @@ class Lease:
             self._term = self._term or own.term * own.has_led
         return rows
 
-    def _rivals(self, rows: Iterable[Row]) -> list[Row]:
-        """Return who claims or leads, and lives."""
+    def _rivals(self, rows: Collection[Row]) -> list[Row]:
+        """Return who claims or leads, and lives. Who led before another one did is dead, or knows that it lost."""
+        led = max((row.term for row in rows if row.has_led), default=0)
         return [
             row
             for row in rows
-            if row.standing != Standing.WAITS
+            if (row.standing == Standing.CLAIMS or (row.standing == Standing.LEADS and row.term == led))
             and row.session != self._session
             and _clock() - self._seen[row.holder][1] < DEAD_SECONDS
         ]

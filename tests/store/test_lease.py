@@ -132,6 +132,12 @@ def test_who_ends_gives_up_at_once_and_who_is_killed_is_followed(
     died = second.kill()
     wait_for([third], TAKEN_OVER)
     assert LEADS_SECONDS / SHORTER < third.times()[0][0] - died < TAKEN_OVER
+    # Started again it does not wait for itself.
+    again = Holder(settings, "second")
+    holders.append(again)
+    time.sleep(2)
+    third.stop()
+    wait_for([again], 4 * BEAT_SECONDS / SHORTER)
     assert_one_at_a_time(holders)
 
 
