@@ -109,9 +109,10 @@ def main() -> int:
 
 def _together(hits: Sequence[bool | None]) -> str:
     known = [hit for hit in hits if hit is not None]
+    right, every = sum(known), len(hits)
     return (
-        f"Together: of {len(known)} culprits that can be known, {sum(known)} are named first ({np.mean(known):.1%}). "
-        f"{len(hits) - len(known)} cannot be known."
+        f"Together: of {len(known)} culprits that can be known, {right} are named first ({right / len(known):.1%}). "
+        f"{every - len(known)} cannot be known; these counted as missed, it is {right / every:.1%} of {every}."
     )
 
 
@@ -297,7 +298,8 @@ _LIMITS = (
     "are seen; of a worker of the first stage, one forward pass. Healthy workers differ in these. A fault is *unknown*",
     f"if it makes them no more than {ODD * LEAST_SPREAD:.0%} longer than those of the healthy worker that differs most",
     "from its peers of the stage, by the true times of all packets of a play without faults: who names the one names",
-    "the other, whatever the sampling. The longest excess of a healthy worker, by stage:",
+    "the other, whatever the sampling: in replays of SE a first stage's worker that is slow by 10% moves that one",
+    "interval by 14 ms, and no other. The longest excess of a healthy worker, by stage:",
     "",
 )
 _TOLD_OTHERWISE = (
