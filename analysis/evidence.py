@@ -17,7 +17,7 @@ from store.influx import Store
 from store.influxql import Select, all_of, compare, earliest, highest, is_in, lowest, newest, not_in, total
 from store.points import columns
 from store.schema import Stage
-from store.sums import first_seen
+from store.sums import first_seen, sent_in, windows
 
 _FIRST_EGRESS = Select(schema.EGRESS, schema.RAW).take(earliest(schema.BYTES))
 
@@ -37,7 +37,6 @@ class Reader:
     def __init__(self, store: Store, cluster: Cluster) -> None:
         self.store = store
         self._store, self._cluster = store, cluster
-        self._window = cluster.bridge.window
         self._opened_inside = all_of(
             is_in(schema.INITIATOR, [schema.BY_SOURCE]), not_in(schema.SRC_GROUP, cluster.stranger_ids())
         )
@@ -60,9 +59,8 @@ class Reader:
             schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE, *schema.LABELS,
         )  # fmt: skip
         asked = Select(schema.EGRESS, schema.RAW).take(total(schema.BYTES), highest(schema.DURATION))
-        asked = asked.where(self._opened_inside).by(*tags).each(self._window).between(start, stop)
-        rows = [(*head, int(sent), float(seconds or 0.0)) for *head, sent, seconds in self._store.rows(asked) if sent]
-        return pl.DataFrame(rows, schema=EGRESS_COLUMNS, orient="row")
+        asked = asked.where(self._opened_inside).by(*tags).between(start, stop)
+        return sent_in(windows(self._store, asked), EGRESS_COLUMNS)
 
     def newest_window(self, start: int, stop: int) -> int | None:
         """Return the start of the newest window of the range that any exporter's flows reach; None if there is none."""

@@ -227,7 +227,7 @@ class BeaconStudy:
         ]
         windows = binned(
             self._store, schema.EGRESS, schema.RAW, (schema.BYTES,), (*KEY, *PLACES),
-            start=hour - self._window, stop=hour + HOUR, seconds=self._window, where=where,
+            start=hour - self._window, stop=hour + HOUR, seconds=self._window, where=where, as_stored=True,
         ).filter(pl.col(BYTES) > 0)  # fmt: skip
         found = calls(windows.select(*KEY, *PLACES, WINDOW, BYTES), hour, self._window).select(*CALLS)
         if hour + HOUR <= final:

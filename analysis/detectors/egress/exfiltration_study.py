@@ -118,6 +118,7 @@ class ExfiltrationStudy:
         self._fast, self.slow = exfiltration.fast(limits), exfiltration.slow(limits)
         window = cluster.bridge.window
         self._step = window * -(-_LEAST_STEP // window)
+        self._is_window = self._step == window
         self._bins = pl.DataFrame()
         self._bins_from = self._settled = 0
         self._judged: tuple[tuple[int, int], int, _Slow] | None = None
@@ -248,7 +249,7 @@ class ExfiltrationStudy:
         where = [is_in(schema.SRC_GROUP, self._summed), is_in(schema.DST_GROUP, [EXTERNAL])]
         found = binned(
             self._store, schema.EGRESS, schema.RAW, (schema.BYTES,), (*TALK, schema.INITIATOR),
-            start=start, stop=stop, seconds=self._step, where=where,
+            start=start, stop=stop, seconds=self._step, where=where, as_stored=self._is_window,
         )  # fmt: skip
         is_answer = pl.col(schema.SRC_GROUP).is_in(self.serving) & (pl.col(schema.INITIATOR) != schema.BY_SOURCE)
         return found.filter(~is_answer, pl.col(BYTES) > 0).select(*TALK, WINDOW, BYTES)

@@ -27,7 +27,7 @@ from store.influxql import (
     total,
 )  # fmt: skip
 from store.points import WINDOW
-from store.sums import binned, first_seen
+from store.sums import binned, first_seen, sent_in, windows
 
 _LABELLED = not_in(schema.NETWORK, ("", schema.OTHER))
 """Where a network is known. Rows beyond the largest of a window have that of nobody."""
@@ -140,9 +140,8 @@ class NetworkStudy:
         tags = [name for name, kind in networks.TALKS.items() if kind == pl.String]
         named = any_of(*map(_is_network, sorted(set(young.get_column(schema.NETWORK)))))
         asked = Select(schema.EGRESS, schema.RAW).take(total(schema.BYTES), highest(schema.DURATION)).by(*tags)
-        asked = asked.where(self._where, named).each(self._window).between(start, stop)
-        found = [(*head, int(sent), float(seconds or 0.0)) for *head, sent, seconds in self._store.rows(asked) if sent]
-        return pl.DataFrame(found, schema=networks.TALKS, orient="row")
+        found = windows(self._store, asked.where(self._where, named).between(start, stop))
+        return sent_in(found, networks.TALKS)
 
     def _earliest_label(self) -> int | None:
         """Return the start of the oldest window in any retention in which anybody's network is known."""

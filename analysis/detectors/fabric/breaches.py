@@ -303,8 +303,9 @@ class BreachStudy:
     def _read(self, measurement: Measurement, fields: tuple[Field, ...], start: int, stop: int) -> pl.DataFrame:
         tags = [tag for tag in measurement.tags if tag != schema.SHARD]
         found = binned(
-            self._store, measurement, schema.RAW, fields, tags, start=start, stop=stop, seconds=self._scope.window
-        )
+            self._store, measurement, schema.RAW, fields, tags, start=start, stop=stop, seconds=self._scope.window,
+            as_stored=True,
+        )  # fmt: skip
         return found.filter(pl.col(schema.BYTES.name).fill_null(0) + pl.col(schema.FLOWS.name).fill_null(0) > 0).sort(
             WINDOW, *tags
         )

@@ -113,6 +113,7 @@ class Asked:
             stop=stop,
             seconds=self._window,
             where=where,
+            as_stored=True,
         )
         filled = found.with_columns(pl.col(field.name).fill_null(0) for field in fields)
         return filled.filter(pl.col(schema.BYTES.name) + pl.col(schema.FLOWS.name) > 0)

@@ -66,7 +66,7 @@ class OpenerStudy:
         """Return the uses of management services that are judged, whose source has a name."""
         found = binned(
             self._store, schema.MANAGED, schema.RAW, (schema.BYTES,), _TAGS,
-            start=start // self._window * self._window, stop=stop, seconds=self._window,
+            start=start // self._window * self._window, stop=stop, seconds=self._window, as_stored=True,
         ).filter(pl.col(schema.BYTES.name) > 0, pl.col(schema.SRC) != schema.OTHER)  # fmt: skip
         places = found.select(_PLACE).unique()
         judged = [self._is_judged(*row) for row in places.iter_rows()]

@@ -191,9 +191,9 @@ class DisturbanceStudy:
             schema=MEMBERS,
             orient="row",
         )
-        span = {"start": start, "stop": stop, "seconds": MINUTE}
         pairs = binned(
-            self._store, schema.PAIR, schema.RAW, (schema.BYTES,), (schema.SRC, schema.DST), **span,
+            self._store, schema.PAIR, schema.RAW, (schema.BYTES,), (schema.SRC, schema.DST),
+            start=start, stop=stop, seconds=MINUTE,
             where=[not_in(schema.DST, [OTHER])],
         ).with_columns(
             pl.col(tag).replace_strict(self._groups, default="", return_dtype=pl.String).alias(group)
@@ -201,7 +201,7 @@ class DisturbanceStudy:
         )  # fmt: skip
         received = binned(
             self._store, schema.NODE_TRAFFIC, schema.RAW, (schema.RX_BYTES,),
-            (schema.NODE, schema.GROUP, schema.PEER_GROUP), **span,
+            (schema.NODE, schema.GROUP, schema.PEER_GROUP), start=start, stop=stop, seconds=MINUTE,
             where=[
                 is_in(schema.PEER_GROUP, self._others), is_in(schema.GROUP, self._training),
                 is_in(schema.PLANE, [Plane.COMPUTE.value]),
