@@ -116,6 +116,18 @@ def test_what_has_no_bursts_has_no_steps() -> None:
     assert steps_of(traffic_of(steady.clear())) is None
 
 
+def test_datagrams_of_samples_are_no_steps() -> None:
+    """A switch that samples little sends what it has five times a second; each datagram looks like a burst."""
+    rng = np.random.default_rng(2)
+    time = np.repeat(np.arange(600) * 0.2, rng.integers(1, 9, 600)) + 1e-3
+    ends = pl.Series(rng.integers(0, 2, len(time)))
+    steady = pl.DataFrame({"time": time, "bytes": np.full(len(time), 1e6)}).with_columns(
+        pl.when(ends == 0).then(pl.lit("a")).otherwise(pl.lit("b")).alias("src"),
+        pl.when(ends == 0).then(pl.lit("b")).otherwise(pl.lit("a")).alias("dst"),
+    )
+    assert steps_of(traffic_of(steady)) is None
+
+
 def test_a_ring_that_sends_all_through_a_burst_has_no_first_stage() -> None:
     rng = np.random.default_rng(1)
     time = np.sort(np.concatenate([step * 2.5 + rng.random(30) * 1.5 for step in range(240)]))

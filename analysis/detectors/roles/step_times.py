@@ -4,8 +4,9 @@ Data-parallel traffic ends a step (LLMPrism, arXiv 2505.00342, section 4.3): for
 can. A step is counted from the end of one burst to the end of the next, so its length is that of the step, and its
 begin is where the weights have arrived.
 
-What this cannot see: steps shorter than a few bins of 0.1 s, and those of a job whose gradients flow all along the
-backward passes: it has no bursts. Flow records of 60 s or 10 s hold no times within: they have no steps.
+What this cannot see: steps shorter than a few bins of 0.1 s, or than a few of the times in which a switch fills a
+datagram with samples, which all have its time (sFlow 5 allows a second); and those of a job whose gradients flow all
+along the backward passes: it has no bursts. Flow records of 60 s or 10 s hold no times within: they have no steps.
 """
 
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ _EDGE = 0.02
 """Share of a burst's bytes on each side that may be others'."""
 
 _LEAST_STEPS = 3
+
+_LEAST_TIMES = 4.0
+"""A step is at least this many times as long as what passes between two moments of samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,15 @@ def steps_of(traffic: Traffic) -> Steps | None:
     cut = np.flatnonzero(gaps > max(_LONG * usual, 1))
     first, last = heavy[np.concatenate([[0], cut + 1])], heavy[np.concatenate([cut, [len(heavy) - 1]])]
     begins, ends = _edges(traffic, start + (first - 1) * BIN, start + (last + 2) * BIN)
-    if len(ends) <= _LEAST_STEPS:
+    if len(ends) <= _LEAST_STEPS or np.median(np.diff(ends)) < _LEAST_TIMES * _apart(traffic.time):
         return None
     return Steps(ends[:-1], ends[1:], begins[1:])
+
+
+def _apart(time: Floats) -> float:
+    """Return the seconds between the moment of a sample and the one before it: the median of all samples."""
+    moments, count = np.unique(time, return_counts=True)
+    return float(np.median(np.repeat(np.diff(moments), count[1:]))) if len(moments) > 1 else 0.0
 
 
 def _edges(traffic: Traffic, low: Floats, high: Floats) -> tuple[Floats, Floats]:
