@@ -74,7 +74,7 @@ def _look_after(collector: Collector, stopped: SignalEvent, log: Log) -> None:
             collector.measure()
             _summary(log, collector)
             if collector.is_outgrown:
-                log.warning("daemons_outgrown", hint="a full queue lost records: restarting with more nfacctd")
+                log.warning("daemons_outgrown", hint="a full queue loses records: restarting with more nfacctd")
                 return
     _summary(log, collector)
 

@@ -22,7 +22,7 @@ from cluster.model import Cluster, ExportProtocol
 from ingest.collect import template_file
 from ingest.collect.bpf import BpfError
 from ingest.collect.counter_files import CounterFiles
-from ingest.collect.daemon_load import DaemonLoad
+from ingest.collect.daemon_load import DaemonLoad, busy_seconds
 from ingest.collect.discards import Discard, Discards
 from ingest.collect.flow_files import FlowFiles, claim
 from ingest.collect.guard import Guard, Teller
@@ -200,14 +200,16 @@ class Collector:
 
     @property
     def is_outgrown(self) -> bool:
-        """Whether a full queue lost records, and a restart would choose more nfacctd."""
+        """Whether a queue is full, and a restart would choose more nfacctd."""
         is_free = self._cluster.collector.netflow_daemons is None
-        return self._has_overrun and is_free and self.load.daemons(self._cluster) > self._wanted
+        return (self._has_overrun or self.load.is_full) and is_free and self.load.daemons(self._cluster) > self._wanted
 
     def measure(self) -> None:
         """Measure the load of each nfacctd; call it once a minute."""
         running = [one.process.pid for one in self._all if _is_netflow(one) and one.process is not None]
-        self.load.measure({pid: _group_members(pid) for pid in running}, time.monotonic())
+        members = {group: _group_members(group) for group in running}
+        busy = {group: {pid: busy_seconds(pid, used) for pid, used in of.items()} for group, of in members.items()}
+        self.load.measure(busy, time.monotonic())
 
     def dropped(self) -> dict[str, int]:
         """Return the datagrams that the kernel dropped before each daemon read them, since `start`."""

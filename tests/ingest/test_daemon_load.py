@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -17,11 +19,10 @@ from app.signals import SignalEvent
 from cluster.model import Cluster, Exporter
 from ingest.collect import collect_cli, daemon_load
 from ingest.collect.bpf import BpfError
-from ingest.collect.daemon_load import DaemonLoad
+from ingest.collect.daemon_load import DaemonLoad, busy_seconds
 from ingest.collect.split import Split
 from ingest.collect.supervise import Collector
 
-TICKS = os.sysconf("SC_CLK_TCK")
 TODAY = int(time.time()) // 86_400
 
 
@@ -36,16 +37,39 @@ def cores(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 def after_a_minute(folder: Path, *used: dict[int, float]) -> DaemonLoad:
     """Return what was measured of daemons whose processes took so many cores for a minute."""
     load = DaemonLoad(folder)
-    load.measure({daemon: dict.fromkeys(of, 500) for daemon, of in enumerate(used)}, 100.0)
-    now = {daemon: {pid: 500 + round(of[pid] * 60 * TICKS) for pid in of} for daemon, of in enumerate(used)}
+    load.measure({daemon: dict.fromkeys(of, 5.0) for daemon, of in enumerate(used)}, 100.0)
+    now = {daemon: {pid: 5 + of[pid] * 60 for pid in of} for daemon, of in enumerate(used)}
     # A process that prints was not there before.
-    now[0][99] = 10**6
+    now[0][99] = 10_000.0
     load.measure(now, 160.0)
     return load
 
 
 def test_the_busiest_process_of_each_counts(tmp_path: Path) -> None:
-    assert after_a_minute(tmp_path, {1: 0.2, 2: 0.6}, {3: 0.1, 4: 0.5}).now == pytest.approx(1.1)
+    load = after_a_minute(tmp_path, {1: 0.2, 2: 0.6}, {3: 0.1, 4: 0.5})
+    assert load.now == pytest.approx(1.1)
+    assert not load.is_full
+    assert after_a_minute(tmp_path, {1: 0.2, 2: 0.99}, {3: 0.1, 4: 0.5}).is_full
+
+
+def test_who_waits_for_a_core_is_busy_too() -> None:
+    """Two that want one core get half of it each, and are full all the same."""
+    one = min(os.sched_getaffinity(0))
+    spin = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{one}}})\nwhile True: pass"]
+    with subprocess.Popen(spin) as first, subprocess.Popen(spin) as second:
+        try:
+            time.sleep(0.5)
+            began, before = time.monotonic(), busy_seconds(first.pid, 0)
+            time.sleep(1)
+            share = (busy_seconds(first.pid, 0) - before) / (time.monotonic() - began)
+        finally:
+            first.kill()
+            second.kill()
+    assert share == pytest.approx(1.0, abs=0.1)
+
+
+def test_where_the_kernel_does_not_tell_ticks_count() -> None:
+    assert busy_seconds(0, 250) == 250 / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize(("used", "daemons"), [(0.0, 1), (0.69, 1), (0.71, 2), (1.39, 2), (1.45, 3), (9.0, 8)])
