@@ -125,15 +125,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableOrder:
-    """The row order: by this column, largest first unless `ascending`; `hidden` columns only serve to order.
-
-    Rows with the same value are as the store has them, or by `ties`, the smallest first.
-    """
+    """The row order: by this column, largest first unless `ascending`; `hidden` columns only serve to order."""
 
     column: str
     ascending: bool = False
     hidden: tuple[str, ...] = ()
-    ties: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,10 +494,8 @@ def table(
     hidden = order.hidden if order else ()
     transformations: list[Json] = list(before)
     if order:
-        # Grafana sorts by one column, and leaves rows with the same value as they are.
-        ties = [{"field": order.ties, "desc": False}] if order.ties else []
-        sorts = (*ties, {"field": order.column, "desc": not order.ascending})
-        transformations += [{"id": "sortBy", "options": {"fields": {}, "sort": [sort]}} for sort in sorts]
+        sort = {"field": order.column, "desc": not order.ascending}
+        transformations.append({"id": "sortBy", "options": {"fields": {}, "sort": [sort]}})
     if limit_rows:
         transformations.append({"id": "limit", "options": {"limitField": limit_rows}})
     shown = [column.name for column in columns]

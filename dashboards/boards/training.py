@@ -133,8 +133,8 @@ def _verdicts(cluster: Cluster) -> Built:
         schema.STATE, schema.OBSERVED, schema.EXPECTED, schema.LOWER, schema.SCORE, schema.RUNS, schema.LOW_FOR,
         schema.MISSING_BYTES,
     )  # fmt: skip
-    # A selector would read all rows of each node, and one for each field so many times.
-    select = Select(schema.BASELINE, schema.RAW).take(*map(beside, fields)).where(*_of_job())
+    # One selector reads each node once; one for each field, so many times.
+    select = Select(schema.BASELINE, schema.RAW).take(newest(fields[0]), *map(beside, fields[1:])).where(*_of_job())
     return panels.table(
         cluster,
         Face(
@@ -144,7 +144,7 @@ def _verdicts(cluster: Cluster) -> Built:
             "Click a node to see only its lines.",
             x=11, y=33, w=13, h=11, links=(node_states.stragglers(cluster),),
         ),
-        [select.by(schema.NODE, schema.JOB).newest_rows(1, "Verdict on a node.")],
+        [select.by(schema.NODE, schema.JOB).per_series("Verdict on a node.").as_table()],
         [
             Column(
                 schema.NODE, "Node", width=110,
@@ -163,7 +163,7 @@ def _verdicts(cluster: Cluster) -> Built:
             Column(schema.RUNS.name, "Runs", Unit.COUNT, width=70),
             Column(schema.JOB, "Job"),
         ],
-        order=TableOrder(schema.STATE.name, ties=schema.NODE),
+        order=TableOrder(schema.STATE.name),
     )  # fmt: skip
 
 
