@@ -643,8 +643,8 @@ def _boards(book: Book) -> Iterator[str]:
         yield figures(rules, columns | {"slowest": "{slowest}, {slowest_seconds} s"})
         yield (
             "Before the nodes and links that matter had rows of their own, the store of 4,096 nodes took, minutes "
-            "before the run above on the same cores, 4.58 s for all rules, 2.53 s for *Explore*'s fastest, median and slowest "
-            "node over 7 d, and 1.76 s for a week of edge links.\n"
+            "before the run above on the same cores, 4.58 s for all rules, 2.53 s for *Explore*'s fastest, median and "
+            "slowest node over 7 d, and 1.76 s for a week of edge links.\n"
         )
     yield _measured_on([*fills, *asked])
 
