@@ -676,7 +676,8 @@ def _analysis(book: Book) -> Iterator[str]:
     if (whole := book.one("tick_whole")) is not None:
         spent = f"{whole['cpu_seconds']:.2f} s of processor time, and {whole['store_cpu_seconds']:.2f} s in InfluxDB"
         yield (
-            f"A live round with work for every study (`scripts/bench analyze --whole`: {whole['nodes']:,} nodes,\n"
+            "A live round with work for every study (`scripts/bench analyze --whole --hours "
+            f"{whole['hours']:g}`: {whole['nodes']:,} nodes,\n"
             "two rails, sFlow's seconds, 200 conversations with the outside, 100 clients of inference, 100 management\n"
             f"sessions, violations, interfaces): {spent}, the\n"
             f"median of {whole['rounds']} rounds. By the clock {whole['median']:.1f} s, as loaded as the machine was.\n"
