@@ -57,7 +57,7 @@ def demo(
 
     With --cloud the cluster runs in a cloud: its interfaces log by the minute, and alerts are two minutes later.
 
-    With --scenario it plays that one, on the scenario's cluster: its time before the first incident is the history, and
+    A scenario is played on its own cluster: its time before the first incident is the history, and
     the rest happens now. See any board and alert with what it is for.
 
     Exit code 0: everything agrees. 1: something does not.
