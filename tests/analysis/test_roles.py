@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.detectors.roles.pair_roles import Roles, roles_of
+from analysis.detectors.roles.pair_roles import PairKind, Roles, roles_of
 from analysis.detectors.roles.peers import Blame, Verdict, judge
 from analysis.detectors.roles.step_times import Steps, steps_of
 from analysis.detectors.roles.told import tell
@@ -128,19 +128,39 @@ def test_datagrams_of_samples_are_no_steps() -> None:
     assert steps_of(traffic_of(steady)) is None
 
 
-def test_a_ring_that_sends_all_through_a_burst_has_no_first_stage() -> None:
+@pytest.mark.parametrize("nodes", [2, 3, 4, 9])
+def test_a_ring_that_sends_all_through_its_steps_is_data_parallel(nodes: int) -> None:
+    """No pipeline is a circle. Two nodes are one both ways: that may be either."""
     rng = np.random.default_rng(1)
-    time = np.sort(np.concatenate([step * 2.5 + rng.random(30) * 1.5 for step in range(240)]))
-    src = rng.integers(0, 4, len(time))
+    time = np.sort(np.concatenate([step * 2.5 + rng.random(60) * 1.5 for step in range(240)]))
+    src = rng.integers(0, nodes, len(time))
     ring = pl.DataFrame({
-        "time": time, "src": [f"n{node}" for node in src], "dst": [f"n{(node + 1) % 4}" for node in src],
+        "time": time, "src": [f"n{node}" for node in src], "dst": [f"n{(node + 1) % nodes}" for node in src],
         "bytes": np.full(len(time), 1e6),
     })  # fmt: skip
     told = tell(traffic_of(ring), 600.0)
     assert told.roles is not None
-    assert set(told.roles.stage) == {-1}
-    assert told.matrix()[schema.SRC_STAGE].to_list() == ["-1"]
     assert told.matrix()[schema.ROLE_BYTES.name].sum() == len(time) * 1e6
+    if nodes > 2:
+        assert set(told.roles.pairs.kind) == {PairKind.DATA}
+        assert set(told.roles.stage) == {0}
+        assert told.roles.shape == "ring"
+
+
+def test_stages_that_are_unknown_are_stored() -> None:
+    """A circle of small messages, beside a pair that exchanges as a step ends: its begin is unknown."""
+    rng = np.random.default_rng(1)
+    circle = np.sort(np.concatenate([step * 2.5 + rng.random(60) * 1.5 for step in range(240)]))
+    pair = np.arange(240) * 2.5 + 1.49
+    src = [*rng.integers(0, 4, len(circle)), *([4] * len(pair))]
+    traffic = pl.DataFrame({
+        "time": np.concatenate([circle, pair]), "src": [f"n{node}" for node in src],
+        "dst": [f"n{(node + 1) % 4 if node < 4 else 5}" for node in src], "bytes": np.full(len(src), 1e6),
+    }).sort("time")  # fmt: skip
+    told = tell(traffic_of(traffic), 600.0)
+    assert told.roles is not None
+    assert set(told.roles.stage) == {-1}
+    assert told.matrix()[schema.ROLE_BYTES.name].sum() == len(src) * 1e6
 
 
 def test_a_node_is_judged_by_its_peers_and_a_long_stage_is_nobodys_fault() -> None:

@@ -121,6 +121,9 @@ def _pairs(traffic: Traffic, steps: Steps) -> Pairs:
         one[kept] for one in (names, low, high, sent, burst, piped, forward)
     )
     chain = components(count, low[piped], high[piped])
+    if piped.all() and not _has_path(count, low, high, chain):
+        # Pipelines are paths: these exchange gradients all along their steps.
+        piped, chain = ~piped, np.arange(count)
     data = ~piped & (chain[low] != chain[high])
     usual = float(np.median(burst[data])) if data.any() else np.inf
     kind = np.select(
@@ -128,6 +131,14 @@ def _pairs(traffic: Traffic, steps: Steps) -> Pairs:
         PairKind.ENDS,
     )  # fmt: skip
     return Pairs(low, high, kind.astype(np.str_), sent, forward)
+
+
+def _has_path(count: int, low: Ints, high: Ints, chain: Ints) -> bool:
+    """Return whether pairs join some nodes one after the other: not in a circle, and without branches."""
+    degree = np.bincount(low, minlength=count) + np.bincount(high, minlength=count)
+    ends = np.bincount(chain, degree == 1, count)
+    edges, nodes = np.bincount(chain[low], minlength=count), np.bincount(chain, minlength=count)
+    return bool(np.any((ends == 2) & (edges == nodes - 1)))
 
 
 def _scatter(place: Ints, step: Ints, at: Floats, count: int) -> Floats:
