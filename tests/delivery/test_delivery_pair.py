@@ -29,6 +29,8 @@ from store.lease import Lease
 from store.local_influxdb import LocalInfluxDB
 from store.points import WINDOW, encode
 
+pytestmark = pytest.mark.service
+
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["siem", "file"]
 

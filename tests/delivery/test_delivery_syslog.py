@@ -213,6 +213,7 @@ class Sink:
             connection.close()
 
 
+@pytest.mark.service
 def test_a_receiver_that_never_closes_gets_everything_once_that_is_known(
     spool: Spool, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

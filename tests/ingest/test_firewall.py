@@ -74,6 +74,7 @@ def spaces() -> Iterator[tuple[str, str]]:
         yield here, there
 
 
+@pytest.mark.service
 def test_only_listed_senders_reach_each_port(spaces: tuple[str, str], tmp_path: Path) -> None:
     here, there = spaces
     rules, ports = tmp_path / "exports.nft", ("2100", "6343")

@@ -25,6 +25,7 @@ signal.pause()
 """Holds its port as nfacctd does, and notes with which environment it was started."""
 
 
+@pytest.mark.service
 def test_daemons_are_started_with_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()

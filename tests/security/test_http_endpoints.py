@@ -285,6 +285,7 @@ def test_a_body_that_drips_is_cut_off_in_time(place: Place, monkeypatch: pytest.
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.service
 def test_connections_beyond_the_limit_are_told_to_come_back_and_then_all_is_well(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

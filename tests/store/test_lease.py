@@ -22,6 +22,8 @@ from store.influx import Store, StoreUnavailableError
 from store.lease import BEAT_SECONDS, DEAD_SECONDS, LEADS_SECONDS, Lease, Standing, refuse_once, stored_leases
 from store.local_influxdb import LocalInfluxDB
 
+pytestmark = pytest.mark.service
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 TAKEN_OVER = (DEAD_SECONDS + 3 * BEAT_SECONDS) / SHORTER
 """Seconds from a death to the next leader, with something for a slow machine."""
