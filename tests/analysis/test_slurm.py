@@ -484,6 +484,7 @@ def test_a_command_that_is_not_there(register: Register) -> None:
     )
 
 
+@pytest.mark.service
 def test_a_command_that_hangs_is_given_up(slurm: Slurm, register: Register) -> None:
     (slurm.folder / "squeue.slow").touch()
     began = time.monotonic()

@@ -152,6 +152,7 @@ def test_a_webhook_is_signed_and_ordered(spool: Spool, deliver: Deliver, monkeyp
     assert numbers(hook.events) == list(range(60))
 
 
+@pytest.mark.service
 def test_retry_after_is_waited_for(spool: Spool, deliver: Deliver) -> None:
     hec = Hec("s3cret")
     with listening(hec) as receiver:

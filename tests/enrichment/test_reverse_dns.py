@@ -119,6 +119,7 @@ def test_answers_hold_as_long_as_they_say_within_limits_and_nothing_is_an_answer
     assert seen == {"old.example", "new.example"}
 
 
+@pytest.mark.service
 def test_a_server_that_is_silent_holds_nobody_up_and_takes_no_name_away(
     server: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -295,6 +295,7 @@ def one_after_another(before: list[pl.DataFrame], after: list[pl.DataFrame], hou
     return [*before, *(batch.with_columns(later) for batch in after)]
 
 
+@pytest.mark.thorough
 def test_a_table_that_grows_is_learned_anew() -> None:
     batches = one_after_another(quiet(2, tables=((300, 200),)), quiet(4, tables=((300, 260),)), 2)
     hours = by_hour(batches)
@@ -303,6 +304,7 @@ def test_a_table_that_grows_is_learned_anew() -> None:
     assert hours[4:] == [0, 0]
 
 
+@pytest.mark.thorough
 def test_a_table_that_is_sent_no_more_hides_only_losses_of_its_size_on_its_beat() -> None:
     sent = quiet(2, tables=((300, FULL),))
     on, off = range(300, 7000, 600), range(450, 7100, 600)

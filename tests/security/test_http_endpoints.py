@@ -263,6 +263,7 @@ def test_nonsense_is_refused_without_a_word_about_ourselves(
     assert status(converse(place, get(place.path, f"Authorization: Bearer {TOKEN}"))) == 200
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("begin", [b"", b"G", b"GET / HTTP/1.1\r\nX: y\r\n"])
 def test_a_request_that_drips_is_cut_off_in_time(place: Place, begin: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then keeps a timeout for each byte waiting for ever: the whole request has one."""
@@ -277,6 +278,7 @@ def test_a_request_that_drips_is_cut_off_in_time(place: Place, begin: bytes, mon
     assert time.monotonic() - began < 4
 
 
+@pytest.mark.service
 def test_a_body_that_drips_is_cut_off_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GuardedHandler, "seconds", 1.0)
     head = f"POST /jobs/start HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 1000\r\n\r\n".encode()

@@ -96,6 +96,7 @@ def test_the_help_tells_what_a_written_cluster_fits() -> None:
     assert {"--scenario", "--flows"} <= set(re.findall(r"--\w+", option.help or ""))
 
 
+@pytest.mark.thorough
 def test_the_library_is_listed() -> None:
     """Name, length, title, and what must fire."""
     result = run("--list")

@@ -212,6 +212,7 @@ def test_incident_bytes_are_what_was_sent(workload: Workload, tmp_path: Path) ->
     assert not any(START + 20 <= at < START + 40 for at in times)
 
 
+@pytest.mark.thorough
 def test_load_is_exact_and_large(cluster: Cluster, tmp_path: Path) -> None:
     """A load has exactly as many records as asked for, of a cluster of the size asked for, and a truth."""
     large = large_cluster(cluster, 200)

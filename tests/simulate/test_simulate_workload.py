@@ -118,6 +118,7 @@ def test_a_dropout_lowers_its_node_only(cluster: Cluster, share: float) -> None:
             assert after == pytest.approx(before, rel=reads)
 
 
+@pytest.mark.thorough
 def test_nodes_differ_little_and_persistently(cluster: Cluster) -> None:
     """Shares scatter around each node's own level by the noise of the profile, whether records are short or long."""
     cast = Cast(cluster)

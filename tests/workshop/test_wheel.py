@@ -55,6 +55,7 @@ def test_every_package_is_named() -> None:
     assert found == set(named)
 
 
+@pytest.mark.service
 def test_wheel_installs_the_command_and_its_licence(wheel: zipfile.ZipFile) -> None:
     (entry,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     assert "clusterflow = clusterflow:main" in wheel.read(entry).decode()
