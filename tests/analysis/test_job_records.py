@@ -56,6 +56,7 @@ def test_json() -> None:
     assert read_json("[]", "jobs.json", ZONE) == ()
 
 
+@pytest.mark.thorough
 def test_a_long_history_of_runs_on_the_same_nodes() -> None:
     """More than a million names in all, but a thousand nodes: a file that keeps what was long ago."""
     runs = [

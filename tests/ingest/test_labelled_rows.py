@@ -50,6 +50,7 @@ def labels(tmp_path: Path) -> Labels:
     return labels_of(located(samples.write(tmp_path / "c.mmdb", "sample", PLACES)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("batch", [1000, 37])
 def test_rows_say_what_the_files_say_and_no_byte_is_elsewhere(labels: Labels, batch: int) -> None:
     rows = random_records(1, 300)

@@ -128,6 +128,7 @@ def _rails(cluster: Cluster, seen: set[str]) -> set[object]:
     }
 
 
+@pytest.mark.thorough
 def test_groups_have_their_roles(case: tuple[Cluster, Cluster, set[str]]) -> None:
     truth, draft, seen = case
     found = _found(_roles(truth, seen), _roles(draft, seen))

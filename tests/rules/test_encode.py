@@ -132,6 +132,7 @@ def test_first_measure_is_compared_with_the_named_threshold() -> None:
     assert entries["exfil_volume"]["data"][0]["relativeTimeRange"] == {"from": 60, "to": 0}
 
 
+@pytest.mark.thorough
 def test_rules_of_one_group_share_their_interval() -> None:
     for group in _loaded(CLUSTER, RULES)["groups"]:
         assert group["folder"] == FOLDER == provision.FOLDER

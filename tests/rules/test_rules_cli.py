@@ -44,6 +44,7 @@ def test_build_writes_everything_once(tmp_path: Path) -> None:
     assert all(line.startswith("rule not generated: ") for line in again[1:]), "no secret, no word of one"
 
 
+@pytest.mark.thorough
 def test_check_tells_drift_and_writes_nothing(tmp_path: Path) -> None:
     _build("--out", str(tmp_path))
     assert _build("--out", str(tmp_path), "--check").output == f"{tmp_path}: up to date\n"

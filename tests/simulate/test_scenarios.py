@@ -53,7 +53,13 @@ def test_the_library_agrees_with_the_thresholds_on_every_seed_of_the_scorecard(s
         assert load_script(path, seed=seed).scenario.seed == seed
 
 
-@pytest.mark.parametrize("name", [*NAMES, str(FOLDER / "night.yaml")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.thorough) if name == "beacons" else name for name in NAMES),
+        str(FOLDER / "night.yaml"),
+    ],
+)
 def test_what_must_fire_follows_from_the_thresholds(name: str, tmp_path: Path) -> None:
     """Each file says it once more, for its readers; both must agree."""
     path = find_script(name)

@@ -117,6 +117,7 @@ def test_script_is_sound(script: Path) -> None:
         assert os.access(script, os.X_OK), f"{script} is not executable: chmod +x"
 
 
+@pytest.mark.service
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed: scripts/test installs it")
 def test_shellcheck_finds_nothing() -> None:
     scripts = [str(path.relative_to(REPOSITORY)) for path in _shell_scripts()]
