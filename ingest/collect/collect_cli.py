@@ -64,7 +64,7 @@ def collect(cluster: Cluster, *, print_config: bool, run_dir: Path | None, log: 
 
 
 def _look_after(collector: Collector, stopped: SignalEvent, log: Log) -> None:
-    """Run the daemons until a signal, or until more are needed: a restart loses a second, a full queue more."""
+    """Run the daemons until a signal, or until more are needed: a restart loses seconds, a full queue all along."""
     collector.measure()
     due = time.monotonic() + _SUMMARY_SECONDS
     while not stopped.wait(_POLL_SECONDS):

@@ -45,7 +45,7 @@ from simulate.incidents.staging_jobs import (
     rack_down,
 )
 from simulate.scenarios.scenario import Phase, Profile, Scenario, runs_of
-from simulate.traffic.cast import Cast
+from simulate.traffic.cast import Cast, nodes_with
 
 LIVE_RUN = 2 * 3600
 """Seconds before the end of history at which the job begins that still runs in the live phase."""
@@ -221,7 +221,7 @@ def demo_cluster(
     """
     history_end = start if history_end is None else history_end
     zone = night_zone(datetime.fromtimestamp(history_end, UTC), base.site.off_hours)
-    nodes = _training_nodes(base)
+    nodes = tuple(node.name for node in nodes_with(base, Role.TRAINING))
     windows = _windows(start, history_end, history_days) if nodes else []
     cluster = replace(
         base,
@@ -316,11 +316,6 @@ def _as_late(incident: Incident, cluster: Cluster) -> Incident:
     """Return an incident whose alerts may be as late as a cloud's logs."""
     late = cluster.bridge.lateness if cluster.cloud.format else 0
     return replace(incident, alerts=tuple(replace(alert, until=alert.until + late) for alert in incident.alerts))
-
-
-def _training_nodes(cluster: Cluster) -> tuple[str, ...]:
-    groups = {group.id for group in cluster.groups_with(Role.TRAINING)}
-    return tuple(node.name for node in cluster.nodes if node.group in groups)
 
 
 def _windows(start: int, history_end: int, history_days: int) -> list[tuple[int, int | None]]:
