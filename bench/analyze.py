@@ -110,10 +110,13 @@ def _whole(nodes: int, hours: float, ticks: int) -> None:
         store = Store(cluster.store)
         store.ensure(cluster.retentions())
         others = {one: rows for one, rows in series(cluster).items() if one in _OTHERS}
-        pulse = {schema.PULSE: others.pop(schema.PULSE)}
+        pulse, rails = ({one: others.pop(one)} for one in (schema.PULSE, schema.RAIL_TRAFFIC))
 
         def write(store: Store, cluster: Cluster, start: int, stop: int) -> int:
-            filled = ((Retention(schema.RAW, 10, 0), others), (Retention(schema.RAW, 1, 0), pulse))
+            filled = (
+                (Retention(schema.RAW, 10, 0), others), (Retention(schema.RAW, 1, 0), pulse),
+                (Retention(schema.MINUTE, 60, 0), rails),
+            )  # fmt: skip
             written = sum(count for every, rows in filled for _, count in fill(store, every, rows, start, stop))
             return written + _fill(store, cluster, start, stop)
 
@@ -206,7 +209,7 @@ def _fill(store: Store, cluster: Cluster, start: int, stop: int) -> int:
     written = 0
     for measurement, frame in _windows(cluster, start, stop):
         for lines, count in batches(measurement, frame):
-            store.write(lines, schema.RAW)
+            store.write(lines, measurement.kept)
             written += count
     return written
 

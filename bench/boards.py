@@ -244,7 +244,7 @@ def _length(measurement: Measurement, count: int, retention: Retention, kept: di
 
 def _a_day(measurement: Measurement, count: int, cluster: Cluster) -> float:
     """Return the points that so many series have in the raw retention a day."""
-    if not measurement.rollup and measurement.kept != schema.RAW:
+    if measurement.kept != schema.RAW:
         return 0
     return count * 86_400 / max(window_seconds(cluster, schema.RAW), EVERY.get(measurement, 0))
 

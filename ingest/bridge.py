@@ -500,7 +500,7 @@ class Bridge:
     def _write(self, changed: list[tuple[Measurement, pl.DataFrame]]) -> None:
         with self._pace.sending():
             for measurement, points in changed:
-                self._writer.write(measurement, points, RAW)
+                self._writer.write(measurement, points, measurement.kept)
 
     def _refuse_too_old(self) -> None:
         """Stop before a point is written that the raw retention would drop in silence."""
@@ -560,7 +560,7 @@ class Bridge:
         self._forget_removed()
         self._counters.load(notes["counters"])
         self._before = self._done()
-        self._rollup.load(notes["rollup"])
+        self._rollup.load(notes["rollup"], self._engine.minutes_from)
         self._position = notes["position"]
         self._source.resume(self._position)
         self._counters_position = notes["counters_position"]

@@ -24,6 +24,9 @@ _FEW_ROWS, _MANY_ROWS = 20_000, 80_000
 """Target windows asked for at once follow the size of the answers: every series costs a query something, and every row
 memory."""
 
+_ROLLED = [one for one in MEASUREMENTS if one.rollup and one is not schema.NODE_TOTAL]
+"""NODE_TOTAL is made of NODE_TRAFFIC."""
+
 
 class Rollup:
     """Which ranges changed, and how to recompute them.
@@ -33,6 +36,9 @@ class Rollup:
         writer: written to.
         retentions: finest first; each is computed from the one before it.
         shard: the bridge's own; others roll up theirs.
+
+    Attributes:
+        minutes_from: before this epoch second what is kept in minutes is made of raw points, too (`Engine`).
     """
 
     def __init__(self, store: Store, writer: Writer, retentions: tuple[Retention, ...], shard: str) -> None:
@@ -42,6 +48,7 @@ class Rollup:
         # Also of windows that are as long as the target's: boards ask minutes of every cluster.
         self._steps = [(source, target) for source, target in pairwise(retentions) if source.window <= target.window]
         self._dirty: dict[str, set[int]] = {target.name: set() for _, target in self._steps}
+        self.minutes_from = 0
 
     def touch(self, windows: pl.Series) -> None:
         """Note base windows (epoch seconds) whose points changed."""
@@ -53,8 +60,9 @@ class Rollup:
         """Return the dirty windows for the checkpoint."""
         return {name: sorted(windows) for name, windows in self._dirty.items()}
 
-    def load(self, dirty: dict[str, list[int]]) -> None:
-        """Take the dirty windows of a checkpoint."""
+    def load(self, dirty: dict[str, list[int]], minutes_from: int = 0) -> None:
+        """Take the dirty windows of a checkpoint, and since when it has minutes."""
+        self.minutes_from = minutes_from
         for name, windows in dirty.items():
             if name in self._dirty:
                 self._dirty[name].update(windows)
@@ -62,18 +70,19 @@ class Rollup:
     def run(self) -> int:
         """Recompute every dirty window of every retention; returns the points written."""
         written = 0
-        rolled = [measurement for measurement in MEASUREMENTS if measurement.rollup and measurement.kept == schema.RAW]
         # Two at once: while the store works on one, the other one's answer is read or its points are written.
         with ThreadPoolExecutor(_AT_ONCE, "rollup") as threads:
             for source, target in self._steps:
                 dirty = self._dirty[target.name]
                 fold = partial(self._fold_all, source=source, target=target, starts=sorted(dirty))
-                written += sum(threads.map(fold, rolled))
+                written += sum(threads.map(fold, _ROLLED))
                 dirty.clear()
         return written
 
     def _fold_all(self, measurement: Measurement, *, source: Retention, target: Retention, starts: list[int]) -> int:
         """Recompute the windows with these starts; returns the points written."""
+        if source.name not in measurement.retentions:
+            starts = [start for start in starts if start < self.minutes_from]
         span = _FIRST_SPAN
         position = written = 0
         while position < len(starts):

@@ -36,7 +36,7 @@ from simulate.truth.ground_truth import GroundTruth
 from store import schema
 from store.influx import Store
 from store.points import WINDOW, columns, encode
-from store.schema import RAW, ListState, Measurement, Stage
+from store.schema import ListState, Measurement, Stage
 
 SHARD = "0"
 
@@ -208,7 +208,7 @@ class _Bodies:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: list[bytes] = []
+        self._waiting: dict[str, list[bytes]] = {}
         self.points = 0
 
     def add(self, changed: list[tuple[Measurement, pl.DataFrame]]) -> None:
@@ -216,15 +216,15 @@ class _Bodies:
             own = frame.with_columns(pl.lit(SHARD).alias(schema.SHARD)) if schema.SHARD in measurement.tags else frame
             lines = encode(measurement, own)
             if lines:
-                self._waiting.append(lines)
+                self._waiting.setdefault(measurement.kept, []).append(lines)
                 self.points += frame.height
-        if sum(map(len, self._waiting)) >= _BODY_BYTES:
+        if sum(len(lines) for waiting in self._waiting.values() for lines in waiting) >= _BODY_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        if self._waiting:
-            self._store.write(b"\n".join(self._waiting), RAW)
-            self._waiting = []
+        for retention, waiting in self._waiting.items():
+            self._store.write(b"\n".join(waiting), retention)
+        self._waiting = {}
 
 
 # -- what the bridge says of itself --------------------------------------------------------------------

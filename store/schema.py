@@ -69,7 +69,7 @@ class Measurement:
         origin: the part that writes it: ``ingest``, ``analysis`` or ``deliver``.
         rollup: whether its windows are recomputed into the retentions that are coarser than `kept`.
         kept: the retention that its points are written to: HOUR for the few that people ask for after months, MINUTE
-            for what rollups add up.
+            for what nobody asks by shorter windows.
         bound: how its cardinality is limited, where addresses are tags.
         cardinality: in words, for the documentation.
     """
@@ -292,6 +292,7 @@ PAIR = Measurement(
     (BYTES,),
     "ingest",
     "ring: 2 x nodes; all-to-all: nodes^2, bounded per source node",
+    kept=MINUTE,
     bound=Bound((DST,), SRC),
 )
 EGRESS = Measurement(
@@ -391,6 +392,7 @@ RAIL_TRAFFIC = Measurement(
     (TX_BYTES, RX_BYTES),
     "ingest",
     "nodes x rails",
+    kept=MINUTE,
 )
 READ_BYTES = Field("read_bytes", "bytes", "bytes that the node read: endpoint to node")
 WRITE_BYTES = Field("write_bytes", "bytes", "bytes that the node wrote: node to endpoint")

@@ -10,7 +10,7 @@ from cluster.model import Retention
 from store.influx import ROWS, Numbers, Store
 from store.influxql import Condition, Select, beside, identifier, total
 from store.points import WINDOW
-from store.schema import BYTES, RAW, Field, Kind, Measurement
+from store.schema import BYTES, Field, Kind, Measurement
 
 _MILLI = 1000
 _SERIES = "series"
@@ -91,7 +91,7 @@ def _frame(found: Numbers, tags: Sequence[str]) -> pl.DataFrame:
 
 
 class KeptBins:
-    """Sums of raw bins that nothing can change any more: what an earlier call has read is not read again.
+    """Sums of bins that nothing can change any more, of points as written: what was read once is not read again.
 
     Args:
         store, measurement, fields, tags, seconds, where: see `binned`.
@@ -101,7 +101,7 @@ class KeptBins:
         self, store: Store, measurement: Measurement, fields: Sequence[Field], tags: Sequence[str], *,
         seconds: int, where: Iterable[Condition] = (),
     ) -> None:  # fmt: skip
-        self._asked = (store, measurement, RAW, fields, tags)
+        self._asked = (store, measurement, measurement.kept, fields, tags)
         self._seconds, self._where = seconds, tuple(where)
         self._known = (0, 0, pl.DataFrame(schema=_names(tags, fields)))
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,10 @@ _TABLES = (
 )
 """Measurements that are made of window totals."""
 
+_MINUTE = 60
+BEFORE_MINUTES = {one: replace(one, kept=schema.RAW) for one in _TABLES if one.kept == schema.MINUTE}
+"""What these were before they were kept in minutes: points of such a checkpoint still go to the raw retention."""
+
 _BY_RECORDS = (schema.IN_BYTES, schema.OUT_BYTES, schema.SPEED)
 _BY_COUNTERS = (
     schema.COUNTER_IN_BYTES,
@@ -95,6 +99,7 @@ class Engine:
     Attributes:
         exporters: what the newest records of each said.
         unknown_rates: records since the start whose exporter samples by a rate that nobody told.
+        minutes_from: epoch second from which on what is kept in minutes is; points of before go to the raw retention.
 
     Args:
         cluster: names, windows, bounds.
@@ -137,6 +142,7 @@ class Engine:
         listed = [node.name for node in cluster.nodes]
         self.exporters: dict[str, ExporterReading] = {}
         self.unknown_rates: Counter[str] = Counter()
+        self.minutes_from = 0
         self._tables = {
             measurement.name: WindowTable(
                 measurement,
@@ -146,6 +152,7 @@ class Engine:
                 keep=cluster.store.keep_raw,
                 fields=_BY_RECORDS if measurement is schema.INTERFACE_TRAFFIC else None,
                 foreign=cluster.stranger_ids() if measurement is schema.EGRESS else (),
+                seconds=_MINUTE if measurement in BEFORE_MINUTES else 1,
             )
             for measurement in _TABLES
         }
@@ -373,7 +380,12 @@ class Engine:
         self._settle()
         self._once.merge()
         asked = self._tables[schema.INFERENCE.name].pending_windows()
-        changed = [(table.measurement, table.merge()) for table in self._tables.values() if table.pending_rows]
+        changed = [
+            part
+            for table in self._tables.values()
+            if table.pending_rows
+            for part in _by_retention(table, table.merge())
+        ]
         changed += [*self._unnamed(asked), *_discarding(changed)]
         for table in self._tables.values():
             self._counters.add(Stage.WINDOWS, "over_series_budget", table.over_budget)
@@ -383,7 +395,7 @@ class Engine:
 
     def all_points(self) -> list[tuple[Measurement, pl.DataFrame]]:
         """Return every point in memory, for the time after a restart."""
-        points = [(table.measurement, table.all_points()) for table in self._tables.values()]
+        points = [part for table in self._tables.values() for part in _by_retention(table, table.all_points())]
         return [*points, *self._unnamed(), *_discarding(points)]
 
     def _unnamed(self, windows: Collection[int] | None = None) -> list[tuple[Measurement, pl.DataFrame]]:
@@ -434,6 +446,7 @@ class Engine:
             },
             "sequence": self._sequence.dump(),
             "once": self._once.notes(),
+            "minutes_from": self.minutes_from,
         }
 
     def load(self, frames: dict[str, pl.DataFrame], notes: dict[str, Any]) -> None:
@@ -449,11 +462,25 @@ class Engine:
             table.known = frames.get(f"{_KNOWN}{name}", table.known)
         self._deltas.newest = frames[SAMPLES]
         self._newest, self._newest_sample = notes["newest"], notes["newest_sample"]
+        # Of before there were any: from the next minute on.
+        next_minute = ((self._newest or 0) // 1000 // _MINUTE + 1) * _MINUTE
+        self.minutes_from = notes.get("minutes_from", next_minute)
+        for table in self._tables.values():
+            table.long_from = self.minutes_from
         self._newest_counters = notes["newest_counters"]
         self.exporters = {name: ExporterReading(*reading) for name, reading in notes["exporters"].items()}
         # Checkpoints of before these were kept have none.
         self._once.load_notes(notes.get("once", {}))
         self._sequence.load(notes.get("sequence", []))
+
+
+def _by_retention(table: WindowTable, points: pl.DataFrame) -> list[tuple[Measurement, pl.DataFrame]]:
+    """Return a table's points, those apart that are of before its windows were minutes."""
+    measurement = table.measurement
+    if not table.long_from or measurement not in BEFORE_MINUTES:
+        return [(measurement, points)]
+    is_new = pl.col(WINDOW) >= table.long_from
+    return [(measurement, points.filter(is_new)), (BEFORE_MINUTES[measurement], points.filter(~is_new))]
 
 
 def _discarding(points: list[tuple[Measurement, pl.DataFrame]]) -> list[tuple[Measurement, pl.DataFrame]]:

@@ -51,8 +51,10 @@ class WindowTable:
         fields: those that this table fills, where the measurement has several sources; by default all.
         optional: whether a sum that nobody gave is absent rather than 0.
         foreign: values of the bound's `per` whose small conversations get no names.
+        seconds: length of its windows, where they are longer than those of the partial points.
 
     Attributes:
+        long_from: windows from this second on have that length; earlier ones are of before a table had it.
         over_budget: series that the budget refused a name, since somebody set it to 0.
         capped: totals that MAX_TOTAL held back, likewise.
         evicted_before: windows that begin before this second are no longer here.
@@ -71,8 +73,10 @@ class WindowTable:
         fields: Sequence[Field] | None = None,
         optional: bool = False,
         foreign: Sequence[str] = (),
+        seconds: int = 1,
     ) -> None:
         self.measurement = measurement
+        self.seconds, self.long_from = seconds, 0
         self.tags = [tag for tag in measurement.tags if tag != schema.SHARD]
         self.keys = [WINDOW, *self.tags]
         self._labels = [tag for tag in self.tags if tag in schema.LABELS]
@@ -117,6 +121,10 @@ class WindowTable:
 
         Sums not present count as 0, or not at all; labels not present are unknown.
         """
+        if self.seconds > 1:
+            window = pl.col(WINDOW)
+            begin = pl.when(window >= self.long_from).then(window // self.seconds * self.seconds).otherwise(window)
+            partial = partial.with_columns(begin.alias(WINDOW))
         self._pending.append(self._with_values(self._labelled(partial)))
 
     def pending_windows(self) -> pl.Series:
@@ -185,6 +193,8 @@ class WindowTable:
 
     def evict(self, before: int, held: Collection[int] = ()) -> pl.DataFrame:
         """Forget the windows that begin before this second and are not held; return their rows."""
+        # A longer window goes as a whole: until then its rows are one total.
+        before = before // self.seconds * self.seconds
         self.evicted_before = max(self.evicted_before, before)
         is_old = pl.col(WINDOW) < before
         if held:

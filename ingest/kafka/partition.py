@@ -195,7 +195,7 @@ class PartitionWork:
                 table.recount_names()
         self.counters.load(notes["counters"])
         self.position = self._saved_position = notes["position"]
-        self.rollup.load(notes["rollup"])
+        self.rollup.load(notes["rollup"], self._engine.minutes_from)
         self._relays.load(notes.get("relays", {}))
         self._records.restored(before.keys)
         self.rewrite = True

@@ -8,7 +8,7 @@ from simulate.incidents.incident import EGRESS
 from store import schema
 from store.influx import Store
 from store.influxql import Select, is_in, total
-from store.schema import RAW, Measurement
+from store.schema import Measurement
 
 Sums = Counter[tuple[str, ...]]
 
@@ -62,7 +62,7 @@ class Reckoning:
 
 
 def reckon(store: Store, truth: dict[str, Any], shard: str | None) -> Reckoning:
-    """Compare a ground truth (`GroundTruth.document`) with the raw points of one shard, or of all (None).
+    """Compare a ground truth (`GroundTruth.document`) with the points of one shard, or of all (None), as written.
 
     Compared are bytes, packets and flow records of each group pair, bytes and packets of each node in both directions,
     bytes of each rail, storage endpoint and interface in both directions, each staged transfer, the bytes that were
@@ -160,7 +160,7 @@ def _sums(
 ) -> list[tuple[dict[str, str], dict[str, int]]]:
     """Return each series' sums over all time."""
     fields = (one for one in measurement.fields if one.merge is schema.Merge.SUM and one.kind is schema.Kind.INT)
-    sums = Select(measurement, RAW).take(*map(total, fields)).by(*tags).between()
+    sums = Select(measurement, measurement.kept).take(*map(total, fields)).by(*tags).between()
     asked = sums if shard is None else sums.where(is_in(schema.SHARD, [shard]))
     return [
         (series.tags, {name: value or 0 for name, value in zip(series.columns, series.values[0], strict=True)})

@@ -138,7 +138,7 @@ def own(scene: Scene, start: int, stop: int, volume: int) -> None:
 def test_a_node_of_others_that_sends_to_the_job(scene: Scene) -> None:
     for src, dst, volume in (("gpu-16", "gpu-01", 20), ("gpu-15", "gpu-02", 1), ("gpu-02", "gpu-01", 50)):
         tags = {schema.SRC: src, schema.DST: dst, schema.PLANE: "compute"}
-        scene.write(schema.PAIR, tags, range(NOW, NOW + 60, 10), schema.RAW, bytes=volume * GB)
+        scene.write(schema.PAIR, tags, range(NOW, NOW + 60, 10), schema.PAIR.kept, bytes=volume * GB)
     assert outer(scene, 0, 1, 5, 29) == dict.fromkeys((5, 29), Outer(Cause.DISTURBED, "gpu-16, gpu-15"))
 
 

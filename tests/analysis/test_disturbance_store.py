@@ -37,7 +37,7 @@ def send(scene: Scene, src: str, dst: str, span: tuple[int, int], volume: int) -
     """So many bytes a window of 10 s."""
     start, stop = span
     tags = {schema.SRC: src, schema.DST: dst, schema.PLANE: "compute"}
-    scene.write(schema.PAIR, tags, range(NOW + start, NOW + stop, 10), schema.RAW, bytes=volume)
+    scene.write(schema.PAIR, tags, range(NOW + start, NOW + stop, 10), schema.PAIR.kept, bytes=volume)
 
 
 def receive(scene: Scene, group: str, plane: str, volume: int) -> None:

@@ -270,7 +270,7 @@ class Lab:
             pl.lit("0").alias(schema.SHARD),
             pl.lit(scene.RATE).alias(schema.BYTES.name),
         )
-        scene.write(self.store, schema.PAIR, rows)
+        scene.write(self.store, schema.PAIR, rows, schema.PAIR.kept)
 
     def write_silence(self, start: int, stop: int) -> None:
         """Write that exporters were heard, and that nobody sent anything."""

@@ -58,7 +58,7 @@ def job(start: int, stop: int | None = None, nodes: tuple[str, ...] = NODES) -> 
 def put(store: Store, measurement: schema.Measurement, frame: pl.DataFrame) -> None:
     lines = encode(measurement, frame.with_columns(pl.lit("0").alias(schema.SHARD)))
     if lines:
-        store.write(lines, schema.RAW)
+        store.write(lines, measurement.kept)
 
 
 def ring(scene: Scene, start: int, stop: int, order: Iterable[int] = range(8), sent: int = 10**9) -> None:
@@ -132,7 +132,7 @@ def ingest(workload: Workload, store: Store, folder: Path) -> None:
         assert engine.take(read_chunk(raw, sniff(raw)).frame, NOW).is_empty()
     for measurement, points in engine.merge():
         for part in points.with_columns(pl.lit("0").alias(schema.SHARD)).iter_slices(20_000):
-            store.write(encode(measurement, part), schema.RAW)
+            store.write(encode(measurement, part), measurement.kept)
 
 
 def by_sflow(cluster: Cluster) -> Cluster:
@@ -254,7 +254,9 @@ def carry(scene: Scene, rails: dict[tuple[str, str], int], start: int = 0, stop:
     """Overwrite what rails send in each window."""
     for (node, rail), sent in rails.items():
         tags = {schema.NODE: node, schema.GROUP: "training", schema.RAIL: rail}
-        scene.write(schema.RAIL_TRAFFIC, tags, range(NOW + start, NOW + stop, 10), schema.RAW, tx_bytes=sent)
+        scene.write(
+            schema.RAIL_TRAFFIC, tags, range(NOW + start, NOW + stop, 10), schema.RAIL_TRAFFIC.kept, tx_bytes=sent
+        )
 
 
 def low_rails(scene: Scene) -> list[tuple[object, ...]]:

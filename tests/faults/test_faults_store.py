@@ -176,7 +176,7 @@ def test_a_field_of_another_type_costs_its_own_points_only(
     store = Store(staged.cluster.store)
     store.ensure(staged.cluster.retentions())
     # What some other tool wrote into a measurement of ours, in the week at hand.
-    store.write(f"{schema.RAIL_TRAFFIC.name},node=x tx_bytes=1.5 {int(time.time())}".encode(), schema.RAW)
+    store.write(f"{schema.RAIL_TRAFFIC.name},node=x tx_bytes=1.5 {int(time.time())}".encode(), schema.RAIL_TRAFFIC.kept)
     truth, files = filled(staged, tmp_path / "files")
     with Bridge(staged) as bridge:
         for _ in feed(staged, files):

@@ -228,7 +228,7 @@ def by_hand(rows: list[dict[str, object]]) -> dict[str, Keys]:  # noqa: C901, PL
                 part = volume
             else:
                 part = volume * (high - start) // (end - start) - volume * (low - start) // (end - start)
-            at = window * 10
+            at, minute = window * 10, window // 6 * 60
             found["seen"][at, src_group, dst_group, plane_of(row)] += part
             if row[records.IFACE_IN]:
                 found["in"][at, exporter, row[records.IFACE_IN]] += part
@@ -239,9 +239,9 @@ def by_hand(rows: list[dict[str, object]]) -> dict[str, Keys]:  # noqa: C901, PL
                 if src in LISTED:
                     found["tx"][at, src, dst_group] += part
                 if src_text in RAILS:
-                    found["rail"][at, src, RAILS[src_text]] += part
+                    found["rail"][minute, src, RAILS[src_text]] += part
                 if src_group == dst_group == "training" and {src, dst} <= LISTED:
-                    found["pair"][at, src, dst] += part
+                    found["pair"][minute, src, dst] += part
                 if dst_group in {"partner", "external"}:
                     found["egress" if src_group in INSIDE else "foreign"][at, *egress_of(row, src, dst)] += part
                 for name, owner in ((src, src_group), (dst, dst_group)):

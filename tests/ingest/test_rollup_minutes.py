@@ -8,6 +8,7 @@ import pytest
 from test_engine import cluster
 
 from app.log import Log
+from cluster.model import Cluster
 from ingest.count.engine import Engine
 from ingest.counters import Counters
 from ingest.flows.normalise import Clock
@@ -17,7 +18,7 @@ from ingest.writer import Writer
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
-from store.points import WINDOW
+from store.points import WINDOW, encode
 
 T0 = 1_772_352_000
 MINUTES = 5
@@ -35,28 +36,41 @@ def flow(at: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("window", [10, 30, 60])
-def test_minutes_and_hours_have_every_byte(window: int, influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+def stored_at(url: str, database: str) -> tuple[Cluster, Store]:
     known = cluster()
-    known = replace(
-        known,
-        store=replace(
-            known.store, url=influxdb_v1.url, database=fresh_database, keep_raw=KEPT, keep_1m=KEPT, keep_1h=KEPT
-        ),
-        bridge=replace(known.bridge, window=window, grace=max(window, known.bridge.grace)),
-    )
-    store = Store(known.store)
+    settings = replace(known.store, url=url, database=database, keep_raw=KEPT, keep_1m=KEPT, keep_1h=KEPT)
+    known, store = replace(known, store=settings), Store(settings)
     store.ensure(known.retentions())
-    engine = Engine(known, Clock.BACKFILL, Counters())
-    rows = [dict.fromkeys(records.RECORD_SCHEMA) | flow(60 * minute + 5) for minute in range(MINUTES)]
-    engine.take(pl.DataFrame(rows, schema=records.RECORD_SCHEMA), T0)
+    return known, store
+
+
+def rollup_of(known: Cluster, store: Store) -> Rollup:
     writer = Writer(
         store, known.retentions(), shard="0", counters=Counters(), stop=threading.Event(), log=Log(quiet=True)
     )
-    rollup = Rollup(store, writer, known.retentions(), "0")
+    return Rollup(store, writer, known.retentions(), "0")
+
+
+def take(engine: Engine, *moments: int) -> None:
+    rows = [dict.fromkeys(records.RECORD_SCHEMA) | flow(moment) for moment in moments]
+    engine.take(pl.DataFrame(rows, schema=records.RECORD_SCHEMA), T0)
+
+
+def write(engine: Engine, store: Store, rollup: Rollup) -> None:
     for measurement, points in engine.merge():
-        writer.write(measurement, points, schema.RAW)
+        shard = pl.lit("0").alias(schema.SHARD)
+        store.write(encode(measurement, points.with_columns(shard)), measurement.kept)
         rollup.touch(points.get_column(WINDOW).unique())
+
+
+@pytest.mark.parametrize("window", [10, 30, 60])
+def test_minutes_and_hours_have_every_byte(window: int, influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    known, store = stored_at(influxdb_v1.url, fresh_database)
+    known = replace(known, bridge=replace(known.bridge, window=window, grace=max(window, known.bridge.grace)))
+    engine = Engine(known, Clock.BACKFILL, Counters())
+    take(engine, *(60 * minute + 5 for minute in range(MINUTES)))
+    rollup = rollup_of(known, store)
+    write(engine, store, rollup)
     rollup.run()
     for retention in known.retentions():
         answer = store.query(f'SELECT "bytes" FROM "{retention.name}"."{schema.TRAFFIC.name}"')
@@ -70,4 +84,41 @@ def test_minutes_and_hours_have_every_byte(window: int, influxdb_v1: LocalInflux
         )
         assert [(one.tags, one.values) for one in of_all] == [(one.tags, one.values) for one in of_peers]
         assert of_all
+    store.close()
+
+
+def test_a_checkpoint_of_before_pairs_and_rails_were_minutes_loses_no_byte(
+    influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    """Late bytes of windows that it had go to the raw points; from the next minute on there are minutes alone."""
+    known, store = stored_at(influxdb_v1.url, fresh_database)
+    before, rollup = Engine(known, Clock.LIVE, Counters()), rollup_of(known, store)
+    for name in ("pair", "rail"):
+        before.tables[name].seconds = 1
+    take(before, 5, 15, 65, 75)
+    for measurement, points in before.merge():
+        lines = encode(measurement, points.with_columns(pl.lit("0").alias(schema.SHARD)))
+        store.write(lines, schema.RAW)
+        rollup.touch(points.get_column(WINDOW).unique())
+    frames, notes = before.dump()
+    del notes["minutes_from"]
+    engine = Engine(known, Clock.LIVE, Counters())
+    engine.load(frames, notes)
+    # It was killed before it had rolled up.
+    rollup.load(rollup.dump(), engine.minutes_from)
+    take(engine, 16, 95, 125, 135)
+    write(engine, store, rollup)
+    rollup.run()
+    for name in ("pair", "rail"):
+        by_retention = {}
+        for one in known.retentions():
+            field = "bytes" if name == "pair" else "tx_bytes"
+            by_minute = f"WHERE time >= {T0}s AND time < {T0 + 300}s GROUP BY time(1m) fill(none)"
+            answer = store.query(f'SELECT sum("{field}") FROM "{one.name}"."{name}" {by_minute}')
+            by_retention[one.name] = {row[0] // 1000 - T0: row[1] for part in answer for row in part.values if row[1]}
+        assert by_retention == {
+            "raw": {0: 3 * OCTETS, 60: 3 * OCTETS},
+            "1m": {0: 3 * OCTETS, 60: 3 * OCTETS, 120: 2 * OCTETS},
+            "1h": {0: 8 * OCTETS},
+        }, name
     store.close()

@@ -69,13 +69,17 @@ class OuterCauses:
 
     def _disturbed(self, job: Job, lost: npt.NDArray[np.int64]) -> dict[int, Outer]:
         of_few = [is_in(schema.DST, sorted(job.nodes))] if len(job.nodes) <= _FEW else [not_in(schema.DST, [OTHER])]
-        span = -(-self._limits.disturbance_window // self._window) * self._window
-        sent = self._sums(schema.PAIR, (schema.BYTES,), (schema.SRC, schema.DST), _range(lost, span), of_few).filter(
-            pl.col(schema.DST).is_in(job.nodes), ~pl.col(schema.SRC).is_in([*job.nodes, OTHER])
-        )
+        # Pairs are kept in minutes; the one that a window lies in may still fill.
+        span = -(-self._limits.disturbance_window // _MINUTE) * _MINUTE
+        start, stop = (moment // _MINUTE * _MINUTE for moment in _range(lost, span))
+        sent = binned(
+            self._store, schema.PAIR, schema.PAIR.kept, (schema.BYTES,), (schema.SRC, schema.DST),
+            start=start, stop=stop, seconds=_MINUTE, where=of_few,
+        ).filter(pl.col(schema.DST).is_in(job.nodes), ~pl.col(schema.SRC).is_in([*job.nodes, OTHER]))  # fmt: skip
         found = {}
         for window in lost.tolist():
-            names, total = self._largest(sent, schema.SRC, window, span)
+            end = (window + self._window) // _MINUTE * _MINUTE
+            names, total = _largest(sent, schema.SRC, end, span)
             if total >= self._limits.disturbance_bytes:
                 more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
                 found[window] = Outer(Cause.DISTURBED, ", ".join(names[:_NAMED]) + more)
@@ -104,7 +108,7 @@ class OuterCauses:
         found = {}
         for window in lost.tolist():
             end = window + self._window
-            names, total = self._largest(others, schema.GROUP, window, _MINUTE)
+            names, total = _largest(others, schema.GROUP, end, _MINUTE)
             minutes = others.filter(pl.col(WINDOW).is_between(end - _HOUR - _MINUTE, end - _MINUTE, closed="left"))
             places = (minutes.get_column(WINDOW).to_numpy() - (end - _HOUR - _MINUTE)) // _MINUTE
             usual = np.median(np.bincount(places, minutes.get_column(schema.BYTES.name).to_numpy(), _HOUR // _MINUTE))
@@ -126,12 +130,12 @@ class OuterCauses:
             where=where,
         )  # fmt: skip
 
-    def _largest(self, talks: pl.DataFrame, tag: str, window: int, span: int) -> tuple[list[str], float]:
-        """Return who moved bytes in the time that ends with a window, the most first, and all their bytes."""
-        end = window + self._window
-        within = talks.filter(pl.col(WINDOW).is_between(end - span, end, closed="left"))
-        sums = within.group_by(tag).agg(pl.sum(schema.BYTES.name)).sort(-pl.col(schema.BYTES.name), tag)
-        return sums.get_column(tag).to_list(), float(sums.get_column(schema.BYTES.name).sum())
+
+def _largest(talks: pl.DataFrame, tag: str, end: int, span: int) -> tuple[list[str], float]:
+    """Return who moved bytes in so many seconds up to `end`, the most first, and all their bytes."""
+    within = talks.filter(pl.col(WINDOW).is_between(end - span, end, closed="left"))
+    sums = within.group_by(tag).agg(pl.sum(schema.BYTES.name)).sort(-pl.col(schema.BYTES.name), tag)
+    return sums.get_column(tag).to_list(), float(sums.get_column(schema.BYTES.name).sum())
 
 
 def _range(lost: npt.NDArray[np.int64], before: int) -> tuple[int, int]:

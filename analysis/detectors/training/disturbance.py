@@ -192,7 +192,7 @@ class DisturbanceStudy:
             orient="row",
         )
         pairs = binned(
-            self._store, schema.PAIR, schema.RAW, (schema.BYTES,), (schema.SRC, schema.DST),
+            self._store, schema.PAIR, schema.PAIR.kept, (schema.BYTES,), (schema.SRC, schema.DST),
             start=start, stop=stop, seconds=MINUTE,
             where=[not_in(schema.DST, [OTHER])],
         ).with_columns(

@@ -200,7 +200,7 @@ class PatternStudy:
     ) -> pl.DataFrame:
         """Return sums of each of the minutes that end at consecutive moments."""
         return binned(
-            self._store, measurement, schema.RAW, fields, tags,
+            self._store, measurement, measurement.kept, fields, tags,
             start=moments[0] - MINUTE, stop=moments[-1], seconds=MINUTE, where=where,
         )  # fmt: skip
 

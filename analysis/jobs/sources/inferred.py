@@ -156,7 +156,7 @@ class _Minutes:
         """Return the bytes from node to node."""
         place = {name: index for index, name in enumerate(self.nodes)}
         found: dict[tuple[int, int], float] = {}
-        sums = Select(schema.PAIR, schema.RAW).take(total(schema.BYTES)).by(schema.SRC, schema.DST)
+        sums = Select(schema.PAIR, schema.PAIR.kept).take(total(schema.BYTES)).by(schema.SRC, schema.DST)
         names, rows, values = _flat(self._minutes(sums, start, stop))
         for row, volume in zip(rows, values[:, 1], strict=True):
             src, dst = names[row]
