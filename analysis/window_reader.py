@@ -4,6 +4,7 @@ InfluxDB is slow to give out rows one by one, and slower to make bins of them. B
 window already: they are asked for as they are, and added up here.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from store.schema import Field, Measurement
 Answer = TypeVar("Answer")
 
 _MILLI = 1000
-_SENT = schema.TX_BYTES, schema.TX_PACKETS
+_SENT = schema.TX_BYTES, schema.TX_PACKETS, schema.RX_PACKETS
 _EXCHANGED = schema.TX_BYTES, schema.RX_BYTES
 _AT_ONCE = 3
 """Queries under way at a time: InfluxDB answers each on a core of its own."""
@@ -93,20 +94,52 @@ class WindowReader:
         self._storage = {group.id for group in cluster.groups_with(Role.STORAGE, Role.MODEL_STORAGE)}
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="windows")
         self._own = local()
+        self._shared: deque[Windows] = deque(maxlen=2)
 
     def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> "Windows":
-        """Begin to read the windows [start, stop): of these nodes only if they are few, else of all."""
+        """Begin to read the windows [start, stop): of these nodes only if they are few, else of all.
+
+        Without `nodes` they are those of a pass, in which `sent` looks.
+        """
         few = tuple(nodes) if nodes is not None and len(nodes) <= _FEW else ()
         exporters = self._ask(lambda: self._exporters(start, stop))
-        return Windows(
+
+        def compute() -> _Nodes:
+            # Whoever answers for the exporters was asked before: nothing waits for what waits itself.
+            is_sampled = bool((exporters.result().rates_of(self.exporters) > 1).any())
+            return self._nodes(_SENT if nodes is None or is_sampled else _SENT[:1], self._training, few, start, stop)
+
+        found = Windows(
             self,
             start,
             stop,
             exporters=exporters,
-            compute=self._ask(lambda: self._sent(exporters.result(), few, start, stop)),
+            compute=self._ask(compute),
             storage=self._ask(lambda: self._nodes(_EXCHANGED, self._storage, few, start, stop)),
             all_storage=self._ask(lambda: self._storage_bytes(start, stop)),
         )
+        if nodes is None:
+            # What another pass read before these may have changed since.
+            if self._shared and self._shared[-1].stop != start:
+                self._shared.clear()
+            self._shared.append(found)
+        return found
+
+    def sent(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
+        """Return [field, window, node] what nodes sent to training groups: bytes, packets, and packets they received.
+
+        What a pass has read already is not asked for again.
+        """
+        read = next((one for one in self._shared if one.start < stop and start < one.stop), None)
+        if read is None:
+            few = tuple(nodes) if len(nodes) <= _FEW else ()
+            return self._nodes(_SENT, self._training, few, start, stop).of(nodes)
+        parts = [read.sent(nodes, max(start, read.start), min(stop, read.stop))]
+        if start < read.start:
+            parts.insert(0, self.sent(nodes, start, read.start))
+        if read.stop < stop:
+            parts.append(self.sent(nodes, read.stop, stop))
+        return np.concatenate(parts, axis=1)
 
     def compute_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Return [window, exporter] whether its flows hold bytes, in the order of `exporters`."""
@@ -135,15 +168,6 @@ class WindowReader:
         if store is None:
             store = self._own.store = Store(self._settings)
         return store.numbers(asked)
-
-    def _sent(self, exporters: _Exporters, few: tuple[str, ...], start: int, stop: int) -> _Nodes:
-        """Return what nodes sent to training groups; packets too, if any exporter samples.
-
-        They are a quarter of all that is read. Whoever answers for the exporters was asked before: nothing waits for
-        what waits itself.
-        """
-        is_sampled = bool((exporters.rates_of(self.exporters) > 1).any())
-        return self._nodes(_SENT if is_sampled else _SENT[:1], self._training, few, start, stop)
 
     def _nodes(self, fields: tuple[Field, ...], peers: set[str], few: tuple[str, ...], start: int, stop: int) -> _Nodes:
         """Return what nodes outside storage exchanged with the peer groups."""
@@ -197,6 +221,11 @@ class Windows:
         self.start, self.stop = start, stop
         self._reader, self._exporters = reader, exporters
         self._compute, self._storage, self._all_storage = compute, storage, all_storage
+
+    def sent(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
+        """Return [field, window, node] what nodes sent to training groups in [start, stop), which lies in the range."""
+        window = self._reader.window
+        return self._compute.result().of(nodes)[:, (start - self.start) // window : (stop - self.start) // window]
 
     def of(self, job: Job, start: int, stop: int) -> JobWindows:
         """Return a job's windows [start, stop), which lie in the range; waits for the store.

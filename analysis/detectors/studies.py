@@ -91,7 +91,7 @@ def studies_of(cluster: Cluster, reader: Reader, state: State, log: Log) -> Stud
             PatternStudy(cluster, reader.store),
             DisturbanceStudy(cluster, reader.store),
             RailStudy(cluster, reader.store),
-            PacketSizeStudy(cluster, reader.store),
+            PacketSizeStudy(cluster, reader.windows),
         ),
         of_clients=client_studies(cluster, reader.store, state, log),
     )

@@ -60,11 +60,11 @@ def test_each_window_has_the_rate_of_its_own(reader: Answering) -> None:
     assert whole.of(JOB, T0, T0 + 100).heard.shape == (10, 2)
 
 
-def test_packets_are_read_only_where_somebody_samples(reader: Answering) -> None:
-    reader.begin(T0, T0 + 100).of(JOB, T0, T0 + 100)
+def test_a_replay_reads_packets_only_where_somebody_samples(reader: Answering) -> None:
+    reader.begin(T0, T0 + 100, JOB.nodes).of(JOB, T0, T0 + 100)
     assert schema.TX_PACKETS.name in reader.fields
     whole = Answering(CLUSTER, np.ones((2, 10)))
-    assert not whole.begin(T0, T0 + 100).of(JOB, T0, T0 + 100).packets.any()
+    assert not whole.begin(T0, T0 + 100, JOB.nodes).of(JOB, T0, T0 + 100).packets.any()
     assert schema.TX_PACKETS.name not in whole.fields
 
 

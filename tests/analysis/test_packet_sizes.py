@@ -10,7 +10,8 @@ import service_scene as scenes
 from service_scene import Scene
 
 from analysis.detectors.fabric.packet_sizes import PacketSizeStudy, smaller_by
-from cluster.model import Job
+from analysis.window_reader import WindowReader
+from cluster.model import Job, Node
 from store import schema
 from store.local_influxdb import LocalInfluxDB
 
@@ -97,7 +98,12 @@ def test_too_few_nodes_are_not_compared(few: int) -> None:
 def scene(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Iterator[Scene]:
     with scenes.opened(influxdb_v1, fresh_database) as found:
         limits = replace(found.cluster.thresholds, packet_size_packets=LEAST)
-        yield Scene(replace(found.cluster, thresholds=limits), found.store)
+        nodes = (*found.cluster.nodes, *(Node(name, "training", ()) for name in NODES))
+        yield Scene(replace(found.cluster, thresholds=limits, nodes=nodes), found.store)
+
+
+def study(scene: Scene) -> PacketSizeStudy:
+    return PacketSizeStudy(scene.cluster, WindowReader(scene.store, scene.cluster))
 
 
 def send(
@@ -119,10 +125,10 @@ def test_a_node_is_told_for_as_long_as_its_window_holds_small_packets(scene: Sce
     send(scene, 1500, 2400, {})
     # Storage beside the job does not count.
     send(scene, 0, 2400, dict.fromkeys(range(8), 200), peer="storage", volume=0.1)
-    scenes.follow(scene, PacketSizeStudy(scene.cluster, scene.store), NOW, NOW + 2400, 20, jobs=[job])
+    scenes.follow(scene, study(scene), NOW, NOW + 2400, 20, jobs=[job])
     live = scene.rows(schema.PACKET_SIZE_LOW)
     scene.store.query(f'DROP MEASUREMENT "{schema.PACKET_SIZE_LOW.name}"')
-    scenes.run(scene, PacketSizeStudy(scene.cluster, scene.store), NOW, NOW + 2400, 700, jobs=[job])
+    scenes.run(scene, study(scene), NOW, NOW + 2400, 700, jobs=[job])
     assert scene.rows(schema.PACKET_SIZE_LOW) == live
     assert {row[schema.NODE] for row in live} == {NODES[3]}
     over = [int(str(row["time"])) - NOW for row in live if float(str(row[schema.SMALLER_BY.name])) > 0.4]
@@ -130,3 +136,16 @@ def test_a_node_is_told_for_as_long_as_its_window_holds_small_packets(scene: Sce
     assert over == list(range(1020, 1980 + 1, 60))
     whole = next(row for row in live if row["time"] == NOW + 1500)
     assert (whole[schema.MEAN_SIZE.name], whole[schema.USUAL_SIZE.name]) == (1390, 6021)
+
+
+def test_what_a_pass_has_read_is_not_asked_for_again(scene: Scene) -> None:
+    send(scene, 0, 900, {3: 1500})
+    windows = WindowReader(scene.store, scene.cluster)
+    asked = windows.sent(NODES, NOW, NOW + 900)
+    for start, stop in ((NOW + 120, NOW + 300), (NOW + 300, NOW + 600)):
+        windows.begin(start, stop).sent(NODES, start, stop)
+    scene.store.query(f'DELETE FROM "{schema.NODE_TRAFFIC.name}" WHERE time >= {NOW + 120}s AND time < {NOW + 600}s')
+    np.testing.assert_array_equal(windows.sent(NODES, NOW, NOW + 900), asked)
+    # A later pass may find other numbers.
+    windows.begin(NOW + 180, NOW + 600)
+    assert not windows.sent(NODES, NOW + 120, NOW + 600).any()

@@ -13,7 +13,7 @@ Judged are the minutes of `packet_size_window`, once nothing can change them any
 what training nodes send to each other counts. Where half of the nodes are low, or there are less than three, nobody is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -21,15 +21,12 @@ import polars as pl
 from analysis.baseline import Floats
 from analysis.detectors.study import Points, Span
 from analysis.jobs.job_windows import end_of, overlapping, start_of
+from analysis.window_reader import WindowReader
 from cluster.model import Cluster, Job, Role
 from store import schema
-from store.influx import Store
-from store.influxql import is_in
-from store.points import WINDOW, columns
-from store.sums import KeptBins
+from store.points import columns
 
 MINUTE = 60
-_SENT = (schema.TX_BYTES, schema.TX_PACKETS, schema.RX_PACKETS)
 _ANSWERS, _ANSWER = 0.5, 64
 _FEW = 3
 _SHOWN = 0.5
@@ -70,43 +67,52 @@ class PacketSizeStudy:
 
     Args:
         cluster: its training groups, thresholds.
-        store: read from.
+        windows: read from.
     """
 
     measurements = (schema.PACKET_SIZE_LOW,)
 
-    def __init__(self, cluster: Cluster, store: Store) -> None:
-        self._limits = cluster.thresholds
-        training = sorted(group.id for group in cluster.groups_with(Role.TRAINING))
-        self._window = -(-cluster.thresholds.packet_size_window // MINUTE) * MINUTE
-        self._minutes = KeptBins(
-            store, schema.NODE_TRAFFIC, _SENT, (schema.NODE,),
-            seconds=MINUTE, where=[is_in(tag, training) for tag in (schema.GROUP, schema.PEER_GROUP) if training],
-        )  # fmt: skip
-        self._is_on = bool(training)
+    def __init__(self, cluster: Cluster, windows: WindowReader) -> None:
+        self._limits, self._windows = cluster.thresholds, windows
+        training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+        self._places = {node: n for n, node in enumerate(sorted(o.name for o in cluster.nodes if o.group in training))}
+        self._length = -(-cluster.thresholds.packet_size_window // MINUTE) * MINUTE
+        self._known: tuple[int, Floats] = 0, np.zeros((3, 0, len(self._places)))
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of the moments of the span that are final."""
+        first, last = -(-span.start // MINUTE) * MINUTE, span.final // MINUTE * MINUTE
+        running = overlapping(jobs, first - self._length, last) if first <= last and self._places else []
         rows: list[tuple[object, ...]] = []
-        moments = range(-(-span.start // MINUTE) * MINUTE, span.final + 1, MINUTE)
-        running = overlapping(jobs, span.start - self._window, span.final) if self._is_on else []
-        for part in (moments[at : at + MINUTE] for at in range(0, len(moments), MINUTE) if running):
-            sent = self._minutes.read(part[0] - self._window, part[-1])
-            for moment in part:
-                begin = moment - self._window
-                alive = [job for job in running if start_of(job) <= begin and moment <= end_of(job)]
-                if not alive:
-                    continue
-                seen = sent.filter(pl.col(WINDOW).is_between(begin, moment, closed="left"))
-                sums = seen.group_by(schema.NODE).agg(pl.col(one.name).sum() for one in _SENT)
-                rows += [(moment, job.id, job.job_class, *row) for job in alive for row in self._of(job, sums)]
+        if running:
+            sums = np.cumsum(self._minutes(first - self._length, last), axis=1)
+            rows = [row for job in running for row in self._of(job, first, sums)]
         return [(schema.PACKET_SIZE_LOW, pl.DataFrame(rows, schema=_COLUMNS, orient="row"))]
 
-    def _of(self, job: Job, sums: pl.DataFrame) -> list[tuple[object, ...]]:
-        """Return node, share, mean size and the cohort's of the small ones."""
-        mine = sums.filter(pl.col(schema.NODE).is_in(job.nodes)).sort(schema.NODE)
-        sent, packets, received = (mine.get_column(one.name).to_numpy().astype(np.float64) for one in _SENT)
-        smaller, usual = smaller_by(sent, packets, received, self._limits.packet_size_packets)
-        small = np.flatnonzero(smaller >= _SHOWN * self._limits.packet_size_low)
-        names = mine.get_column(schema.NODE).to_list()
-        return [(names[n], float(smaller[n]), round(sent[n] / packets[n]), round(usual)) for n in small]
+    def _of(self, job: Job, first: int, sums: Floats) -> Iterator[tuple[object, ...]]:
+        """Yield the rows of a job for the minutes that end from `first` on; `sums`: of all since `first` - length."""
+        names = sorted(name for name in job.nodes if name in self._places)
+        sums, length = sums[:, :, [self._places[name] for name in names]], self._length // MINUTE
+        for place in range(length - 1, sums.shape[1]):
+            moment = first + (place - length + 1) * MINUTE
+            if start_of(job) > moment - self._length or moment > end_of(job):
+                continue
+            sent, packets, received = sums[:, place] - (sums[:, place - length] if place >= length else 0.0)
+            smaller, usual = smaller_by(sent, packets, received, self._limits.packet_size_packets)
+            for at in np.flatnonzero(smaller >= _SHOWN * self._limits.packet_size_low):
+                size = round(sent[at] / packets[at]), round(usual)
+                yield moment, job.id, job.job_class, names[at], float(smaller[at]), *size
+
+    def _minutes(self, start: int, stop: int) -> Floats:
+        """Return [field, minute, node] of [start, stop); final ones that were read before are not read again."""
+        begin, known = self._known
+        end = begin + known.shape[1] * MINUTE
+        if not begin <= start <= end:
+            begin, end, known = start, start, known[:, :0]
+        if end < stop:
+            shape = 3, (stop - end) // MINUTE, -1, len(self._places)
+            fresh = self._windows.sent(list(self._places), end, stop).reshape(shape).sum(axis=2)
+            known = np.concatenate([known, fresh], axis=1)
+        known = known[:, (start - begin) // MINUTE :]
+        self._known = start, known
+        return known[:, : (stop - start) // MINUTE]
