@@ -387,9 +387,9 @@ UNKNOWN_NODE = Measurement(
 
 RAIL_TRAFFIC = Measurement(
     "rail",
-    "Bytes of each node by rail: addresses to which the inventory gives a rail.",
+    "Bytes that each node sent by rail: by addresses to which the inventory gives a rail.",
     (NODE, GROUP, RAIL, SHARD),
-    (TX_BYTES, RX_BYTES),
+    (TX_BYTES,),
     "ingest",
     "nodes x rails",
     kept=MINUTE,
@@ -409,7 +409,7 @@ MARKED_PACKETS = Field("marked_packets", "packets", "packets whose tos field say
 PULSE = Measurement(
     "pulse",
     "Bytes that each node sent to its own group in windows of 1 s: sFlow exporters only, whose samples no flow cache "
-    "delays.",
+    "delays. Packets are those of 10 s (`bridge.window`), in the first of its seconds.",
     (NODE, GROUP, PLANE, SHARD),
     (BYTES, PACKETS, MARKED_PACKETS),
     "ingest",

@@ -165,7 +165,10 @@ class Aggregator:
             self._keep(conversations(flows, shares, self._places.of(flows.entered), without))
         self._links.append(link_sums(flows, shares, closed=watermark.closed, seconds=self._seconds, books=self._books))
         addresses = self._books.addresses
-        pulses = pulse_points(flows, addresses.group_codes, addresses.listed, self._words, watermark.oldest_second)
+        pulses = pulse_points(
+            flows, addresses.group_codes, addresses.listed, self._words,
+            oldest=watermark.oldest_second, window=self._seconds,
+        )  # fmt: skip
         return {schema.PULSE.name: pulses} if pulses.height else {}
 
     def has_room(self, flows: Flows) -> bool:
@@ -200,7 +203,7 @@ class Aggregator:
             schema.TRAFFIC.name: self._traffic(rows),
             schema.NODE_TRAFFIC.name: pl.concat([self._nodes(sent, sends=True), self._nodes(received, sends=False)]),
             schema.PAIR.name: self._pairs(counted),
-            schema.RAIL_TRAFFIC.name: pl.concat([self._rails(sent, sends=True), self._rails(received, sends=False)]),
+            schema.RAIL_TRAFFIC.name: self._rails(sent),
             schema.STORAGE_IO.name: self._storage_io(counted),
             schema.EGRESS.name: self._egress(counted),
             schema.THREAT.name: self._known_bad(counted),
@@ -292,7 +295,7 @@ class Aggregator:
             pl.col(_FLOWS).alias(schema.FLOWS.name),
         )
 
-    def _rails(self, sums: pl.DataFrame, *, sends: bool) -> pl.DataFrame:
+    def _rails(self, sums: pl.DataFrame) -> pl.DataFrame:
         rail = pl.Series(schema.RAIL, self._books.addresses.rails[sums.get_column("number").to_numpy()])
         on_rails = (
             sums.with_columns(rail)
@@ -300,14 +303,12 @@ class Aggregator:
             .group_by(WINDOW, "number", "own", schema.RAIL)
             .agg(pl.sum(_BYTES))
         )
-        nothing, volume = pl.lit(0, pl.Int64), pl.col(_BYTES)
         return on_rails.select(
             WINDOW,
             self._words.name("number", schema.NODE),
             self._words.group("own", schema.GROUP),
             pl.col(schema.RAIL).cast(pl.String),
-            (volume if sends else nothing).alias(schema.TX_BYTES.name),
-            (nothing if sends else volume).alias(schema.RX_BYTES.name),
+            pl.col(_BYTES).alias(schema.TX_BYTES.name),
         )
 
     def _pairs(self, rows: pl.DataFrame) -> pl.DataFrame:

@@ -153,6 +153,7 @@ class Engine:
                 fields=_BY_RECORDS if measurement is schema.INTERFACE_TRAFFIC else None,
                 foreign=cluster.stranger_ids() if measurement is schema.EGRESS else (),
                 seconds=_MINUTE if measurement in BEFORE_MINUTES else 1,
+                optional=measurement is schema.PULSE,
             )
             for measurement in _TABLES
         }
@@ -281,7 +282,8 @@ class Engine:
         They follow sFlow's own clock, that of the collector: a NetFlow exporter whose clock is ahead ages none of them.
         """
         kept_ms = (self._newest_sample or 0) - (self._settings.lateness + pulse.GRACE) * 1000
-        return kept_ms // (pulse.SECONDS * 1000) * pulse.SECONDS
+        # Packets are in the first second of their window.
+        return kept_ms // self._window_ms * self._settings.window
 
     def _count(self, flows: Flows) -> None:
         for field, flags in (

@@ -20,9 +20,9 @@ _SRC, _GROUP, _PLANE, _PACKETS, _MARKED = "src", "code", "plane_code", "packets"
 
 
 def pulse_points(
-    flows: Flows, group_codes: np.ndarray, listed: np.ndarray, words: Words, oldest: int | None
+    flows: Flows, group_codes: np.ndarray, listed: np.ndarray, words: Words, *, oldest: int | None, window: int
 ) -> pl.DataFrame:
-    """Return the partial points of PULSE.
+    """Return the partial points of PULSE: bytes of each second; packets, not asked by the second, of each window.
 
     Args:
         flows: the batch.
@@ -30,6 +30,7 @@ def pulse_points(
         listed: address number -> whether the inventory knows the address.
         words: the batch's words.
         oldest: the oldest second kept; None keeps all.
+        window: seconds of a window.
     """
     if not flows.is_sflow.any():
         return pl.DataFrame()
@@ -51,7 +52,15 @@ def pulse_points(
             schema.MARKED_PACKETS.name: shares.flows,
         }
     )
-    sums = pieces.group_by(WINDOW, _SRC, _GROUP, _PLANE).agg(pl.all().sum())
+    begin = (pl.col(WINDOW) // window * window).clip(lower_bound=oldest)
+    counted = pieces.drop(schema.BYTES.name).with_columns(begin)
+    sums = pl.concat(
+        [
+            part.group_by(WINDOW, _SRC, _GROUP, _PLANE).agg(pl.all().sum())
+            for part in (pieces.drop(schema.PACKETS.name, schema.MARKED_PACKETS.name), counted)
+        ],
+        how="diagonal",
+    )
     return sums.select(
         WINDOW,
         words.name(_SRC, schema.NODE),

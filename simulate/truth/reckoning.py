@@ -16,7 +16,7 @@ _UNITS = (schema.BYTES.name, schema.PACKETS.name, schema.FLOWS.name)
 _REFUSED = (schema.FLOWS.name, schema.PACKETS.name)
 
 _PARTS = {
-    "rails": ((schema.NODE, schema.RAIL), (schema.TX_BYTES.name, schema.RX_BYTES.name)),
+    "rails": ((schema.NODE, schema.RAIL), (schema.TX_BYTES.name,)),
     "storage": ((schema.ENDPOINT,), (schema.READ_BYTES.name, schema.WRITE_BYTES.name)),
     "interfaces": (
         (schema.EXPORTER, schema.INTERFACE),

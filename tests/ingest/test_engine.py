@@ -261,7 +261,7 @@ def by_hand(rows: list[dict[str, object]]) -> dict[str, Keys]:  # noqa: C901, PL
                 if exporter == "127.0.0.4" and src in LISTED and src_group == dst_group:
                     found["pulse"][start // 1000, src, plane_of(row)] += part
                     if int(str(row[records.TOS])) & 3 == 3:
-                        found["mark"][start // 1000, src, plane_of(row)] += packets
+                        found["mark"][at, src, plane_of(row)] += packets
             window += 1
             if window * 10_000 >= end:
                 break

@@ -18,6 +18,7 @@ from ingest.flows.interfaces import UNKNOWN_LIMIT, InterfaceBook
 from ingest.flows.normalise import Clock
 from ingest.read import records
 from store import schema
+from store.points import WINDOW
 from store.schema import Violation
 
 
@@ -75,10 +76,16 @@ def test_rocev2_is_traffic_of_the_compute_plane(port: int, plane: str) -> None:
     assert (traffic[schema.SERVICE].to_list() == ["rocev2"]) is (port == ROCE_PORT)
 
 
-def test_both_directions_of_a_rail() -> None:
-    points = take(engine(), pl.concat([one(dst="10.1.1.1"), one(src="10.1.0.2", dst="10.1.1.1", bytes=7)]))["rail"]
-    columns = [schema.NODE, schema.RAIL, schema.TX_BYTES.name, schema.RX_BYTES.name]
-    assert sorted(points.select(columns).rows()) == [("gpu-1", "0", 1000, 0), ("gpu-1", "1", 0, 1007)]
+def test_what_a_rail_sends_in_each_minute() -> None:
+    rows = [
+        one(dst="10.1.1.1"), one(src="10.1.1.1", dst="10.1.0.2", bytes=7),
+        one(dst="10.1.1.1", start=T0 + 25_000, end=T0 + 25_000, bytes=5),
+    ]  # fmt: skip
+    points = take(engine(), pl.concat(rows), T0 + 30_000)["rail"]
+    minute = T0 // 60_000 * 60
+    assert minute + 60 > T0 // 1000 + 25
+    columns = [WINDOW, schema.NODE, schema.RAIL, schema.TX_BYTES.name]
+    assert sorted(points.select(columns).rows()) == [(minute, "gpu-1", "0", 1005), (minute, "gpu-1", "1", 7)]
 
 
 def test_probes_of_the_storage_prefix_make_no_series_each() -> None:
@@ -190,14 +197,14 @@ def sample(second: float, **values: object) -> pl.DataFrame:
     return one(**{**row, **at, **values})
 
 
-def test_samples_are_kept_by_the_second_with_their_marks() -> None:
+def test_samples_are_kept_by_the_second_and_their_packets_by_the_window() -> None:
     rows = [sample(0.2), sample(0.9, tos=3), sample(1.1, tos=0b0000_0111), sample(1.2, tos=1)]
     points = take(engine(), pl.concat(rows), T0 + 2000)["pulse"].sort("window")
     columns = ["window", schema.NODE, schema.PLANE, "bytes", "packets", schema.MARKED_PACKETS.name]
     start = T0 // 1000
     assert points.select(columns).rows() == [
-        (start, "gpu-1", "compute", 200_000, 200, 100),
-        (start + 1, "gpu-1", "compute", 200_000, 200, 100),
+        (start, "gpu-1", "compute", 200_000, 400, 200),
+        (start + 1, "gpu-1", "compute", 200_000, None, None),
     ]
 
 
@@ -216,7 +223,7 @@ def test_a_netflow_clock_that_is_ahead_ages_no_second() -> None:
     take(running, pl.concat([sample(0), one(start=T0 + 110_000, end=T0 + 110_000)]))
     running.evict()
     points = take(running, sample(1), T0 + 1000)["pulse"]
-    assert points["window"].to_list() == [T0 // 1000 + 1]
+    assert sorted(points["window"]) == [T0 // 1000, T0 // 1000 + 1]
 
 
 def test_samples_that_were_held_up_go_to_the_oldest_second_kept() -> None:
