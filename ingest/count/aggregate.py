@@ -135,8 +135,11 @@ class Aggregator:
 
     @property
     def pending_rows(self) -> int:
-        """Conversations that wait for `points`, counted in each batch that has them."""
-        return self._taken
+        """Conversations that wait for `points`: those in memory, or a quarter of what all batches had, if that is more.
+
+        So a flood is folded away as soon as memory asks for it, and what comes again and again not much earlier.
+        """
+        return max(sum(map(len, self._pending)), self._taken // 4)
 
     def shares(self, flows: Flows, watermark: Watermark) -> Shares:
         """Return the pieces of a batch."""

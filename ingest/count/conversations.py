@@ -226,6 +226,8 @@ class _Keys:
         if self._rests is not None:
             rest = self._rests[rest]
         slot = rest & _mask(self._slot_bits)
+        low, high = ports
+        least, largest = rows.extremes(low) if low is high else (rows.least(low), rows.largest(high))
         return Conversations(
             src=pair >> self._dst_bits,
             dst=pair & _mask(self._dst_bits),
@@ -237,8 +239,8 @@ class _Keys:
             flows=rows.sum(counts[2]),
             first=rows.least(span[0]),
             last=rows.largest(span[1]),
-            low_port=rows.least(ports[0]),
-            high_port=rows.largest(ports[1]),
+            low_port=least,
+            high_port=largest,
             place=rows.largest(place),
         )
 

@@ -209,13 +209,15 @@ class _Datagrams:
         if len(self.latest) < _SETTLE_BATCHES:
             return 0
         settled = self.latest[0].end
-        found = 0
-        for number in sorted(number for batch in self.latest for number in batch.numbers):
-            if self.checked < number < settled:
-                found += self.rhythm.take(self.checked, number - self.checked)
-            if self.checked <= number < settled:
-                self.checked = number + 1
-        return found
+        numbers = np.sort(np.concatenate([np.array(batch.numbers, np.int64) for batch in self.latest]))
+        numbers = numbers[(numbers >= self.checked) & (numbers < settled)]
+        if not len(numbers):
+            return 0
+        begins = np.concatenate([[self.checked], numbers[:-1] + 1])
+        gaps = np.flatnonzero(numbers > begins)
+        self.checked = int(numbers[-1]) + 1
+        pairs = zip(begins[gaps].tolist(), (numbers - begins)[gaps].tolist(), strict=True)
+        return sum(self.rhythm.take(begin, length) for begin, length in pairs)
 
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Self:
@@ -329,16 +331,20 @@ class SequenceTracker:
 
     def _datagrams(self, frame: pl.DataFrame, *, is_numbered: bool) -> Iterator[tuple[_Source, Ints, Ints]]:
         """Yield for every source the different numbers, ascending, and the records that came under each."""
-        is_known = frame.get_column(records.VERSION).is_in(_VERSIONS).fill_null(False)
         names = self._numbered(frame.get_column(records.EXPORTER))
-        has_number = frame.get_column(records.SEQ).is_not_null()
-        known = np.flatnonzero((is_known & has_number & names.is_not_null()).to_numpy())
+        columns = (names, *(frame.get_column(name) for name in (*_COLUMNS, records.FLOWS)))
+        is_known = np.isin(_whole(columns[1]), _VERSIONS)
+        for column in (names, frame.get_column(records.SEQ)):
+            if column.null_count():
+                is_known &= column.is_not_null().to_numpy()
+        known = np.flatnonzero(is_known)
         if not len(known):
             return
-        exporter, version, domain, number = (
-            _whole(column, known) for column in (names, *(frame.get_column(name) for name in _COLUMNS))
+        exporter, version, domain, number, size = (
+            _whole(column)[known].astype(np.int64, copy=False) for column in columns
         )
-        size = np.ones(len(known), np.int64) if is_numbered else _whole(frame.get_column(records.FLOWS), known)
+        if is_numbered:
+            size = np.ones(len(known), np.int64)
         domain_bits, number_bits = int(domain.max()).bit_length(), int(number.max()).bit_length()
         source = (exporter << _VERSION_BITS | version) << domain_bits | domain
         # Sources are few, but their domains may be large numbers.
@@ -419,9 +425,9 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - of whatever kind it is
     return value
 
 
-def _whole(column: pl.Series, rows: npt.NDArray[np.intp]) -> Ints:
-    """Return some of a column's values, 0 for missing ones."""
-    return column.fill_null(0).to_numpy().astype(np.int64, copy=False)[rows]
+def _whole(column: pl.Series) -> npt.NDArray[np.integer]:
+    """Return a column's values, 0 for missing ones."""
+    return (column.fill_null(0) if column.null_count() else column).to_numpy()
 
 
 def _mask(bits: int) -> int:
