@@ -9,7 +9,8 @@ import fcntl
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -27,6 +28,22 @@ _HOUR = 3600
 _BLOCK = 1 << 20
 _CHECK = b', "check": '
 """What stands before the manifest's own checksum, which comes last. Manifests of before there was one have none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Later:
+    """A frame that is made only when it is written: it stays the same as long as `of` is the same object."""
+
+    of: object
+    make: Callable[[], pl.DataFrame]
+
+
+Frames = dict[str, pl.DataFrame | Later]
+
+
+def made(frame: pl.DataFrame | Later) -> pl.DataFrame:
+    """Return the frame itself."""
+    return frame.make() if isinstance(frame, Later) else frame
 
 
 def check_version(path: Path, found: object) -> None:
@@ -93,7 +110,7 @@ class Checkpoint:
             raise UserError(f"{folder}: another bridge uses this state", "stop it, or set bridge.state") from error
         self._generation = 0
         self._files: dict[str, str] = {}
-        self._saved: dict[str, pl.DataFrame] = {}
+        self._saved: dict[str, object] = {}
         self._kept: dict[str, tuple[int, str]] = {}
         self._sums: dict[str, int] = {}
 
@@ -120,13 +137,14 @@ class Checkpoint:
             self._sums = manifest.get("sums", {})
             if not _is_whole(text, self._sums):
                 raise self._damaged("the manifest is not what it was")
-            self._saved = {name: self._read(file) for name, file in self._files.items()}
+            frames = {name: self._read(file) for name, file in self._files.items()}
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise self._damaged("the manifest is not one of ours") from error
         self._sweep()
-        return dict(self._saved), notes
+        self._saved = {**frames}
+        return frames, notes
 
-    def save(self, frames: dict[str, pl.DataFrame], notes: dict[str, Any]) -> None:
+    def save(self, frames: Frames, notes: dict[str, Any]) -> None:
         """Make this the newest checkpoint. A frame that is the same object as last time is not written again.
 
         Raises:
@@ -134,9 +152,10 @@ class Checkpoint:
         """
         self._generation += 1
         files: dict[str, str] = {}
-        fresh: list[tuple[str, pl.DataFrame]] = []
+        fresh: list[tuple[str, pl.DataFrame | Later]] = []
+        same = {name: frame.of if isinstance(frame, Later) else frame for name, frame in frames.items()}
         for name, frame in frames.items():
-            if self._saved.get(name) is frame:
+            if self._saved.get(name) is same[name]:
                 files[name] = self._files[name]
                 continue
             files[name] = f"{name}-{self._generation}.arrow"
@@ -144,7 +163,7 @@ class Checkpoint:
         scratch = self.folder / f"{MANIFEST}.new"
         try:
             for file, frame in fresh:
-                self._write(file, frame)
+                self._write(file, made(frame))
             named = {*files.values(), *self._kept}
             self._sums = {name: check for name, check in self._sums.items() if name in named}
             manifest = {
@@ -162,7 +181,7 @@ class Checkpoint:
             for path in (scratch, *(self.folder / file for file, _ in fresh)):
                 path.unlink(missing_ok=True)
             raise
-        self._files, self._saved = files, dict(frames)
+        self._files, self._saved = files, same
         _sync_folder(self.folder)
         self._sweep()
 

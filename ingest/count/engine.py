@@ -12,6 +12,7 @@ import polars as pl
 
 from cluster.model import Cluster, Role
 from enrichment.labels import Labels
+from ingest.checkpoint import Frames, Later, made
 from ingest.count import pulse
 from ingest.count.aggregate import Aggregator, Partials, Watermark
 from ingest.count.counter_deltas import CounterDeltas
@@ -422,10 +423,10 @@ class Engine:
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def dump(self) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
+    def dump(self) -> tuple[Frames, dict[str, Any]]:
         """Return frames and notes from which `load` makes the same engine; nothing may be pending."""
-        frames = {name: table.state for name, table in self._tables.items()} | self._once.frames()
-        return frames | self.frames_beside(), self.notes()
+        frames = {name: table.state for name, table in self._tables.items()} | self.frames_beside()
+        return frames | self._once.frames(), self.notes()
 
     def frames_beside(self) -> dict[str, pl.DataFrame]:
         """Return what `dump` has beside the tables' windows: names that were given, and the newest counter samples."""
@@ -451,8 +452,9 @@ class Engine:
             "minutes_from": self.minutes_from,
         }
 
-    def load(self, frames: dict[str, pl.DataFrame], notes: dict[str, Any]) -> None:
-        """Take what `dump` gave."""
+    def load(self, saved: Mapping[str, pl.DataFrame | Later], notes: dict[str, Any]) -> None:
+        """Take what `dump` gave, or what became of it in a checkpoint."""
+        frames = {name: made(frame) for name, frame in saved.items()}
         for name, part in self._parts.items():
             part.evicted_before = notes["evicted_before"].get(name, 0)
         self._once.restore(frames)

@@ -17,6 +17,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ import polars as pl
 import polars.selectors as cs
 
 from cluster.model import Cluster
+from ingest.checkpoint import Frames, Later
 from ingest.count import remembered
 from ingest.count.conversations import PROTOCOLS, Conversations, counted, marks_of, opens
 from ingest.count.grouped import grouped
@@ -62,6 +64,7 @@ _EARLIER_MS = 10 * 86_400_000
 _FEW_SAMPLES = 0.25
 """Share of a batch below which its samples take little room one by one."""
 _HAS_PORTS = np.isin(np.arange(PROTOCOLS), (6, 17, 132))
+_COMPARED = (schema.EXPORTER, remembered.QUALITY, remembered.SPAN)
 _LAST_PLACE = (1 << PLACE_BITS) - 1
 
 _REASONS = list(Because)
@@ -294,11 +297,12 @@ class Once:
         """Take note that somebody has the state."""
         self._changed.clear()
 
-    def frames(self) -> dict[str, pl.DataFrame]:
-        """Return the state by name; a frame that did not change is the same object as last time."""
-        frames = {}
+    def frames(self) -> Frames:
+        """Return the state by name; a frame that did not change is the same object, or of the same, as last time."""
+        frames: Frames = {}
         for chunk in self._chunks:
-            frames[f"{NAME}-{chunk.number}"] = chunk.rows(self._names, self._books.services.names)
+            rows = partial(chunk.rows, self._names, self._books.services.names)
+            frames[f"{NAME}-{chunk.number}"] = Later(chunk.columns, rows)
             if not chunk.is_plain:
                 frames[f"{_SAID}-{chunk.number}"] = chunk.said(self._names)
         return frames
@@ -447,10 +451,12 @@ class Once:
                 parts.append((chunk, rows, slice(taken, taken + len(rows))))
                 taken += len(rows)
         columns = {
-            name: np.concatenate([chunk.columns[name][rows] for chunk, rows, _ in parts]).astype(np.int64)
-            for name in remembered.KEPT
+            name: np.concatenate([chunk.columns[name][rows] for chunk, rows, _ in parts])
+            for name in remembered.COLUMNS
             if name not in {remembered.SRC, remembered.DST, remembered.START}
         }
+        for name in _COMPARED:
+            columns[name] = columns[name].astype(np.int64)
         ends = [[chunk.columns[name][rows] for chunk, rows, _ in parts] for name in (remembered.SRC, remembered.DST)]
         groups = [
             np.concatenate([chunk.groups[own] for (chunk, _, _), own in zip(parts, end, strict=True)]) for end in ends
@@ -468,9 +474,6 @@ class Once:
             numbers = [column.to_numpy().astype(np.int64) for column in book.number(*texts)]
         columns |= {remembered.SRC: numbers[0], remembered.DST: numbers[1]}
         columns[remembered.START] = np.concatenate([chunk.starts(rows) for chunk, rows, _ in parts])
-        columns[remembered.CONVERSATION] = np.concatenate(
-            [chunk.columns[remembered.CONVERSATION][rows] for chunk, rows, _ in parts]
-        )
         waits = (
             chunk.waits[rows] if chunk.waits is not None else np.zeros(len(rows), np.bool_) for chunk, rows, _ in parts
         )
@@ -682,9 +685,8 @@ class Once:
 
     def _sums(self, records: _Records, changes: Ints, signs: Ints, said: tuple[Ints, Ints]) -> Conversations:
         """Return what changes: some records with a sign each, and who counts each of them, and why."""
-        columns = records.columns
-        if len(changes) != len(records.by) or signs[0] < 0:
-            columns = {name: column[changes] for name, column in columns.items()}
+        # Only now in eight bytes each: what changes is a part of what was looked at.
+        columns = {name: records.columns[name][changes].astype(np.int64) for name in remembered.KEPT}
         counts = (columns[remembered.BYTES], columns[remembered.PACKETS], columns[remembered.FLOWS])
         start = columns[remembered.START]
         shares = prorate(start, start + columns[remembered.SPAN], counts, window_ms=self._seconds * 1000)

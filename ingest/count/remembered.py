@@ -26,6 +26,8 @@ BY, WHY, WAITS = "by", "why", "waits"
 _KEY = (schema.EXPORTER, SRC, DST, SRC_PORT, DST_PORT, PROTOCOL, SERVICE, MARKS, QUALITY)
 KEPT = (*_KEY, START, SPAN, BYTES, PACKETS, FLOWS)
 """What a checkpoint has of a record, beside BASE: START is epoch ms after it, SPAN the ms from there to the end."""
+COLUMNS = (CONVERSATION, *KEPT)
+"""Of a chunk."""
 BASE = "base"
 
 _FEWEST, _MOST = 14, 23
@@ -129,7 +131,6 @@ class Chunk:
     waits: Flags | None
     newest: int
     span: tuple[int, int]
-    _rows: pl.DataFrame | None = None
     _said: pl.DataFrame | None = None
 
     def __len__(self) -> int:
@@ -153,17 +154,15 @@ class Chunk:
         )
 
     def rows(self, exporters: Sequence[str], services: Sequence[str]) -> pl.DataFrame:
-        """Return the records as they are kept, the same object each time."""
-        if self._rows is None:
-            addresses = _as_words(self.texts)
-            words = {SRC: addresses, DST: addresses}
-            words |= {schema.EXPORTER: _as_words(exporters), SERVICE: _as_words(services)}
-            # A dictionary and its numbers: four bytes an address.
-            self._rows = pl.DataFrame({name: self.columns[name] for name in KEPT}).with_columns(
-                pl.lit(self.base, pl.Int64).alias(BASE),
-                *(texts.gather(self.columns[name]).alias(name) for name, texts in words.items()),
-            )
-        return self._rows
+        """Return the records as they are kept."""
+        addresses = _as_words(self.texts)
+        words = {SRC: addresses, DST: addresses}
+        words |= {schema.EXPORTER: _as_words(exporters), SERVICE: _as_words(services)}
+        # A dictionary and its numbers: four bytes an address.
+        return pl.DataFrame({name: self.columns[name] for name in KEPT}).with_columns(
+            pl.lit(self.base, pl.Int64).alias(BASE),
+            *(texts.gather(self.columns[name]).alias(name) for name, texts in words.items()),
+        )
 
     def said(self, exporters: Sequence[str]) -> pl.DataFrame:
         """Return who counts each record, the same object as long as it is the same."""
