@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from analysis.detectors.egress.exfiltration_study import watched
 from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
-from rules.common import slow, texts
-from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.common import texts
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, compare, is_in, newest
 from store.schema import Field, Shape
@@ -73,7 +73,7 @@ def rule_of(
         ),
         panel=panel_ref("egress", "shapes"),
         group_by=("rule", schema.SRC_GROUP),
-        interval=slow.INTERVAL_SECONDS,
+        interval=SLOW_INTERVAL_SECONDS,
     )
     return RuleSet((rule,), ())
 

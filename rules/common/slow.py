@@ -15,9 +15,6 @@ from store.schema import Field
 LABELS = schema.LEDGER.tags
 """Every source and outside destination is an alert of its own, whatever protocols they use."""
 
-INTERVAL_SECONDS = 60
-"""The ledger has a row every five minutes: asking every ten seconds would tell nothing sooner."""
-
 _SINCE = 900
 """Three rows of the ledger: one may be late."""
 

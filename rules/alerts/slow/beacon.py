@@ -3,9 +3,9 @@
 from analysis.detectors.egress.exfiltration_study import watched
 from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
-from rules.common import conversations, slow, texts
+from rules.common import conversations, texts
 from rules.common.visibility import VisiblePairs, visible_pairs
-from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Query, Select, compare, is_in, newest
 from store.schema import Field
@@ -60,7 +60,7 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("egress", "beacons"),
         group_by=("rule", schema.SRC_GROUP),
-        interval=slow.INTERVAL_SECONDS,
+        interval=SLOW_INTERVAL_SECONDS,
     )
     return RuleSet((rule,), seen.skipped)
 

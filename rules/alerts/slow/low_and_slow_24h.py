@@ -5,7 +5,7 @@ from app.units import format_size
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import conversations, slow, texts
-from rules.rule import Comparison, Rule, RuleSet, Severity, Threshold
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import compare
 
@@ -55,6 +55,6 @@ def build(cluster: Cluster) -> RuleSet:
             what_to_do=what_to_do,
         ),
         panel=panel_ref("ledger", "slow_24h"),
-        interval=slow.INTERVAL_SECONDS,
+        interval=SLOW_INTERVAL_SECONDS,
     )
     return RuleSet((rule,), seen.skipped)

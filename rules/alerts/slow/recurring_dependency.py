@@ -2,9 +2,9 @@
 
 from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
-from rules.common import conversations, slow, texts
+from rules.common import conversations, texts
 from rules.common.visibility import VisiblePairs, visible_pairs
-from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Query, Select, any_of, compare, is_in, newest
 from store.schema import Field
@@ -58,7 +58,7 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("ledger", "recurrences"),
         group_by=("rule",),
-        interval=slow.INTERVAL_SECONDS,
+        interval=SLOW_INTERVAL_SECONDS,
     )
     return RuleSet((rule,), seen.skipped)
 

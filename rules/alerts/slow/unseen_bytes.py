@@ -3,8 +3,8 @@
 from app.units import format_size
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
-from rules.common import slow, texts
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
+from rules.common import texts
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, compare, newest
 from store.schema import Field
@@ -54,6 +54,6 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("coverage", "unseen"),
         group_by=("rule",),
-        interval=slow.INTERVAL_SECONDS,
+        interval=SLOW_INTERVAL_SECONDS,
     )
     return RuleSet((rule,), ())

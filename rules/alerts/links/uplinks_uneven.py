@@ -9,7 +9,7 @@ from cluster.model import Cluster
 from dashboards.parts.uplinks import APART, BUSIEST, EMPTIEST, has_uplinks, measures, over, uplinks
 from dashboards.registry import panel_ref
 from rules.common import texts
-from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import settle_seconds
 
@@ -29,7 +29,7 @@ def build(cluster: Cluster) -> RuleSet:
     rule = Rule(
         id=ID,
         title="Uplinks are uneven",
-        family="training",
+        family="links",
         severity=Severity.WARNING,
         measures=tuple(
             Measure(column.name, loads.take(column).per_series("Of a switch's uplinks."), since, settled + 1)
@@ -54,6 +54,8 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("capacity", "uplinks"),
         group_by=("rule", schema.EXPORTER),
+        missing_evaluations=2,
+        interval=SLOW_INTERVAL_SECONDS,
         is_operational=True,
     )
     return RuleSet((rule,), ())

@@ -10,7 +10,7 @@ from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import texts
-from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import BITS, Select, Unit, combined, highest, scaled, settle_seconds, total
 
@@ -48,7 +48,7 @@ def build(cluster: Cluster) -> RuleSet:
     rule = Rule(
         id=ID,
         title="Link is full",
-        family="training",
+        family="links",
         severity=Severity.WARNING,
         measures=tuple(
             # Both ends of a range belong to it: a second less, and it holds whole windows.
@@ -78,6 +78,8 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("capacity", "links"),
         group_by=("rule", schema.EXPORTER),
+        missing_evaluations=2,
+        interval=SLOW_INTERVAL_SECONDS,
         is_operational=True,
     )
     return RuleSet((rule,), ())

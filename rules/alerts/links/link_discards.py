@@ -8,7 +8,7 @@ from app.units import format_duration
 from cluster.model import Cluster, ExportProtocol
 from dashboards.registry import panel_ref
 from rules.common import texts
-from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, total
 
@@ -33,7 +33,7 @@ def build(cluster: Cluster) -> RuleSet:
     rule = Rule(
         id=ID,
         title="Interface discards packets",
-        family="training",
+        family="links",
         severity=Severity.WARNING,
         measures=tuple(
             Measure(
@@ -61,6 +61,8 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("capacity", "errors"),
         group_by=("rule", schema.EXPORTER),
+        missing_evaluations=2,
+        interval=SLOW_INTERVAL_SECONDS,
         is_operational=True,
     )
     return RuleSet((rule,), ())

@@ -12,7 +12,7 @@ from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import texts
-from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Column, Query, Select, Unit, beside, combined, compare, scaled, total
 
@@ -42,7 +42,7 @@ def build(cluster: Cluster) -> RuleSet:
     rule = Rule(
         id=ID,
         title="Packets meet congestion",
-        family="training",
+        family="links",
         severity=Severity.WARNING,
         measures=tuple(
             Measure(column.name, of(column, *sums), limits.ecn_marks_window)
@@ -70,6 +70,8 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("training", "marks"),
         group_by=("rule", schema.GROUP),
+        missing_evaluations=2,
+        interval=SLOW_INTERVAL_SECONDS,
         is_operational=True,
     )
     return RuleSet((rule,), ())

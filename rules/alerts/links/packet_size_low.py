@@ -9,7 +9,7 @@ from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import cohorts, texts
 from rules.common.freshness import final_seconds
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, newest
 
@@ -29,7 +29,7 @@ def build(cluster: Cluster) -> RuleSet:
     rule = Rule(
         id=ID,
         title="Packets of a node are small",
-        family="training",
+        family="links",
         severity=Severity.WARNING,
         measures=tuple(
             Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of a node."), since)
@@ -55,6 +55,8 @@ def build(cluster: Cluster) -> RuleSet:
         ),
         panel=panel_ref("training", "packet_sizes"),
         group_by=("rule", schema.JOB),
+        missing_evaluations=2,
+        interval=SLOW_INTERVAL_SECONDS,
         is_operational=True,
     )
     return RuleSet((rule,), seen.skipped)

@@ -1,0 +1,1 @@
+"""The network under training jobs, judged over minutes."""
