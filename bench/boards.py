@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from app.local_process import LocalProcess
 from bench.costs.processes import line, processor_seconds, tell_machine
 from bench.load.fill import EVERY, Rows, fill, series
 from cluster.load import load_cluster
@@ -39,13 +40,13 @@ take, warm, at 4,096 nodes and any range."""
 _DATABASE = "bench"
 _MARK = "filled.json"
 _QUIET_SECONDS, _LONGEST_SECONDS = 6.0, 120.0
-_SETTINGS = {
+SETTLING = {
     # Points go to compressed files soon, so that their size on disk can be measured.
     "INFLUXDB_DATA_CACHE_SNAPSHOT_WRITE_COLD_DURATION": "3s",
     "INFLUXDB_DATA_COMPACT_FULL_WRITE_COLD_DURATION": "10s",
     "INFLUXDB_DATA_MAX_CONCURRENT_COMPACTIONS": "2",
 }
-_FILLING = _SETTINGS | {"GOGC": "400", "INFLUXDB_DATA_CACHE_SNAPSHOT_MEMORY_SIZE": "256m"}
+_FILLING = SETTLING | {"GOGC": "400", "INFLUXDB_DATA_CACHE_SNAPSHOT_MEMORY_SIZE": "256m"}
 _FILLING["INFLUXDB_COORDINATOR_WRITE_TIMEOUT"] = "60s"
 """Memory for a third of the processor time, and patience on a busy machine."""
 _MANY, _OF_MANY = 2_000, {schema.RAW: 900, schema.MINUTE: 7_200}
@@ -67,13 +68,13 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filled:
+class Filled:
     """A filled store: of which cluster, of how many training nodes, up to when (epoch seconds), in which server."""
 
     cluster: Cluster
     nodes: int
     now: int
-    server: LocalInfluxDB
+    server: LocalProcess
 
     def worked(self) -> float:
         """Return the processor time that the server has used so far."""
@@ -81,11 +82,11 @@ class _Filled:
 
     def open(self) -> Store:
         """Return the store."""
-        return Store(replace(self.cluster.store, url=self.server.url))
+        return Store(self.cluster.store)
 
 
 @contextmanager
-def _with(settings: dict[str, str]) -> Iterator[None]:
+def environment(settings: dict[str, str]) -> Iterator[None]:
     """Hold environment variables, for the processes that are started meanwhile."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
@@ -158,13 +159,13 @@ def boards(  # noqa: PLR0917 - click passes everything by name
     base = load_cluster(config)
     printed: list[dict[str, Any]] = []
     for count in _numbers(nodes):
-        with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name, _with(_SETTINGS):
+        with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name, environment(SETTLING):
             server = LocalInfluxDB(kept_in / str(count) if kept_in else Path(name), binary=influxd)
             try:
                 cluster = large_cluster(base, count)
                 cluster = replace(cluster, store=StoreSettings(url=server.url, database=_DATABASE))
                 filled = _known(cluster, count, server) or _fill(cluster, count, kept, server)
-                for one in (*_measure(filled, spans, only, runs=runs, is_cold=cold), _rules(filled, runs)):
+                for one in (*measured(filled, spans, only, runs=runs, is_cold=cold), _rules(filled, runs)):
                     line(**one)
                     printed.append(one)
             finally:
@@ -179,18 +180,18 @@ def boards(  # noqa: PLR0917 - click passes everything by name
 # -- filling ---------------------------------------------------------------------------------------
 
 
-def _known(cluster: Cluster, nodes: int, server: LocalInfluxDB) -> _Filled | None:
+def _known(cluster: Cluster, nodes: int, server: LocalInfluxDB) -> Filled | None:
     """Return the store that an earlier run filled; None where there is none."""
     mark = server.folder / _MARK
     if not mark.exists():
         return None
     server.start()
-    return _Filled(cluster, nodes, json.loads(mark.read_text())["now"], server)
+    return Filled(cluster, nodes, json.loads(mark.read_text())["now"], server)
 
 
-def _fill(cluster: Cluster, nodes: int, kept: dict[str, int], server: LocalInfluxDB) -> _Filled:
+def _fill(cluster: Cluster, nodes: int, kept: dict[str, int], server: LocalInfluxDB) -> Filled:
     """Fill the store up to now; print what it holds and what it takes."""
-    with _with(_FILLING):
+    with environment(_FILLING):
         server.start()
     store = Store(cluster.store)
     store.ensure(cluster.retentions())
@@ -206,7 +207,7 @@ def _fill(cluster: Cluster, nodes: int, kept: dict[str, int], server: LocalInflu
             count for length, part in by_length.items() for _, count in fill(store, retention, part, now - length, now)
         )
     took = time.monotonic() - began
-    size = _settled_bytes(server.folder)
+    size = settled_bytes(server.folder)
     points = sum(written.values())
     line(
         step="boards_fill",
@@ -226,7 +227,7 @@ def _fill(cluster: Cluster, nodes: int, kept: dict[str, int], server: LocalInflu
     server.stop()
     server.start()
     (server.folder / _MARK).write_text(json.dumps({"now": now}))
-    return _Filled(cluster, nodes, now, server)
+    return Filled(cluster, nodes, now, server)
 
 
 def _length(measurement: Measurement, count: int, retention: Retention, kept: dict[str, int]) -> int:
@@ -237,7 +238,7 @@ def _length(measurement: Measurement, count: int, retention: Retention, kept: di
     """
     if measurement in EVERY:
         return kept[schema.MINUTE]
-    if count > _MANY and measurement.rollup:
+    if count > _MANY and (measurement.rollup or measurement.kept == schema.MINUTE):
         return min(kept[retention.name], _OF_MANY.get(retention.name, kept[retention.name]))
     return kept[retention.name]
 
@@ -259,7 +260,7 @@ def _cardinality(store: Store) -> int:
     return sum(int(row[-1]) for one in answer for row in one.values)
 
 
-def _settled_bytes(folder: Path) -> int:
+def settled_bytes(folder: Path) -> int:
     """Return the bytes of data and index, once compactions have ended."""
     deadline = time.monotonic() + _LONGEST_SECONDS
     size, since = -1, time.monotonic()
@@ -286,8 +287,8 @@ def _bytes(folder: Path) -> int:
 # -- asking ----------------------------------------------------------------------------------------
 
 
-def _measure(
-    filled: _Filled, spans: dict[str, int], only: tuple[str, ...], *, runs: int, is_cold: bool
+def measured(
+    filled: Filled, spans: dict[str, int], only: tuple[str, ...], *, runs: int, is_cold: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield a line for each board and range."""
     texts = {name: json.loads(text) for name, text in all_boards(filled.cluster).items() if not only or name in only}
@@ -316,7 +317,7 @@ def _measure(
             store.close()
 
 
-def _restarted(server: LocalInfluxDB) -> bool:
+def _restarted(server: LocalProcess) -> bool:
     """Start the server again with an empty page cache; False where the kernel did not drop it."""
     server.stop()
     is_dropped = _forget_pages()
@@ -324,14 +325,14 @@ def _restarted(server: LocalInfluxDB) -> bool:
     return is_dropped
 
 
-def _ask(filled: _Filled, store: Store, board: dict[str, Any], span: int) -> list[Timed]:
+def _ask(filled: Filled, store: Store, board: dict[str, Any], span: int) -> list[Timed]:
     """Ask everything once, a query at a time; a panel's queries together."""
     variables = _choices(store, board, filled.now)
     of_panels = ((one.panel, one.query) for one in asked(board, filled.now, variables, span))
     return _timed(filled, store, (*(("variables", text) for text in _lists(board, filled.now).values()), *of_panels))
 
 
-def _timed(filled: _Filled, store: Store, queries: Iterable[tuple[str, str]]) -> list[Timed]:
+def _timed(filled: Filled, store: Store, queries: Iterable[tuple[str, str]]) -> list[Timed]:
     """Ask queries (name, text), one after the other; those of one name together."""
     found: dict[str, list[tuple[float, str]]] = {}
     for name, text in queries:
@@ -365,7 +366,7 @@ def _median(runs: list[list[Timed]]) -> list[Timed]:
     return [sorted(one, key=lambda timed: timed.seconds)[len(one) // 2] for one in zip(*runs, strict=True)]
 
 
-def _rules(filled: _Filled, runs: int) -> dict[str, Any]:
+def _rules(filled: Filled, runs: int) -> dict[str, Any]:
     """Ask what all rules ask, at one moment; return its line."""
     store, now = filled.open(), filled.now
     rules = rules_of(filled.cluster).rules

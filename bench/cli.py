@@ -17,6 +17,7 @@ from bench.live_rates import kafka, live, soak
 from bench.load.archived import archive, archive_cost
 from bench.peer import peer
 from bench.performance import report
+from bench.stores import stores
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -39,6 +40,7 @@ for one in (
     guard,
     peer,
     labelled,
+    stores,
     report,
 ):
     bench.add_command(one)

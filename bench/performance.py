@@ -35,6 +35,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "relay": (),
     "kafka": ("workers",),
     "boards_fill": ("nodes",),
+    "store": ("server", "exports"),
     "board": ("board", "nodes", "span"),
     "rules": ("nodes",),
     "archive": ("records", "untold"),
@@ -51,6 +52,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
 _WHO = {False: "cluster.yaml", True: "the archive"}
 """Of two exporters that saw the same packets; by `untold`."""
 _DROPPED = ("memory_series", "run")
+_SPANS = ("1h", "24h", "7d")
 _MACHINE = "machine"
 _LATE_SECONDS = 15
 """From a record to the first query that finds it, beyond nfacctd's print interval."""
@@ -129,7 +131,7 @@ def page(lines: Sequence[Line]) -> str:
         *_soak(book),
         *_kafka(book),
     ]
-    parts += [*_boards(book), *_archive(book), *_analysis(book), *_peers(book), *sizing(book.lines)]
+    parts += [*_boards(book), *_archive(book), *_analysis(book), *_peers(book), *_stores(book), *sizing(book.lines)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -773,6 +775,37 @@ def _peers(book: Book) -> Iterator[str]:
             )
             for one in lines
         ),
+    )
+    yield _measured_on(lines)
+
+
+def _stores(book: Book) -> Iterator[str]:
+    lines = book.of("store")
+    if not lines:
+        yield from _missing("InfluxDB 1.6, 1.8, 2.7", "stores --influxd PATH --influxd PATH")
+        return
+    yield "## InfluxDB 1.6, 1.8, 2.7\n"
+    one = lines[0]
+    yield (
+        f"{one['hours']} hours of {one['nodes']} simulated nodes in one job, whose leaves send NetFlow or sFlow:\n"
+        "the points of bridge, rollups and analysis, and their hours once more for the week before, written to each\n"
+        "server as they came. *Disk* is after compactions, with indexes. *Boards*: all that all boards ask, warm, by\n"
+        "the clock or the server's processor time where that is less.\n"
+    )
+    yield figures(
+        lines,
+        {
+            "leaves send": "{exports}",
+            "server": "{server}",
+            "points written": "{written:,}",
+            "points/s": lambda one: f"{one['written'] / one['seconds']:,.0f}",
+            "CPU a point": lambda one: f"{one['cpu_seconds'] / one['written'] * 1e6:.2f} µs",
+            "disk": lambda one: f"{one['disk_bytes'] / 1e6:.1f} MB",
+            "memory": "{peak_mib} MiB",
+            "boards, 1 h / 24 h / 7 d": lambda one: (
+                " / ".join(f"{one['boards_seconds'][s]:.2f}" for s in _SPANS) + " s"
+            ),
+        },
     )
     yield _measured_on(lines)
 

@@ -5,10 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.model import StoreSettings
+from cluster.scalars.names import DAY
+from store.schema import HOUR, MINUTE, RAW
+
 Line = dict[str, Any]
 
 _BUSY = 0.5
 """Share of a core that is planned for, so that bursts and a restart's backlog find room."""
+_YEAR_NODES = 1_024
 _COLLECTOR_RATE = 150_000
 """Flows a second of one nfacctd: its queue is read by one process. Beyond it stands more than one."""
 
@@ -46,7 +51,7 @@ STEPS = (
         65_536,
         3_000,
         1_000_000,
-        "one InfluxDB 1.x: memory and start with its series; a database a site, or 3.x",
+        "one InfluxDB 1.x: memory and start with its series; a database a site",
     ),
     Step(
         "the internet's edge",
@@ -116,6 +121,7 @@ def sizing(lines: Sequence[Line]) -> Iterator[str]:
     rows = ["| " + " | ".join((*head, "series", "raw points on disk a day")) + " |", "|" + "---|" * (len(head) + 2)]
     rows += [f"| {' | '.join(_row(step, found))} |" for step in STEPS]
     yield "\n".join(rows) + "\n"
+    yield from _year(lines)
     yield "What breaks first:\n"
     yield "".join(f"- **{step.name}**, {step.flows:,} flows/s: {step.breaks}.\n" for step in STEPS)
 
@@ -141,6 +147,41 @@ def _arithmetic(found: Units) -> str:
             "store measured.\n"
         )
     return text + "Steps larger than what was measured are computed, not measured.\n"
+
+
+def _year(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield what a year takes on disk: points of a simulated busy cluster, bytes as they were compacted."""
+    measured = {one["exports"]: one for one in reversed(lines) if one["step"] == "store"}
+    if not measured:
+        yield "What a year takes on disk: not measured yet: `scripts/bench stores`.\n"
+        return
+    any_one = next(iter(measured.values()))
+    yield (
+        f"What a year of {_YEAR_NODES:,} nodes takes on disk, each retention kept as shipped: points a node and day\n"
+        f"of {any_one['nodes']} simulated nodes that are in a job all day, with the rows of groups, exporters and\n"
+        "verdicts, x bytes a point after compaction x days kept. Indexes come on top.\n"
+    )
+    rows = [
+        "| leaves send | retention | kept | points a node and day | bytes a point | after a year |",
+        "|" + "---|" * 6,
+    ]
+    for exports, one in sorted(measured.items()):
+        total = 0.0
+        for name, days in _kept_days().items():
+            held = one["points_by_retention"][name]
+            points = held * 24 / one["hours"] / one["nodes"]
+            size = one["bytes_by_retention"][name] / held / (one["hours_times"] if name == HOUR else 1)
+            volume = points * size * min(days, 365) * _YEAR_NODES
+            total += volume
+            rows.append(f"| {exports} | `{name}` | {days} d | {points:,.0f} | {size:.1f} | {_short(volume / 1e9)} GB |")
+        rows.append(f"| {exports} | all | | | | **{_short(total / 1e9)} GB** |")
+    yield "\n".join(rows) + "\n"
+
+
+def _kept_days() -> dict[str, int]:
+    """Return for how many days each retention keeps its points, as shipped."""
+    kept = StoreSettings()
+    return {RAW: kept.keep_raw // DAY, MINUTE: kept.keep_1m // DAY, HOUR: kept.keep_1h // DAY}
 
 
 def _row(step: Step, found: Units) -> list[str]:

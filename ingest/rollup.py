@@ -11,6 +11,7 @@ from itertools import pairwise
 import polars as pl
 
 from cluster.model import Retention
+from ingest.count.engine import BEFORE_MINUTES
 from ingest.writer import Writer
 from store import schema
 from store.influx import Store
@@ -24,7 +25,7 @@ _FEW_ROWS, _MANY_ROWS = 20_000, 80_000
 """Target windows asked for at once follow the size of the answers: every series costs a query something, and every row
 memory."""
 
-_ROLLED = [one for one in MEASUREMENTS if one.rollup and one is not schema.NODE_TOTAL]
+_ROLLED = [one for one in MEASUREMENTS if (one.rollup or one in BEFORE_MINUTES) and one is not schema.NODE_TOTAL]
 """NODE_TOTAL is made of NODE_TRAFFIC."""
 
 
@@ -81,6 +82,8 @@ class Rollup:
 
     def _fold_all(self, measurement: Measurement, *, source: Retention, target: Retention, starts: list[int]) -> int:
         """Recompute the windows with these starts; returns the points written."""
+        if target.name not in measurement.retentions:
+            return 0
         if source.name not in measurement.retentions:
             starts = [start for start in starts if start < self.minutes_from]
         span = _FIRST_SPAN

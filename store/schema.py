@@ -292,6 +292,7 @@ PAIR = Measurement(
     (BYTES,),
     "ingest",
     "ring: 2 x nodes; all-to-all: nodes^2, bounded per source node",
+    rollup=False,
     kept=MINUTE,
     bound=Bound((DST,), SRC),
 )
@@ -392,6 +393,7 @@ RAIL_TRAFFIC = Measurement(
     (TX_BYTES,),
     "ingest",
     "nodes x rails",
+    rollup=False,
     kept=MINUTE,
 )
 READ_BYTES = Field("read_bytes", "bytes", "bytes that the node read: endpoint to node")

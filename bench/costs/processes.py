@@ -33,8 +33,8 @@ def machine(influxd: str | None = None) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "polars": pl.__version__,
-        "nfacctd": _version("nfacctd", "-V"),
-        "influxd": _version(influxd or "influxd", "version"),
+        "nfacctd": version("nfacctd", "-V"),
+        "influxd": version(influxd or "influxd"),
     }
 
 
@@ -53,7 +53,7 @@ def _processor() -> str:
     return platform.machine()
 
 
-def _version(program: str, option: str) -> str | None:
+def version(program: str, option: str = "version") -> str | None:
     """Return what a program says of its version; None where it is not installed."""
     found = shutil.which(program)
     if found is None:

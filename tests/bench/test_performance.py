@@ -155,6 +155,23 @@ def test_disk_follows_from_nodes() -> None:
     assert row.strip("| ").split(" | ")[-2:] == [f"{8 * step.nodes:,}", "1.8 GB"]
 
 
+def test_a_year_on_disk_follows_from_points_and_bytes() -> None:
+    store = {
+        "step": "store", "exports": "NetFlow", "server": "influxd 1.8.10", "nodes": 10, "hours": 12, "hours_times": 14,
+        "points_by_retention": {"raw": 50_000, "1m": 5_000, "1h": 500},
+        "bytes_by_retention": {"raw": 500_000, "1m": 50_000, "1h": 140_000}, "written": 60_000, "seconds": 2.0,
+        "cpu_seconds": 0.6, "disk_bytes": 1_500_000, "peak_mib": 90, "boards_seconds": {"1h": 1, "24h": 2, "7d": 3},
+    }  # fmt: skip
+    # The first server's points count.
+    slow = store | {"server": "influxd 2.7.12", "bytes_by_retention": {"raw": 1, "1m": 1, "1h": 1}}
+    text = page(merged([], printed(store, slow, live())))
+    rows = {row.split(" | ")[1]: row.strip("| ").split(" | ") for row in text.splitlines() if "| NetFlow | `" in row}
+    # 10,000 points a node and day x 10 bytes x 7 days x 1,024 nodes.
+    assert rows["`raw`"][3:] == ["10,000", "10.0", "0.72 GB"]
+    assert rows["`1h`"][3:] == ["100", "20.0", "0.75 GB"]
+    assert "| NetFlow | influxd 1.8.10 | 60,000 | 30,000 | 10.00 µs | 1.5 MB | 90 MiB | 1.00 / 2.00 / 3.00 s |" in text
+
+
 def test_several_nfacctd_and_what_one_costs_have_tables() -> None:
     found = [live(step="live_shared", daemons=number, achieved_rate=190_000) for number in (1, 2)]
     cost = {"step": "print_cost", "rate": 100_000, "sent": 10, "bytes_a_record": None, "core_us": 0.5}
