@@ -103,6 +103,7 @@ class Analyser:
         self._window = cluster.bridge.window
         self._is_stopping = is_stopping
         self._studies = studies_of(cluster, self._reader, state, log)
+        self._output = Output(store)
         self._runs = JobRuns(
             self._studies.of_jobs,
             self._reader.windows,
@@ -112,8 +113,8 @@ class Analyser:
             horizon=cluster.bridge.grace + 2 * self.settle_seconds + 2 * self._window,
             stretch=self._floor(self.settings.stretch),
             check=self._check,
+            thin=self._output.thinned,
         )
-        self._output = Output(store)
         self._gpus = gpus_of(cluster)
         self._late_rows = LateRows(self._window, self._gpus)
         self._written = (schema.JOB_STATUS, *self._studies.measurements())

@@ -1,5 +1,6 @@
 """Jobs on their way through their windows: one carry a job and study, and what finished runs teach the next ones."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,9 @@ from cluster.model import Job
 
 _TAIL = 60
 """Seconds before its end in which a job may be judged otherwise."""
+
+_AT_ONCE, _PIECE = 100_000, 300
+"""Windows of nodes that are judged at a time, whole stretches of so many seconds: each is a row until it is thinned."""
 
 
 @dataclass(slots=True)
@@ -52,6 +56,7 @@ class JobRuns:
         horizon: seconds after its end from which a run teaches: it is final then, live as well as later.
         stretch: seconds of windows that are read at once.
         check: called between stretches of work; may raise.
+        thin: takes from points what will not be written.
     """
 
     def __init__(
@@ -65,10 +70,12 @@ class JobRuns:
         horizon: float,
         stretch: int,
         check: Callable[[], None],
+        thin: Callable[[Points], Points] = lambda points: points,
     ) -> None:
         self._studies, self._reader, self._state, self._log = studies, reader, state, log
         self._names = tuple(study.name for study in studies)
         self._window, self._horizon, self._stretch, self._check = window, horizon, stretch, check
+        self._thin = thin
         self._running: dict[tuple[str, float], _Running] = {}
         self._windows: Windows | None = None
         self._ahead: Windows | None = None
@@ -115,14 +122,20 @@ class JobRuns:
         windows = self._read(running.job, running.at, stop)
         whole = (settled - running.at) // self._window
         points = self._advance(running, windows.part(0, whole))
-        return points + self._look(running, replace(windows.part(whole, len(windows)), is_final=False))[1]
+        return points + self._thin(self._look(running, replace(windows.part(whole, len(windows)), is_final=False))[1])
 
     def _advance(self, running: _Running, windows: JobWindows) -> Points:
         """Judge windows for good."""
-        if not len(windows):
-            return []
-        running.carries, points = self._look(running, windows)
-        running.at += len(windows) * self._window
+        points: Points = []
+        length = max(_AT_ONCE // max(len(running.job.nodes), 1) * self._window // _PIECE, 1) * _PIECE
+        begin, end = windows.start, windows.start + len(windows) * self._window
+        cuts = [begin, *range(begin // length * length + length, end, length), end]
+        for start, stop in itertools.pairwise(cuts):
+            part = windows.part((start - begin) // self._window, (stop - begin) // self._window)
+            if len(part):
+                running.carries, found = self._look(running, part)
+                points += self._thin(found)
+        running.at = end
         running.has_traffic = running.has_traffic or windows.has_traffic
         return points
 

@@ -42,6 +42,10 @@ class Output:
             if stored.height:
                 self._pending[measurement.name] = _as_points(measurement, stored)
 
+    def thinned(self, points: Points) -> Points:
+        """Return points without the rows that `update` would not write: most of them, of large jobs."""
+        return [(one, _without_quiet(one, self._pending.get(one.name), frame)) for one, frame in points]
+
     def update(self, measurement: Measurement, points: pl.DataFrame | None, start: int, final: int) -> int:
         """Bring the windows from `start` on to what `points` says; return how many points that took.
 
@@ -54,7 +58,8 @@ class Output:
         before = self._pending.pop(measurement.name, None)
         if before is not None:
             before = before.filter(pl.col(WINDOW) >= start)
-        points = _without_quiet(measurement, before, points)
+        if points is not None:
+            points = _without_quiet(measurement, before, points)
         if before is not None:
             gone = retracted(measurement, before, points)
             points = gone if points is None else pl.concat([points, gone], how="diagonal_relaxed")
@@ -108,11 +113,9 @@ def _as_points(measurement: Measurement, stored: pl.DataFrame) -> pl.DataFrame:
 _KINDS = {Kind.INT: pl.Int64, Kind.FLOAT: pl.Float64, Kind.STRING: pl.String}
 
 
-def _without_quiet(
-    measurement: Measurement, before: pl.DataFrame | None, points: pl.DataFrame | None
-) -> pl.DataFrame | None:
+def _without_quiet(measurement: Measurement, before: pl.DataFrame | None, points: pl.DataFrame) -> pl.DataFrame:
     """Return the rows that say something, and those that replace what was written before."""
-    if points is None or QUIET not in points.columns:
+    if QUIET not in points.columns:
         return points
     told, quiet = points.filter(~pl.col(QUIET)).drop(QUIET), points.filter(QUIET).drop(QUIET)
     if before is None or before.is_empty():

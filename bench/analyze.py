@@ -252,11 +252,15 @@ def _windows(cluster: Cluster, start: int, stop: int) -> Iterator[tuple[Measurem
             row = {WINDOW: starts, schema.BYTES.name: total.astype(np.int64)}
             tags = {schema.SRC_GROUP: src, schema.DST_GROUP: dst, schema.PROTO: "tcp", schema.SHARD: "0"}
             yield schema.TRAFFIC, pl.DataFrame(row).with_columns(pl.lit(v).alias(k) for k, v in tags.items())
+    # Pairs are kept in minutes.
+    minutes, places = np.unique(starts // 60 * 60, return_inverse=True)
+    totals = np.zeros((len(minutes), len(names)))
+    np.add.at(totals, places, sent)
     ring = {
-        WINDOW: np.repeat(starts, len(names)),
-        schema.SRC: names * len(starts),
-        schema.DST: (names[1:] + names[:1]) * len(starts),
-        schema.BYTES.name: sent.ravel().astype(np.int64),
+        WINDOW: np.repeat(minutes, len(names)),
+        schema.SRC: names * len(minutes),
+        schema.DST: (names[1:] + names[:1]) * len(minutes),
+        schema.BYTES.name: totals.ravel().astype(np.int64),
     }
     tags = {schema.PLANE: "compute", schema.SHARD: "0"}
     yield schema.PAIR, pl.DataFrame(ring).with_columns(pl.lit(v).alias(k) for k, v in tags.items())

@@ -41,7 +41,7 @@ def binned(
         stop: epoch seconds; the last bin may be cut off by it.
         seconds: length of a bin.
         where: further conditions.
-        as_stored: bins are as long as the retention's windows: points are added up here, see `windows`.
+        as_stored: few points fall into a bin: they are added up here, see `windows`.
 
     Returns:
         WINDOW (epoch seconds), the tags (String), the fields (Int64 or Float64); bins without points are not there.
@@ -51,12 +51,14 @@ def binned(
         return pl.DataFrame(schema=_names(tags, fields))
     asked = Select(measurement, retention).take(*map(total, fields)).where(*where).by(*tags)
     asked = asked.between(start, stop)
-    found = windows(store, asked) if as_stored else _frame(store.numbers(asked.each(seconds)), tags)
+    found = windows(store, asked, seconds) if as_stored else _frame(store.numbers(asked.each(seconds)), tags)
     return found.select(WINDOW, *tags, *(pl.col(name).cast(kind) for name, kind in _kinds(fields).items()))
 
 
-def windows(store: Store, asked: Select) -> pl.DataFrame:
+def windows(store: Store, asked: Select, seconds: int = 1) -> pl.DataFrame:
     """Return sums and largest values of each window: WINDOW, the tags and columns asked for, as they come.
+
+    Windows that begin in the same `seconds` are one.
 
     InfluxDB takes five times as long to add up points as to hand them out, and most series have one a window.
     """
@@ -65,7 +67,7 @@ def windows(store: Store, asked: Select) -> pl.DataFrame:
     frame = _frame(found, asked.tags)
     key = [_SERIES, WINDOW]
     series = np.repeat(np.arange(found.tags.height), found.tags.get_column(ROWS).to_numpy())
-    frame = frame.with_columns(pl.Series(_SERIES, series))
+    frame = frame.with_columns(pl.Series(_SERIES, series), pl.col(WINDOW) // seconds * seconds)
     if frame.select(pl.struct(key).is_duplicated().any()).item():
         # Of several shards, or of tags that were not asked for.
         added = (

@@ -194,7 +194,7 @@ class DisturbanceStudy:
         pairs = binned(
             self._store, schema.PAIR, schema.PAIR.kept, (schema.BYTES,), (schema.SRC, schema.DST),
             start=start, stop=stop, seconds=MINUTE,
-            where=[not_in(schema.DST, [OTHER])],
+            where=[not_in(schema.DST, [OTHER])], as_stored=True,
         ).with_columns(
             pl.col(tag).replace_strict(self._groups, default="", return_dtype=pl.String).alias(group)
             for tag, group in ((schema.SRC, schema.SRC_GROUP), (schema.DST, schema.DST_GROUP))

@@ -201,7 +201,7 @@ class PatternStudy:
         """Return sums of each of the minutes that end at consecutive moments."""
         return binned(
             self._store, measurement, measurement.kept, fields, tags,
-            start=moments[0] - MINUTE, stop=moments[-1], seconds=MINUTE, where=where,
+            start=moments[0] - MINUTE, stop=moments[-1], seconds=MINUTE, where=where, as_stored=True,
         )  # fmt: skip
 
     # -- steps -------------------------------------------------------------------------------------
