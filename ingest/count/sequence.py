@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from ingest.count.grouped import Ints, grouped
@@ -331,18 +330,16 @@ class SequenceTracker:
 
     def _datagrams(self, frame: pl.DataFrame, *, is_numbered: bool) -> Iterator[tuple[_Source, Ints, Ints]]:
         """Yield for every source the different numbers, ascending, and the records that came under each."""
-        names = self._numbered(frame.get_column(records.EXPORTER))
+        names = self._exporters.number(frame.get_column(records.EXPORTER))
         columns = (names, *(frame.get_column(name) for name in (*_COLUMNS, records.FLOWS)))
-        is_known = np.isin(_whole(columns[1]), _VERSIONS)
+        is_known = np.isin(columns[1].to_numpy(), _VERSIONS)
         for column in (names, frame.get_column(records.SEQ)):
             if column.null_count():
                 is_known &= column.is_not_null().to_numpy()
         known = np.flatnonzero(is_known)
         if not len(known):
             return
-        exporter, version, domain, number, size = (
-            _whole(column)[known].astype(np.int64, copy=False) for column in columns
-        )
+        exporter, version, domain, number, size = (records.whole(column)[known] for column in columns)
         if is_numbered:
             size = np.ones(len(known), np.int64)
         domain_bits, number_bits = int(domain.max()).bit_length(), int(number.max()).bit_length()
@@ -360,13 +357,6 @@ class SequenceTracker:
             name = self._exporters[one >> domain_bits + _VERSION_BITS]
             stream = name, one & _mask(domain_bits), one >> domain_bits & _mask(_VERSION_BITS)
             yield stream, numbers[begin:end], sizes[begin:end]
-
-    def _numbered(self, exporters: pl.Series) -> pl.Series:
-        found = self._exporters.find(exporters)
-        if found.null_count() > exporters.null_count():
-            self._exporters.add(exporters.filter(found.is_null()).unique().drop_nulls().sort())
-            found = self._exporters.find(exporters)
-        return found
 
     def _advance(self, source: _Source, numbers: Ints, sizes: Ints, slot: int | None) -> int:
         by_datagram = source[2] in _BY_DATAGRAM
@@ -423,11 +413,6 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - of whatever kind it is
     if is_dataclass(value):
         return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
     return value
-
-
-def _whole(column: pl.Series) -> npt.NDArray[np.integer]:
-    """Return a column's values, 0 for missing ones."""
-    return (column.fill_null(0) if column.null_count() else column).to_numpy()
 
 
 def _mask(bits: int) -> int:

@@ -8,7 +8,7 @@ A zero is forgetfulness only until nfacctd has told a rate of that observation d
 means that nobody samples on that interface (or with a sampler that told nothing), and stays.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,11 @@ import polars as pl
 
 from app.log import Log
 from ingest.collect.template_file import TemplateFile
+from ingest.count.grouped import Ints, grouped
 from ingest.counters import Counters
+from ingest.flows.text_numbers import Texts
 from ingest.read import records
-from ingest.read.records import Parsed
+from ingest.read.records import Parsed, whole
 from ingest.read.spool import writer_of
 from store.schema import Stage, Unread
 
@@ -29,8 +31,9 @@ SAMPLED = -1
 _IN_OPTIONS = (9, 10)
 """Versions whose exporters tell rates in options data."""
 
+_KEY_BITS = 62
 _KEYS = (records.EXPORTER, records.DOMAIN, records.IFACE_IN)
-_PLACE, _FIRST, _LAST, _FILL, _BEFORE = "place", "first", "last", "fill", "before"
+_PLACE, _FILL, _BEFORE = "place", "fill", "before"
 _MOST_LINKS = 1 << 16
 """Interfaces that are remembered; of further ones their domain's rate is."""
 _MOST_DOMAINS = 1 << 13
@@ -81,6 +84,7 @@ class KnownRates:
         self._domains: dict[_Domain, _Told] = {}
         self._lives: dict[str, tuple[str, int, int]] = {}
         self._links = 0
+        self._exporters = Texts()
 
     def take(self, parsed: Parsed, source: str) -> tuple[pl.DataFrame, list[RateChange]]:
         """Return the records of a chunk with the rates that nfacctd has forgotten, and what has changed.
@@ -89,35 +93,30 @@ class KnownRates:
             parsed: the chunk, all of it from one life of nfacctd.
             source: the file that it is of.
         """
-        frame = parsed.frame
-        frame = self._without_garbage(frame)
-        part = frame.select(*_KEYS, records.SAMPLING_RATE).with_columns(
-            pl.col(_KEYS[1:]).fill_null(0), pl.int_range(pl.len(), dtype=pl.Int64).alias(_PLACE)
-        )
-        part = part.filter(
-            frame.get_column(records.VERSION).is_in(_IN_OPTIONS).fill_null(value=False)
-            & frame.get_column(records.EXPORTER).is_not_null()
-        )
-        if part.is_empty():
+        frame = self._without_garbage(parsed.frame)
+        # Whoever forges senders must not fill memory with their names.
+        if len(self._exporters) > _MOST_DOMAINS:
+            self._exporters = Texts()
+        number = self._exporters.number(frame.get_column(records.EXPORTER))
+        is_told = np.isin(frame.get_column(records.VERSION).to_numpy(), _IN_OPTIONS) & number.is_not_null().to_numpy()
+        rows = np.flatnonzero(is_told)
+        if not len(rows):
             return frame, []
         life = self._life_of(source, parsed.first_number)
-        place = pl.col(_PLACE)
-        seen = part.group_by(*_KEYS, records.SAMPLING_RATE).agg(
-            place.min().alias(_FIRST), place.max().alias(_LAST), pl.len().alias("count")
-        )
+        columns = (number, *(frame.get_column(name) for name in (*_KEYS[1:], records.SAMPLING_RATE)))
         domains: dict[_Domain, list[tuple[int, int, int, int, int]]] = {}
-        for exporter, domain, link, rate, first, last, count in seen.sort(_LAST).iter_rows():
-            domains.setdefault((exporter, domain), []).append((link, rate, first, last, count))
+        for exporter, domain, link, rate, first, last, count in _seen(rows, [whole(one)[rows] for one in columns]):
+            domains.setdefault((self._exporters[exporter], domain), []).append((link, rate, first, last, count))
         fills: list[tuple[str, int, int, int, int]] = []
         changes: list[RateChange] = []
-        for key, rows in domains.items():
+        for key, seen in domains.items():
             told = self._domains.get(key) or _Told()
-            begins = min((first for _, rate, first, _, _ in rows if rate > 0), default=frame.height)
-            if any(rate <= 0 for _, rate, *_ in rows) and told.life != life:
-                fills += self._fills(key, told, rows, begins, frame.height)
-            changes += _learn(key, told, rows, life=life, begins=begins)
+            begins = min((first for _, rate, first, _, _ in seen if rate > 0), default=frame.height)
+            if any(rate <= 0 for _, rate, *_ in seen) and told.life != life:
+                fills += self._fills(key, told, seen, begins, frame.height)
+            changes += _learn(key, told, seen, life=life, begins=begins)
             self._remember(key, told)
-        return _filled(frame, part, fills), changes
+        return _filled(frame, rows, fills), changes
 
     def _without_garbage(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return records without the rates that nfacctd has misread: such an exporter samples, nobody knows how."""
@@ -239,14 +238,37 @@ def _learn(
     return [RateChange(*key, was, rate, untold if was is None else 0) for rate, was in before.items()]
 
 
-def _filled(frame: pl.DataFrame, part: pl.DataFrame, fills: list[tuple[str, int, int, int, int]]) -> pl.DataFrame:
-    """Return records with other rates in place of zeros: of an interface, before a row."""
+def _seen(rows: Ints, keys: list[Ints]) -> Iterator[tuple[int, ...]]:
+    """Yield each different row of some columns, with its first place among `rows`, its last one, and how many it has.
+
+    They come in the order of the last ones.
+    """
+    key = keys[0]
+    for column in keys[1:]:
+        above = column - column.min()
+        bits = int(above.max()).bit_length()
+        if int(key.max()).bit_length() + bits > _KEY_BITS:
+            key = np.unique(key, return_inverse=True)[1]
+        key = key << bits | above
+    groups = grouped(key, int(key.max()) + 1)
+    first, last = groups.extremes(np.arange(len(rows)))
+    order = np.argsort(last)
+    first, last, count = first[order], last[order], groups.sum(np.ones(len(rows), np.int64))[order]
+    found = (*(column[first] for column in keys), rows[first], rows[last], count)
+    yield from zip(*(column.tolist() for column in found), strict=True)
+
+
+def _filled(frame: pl.DataFrame, rows: Ints, fills: list[tuple[str, int, int, int, int]]) -> pl.DataFrame:
+    """Return records with other rates in place of zeros: of an interface, before a row, in some of the rows."""
     if not fills:
         return frame
+    part = frame.select(*_KEYS, records.SAMPLING_RATE)[rows].with_columns(
+        pl.col(_KEYS[1:]).fill_null(0), pl.Series(_PLACE, rows)
+    )
     schema = {name: part.schema[name] for name in _KEYS} | {_FILL: pl.Int64(), _BEFORE: pl.Int64()}
     table = pl.DataFrame(fills, schema=schema, orient="row")
-    rows = part.filter(pl.col(records.SAMPLING_RATE) <= 0).join(table, on=_KEYS)
-    rows = rows.filter(pl.col(_PLACE) < pl.col(_BEFORE))
+    zeros = part.filter(pl.col(records.SAMPLING_RATE) <= 0).join(table, on=_KEYS)
+    zeros = zeros.filter(pl.col(_PLACE) < pl.col(_BEFORE))
     rates = np.array(frame.get_column(records.SAMPLING_RATE).to_numpy())
-    rates[rows.get_column(_PLACE).to_numpy()] = rows.get_column(_FILL).to_numpy()
+    rates[zeros.get_column(_PLACE).to_numpy()] = zeros.get_column(_FILL).to_numpy()
     return frame.with_columns(pl.Series(records.SAMPLING_RATE, rates))

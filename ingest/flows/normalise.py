@@ -256,10 +256,7 @@ class Normaliser:
 
 
 def _column(frame: pl.DataFrame, name: str, missing: int = 0) -> Ints:
-    column = frame.get_column(name)
-    # polars makes a query of every operation on a column: many small ones take longer than the work itself.
-    whole = column.fill_null(missing) if column.null_count() else column
-    return whole.to_numpy().astype(np.int64, copy=False)
+    return records.whole(frame.get_column(name), missing)
 
 
 def _marked(frame: pl.DataFrame, is_sflow: Flags) -> Flags:

@@ -25,3 +25,11 @@ class Texts:
     def find(self, column: pl.Series) -> pl.Series:
         """Return the numbers of texts (UInt32); null for those that have none."""
         return column.cast(self._type, strict=False).to_physical().cast(pl.UInt32)
+
+    def number(self, column: pl.Series) -> pl.Series:
+        """Return the same with a number for each text; texts seen for the first time are added."""
+        found = self.find(column)
+        if found.null_count() > column.null_count():
+            self.add(column.filter(found.is_null()).unique().drop_nulls().sort())
+            found = self.find(column)
+        return found
