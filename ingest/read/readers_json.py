@@ -20,6 +20,7 @@ from ingest.read.readers_values import (
     from_text,
     integer,
     is_any_outside,
+    line_count,
     lines_of,
     pieces,
     protocol,
@@ -49,7 +50,7 @@ def read_json(raw: bytes, fmt: Format) -> Parsed:
         raw: whole lines; the last one may lack its newline.
         fmt: only its time zone matters.
     """
-    frame = _read_clean(raw, fmt) if raw.count(b"\n") * _SHORTEST < len(raw) else None
+    frame = _read_clean(raw, fmt) if line_count(raw) * _SHORTEST < len(raw) else None
     if frame is not None:
         return Parsed(frame)
     parts = [_read_any(piece, fmt) for piece in pieces(raw)]
@@ -75,7 +76,8 @@ def _read_clean(raw: bytes, fmt: Format) -> pl.DataFrame | None:
         frame = pl.read_ndjson(raw, schema=_TYPED)
     except pl.exceptions.PolarsError:
         return None
-    frame = _named(frame.filter(_is_marker().not_()))
+    # In one piece: each of the stages behind would put its columns together by itself.
+    frame = _named(frame.filter(_is_marker().not_())).rechunk()
     if not frame.height:
         return records.empty_records()
     values = {name: time(frame.get_column(name), fmt.time_zone) for name in TIMES}
