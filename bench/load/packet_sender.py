@@ -96,7 +96,11 @@ class PacketSender:
             pool.stamp(rounds, first, last, time.time())
             sockets = [self._sockets[number] for number in pool.exporter[first:last].tolist()]
             for opened, view in zip(sockets, pool.views[first:last], strict=True):
-                opened.send(view)
+                try:
+                    opened.send(view)
+                except ConnectionRefusedError:
+                    # Tells of the one before, which came to a closed port: a switch goes on, too.
+                    opened.send(view)
             self.sent += last - first
             records += int(before[last] - before[first])
             if last < len(pool):

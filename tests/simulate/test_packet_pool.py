@@ -95,3 +95,13 @@ def test_the_rate_is_kept(pool: PacketPool) -> None:
         with PacketSender(pool, "127.0.0.1", deaf.getsockname()[1]) as sender:
             took = sender.run(20_000, 0.5)
             assert pool.sums(sender.sent).records == pytest.approx(20_000 * took, rel=0.3)
+
+
+def test_a_collector_that_is_away_is_sent_to_all_the_same(pool: PacketPool) -> None:
+    """As a switch does: where it starts again in the middle of a run, what went out is counted."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    with PacketSender(pool, "127.0.0.1", port) as sender:
+        sender.run(20_000, 0.3)
+        assert sender.sent > 10
