@@ -135,7 +135,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "How old the newest flow record of any exporter is; no data: nothing at all arrived within a minute.",
                 "One live exporter is enough to look fresh here.",
                 "The pipeline board shows each exporter.",
-                x=4, y=0, w=4, h=4, links=(to_board("pipeline"),), since="1m", by_arrival=True,
+                x=4, y=0, w=3, h=4, links=(to_board("pipeline"),), since="1m", by_arrival=True,
             ),
             [_data_age()],
             limit=Limit(look=limits.ingest_silent / 2, act=limits.ingest_silent),
@@ -249,7 +249,7 @@ def _cohort_counts(cluster: Cluster) -> Built:
         "Nodes of running jobs by their latest window: ok, low, down, blind (their exporter is silent), or learning.",
         f"{transport.training_note(cluster)} Nodes with too few earlier runs are learning: nothing judges them.",
         "The training board shows each node against its limit.",
-        x=8, y=0, w=6, h=4, links=(to_board("training", "Training"),), since="2m",
+        x=7, y=0, w=7, h=4, links=(to_board("training", "Training"),), since="2m",
     )  # fmt: skip
     return panels.stat(
         cluster,
