@@ -38,6 +38,14 @@ REQUEST_SECONDS = _CONNECT_SECONDS + _ANSWER_SECONDS
 _CA_BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """Where an administrator names the authorities that this machine trusts, by the custom of requests and curl."""
 
+_AFTER, _AFTER_HEAD = "SHOW DATABASES", b"name,tags,name\n"
+"""A statement that always has an answer, and how that begins in CSV."""
+_TAGS = "tags"
+_FEW_TAGS = 2
+"""In CSV they stand in each row."""
+
+_COMMA, _ESCAPED = re.compile(r"(?<!\\),"), re.compile(r"\\([,= ])")
+
 _DROPPED = re.compile(r"dropped=(\d+)")
 _NOT_EXECUTED = "not executed"
 _UNREADABLE = "unable to parse"
@@ -111,6 +119,9 @@ ROWS = "rows"
 """Column of `Numbers.tags`: how many rows of the matrix are the series'."""
 
 
+_Told = tuple[pl.DataFrame, npt.NDArray[np.float64]]
+
+
 def read_secret(secret: Secret | None) -> str:
     """Return a secret from its environment variable or file; empty if none is set; UserError if it is not there."""
     if secret is None:
@@ -163,6 +174,7 @@ class Store:
             self._session.headers["Authorization"] = f"Token {self._token}"
         self._api: StoreApi | None = None if settings.api is StoreApi.AUTO else settings.api
         self._client: InfluxClient | None = None
+        self._gives_csv = True
 
     def __repr__(self) -> str:
         return f"Store({self.url}, {self.settings.database})"
@@ -388,10 +400,46 @@ class Store:
 
     def numbers(self, asked: Select) -> Numbers:
         """Ask for numbers (whole ones exact up to 2^53); their columns are ``time`` and those of the question."""
-        influxql, tags, columns = asked.text(), asked.tags, tuple(column.name for column in asked.columns)
+        is_narrow = len(asked.tags) <= _FEW_TAGS
+        told = self._told_in_csv(asked) if is_narrow and self._gives_csv else None
+        if told is None:
+            told = self._told_in_json(asked)
+            # Not every server says what databases there are to everybody who may read one.
+            self._gives_csv = self._gives_csv and not is_narrow
+        tags, flat = told
+        return Numbers(tags, ("time", *(column.name for column in asked.columns)), flat)
+
+    def _told_in_csv(self, asked: Select) -> _Told | None:
+        """Return the series' tags and rows; None where InfluxDB does not say that they are all.
+
+        Large answers take a third less memory than in JSON, and less of everybody's time. CSV leaves errors out, but
+        no statement runs after one.
+        """
+        form = self._form(f"{asked.text()};{_AFTER}", self.settings.database)
+        body = self._request("POST", "/query", data=form, headers={"Accept": "application/csv"}).content
+        end = body.rfind(_AFTER_HEAD)
+        if end < 0:
+            return None
+        columns = ["time", *(column.name for column in asked.columns)]
+        kinds = {"name": pl.String, _TAGS: pl.String} | dict.fromkeys(columns, pl.Float64)
+        try:
+            # An empty line stands between two answers.
+            rows = body[: end - 1] if end else f"{','.join(kinds)}\n".encode()
+            found = pl.read_csv(rows, schema=kinds, columns=[_TAGS, *columns])
+        except pl.exceptions.PolarsError:
+            return None
+        series = found.select(pl.col(_TAGS).fill_null("").rle()).unnest(_TAGS)
+        named = [_tags_of(text) for text in series.get_column("value")]
+        tags = {tag: pl.Series([one.get(tag, "") for one in named], dtype=pl.String) for tag in asked.tags}
+        counted = {ROWS: series.get_column("len").cast(pl.Int64)}
+        return pl.DataFrame(tags | counted), found.select(columns).to_numpy()
+
+    def _told_in_json(self, asked: Select) -> _Told:
+        """Return the series' tags and rows, or raise what InfluxDB says against it."""
+        influxql, tags, width = asked.text(), asked.tags, 1 + len(asked.columns)
         body = self._request("POST", "/query", data=self._form(influxql, self.settings.database)).content
         shape = {"results": pl.List(_result(tags)), "error": pl.String()}
-        # Read by columns: JSON keeps the errors that InfluxDB leaves out of its CSV.
+        # Read by columns.
         try:
             answer = pl.read_json(body, schema=shape)
         except pl.exceptions.PolarsError as unreadable:
@@ -404,7 +452,7 @@ class Store:
         flat = series.select(pl.col("values").explode().explode()).to_series().to_numpy()
         counted = series.select("tags", pl.col("values").list.len().alias(ROWS))
         named = counted.unnest("tags") if tags else counted.drop("tags")
-        return Numbers(named, ("time", *columns), flat.reshape(-1, 1 + len(columns)))
+        return named, flat.reshape(-1, width)
 
     def _rows(self, influxql: str) -> list[list[Any]]:
         return [row for result in self._answer(influxql, None) for s in result.get("series", []) for row in s["values"]]
@@ -529,6 +577,12 @@ def seconds_until(retry_after: str | None) -> float:
     except ValueError:
         return 0.0
     return max(moment.timestamp() - time.time(), 0.0)
+
+
+def _tags_of(text: str) -> dict[str, str]:
+    """Read the tags of a series as they stand in CSV."""
+    parts = (part.partition("=") for part in _COMMA.split(text))
+    return {tag: _ESCAPED.sub(r"\1", value) for tag, _, value in parts}
 
 
 def _result(tags: tuple[str, ...]) -> pl.Struct:

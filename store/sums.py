@@ -87,7 +87,7 @@ def sent_in(found: pl.DataFrame, kinds: Mapping[str, pl.DataType]) -> pl.DataFra
 
 
 def _frame(found: Numbers, tags: Sequence[str]) -> pl.DataFrame:
-    table = pl.from_numpy(found.values, schema=list(found.columns)).fill_nan(None)
+    table = pl.from_numpy(found.values, schema=list(found.columns), orient="row").fill_nan(None)
     moment = (pl.col("time").cast(pl.Int64) // _MILLI).alias(WINDOW)
     return pl.concat([_repeated(found.tags, tags), table], how="horizontal").select(moment, *tags, *found.columns[1:])
 
