@@ -1,6 +1,6 @@
 """InfluxDB behind one small interface: make retentions, write line protocol, ask InfluxQL.
 
-InfluxDB 1.x is written through ``/write``; 2.x and 3.x (and 1.8 on request) through influxdb-client. All of them answer
+InfluxDB 1.x is written through ``/write``; 2.x (and 1.8 on request) through influxdb-client. Both answer
 InfluxQL at ``/query``. On 2.x a retention is the bucket ``database/retention``, which its DBRP mapping finds by itself.
 """
 

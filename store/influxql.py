@@ -3,7 +3,7 @@
 A `Select` says what is asked; `over_time` makes the form for a time series, `per_series` the form for tables, tiles and
 alert rules (one value a series, no ``time()``). The result is a `Query`: text, unit and meaning, ready for a panel or a
 rule. Who asks for an answer at once says of which time (`Select.between`) and sends `Select.text`. The text runs on
-InfluxDB 1.x, 2.x (database/retention mapping) and 3.x. Names are checked against ``store.schema`` when a `Select` is
+InfluxDB 1.x and 2.x (database/retention mapping). Names are checked against ``store.schema`` when a `Select` is
 made. No other module quotes a name or a value, and none reads a query's text: what it says stands in its objects.
 
     volume = (
