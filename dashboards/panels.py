@@ -35,6 +35,7 @@ COLUMN_WIDTH = 60
 
 _INFLUXDB = "influxdb"
 _ABOVE_LIMIT = 1.1
+_SMALL_RATIO = 0.1
 _DIGITS: dict[Unit | str, int] = {Unit.RATIO: 1, Unit.USD: 2}
 """Digits after the point where Grafana's own choice follows the value down to nothing."""
 _REF_IDS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -366,6 +367,9 @@ def time_series(
     that is as it should be.
     """
     no_value = {"noValue": missing} if missing else {}
+    unit = unit or queries[0].unit
+    # Grafana draws a line of nothing but zeros from 0 to 100: as a share, to 10000 %.
+    axis = {"custom": {"axisSoftMax": _SMALL_RATIO}} if unit is Unit.RATIO and limit.act is None else {}
     panel = core.TimeSeries(
         **_common(cluster, face, queries),
         stacking={"mode": "normal" if stacked else "none", "group": "A"},
@@ -389,10 +393,11 @@ def time_series(
         axisSoftMax=None if limit.act is None else math.ceil(limit.act * _ABOVE_LIMIT),
         extraJson={
             "fieldConfig": {
-                "defaults": _number(unit or queries[0].unit)
+                "defaults": _number(unit)
                 # Grafana's own palette has the orange and the red of states.
                 | {"color": {"mode": "shades", "fixedColor": QUIET}, "links": _value_links(face, links)}
                 | no_value
+                | axis
             },
             "options": {"legend": {"showLegend": True}},
         },

@@ -125,6 +125,7 @@ def _onset(cluster: Cluster) -> Built:
         [_over_time(cluster, schema.ONSET_LAG, "Onset lag of a node.")],
         links=(to_board("stragglers", "Only this node", keep=(var.JOB,), node=clicked(schema.NODE)),),
         minimum=None,
+        missing="no pause to begin after",
     )  # fmt: skip
 
 
