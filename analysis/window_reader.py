@@ -151,12 +151,12 @@ class WindowReader:
 
     def pulse(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
         """Return [second, node] bytes that nodes sent to their own group; 0 where no sFlow exporter saw any."""
-        asked = _rows(schema.PULSE, (schema.BYTES,), start, stop).by(schema.NODE)
+        asked = _rows(schema.PULSE, (schema.PULSE_KIB, schema.PULSE_BYTES), start, stop).by(schema.NODE)
         answer = self._numbers(asked.where(is_in(schema.NODE, sorted(nodes))) if len(nodes) <= _FEW else asked)
         names = answer.tags.get_column(schema.NODE).to_list() if answer.tags.height else []
         sums = _summed(answer, start, stop, 1)
-        (seconds,) = _Nodes({name: place for place, name in enumerate(names)}, sums).of(nodes)
-        return np.asarray(seconds, np.float64)
+        kib, before = _Nodes({name: place for place, name in enumerate(names)}, sums).of(nodes)
+        return np.asarray(kib * schema.KIB + before, np.float64)
 
     # -- queries, each in a thread with a connection of its own -------------------------------------
 

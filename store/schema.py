@@ -408,12 +408,17 @@ STORAGE_IO = Measurement(
     bound=Bound((NODE,), ENDPOINT, unlisted=(ENDPOINT,)),
 )
 MARKED_PACKETS = Field("marked_packets", "packets", "packets whose tos field says congestion experienced (ECN CE)")
+KIB = 1024
+PULSE_KIB = Field(
+    "kib", "KiB", "bytes over 1,024, rounded: half the room on disk, for what sampling leaves inexact anyhow"
+)
+PULSE_BYTES = Field("bytes", "bytes", "the same in bytes, of before they were KiB")
 PULSE = Measurement(
     "pulse",
     "Bytes that each node sent to its own group in windows of 1 s: sFlow exporters only, whose samples no flow cache "
     "delays. Packets are those of 10 s (`bridge.window`), in the first of its seconds.",
     (NODE, GROUP, PLANE, SHARD),
-    (BYTES, PACKETS, MARKED_PACKETS),
+    (PULSE_KIB, PACKETS, MARKED_PACKETS, PULSE_BYTES),
     "ingest",
     "nodes behind sFlow exporters",
     rollup=False,

@@ -278,7 +278,11 @@ def _points(measurement: Measurement, tags: pl.DataFrame, windows: list[int]) ->
     row = np.tile(np.arange(tags.height), len(windows))
     start = np.repeat(np.array(windows, np.int64), tags.height)
     is_any = measurement not in (schema.LOW_NODE, schema.LOADED)
-    values = {one.name: _values(one, row, start, rng, count, is_any=is_any) for one in measurement.fields}
+    values = {
+        one.name: _values(one, row, start, rng, count, is_any=is_any)
+        for one in measurement.fields
+        if one is not schema.PULSE_BYTES
+    }
     return pl.concat([tags] * len(windows)).with_columns(
         pl.Series(WINDOW, start), *(pl.Series(name, value) for name, value in values.items())
     )
@@ -309,7 +313,7 @@ def _values(
         load = _load(row, 0.0 if is_any else _QUIET)
         share = load * rng.uniform(0.95, 1.05, count) if one is schema.UTILISATION else rng.random(count)
         return ["start"] * count if one.kind is Kind.STRING else np.round(share, 4)
-    some = rng.lognormal(18 if one.unit == "bytes" else 6, 0.5, count).astype(np.int64)
+    some = rng.lognormal({"bytes": 18, "KiB": 11}.get(one.unit, 6), 0.5, count).astype(np.int64)
     return some * (row % _LOW_OF == 0) if one in _TROUBLE else some
 
 

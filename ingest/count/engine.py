@@ -69,6 +69,12 @@ _BY_COUNTERS = (
 )
 """Fields of INTERFACE_TRAFFIC by what fills them; the store puts them together."""
 
+_FILLED = {
+    schema.INTERFACE_TRAFFIC: _BY_RECORDS,
+    schema.PULSE: (schema.PULSE_BYTES, schema.PACKETS, schema.MARKED_PACKETS),
+}
+"""Fields that a measurement's own table fills, where these are not all."""
+
 _COUNTERS = "interface-counters"
 """Table of the fields that interface counters fill."""
 
@@ -151,7 +157,7 @@ class Engine:
                 named=cluster.bridge.named_per_window,
                 budget=cluster.bridge.series_budget,
                 keep=cluster.store.keep_raw,
-                fields=_BY_RECORDS if measurement is schema.INTERFACE_TRAFFIC else None,
+                fields=_FILLED.get(measurement),
                 foreign=cluster.stranger_ids() if measurement is schema.EGRESS else (),
                 seconds=_MINUTE if measurement in BEFORE_MINUTES else 1,
                 optional=measurement is schema.PULSE,
@@ -384,10 +390,7 @@ class Engine:
         self._once.merge()
         asked = self._tables[schema.INFERENCE.name].pending_windows()
         changed = [
-            part
-            for table in self._tables.values()
-            if table.pending_rows
-            for part in _by_retention(table, table.merge())
+            part for table in self._tables.values() if table.pending_rows for part in _as_stored(table, table.merge())
         ]
         changed += [*self._unnamed(asked), *_discarding(changed)]
         for table in self._tables.values():
@@ -398,7 +401,7 @@ class Engine:
 
     def all_points(self) -> list[tuple[Measurement, pl.DataFrame]]:
         """Return every point in memory, for the time after a restart."""
-        points = [part for table in self._tables.values() for part in _by_retention(table, table.all_points())]
+        points = [part for table in self._tables.values() for part in _as_stored(table, table.all_points())]
         return [*points, *self._unnamed(), *_discarding(points)]
 
     def _unnamed(self, windows: Collection[int] | None = None) -> list[tuple[Measurement, pl.DataFrame]]:
@@ -478,9 +481,15 @@ class Engine:
         self._sequence.load(notes.get("sequence", []))
 
 
-def _by_retention(table: WindowTable, points: pl.DataFrame) -> list[tuple[Measurement, pl.DataFrame]]:
-    """Return a table's points, those apart that are of before its windows were minutes."""
+def _as_stored(table: WindowTable, points: pl.DataFrame) -> list[tuple[Measurement, pl.DataFrame]]:
+    """Return a table's points as they are stored, those apart that are of before its windows were minutes."""
     measurement = table.measurement
+    if measurement is schema.PULSE:
+        sent, is_new = pl.col(schema.PULSE_BYTES.name), pl.col(WINDOW) >= table.long_from
+        kib = pl.when(is_new).then((sent + schema.KIB // 2) // schema.KIB).alias(schema.PULSE_KIB.name)
+        before = [pl.when(~is_new).then(sent)] if table.long_from else []
+        kept = points.select(pl.exclude(schema.PULSE_BYTES.name), kib, *before)
+        return [(measurement, kept)]
     if not table.long_from or measurement not in BEFORE_MINUTES:
         return [(measurement, points)]
     is_new = pl.col(WINDOW) >= table.long_from

@@ -200,11 +200,12 @@ def sample(second: float, **values: object) -> pl.DataFrame:
 def test_samples_are_kept_by_the_second_and_their_packets_by_the_window() -> None:
     rows = [sample(0.2), sample(0.9, tos=3), sample(1.1, tos=0b0000_0111), sample(1.2, tos=1)]
     points = take(engine(), pl.concat(rows), T0 + 2000)["pulse"].sort("window")
-    columns = ["window", schema.NODE, schema.PLANE, "bytes", "packets", schema.MARKED_PACKETS.name]
+    assert "bytes" not in points.columns
+    columns = ["window", schema.NODE, schema.PLANE, "kib", "packets", schema.MARKED_PACKETS.name]
     start = T0 // 1000
     assert points.select(columns).rows() == [
-        (start, "gpu-1", "compute", 200_000, 400, 200),
-        (start + 1, "gpu-1", "compute", 200_000, None, None),
+        (start, "gpu-1", "compute", 195, 400, 200),
+        (start + 1, "gpu-1", "compute", 195, None, None),
     ]
 
 
@@ -246,3 +247,18 @@ def test_a_node_of_two_addresses_on_a_rail_is_one_row() -> None:
         pl.concat([one(dst="10.1.0.2"), one(src="10.1.0.5", dst="10.1.0.2")]),
     )["rail"]
     assert points[schema.TX_BYTES.name].to_list() == [2000]
+
+
+def test_seconds_of_a_checkpoint_of_before_they_were_kib_stay_bytes() -> None:
+    """Their points are in the store as bytes: written again as KiB, they would count twice."""
+    before = engine()
+    take(before, sample(0))
+    frames, notes = before.dump()
+    del notes["minutes_from"]
+    after = engine()
+    after.load(frames, notes)
+    points = take(after, pl.concat([sample(0.5), sample(60)]), T0 + 61_000)["pulse"].sort("window")
+    assert points.select("window", "bytes", "kib").rows() == [
+        (T0 // 1000, 200_000, None),
+        (T0 // 1000 + 60, None, 98),
+    ]

@@ -224,11 +224,12 @@ class PatternStudy:
         of_nodes = is_in(schema.NODE, sorted(sample_of(job.nodes)))
         # No traffic of management or storage.
         on_collectives = not_in(schema.PLANE, (Plane.MANAGEMENT.value, Plane.STORAGE.value))
-        sums = Select(schema.PULSE, schema.RAW).take(total(schema.BYTES)).where(of_nodes, on_collectives)
-        values = self._store.numbers(sums.each(1).between(start, stop)).values
+        both = map(total, (schema.PULSE_KIB, schema.PULSE_BYTES))
+        sums = Select(schema.PULSE, schema.RAW).take(*both).where(of_nodes, on_collectives)
+        values = np.nan_to_num(self._store.numbers(sums.each(1).between(start, stop)).values)
         seconds = np.zeros(max(stop - start, 0))
         if len(values):
-            seconds[(values[:, 0] / 1000 - start).astype(np.int64)] = values[:, 1]
+            seconds[(values[:, 0] / 1000 - start).astype(np.int64)] = values[:, 1] * schema.KIB + values[:, 2]
         return seconds
 
     def _step(self, job: Job, moment: int, pulses: dict[int, Floats]) -> tuple[float | None, ...]:
