@@ -8,6 +8,8 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +55,7 @@ _RATE = 10_000_000_000
 _RUN, _PAUSE = 900, 600
 """Seconds of an earlier run, and after it."""
 _RUNS = 4
+_WRITERS = 2
 _OTHERS = {
     schema.RAIL_TRAFFIC, schema.STORAGE_IO, schema.PULSE, schema.EGRESS, schema.THREAT, schema.VIOLATION, schema.DENIED,
     schema.UNKNOWN_NODE, schema.INFERENCE, schema.INFERENCE_UNNAMED, schema.MANAGED, schema.INTERFACE_TRAFFIC,
@@ -66,20 +69,25 @@ _CHECKPOINT_EVERY, _CHECKPOINT_SECONDS = 1800, 60
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--nodes", default=1024, show_default=True, help="Training nodes.")
+@click.option(
+    "--nodes", "sizes", default="1024", show_default=True, help="Training nodes; several: one after the other."
+)
 @click.option("--hours", default=24.0, show_default=True, help="Length of the running job.")
 @click.option("--ticks", default=10, show_default=True, help="Live rounds.")
 @click.option("--whole", is_flag=True, help="Live rounds alone, with work for every study.")
-def bench(nodes: int, hours: float, ticks: int, *, whole: bool) -> None:
+def bench(sizes: str, hours: float, ticks: int, *, whole: bool) -> None:
     """Print one JSON line a measurement: filling the store, judging the whole range again, a start, live rounds."""
     tell_machine()
-    if whole:
-        _whole(nodes, hours, ticks)
-        return
+    for nodes in map(int, sizes.split(",")):
+        (_whole if whole else _measure)(nodes, hours, ticks)
+
+
+def _measure(nodes: int, hours: float, ticks: int) -> None:
     with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
         folder = Path(name)
         with LocalInfluxDB(folder / "influxdb") as server:
-            now = int(time.time()) // 10 * 10
+            # Pairs are kept in minutes.
+            now = int(time.time()) // 60 * 60
             config = folder / "cluster.yaml"
             begin = now - round(hours * 3600)
             config.write_text(_cluster(server.url, str(folder / "state"), nodes, begin))
@@ -87,15 +95,21 @@ def bench(nodes: int, hours: float, ticks: int, *, whole: bool) -> None:
             store = Store(cluster.store)
             store.ensure(cluster.retentions())
             first = begin - _RUNS * (_RUN + _PAUSE)
+
+            def write(start: int) -> int:
+                with closing(store.another()) as own:
+                    return _fill(own, cluster, start, min(start + 600, now))
+
             began = time.monotonic()
-            points = sum(_fill(store, cluster, start, min(start + 600, now)) for start in range(first, now, 600))
+            with ThreadPoolExecutor(_WRITERS) as threads:
+                points = sum(threads.map(write, range(first, now, 600)))
             line(step="fill", nodes=nodes, hours=hours, points=points, seconds=round(time.monotonic() - began, 1))
             span = ("--from", str(first), "--to", str(now))
             used = _cpu_seconds(server)
             again = timed([*command("analyze", config), *span])
             busy = round(_cpu_seconds(server) - used, 1)
             line(step="rerun", nodes=nodes, hours=hours, cores=os.cpu_count(), **again, store_cpu_seconds=busy)
-            line(step="tick", **_live(server, cluster, now, ticks, _fill))
+            line(step="tick", nodes=nodes, **_live(server, cluster, now, ticks, _fill))
 
 
 def _whole(nodes: int, hours: float, ticks: int) -> None:

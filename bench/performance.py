@@ -43,8 +43,8 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "archive_question": ("records", "untold", "question"),
     "peer": ("peer", "rate"),
     "peer_versions": (),
-    "rerun": (),
-    "tick": (),
+    "rerun": ("nodes",),
+    "tick": ("nodes",),
     "tick_whole": (),
 }
 """Steps that the page shows, and which of their fields tell one line from another."""
@@ -57,6 +57,10 @@ _MACHINE = "machine"
 _LATE_SECONDS = 15
 """From a record to the first query that finds it, beyond nfacctd's print interval."""
 _BUDGET_NODES = 4096
+_DAY_AGAIN = {1024: 60, 4096: 240}
+"""Seconds in which a day of so many nodes is to be judged again."""
+_MOST_MIB = 954
+"""As the kernel counts: 1 GB."""
 _DEARER = 1.1
 """A flow may cost so many times what it cost half an hour before."""
 
@@ -189,10 +193,26 @@ def _targets(book: Book) -> Iterator[str]:
     yield table(("what", "target", "measured", "met"), rows)
 
 
-def _target_rows(book: Book) -> Iterator[tuple[str, str, str, str]]:
-    def row(what: str, target: str, measured: str | None, *, met: bool = False) -> tuple[str, str, str, str]:
-        return what, target, measured or "not measured yet", "" if not measured else "yes" if met else "**no**"
+_Row = tuple[str, str, str, str]
 
+
+def row(what: str, target: str, measured: str | None, *, met: bool = False) -> _Row:
+    """Return a row of the targets; without a measurement it was not made yet."""
+    return what, target, measured or "not measured yet", "" if not measured else "yes" if met else "**no**"
+
+
+def _analysis_rows(book: Book) -> Iterator[_Row]:
+    for nodes, seconds in _DAY_AGAIN.items():
+        again = book.one("rerun", nodes=nodes, hours=24.0)
+        text = None if again is None else f"{again['seconds']:.0f} s, {again['peak_mib']} MiB"
+        met = again is not None and again["seconds"] <= seconds and again["peak_mib"] < _MOST_MIB
+        yield row(f"a day of {nodes:,} nodes judged again", f"{seconds} s, 1 GB", text, met=met)
+    tick = book.one("tick", nodes=_BUDGET_NODES)
+    text = None if tick is None else f"{tick['median']:.2f} s, {tick['slowest']:.2f} s at most"
+    yield row(f"a live round of {_BUDGET_NODES:,} nodes", "1 s", text, met=tick is not None and tick["slowest"] <= 1)
+
+
+def _target_rows(book: Book) -> Iterator[_Row]:
     csv, live = book.one("memory", format="csv"), book.one("live", rate=200_000)
     rate = 0 if csv is None else csv["flows_per_second"]
     yield row("CSV to points", "1 M flows/s", None if csv is None else f"{_millions(rate)} flows/s", met=rate >= 1e6)
@@ -232,8 +252,7 @@ def _target_rows(book: Book) -> Iterator[tuple[str, str, str, str]]:
     for what, one in (("the soak", soak), ("at 200,000 flows/s", live)):
         peaks = {} if one is None else {n: part["peak_mib"] for n, part in one["processes"].items() if n != "sender"}
         text = ", ".join(f"{name} {value} MiB" for name, value in peaks.items()) or None
-        # As the kernel counts: 1 GB are 954 MiB.
-        yield row(f"memory of each process, {what}", "1 GB", text, met=max(peaks.values(), default=9999) < 954)
+        yield row(f"memory of each process, {what}", "1 GB", text, met=max(peaks.values(), default=9999) < _MOST_MIB)
     for untold, who in _WHO.items():
         asked = (one for one in book.of("archive_question") if one["question"] == "one address, 24 h")
         address = max(
@@ -260,6 +279,7 @@ def _target_rows(book: Book) -> Iterator[tuple[str, str, str, str]]:
     yield row(
         "relay to Kafka", "500 k flows/s", None if relay is None else f"{_millions(rate)} flows/s", met=rate >= 5e5
     )
+    yield from _analysis_rows(book)
     boards, rules = ([one for one in book.of(step) if one["nodes"] == _BUDGET_NODES] for step in ("board", "rules"))
     for budget, most in BUDGETS.items():
         took = {
@@ -663,17 +683,34 @@ def _seconds(one: Line | None) -> str:
 
 
 def _analysis(book: Book) -> Iterator[str]:
-    again, tick = book.one("rerun"), book.one("tick")
-    if again is None or tick is None:
+    lines = [again | {"round": tick} for again in book.of("rerun") if (tick := book.one("tick", nodes=again["nodes"]))]
+    if not lines:
         yield from _missing("Analysis", "analyze")
         return
     yield "## Analysis\n"
     yield (
-        f"{again['hours']:g} hours of a job on {again['nodes']:,} nodes, judged again from the store: "
-        f"{again['seconds']:.0f} s, {again['peak_mib']} MiB,\nwith {again['store_cpu_seconds']} s of CPU in "
-        f"InfluxDB. A live round: {tick['median']} s, {tick['slowest']} s at most.\n"
+        "A job and earlier runs of its class, judged again from the store by a process of its own; then live rounds\n"
+        "at its end: `scripts/bench analyze --nodes 256,1024,4096`. Growth is linear where a node takes as long in\n"
+        "each row.\n"
     )
-    yield _measured_on([again])
+    yield figures(
+        lines,
+        {
+            "nodes": "{nodes:,}",
+            "hours": "{hours:g}",
+            "seconds": "{seconds:.0f}",
+            "ms a node and hour": lambda one: f"{_a_node(one):.2f}",
+            "CPU, s": "{cpu_seconds:.0f}",
+            "InfluxDB's CPU, s": "{store_cpu_seconds:.0f}",
+            "peak memory": "{peak_mib} MiB",
+            "live round, median / slowest": lambda one: (
+                f"{one['round']['median']:.2f} / {one['round']['slowest']:.2f} s"
+            ),
+        },
+    )
+    if len(lines) > 1:
+        yield _growth(lines)
+    yield _measured_on(lines)
     if (whole := book.one("tick_whole")) is not None:
         spent = f"{whole['cpu_seconds']:.2f} s of processor time, and {whole['store_cpu_seconds']:.2f} s in InfluxDB"
         yield (
@@ -684,6 +721,22 @@ def _analysis(book: Book) -> Iterator[str]:
             f"median of {whole['rounds']} rounds. By the clock {whole['median']:.1f} s, as loaded as the machine was.\n"
         )
         yield _measured_on([whole])
+
+
+def _a_node(one: Line) -> float:
+    """Return the milliseconds that an hour of a node takes."""
+    return float(one["seconds"] / one["nodes"] / one["hours"] * 1000)
+
+
+def _growth(lines: Sequence[Line]) -> str:
+    """Return a chart, as GitHub draws it: bars are of one height where growth is linear."""
+    nodes = ", ".join(f'"{one["nodes"]:,} nodes"' for one in lines)
+    bars = ", ".join(f"{_a_node(one):.2f}" for one in lines)
+    top = math.ceil(max(map(_a_node, lines)) + 1)
+    return (
+        f'```mermaid\nxychart-beta\n    x-axis [{nodes}]\n    y-axis "ms a node and hour" 0 --> {top}\n'
+        f"    bar [{bars}]\n```\n"
+    )
 
 
 def _archive(book: Book) -> Iterator[str]:

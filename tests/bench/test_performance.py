@@ -188,3 +188,15 @@ def test_each_variant_of_nfacctd_is_another_configuration() -> None:
     made = [change(text) for change in VARIANTS.values()]
     assert len({*made}) == len(made)
     assert made[0] == text
+
+
+def test_the_growth_over_nodes_is_drawn_and_held_against_its_targets() -> None:
+    again = {"step": "rerun", "hours": 24.0, "cpu_seconds": 40.0, "peak_mib": 800, "store_cpu_seconds": 60.0}
+    sizes = ((1024, 59.0), (4096, 250.0))
+    days = [again | {"nodes": nodes, "seconds": seconds} for nodes, seconds in sizes]
+    rounds = [{"step": "tick", "nodes": nodes, "median": 0.4, "slowest": 0.9} for nodes, _ in sizes]
+    text = page(merged([], printed(*days, *rounds)))
+    assert "| a day of 1,024 nodes judged again | 60 s, 1 GB | 59 s, 800 MiB | yes |" in text
+    assert "| a day of 4,096 nodes judged again | 240 s, 1 GB | 250 s, 800 MiB | **no** |" in text
+    assert "| a live round of 4,096 nodes | 1 s | 0.40 s, 0.90 s at most | yes |" in text
+    assert "bar [2.40, 2.54]" in text
