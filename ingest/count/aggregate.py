@@ -5,6 +5,7 @@ a second (`pulse`).
 """
 
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
 
@@ -80,6 +81,7 @@ class Aggregator:
         cluster: groups, allowed pairs, calendar.
         normaliser: its books give names to the codes in the flows.
         labels: what is known of outside addresses, where anybody says.
+        beside: sums a batch while the next one is made ready; one thread.
     """
 
     def __init__(
@@ -87,6 +89,8 @@ class Aggregator:
         cluster: Cluster,
         normaliser: Normaliser,
         labels: Labels | None = None,
+        *,
+        beside: Executor,
     ) -> None:
         self._site = cluster.site
         self._inference_hours = cluster.inference.hours
@@ -130,16 +134,29 @@ class Aggregator:
         )
         self._pending: list[Conversations] = []
         self._links: list[LinkSums] = []
+        self._pulses: list[pl.DataFrame] = []
         self._taken = 0
         self._held = _NOTHING
+        self._beside = beside
+        self._last: Future[None] | None = None
+        self._waiting = 0
 
     @property
     def pending_rows(self) -> int:
         """Conversations that wait for `points`: those in memory, or a quarter of what all batches had, if that is more.
 
-        So a flood is folded away as soon as memory asks for it, and what comes again and again not much earlier.
+        So a flood is folded away as soon as memory asks for it, and what comes again and again not much earlier. The
+        last batch counts as one: it may not be summed yet, and when to flush must not depend on that.
         """
-        return max(sum(map(len, self._pending)), self._taken // 4)
+        return self._waiting + (self._last is not None)
+
+    def _await_last(self) -> None:
+        """Wait for the last batch; what went wrong with it goes wrong here."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+            rows = max(sum(map(len, self._pending)), self._taken // 4)
+            self._waiting = rows + sum(pulses.height for pulses in self._pulses)
 
     def shares(self, flows: Flows, watermark: Watermark) -> Shares:
         """Return the pieces of a batch."""
@@ -151,28 +168,32 @@ class Aggregator:
             oldest=watermark.oldest,
         )
 
-    def take(self, flows: Flows, shares: Shares, watermark: Watermark, held: Flags | None = None) -> Partials:
-        """Take a batch; return its partial points of seconds.
+    def take(self, flows: Flows, shares: Shares, watermark: Watermark, held: Flags | None = None) -> None:
+        """Take a batch. It waits for `points`, which must be asked for before the address book forgets numbers.
 
         Args:
             flows: the batch.
             shares: its pieces.
             watermark: where the stream stood before it.
             held: records whose conversations `add` brings later; of exporters and interfaces they are part now.
-
-        The rest waits for `points`, which must be asked for before the address book forgets numbers.
         """
+        self._await_last()
         self._held = self._with(flows)
+        self._last = self._beside.submit(self._sum, flows, shares, watermark, held, self._places.of(flows.entered))
+
+    def _sum(self, flows: Flows, shares: Shares, watermark: Watermark, held: Flags | None, places: Ints) -> None:
+        """Sum a batch, given where each record entered; nobody else looks at the sums meanwhile."""
         if held is None or not held.all():
             without = held if held is not None and held.any() else None
-            self._keep(conversations(flows, shares, self._places.of(flows.entered), without))
+            self._keep(conversations(flows, shares, places, without))
         self._links.append(link_sums(flows, shares, closed=watermark.closed, seconds=self._seconds, books=self._books))
         addresses = self._books.addresses
         pulses = pulse_points(
             flows, addresses.group_codes, addresses.listed, self._words,
             oldest=watermark.oldest_second, window=self._seconds,
         )  # fmt: skip
-        return {schema.PULSE.name: pulses} if pulses.height else {}
+        if pulses.height:
+            self._pulses.append(pulses)
 
     def has_room(self, flows: Flows) -> bool:
         """Whether these may be taken before `points` is asked for: sums stay within 64 bits."""
@@ -185,6 +206,7 @@ class Aggregator:
 
     def add(self, rows: Conversations) -> None:
         """Take the conversations of records that were held."""
+        self._await_last()
         self._keep(rows)
 
     def _keep(self, rows: Conversations) -> None:
@@ -195,9 +217,12 @@ class Aggregator:
             self._pending = [folded(self._pending)]
 
     def points(self) -> Partials:
-        """Return the partial points of all batches taken since it was last asked, but for those of seconds."""
+        """Return the partial points of all batches taken since it was last asked."""
+        self._await_last()
+        seconds = {schema.PULSE.name: pl.concat(self._pulses)} if self._pulses else {}
+        self._pulses, self._waiting = [], 0
         if not self._pending:
-            return {}
+            return seconds
         rows = self._named(folded(self._pending))
         self._pending, self._held, self._taken = [], _NOTHING, 0
         counted = rows.filter("counts")
@@ -217,7 +242,7 @@ class Aggregator:
             **link_points(self._links, self._books),
         }
         self._links.clear()
-        return {name: frame for name, frame in partials.items() if frame.height}
+        return seconds | {name: frame for name, frame in partials.items() if frame.height}
 
     def _named(self, rows: Conversations) -> pl.DataFrame:
         """Return conversations with what their codes mean."""

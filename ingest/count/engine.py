@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from app.heap import keep_freed
 from cluster.model import Cluster, Role
 from enrichment.labels import Labels
 from ingest.checkpoint import Frames, Later, made
@@ -138,12 +139,13 @@ class Engine:
         self._normaliser = normaliser or Normaliser(cluster, clock)
         training = [group.id for group in cluster.groups_with(Role.TRAINING)]
         self._is_training = np.isin(self._normaliser.addresses.groups, training)
-        self._aggregator = Aggregator(cluster, self._normaliser, labels)
+        keep_freed()
+        # Losses are found and sums made beside what comes next: numpy leaves the interpreter to others meanwhile.
+        self._beside = ThreadPoolExecutor(1, "sums")
+        self._aggregator = Aggregator(cluster, self._normaliser, labels, beside=self._beside)
         # Of several engines that share the book, each holds numbers of its own.
         self._normaliser.addresses.before_reset(self._settle_sums)
         self._sequence = SequenceTracker()
-        # Losses are found beside the sums: both are in numpy, which leaves the interpreter to the other.
-        self._beside = ThreadPoolExecutor(1, "losses")
         self._newest: int | None = None
         self._newest_sample: int | None = None
         listed = [node.name for node in cluster.nodes]
@@ -214,7 +216,7 @@ class Engine:
             held = None
             if wanted is not None:
                 held = self._once.take(flows, shares, wanted, watermark.oldest)
-            self._add(self._aggregator.take(flows, shares, watermark, held))
+            self._aggregator.take(flows, shares, watermark, held)
             self._newest = max(self._newest or 0, int(flows.end.max()))
             if flows.is_sflow.any():
                 self._newest_sample = max(self._newest_sample or 0, int(flows.end[flows.is_sflow].max()))
