@@ -29,6 +29,8 @@ _SENT = schema.TX_BYTES, schema.TX_PACKETS, schema.RX_PACKETS
 _EXCHANGED = schema.TX_BYTES, schema.RX_BYTES
 _AT_ONCE = 3
 """Queries under way at a time: InfluxDB answers each on a core of its own."""
+_LONG = 900
+"""Seconds of a pass from which its packets are read with its bytes: a live round judges few windows for good."""
 _FEW = 100
 """Nodes that are named in a query; of larger jobs the windows of all nodes are read."""
 
@@ -99,15 +101,16 @@ class WindowReader:
     def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> "Windows":
         """Begin to read the windows [start, stop): of these nodes only if they are few, else of all.
 
-        Without `nodes` they are those of a pass, in which `sent` looks.
+        Without `nodes` they are those of a pass; if it is long, `sent` looks in them.
         """
+        is_shared = nodes is None and stop - start >= _LONG
         few = tuple(nodes) if nodes is not None and len(nodes) <= _FEW else ()
         exporters = self._ask(lambda: self._exporters(start, stop))
 
         def compute() -> _Nodes:
             # Whoever answers for the exporters was asked before: nothing waits for what waits itself.
             is_sampled = bool((exporters.result().rates_of(self.exporters) > 1).any())
-            return self._nodes(_SENT if nodes is None or is_sampled else _SENT[:1], self._training, few, start, stop)
+            return self._nodes(_SENT if is_shared or is_sampled else _SENT[:1], self._training, few, start, stop)
 
         found = Windows(
             self,
@@ -118,10 +121,10 @@ class WindowReader:
             storage=self._ask(lambda: self._nodes(_EXCHANGED, self._storage, few, start, stop)),
             all_storage=self._ask(lambda: self._storage_bytes(start, stop)),
         )
-        if nodes is None:
+        if nodes is None and self._shared and self._shared[-1].stop != start:
             # What another pass read before these may have changed since.
-            if self._shared and self._shared[-1].stop != start:
-                self._shared.clear()
+            self._shared.clear()
+        if is_shared:
             self._shared.append(found)
         return found
 
