@@ -425,7 +425,10 @@ class Store:
         try:
             # An empty line stands between two answers.
             rows = body[: end - 1] if end else f"{','.join(kinds)}\n".encode()
+            # Both may be a hundred megabytes.
+            del body
             found = pl.read_csv(rows, schema=kinds, columns=[_TAGS, *columns])
+            del rows
         except pl.exceptions.PolarsError:
             return None
         series = found.select(pl.col(_TAGS).fill_null("").rle()).unnest(_TAGS)

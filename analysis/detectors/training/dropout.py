@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.baseline import Baseline, Floats, RunSummary, quantiles_of
+from analysis.baseline import QUANTILES, Baseline, Floats, RunSummary, quantiles_of
 from analysis.detectors.study import QUIET, JobWindows
 from analysis.jobs.job_windows import end_of, start_of
 from cluster.model import Job
@@ -46,6 +46,8 @@ from store.schema import NodeState
 
 Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
+
+_NODES_AT_ONCE = 256
 
 _TOLD_EVERY = 60
 """Seconds between the rows of a node that is ok or learning."""
@@ -495,13 +497,19 @@ def summarise(cohort: Cohort, carry: Carry) -> RunSummary:
     level = float(np.quantile([ref for _, ref in carry.refs], policy.level_quantile)) if carry.refs else 0.0
     # The first runs of a class have no level to compare with at their start: what was far below is left out now.
     at_work = [place for place, (_, ref) in enumerate(carry.refs) if ref >= policy.phase_level * level]
-    ratios = np.array([carry.ratios[place] for place in at_work], np.float64).reshape(len(at_work), cohort.size)
-    ratios[:, carry.lows > policy.low_share * carry.judged] = np.nan
+    too_low = carry.lows > policy.low_share * carry.judged
+    quantiles = np.full((cohort.size, QUANTILES), np.nan)
+    # A day of thousands of nodes is not to be in memory three times more.
+    for nodes in (slice(first, first + _NODES_AT_ONCE) for first in range(0, cohort.size, _NODES_AT_ONCE)):
+        ratios = np.array([carry.ratios[place][nodes] for place in at_work], np.float64)
+        ratios = ratios.reshape(len(at_work), len(too_low[nodes]))
+        ratios[:, too_low[nodes]] = np.nan
+        quantiles[nodes] = quantiles_of(ratios, policy.min_windows)
     with np.errstate(divide="ignore", invalid="ignore"):
         noise = np.sqrt(carry.rate * carry.sampled / (policy.smooth * carry.packets)) if carry.rate > 1 else None
     return RunSummary(
         nodes=cohort.job.nodes,
-        quantiles=quantiles_of(ratios, policy.min_windows),
+        quantiles=quantiles,
         noise=np.full(cohort.size, np.nan) if noise is None else np.where(np.isfinite(noise), noise, np.nan),
         level=level,
         flaw=_flaw(cohort, carry, len(at_work)),
