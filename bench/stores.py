@@ -24,6 +24,7 @@ from cluster.model import Cluster, Secret, StoreSettings
 from simulate.scenarios.script import Script, load_script
 from simulate.trial import analyse, put
 from store.influx import Store
+from store.influxql import Select, count
 from store.local_influxdb import LocalInfluxDB, free_port
 from store.schema import HOUR, MEASUREMENTS
 from store.schema_version import META
@@ -163,9 +164,10 @@ def _earlier(tape: Tape, seconds: int) -> Tape:
 def _points(store: Store, retention: str) -> Iterator[int]:
     for measurement in MEASUREMENTS:
         if retention in measurement.retentions:
-            counted = f'SELECT count(*) FROM "{retention}"."{measurement.name}" GROUP BY *'  # noqa: S608 - our names
-            for one in store.query(counted):
-                yield max(count or 0 for count in one.values[0][1:])
+            counts = [count(field, field.name) for field in measurement.fields]
+            asked = Select(measurement, retention).take(*counts).by(*measurement.tags)
+            for _, *values in store.rows(asked.between()):
+                yield max(int(value or 0) for value in values[len(measurement.tags) :])
 
 
 def _kept(script: Script, tape: Tape, folder: Path, binary: str, runs: int) -> dict[str, Any]:
