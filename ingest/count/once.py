@@ -52,6 +52,9 @@ _MOST_ROWS = 4_000_000
 _REBUILT_EACH = 1 << 16
 """Records let go of before which it does not pay to forget who saw them."""
 
+_AT_ONCE = 250_000
+"""Records that are compared at once, about."""
+
 _HEAVY = 8
 """Samples in a record that make it next to certain that another exporter with that rate has one of the conversation."""
 _LEAST_RECORDS, _LEAST_CONVERSATIONS = 20, 10
@@ -64,7 +67,7 @@ _EARLIER_MS = 10 * 86_400_000
 _FEW_SAMPLES = 0.25
 """Share of a batch below which its samples take little room one by one."""
 _HAS_PORTS = np.isin(np.arange(PROTOCOLS), (6, 17, 132))
-_COMPARED = (schema.EXPORTER, remembered.QUALITY, remembered.SPAN)
+_COMPARED = (remembered.CONVERSATION, schema.EXPORTER, remembered.QUALITY, remembered.SPAN)
 _LAST_PLACE = (1 << PLACE_BITS) - 1
 
 _REASONS = list(Because)
@@ -96,14 +99,14 @@ class _Records:
     """Some records of several chunks.
 
     Attributes:
-        columns: as a chunk has them, but SRC and DST are numbers of the address book.
+        columns: what tells whether they count; the rest stays in the chunks, of which `column` puts it together.
         groups: codes of the source's group and the destination's.
         by, why, waits: as in a chunk.
         parts: the chunk, which of its records these are, and where they stand here.
     """
 
     columns: Columns
-    groups: tuple[Ints, Ints]
+    groups: tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]
     by: Ints
     why: Ints
     waits: Flags
@@ -116,6 +119,10 @@ class _Records:
     @property
     def end(self) -> Ints:
         return np.asarray(self.start + self.columns[remembered.SPAN], np.int64)
+
+    def column(self, name: str) -> npt.NDArray[np.integer]:
+        """Return a column of the chunks."""
+        return np.concatenate([chunk.columns[name][rows] for chunk, rows, _ in self.parts])
 
 
 class Once:
@@ -443,48 +450,45 @@ class Once:
 
     def _picked(self, wanted: Iterator[tuple[Chunk, Ints]]) -> _Records:
         """Return some records of each chunk."""
-        book = self._books.addresses
         parts: list[tuple[Chunk, Ints, slice]] = []
         taken = 0
         for chunk, rows in wanted:
             if len(rows):
                 parts.append((chunk, rows, slice(taken, taken + len(rows))))
                 taken += len(rows)
-        columns = {
-            name: np.concatenate([chunk.columns[name][rows] for chunk, rows, _ in parts])
-            for name in remembered.COLUMNS
-            if name not in {remembered.SRC, remembered.DST, remembered.START}
-        }
-        for name in _COMPARED:
-            columns[name] = columns[name].astype(np.int64)
-        ends = [[chunk.columns[name][rows] for chunk, rows, _ in parts] for name in (remembered.SRC, remembered.DST)]
+        columns = {name: np.concatenate([chunk.columns[name][rows] for chunk, rows, _ in parts]) for name in _COMPARED}
+        columns |= {name: column.astype(np.int64) for name, column in columns.items() if name in remembered.KEPT}
         groups = [
-            np.concatenate([chunk.groups[own] for (chunk, _, _), own in zip(parts, end, strict=True)]) for end in ends
+            np.concatenate([chunk.groups[chunk.columns[name][rows]] for chunk, rows, _ in parts])
+            for name in (remembered.SRC, remembered.DST)
         ]
-        if all(chunk.generation == book.generation for chunk, _, _ in parts):
-            numbers = [
-                np.concatenate([chunk.numbers[own] for (chunk, _, _), own in zip(parts, end, strict=True)])
-                for end in ends
-            ]
-        else:
-            texts = (
-                pl.concat([chunk.texts.gather(own) for (chunk, _, _), own in zip(parts, end, strict=True)])
-                for end in ends
-            )
-            numbers = [column.to_numpy().astype(np.int64) for column in book.number(*texts)]
-        columns |= {remembered.SRC: numbers[0], remembered.DST: numbers[1]}
         columns[remembered.START] = np.concatenate([chunk.starts(rows) for chunk, rows, _ in parts])
         waits = (
             chunk.waits[rows] if chunk.waits is not None else np.zeros(len(rows), np.bool_) for chunk, rows, _ in parts
         )
         return _Records(
             columns,
-            (groups[0].astype(np.int64), groups[1].astype(np.int64)),
+            (groups[0], groups[1]),
             np.concatenate([chunk.by[rows] for chunk, rows, _ in parts]).astype(np.int64),
             np.concatenate([chunk.why[rows] for chunk, rows, _ in parts]).astype(np.int64),
             np.concatenate([*waits]),
             parts,
         )
+
+    def _ends(self, records: _Records, changes: Ints) -> list[Ints]:
+        """Return the numbers that the address book has for the sources and the destinations of some records."""
+        book, names = self._books.addresses, (remembered.SRC, remembered.DST)
+        if all(chunk.generation == book.generation for chunk, _, _ in records.parts):
+            parts = (
+                np.concatenate([chunk.numbers[chunk.columns[name][rows]] for chunk, rows, _ in records.parts])
+                for name in names
+            )
+            return [part[changes] for part in parts]
+        texts = (
+            pl.concat([chunk.texts.gather(chunk.columns[name][rows]) for chunk, rows, _ in records.parts])
+            for name in names
+        )
+        return [column.to_numpy().astype(np.int64)[changes] for column in book.number(*texts)]
 
     def _judged(self, records: _Records, final: int) -> tuple[Ints, Ints]:
         """Return who counts the records, and why, as far as that is not final."""
@@ -493,35 +497,39 @@ class Once:
         # An exporter that is no longer in cluster.yaml comes last.
         places = np.full(len(self._names), _LAST_PLACE)
         places[self._own] = self._books.exporters.order[: len(self._own)]
-        kept, may_change = self._near(records)
-        conversation, quality = (records.columns[name][kept] for name in (remembered.CONVERSATION, remembered.QUALITY))
-        times = records.start[kept], records.end[kept]
-        seen = sightings(conversation, places[exporter[kept]], quality, times)
-        at = kept[seen.rows]
-        is_final, waits = self._windows(records)[at] < final, records.waits[at]
-        counts = records.by[at] == NOBODY
-        asked = np.flatnonzero((~is_final | waits) & may_change[at])
-        # What is final and does not count is no reason for another record not to count.
-        other = seen.best(asked, ~is_final | counts)
-        late = is_final[asked]
-        if late.any():
-            # What comes so late that nothing can be taken back yields to what counted before.
-            earlier = seen.best(asked[late], ~waits & counts, any_view=True)
-            better = other[late]
-            other[late] = np.where(
-                better == NOBODY, earlier, np.where(earlier == NOBODY, better, np.minimum(better, earlier))
+        near, may_change = self._near(records)
+        windows = self._windows(records)
+        for kept in _apart(near, records.columns[remembered.CONVERSATION]):
+            conversation, quality = (
+                records.columns[name][kept] for name in (remembered.CONVERSATION, remembered.QUALITY)
             )
-        rows, is_other = at[asked], other != NOBODY
-        own, best = seen.quality[seen.view[asked]], seen.quality[other]
-        by[rows] = np.where(is_other, exporter[kept[seen.sample[other]]], NOBODY)
-        reasons = [
-            (~is_other, Because.ITSELF),
-            (late, Because.EARLIER),
-            ((best == _DESCRIBED) & (own != _DESCRIBED), Because.DESCRIBED),
-            ((best <= _GUESSED) & (own > _GUESSED), Because.UNSAMPLED),
-            (best < own, Because.FINER),
-        ]
-        why[rows] = np.select([one for one, _ in reasons], [_CODE[one] for _, one in reasons], _CODE[Because.FIRST])
+            times = records.start[kept], records.end[kept]
+            seen = sightings(conversation, places[exporter[kept]], quality, times)
+            at = kept[seen.rows]
+            is_final, waits = windows[at] < final, records.waits[at]
+            counts = records.by[at] == NOBODY
+            asked = np.flatnonzero((~is_final | waits) & may_change[at])
+            # What is final and does not count is no reason for another record not to count.
+            other = seen.best(asked, ~is_final | counts)
+            late = is_final[asked]
+            if late.any():
+                # What comes so late that nothing can be taken back yields to what counted before.
+                earlier = seen.best(asked[late], ~waits & counts, any_view=True)
+                better = other[late]
+                other[late] = np.where(
+                    better == NOBODY, earlier, np.where(earlier == NOBODY, better, np.minimum(better, earlier))
+                )
+            rows, is_other = at[asked], other != NOBODY
+            own, best = seen.quality[seen.view[asked]], seen.quality[other]
+            by[rows] = np.where(is_other, exporter[kept[seen.sample[other]]], NOBODY)
+            reasons = [
+                (~is_other, Because.ITSELF),
+                (late, Because.EARLIER),
+                ((best == _DESCRIBED) & (own != _DESCRIBED), Because.DESCRIBED),
+                ((best <= _GUESSED) & (own > _GUESSED), Because.UNSAMPLED),
+                (best < own, Because.FINER),
+            ]
+            why[rows] = np.select([one for one, _ in reasons], [_CODE[one] for _, one in reasons], _CODE[Because.FIRST])
         return by, why
 
     def _around(self, waiting: list[tuple[Chunk, Flags]]) -> list[Chunk]:
@@ -685,14 +693,17 @@ class Once:
 
     def _sums(self, records: _Records, changes: Ints, signs: Ints, said: tuple[Ints, Ints]) -> Conversations:
         """Return what changes: some records with a sign each, and who counts each of them, and why."""
-        # Only now in eight bytes each: what changes is a part of what was looked at.
-        columns = {name: records.columns[name][changes].astype(np.int64) for name in remembered.KEPT}
+        # Only now, and column by column: what changes is a part of what was looked at.
+        rest = [name for name in remembered.KEPT if name not in {remembered.START, remembered.SRC, remembered.DST}]
+        columns = {name: records.column(name)[changes].astype(np.int64) for name in rest}
+        columns[remembered.START] = records.start[changes]
+        columns[remembered.SRC], columns[remembered.DST] = self._ends(records, changes)
         counts = (columns[remembered.BYTES], columns[remembered.PACKETS], columns[remembered.FLOWS])
         start = columns[remembered.START]
         shares = prorate(start, start + columns[remembered.SPAN], counts, window_ms=self._seconds * 1000)
         record, sign = shares.record, signs[shares.record]
         volume = shares.bytes * sign
-        src_group, dst_group = (codes[changes] for codes in records.groups)
+        src_group, dst_group = (codes[changes].astype(np.int64) for codes in records.groups)
         self._count(shares, volume, (src_group, dst_group, columns[schema.EXPORTER]), said)
         kind = columns[remembered.SERVICE] * PROTOCOLS + columns[remembered.PROTOCOL]
         marks = counted(columns[remembered.MARKS], said[0] == NOBODY)
@@ -771,6 +782,16 @@ def _renumbered(values: Ints, end: int) -> tuple[Ints, Ints]:
     numbers = np.zeros(end, np.int64)
     numbers[kinds] = np.arange(len(kinds))
     return kinds, numbers[values]
+
+
+def _apart(rows: Ints, conversation: npt.NDArray[np.uint64]) -> Iterator[Ints]:
+    """Yield the rows in parts of about `_AT_ONCE`, each with all that a conversation has: to sort them takes memory."""
+    parts = len(rows) // _AT_ONCE + 1
+    part = conversation[rows] % np.uint64(parts)
+    for number in range(parts):
+        found = rows if parts == 1 else rows[part == number]
+        if len(found) or parts == 1:
+            yield found
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

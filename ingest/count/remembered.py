@@ -26,8 +26,6 @@ BY, WHY, WAITS = "by", "why", "waits"
 _KEY = (schema.EXPORTER, SRC, DST, SRC_PORT, DST_PORT, PROTOCOL, SERVICE, MARKS, QUALITY)
 KEPT = (*_KEY, START, SPAN, BYTES, PACKETS, FLOWS)
 """What a checkpoint has of a record, beside BASE: START is epoch ms after it, SPAN the ms from there to the end."""
-COLUMNS = (CONVERSATION, *KEPT)
-"""Of a chunk."""
 BASE = "base"
 
 _FEWEST, _MOST = 14, 23

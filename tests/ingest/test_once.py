@@ -260,14 +260,18 @@ def total_of(engine_points: Stored) -> int:
 
 
 @settings(max_examples=12, deadline=None)
-@given(topology=topologies(), seed=st.integers(0, 1 << 30), restart=st.booleans())
+@given(
+    topology=topologies(), seed=st.integers(0, 1 << 30), restart=st.booleans(), at_once=st.sampled_from([3, 1 << 20])
+)
 def test_one_transfer_counts_once_on_any_topology(
-    topology: tuple[list[Device], list[Transfer]], seed: int, *, restart: bool
+    topology: tuple[list[Device], list[Transfer]], seed: int, at_once: int, *, restart: bool
 ) -> None:
     """Sampled or not, of one direction or both, behind a NAT, with a clock each, some seeing what others do not."""
     devices, transfers = topology
     sent = exported(devices, transfers, seed)
-    stored = run(cluster_of(devices), sent, restart=restart)
+    with pytest.MonkeyPatch.context() as few:
+        few.setattr("ingest.count.once._AT_ONCE", at_once)
+        stored = run(cluster_of(devices), sent, restart=restart)
     held_against_truth(devices, transfers, total_of(stored))
     seen = sum(int(str(row[records.BYTES])) * devices[int(str(row[records.EXPORTER])[-1]) - 1].rate for _, row in sent)
     assert sum(stored.suppressed.values()) == sum(stored.reasons().values()) == seen - total_of(stored)
