@@ -24,6 +24,7 @@ from analysis.jobs.job_windows import ClusterFileJobs, active_at
 from analysis.state import State
 from app.log import Log
 from bench.costs.processes import line, tell_machine, timed
+from bench.live_rates import numbers
 from bench.load.fill import fill, series
 from cluster.load import load_cluster
 from cluster.model import Cluster, ExportProtocol, Job, Retention, Role
@@ -78,7 +79,7 @@ _CHECKPOINT_EVERY, _CHECKPOINT_SECONDS = 1800, 60
 def bench(sizes: str, hours: float, ticks: int, *, whole: bool) -> None:
     """Print one JSON line a measurement: filling the store, judging the whole range again, a start, live rounds."""
     tell_machine()
-    for nodes in map(int, sizes.split(",")):
+    for nodes in numbers(sizes, "numbers of nodes, such as 256,1024,4096"):
         (_whole if whole else _measure)(nodes, hours, ticks)
 
 

@@ -19,6 +19,7 @@ import click
 
 from app.local_process import LocalProcess
 from bench.costs.processes import line, processor_seconds, tell_machine
+from bench.live_rates import numbers
 from bench.load.fill import EVERY, Rows, fill, series
 from cluster.load import load_cluster
 from cluster.model import Cluster, Retention, StoreSettings
@@ -100,10 +101,6 @@ def environment(settings: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
 def misses(lines: Iterable[dict[str, Any]]) -> list[str]:
     """Return what took longer than its budget, a text each, of the lines that this bench prints."""
     found = []
@@ -158,7 +155,7 @@ def boards(  # noqa: PLR0917 - click passes everything by name
     kept = {schema.RAW: seconds(raw), schema.MINUTE: seconds(minutes), schema.HOUR: seconds(hours)}
     base = load_cluster(config)
     printed: list[dict[str, Any]] = []
-    for count in _numbers(nodes):
+    for count in numbers(nodes, "numbers of nodes, such as 64,1024"):
         with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name, environment(SETTLING):
             server = LocalInfluxDB(kept_in / str(count) if kept_in else Path(name), binary=influxd)
             try:

@@ -186,10 +186,8 @@ def _kept(script: Script, tape: Tape, folder: Path, binary: str, runs: int) -> d
         began, worked = time.monotonic(), processor_seconds(pid)
         for lines, retention in tape:
             store.write(gzip.decompress(lines), retention)
-        seconds, lines_sent = (
-            time.monotonic() - began,
-            sum(gzip.decompress(lines).count(b"\n") + 1 for lines, _ in tape),
-        )
+        seconds = time.monotonic() - began
+        lines_sent = sum(gzip.decompress(lines).count(b"\n") + 1 for lines, _ in tape)
         disk = settled_bytes(folder)
         told = {
             "server": f"InfluxDB {number}", "written": lines_sent, "seconds": round(seconds, 1),

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from app.errors import ClusterflowError, UserError
+from app.heap import keep_freed
 from app.log import Log
 from app.signals import SignalEvent
 from archive.samples import FOLDER, Samples
@@ -107,6 +108,7 @@ def ingest(
     A restart continues from the last checkpoint; totals stay exact, whatever was killed. Two runs of --once over
     the same folder write the same points. SIGHUP has it read cluster.yaml again.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
+    keep_freed()
     stop = SignalEvent.of_stop()
     if kafka:
         as_asked = partial(_as_asked, url=influx_url, database=database, shard=shard, listen=metrics_listen)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from app.heap import keep_freed
 from cluster.model import Cluster, Role
 from enrichment.labels import Labels
 from ingest.checkpoint import Frames, Later, made
@@ -139,7 +138,6 @@ class Engine:
         self._normaliser = normaliser or Normaliser(cluster, clock)
         training = [group.id for group in cluster.groups_with(Role.TRAINING)]
         self._is_training = np.isin(self._normaliser.addresses.groups, training)
-        keep_freed()
         # Losses are found and sums made beside what comes next: numpy leaves the interpreter to others meanwhile.
         self._beside = ThreadPoolExecutor(1, "sums")
         self._aggregator = Aggregator(cluster, self._normaliser, labels, beside=self._beside)
@@ -471,7 +469,7 @@ class Engine:
             table.known = frames.get(f"{_KNOWN}{name}", table.known)
         self._deltas.newest = frames[SAMPLES]
         self._newest, self._newest_sample = notes["newest"], notes["newest_sample"]
-        # Of before there were any: from the next minute on.
+        # A checkpoint of an older version has no minutes: they begin with the next one.
         next_minute = ((self._newest or 0) // 1000 // _MINUTE + 1) * _MINUTE
         self.minutes_from = notes.get("minutes_from", next_minute)
         for table in self._tables.values():
