@@ -370,8 +370,8 @@ class Engine:
         kept = self._tables[schema.TRAFFIC.name].evicted_before // self._settings.window
         settled = self._once.settle(kept if is_live else None)
         if settled is not None:
-            if settled.conversations is not None:
-                self._aggregator.add(settled.conversations)
+            for conversations in settled.conversations:
+                self._aggregator.add(conversations)
             self._counters.add(Stage.NORMALISE, schema.EXPORTER_SUPPRESSED.name, settled.suppressed_bytes)
             self._add({schema.COUNTING.name: settled.counting, schema.EXPORTER_STATUS.name: settled.suppressed})
         self._settle_sums()

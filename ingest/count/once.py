@@ -82,13 +82,13 @@ class Settled:
     """What is to be added to the totals; sums may be negative where a record no longer counts, or counts again.
 
     Attributes:
-        conversations: rows as of a batch; None if only records that counted already were taken.
+        conversations: rows as of batches; none if only records that counted already were taken.
         suppressed: partial points of EXPORTER_STATUS.
         counting: partial points of COUNTING.
         suppressed_bytes: what is suppressed, in sum.
     """
 
-    conversations: Conversations | None
+    conversations: list[Conversations]
     suppressed: pl.DataFrame
     counting: pl.DataFrame
     suppressed_bytes: int
@@ -413,7 +413,7 @@ class Once:
         """
         self._seal()
         waiting = [(chunk, chunk.waits) for chunk in self._chunks if chunk.waits is not None]
-        conversations = self._settled(waiting, oldest) if waiting else None
+        conversations = self._settled(waiting, oldest) if waiting else []
         if not self._counted:
             return None
         counting = self._counting()
@@ -425,14 +425,21 @@ class Once:
         whole = int(suppressed.get_column(schema.EXPORTER_SUPPRESSED.name).sum())
         return Settled(conversations, suppressed, counting, whole)
 
-    def _settled(self, waiting: list[tuple[Chunk, Flags]], oldest: int | None) -> Conversations:
+    def _settled(self, waiting: list[tuple[Chunk, Flags]], oldest: int | None) -> list[Conversations]:
         """Say of all records that those waiting may change whether they count; return what that changes."""
         marks = self._owners.marked([chunk.columns[remembered.CONVERSATION][waits] for chunk, waits in waiting])
-        records = self._picked(
+        found = [
             (chunk, self._owners.among(marks, chunk.columns[remembered.CONVERSATION]))
             for chunk in self._around(waiting)
-        )
+        ]
         final = self._final(oldest) * 1000
+        conversations = [self._compared(self._picked(part), final) for part in _apart(found)]
+        for chunk, _ in waiting:
+            chunk.waits = None
+        return conversations
+
+    def _compared(self, records: _Records, final: int) -> Conversations:
+        """Say of records whether they count; return what that changes."""
         by, why = self._told(records, *self._judged(records, final), final)
         moved = ~records.waits & ((by != records.by) | (why != records.why))
         fresh = records.waits | moved
@@ -440,15 +447,13 @@ class Once:
             if fresh[part].any():
                 chunk.say(rows, by[part], why[part])
                 self._changed.add(chunk.number)
-        for chunk, _ in waiting:
-            chunk.waits = None
         before, after = np.flatnonzero(moved), np.flatnonzero(fresh)
         changes = np.concatenate([before, after])
         signs = np.concatenate([np.full(len(before), -1), np.ones(len(after), np.int64)])
         by, why = (np.concatenate([old[before], new[after]]) for old, new in ((records.by, by), (records.why, why)))
         return self._sums(records, changes, signs, (by, why))
 
-    def _picked(self, wanted: Iterator[tuple[Chunk, Ints]]) -> _Records:
+    def _picked(self, wanted: list[tuple[Chunk, Ints]]) -> _Records:
         """Return some records of each chunk."""
         parts: list[tuple[Chunk, Ints, slice]] = []
         taken = 0
@@ -497,39 +502,35 @@ class Once:
         # An exporter that is no longer in cluster.yaml comes last.
         places = np.full(len(self._names), _LAST_PLACE)
         places[self._own] = self._books.exporters.order[: len(self._own)]
-        near, may_change = self._near(records)
-        windows = self._windows(records)
-        for kept in _apart(near, records.columns[remembered.CONVERSATION]):
-            conversation, quality = (
-                records.columns[name][kept] for name in (remembered.CONVERSATION, remembered.QUALITY)
+        kept, may_change = self._near(records)
+        quality = records.columns[remembered.QUALITY][kept]
+        times = records.start[kept], records.end[kept]
+        seen = sightings(records.columns[remembered.CONVERSATION][kept], places[exporter[kept]], quality, times)
+        at = kept[seen.rows]
+        is_final, waits = self._windows(records)[at] < final, records.waits[at]
+        counts = records.by[at] == NOBODY
+        asked = np.flatnonzero((~is_final | waits) & may_change[at])
+        # What is final and does not count is no reason for another record not to count.
+        other = seen.best(asked, ~is_final | counts)
+        late = is_final[asked]
+        if late.any():
+            # What comes so late that nothing can be taken back yields to what counted before.
+            earlier = seen.best(asked[late], ~waits & counts, any_view=True)
+            better = other[late]
+            other[late] = np.where(
+                better == NOBODY, earlier, np.where(earlier == NOBODY, better, np.minimum(better, earlier))
             )
-            times = records.start[kept], records.end[kept]
-            seen = sightings(conversation, places[exporter[kept]], quality, times)
-            at = kept[seen.rows]
-            is_final, waits = windows[at] < final, records.waits[at]
-            counts = records.by[at] == NOBODY
-            asked = np.flatnonzero((~is_final | waits) & may_change[at])
-            # What is final and does not count is no reason for another record not to count.
-            other = seen.best(asked, ~is_final | counts)
-            late = is_final[asked]
-            if late.any():
-                # What comes so late that nothing can be taken back yields to what counted before.
-                earlier = seen.best(asked[late], ~waits & counts, any_view=True)
-                better = other[late]
-                other[late] = np.where(
-                    better == NOBODY, earlier, np.where(earlier == NOBODY, better, np.minimum(better, earlier))
-                )
-            rows, is_other = at[asked], other != NOBODY
-            own, best = seen.quality[seen.view[asked]], seen.quality[other]
-            by[rows] = np.where(is_other, exporter[kept[seen.sample[other]]], NOBODY)
-            reasons = [
-                (~is_other, Because.ITSELF),
-                (late, Because.EARLIER),
-                ((best == _DESCRIBED) & (own != _DESCRIBED), Because.DESCRIBED),
-                ((best <= _GUESSED) & (own > _GUESSED), Because.UNSAMPLED),
-                (best < own, Because.FINER),
-            ]
-            why[rows] = np.select([one for one, _ in reasons], [_CODE[one] for _, one in reasons], _CODE[Because.FIRST])
+        rows, is_other = at[asked], other != NOBODY
+        own, best = seen.quality[seen.view[asked]], seen.quality[other]
+        by[rows] = np.where(is_other, exporter[kept[seen.sample[other]]], NOBODY)
+        reasons = [
+            (~is_other, Because.ITSELF),
+            (late, Because.EARLIER),
+            ((best == _DESCRIBED) & (own != _DESCRIBED), Because.DESCRIBED),
+            ((best <= _GUESSED) & (own > _GUESSED), Because.UNSAMPLED),
+            (best < own, Because.FINER),
+        ]
+        why[rows] = np.select([one for one, _ in reasons], [_CODE[one] for _, one in reasons], _CODE[Because.FIRST])
         return by, why
 
     def _around(self, waiting: list[tuple[Chunk, Flags]]) -> list[Chunk]:
@@ -784,14 +785,21 @@ def _renumbered(values: Ints, end: int) -> tuple[Ints, Ints]:
     return kinds, numbers[values]
 
 
-def _apart(rows: Ints, conversation: npt.NDArray[np.uint64]) -> Iterator[Ints]:
-    """Yield the rows in parts of about `_AT_ONCE`, each with all that a conversation has: to sort them takes memory."""
-    parts = len(rows) // _AT_ONCE + 1
-    part = conversation[rows] % np.uint64(parts)
-    for number in range(parts):
-        found = rows if parts == 1 else rows[part == number]
-        if len(found) or parts == 1:
-            yield found
+def _apart(found: list[tuple[Chunk, Ints]]) -> Iterator[list[tuple[Chunk, Ints]]]:
+    """Yield records in parts of about `_AT_ONCE`, each with all that a conversation has: to compare takes memory."""
+    bits = (sum(len(rows) for _, rows in found) // _AT_ONCE).bit_length()
+    # The highest bits: what `Owners` cannot tell apart is in one part, and so in no part alone does nothing wait.
+    parts = [
+        (chunk.columns[remembered.CONVERSATION][rows] >> np.uint64(64 - bits)).astype(np.uint8) if bits else None
+        for chunk, rows in found
+    ]
+    for number in range(1 << bits):
+        picked = [
+            (chunk, rows if part is None else rows[part == number])
+            for (chunk, rows), part in zip(found, parts, strict=True)
+        ]
+        if any(len(rows) for _, rows in picked):
+            yield picked
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

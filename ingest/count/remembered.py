@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from app.heap import set_apart
 from ingest.flows.classify import AddressBook
 from store import schema
 
@@ -192,6 +193,8 @@ def chunk_of(
     columns |= {SRC: place[columns[SRC]], DST: place[columns[DST]]}
     start = columns[START].astype(np.int64) + base
     by, why = said or (np.full(len(start), -1, np.int16), np.zeros(len(start), np.uint8))
+    columns = set_apart(columns | {BY: by, WHY: why})
+    by, why = columns.pop(BY), columns.pop(WHY)
     return Chunk(
         number, base, columns, book.texts.gather(numbers), book.group_codes[numbers], numbers, book.generation, by, why,
         waits if waits is not None and waits.any() else None,
