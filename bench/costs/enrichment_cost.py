@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from app.heap import keep_freed
 from bench.costs.bridge_rate import in_memory, simulated
 from bench.costs.processes import line, tell_machine
 from cluster.dump import dump_cluster
@@ -166,4 +167,6 @@ def _run(config: Path, spool: Path, flows: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    # As the command does.
+    keep_freed()
     click.echo(json.dumps(_run(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))

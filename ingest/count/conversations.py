@@ -227,7 +227,6 @@ class _Keys:
             rest = self._rests[rest]
         slot = rest & _mask(self._slot_bits)
         low, high = ports
-        least, largest = rows.extremes(low) if low is high else (rows.least(low), rows.largest(high))
         return Conversations(
             src=pair >> self._dst_bits,
             dst=pair & _mask(self._dst_bits),
@@ -239,8 +238,8 @@ class _Keys:
             flows=rows.sum(counts[2]),
             first=rows.least(span[0]),
             last=rows.largest(span[1]),
-            low_port=least,
-            high_port=largest,
+            low_port=rows.least(low),
+            high_port=rows.largest(high),
             place=rows.largest(place),
         )
 

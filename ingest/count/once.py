@@ -29,7 +29,7 @@ from cluster.model import Cluster
 from ingest.checkpoint import Frames, Later
 from ingest.count import remembered
 from ingest.count.conversations import PROTOCOLS, Conversations, counted, marks_of, opens
-from ingest.count.grouped import grouped
+from ingest.count.grouped import grouped, renumbered
 from ingest.count.remembered import Chunk, Columns, Owners, chunk_of
 from ingest.count.sightings import NOBODY, PLACE_BITS, SLACK_MS, is_loose, sightings
 from ingest.count.windows import Shares, prorate
@@ -750,7 +750,7 @@ class Once:
         kind = places[0].astype(np.int64)
         for place, size in zip(places[1:], sizes[1:], strict=True):
             kind = kind * size + place
-        kinds, kind = _renumbered(kind, math.prod(sizes))
+        kinds, kind = renumbered(kind, math.prod(sizes))
         again = shares.record[len(kind) :]
         base = int(shares.window.min())
         slots = int(shares.window.max()) - base + 1
@@ -772,17 +772,6 @@ class Once:
         columns = {tag: texts.gather(code) for tag, texts, code in zip(tags, words, codes, strict=True)}
         frame = pl.DataFrame({WINDOW: window * self._seconds, **columns, schema.COUNTING_BYTES.name: volume})
         return frame.filter(pl.col(schema.COUNTING_BYTES.name) != 0)
-
-
-def _renumbered(values: Ints, end: int) -> tuple[Ints, Ints]:
-    """Return the different values, and for each value which of them it is; all are below `end`."""
-    if end > 1 << 20:
-        kinds, numbers = np.unique(values, return_inverse=True)
-        return kinds, np.asarray(numbers, np.int64)
-    kinds = np.flatnonzero(np.bincount(values, minlength=1))
-    numbers = np.zeros(end, np.int64)
-    numbers[kinds] = np.arange(len(kinds))
-    return kinds, numbers[values]
 
 
 def _apart(found: list[tuple[Chunk, Ints]]) -> Iterator[list[tuple[Chunk, Ints]]]:

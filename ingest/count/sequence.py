@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from ingest.count.grouped import Ints, grouped
+from ingest.count.grouped import Ints, grouped, renumbered
 from ingest.flows.text_numbers import Texts
 from ingest.read import records
 
@@ -28,7 +28,7 @@ _BY_DATAGRAM = (9,)
 _VERSIONS = (*_BY_RECORD, *_BY_DATAGRAM)
 
 _COLUMNS = (records.VERSION, records.DOMAIN, records.SEQ)
-_VERSION_BITS, _KEY_BITS = 4, 63
+_VERSION_BITS = 4
 
 _IPFIX = 10
 _RESTART = 1_000_000
@@ -336,27 +336,27 @@ class SequenceTracker:
         for column in (names, frame.get_column(records.SEQ)):
             if column.null_count():
                 is_known &= column.is_not_null().to_numpy()
-        known = np.flatnonzero(is_known)
-        if not len(known):
+        if not is_known.any():
             return
+        known = slice(None) if is_known.all() else np.flatnonzero(is_known)
         exporter, version, domain, number, size = (records.whole(column)[known] for column in columns)
-        if is_numbered:
-            size = np.ones(len(known), np.int64)
-        domain_bits, number_bits = int(domain.max()).bit_length(), int(number.max()).bit_length()
+        domain_bits = int(domain.max()).bit_length()
         source = (exporter << _VERSION_BITS | version) << domain_bits | domain
-        # Sources are few, but their domains may be large numbers.
-        sources: Ints | None = None
-        if int(source.max()).bit_length() + number_bits > _KEY_BITS:
-            sources, source = np.unique(source, return_inverse=True)
-        keys = source << number_bits | number
-        rows = grouped(keys, int(keys.max()) + 1)
-        numbers, sizes = rows.keys & _mask(number_bits), rows.sum(size)
-        different, begins = np.unique(rows.keys >> number_bits, return_index=True)
-        packed = different if sources is None else sources[different]
-        for one, begin, end in zip(packed.tolist(), begins, [*begins[1:], len(numbers)], strict=True):
+        sources, source = renumbered(source, int(source.max()) + 1)
+        # A source's numbers begin behind those of the one before: as a rule they are together, and so are all.
+        first = np.full(len(sources), number.max())
+        np.minimum.at(first, source, number)
+        last = np.zeros(len(sources), np.int64)
+        np.maximum.at(last, source, number)
+        ends = np.cumsum(last - first + 1)
+        above = first - np.append(0, ends[:-1])
+        rows = grouped(number - above[source], int(ends[-1]))
+        sizes = rows.count() if is_numbered else rows.sum(size)
+        begins = np.searchsorted(rows.keys, ends).tolist()
+        for one, low, begin, end in zip(sources.tolist(), above.tolist(), [0, *begins[:-1]], begins, strict=True):
             name = self._exporters[one >> domain_bits + _VERSION_BITS]
             stream = name, one & _mask(domain_bits), one >> domain_bits & _mask(_VERSION_BITS)
-            yield stream, numbers[begin:end], sizes[begin:end]
+            yield stream, rows.keys[begin:end] + low, sizes[begin:end]
 
     def _advance(self, source: _Source, numbers: Ints, sizes: Ints, slot: int | None) -> int:
         by_datagram = source[2] in _BY_DATAGRAM

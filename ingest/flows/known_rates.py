@@ -17,7 +17,7 @@ import polars as pl
 
 from app.log import Log
 from ingest.collect.template_file import TemplateFile
-from ingest.count.grouped import Ints, grouped
+from ingest.count.grouped import Ints, grouped, renumbered
 from ingest.counters import Counters
 from ingest.flows.text_numbers import Texts
 from ingest.read import records
@@ -32,6 +32,7 @@ _IN_OPTIONS = (9, 10)
 """Versions whose exporters tell rates in options data."""
 
 _KEY_BITS = 62
+_DENSE = 64
 _KEYS = (records.EXPORTER, records.DOMAIN, records.IFACE_IN)
 _PLACE, _FILL, _BEFORE = "place", "fill", "before"
 _MOST_LINKS = 1 << 16
@@ -243,17 +244,23 @@ def _seen(rows: Ints, keys: list[Ints]) -> Iterator[tuple[int, ...]]:
 
     They come in the order of the last ones.
     """
-    key = keys[0]
+    key, end = keys[0], int(keys[0].max()) + 1
     for column in keys[1:]:
-        above = column - column.min()
-        bits = int(above.max()).bit_length()
-        if int(key.max()).bit_length() + bits > _KEY_BITS:
-            key = np.unique(key, return_inverse=True)[1]
-        key = key << bits | above
-    groups = grouped(key, int(key.max()) + 1)
-    first, last = groups.extremes(np.arange(len(rows)))
+        number = column - column.min()
+        width = int(number.max()) + 1
+        if width > _DENSE:
+            # Rates are few, but large: the fewer numbers, the sooner rows are counted without being sorted.
+            different, number = renumbered(number, width)
+            width = len(different)
+        if (end * width).bit_length() > _KEY_BITS:
+            different, key = renumbered(key, end)
+            end = len(different)
+        key, end = key * width + number, end * width
+    groups = grouped(key, end)
+    places = np.arange(len(rows))
+    first, last = groups.least(places), groups.largest(places)
     order = np.argsort(last)
-    first, last, count = first[order], last[order], groups.sum(np.ones(len(rows), np.int64))[order]
+    first, last, count = first[order], last[order], groups.count()[order]
     found = (*(column[first] for column in keys), rows[first], rows[last], count)
     yield from zip(*(column.tolist() for column in found), strict=True)
 

@@ -135,10 +135,13 @@ def is_marker(line: bytes) -> bool:
 
 def headers_in(raw: bytes) -> list[tuple[int, int]]:
     """Return start and end (after its newline) of every header line in the text."""
-    found = []
+    found: list[tuple[int, int]] = []
     # To look for one letter is ten times as quick as to look for a word, and no record of ours has a capital K.
-    first, last = raw.find(b"K"), raw.rfind(b"K") + len(_COUNTER_TITLE)
-    position = -1 if first < 0 else raw.find(_COUNTER_TITLE, max(first - len(_COUNTER_TITLE), 0), last)
+    first = raw.find(b"K")
+    if first < 0:
+        return found
+    last = raw.rfind(b"K") + len(_COUNTER_TITLE)
+    position = raw.find(_COUNTER_TITLE, max(first - len(_COUNTER_TITLE), 0), last)
     while position >= 0:
         start = raw.rfind(b"\n", 0, position) + 1
         newline = raw.find(b"\n", position)
