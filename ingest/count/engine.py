@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ingest.count import pulse
 from ingest.count.aggregate import Aggregator, Partials, Watermark
 from ingest.count.counter_deltas import CounterDeltas
 from ingest.count.denied import denied_points, gap_points
+from ingest.count.grouped import grouped
 from ingest.count.link_totals import counter_points
 from ingest.count.once import NAME as NEWEST_RECORDS
 from ingest.count.once import Once
@@ -25,6 +27,7 @@ from ingest.count.tables import WindowTable
 from ingest.counters import Counters
 from ingest.flows.archive_rows import archive_rows, sample_rows
 from ingest.flows.normalise import Clock, Flows, Normaliser
+from ingest.flows.text_numbers import Vocabulary, Words
 from ingest.read import records
 from ingest.read.counter_samples import EXPORTER, MOMENT
 from store import schema
@@ -144,6 +147,7 @@ class Engine:
         # Of several engines that share the book, each holds numbers of its own.
         self._normaliser.addresses.before_reset(self._settle_sums)
         self._sequence = SequenceTracker()
+        self._vocabulary = Vocabulary()
         self._newest: int | None = None
         self._newest_sample: int | None = None
         listed = [node.name for node in cluster.nodes]
@@ -180,7 +184,13 @@ class Engine:
         return self._aggregator.pending_rows + sum(part.pending_rows for part in self._parts.values())
 
     def take(
-        self, frame: pl.DataFrame, now: float, lost: Mapping[str, int] | None = None, *, is_numbered: bool = False
+        self,
+        frame: pl.DataFrame,
+        now: float,
+        lost: Mapping[str, int] | None = None,
+        *,
+        is_numbered: bool = False,
+        exporters: Words | None = None,
     ) -> pl.DataFrame:
         """Take a record frame; return the records refused, with a ``reason`` column.
 
@@ -190,8 +200,11 @@ class Engine:
             lost: records lost before these, by exporter address, where somebody else follows the sequence numbers;
                 None: they are followed here.
             is_numbered: whether each row is one record.
+            exporters: the frame's column EXPORTER, where that was looked up already.
         """
-        flows, refused = self._normaliser.normalise(frame, int(now * 1000))
+        if exporters is None or len(exporters.codes) != frame.height:
+            exporters = self._vocabulary.words(frame.get_column(records.EXPORTER))
+        flows, refused = self._normaliser.normalise(frame, int(now * 1000), exporters)
         self._counters.add(Stage.NORMALISE, "records", len(flows))
         if len(flows):
             # Unnumbered, samples of sFlow share lines as a matter of course; records of NetFlow and IPFIX only where
@@ -202,8 +215,9 @@ class Engine:
                 generation = self._normaliser.addresses.generation
                 self._settle()
                 if self._normaliser.addresses.generation != generation:
-                    flows, refused = self._normaliser.normalise(frame, int(now * 1000))
-            losing = self._beside.submit(self._sequence.lost, frame, is_numbered=is_numbered) if lost is None else None
+                    flows, refused = self._normaliser.normalise(frame, int(now * 1000), exporters)
+            lost_of = partial(self._sequence.lost, frame, exporters, is_numbered=is_numbered)
+            losing = self._beside.submit(lost_of) if lost is None else None
             wanted = self._once.wanted(flows)
             if self._archived is not None:
                 self._archived(archive_rows(flows, wanted, self._normaliser, self._settings.window))
@@ -219,7 +233,7 @@ class Engine:
             if flows.is_sflow.any():
                 self._newest_sample = max(self._newest_sample or 0, int(flows.end[flows.is_sflow].max()))
             self._note_losses(losing.result() if losing is not None else lost or {})
-            self._note_exporters(flows, frame, now)
+            self._note_exporters(flows, frame, exporters, now)
             self._count(flows)
         return refused
 
@@ -323,27 +337,31 @@ class Engine:
         self._tables[schema.EXPORTER_STATUS.name].add(rows)
         self._counters.add(Stage.COLLECT, schema.SEQ_LOST.name, sum(lost.values()))
 
-    def _note_exporters(self, flows: Flows, frame: pl.DataFrame, now: float) -> None:
+    def _note_exporters(self, flows: Flows, frame: pl.DataFrame, exporters: Words, now: float) -> None:
         if self._clock is Clock.BACKFILL:
             return
         book = self._normaliser.exporters
-        newest = frame.group_by(records.EXPORTER).agg(pl.max(records.ARRIVAL))
+        newest = grouped(exporters.codes, len(exporters.texts)).largest(
+            records.whole(frame.get_column(records.ARRIVAL), -1)
+        )
         arrivals: dict[str, float] = {}
-        for number, arrival in zip(book.number(newest[records.EXPORTER]), newest[records.ARRIVAL], strict=True):
+        for number, arrival in zip(book.number(exporters.texts), newest.tolist(), strict=True):
             # Without arrival times the reading itself is the arrival.
-            seen = now if arrival is None else arrival / 1000
+            seen = now if arrival < 0 else arrival / 1000
             arrivals[book.names[number]] = max(seen, arrivals.get(book.names[number], 0.0))
-        for number in np.unique(flows.exporter):
-            own = flows.exporter == number
-            lag = flows.lag[own]
+        rows = grouped(flows.exporter, len(book.names))
+        most = (rows.largest(np.abs(flows.lag)), rows.largest(flows.rate))
+        for number, lag, count, skew, rate in zip(
+            *(column.tolist() for column in (rows.keys, rows.sum(flows.lag), rows.count(), *most)), strict=True
+        ):
             name = book.names[number]
             before = self.exporters.get(name)
             self.exporters[name] = ExporterReading(
                 # Two collectors' files are read in turns: an older one must not take back what a newer one said.
                 last_seen=max(arrivals[name], before.last_seen if before else 0.0),
-                lag=float(lag.mean()) / 1000,
-                skew=float(np.abs(lag).max()) / 1000,
-                sampling=int(flows.rate[own].max()),
+                lag=lag / count / 1000,
+                skew=skew / 1000,
+                sampling=rate,
             )
 
     # -- windows -----------------------------------------------------------------------------------
@@ -380,9 +398,9 @@ class Engine:
         self._add(self._aggregator.points())
 
     def _add(self, partials: Partials) -> None:
-        for name, partial in partials.items():
-            if partial.height:
-                self._tables[name].add(partial)
+        for name, points in partials.items():
+            if points.height:
+                self._tables[name].add(points)
 
     def merge(self) -> list[tuple[Measurement, pl.DataFrame]]:
         """Fold everything pending into the windows; return the points that changed."""

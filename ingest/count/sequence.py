@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from ingest.count.grouped import Ints, grouped, renumbered
-from ingest.flows.text_numbers import Texts
+from ingest.flows.text_numbers import Vocabulary, Words
 from ingest.read import records
 
 _BY_RECORD = (5, 10)
@@ -310,53 +310,23 @@ class SequenceTracker:
 
     def __init__(self) -> None:
         self._streams: dict[_Source, _Stream] = {}
-        self._exporters = Texts()
 
-    def lost(self, frame: pl.DataFrame, *, is_numbered: bool = False) -> dict[str, int]:
+    def lost(self, frame: pl.DataFrame, exporters: Words | None = None, *, is_numbered: bool = False) -> dict[str, int]:
         """Take a record frame; return how many records are newly known to be lost, by exporter address.
 
         Args:
             frame: RECORD_SCHEMA.
+            exporters: its column EXPORTER, where that was looked up already.
             is_numbered: whether each row is one record. Else equal ones share a row, which says how many they are; and
                 losses of an exporter that counts flows itself (IE 3) stay unseen, since its rows say more.
         """
         result: dict[str, int] = {}
         arrived = frame.get_column(records.ARRIVAL).max()
         slot = arrived // _BATCH_MS if isinstance(arrived, int) else None
-        for source, numbers, sizes in self._datagrams(frame, is_numbered=is_numbered):
+        for source, numbers, sizes in _datagrams(frame, exporters, is_numbered=is_numbered):
             fresh = self._advance(source, numbers, sizes, slot)
             result[source[0]] = result.get(source[0], 0) + fresh
         return {exporter: amount for exporter, amount in result.items() if amount}
-
-    def _datagrams(self, frame: pl.DataFrame, *, is_numbered: bool) -> Iterator[tuple[_Source, Ints, Ints]]:
-        """Yield for every source the different numbers, ascending, and the records that came under each."""
-        names = self._exporters.number(frame.get_column(records.EXPORTER))
-        columns = (names, *(frame.get_column(name) for name in (*_COLUMNS, records.FLOWS)))
-        is_known = np.isin(columns[1].to_numpy(), _VERSIONS)
-        for column in (names, frame.get_column(records.SEQ)):
-            if column.null_count():
-                is_known &= column.is_not_null().to_numpy()
-        if not is_known.any():
-            return
-        known = slice(None) if is_known.all() else np.flatnonzero(is_known)
-        exporter, version, domain, number, size = (records.whole(column)[known] for column in columns)
-        domain_bits = int(domain.max()).bit_length()
-        source = (exporter << _VERSION_BITS | version) << domain_bits | domain
-        sources, source = renumbered(source, int(source.max()) + 1)
-        # A source's numbers begin behind those of the one before: as a rule they are together, and so are all.
-        first = np.full(len(sources), number.max())
-        np.minimum.at(first, source, number)
-        last = np.zeros(len(sources), np.int64)
-        np.maximum.at(last, source, number)
-        ends = np.cumsum(last - first + 1)
-        above = first - np.append(0, ends[:-1])
-        rows = grouped(number - above[source], int(ends[-1]))
-        sizes = rows.count() if is_numbered else rows.sum(size)
-        begins = np.searchsorted(rows.keys, ends).tolist()
-        for one, low, begin, end in zip(sources.tolist(), above.tolist(), [0, *begins[:-1]], begins, strict=True):
-            name = self._exporters[one >> domain_bits + _VERSION_BITS]
-            stream = name, one & _mask(domain_bits), one >> domain_bits & _mask(_VERSION_BITS)
-            yield stream, rows.keys[begin:end] + low, sizes[begin:end]
 
     def _advance(self, source: _Source, numbers: Ints, sizes: Ints, slot: int | None) -> int:
         by_datagram = source[2] in _BY_DATAGRAM
@@ -404,6 +374,41 @@ class SequenceTracker:
             datagrams = None if values["datagrams"] is None else _Datagrams.load(values["datagrams"])
             table = _Table(**values.get("table", {}))
             self._streams[exporter, domain, version] = _Stream(**{**values, "datagrams": datagrams, "table": table})
+
+
+def _datagrams(
+    frame: pl.DataFrame, exporters: Words | None, *, is_numbered: bool
+) -> Iterator[tuple[_Source, Ints, Ints]]:
+    """Yield for every source the different numbers, ascending, and the records that came under each."""
+    exporters = exporters or Vocabulary().words(frame.get_column(records.EXPORTER))
+    columns = [frame.get_column(name) for name in (*_COLUMNS, records.FLOWS)]
+    is_known = np.isin(columns[0].to_numpy(), _VERSIONS)
+    if exporters.texts.null_count():
+        is_known &= exporters.texts.is_not_null().to_numpy()[exporters.codes]
+    if (sequence := frame.get_column(records.SEQ)).null_count():
+        is_known &= sequence.is_not_null().to_numpy()
+    if not is_known.any():
+        return
+    known = slice(None) if is_known.all() else np.flatnonzero(is_known)
+    exporter = exporters.codes[known]
+    version, domain, number, size = (records.whole(column)[known] for column in columns)
+    domain_bits = int(domain.max()).bit_length()
+    source = (exporter << _VERSION_BITS | version) << domain_bits | domain
+    sources, source = renumbered(source, int(source.max()) + 1)
+    # A source's numbers begin behind those of the one before: as a rule they are together, and so are all.
+    first = np.full(len(sources), number.max())
+    np.minimum.at(first, source, number)
+    last = np.zeros(len(sources), np.int64)
+    np.maximum.at(last, source, number)
+    ends = np.cumsum(last - first + 1)
+    above = first - np.append(0, ends[:-1])
+    rows = grouped(number - above[source], int(ends[-1]))
+    sizes = rows.count() if is_numbered else rows.sum(size)
+    begins = np.searchsorted(rows.keys, ends).tolist()
+    for one, low, begin, end in zip(sources.tolist(), above.tolist(), [0, *begins[:-1]], begins, strict=True):
+        name = exporters.texts[one >> domain_bits + _VERSION_BITS]
+        stream = name, one & _mask(domain_bits), one >> domain_bits & _mask(_VERSION_BITS)
+        yield stream, rows.keys[begin:end] + low, sizes[begin:end]
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - of whatever kind it is

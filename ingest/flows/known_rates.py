@@ -19,7 +19,7 @@ from app.log import Log
 from ingest.collect.template_file import TemplateFile
 from ingest.count.grouped import Ints, grouped, renumbered
 from ingest.counters import Counters
-from ingest.flows.text_numbers import Texts
+from ingest.flows.text_numbers import Vocabulary
 from ingest.read import records
 from ingest.read.records import Parsed, whole
 from ingest.read.spool import writer_of
@@ -85,7 +85,6 @@ class KnownRates:
         self._domains: dict[_Domain, _Told] = {}
         self._lives: dict[str, tuple[str, int, int]] = {}
         self._links = 0
-        self._exporters = Texts()
 
     def take(self, parsed: Parsed, source: str) -> tuple[pl.DataFrame, list[RateChange]]:
         """Return the records of a chunk with the rates that nfacctd has forgotten, and what has changed.
@@ -95,19 +94,18 @@ class KnownRates:
             source: the file that it is of.
         """
         frame = self._without_garbage(parsed.frame)
-        # Whoever forges senders must not fill memory with their names.
-        if len(self._exporters) > _MOST_DOMAINS:
-            self._exporters = Texts()
-        number = self._exporters.number(frame.get_column(records.EXPORTER))
-        is_told = np.isin(frame.get_column(records.VERSION).to_numpy(), _IN_OPTIONS) & number.is_not_null().to_numpy()
+        exporters = parsed.exporters or Vocabulary().words(frame.get_column(records.EXPORTER))
+        is_told = np.isin(frame.get_column(records.VERSION).to_numpy(), _IN_OPTIONS)
+        if exporters.texts.null_count():
+            is_told &= exporters.texts.is_not_null().to_numpy()[exporters.codes]
         rows = np.flatnonzero(is_told)
         if not len(rows):
             return frame, []
         life = self._life_of(source, parsed.first_number)
-        columns = (number, *(frame.get_column(name) for name in (*_KEYS[1:], records.SAMPLING_RATE)))
+        columns = (exporters.codes, *(whole(frame.get_column(name)) for name in (*_KEYS[1:], records.SAMPLING_RATE)))
         domains: dict[_Domain, list[tuple[int, int, int, int, int]]] = {}
-        for exporter, domain, link, rate, first, last, count in _seen(rows, [whole(one)[rows] for one in columns]):
-            domains.setdefault((self._exporters[exporter], domain), []).append((link, rate, first, last, count))
+        for exporter, domain, link, rate, first, last, count in _seen(rows, [one[rows] for one in columns]):
+            domains.setdefault((exporters.texts[exporter], domain), []).append((link, rate, first, last, count))
         fills: list[tuple[str, int, int, int, int]] = []
         changes: list[RateChange] = []
         for key, seen in domains.items():

@@ -15,6 +15,7 @@ from ingest.flows.exporters import AUTO_RATE, ExporterBook
 from ingest.flows.interfaces import InterfaceBook
 from ingest.flows.planes import PlaneBook
 from ingest.flows.service_ports import ServiceBook, handshakes, protocol_names
+from ingest.flows.text_numbers import Vocabulary, Words
 from ingest.read import records
 
 Ints = npt.NDArray[np.int64]
@@ -110,21 +111,24 @@ class Normaliser:
         self._settings: BridgeSettings = cluster.bridge
         self._clock = clock
 
-    def normalise(self, frame: pl.DataFrame, now_ms: int) -> tuple[Flows, pl.DataFrame]:
+    def normalise(self, frame: pl.DataFrame, now_ms: int, exporters: Words | None = None) -> tuple[Flows, pl.DataFrame]:
         """Return the flows of a record frame (RECORD_SCHEMA), and the records refused, with a ``reason`` column.
 
         Args:
             frame: records as read.
             now_ms: wall clock, for records without an arrival time.
+            exporters: its column EXPORTER, where that was looked up already.
         """
+        exporters = exporters or Vocabulary().words(frame.get_column(records.EXPORTER))
         src, dst = self.addresses.number(frame.get_column(records.SRC), frame.get_column(records.DST))
         refused = []
         if src.null_count() or dst.null_count():
             bad = src.is_null() | dst.is_null()
             refused.append(frame.filter(bad).with_columns(reason=pl.lit(records.Reason.BAD_ADDRESS.value)))
             frame, src, dst = frame.filter(~bad), src.filter(~bad), dst.filter(~bad)
+            exporters = exporters.of((~bad).to_numpy())
 
-        exporter = self.exporters.number(frame.get_column(records.EXPORTER))
+        exporter = self.exporters.number(exporters.texts)[exporters.codes]
         rate, unknown_rate = self._rates(exporter, _column(frame, records.SAMPLING_RATE))
         packets, volume = _column(frame, records.PACKETS), _column(frame, records.BYTES)
         overhead = self.exporters.overheads[exporter]

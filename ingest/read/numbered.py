@@ -5,9 +5,11 @@ itself, with twice its bytes and packets, like two records that are equal in eve
 numbers records before the plugin sees them: no two are equal any more, and what still shares a line is one record.
 """
 
+import numpy as np
 import polars as pl
 
 from ingest.collect.template_file import TemplateFile
+from ingest.flows.text_numbers import Vocabulary, Words
 from ingest.read import records
 from ingest.read.readers_format import Format
 
@@ -58,21 +60,25 @@ class Habits:
 
     Args:
         templates: what nfacctd knows of the exporters' templates; by default nothing is.
+
+    Attributes:
+        vocabulary: knows the exporters' addresses.
     """
 
     def __init__(self, templates: TemplateFile | None = None) -> None:
         self._templates = templates
         self._lines: dict[str, int] = {}
         self._several: dict[str, int] = {}
+        self.vocabulary = Vocabulary()
 
-    def take(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def take(self, frame: pl.DataFrame, exporters: Words) -> pl.DataFrame:
         """Count a frame's lines; return ``lines`` and ``several`` of its exporters, with all before."""
-        counted = frame.group_by(records.EXPORTER).agg(
-            pl.len().alias("lines"), (pl.col(records.FLOWS) > 1).sum().alias("several")
-        )
+        lines_of = np.bincount(exporters.codes).tolist()
+        is_several = frame.get_column(records.FLOWS).to_numpy() > 1
+        several_of = np.bincount(exporters.codes[is_several], minlength=len(lines_of)).tolist()
         rows = []
-        for exporter, lines, several in counted.drop_nulls().iter_rows():
-            if exporter not in self._lines and len(self._lines) >= _EXPORTERS:
+        for exporter, lines, several in zip(exporters.texts, lines_of, several_of, strict=True):
+            if exporter is None or (exporter not in self._lines and len(self._lines) >= _EXPORTERS):
                 continue
             lines += self._lines.get(exporter, 0)  # noqa: PLW2901 - with those before
             several += self._several.get(exporter, 0)  # noqa: PLW2901
@@ -90,7 +96,7 @@ class Habits:
         return [exporter for exporter in exporters.drop_nulls().unique() if templates.lacks_flow_count(exporter)]
 
 
-def once_each(frame: pl.DataFrame, habits: Habits) -> tuple[pl.DataFrame, int]:
+def once_each(frame: pl.DataFrame, habits: Habits, exporters: Words) -> tuple[pl.DataFrame, int]:
     """Return numbered records with those that were read twice once, and how many these were.
 
     NetFlow v5 and sFlow have no records of several flows: there, two are proof. In v9 and IPFIX an exporter may count
@@ -102,8 +108,9 @@ def once_each(frame: pl.DataFrame, habits: Habits) -> tuple[pl.DataFrame, int]:
     Args:
         frame: RECORD_SCHEMA, in the order in which pmacct printed it.
         habits: of what was read before; it learns of this.
+        exporters: those of the frame.
     """
-    known = habits.take(frame)
+    known = habits.take(frame, exporters)
     is_double = frame.get_column(records.FLOWS) == 2
     if not is_double.any():
         return frame, 0

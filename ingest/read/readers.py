@@ -8,7 +8,7 @@ from ingest.read.numbered import Habits
 from ingest.read.readers_csv import read_csv
 from ingest.read.readers_format import OWN, Format, Kind, format_after, is_header, is_marker, sniff
 from ingest.read.readers_json import read_json
-from ingest.read.records import DEAD_SCHEMA, Parsed, Reason
+from ingest.read.records import DEAD_SCHEMA, EXPORTER, Parsed, Reason
 
 __all__ = ["OWN", "Format", "Kind", "Parsed", "format_after", "read_chunk", "sniff"]
 
@@ -21,8 +21,10 @@ def read_chunk(raw: bytes, fmt: Format = OWN, habits: Habits | None = None) -> P
         fmt: the format in force where the chunk begins (`sniff` at a file's start, `format_after` from there on).
         habits: of exporters, by what was read before; it learns of this. By default nothing was.
     """
+    habits = Habits() if habits is None else habits
     if fmt.kind is Kind.JSON:
-        return read_json(raw, fmt)
+        parsed = read_json(raw, fmt)
+        return replace(parsed, exporters=habits.vocabulary.words(parsed.frame.get_column(EXPORTER)))
     whole, cut_off = _whole_lines(raw)
     parsed = read_csv(whole, fmt, habits)
     if not cut_off:

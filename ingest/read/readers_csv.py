@@ -66,11 +66,12 @@ def _joined(parts: list[Parsed]) -> Parsed:
 
 def _once_each(parsed: Parsed, raw: bytes, fmt: Format, habits: Habits) -> Parsed:
     """Return what was read of a text with the records once each that pmacct had read twice, if it tells."""
+    exporters = habits.vocabulary.words(parsed.frame.get_column(records.EXPORTER))
     number = None if parsed.frame.is_empty() else first_number(fmt, raw)
     if number is None:
-        return parsed
-    frame, repeated = once_each(parsed.frame, habits)
-    return replace(parsed, frame=frame, repeated=repeated, is_numbered=True, first_number=number)
+        return replace(parsed, exporters=exporters)
+    frame, repeated = once_each(parsed.frame, habits, exporters)
+    return replace(parsed, frame=frame, repeated=repeated, is_numbered=True, first_number=number, exporters=exporters)
 
 
 def _by_header(raw: bytes, fmt: Format) -> list[tuple[Format, bytes]]:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ingest.flows.text_numbers import Words
+
 EXPORTER = "exporter"
 IFACE_IN = "iface_in"
 IFACE_OUT = "iface_out"
@@ -191,6 +193,7 @@ class Parsed:
         repeated: records that pmacct had read twice; they are in the frame once.
         is_numbered: whether each row is one record, whatever number of flows it stands for.
         first_number: the daemon's own number of the first record; None where records have none.
+        exporters: the frame's column EXPORTER as numbers, where it was looked up already.
         denied: cloud logs: records of packets that were not let through, with RECORD_SCHEMA.
         gaps: cloud logs: what has no records, with GAP_SCHEMA.
     """
@@ -200,6 +203,7 @@ class Parsed:
     repeated: int = 0
     is_numbered: bool = False
     first_number: int | None = None
+    exporters: Words | None = None
     denied: pl.DataFrame = field(default_factory=empty_records)
     gaps: pl.DataFrame = field(default_factory=empty_gaps)
 
