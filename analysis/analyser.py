@@ -29,7 +29,6 @@ from cluster.model import Cluster
 from ingest.flows.enriching import list_points
 from store import schema
 from store.influx import Store
-from store.points import WINDOW
 from store.schema import Measurement
 
 _LISTED_SECONDS = 30
@@ -304,11 +303,11 @@ class Analyser:
             recall: whether another process, or an earlier run, may have written there.
             until: rows from here on are not written; None: all are.
         """
-        self._settled = None
+        self._settled, self._output.until = None, until
         for span, following in zip(spans, [*(span.closed for span in spans[1:]), 0], strict=True):
             if recall:
                 self._recall(span, until)
-            self._pass(result, span, following, until)
+            self._pass(result, span, following)
         self._settle()
 
     def _behind(self, span: Span) -> Span | None:
@@ -336,7 +335,7 @@ class Analyser:
             self._state.advance(self._settled)
             self._settled = None
 
-    def _pass(self, result: Round, span: Span, following: int, until: int | None) -> None:
+    def _pass(self, result: Round, span: Span, following: int) -> None:
         """Judge a span and move the state on to what is final; `following`: end of the next span."""
         self._check()
         self._jobs.settle(self._raw_from, span.final)
@@ -351,15 +350,13 @@ class Analyser:
             self._check()
             points += study.judge(part, jobs)
         frames = gathered(points)
+        del points
         self._settle()
         for measurement in self._written:
             own = behind if measurement.name in self._of_clients else span
             if own is None:
                 continue
-            frame = frames.get(measurement.name)
-            if frame is not None and until is not None:
-                frame = frame.filter(pl.col(WINDOW) < until)
-            written = self._output.update(measurement, frame, own.start, own.final)
+            written = self._output.update(measurement, frames.pop(measurement.name, None), own.start, own.final)
             result.count(measurement, written)
         self._settled = span.final
 

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -120,32 +120,38 @@ class JobRuns:
         stop = span.closed if end >= span.closed else self._ceil(end)
         settled = min(max(span.final, running.at), stop)
         windows = self._read(running.job, running.at, stop)
-        whole = (settled - running.at) // self._window
-        points = self._advance(running, windows.part(0, whole))
-        return points + self._thin(self._look(running, replace(windows.part(whole, len(windows)), is_final=False))[1])
-
-    def _advance(self, running: _Running, windows: JobWindows) -> Points:
-        """Judge windows for good."""
-        points: Points = []
-        length = max(_AT_ONCE // max(len(running.job.nodes), 1) * self._window // _PIECE, 1) * _PIECE
-        begin, end = windows.start, windows.start + len(windows) * self._window
-        cuts = [begin, *range(begin // length * length + length, end, length), end]
-        for start, stop in itertools.pairwise(cuts):
-            part = windows.part((start - begin) // self._window, (stop - begin) // self._window)
-            if len(part):
-                running.carries, found = self._look(running, part)
-                points += self._thin(found)
-        running.at = end
-        running.has_traffic = running.has_traffic or windows.has_traffic
+        points = self._advance(running, windows, settled)
+        carries = running.carries
+        for part in self._parts(running.job, windows, settled, stop):
+            carries, found = self._look(running.job, carries, replace(part, is_final=False))
+            points += self._thin(found)
         return points
 
-    def _look(self, running: _Running, windows: JobWindows) -> tuple[dict[str, Any], Points]:
+    def _advance(self, running: _Running, windows: Windows, end: int) -> Points:
+        """Judge the windows from where the job is to `end` for good."""
+        points: Points = []
+        for part in self._parts(running.job, windows, running.at, end):
+            if len(part):
+                running.carries, found = self._look(running.job, running.carries, part)
+                running.at += len(part) * self._window
+                running.has_traffic = running.has_traffic or part.has_traffic
+                points += self._thin(found)
+        return points
+
+    def _parts(self, job: Job, windows: Windows, start: int, stop: int) -> Iterator[JobWindows]:
+        """Yield a job's windows [start, stop), of a large one in pieces."""
+        length = max(_AT_ONCE // max(len(job.nodes), 1) * self._window // _PIECE, 1) * _PIECE
+        cuts = range(start // length * length + length, stop, length) if stop - start > length else ()
+        for first, last in itertools.pairwise([start, *cuts, stop]):
+            yield windows.of(job, first, last)
+
+    def _look(self, job: Job, before: Mapping[str, Any], windows: JobWindows) -> tuple[dict[str, Any], Points]:
         """Return the carries after windows, and what is found in them; each study sees what those before it found."""
         carries: dict[str, Any] = {}
         points: Points = []
         for study in self._studies:
             seen = replace(windows, found=tuple(points))
-            carries[study.name], more = study.judge(running.job, running.carries[study.name], seen)
+            carries[study.name], more = study.judge(job, before[study.name], seen)
             points += more
         return carries, points
 
@@ -180,14 +186,14 @@ class JobRuns:
             windows, stop = ahead, min(start + self._stretch, upto)
             ahead = self._reader.begin(stop, min(stop + self._stretch, upto), job.nodes) if stop < upto else None
             if windows is not None:
-                self._advance(running, windows.of(job, start, stop))
+                self._advance(running, windows, stop)
 
-    def _read(self, job: Job, start: int, stop: int) -> JobWindows:
-        """Return a job's windows out of those of the pass."""
+    def _read(self, job: Job, start: int, stop: int) -> Windows:
+        """Return windows that hold a job's: those of the pass, as a rule."""
         windows = self._windows
         if windows is None or start < windows.start or windows.stop < stop:
             windows = self._reader.begin(start, stop, job.nodes)
-        return windows.of(job, start, stop)
+        return windows
 
     def _finish(self, jobs: Sequence[Job], raw_from: int) -> None:
         """Remember the runs that are over, and forget those that the job source no longer knows."""

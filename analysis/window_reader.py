@@ -68,11 +68,13 @@ class _Nodes:
     places: dict[str, int]
     sums: Floats
 
-    def of(self, names: Sequence[str]) -> Floats:
-        """Return [field, window, node]; zeros for a node that was not seen."""
+    def of(self, names: Sequence[str], part: slice = slice(None)) -> Floats:
+        """Return [field, window, node] of a part of the windows; zeros for a node that was not seen."""
         known = np.array([self.places.get(name, -1) for name in names])
-        result = np.zeros((self.sums.shape[2], self.sums.shape[1], len(names)))
-        result[:, :, known >= 0] = self.sums[known[known >= 0]].transpose(2, 1, 0)
+        sums = self.sums[:, part]
+        result = np.zeros((sums.shape[2], sums.shape[1], len(names)))
+        for place, field in enumerate(result):
+            field[:, known >= 0] = sums[known[known >= 0], :, place].T
         return result
 
 
@@ -142,7 +144,7 @@ class WindowReader:
             parts.insert(0, self.sent(nodes, start, read.start))
         if read.stop < stop:
             parts.append(self.sent(nodes, read.stop, stop))
-        return np.concatenate(parts, axis=1)
+        return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
     def compute_heard(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Return [window, exporter] whether its flows hold bytes, in the order of `exporters`."""
@@ -227,8 +229,11 @@ class Windows:
 
     def sent(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
         """Return [field, window, node] what nodes sent to training groups in [start, stop), which lies in the range."""
+        return self._compute.result().of(nodes, self._part(start, stop))
+
+    def _part(self, start: int, stop: int) -> slice:
         window = self._reader.window
-        return self._compute.result().of(nodes)[:, (start - self.start) // window : (stop - self.start) // window]
+        return slice((start - self.start) // window, max(stop - self.start, 0) // window)
 
     def of(self, job: Job, start: int, stop: int) -> JobWindows:
         """Return a job's windows [start, stop), which lie in the range; waits for the store.
@@ -237,11 +242,11 @@ class Windows:
             StoreError: the store is away.
         """
         reader = self._reader
-        part = slice((start - self.start) // reader.window, max(stop - self.start, 0) // reader.window)
+        part = self._part(start, stop)
         exporters = self._exporters.result()
         rates = exporters.rates_of(reader.exporters)[part]
-        sent, *packets = self._compute.result().of(job.nodes)[:, part]
-        written, read = self._storage.result().of(job.nodes)[:, part]
+        sent, *packets = self._compute.result().of(job.nodes, part)
+        written, read = self._storage.result().of(job.nodes, part)
         all_storage = self._all_storage.result()[part]
         return JobWindows(
             start=start,

@@ -1,6 +1,6 @@
 """Writes verdicts: only what differs from what was written before, and zeros over what turned out not to be."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import polars as pl
@@ -24,10 +24,14 @@ class Output:
 
     Args:
         store: written to.
+
+    Attributes:
+        until: rows from here on, epoch seconds, are not written; None: all are.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.until: int | None = None
         # A connection of its own: what is written goes out while the next windows are judged.
         self._writer, self._thread = store.another(), ThreadPoolExecutor(1, thread_name_prefix="writing")
         self._under_way: list[Future[None]] = []
@@ -44,7 +48,10 @@ class Output:
 
     def thinned(self, points: Points) -> Points:
         """Return points without the rows that `update` would not write: most of them, of large jobs."""
-        return [(one, _without_quiet(one, self._pending.get(one.name), frame)) for one, frame in points]
+        return [(one, _without_quiet(one, self._pending.get(one.name), self._due(frame))) for one, frame in points]
+
+    def _due(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame if self.until is None or frame.is_empty() else frame.filter(pl.col(WINDOW) < self.until)
 
     def update(self, measurement: Measurement, points: pl.DataFrame | None, start: int, final: int) -> int:
         """Bring the windows from `start` on to what `points` says; return how many points that took.
@@ -59,7 +66,7 @@ class Output:
         if before is not None:
             before = before.filter(pl.col(WINDOW) >= start)
         if points is not None:
-            points = _without_quiet(measurement, before, points)
+            points = _without_quiet(measurement, before, self._due(points))
         if before is not None:
             gone = retracted(measurement, before, points)
             points = gone if points is None else pl.concat([points, gone], how="diagonal_relaxed")
@@ -124,7 +131,7 @@ def _without_quiet(measurement: Measurement, before: pl.DataFrame | None, points
     return pl.concat([told, quiet.join(before.select(keys), on=keys, how="semi")])
 
 
-def gathered(points: Points) -> Mapping[str, pl.DataFrame]:
+def gathered(points: Points) -> dict[str, pl.DataFrame]:
     """Return one frame a measurement, by name; of several rows at one time with the same tags the last.
 
     An event that went on from windows judged for good to windows judged for now comes twice: only its longer form is

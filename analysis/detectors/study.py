@@ -6,7 +6,7 @@ a live analysis and one that runs over the same range later give the same points
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -96,15 +96,6 @@ class JobWindows:
     storage_heard: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
     found: tuple[tuple[Measurement, pl.DataFrame], ...] = ()
     is_final: bool = True
-
-    def part(self, first: int, last: int) -> "JobWindows":
-        """Return the windows with index first up to and without last."""
-        arrays = ("sent", "packets", "written", "read", "heard", "rates", "competing", "storage_heard")
-        return replace(
-            self,
-            start=self.start + first * self.window,
-            **{name: getattr(self, name)[first:last] for name in arrays},
-        )
 
     def __len__(self) -> int:
         return len(self.sent)

@@ -24,6 +24,13 @@ SHARD = 4e9
 """Bytes that a node writes in a checkpoint."""
 
 
+def part(windows: JobWindows, first: int, last: int) -> JobWindows:
+    """Return the windows with index first up to and without last."""
+    names = ("sent", "packets", "written", "read", "heard", "rates", "competing", "storage_heard")
+    cut = {name: getattr(windows, name)[first:last] for name in names}
+    return replace(windows, start=windows.start + first * windows.window, **cut)
+
+
 def job(windows: int | None = None, job_class: str = "llm") -> Job:
     end = None if windows is None else datetime.fromtimestamp(T0 + windows * WINDOW_SECONDS, UTC)
     return Job("run-9", job_class, NODES, datetime.fromtimestamp(T0, UTC), end)
@@ -136,7 +143,7 @@ def verdict(
     events: dict[int, dict[str, float]] = {}
     status: dict[str, list[float]] = {}
     for places in np.array_split(np.arange(len(whole)), parts):
-        windows = whole.part(places[0], places[-1] + 1)
+        windows = part(whole, places[0], places[-1] + 1)
         phase_carry, found = phases.follow(what, phase_carry, windows)
         carry, rows, standing = checkpoints.judge(one, carry, found, windows)
         for row in rows.iter_rows(named=True):

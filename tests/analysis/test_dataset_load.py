@@ -1,7 +1,7 @@
 """Loading at the start of constructed jobs: before computing, into it, or not at all."""
 
 import pytest
-from job_series import COMPUTE, NODES, PREFETCH, T0, WINDOW_SECONDS, Series, followed, job, subject
+from job_series import COMPUTE, NODES, PREFETCH, T0, WINDOW_SECONDS, Series, followed, job, part, subject
 
 from analysis.detectors.storage import dataset_load, phases
 from analysis.detectors.storage.dataset_load import LoadCarry, LoadSubject
@@ -27,7 +27,7 @@ def loaded(series: Series, parts: int = 1) -> dict[int, tuple[float, ...]]:
     rows: dict[int, tuple[float, ...]] = {}
     size = -(-len(whole) // parts)
     for first in range(0, len(whole), size):
-        windows = whole.part(first, min(first + size, len(whole)))
+        windows = part(whole, first, min(first + size, len(whole)))
         phase_carry, found = phases.follow(subject(), phase_carry, windows)
         carry, frame = dataset_load.judge(SUBJECT, carry, found, windows)
         fields = [field.name for field in schema.DATASET_LOAD.fields]

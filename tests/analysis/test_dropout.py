@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import polars as pl
 import pytest
+from job_series import part
 
 from analysis.baseline import Baseline, RunSummary, learn, quantiles_of
 from analysis.detectors.study import JobWindows
@@ -419,8 +420,8 @@ def test_only_rates_of_windows_that_were_judged_count() -> None:
     """Live, more windows are read than are judged for good; a later run over the past reads others."""
     rates = np.where(np.arange(90) < 60, 100.0, 1000.0)
     read = evidence(bytes_of(90, noise=0), rate=rates)
-    assert judge(cohort(), usual(), first_carry(cohort(), BOTH), read.part(0, 60))[0].rate == 100
-    assert judge(cohort(), usual(), first_carry(cohort(), BOTH), read.part(0, 61))[0].rate == 1000
+    assert judge(cohort(), usual(), first_carry(cohort(), BOTH), part(read, 0, 60))[0].rate == 100
+    assert judge(cohort(), usual(), first_carry(cohort(), BOTH), part(read, 0, 61))[0].rate == 1000
 
 
 def test_packets_of_windows_that_nobody_sampled_say_nothing_of_noise() -> None:
@@ -457,8 +458,8 @@ def test_pieces_give_the_same_points_as_one_stretch(pieces: list[int]) -> None:
     carry, parts, at = first_carry(one, BOTH), [], 0
     for piece in pieces:
         before = carry
-        judge(one, expected, before, all_of_it.part(at, 90))  # a look ahead leaves no trace
-        carry, points, _ = judge(one, expected, before, all_of_it.part(at, min(at + piece, 90)))
+        judge(one, expected, before, part(all_of_it, at, 90))  # a look ahead leaves no trace
+        carry, points, _ = judge(one, expected, before, part(all_of_it, at, min(at + piece, 90)))
         parts.append(points)
         at = min(at + piece, 90)
     assert pl.concat(parts).equals(whole)

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from job_series import NODES, SHARD, T0, WINDOW_SECONDS, Series, first, followed, job, subject
+from job_series import NODES, SHARD, T0, WINDOW_SECONDS, Series, first, followed, job, part, subject
 
 from analysis.detectors.storage import phases
 from analysis.detectors.study import JobWindows
@@ -199,8 +199,8 @@ def test_windows_in_two_calls_give_what_one_call_gives(cut: int) -> None:
     series = Series.training(100).logs(1e6).checkpoint(50, windows=4).paused(50, 54).silent(80, 85).loading(0, 3)
     windows = series.windows()
     carry, whole = phases.follow(subject(), first(KNOWN), windows)
-    middle, one = phases.follow(subject(), first(KNOWN), windows.part(0, cut))
-    last, two = phases.follow(subject(), middle, windows.part(cut, 100))
+    middle, one = phases.follow(subject(), first(KNOWN), part(windows, 0, cut))
+    last, two = phases.follow(subject(), middle, part(windows, cut, 100))
     assert np.concatenate([one.phase, two.phase]).tolist() == whole.phase.tolist()
     assert np.concatenate([one.unseen, two.unseen]).tolist() == whole.unseen.tolist()
     assert last.sizes == carry.sizes

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 import polars as pl
 import pytest
+from job_series import part
 
 from analysis.detectors.study import JobWindows, Memory
 from analysis.detectors.training import cohort
@@ -127,7 +128,7 @@ def test_in_parts_as_in_one() -> None:
     parts: list[pl.DataFrame] = []
     going: Standing = carry
     for first in range(0, 360, 7):
-        going, points = study.judge(JOB, going, whole.part(first, min(first + 7, 360)))
+        going, points = study.judge(JOB, going, part(whole, first, min(first + 7, 360)))
         parts.append(points[0][1])
     assert going == expected[0]
     assert pl.concat(parts).equals(expected[1][0][1])

@@ -74,6 +74,15 @@ def test_what_is_final_is_forgotten(store: Store) -> None:
     assert stored(store) == [(0, "a", 5, "start")]
 
 
+def test_what_begins_after_the_range_is_left_out(store: Store) -> None:
+    output = Output(store)
+    output.until = T0 + 10
+    assert output.thinned([(JOB, rows((0, "a", 5), (10, "a", 5)))])[0][1].height == 1
+    assert output.update(JOB, rows((0, "a", 5), (10, "a", 5)), T0, T0 + 10) == 1
+    output.flush()
+    assert stored(store) == [(0, "a", 5, "start")]
+
+
 def test_rows_that_say_nothing_are_written_only_in_place_of_others(store: Store) -> None:
     output = Output(store)
     quiet = rows((0, "a", 5), (10, "a", 5)).with_columns(pl.Series(QUIET, [True, False]))

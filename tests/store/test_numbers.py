@@ -45,6 +45,18 @@ def test_csv_says_what_json_says(store: Store, monkeypatch: pytest.MonkeyPatch, 
         assert 9007199254740991 in told.values[:, 1]
 
 
+@pytest.mark.parametrize("size", [1, 7, 100, 150])
+def test_in_parts_it_is_the_same(store: Store, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    asked = SENT.by(schema.NODE, schema.PEER_GROUP)
+    whole = store.numbers(asked)
+    monkeypatch.setattr("store.influx._PART_BYTES", size)
+    monkeypatch.setattr(Store, "_told_in_json", None)
+    told = store.numbers(asked)
+    assert told.tags.equals(whole.tags)
+    np.testing.assert_array_equal(told.values, whole.values)
+    assert store.numbers(SENT.where(is_in(schema.NODE, ["nobody"]))).values.shape == (0, 3)
+
+
 def test_nothing_is_no_rows(store: Store) -> None:
     told = store.numbers(SENT.by(schema.NODE).where(is_in(schema.NODE, ["nobody"])))
     assert (told.tags.columns, told.tags.height, told.values.shape) == ([schema.NODE, ROWS], 0, (0, 3))

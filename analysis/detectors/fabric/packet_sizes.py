@@ -13,6 +13,7 @@ Judged are the minutes of `packet_size_window`, once nothing can change them any
 what training nodes send to each other counts. Where half of the nodes are low, or there are less than three, nobody is.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -27,6 +28,8 @@ from store import schema
 from store.points import columns
 
 MINUTE = 60
+_AT_ONCE = 10 * MINUTE
+"""Seconds whose windows are added up at a time."""
 _ANSWERS, _ANSWER = 0.5, 64
 _FEW = 3
 _SHOWN = 0.5
@@ -110,9 +113,13 @@ class PacketSizeStudy:
         if not begin <= start <= end:
             begin, end, known = start, start, known[:, :0]
         if end < stop:
-            shape = 3, (stop - end) // MINUTE, -1, len(self._places)
-            fresh = self._windows.sent(list(self._places), end, stop).reshape(shape).sum(axis=2)
-            known = np.concatenate([known, fresh], axis=1)
+            cuts = [*range(end, stop, _AT_ONCE), stop]
+            fresh = [self._added(first, last) for first, last in itertools.pairwise(cuts)]
+            known = np.concatenate([known, *fresh], axis=1)
         known = known[:, (start - begin) // MINUTE :]
         self._known = start, known
         return known[:, : (stop - start) // MINUTE]
+
+    def _added(self, start: int, stop: int) -> Floats:
+        shape = 3, (stop - start) // MINUTE, -1, len(self._places)
+        return np.asarray(self._windows.sent(list(self._places), start, stop).reshape(shape).sum(axis=2))

@@ -27,6 +27,8 @@ from store.sums import binned
 MINUTE = 60
 _AT_ONCE = 60 * MINUTE
 """Seconds that are read at a time: pairs of a thousand nodes are many."""
+_ROWS = 50_000
+"""Pairs that are looked at at a time: joined with whose their nodes are, they take many times the room."""
 _SLACK = 120
 """Seconds before and after a run in which its nodes still are its own."""
 _SHOWN = 0.01
@@ -209,8 +211,9 @@ class DisturbanceStudy:
         ).filter(pl.col(schema.RX_BYTES.name) > 0)  # fmt: skip
         allowed = self._allowed
         of_groups = {schema.SRC_GROUP: schema.PEER_GROUP, schema.DST_GROUP: schema.GROUP}
+        pairs = pairs.join(allowed, on=allowed.columns, how="semi")
         return pl.concat([
-            strangers(pairs.join(allowed, on=allowed.columns, how="semi"), members),
+            *(strangers(part, members) for part in pairs.iter_slices(_ROWS)),
             from_groups(
                 received.join(allowed.rename(of_groups), on=[schema.PEER_GROUP, schema.GROUP], how="semi"), members
             ),
