@@ -93,12 +93,8 @@ def _typed(raw: bytes, names: tuple[str, ...]) -> pl.DataFrame | None:
     good = frame.filter(_is_record())
     in_ms = good.with_columns(pl.col(records.START, records.END) / 1.0)
     checked = [name for name in _NUMBERS.values() if name in good.columns]
-    is_odd = in_ms.select(
-        pl.any_horizontal(
-            *(is_any_outside(name).fill_null(value=False) for name in checked),
-            *(pl.col(name).is_null().any() for name in (*REQUIRED, records.START)),
-        )
-    ).item()
+    is_odd = any(is_any_outside(in_ms.get_column(name)) for name in checked)
+    is_odd |= any(good.get_column(name).null_count() for name in (*REQUIRED, records.START))
     return None if is_odd and good.height else frame
 
 

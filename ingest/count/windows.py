@@ -13,6 +13,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 _LARGEST = np.iinfo(np.int64).max
+_EXACT = 1 << 52
 
 MAX_SPAN_MS = 86_400_000
 """A record that claims to be longer than a day has a broken start: it counts as a point at its end.
@@ -88,7 +89,7 @@ def prorate(
     elapsed, span = edge - start[own], (end - start)[own]
 
     def share(total: Ints) -> Ints:
-        passed = _passed(total[own], elapsed, span)
+        passed = _quotient(total[own], elapsed, span)
         upper = ends.upper(passed, total)
         upper[len(total) :] -= passed
         return upper
@@ -125,11 +126,17 @@ class _Ends:
 
 
 def _passed(total: Ints, elapsed: Ints, span: Ints) -> Ints:
-    """Return ``floor(total * elapsed / span)`` without leaving 64 bits; everything where the span is zero."""
-    length = np.maximum(span, 1)
-    if int(total.max(initial=0)) * int(elapsed.max(initial=0)) <= _LARGEST:
-        passed = total * elapsed // length
-    else:
-        quotient, remainder = np.divmod(total, length)
-        passed = quotient * elapsed + remainder * elapsed // length
-    return np.where(span == 0, total, passed)
+    """Return ``floor(total * elapsed / span)``; everything where the span is zero."""
+    return np.where(span == 0, total, _quotient(total, elapsed, np.maximum(span, 1)))
+
+
+def _quotient(total: Ints, elapsed: Ints, span: Ints) -> Ints:
+    """Return ``floor(total * elapsed / span)`` without leaving 64 bits."""
+    largest = int(total.max(initial=0)) * int(elapsed.max(initial=0))
+    if largest <= _EXACT:
+        # Exact in floats, too: a quotient that is no whole number is further from one than they are apart.
+        return (total * elapsed / span).astype(np.int64)
+    if largest <= _LARGEST:
+        return np.asarray(total * elapsed // span, np.int64)
+    quotient, remainder = np.divmod(total, span)
+    return np.asarray(quotient * elapsed + remainder * elapsed // span, np.int64)

@@ -86,6 +86,9 @@ class InterfaceBook:
             indexes: ifIndexes; 0 or less for none.
             is_sflow: which records are sFlow's, whose ifIndexes have bits of their own.
         """
+        found = self._find_small(exporters, indexes)
+        if found is not None:
+            return found
         indexes = np.maximum(indexes, _NO_INDEX)
         if is_sflow is not None and is_sflow.any():
             indexes = np.where(is_sflow & (indexes >= _SFLOW_INTERNAL), _NO_INDEX, indexes)
@@ -101,6 +104,17 @@ class InterfaceBook:
             if beyond.any():
                 found[beyond] = [self._rest[exporter] for exporter in exporters[beyond].tolist()]
         return found
+
+    def _find_small(self, exporters: Ints, indexes: Ints) -> Ints | None:
+        """Return interface numbers where every index has one in the table, which is so of most batches."""
+        if (
+            not len(exporters)
+            or exporters.max() >= len(self._table)
+            or not 0 <= indexes.min() <= indexes.max() < _SMALL
+        ):
+            return None
+        found = self._table.reshape(-1)[exporters * _SMALL + indexes]
+        return found if found.min() != _NONE else None
 
     def _find(self, exporters: Ints, indexes: Ints) -> Ints:
         """Return interface numbers, _NONE where there is none yet."""

@@ -139,14 +139,12 @@ class Normaliser:
         overhead = np.where(version == records.SFLOW_IP, 0, overhead)
         if overhead.any():
             volume = np.maximum(volume - overhead * packets, 0)
-        most = records.MAX_COUNTER // rate if rate.max(initial=1) > 1 else records.MAX_COUNTER
-        too_large = (volume > most) | (packets > most)
         # Not np.dot: its threads go on spinning for longer than all the rest takes.
-        scaled = (np.multiply(counter, rate, dtype=np.float64).sum() for counter in (volume, packets))
-        if max(scaled) > records.MAX_BATCH:
-            suspect = records.SUSPECT_COUNTER // rate
-            too_large |= (volume > suspect) | (packets > suspect)
-        if too_large.any():
+        scaled = [np.multiply(counter, rate, dtype=np.float64) for counter in (volume, packets)]
+        is_suspect = max(float(one.sum()) for one in scaled) > records.MAX_BATCH
+        most = records.SUSPECT_COUNTER if is_suspect else records.MAX_COUNTER
+        if max(float(one.max(initial=0)) for one in scaled) > most:
+            too_large = (scaled[0] > most) | (scaled[1] > most)
             keep = pl.Series(~too_large)
             reason = pl.lit(records.Reason.COUNTER_OUT_OF_RANGE.value)
             refused.append(frame.filter(~keep).with_columns(reason=reason))
@@ -180,15 +178,16 @@ class Normaliser:
     ) -> Flows:
         src, dst = addresses
         book = self.addresses
-        is_sflow = self.exporters.is_sflow[exporter]
-        is_sflow = is_sflow | np.isin(_column(frame, records.VERSION), (records.SFLOW, records.SFLOW_IP))
+        version = _column(frame, records.VERSION)
+        is_sflow = self.exporters.is_sflow[exporter] | (version == records.SFLOW) | (version == records.SFLOW_IP)
         entered = self.interfaces.number(exporter, _column(frame, records.IFACE_IN), is_sflow)
         left = self.interfaces.number(exporter, _column(frame, records.IFACE_OUT), is_sflow)
         src_group, dst_group = book.group_codes[src], book.group_codes[dst]
         counts = self.interfaces.counts[entered] & self.exporters.has_authority(exporter, src_group, dst_group)
 
         protocol = _column(frame, records.PROTOCOL, _NO_PROTOCOL)
-        protocol = np.where((protocol < 0) | (protocol > _NO_PROTOCOL), _NO_PROTOCOL, protocol)
+        if protocol.min(initial=0) < 0 or protocol.max(initial=0) > _NO_PROTOCOL:
+            protocol = np.where((protocol < 0) | (protocol > _NO_PROTOCOL), _NO_PROTOCOL, protocol)
         src_port, dst_port = (_column(frame, name) & (_PORTS - 1) for name in (records.SRC_PORT, records.DST_PORT))
         tcp_flags = _column(frame, records.TCP_FLAGS) & 0xFFFF
         handshake = handshakes(protocol, tcp_flags, _column(frame, records.PACKETS))

@@ -47,8 +47,7 @@ def read_csv(raw: bytes, fmt: Format, habits: Habits | None = None) -> Parsed:
     text = raw[begin : _before_markers(raw, begin)]
     frame = _read_clean(text, preamble)
     if frame is not None:
-        # In one piece, while others compute: each of the stages behind would put its columns together by itself.
-        return _once_each(Parsed(frame.rechunk()), text, preamble, habits)
+        return _once_each(Parsed(frame), text, preamble, habits)
     return _joined(
         [_once_each(_read_segment(text, under), text, under, habits) for under, text in _by_header(raw, fmt)]
     )
@@ -148,9 +147,10 @@ def _read_clean(raw: bytes, fmt: Format) -> pl.DataFrame | None:
     # Rows and markers must add up to lines: polars says nothing of what it skips.
     if frame is None or frame.height + markers != line_count(raw) or sum(frame.null_count().row(0)):
         return None
-    frame, is_bad = _from_words(frame, fmt.time_zone)
+    # In one piece, while others compute: each of the stages behind would put its columns together by itself.
+    frame, is_bad = _from_words(frame.rechunk(), fmt.time_zone)
     numbers = [name for name, dtype in frame.schema.items() if dtype != pl.String() and name not in is_bad]
-    is_odd = frame.select(pl.any_horizontal(map(is_any_outside, numbers)).fill_null(False)).item()
+    is_odd = any(is_any_outside(frame.get_column(name)) for name in numbers)
     return None if is_odd or any(bad.any() for bad in is_bad.values()) else finish(frame)
 
 

@@ -86,10 +86,10 @@ def _read_clean(raw: bytes, fmt: Format) -> pl.DataFrame | None:
     doubts = [
         *((pl.col(name) == "").any() for name in TEXTS),
         *(pl.col(name).is_null().any() for name in REQUIRED),
-        *(is_any_outside(name) for name in frame.columns if name not in _TEXT_NAMES),
     ]
     if (
         any(value.is_bad.any() for value in values.values())
+        or any(is_any_outside(frame.get_column(name)) for name in frame.columns if name not in _TEXT_NAMES)
         or frame.select(pl.any_horizontal(doubt.fill_null(False) for doubt in doubts)).item()
     ):
         return None
