@@ -60,9 +60,9 @@ def read_json(raw: bytes, fmt: Format) -> Parsed:
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns under their record names; the print bucket stands in for a start that was not printed."""
     start = next(key for key, name in JSON_KEYS.items() if name == records.START)
-    return frame.with_columns(pl.coalesce(start, BUCKET_KEY)).select(
-        pl.col(key).alias(name) for key, name in JSON_KEYS.items()
-    )
+    if frame.get_column(start).null_count():
+        frame = frame.with_columns(pl.coalesce(start, BUCKET_KEY))
+    return frame.select(pl.col(key).alias(name) for key, name in JSON_KEYS.items())
 
 
 def _is_marker() -> pl.Expr:
@@ -76,8 +76,11 @@ def _read_clean(raw: bytes, fmt: Format) -> pl.DataFrame | None:
         frame = pl.read_ndjson(raw, schema=_TYPED)
     except pl.exceptions.PolarsError:
         return None
+    is_marker = frame.select(_is_marker()).to_series()
+    if is_marker.any():
+        frame = frame.filter(~is_marker)
     # In one piece: each of the stages behind would put its columns together by itself.
-    frame = _named(frame.filter(_is_marker().not_())).rechunk()
+    frame = _named(frame).rechunk()
     if not frame.height:
         return records.empty_records()
     values = {name: time(frame.get_column(name), fmt.time_zone) for name in TIMES}
