@@ -27,7 +27,7 @@ InfluxDB refuses the query. Alert rules, which no browser touches, have the same
 Several bridges write partial totals side by side (the shard tag): no query groups by it, and sums add them up.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
@@ -217,6 +217,13 @@ def combined(columns: Iterable[Column], sign: str, name: str, unit: Unit) -> Col
     return Column(f" {sign} ".join(column.expression for column in several), name, unit, reads)
 
 
+def larger(one: Column, other: Column) -> Column:
+    """The larger of two columns, as they stand: floats, for of integers InfluxDB 1.x takes no `abs`."""
+    a, b = one.expression, other.expression
+    # Each stands there twice.
+    return Column(f"({a} + {b} + abs({a} - {b})) * 0.5", "", one.unit, 2 * (*one.reads, *other.reads))
+
+
 def added(fields: Iterable[Named], name: str, unit: Unit) -> Column:
     """Sums of fields, added up."""
     return combined(map(total, fields), "+", name, unit)
@@ -227,12 +234,12 @@ def bottom(of: Named, tag: str, rows: int) -> Column:
     return Column(f"bottom({identifier(of.name)}, {identifier(tag)}, {rows})", "", Unit.COUNT, (of.name,))
 
 
-def ratio(above: Iterable[Named], below: Named, name: str) -> Column:
-    """Sums of fields, added up, over the sum of another one."""
-    sums = added(above, name, Unit.RATIO)
+def ratio(above: Iterable[Named], below: Named, name: str, each: Callable[[Named], Column] = total) -> Column:
+    """Sums of fields, added up, over the sum of another one; with ``each=beside``, columns as they stand."""
+    sums = combined(map(each, above), "+", name, Unit.RATIO)
     # Around a quotient of integers InfluxDB 1.x reads an integer: 1.3 % would be 0.
     upper = f"1.0 * {sums.expression}" if len(sums.reads) == 1 else f"1.0 * ({sums.expression})"
-    both = combined((replace(sums, expression=upper), total(below)), "/", name, Unit.RATIO)
+    both = combined((replace(sums, expression=upper), each(below)), "/", name, Unit.RATIO)
     return replace(both, above=sums.reads)
 
 

@@ -14,7 +14,7 @@ _NAME = r'"((?:\\.|[^"\\])+)"'
 _NUMBER = r"-?[0-9.]+(?:e[-+]?[0-9]+)?"
 _NAMED = re.compile(rf"(.+) AS {_NAME}")
 _FUNCTION = re.compile(rf"([a-z]+)\({_NAME}\)(?: \* ({_NUMBER}))?")
-_ABOVE = rf"(?:(?:sum|max)\({_NAME}\)|{_NAME})"
+_ABOVE = rf"(?:(?:sum|max)\({_NAME}\)|abs\({_NAME} - {_NAME}\)|{_NAME})"
 _BELOW = rf"(?:[a-z]+\({_NAME}\)|{_NAME})"
 _RATIO = re.compile(rf"(?:1\.0 \* )?({_ABOVE}|\({_ABOVE}(?: \+ {_ABOVE})*\))(?: \* {_NUMBER})? / {_BELOW}")
 _COMPARISON = re.compile(rf"{_NAME} (>=|<=|!=|=|>|<) ({_NUMBER})")

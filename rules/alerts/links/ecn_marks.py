@@ -5,8 +5,6 @@ limit (Kmin 5 KB, Kmax 200 KB, Pmax 1 %; Zhu et al., Congestion Control for Larg
 Five times as many mean queues above that limit, where every packet is marked.
 """
 
-from dataclasses import replace
-
 from analysis.window_reader import sees_seconds
 from app.units import format_duration
 from cluster.model import Cluster
@@ -14,7 +12,7 @@ from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Column, Query, Select, Unit, beside, combined, compare, scaled, total
+from store.influxql import Select, beside, compare, ratio, total
 
 ID = "ecn_marks"
 
@@ -30,28 +28,17 @@ def build(cluster: Cluster) -> RuleSet:
     node = f"{{{{ $labels.{schema.NODE} }}}}"
     group = texts.group_title(cluster, schema.GROUP, [one.id for one in cluster.inside_groups()])
 
-    # InfluxDB reads all nodes anew for each function of an outer question: it has none.
-    marked, packets = beside(_MARKED), beside(_ALL)
-    share = combined((scaled(marked, "1.0", "", Unit.RATIO), packets), "/", "share", Unit.RATIO)
-
-    def of(column: Column, *sums: Column) -> Query:
-        each = Select(schema.PULSE, schema.RAW).take(*sums).by(schema.NODE, schema.GROUP)
-        enough = Select(each).where(compare(_ALL, ">=", limits.ecn_marks_packets)).by(schema.NODE, schema.GROUP)
-        return enough.take(column).per_series("Of packets of a node to its own group, scaled from samples.")
-
+    sums = Select(schema.PULSE, schema.RAW).take(_MARKED, _ALL).by(schema.NODE, schema.GROUP)
+    enough = Select(sums).where(compare(_ALL, ">=", limits.ecn_marks_packets)).by(schema.NODE, schema.GROUP)
+    # InfluxDB reads all nodes anew for each function of an outer question, and for each measure: there is no other.
+    share = enough.take(ratio((_MARKED,), _ALL, "share", beside))
+    meaning = "Of packets of a node to its own group, scaled from samples."
     rule = Rule(
         id=ID,
         title="Packets meet congestion",
         family="links",
         severity=Severity.WARNING,
-        measures=tuple(
-            Measure(column.name, of(column, *sums), limits.ecn_marks_window)
-            for column, *sums in (
-                (replace(share, above=marked.reads), _MARKED, _ALL),
-                (marked, _MARKED, _ALL),
-                (packets, _ALL),
-            )
-        ),
+        measures=(Measure("share", share.per_series(meaning), limits.ecn_marks_window),),
         threshold=Threshold("ecn_marks", Comparison.ABOVE, limits.ecn_marks),
         annotations=texts.annotations(
             summary=(
@@ -61,7 +48,7 @@ def build(cluster: Cluster) -> RuleSet:
             source=f"{node} ({group})",
             destination=f"nodes of {group}",
             protocol="all",
-            size=f"unknown: {texts.whole('marked')} of {texts.whole('packets')} packets marked",
+            size=f"unknown: {texts.share_of('share')} of {limits.ecn_marks_packets:,} packets or more are marked",
             duration=f"within {window}",
             what_to_do=(
                 "One node: look at its link, its rail and who else sends to the same ports. Many nodes: look at the "

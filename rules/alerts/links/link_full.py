@@ -7,17 +7,43 @@ Systems, 1975), and a mean of minutes hides the bursts above it.
 from dataclasses import replace
 
 from app.units import format_duration
-from cluster.model import Cluster
+from cluster.model import Cluster, ExportProtocol
 from dashboards.registry import panel_ref
 from rules.common import texts
-from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.rule import (
+    SLOW_INTERVAL_SECONDS,
+    Comparison,
+    Measure,
+    NoRuleError,
+    Reducer,
+    Rule,
+    RuleSet,
+    Severity,
+    Threshold,
+)
 from store import schema
-from store.influxql import BITS, Select, Unit, combined, highest, scaled, settle_seconds, total
+from store.influxql import (
+    BITS,
+    Select,
+    Unit,
+    any_of,
+    beside,
+    combined,
+    compare,
+    highest,
+    larger,
+    not_in,
+    scaled,
+    settle_seconds,
+    total,
+)
 
 ID = "link_full"
 
-_DIRECTIONS = (schema.IN_BYTES, schema.OUT_BYTES, schema.COUNTER_IN_BYTES, schema.COUNTER_OUT_BYTES)
 _LINK = (schema.EXPORTER, schema.INTERFACE, schema.KIND)
+
+_SHOWN = 0.5
+"""Part of the threshold from which there is a number: most of thousands of links are far below."""
 
 
 def build(cluster: Cluster) -> RuleSet:
@@ -30,42 +56,45 @@ def build(cluster: Cluster) -> RuleSet:
     # Windows that still fill would say too little.
     settled = settle_seconds(cluster, schema.RAW)
     stored = Select(schema.INTERFACE_TRAFFIC, schema.RAW).by(*_LINK)
-    each = tuple(
-        stored.take(scaled(total(one), f"{BITS / limits.link_full_window}", "rate", Unit.BITS_PER_SECOND))
-        for one in _DIRECTIONS
+    bits, speed = f"{BITS / limits.link_full_window}", highest(schema.SPEED)
+
+    def rates(asked: Select, *fields: schema.Field) -> Select:
+        named = zip(fields, ("one", "other"), strict=True)
+        return asked.take(*(scaled(total(one), bits, name, Unit.BITS_PER_SECOND) for one, name in named), speed)
+
+    # InfluxDB's price is each link and field that is read: only sFlow devices are asked for counters.
+    others = [one.name for one in cluster.exporters if one.protocol is not ExportProtocol.SFLOW]
+    counted = stored.where(not_in(schema.EXPORTER, others))
+    each = (
+        rates(stored, schema.IN_BYTES, schema.OUT_BYTES),
+        # A device may count one direction alone.
+        *(rates(counted, one, one) for one in (schema.COUNTER_IN_BYTES, schema.COUNTER_OUT_BYTES)),
     )
-    # InfluxDB reads every link anew for each function: nothing is asked that the number does not need.
-    rate, speed = highest(each[0].columns[0]), highest(schema.SPEED)
-    load = replace(combined((rate, speed), "/", "load", Unit.RATIO), above=rate.reads)
-    # Of columns that other inner questions lack InfluxDB finds numbers of one kind alone: floats.
-    told = stored.take(scaled(speed, "1.0", speed.name, Unit.BITS_PER_SECOND))
-    asked = (
-        Select((*each, told)).take(load).by(*_LINK),
-        Select(each).take(rate).by(*_LINK),
-        stored.take(speed),
-    )
-    carried = f"{texts.bit_rate_of(rate.name)} of {texts.bit_rate_of(speed.name)}"
+    one, other, most = map(beside, each[0].columns)
+    busier = larger(one, other)
+    load = replace(combined((busier, most), "/", "load", Unit.RATIO), above=busier.reads)
+    shown = any_of(*(compare(rate, ">=", _SHOWN * limits.link_full, times=most) for rate in (one, other)))
+    loads = Select(each).where(shown).by(*_LINK)
+    carried = f"{texts.share_of(load.name)} of {texts.bit_rate_of(speed.name)}"
     rule = Rule(
         id=ID,
         title="Link is full",
         family="links",
         severity=Severity.WARNING,
+        # Both ends of a range belong to it: a second less, and it holds whole windows.
         measures=tuple(
-            # Both ends of a range belong to it: a second less, and it holds whole windows.
             Measure(
-                one.columns[0].name,
-                one.per_series("Of an interface, its busier direction."),
+                column.name,
+                asked.take(column).per_series("Of an interface, its busier direction."),
                 limits.link_full_window + settled,
                 settled + 1,
+                Reducer.MAX,
             )
-            for one in asked
+            for asked, column in ((loads, load), (stored, speed))
         ),
         threshold=Threshold("link_full", Comparison.ABOVE, limits.link_full),
         annotations=texts.annotations(
-            summary=(
-                f"{link} carries {carried}, {texts.share_of('load')}, over {window} (alerts above "
-                f"{limits.link_full:.0%})."
-            ),
+            summary=f"{link} carries {carried} over {window} (alerts above {limits.link_full:.0%}).",
             source=f"all that goes through {link}",
             destination=link,
             protocol="all",

@@ -6,7 +6,7 @@ from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Column, Query, Select, Unit, any_of, compare, ratio, scaled, total
+from store.influxql import Column, Query, Select, Unit, any_of, beside, compare, ratio, scaled, total
 
 ID = "flow_loss"
 
@@ -40,7 +40,7 @@ def build(cluster: Cluster) -> RuleSet:
         measures=(
             *(
                 Measure(column.name, _of_exporters(limits, column), limits.flow_loss_window)
-                for column in (ratio((_LOST, _EMPTY), _ALL, "loss"), *_SUMS)
+                for column in (ratio((_LOST, _EMPTY), _ALL, "loss", beside), *map(beside, _SUMS))
             ),
         ),
         threshold=Threshold("flow_loss", Comparison.ABOVE, limits.flow_loss),
