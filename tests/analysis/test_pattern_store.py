@@ -306,6 +306,16 @@ def test_a_rail_that_nobody_sees_is_not_low(scene: Scene) -> None:
     assert low_rails(scene) == []
 
 
+@pytest.mark.parametrize(("lost", "is_seen"), [(0, True), (1, True), (200, False)])
+def test_a_rail_whose_records_are_lost_is_not_low(scene: Scene, lost: int, *, is_seen: bool) -> None:
+    ring(scene, NOW, NOW + 600, sent=10**10)
+    carry(scene, {(NODES[3], "1"): 0})
+    leaf = {schema.EXPORTER: "leaf-1"}
+    scene.write(schema.EXPORTER_STATUS, leaf, range(NOW, NOW + 600, 10), schema.RAW, records=1800, bytes=1)
+    scene.write(schema.EXPORTER_STATUS, leaf, range(NOW + 30, NOW + 600, 60), schema.RAW, seq_lost=lost)
+    assert bool(low_rails(scene)) is is_seen
+
+
 def test_low_rails_live_as_in_a_re_run(scene: Scene) -> None:
     ring(scene, NOW, NOW + 600, sent=10**10)
     carry(scene, {(NODES[3], "1"): 0}, 100, 400)

@@ -11,7 +11,8 @@ has a rail that half of the nodes lack: that is a switch, or the job. The second
 carries beside the job, such as storage traffic, from making the others look low.
 
 Judged are the minutes of `rail_low_window`, once nothing can change them any more; not while an exporter of the compute
-plane that was heard in the hour before is silent in them: its rail may only be unseen.
+plane that was heard in the hour before is silent in them, or loses more records than `flow_loss` tells of: its rail may
+only be unseen. A ring's rail is a handful of records in that time, of which one datagram in ten can hold half.
 """
 
 from collections.abc import Sequence
@@ -118,16 +119,21 @@ class RailStudy:
         ]
 
     def _is_blind(self, heard: pl.DataFrame, begin: int, moment: int) -> bool:
-        """Whether an exporter that was heard before is silent for so long that rails look low."""
+        """Whether an exporter loses records, or was heard before and is silent for so long that rails look low."""
         before = heard.filter(pl.col(WINDOW).is_between(begin - _HOUR, begin, closed="left"))
         since = heard.filter(pl.col(WINDOW).is_between(begin, moment, closed="left"))
         minutes = dict(since.group_by(schema.EXPORTER).agg(pl.col(WINDOW).n_unique()).iter_rows())
+        lost, recorded = pl.sum(schema.SEQ_LOST.name), pl.sum(schema.EXPORTER_RECORDS.name)
+        lossy = since.group_by(schema.EXPORTER).agg(lost > (lost + recorded) * self._limits.flow_loss)
+        if lossy.get_column(schema.SEQ_LOST.name).any():
+            return True
         least = (1 - _SHOWN * self._limits.rail_low) * self._window / MINUTE
         return any(minutes.get(name, 0) < least for name in before.get_column(schema.EXPORTER).unique())
 
     def _heard(self, start: int, stop: int) -> pl.DataFrame:
-        """Return WINDOW (a minute) and EXPORTER of those whose flows hold bytes."""
-        asked = (schema.EXPORTER_STATUS, schema.RAW, (schema.EXPORTER_BYTES,), (schema.EXPORTER,))
+        """Return WINDOW (a minute) and EXPORTER of those whose flows hold bytes, with their records and lost ones."""
+        fields = (schema.EXPORTER_BYTES, schema.EXPORTER_RECORDS, schema.SEQ_LOST)
+        asked = (schema.EXPORTER_STATUS, schema.RAW, fields, (schema.EXPORTER,))
         which = [is_in(schema.EXPORTER, self._exporters)]
         found = binned(self._store, *asked, start=start, stop=stop, seconds=MINUTE, where=which)
         return found.filter(pl.col(schema.EXPORTER_BYTES.name) > 0)
