@@ -138,6 +138,8 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 x=4, y=0, w=3, h=4, links=(to_board("pipeline"),), since="1m", by_arrival=True,
             ),
             [_data_age()],
+            # Of less than a second Grafana makes milliseconds, for which there is no room.
+            unit="suffix: s",
             limit=Limit(look=limits.ingest_silent / 2, act=limits.ingest_silent),
             missing=("no data", ACT),
             large=_TILE,
