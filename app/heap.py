@@ -27,9 +27,9 @@ def keep_freed() -> None:
 
 
 def set_apart(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return arrays, which may not be empty, in a block of the kernel's, that goes back to it with the last of them.
+    """Return arrays, not all of them empty, in memory of their own, which the kernel has back with the last of them.
 
-    What stays for minutes among what comes and goes with each batch leaves holes in the heap that nothing fits in.
+    Arrays that stay for minutes, among others that come and go with each batch, leave holes in the heap.
     """
     block = mmap.mmap(-1, sum(column.nbytes for column in columns.values()), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     found, offset = {}, 0

@@ -775,9 +775,9 @@ class Once:
 
 
 def _apart(found: list[tuple[Chunk, Ints]]) -> Iterator[list[tuple[Chunk, Ints]]]:
-    """Yield records in parts of about `_AT_ONCE`, each with all that a conversation has: to compare takes memory."""
+    """Yield records in parts of about `_AT_ONCE`, each with all that a conversation has: comparing takes memory."""
     bits = (sum(len(rows) for _, rows in found) // _AT_ONCE).bit_length()
-    # The highest bits: what `Owners` cannot tell apart is in one part, and so in no part alone does nothing wait.
+    # By the highest bits, as in `Owners`: what shares a place there shares a part, so in each part some record waits.
     parts = [
         (chunk.columns[remembered.CONVERSATION][rows] >> np.uint64(64 - bits)).astype(np.uint8) if bits else None
         for chunk, rows in found

@@ -11,7 +11,7 @@ has a rail that half of the nodes lack: that is a switch, or the job. The second
 carries beside the job, such as storage traffic, from making the others look low.
 
 Judged are the minutes of `rail_low_window`, once nothing can change them any more; not while an exporter of the compute
-plane that was heard in the hour before is silent in them, or loses more records than `flow_loss` tells of: its rail may
+plane that was heard in the hour before is silent in them, or loses more records than `flow_loss` allows: its rail may
 only be unseen. A ring's rail is a handful of records in that time, of which one datagram in ten can hold half.
 """
 

@@ -30,7 +30,7 @@ def build(cluster: Cluster) -> RuleSet:
 
     sums = Select(schema.PULSE, schema.RAW).take(_MARKED, _ALL).by(schema.NODE, schema.GROUP)
     enough = Select(sums).where(compare(_ALL, ">=", limits.ecn_marks_packets)).by(schema.NODE, schema.GROUP)
-    # InfluxDB reads all nodes anew for each function of an outer question, and for each measure: there is no other.
+    # InfluxDB reads all nodes again for each measure, and for each function of an outer question: one, and none.
     share = enough.take(ratio((_MARKED,), _ALL, "share", beside))
     meaning = "Of packets of a node to its own group, scaled from samples."
     rule = Rule(

@@ -62,7 +62,7 @@ def build(cluster: Cluster) -> RuleSet:
         named = zip(fields, ("one", "other"), strict=True)
         return asked.take(*(scaled(total(one), bits, name, Unit.BITS_PER_SECOND) for one, name in named), speed)
 
-    # InfluxDB's price is each link and field that is read: only sFlow devices are asked for counters.
+    # InfluxDB charges for each link and field that it reads: NetFlow devices, which send no counters, are left out.
     others = [one.name for one in cluster.exporters if one.protocol is not ExportProtocol.SFLOW]
     counted = stored.where(not_in(schema.EXPORTER, others))
     each = (
