@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -12,6 +13,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _KEPT = 1 << 27
 _LARGEST = 1 << 25
 """Bytes above which a block is the kernel's own to give; glibc takes no more."""
+
+
+# polars has a heap of its own, jemalloc's, which reads this as polars is loaded: import this module before it.
+os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:5000,muzzy_decay_ms:0")
 
 
 def keep_freed() -> None:

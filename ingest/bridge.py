@@ -418,8 +418,7 @@ class Bridge:
             self._take_back()
         changed = self._engine.merge()
         self._enrichment.see(changed)
-        for _, points in changed:
-            self._rollup.touch(points.get_column(WINDOW).unique())
+        self._rollup.touch(_windows_of(changed))
         self._save()
         self._sending = self._sender.submit(self._write, changed)
         # The checkpoint just saved still has what is evicted now; the next one comes after these points are written,
@@ -490,8 +489,7 @@ class Bridge:
         # Their last points may not be written.
         for table, rows in self._let_go:
             self._engine.parts[table].put_back(rows)
-        for _, points in self._engine.merge():
-            self._rollup.touch(points.get_column(WINDOW).unique())
+        self._rollup.touch(_windows_of(self._engine.merge()))
         try:
             self._save()
         except StoppedError as error:
@@ -614,6 +612,12 @@ class Bridge:
         addresses = self._enrichment.addresses(now, window)
         self._writer.write(schema.ADDRESS_NAME, addresses, schema.ADDRESS_NAME.kept)
         self._rollup.touch(pl.Series(WINDOW, [window], pl.Int64))
+
+
+def _windows_of(points: list[tuple[Measurement, pl.DataFrame]]) -> pl.Series:
+    """Return the windows of some points."""
+    columns = (frame.get_column(WINDOW) for _, frame in points)
+    return pl.concat([pl.Series(WINDOW, [], pl.Int64), *columns]).unique()
 
 
 def _is_address(name: str) -> bool:

@@ -7,7 +7,7 @@ A name once given in a window stays: a point already in the store is then always
 left behind.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import polars as pl
 
@@ -170,18 +170,16 @@ class WindowTable:
         if not self.pending_rows:
             self._pending.clear()
             return self._points(self.empty())
-        fresh = pl.concat([frame.select(pl.exclude(NAMED)) for frame in self._pending], how="diagonal")
+        fresh = pl.concat([frame.drop(NAMED, strict=False) for frame in self._pending], how="diagonal")
         self._pending.clear()
-        # A flood of addresses goes a few windows after the other: all at once would take several times their memory.
-        before = pl.col("len").cum_sum() - pl.col("len")
-        windows = fresh.group_by(WINDOW).len().sort(WINDOW).with_columns((before // _MANY_ROWS).alias("part"))
-        changes = []
-        for part in windows.partition_by("part"):
-            is_hot = pl.col(WINDOW).is_in(part.get_column(WINDOW).implode())
-            merged, changed = self._merged(self.state.filter(is_hot), fresh.filter(is_hot))
-            self.state = pl.concat([self.state.filter(~is_hot), merged.select(self.state.columns)])
-            changes.append(self._points(changed))
-        return pl.concat(changes)
+        return pl.concat([self._with(part) for part in _parts(fresh)])
+
+    def _with(self, fresh: pl.DataFrame) -> pl.DataFrame:
+        """Fold rows into the state; return the points that changed."""
+        is_hot = self.state.get_column(WINDOW).is_in(fresh.get_column(WINDOW).unique().implode())
+        merged, changed = self._merged(self.state.filter(is_hot), fresh)
+        self.state = pl.concat([self.state.filter(~is_hot), merged.select(self.state.columns)])
+        return self._points(changed)
 
     def _merged(self, hot: pl.DataFrame, fresh: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Fold rows into those of their windows; return the windows' rows, and of them those that changed."""
@@ -196,6 +194,9 @@ class WindowTable:
         # A longer window goes as a whole: until then its rows are one total.
         before = before // self.seconds * self.seconds
         self.evicted_before = max(self.evicted_before, before)
+        oldest = self.state.get_column(WINDOW).min()
+        if oldest is None or int(str(oldest)) >= before:
+            return self.state.clear()
         is_old = pl.col(WINDOW) < before
         if held:
             is_old &= ~pl.col(WINDOW).is_in(list(held))
@@ -426,3 +427,14 @@ class WindowTable:
             *(pl.lit(None, pl.Int64).alias(name) for name in (FIRST, LAST) if self._has_duration),
             pl.lit(True).alias(NAMED),
         )
+
+
+def _parts(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a few windows after the other: a flood of addresses takes several times its own memory."""
+    if rows.height <= _MANY_ROWS:
+        yield rows
+        return
+    before = pl.col("len").cum_sum() - pl.col("len")
+    windows = rows.group_by(WINDOW).len().sort(WINDOW).with_columns((before // _MANY_ROWS).alias("part"))
+    for part in windows.partition_by("part"):
+        yield rows.filter(pl.col(WINDOW).is_in(part.get_column(WINDOW).implode()))
