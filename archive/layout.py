@@ -22,6 +22,12 @@ from archive import schema
 ROW_GROUP = 65_536
 
 _EXPORTERS = "exporters"
+_TYPES, _NO_TYPES = b"\x18\x0cARROW:schema\x18", b"\x18\x0cARROW.schema\x18\x00"
+"""In a footer (Thrift, compact): a key, and what begins its value; another key with nothing."""
+_TAIL = 8
+"""Bytes of the footer's length and the mark at the end of a file."""
+_FEW = 8
+"""Rows a word, at least, of a column that is written as words and their places."""
 _Z = "z"
 _SPREAD = ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555))
 _TOP = 65_535
@@ -67,14 +73,51 @@ def _place(column: pl.Series) -> npt.NDArray[np.uint64]:
     return bits
 
 
+def coded(codes: npt.NDArray[np.int64], *texts: pl.Series) -> Iterator[pl.Series]:
+    """Yield of each series of texts the column of those at `codes`: an Enum of the words that it has.
+
+    Parquet's dictionaries are made of these, and nothing is done with the text of each row. Of nearly as many words as
+    rows, it is String.
+    """
+    if len(texts[0]) * _FEW > len(codes):
+        is_used = np.zeros(len(texts[0]), np.bool_)
+        is_used[codes] = True
+        used = np.flatnonzero(is_used)
+        place = np.empty(len(is_used), np.uint32)
+        place[used] = np.arange(len(used), dtype=np.uint32)
+        places, texts = pl.Series(place[codes]), tuple(text[used] for text in texts)
+    else:
+        places = pl.Series(codes.astype(np.uint32))
+    # Indexed, not gathered: that makes a query of it each time.
+    for text in texts:
+        few = len(text) * _FEW <= len(codes)
+        yield (text.cast(pl.Enum(text if text.n_unique() == len(text) else text.unique())) if few else text)[places]
+
+
+def joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the rows (schema.SCHEMA) of frames of which each may have Enums of its own."""
+    columns = {name: [frame.get_column(name) for frame in frames] for name in schema.SCHEMA}
+    return pl.DataFrame({name: pl.concat(_alike(parts)) for name, parts in columns.items()})
+
+
+def _alike(parts: Sequence[pl.Series]) -> Sequence[pl.Series]:
+    if all(part.dtype == parts[0].dtype for part in parts):
+        return parts
+    if any(part.dtype == pl.String for part in parts):
+        return [part.cast(pl.String) for part in parts]
+    words = [kind.categories for part in parts if isinstance(kind := part.dtype, pl.Enum)]
+    both = pl.Enum(pl.concat(words).unique())
+    return [word.cast(both)[part.to_physical()] for word, part in zip(words, parts, strict=True)]
+
+
 def write(frame: pl.DataFrame, path: Path, *, is_final: bool) -> int:
     """Write a file so that it is there after a power failure; return its size. OSError, and nothing is left of it.
 
-    Its footer names the exporters of its rows.
+    Its footer names the exporters of its rows. All texts are texts to who reads it.
     """
-    exporters = frame.get_column(schema.EXPORTER).unique().sort().to_list()
+    exporters = frame.get_column(schema.EXPORTER).unique().cast(pl.String).sort().to_list()
     try:
-        with path.open("wb") as file:
+        with path.open("w+b") as file:
             frame.write_parquet(
                 file,
                 compression="zstd",
@@ -85,12 +128,28 @@ def write(frame: pl.DataFrame, path: Path, *, is_final: bool) -> int:
                 metadata={_EXPORTERS: json.dumps(exporters)},
             )
             file.flush()
+            if frame.schema != schema.SCHEMA:
+                _forget_types(file.fileno())
             os.fsync(file.fileno())
-            return file.tell()
+            return os.fstat(file.fileno()).st_size
     except (OSError, pl.exceptions.PolarsError) as error:
         path.unlink(missing_ok=True)
         # polars words what the system said.
         raise error if isinstance(error, OSError) else OSError(str(error)) from error
+
+
+def _forget_types(file: int) -> None:
+    """Take from a file what polars says of its own types: Enums with all words once more."""
+    end = os.fstat(file).st_size - _TAIL
+    length = int.from_bytes(os.pread(file, 4, end), "little")
+    before, _, rest = os.pread(file, length, end - length).partition(_TYPES)
+    # Seven bits a byte; the last is below 128.
+    digits = next(place for place, byte in enumerate(rest) if byte < 128) + 1
+    size = sum((byte & 127) << 7 * place for place, byte in enumerate(rest[:digits]))
+    footer = before + _NO_TYPES + rest[digits + size :]
+    tail = footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    os.pwrite(file, tail, end - length)
+    os.ftruncate(file, end - length + len(tail))
 
 
 def exporters(path: str, options: dict[str, str] | None) -> set[str] | None:

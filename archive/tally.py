@@ -40,11 +40,12 @@ def probe() -> int:
 def numbered(rows: pl.LazyFrame) -> Rows:
     """Return the ranked ones of `archive.schema`'s rows."""
     asked = rows.filter(pl.col(schema.RANK) > 0).select(HASH, schema.RANK, schema.BYTES, schema.START, schema.END)
-    frame = asked.sort(KEY).collect(engine="streaming")
+    frame = asked.collect(engine="streaming")
     found = np.empty(frame.height, ROW)
     for name in frame.columns:
         found[name] = frame[name].to_numpy()
-    return found
+    # An index in brackets copies such rows field by field: 16 times as slow.
+    return np.take(found, frame[KEY].arg_sort().to_numpy())
 
 
 def read_tally(folder: Path, tally: Tally) -> Rows:
@@ -74,11 +75,11 @@ def write_tally(runs: Sequence[Rows], path: Path) -> int:
 
 def counted_with(known: Rows, counted_bytes: int, more: Rows) -> int:
     """Return the bytes that count of both together, where `counted_bytes` count of the known ones among themselves."""
-    keys = np.unique(more[KEY])
+    keys = more[KEY][_firsts(more[KEY])]
     begin, end = (np.searchsorted(known[KEY], keys, side=side) for side in ("left", "right"))
     lengths = end - begin
     places = np.repeat(end - np.cumsum(lengths), lengths) + np.arange(int(lengths.sum()))
-    mates = known[places]
+    mates = np.take(known, places)
     return counted_bytes - _counted_bytes(mates) + sum(_counted_bytes(part) for part in _parts([mates, more]))
 
 
@@ -106,7 +107,8 @@ def _parts(runs: Sequence[Rows]) -> Iterator[Rows]:
     for part in range(count):
         rows = np.concatenate([run[cut[part] : cut[part + 1]] for run, cut in zip(runs, cuts, strict=True)])
         if len(rows):
-            yield rows[np.argsort(rows[KEY], kind="stable")]
+            # Runs in order: numpy merges them.
+            yield np.take(rows, np.argsort(rows[KEY], kind="stable"))
 
 
 def _counted_bytes(rows: Rows, is_asked: npt.NDArray[np.bool_] | None = None) -> int:
@@ -139,9 +141,14 @@ class _Spans:
 def _spans(rows: Rows) -> _Spans:
     key, rank = (np.ascontiguousarray(rows[name]) for name in (KEY, schema.RANK))
     start, end = (rows[name].astype(np.int64) for name in (schema.START, schema.END))
-    firsts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
+    firsts = _firsts(key)
     best = np.minimum.reduceat(rank, firsts)
     is_best = rank == np.repeat(best, np.diff(np.append(firsts, len(key))))
     begin = np.minimum.reduceat(np.where(is_best, start, np.iinfo(np.int64).max), firsts)
     last = np.maximum.reduceat(np.where(is_best, end, np.iinfo(np.int64).min), firsts)
     return _Spans(firsts, best, begin, last)
+
+
+def _firsts(key: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return where each number is first, of numbers in order."""
+    return np.flatnonzero(np.concatenate((key[:1] == key[:1], key[1:] != key[:-1])))

@@ -40,10 +40,12 @@ _MOST_TOGETHER = 4 * _MOST_ROWS
 """Rows that are put in order together; each of their files then reads all of them once."""
 _LARGE = _MOST_ROWS // 8
 """Rows of a file that is merged no more before its hour is sorted."""
-_TALLIED = 200_000
-"""Ranked rows of an hour for which a tally is worth while; with a quarter more it is made anew."""
-_PART_ROWS = 200_000
-"""Rows that wait in memory: about 60 MB."""
+_TALLIED = 400_000
+"""Ranked rows of an hour for which a tally is worth while; with half as much more it is made anew."""
+_MOST_TALLIED = 16_000_000
+"""Rows of a tally that is made anew no more: 0.5 GB each time."""
+_PART_ROWS = 500_000
+"""Rows that wait in memory, about 50 MB: more than come between two checkpoints, of which each file is read again."""
 _LEAST_FREE = 32 << 20
 """Bytes: a disk with less is full."""
 _LATE_SECONDS = 1200
@@ -172,7 +174,7 @@ class Archive:
             self._log.warning("archive_unusable", folder=self.folder, why=str(error), hint=hint)
 
     def take(self, rows: pl.DataFrame) -> None:
-        """Take rows (schema.SCHEMA); they are in the archive with the next checkpoint."""
+        """Take rows (schema.SCHEMA, texts also as Enums); they are in the archive with the next checkpoint."""
         if self._shut:
             self._count("lost_rows", rows.height)
         elif rows.height:
@@ -184,7 +186,7 @@ class Archive:
         """Write what waits; nobody knows these files before the next checkpoint."""
         waiting, self._waiting = self._waiting, []
         if waiting:
-            rows = pl.concat(waiting)
+            rows = layout.joined(waiting)
             self._newest = max(self._newest, int(rows.get_column(schema.END).max() or 0))  # type: ignore[arg-type]
             hours = rows.get_column(schema.END) // HOUR
             if hours.min() == hours.max():
@@ -466,7 +468,10 @@ class Archive:
         more = tuple(file for file in files if file.ranked and not file.tallied)
         if not more or any(file.decided for file in files) or (is_over and known is None):
             return None
-        least = max(_TALLIED, known.rows // 4 if known else 0)
+        rows = known.rows if known else 0
+        if rows > _MOST_TALLIED:
+            return None
+        least = max(_TALLIED, rows // 2)
         if sum(file.ranked for file in more) < least and not (known and is_due):
             return None
         name = self._name(hour, FRESH, SUFFIX)

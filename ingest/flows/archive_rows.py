@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 
 from archive import samples, schema
+from archive.layout import coded
 from ingest.flows.exporters import ExporterBook
 from ingest.flows.normalise import Flags, Flows, Ints, Normaliser
 
@@ -30,7 +31,7 @@ def qualities(flows: Flows, exporters: ExporterBook) -> Ints:
 
 
 def archive_rows(flows: Flows, held: Flags | None, books: Normaliser, window: int) -> pl.DataFrame:
-    """Return the rows of the archive; packets sampled by sFlow are added up by conversation and window.
+    """Return the rows of the archive, texts as Enums; packets sampled by sFlow are added up by conversation and window.
 
     Args:
         flows: a batch.
@@ -68,22 +69,23 @@ def archive_rows(flows: Flows, held: Flags | None, books: Normaliser, window: in
     if flows.is_sflow.any():
         frame = _folded(frame, flows.is_sflow, window)
     book = books.addresses
-    groups = pl.Series(book.groups, dtype=pl.String)
-    src, dst = frame[schema.SRC], frame[schema.DST]
-    named = {
-        schema.EXPORTER: pl.Series(books.exporters.names, dtype=pl.String).gather(frame[schema.EXPORTER]),
-        schema.IN_INTERFACE: books.interfaces.names.gather(frame[schema.IN_INTERFACE]),
-        schema.OUT_INTERFACE: books.interfaces.names.gather(frame[schema.OUT_INTERFACE]),
-        schema.SRC: book.texts.gather(src),
-        schema.DST: book.texts.gather(dst),
-        schema.SRC_NODE: book.names.gather(src),
-        schema.DST_NODE: book.names.gather(dst),
-        schema.SRC_GROUP: groups.gather(pl.Series(book.group_codes[src.to_numpy()], dtype=pl.UInt32)),
-        schema.DST_GROUP: groups.gather(pl.Series(book.group_codes[dst.to_numpy()], dtype=pl.UInt32)),
-        schema.PROTOCOL: pl.Series(books.protocols, dtype=pl.String).gather(frame[schema.PROTOCOL]),
-        schema.SERVICE: pl.Series(books.services.names, dtype=pl.String).gather(frame[schema.SERVICE]),
+    # Of each code, the columns that it fills, and their texts.
+    groups = pl.Series(book.groups, dtype=pl.String)[book.group_codes]
+    texts: dict[str, dict[str, pl.Series]] = {
+        schema.EXPORTER: {schema.EXPORTER: pl.Series(books.exporters.names, dtype=pl.String)},
+        schema.IN_INTERFACE: {schema.IN_INTERFACE: books.interfaces.names},
+        schema.OUT_INTERFACE: {schema.OUT_INTERFACE: books.interfaces.names},
+        schema.SRC: {schema.SRC: book.texts, schema.SRC_NODE: book.names, schema.SRC_GROUP: groups},
+        schema.DST: {schema.DST: book.texts, schema.DST_NODE: book.names, schema.DST_GROUP: groups},
+        schema.PROTOCOL: {schema.PROTOCOL: pl.Series(books.protocols, dtype=pl.String)},
+        schema.SERVICE: {schema.SERVICE: pl.Series(books.services.names, dtype=pl.String)},
     }
-    return frame.with_columns(values.alias(name) for name, values in named.items()).select(list(schema.SCHEMA))
+    named = [
+        column.alias(name)
+        for code, filled in texts.items()
+        for name, column in zip(filled, coded(frame[code].to_numpy(), *filled.values()), strict=True)
+    ]
+    return frame.with_columns(named).select(list(schema.SCHEMA))
 
 
 def sample_rows(flows: Flows, books: Normaliser, training: Flags) -> pl.DataFrame:

@@ -18,7 +18,7 @@ import pytest
 
 from app.errors import UserError
 from app.log import Log
-from archive import schema, tally, writer
+from archive import layout, schema, tally, writer
 from archive.manifest import FRESH, HOUR, SORTED, read_manifest
 from archive.query import Filter, ask
 from archive.writer import Archive
@@ -67,6 +67,34 @@ def settle(archive: Archive) -> dict[str, Any]:
 
 def sizes(folder: Path, question: Filter = ALL) -> list[int]:
     return sorted(ask(folder, question).frame["bytes"].to_list())
+
+
+@pytest.mark.parametrize("addresses", [3, 90])
+def test_rows_of_words_are_texts_to_who_reads_them(tmp_path: Path, addresses: int) -> None:
+    plain = pl.concat([rows(*range(1, addresses + 1)), rows(*range(1, addresses + 1), dst="", exporter="spine")] * 20)
+    given = [plain.head(addresses), plain[addresses : 2 * addresses], plain[2 * addresses :]]
+    archive = an_archive(tmp_path)
+    for coded in ([True, True, False], [True, True, True], [False, False, False]):
+        for part, is_coded in zip(given, coded, strict=True):
+            archive.take(part.with_columns(codes_of(part)) if is_coded else part)
+        saved(archive)
+    files = sorted((tmp_path / "0" / FRESH).iterdir())
+    assert len(files) == 3
+    for file in files:
+        assert pl.read_parquet(file).equals(plain)
+    assert pl.read_parquet(files).equals(pl.concat([plain] * 3))
+    has_words = b"ARROW:schema" not in files[1].read_bytes()
+    assert has_words == (addresses > 3), "not worth while for a few rows"
+    spine = int(plain.filter(exporter="spine")["bytes"].sum())
+    assert ask(tmp_path, replace(ALL, exporter=("spine",))).bytes == 3 * spine
+
+
+def codes_of(frame: pl.DataFrame) -> Iterator[pl.Series]:
+    """The texts of a frame as the bridge has them: codes of words, of which some are not used."""
+    for text in frame.select(pl.col(pl.String)):
+        words = pl.concat([pl.Series(["unused", ""]), text.unique()])
+        places = {word: place for place, word in enumerate(words)}
+        yield next(layout.coded(np.array([places[word] for word in text]), words)).alias(text.name)
 
 
 def test_what_the_checkpoint_does_not_name_is_read_again_and_stands_there_once(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from analysis.detectors.management.session_study import ledger
 from analysis.detectors.management.sessions import joined, oriented
+from archive import layout
+from archive.schema import SCHEMA
 from ingest.count.engine import Engine
 from ingest.counters import Counters
 from ingest.flows.normalise import Clock
@@ -40,7 +42,7 @@ def played(script: Script) -> tuple[pl.DataFrame, pl.DataFrame]:
             points += [changed for measurement, changed in engine.merge() if measurement is schema.MANAGED]
     written = pl.concat(points, how="diagonal")
     keys = [WINDOW, *(tag for tag in schema.MANAGED.tags if tag != schema.SHARD)]
-    return pl.concat(archived), written.unique(keys, keep="last")
+    return layout.joined(archived).cast(SCHEMA), written.unique(keys, keep="last")
 
 
 def _staged(script: Script) -> Iterator[tuple[Incident, tuple[int, int], tuple[int, int]]]:
