@@ -3,7 +3,7 @@
 import ctypes
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -31,16 +31,18 @@ def keep_freed() -> None:
             mallopt(option, value)
 
 
-def set_apart(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return arrays, not all of them empty, in memory of their own, which the kernel has back with the last of them.
+def set_apart(columns: Mapping[str, Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return arrays put together of parts, in memory of their own, which the kernel has back with the last of them.
 
     Arrays that stay for minutes, among others that come and go with each batch, leave holes in the heap.
     """
-    block = mmap.mmap(-1, sum(column.nbytes for column in columns.values()), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    shapes = {name: (np.result_type(*parts), sum(map(len, parts))) for name, parts in columns.items()}
+    size = sum(kind.itemsize * rows for kind, rows in shapes.values())
+    block = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     found, offset = {}, 0
     # The widest first: each begins at a multiple of its size.
-    for name, column in sorted(columns.items(), key=lambda one: -one[1].itemsize):
-        found[name] = np.frombuffer(block, column.dtype, len(column), offset)
-        found[name][:] = column
-        offset += column.nbytes
+    for name, (kind, rows) in sorted(shapes.items(), key=lambda one: -one[1][0].itemsize):
+        found[name] = np.frombuffer(block, kind, rows, offset)
+        np.concatenate(columns[name], out=found[name])
+        offset += found[name].nbytes
     return found

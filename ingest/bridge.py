@@ -52,7 +52,7 @@ from store.influx import Store
 from store.points import WINDOW
 from store.schema import RAW, Measurement, Stage
 
-_CHUNK_BYTES = 24 << 20
+_CHUNK_BYTES = 16 << 20
 _COUNTER_BYTES = 4 << 20
 _CLOUD_PAIRS = "cloud-pairs"
 _MERGE_ROWS = 500_000
@@ -472,7 +472,7 @@ class Bridge:
             try:
                 attempt()
             except OSError as error:
-                self._trouble = f"{self._checkpoint.folder} cannot be written: {error.strerror}"
+                self._trouble = f"{self._checkpoint.folder} cannot be written: {error.strerror or error}"
                 self._counters.add(Stage.BRIDGE, "state_retries")
                 self._log.sparse("state_not_saved", why=self._trouble, hint="make room on its disk; all waits for it")
                 if self._stop.wait(_DISK_SECONDS):

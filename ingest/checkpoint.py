@@ -77,9 +77,7 @@ def damaged_files(manifest: bytes, files: Mapping[str, IO[bytes]]) -> str | None
     if not _is_whole(manifest, sums):
         return MANIFEST
     for name, file in files.items():
-        check = 0
-        while block := file.read(_BLOCK):
-            check = zlib.crc32(block, check)
+        check = _sum_of(file)
         file.seek(0)
         if sums.get(name, check) != check:
             return name
@@ -162,8 +160,8 @@ class Checkpoint:
             fresh.append((files[name], frame))
         scratch = self.folder / f"{MANIFEST}.new"
         try:
-            for file, frame in fresh:
-                self._write(file, made(frame))
+            for name, frame in fresh:
+                self._write(name, made(frame))
             named = {*files.values(), *self._kept}
             self._sums = {name: check for name, check in self._sums.items() if name in named}
             manifest = {
@@ -174,11 +172,13 @@ class Checkpoint:
                 "notes": notes,
                 "sums": self._sums,
             }
-            _write(scratch, _checked(json.dumps(manifest).encode()))
+            with scratch.open("wb") as file:
+                file.write(_checked(json.dumps(manifest).encode()))
+                _to_disk(file)
             scratch.replace(self.folder / MANIFEST)
         except OSError:
             # What no manifest names would take the room that the next try needs.
-            for path in (scratch, *(self.folder / file for file, _ in fresh)):
+            for path in (scratch, *(self.folder / name for name, _ in fresh)):
                 path.unlink(missing_ok=True)
             raise
         self._files, self._saved = files, same
@@ -204,9 +204,14 @@ class Checkpoint:
         return frames
 
     def _write(self, name: str, frame: pl.DataFrame) -> None:
-        data = _arrow(frame)
-        _write(self.folder / name, data)
-        self._sums[name] = zlib.crc32(data)
+        # What has dictionaries is in few bytes already: to compress it takes longer than to write it.
+        is_dense = any(isinstance(dtype, pl.Enum) for dtype in frame.dtypes)
+        with (self.folder / name).open("w+b") as file:
+            # Straight there: in memory, records of seconds would take twice their size.
+            frame.write_ipc(file, compression="uncompressed" if is_dense else "lz4")
+            _to_disk(file)
+            file.seek(0)
+            self._sums[name] = _sum_of(file)
 
     def _read(self, name: str) -> pl.DataFrame:
         """Return a file's frame; UserError where it is not what it was."""
@@ -243,19 +248,17 @@ def _is_whole(manifest: bytes, sums: Mapping[str, int]) -> bool:
     return _checked(manifest.rpartition(_CHECK)[0] + b"}") == manifest
 
 
-def _arrow(frame: pl.DataFrame) -> bytes:
-    buffer = BytesIO()
-    # What has dictionaries is in few bytes already: to compress it takes longer than to write it.
-    is_dense = any(isinstance(dtype, pl.Enum) for dtype in frame.dtypes)
-    frame.write_ipc(buffer, compression="uncompressed" if is_dense else "lz4")
-    return buffer.getvalue()
+def _sum_of(file: IO[bytes]) -> int:
+    """Return the checksum of a file's bytes from here on."""
+    check = 0
+    while block := file.read(_BLOCK):
+        check = zlib.crc32(block, check)
+    return check
 
 
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _to_disk(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

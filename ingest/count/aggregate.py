@@ -223,22 +223,26 @@ class Aggregator:
         self._pulses, self._waiting = [], 0
         if not self._pending:
             return seconds
-        rows = self._named(folded(self._pending))
+        whole = folded(self._pending)
         self._pending, self._held, self._taken = [], _NOTHING, 0
-        counted = rows.filter("counts")
-        sent, received = self._of_nodes(counted, _SRC), self._of_nodes(counted, _DST)
+        rows = self._named(whole)
+        del whole
+        traffic = self._traffic(rows)
+        # Nothing else looks at the others, and there may be half a million.
+        rows = rows.filter("counts")
+        sent, received = self._of_nodes(rows, _SRC), self._of_nodes(rows, _DST)
         partials = {
-            schema.TRAFFIC.name: self._traffic(rows),
+            schema.TRAFFIC.name: traffic,
             schema.NODE_TRAFFIC.name: pl.concat([self._nodes(sent, sends=True), self._nodes(received, sends=False)]),
-            schema.PAIR.name: self._pairs(counted),
+            schema.PAIR.name: self._pairs(rows),
             schema.RAIL_TRAFFIC.name: self._rails(sent),
-            schema.STORAGE_IO.name: self._storage_io(counted),
-            schema.EGRESS.name: self._egress(counted),
-            schema.THREAT.name: self._known_bad(counted),
-            schema.VIOLATION.name: self._violations(counted),
-            schema.UNKNOWN_NODE.name: self._unknown_nodes(counted),
-            schema.INFERENCE.name: self._requests(counted),
-            schema.MANAGED.name: self._sessions(counted),
+            schema.STORAGE_IO.name: self._storage_io(rows),
+            schema.EGRESS.name: self._egress(rows),
+            schema.THREAT.name: self._known_bad(rows),
+            schema.VIOLATION.name: self._violations(rows),
+            schema.UNKNOWN_NODE.name: self._unknown_nodes(rows),
+            schema.INFERENCE.name: self._requests(rows),
+            schema.MANAGED.name: self._sessions(rows),
             **link_points(self._links, self._books),
         }
         self._links.clear()

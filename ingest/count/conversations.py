@@ -4,8 +4,8 @@ It folds ports, exporters and interfaces away; every measurement but those of ex
 these rows. Rows of several batches fold together the same way.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -109,8 +109,8 @@ def conversations(flows: Flows, shares: Shares, places: Ints, without: Flags | N
     keys = _Keys(src, dst, kind, marks, again=again, window=shares.window)
     if len(again):
         port, place = (np.concatenate([column, column[again]]) for column in (port, place))
-    counts, span = (shares.bytes, shares.packets, shares.flows), (shares.first, shares.last)
-    return keys.sums(counts, span, (port, port), place)
+    of_pieces = {name: getattr(shares, name) for name in ("bytes", "packets", "flows", "first", "last")}
+    return keys.sums((of_pieces | {"low_port": port, "high_port": port, "place": place}).__getitem__)
 
 
 def server_ports(flows: Flows) -> Ints:
@@ -151,15 +151,14 @@ def folded(parts: Sequence[Conversations]) -> Conversations:
     """Return the sums of several batches."""
     if len(parts) == 1:
         return parts[0]
-    columns = (np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Conversations))
-    return summed(Conversations(*columns))
 
+    def whole(name: str) -> Ints:
+        # One after the other: together they would take as much memory as the parts once more.
+        return np.concatenate([getattr(part, name) for part in parts])
 
-def summed(rows: Conversations) -> Conversations:
-    """Return the sums of rows that are not different from each other."""
-    keys = _Keys(rows.src, rows.dst, rows.kind, rows.marks, again=np.empty(0, np.int64), window=rows.window)
-    counts, span = (rows.bytes, rows.packets, rows.flows), (rows.first, rows.last)
-    return keys.sums(counts, span, (rows.low_port, rows.high_port), rows.place)
+    nothing = np.empty(0, np.int64)
+    keys = _Keys(*map(whole, ("src", "dst", "kind", "marks")), again=nothing, window=whole("window"))
+    return keys.sums(whole)
 
 
 class _Keys:
@@ -211,14 +210,8 @@ class _Keys:
             keys |= slots
         self._rows = grouped(keys, int(keys.max()) + 1)
 
-    def sums(
-        self,
-        counts: tuple[Ints, Ints, Ints],
-        span: tuple[Ints, Ints],
-        ports: tuple[Ints, Ints],
-        place: Ints,
-    ) -> Conversations:
-        """Return one row for each different key."""
+    def sums(self, column: Callable[[str], Ints]) -> Conversations:
+        """Return one row for each different key, given the rows' columns by their names."""
         rows, keys = self._rows, self._rows.keys
         pair, rest = keys >> self._rest_bits, keys & _mask(self._rest_bits)
         if self._pairs is not None:
@@ -226,21 +219,20 @@ class _Keys:
         if self._rests is not None:
             rest = self._rests[rest]
         slot = rest & _mask(self._slot_bits)
-        low, high = ports
         return Conversations(
             src=pair >> self._dst_bits,
             dst=pair & _mask(self._dst_bits),
             kind=self._kinds[rest >> self._slot_bits + _MARKS],
             marks=rest >> self._slot_bits & _mask(_MARKS),
             window=slot + self._base if self._windows is None else self._windows[slot],
-            bytes=rows.sum(counts[0]),
-            packets=rows.sum(counts[1]),
-            flows=rows.sum(counts[2]),
-            first=rows.least(span[0]),
-            last=rows.largest(span[1]),
-            low_port=rows.least(low),
-            high_port=rows.largest(high),
-            place=rows.largest(place),
+            bytes=rows.sum(column("bytes")),
+            packets=rows.sum(column("packets")),
+            flows=rows.sum(column("flows")),
+            first=rows.least(column("first")),
+            last=rows.largest(column("last")),
+            low_port=rows.least(column("low_port")),
+            high_port=rows.largest(column("high_port")),
+            place=rows.largest(column("place")),
         )
 
 

@@ -249,6 +249,8 @@ class Engine:
 
     def take_gaps(self, gaps: pl.DataFrame) -> None:
         """Take what a cloud's logs say to have no records of (GAP_SCHEMA)."""
+        if gaps.is_empty():
+            return
         for reason, count in gaps.group_by("reason").len().iter_rows():
             self._counters.add(Stage.READ, reason, count)
         points = gap_points(gaps, seconds=self._settings.window, oldest=self._watermark().oldest)

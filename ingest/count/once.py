@@ -52,6 +52,9 @@ _MOST_ROWS = 4_000_000
 _REBUILT_EACH = 1 << 16
 """Records let go of before which it does not pay to forget who saw them."""
 
+_CHUNK_ROWS = 500_000
+"""Records of a chunk, about: while one is made or written, memory holds it twice."""
+
 _AT_ONCE = 250_000
 """Records that are compared at once, about."""
 
@@ -229,6 +232,8 @@ class Once:
         if sampled.any():
             self._waiting.append(_folded(_some(columns, sampled), self._base % window_ms, window_ms))
         self._waiting.append(_some(columns, wanted & ~late & ~sampled))
+        if sum(len(one[remembered.WAITS]) for one in self._waiting) >= _CHUNK_ROWS:
+            self._seal()
         if (alone := wanted & ~held).any():
             volume = shares.bytes if alone.all() else shares.bytes * alone[shares.record]
             codes = self._books.addresses.group_codes
@@ -271,15 +276,9 @@ class Once:
 
     def _seal(self) -> None:
         """Make a chunk of what was taken, before the address book forgets its numbers."""
-        if not self._waiting:
-            return
-        first, *others = self._waiting
-        columns = {
-            name: np.concatenate([column, *(one[name] for one in others)]) if others else column
-            for name, column in first.items()
-        }
-        self._waiting.clear()
-        self._add(chunk_of(self._next, self._base, columns, self._books.addresses))
+        if self._waiting:
+            self._add(chunk_of(self._next, self._base, self._waiting, self._books.addresses))
+            self._waiting.clear()
 
     def _add(self, chunk: Chunk) -> None:
         self._chunks.append(chunk)
@@ -294,7 +293,9 @@ class Once:
     @property
     def pending_rows(self) -> int:
         """Records that wait for `settle`, and chunks that changed since `merge` was called."""
-        return sum(int(one[remembered.WAITS].sum()) for one in self._waiting) + len(self._changed)
+        waits = [chunk.waits for chunk in self._chunks if chunk.waits is not None]
+        waits += [one[remembered.WAITS] for one in self._waiting]
+        return sum(int(one.sum()) for one in waits) + len(self._changed)
 
     def pending_windows(self) -> pl.Series:
         """Return the chunks that changed."""
@@ -364,7 +365,7 @@ class Once:
         if remembered.BY in rows.columns:
             by = rows[remembered.BY].replace_strict({"": NOBODY, **exporters}, return_dtype=pl.Int16)
             verdicts = by.to_numpy().copy(), rows[remembered.WHY].cast(pl.UInt8).to_numpy().copy()
-        return chunk_of(number, int(rows[remembered.BASE][0]), columns, self._books.addresses, verdicts)
+        return chunk_of(number, int(rows[remembered.BASE][0]), [columns], self._books.addresses, verdicts)
 
     def put_back(self, rows: pl.DataFrame) -> None:
         """Do nothing: what was evicted is final."""

@@ -45,12 +45,18 @@ class Owners:
     """
 
     def __init__(self) -> None:
+        self._bits = 0
         self.clear(0)
 
     def clear(self, rows: int) -> None:
         """Forget everything; make room for so many records."""
-        self._bits = int(np.clip((4 * rows).bit_length(), _FEWEST, _MOST))
-        self._tables = [np.zeros(1 << self._bits - 2 * level, np.uint32) for level in range(len(_ODD))]
+        before, self._bits = self._bits, int(np.clip((4 * rows).bit_length(), _FEWEST, _MOST))
+        if before == self._bits:
+            for table in self._tables:
+                table.fill(0)
+            return
+        self._tables: list[npt.NDArray[np.uint32]] = []
+        self._tables += [np.zeros(1 << self._bits - 2 * level, np.uint32) for level in range(len(_ODD))]
 
     def has_room(self, rows: int) -> bool:
         """Whether so many records seldom meet by chance."""
@@ -179,26 +185,28 @@ class Chunk:
 def chunk_of(
     number: int,
     base: int,
-    columns: Columns,
+    parts: Sequence[Columns],
     book: AddressBook,
     said: tuple[npt.NDArray[np.int16], npt.NDArray[np.uint8]] | None = None,
 ) -> Chunk:
     """Return a chunk of records whose SRC and DST are numbers of the address book, and that may have WAITS."""
-    waits = columns.pop(WAITS, None)
     is_used = np.zeros(len(book), np.bool_)
-    is_used[columns[SRC]] = is_used[columns[DST]] = True
+    for part in parts:
+        is_used[part[SRC]] = is_used[part[DST]] = True
     numbers = np.flatnonzero(is_used)
     place = np.zeros(len(book), np.min_scalar_type(len(numbers)))
     place[numbers] = np.arange(len(numbers))
-    columns |= {SRC: place[columns[SRC]], DST: place[columns[DST]]}
-    start = columns[START].astype(np.int64) + base
-    by, why = said or (np.full(len(start), -1, np.int16), np.zeros(len(start), np.uint8))
-    columns = set_apart(columns | {BY: by, WHY: why})
+    rows = sum(len(part[START]) for part in parts)
+    by, why = said or (np.full(rows, -1, np.int16), np.zeros(rows, np.uint8))
+    whole = {name: [part[name] for part in parts] for name in parts[0] if name != WAITS} | {BY: [by], WHY: [why]}
+    columns = set_apart(whole | {name: [place[part] for part in whole[name]] for name in (SRC, DST)})
     by, why = columns.pop(BY), columns.pop(WHY)
+    waits = np.concatenate([part[WAITS] for part in parts]) if WAITS in parts[0] else None
+    start, end = columns[START], np.add(columns[START], columns[SPAN], dtype=np.int64)
     return Chunk(
         number, base, columns, book.texts.gather(numbers), book.group_codes[numbers], numbers, book.generation, by, why,
         waits if waits is not None and waits.any() else None,
-        int(start.max()), (int(start.min()), int((start + columns[SPAN]).max())),
+        int(start.max()) + base, (int(start.min()) + base, int(end.max()) + base),
     )  # fmt: skip
 
 
