@@ -589,9 +589,8 @@ class Once:
             return by, why
         # While the better one is silent the other counts what it sees.
         others = [self._names.index(name) for name in alone.get_column("other").unique() if name in self._names]
-        heard = pl.concat(
-            self._frame(chunk, np.isin(chunk.columns[schema.EXPORTER], others)) for chunk in self._chunks
-        ).select(
+        parts = [(chunk, np.isin(chunk.columns[schema.EXPORTER], others)) for chunk in self._chunks]
+        heard = self._frame(parts).select(
             schema.SRC_GROUP, schema.DST_GROUP, pl.col(schema.EXPORTER).alias("other"), pl.col(_END).alias("heard")
         )
         alone = alone.join_asof(
@@ -606,21 +605,29 @@ class Once:
         why[told_rows] = _CODE[Because.SAME]
         return by, why
 
-    def _frame(self, chunk: Chunk, wanted: Flags) -> pl.DataFrame:
-        """Return some records of a chunk with their names and who counts them."""
-        rows = np.flatnonzero(wanted)
-        columns = {name: column[rows] for name, column in chunk.columns.items()}
+    def _frame(self, parts: list[tuple[Chunk, Flags]]) -> pl.DataFrame:
+        """Return some records of each chunk with their names and who counts them."""
+        picked = [(chunk, np.flatnonzero(wanted)) for chunk, wanted in parts]
         groups, names = self._words(self._books.addresses.groups), self._words([*self._names, ""])
-        by = np.where(chunk.by[rows] < 0, len(self._names), chunk.by[rows])
+
+        def column(name: str) -> Ints:
+            return np.concatenate([chunk.columns[name][rows] for chunk, rows in picked])
+
+        def group(name: str) -> pl.Series:
+            return groups.gather(np.concatenate([chunk.groups[chunk.columns[name][rows]] for chunk, rows in picked]))
+
+        by = np.concatenate([chunk.by[rows] for chunk, rows in picked])
         return pl.DataFrame(
             {
-                remembered.CONVERSATION: columns[remembered.CONVERSATION],
-                schema.SRC_GROUP: groups.gather(chunk.groups[columns[remembered.SRC]]),
-                schema.DST_GROUP: groups.gather(chunk.groups[columns[remembered.DST]]),
-                schema.EXPORTER: names.gather(columns[schema.EXPORTER]),
-                remembered.BY: names.gather(by),
-                remembered.WHY: chunk.why[rows],
-                _END: chunk.starts(rows) + columns[remembered.SPAN],
+                remembered.CONVERSATION: column(remembered.CONVERSATION),
+                schema.SRC_GROUP: group(remembered.SRC),
+                schema.DST_GROUP: group(remembered.DST),
+                schema.EXPORTER: names.gather(column(schema.EXPORTER)),
+                remembered.BY: names.gather(np.where(by < 0, len(self._names), by)),
+                remembered.WHY: np.concatenate([chunk.why[rows] for chunk, rows in picked]),
+                _END: np.concatenate(
+                    [chunk.starts(rows) + chunk.columns[remembered.SPAN][rows] for chunk, rows in picked]
+                ),
             }
         )
 
@@ -639,7 +646,7 @@ class Once:
     def _judge(self, begin: int) -> None:
         own = [_CODE[one] for one in (Because.UNSAMPLED, Because.DESCRIBED, Because.EARLIER)]
         window_ms = self._seconds * 1000
-        parts = []
+        parts: list[tuple[Chunk, Flags]] = []
         for chunk in self._chunks:
             quality, packets = (
                 chunk.columns[name].astype(np.int64) for name in (remembered.QUALITY, remembered.PACKETS)
@@ -648,13 +655,13 @@ class Once:
             is_heavy = (quality > _GUESSED) & (packets * 2 >= quality * _HEAVY)
             is_heavy &= (window >= begin) & (window < begin + self._span) & ~np.isin(chunk.why, own)
             if is_heavy.any():
-                parts.append(self._frame(chunk, is_heavy))
+                parts.append((chunk, is_heavy))
         if not parts:
             return
         is_shared = pl.col(remembered.WHY).is_in([_CODE[Because.FINER], _CODE[Because.FIRST]])
         by = pl.col(remembered.BY).filter(is_shared)
         each = (
-            pl.concat(parts)
+            self._frame(parts)
             .group_by(schema.SRC_GROUP, schema.DST_GROUP, schema.EXPORTER)
             .agg(
                 pl.len().alias("records"),

@@ -30,6 +30,7 @@ but a number of nodes, and knows no model.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -369,7 +370,7 @@ class _Judging:
         if low or not is_steady or is_charged or len(carry.trail) < policy.smooth:
             self._interrupt()
             return
-        missing = min(max(1 - rate / float(np.median(carry.trail)), 0.0), 1.0)
+        missing = min(max(1 - rate / float(median(carry.trail)), 0.0), 1.0)
 
         def add(waits: PauseCarry, usual: Usual, *, counts: bool) -> float:
             return waits.add(usual, length, missing if counts else 0.0, is_idle=counts and phase == Phase.IDLE)
@@ -402,7 +403,7 @@ class _Judging:
     def _crawls(self, rate: float) -> bool:
         """Whether a cohort that is not at work still sends something: it is slow, not stalled."""
         trail = self.carry.trail
-        usual = self.subject.expected.rate if self.subject.is_ready else float(np.median(trail)) if trail else np.inf
+        usual = self.subject.expected.rate if self.subject.is_ready else float(median(trail)) if trail else np.inf
         return rate >= self.policy.crawl * usual
 
     def _row(
@@ -449,7 +450,7 @@ class _Judging:
             carry.rate = carry.rate or rate
             return
         carry.trail = [*carry.trail, rate][-policy.smooth :]
-        observed = carry.rate = float(np.median(carry.trail))
+        observed = carry.rate = float(median(carry.trail))
         if len(carry.trail) < policy.smooth:
             return
         expected, lower = subject.expected.rate, subject.lower

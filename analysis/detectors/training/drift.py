@@ -31,6 +31,7 @@ No sd is less than what steps leave in windows (`baseline.MIN_RELATIVE_SPREAD`).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 import numpy as np
 
@@ -124,7 +125,7 @@ class Sum:
 
     def add(self, reference: Reference, minute: Sequence[float]) -> None:
         """Take the windows of one minute."""
-        below = (reference.level - float(np.median(minute))) / reference.deviation
+        below = (reference.level - float(median(minute))) / reference.deviation
         value = self.value + min(below - reference.let_pass / reference.deviation, _MOST)
         # What is slow for hours must not need hours to be over.
         self.value = min(max(value, 0.0), LIMIT)
@@ -192,7 +193,7 @@ def follow(carry: DriftCarry, rate: float, of_the_class: Reference | None) -> Dr
         for one, reference in sums:
             if reference is not None:
                 one.add(reference, minute)
-        _learn(carry, float(np.median(minute)))
+        _learn(carry, float(median(minute)))
     slow = [(reference, one.since) for one, reference in sums if reference is not None and one.is_slow]
     if not slow:
         return None
