@@ -4,13 +4,14 @@ A test takes `influxdb_v1` (Debian's 1.6, written to by /write) or `influxdb_v2`
 API) together with `fresh_database`, so that tests share a server without seeing each other's points.
 """
 
+import gc
 import os
 import re
 import shutil
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from functools import cache
 from itertools import zip_longest
@@ -165,13 +166,18 @@ def _marks_of(path: Path) -> tuple[str, ...]:
 
 
 _LONG = (
-    "tests/end_to_end/test_demo.py", "tests/faults/test_faults_process.py", "tests/faults/test_faults_files.py",
-    "tests/faults/test_faults_store.py", "tests/hostile/test_hostile_exporters.py", "tests/end_to_end/test_ingest.py",
-    "tests/faults/test_faults_collector.py", "tests/kafka/test_kafka_worker.py", "tests/kafka/test_relay_to_store.py",
-    "tests/ingest/test_pmacct_daemons.py", "tests/end_to_end/test_service_studies.py", "tests/end_to_end/test_trial.py",
-    "tests/analysis/test_exfiltration_store.py", "tests/analysis/test_analysis_store.py",
-    "tests/analysis/test_ledger_store.py", "tests/delivery/test_delivery_sources.py",
-    "tests/delivery/test_delivery_process.py", "tests/analysis/test_storage_store.py",
+    "tests/end_to_end/test_demo.py", "tests/analysis/test_analysis_store.py", "tests/kafka/test_kafka_worker.py",
+    "tests/analysis/test_exfiltration_store.py", "tests/faults/test_faults_collector.py",
+    "tests/ingest/test_once.py", "tests/faults/test_faults_process.py", "tests/rules/test_floor.py",
+    "tests/end_to_end/test_trial.py", "tests/simulate/test_past.py", "tests/kafka/test_relay_to_store.py",
+    "tests/simulate/test_case_scenarios.py", "tests/faults/test_faults_store.py",
+    "tests/delivery/test_delivery_sources.py", "tests/hostile/test_hostile_exporters.py", "tests/rules/test_replay.py",
+    "tests/end_to_end/test_service_studies.py", "tests/delivery/test_delivery_pair.py",
+    "tests/faults/test_faults_files.py", "tests/analysis/test_storage_store.py", "tests/end_to_end/test_ingest.py",
+    "tests/store/test_lease.py", "tests/ingest/test_pmacct_daemons.py", "tests/analysis/test_analysis_cli.py",
+    "tests/delivery/test_delivery_process.py", "tests/analysis/test_ledger_store.py",
+    "tests/analysis/test_shapes_store.py", "tests/security/test_secrets_stay_secret.py",
+    "tests/ingest/test_known_rates.py", "tests/cloud/test_process.py",
 )  # fmt: skip
 """Files that take longest, the longest first: what begins last decides when a run ends."""
 
@@ -201,6 +207,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.service)
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.thorough)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect ten thousand tests, in each process, without looking for garbage among them, then or later."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -111,20 +111,20 @@ def write_training(
         pl.lit(shard).alias(schema.SHARD),
         (pl.col(schema.TX_BYTES.name) // 1500).alias(schema.TX_PACKETS.name),
     )
-    write(store, schema.NODE_TRAFFIC, rows.filter(pl.col(schema.TX_BYTES.name) > 0))
     # What nodes send elsewhere is none of the cohort's business.
-    elsewhere = rows.with_columns(pl.lit("storage").alias(schema.PEER_GROUP), pl.lit(77).alias(schema.TX_BYTES.name))
-    write(store, schema.NODE_TRAFFIC, elsewhere)
-    for name in ("leaf-1", "leaf-2"):
-        first, last = (silent or {}).get(name, (0, 0))
-        heard = [int(window) for window in starts if not first <= window < last]
-        status = pl.DataFrame({WINDOW: heard}, schema={WINDOW: pl.Int64}).with_columns(
-            pl.lit(name).alias(schema.EXPORTER),
-            pl.lit(shard).alias(schema.SHARD),
-            pl.lit(RATE).alias(schema.EXPORTER_BYTES.name),
-            pl.lit(1).alias(schema.SAMPLING.name),
-        )
-        write(store, schema.EXPORTER_STATUS, status)
+    elsewhere = rows.with_columns(
+        pl.lit("storage").alias(schema.PEER_GROUP), pl.lit(77, pl.Int64).alias(schema.TX_BYTES.name)
+    )
+    write(store, schema.NODE_TRAFFIC, pl.concat([rows.filter(pl.col(schema.TX_BYTES.name) > 0), elsewhere]))
+    heard = [
+        (int(window), name, shard, RATE, 1)
+        for name in ("leaf-1", "leaf-2")
+        for first, last in [(silent or {}).get(name, (0, 0))]
+        for window in starts
+        if not first <= window < last
+    ]
+    columns = [WINDOW, schema.EXPORTER, schema.SHARD, schema.EXPORTER_BYTES.name, schema.SAMPLING.name]
+    write(store, schema.EXPORTER_STATUS, pl.DataFrame(heard, schema=columns, orient="row"))
 
 
 def usual_bytes(window: int) -> np.ndarray:
