@@ -36,8 +36,9 @@ settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("new")
 settings.load_profile("new" if os.environ.get("CLUSTERFLOW_FUZZ") else "same")
 
-# Servers of tests hold little: they need not look for garbage all the time.
+# Servers of tests hold little: they need not look for garbage all the time, nor share the work among threads.
 os.environ.setdefault("GOGC", "400")
+os.environ.setdefault("GOMAXPROCS", "1")
 
 # A run in the background of a script ignores SIGINT, and so would the commands and daemons that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
