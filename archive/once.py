@@ -23,6 +23,10 @@ _IS_COUNTED = (
     | (pl.col(schema.START) < pl.col(FROM) - SLACK)
     | (pl.col(schema.END) > pl.col(TO) + SLACK)
 )
+# Where nobody else saw a conversation, there is no best.
+_TOLD = (
+    pl.when(pl.col(schema.RANK) == 0).then(schema.COUNTED).otherwise(_IS_COUNTED.fill_null(True)).alias(schema.COUNTED)
+)
 
 
 def counted_once(rows: pl.LazyFrame, among: pl.LazyFrame | None = None) -> pl.LazyFrame:
@@ -52,9 +56,15 @@ def counted_by(rows: pl.LazyFrame, best: pl.DataFrame) -> pl.LazyFrame:
         rows: of `archive.schema`.
         best: KEY, BEST, FROM, TO of each such conversation.
     """
-    counted = pl.when(pl.col(schema.RANK) == 0).then(schema.COUNTED).otherwise(_IS_COUNTED.fill_null(True))
-    told = rows.with_columns(HASH).join(best.lazy(), on=KEY, how="left").with_columns(counted.alias(schema.COUNTED))
+    told = rows.with_columns(HASH).join(best.lazy(), on=KEY, how="left").with_columns(_TOLD)
     return told.select(list(schema.SCHEMA))
+
+
+def with_counted(rows: pl.DataFrame, best: pl.DataFrame) -> pl.DataFrame:
+    """Return the same of rows in memory, in their order: most of their columns take no part."""
+    asked = rows.lazy().select(HASH, schema.RANK, schema.START, schema.END, schema.COUNTED)
+    told = asked.join(best.lazy(), on=KEY, how="left", maintain_order="left").select(_TOLD)
+    return rows.with_columns(told.collect(engine="streaming").to_series())
 
 
 def _best(rows: pl.LazyFrame) -> pl.LazyFrame:

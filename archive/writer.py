@@ -26,8 +26,8 @@ from app.log import Log
 from archive import layout, schema
 from archive.bucket import Bucket
 from archive.manifest import FRESH, HOUR, SORTED, File, Manifest, Tally, read_manifest, write_manifest
-from archive.once import counted_once
-from archive.tally import NOTHING, ROW, SUFFIX, is_whole, numbered, probe, read_tally, write_tally
+from archive.once import counted_once, with_counted
+from archive.tally import NOTHING, ROW, SUFFIX, best_of, is_whole, numbered, probe, read_tally, write_tally
 from cluster.model import ArchiveSettings
 from cluster.sections.archive import FREE_SHARE
 
@@ -64,7 +64,7 @@ class _Job:
         level: how often that was merged.
         among: all files of an hour that is over: which of the new rows count is told by them.
         is_tally: the inputs' rows are added to the tally of their hour.
-        known: that tally, if there is one.
+        known: the tally of their hour, if there is one.
     """
 
     inputs: tuple[File, ...]
@@ -486,7 +486,10 @@ class Archive:
 
     def _sorting(self, inputs: tuple[File, ...], among: tuple[File, ...]) -> _Job:
         count = max(round(sum(file.rows for file in inputs) / _MOST_ROWS), 1)
-        return _Job(inputs, tuple(self._name(inputs[0].hour, SORTED) for _ in range(count)), is_final=True, among=among)
+        hour = inputs[0].hour
+        known = next((tally for tally in self._manifest.tallies if tally.hour == hour), None)
+        names = tuple(self._name(hour, SORTED) for _ in range(count))
+        return _Job(inputs, names, is_final=True, among=among, known=known)
 
     def _adopt(self) -> None:
         """Put what the thread has made in the place of what it was made of."""
@@ -550,9 +553,17 @@ def _merged(folder: Path, job: _Job) -> list[File] | Tally:
         return _tallied(folder, job, paths)
     among = pl.scan_parquet([folder / file.name for file in job.among], hive_partitioning=False) if job.among else None
     decided = sum(one.ranked for one in job.among)
+    # A tally of all of them tells at once; else all are read for each file.
+    has_all = job.among and all(one.tallied for one in job.among)
+    known = job.known if job.known and has_all and is_whole(folder, job.known) else None
+    best = best_of([read_tally(folder, known)]) if known else None
     made = []
     for name, rows in zip(job.names, layout.parted(paths, len(job.names)), strict=True):
-        part = rows if among is None else counted_once(rows.lazy(), among).collect(engine="streaming")
+        part = rows
+        if best is not None:
+            part = with_counted(rows, best)
+        elif among is not None:
+            part = counted_once(rows.lazy(), among).collect(engine="streaming")
         part = layout.in_order(part) if job.is_final else part
         file = _written(part, folder, name, job.inputs[0].hour, job.level, is_final=job.is_final)
         made.append(replace(file, decided=decided, tallied=all(one.tallied for one in job.inputs)))
