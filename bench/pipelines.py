@@ -351,6 +351,7 @@ def run_load(running: Pipeline, load: Load, tell: Callable[[dict[str, Any]], Non
         "probes_not_found": probe.waiting,
         "processes": costs,
         "other_cores": others,
+        "writers_counted": running.meter.counts_forgotten,
         "memory_thirds": thirds,
     }
 

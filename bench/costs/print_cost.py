@@ -1,6 +1,6 @@
 """`scripts/bench nfacctd`: what a flow costs nfacctd, process by process, as `collect` configures it and otherwise.
 
-Its writers live for a moment and nobody waits for them: only a control group counts them all. So this wants to be root.
+Only a control group counts them all. So this wants to be root.
 """
 
 import os
@@ -10,14 +10,14 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 
-from app.errors import UserError
+from bench.costs.control_group import ControlGroup
 from bench.costs.processes import line, tell_machine, usage
 from bench.load.packet_pool import PacketPool
 from bench.load.packet_sender import PacketSender, speaking_netflow
@@ -31,8 +31,6 @@ from ingest.collect.sockets import udp_sockets
 Change = Callable[[str], str]
 """Of nfacctd's configuration."""
 
-_GROUPS = (("/sys/fs/cgroup/cpuacct", "cpuacct.usage", "tasks"), ("/sys/fs/cgroup", "cpu.stat", "cgroup.procs"))
-"""Control groups of both versions: folder, file that counts, file that takes processes."""
 _SETTLE_SECONDS = 3.0
 _IN_MEMORY = Path("/dev/shm/clusterflow-bench.csv")  # noqa: S108 - the name is of a bench
 
@@ -81,30 +79,6 @@ VARIANTS: Mapping[str, Change] = {
 }
 
 
-@contextmanager
-def _group() -> Iterator[tuple[Path, Path]]:
-    """Hold a control group: the file that tells its CPU time, and the one that takes processes."""
-    found = next((one for one in _GROUPS if (Path(one[0]) / one[1]).exists()), None)
-    if found is None:
-        raise UserError("no control groups that count CPU time are mounted", "mount cgroup2 on /sys/fs/cgroup")
-    root, counts, takes = found
-    folder = Path(root) / f"clusterflow-bench-{os.getpid()}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        raise UserError(f"{folder}: {error.strerror}", "run it as root") from error
-    try:
-        yield folder / counts, folder / takes
-    finally:
-        folder.rmdir()
-
-
-def _seconds(counts: Path) -> float:
-    text = counts.read_text()
-    name, _, micros = text.partition("\n")[0].partition(" ")
-    return int(micros) / 1e6 if name == "usage_usec" else int(text) / 1e9
-
-
 @click.command()
 @click.option("--rate", default=100_000, show_default=True, help="Flows/s.")
 @click.option("--for", "seconds", default=10.0, show_default=True, help="Seconds of each.")
@@ -134,16 +108,16 @@ def _measured(cluster: Cluster, pool: PacketPool, folder: Path, change: Change, 
         (folder / name).write_text(change(text) if name == "nfacctd.conf" else text)
     link_of(spool, NFACCTD.prefix).symlink_to("nfacct-1.csv")
     log = folder / "log"
-    with _group() as (counts, takes):
+    with closing(ControlGroup()) as group:
         with log.open("wb") as said:
             # A shell joins the group first: whatever nfacctd starts is in it.
-            command = ["sh", "-c", f'echo $$ > "{takes}" && exec nfacctd -f "{folder}/nfacctd.conf"']
+            command = ["sh", "-c", f'echo $$ > "{group.takes}" && exec nfacctd -f "{folder}/nfacctd.conf"']
             process = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, "TZ": "UTC"})
         try:
             while not udp_sockets(port) and process.poll() is None:
                 time.sleep(0.05)
             time.sleep(1)
-            before = _seconds(counts)
+            before = group.seconds
             with PacketSender(pool, "127.0.0.1", port) as sender:
                 sender.greet()
                 sender.run(load.rate, load.seconds)
@@ -155,10 +129,10 @@ def _measured(cluster: Cluster, pool: PacketPool, folder: Path, change: Change, 
             process.send_signal(signal.SIGINT)
             process.wait()
             # Its plugins print what they have.
-            while takes.read_text():
+            while group.takes.read_text():
                 time.sleep(0.05)
         # Writers that were late count, too.
-        total = _seconds(counts) - before
+        total = group.seconds - before
     size = sum(path.stat().st_size for path in spool.glob("nfacct-*.csv"))
     printed = printed_records(log.read_bytes())
     shutil.rmtree(folder)

@@ -32,10 +32,14 @@ time.sleep(60)
 """
 
 
+FORGETFUL = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n" + PARENT
+
+
 @pytest.fixture
-def family() -> Iterator[subprocess.Popen[str]]:
+def family(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     """A process of 64 MiB whose child uses 0.3 s of CPU and ends."""
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, BURN.format(cpu=0.3)], stdout=subprocess.PIPE, text=True)
+    code = getattr(request, "param", PARENT)
+    parent = subprocess.Popen([sys.executable, "-c", code, BURN.format(cpu=0.3)], stdout=subprocess.PIPE, text=True)
     yield parent
     parent.kill()
     parent.wait()
@@ -43,9 +47,12 @@ def family() -> Iterator[subprocess.Popen[str]]:
         parent.stdout.close()
 
 
-def test_children_that_ended_count(family: subprocess.Popen[str]) -> None:
+@pytest.mark.parametrize("family", [PARENT, FORGETFUL], ids=["waited-for", "forgotten"], indirect=True)
+def test_children_that_ended_count(family: subprocess.Popen[str], request: pytest.FixtureRequest) -> None:
     meter = Meter({"family": family.pid})
     meter.start()
+    if request.node.callspec.id == "forgotten" and not meter.counts_forgotten:
+        pytest.skip("no control groups, or not root")
     assert family.stdout
     family.stdout.readline()
     meter.sample()
