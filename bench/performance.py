@@ -406,7 +406,7 @@ def _live(book: Book) -> Iterator[str]:
         "those sent. *Others' cores* are those of the bench itself and of other work on the machine.\n"
     )
     if not all(one.get("writers_counted") for one in lines):
-        yield "Not measured as root: nfacctd is without its writers, which are more than half of its CPU.\n"
+        yield "nfacctd is without its writers here, more than half of its CPU: only root can count them.\n"
     yield figures(
         lines,
         {

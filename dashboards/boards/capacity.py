@@ -198,7 +198,7 @@ def _table(
     y: int,
 ) -> Built:
     shows, cannot = sentences
-    kind = [panels.Column(schema.KIND, "Kind", width=70)] if len(kinds) > 1 else []
+    kind = [panels.Column(schema.KIND, "Kind", width=50)] if len(kinds) > 1 else []
     pairs = (panels.pair_words(cluster, _ARROW),) if kinds == (Capacity.PAIR,) else ()
     # Only the subject of a storage node is a name that another board can choose.
     is_node = kinds == (Capacity.ENDPOINT,)
@@ -215,14 +215,14 @@ def _table(
         [
             *kind,
             panels.Column(schema.SUBJECT, "What", mappings=pairs, links=(explore,)),
-            panels.Column(schema.P95.name, "p95, 24 h", Unit.BITS_PER_SECOND, width=100),
-            panels.Column(schema.PEAK.name, "Peak", Unit.BITS_PER_SECOND, width=100),
-            panels.Column(schema.LIMIT_BPS.name, "Limit", Unit.BITS_PER_SECOND, width=100),
+            panels.Column(schema.P95.name, "p95, 24 h", Unit.BITS_PER_SECOND, width=85),
+            panels.Column(schema.PEAK.name, "Peak", Unit.BITS_PER_SECOND, width=85),
+            panels.Column(schema.LIMIT_BPS.name, "Limit", Unit.BITS_PER_SECOND, width=85),
             panels.Column(
                 schema.UTILISATION.name, "p95 of limit", Unit.RATIO, Cell.COLOUR, limit=Limit(look=BUSY), width=105
             ),
-            panels.Column(schema.TREND.name, "A day more", Unit.BITS_PER_SECOND, width=105),
-            panels.Column(_MOMENT, "Full", "dateTimeFromNow", width=120),
+            panels.Column(schema.TREND.name, "A day more", Unit.BITS_PER_SECOND, width=98),
+            panels.Column(_MOMENT, "Full", "dateTimeFromNow", width=100),
         ],
         order=TableOrder(schema.UTILISATION.name),
     )  # fmt: skip

@@ -185,6 +185,7 @@ def _over_time(cluster: Cluster) -> Built:
         [query.over_time(cluster, "bit/s to a destination group.", alias=f"$tag_{schema.DST_GROUP}")],
         stacked=True,
         overrides=panels.group_series(cluster),
+        missing="none",
         links=(to_board("egress", "Only this group", keep=(var.SOURCE,), dst=clicked(schema.DST_GROUP)),),
     )  # fmt: skip
 
@@ -206,6 +207,7 @@ def _sensitive_over_time(cluster: Cluster) -> Built:
         [query.by(schema.SRC_GROUP).over_time(cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}")],
         limit=Limit(act=limits.exfil_volume * 8 / limits.exfil_window),
         overrides=panels.group_series(cluster),
+        missing="none",
         links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
     )  # fmt: skip
 
@@ -312,6 +314,7 @@ def _off_hours_over_time(cluster: Cluster) -> Built:
         ],
         limit=Limit(act=limits.off_hours_bytes * 8 / limits.off_hours_window),
         overrides=panels.group_series(cluster),
+        missing="none",
         links=(to_board("egress", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
     )  # fmt: skip
 

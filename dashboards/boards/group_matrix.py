@@ -104,5 +104,6 @@ def _over_time(cluster: Cluster) -> Built:
         [query.over_time(cluster, "bit/s that is not allowed.", alias=f"$tag_{schema.SRC_GROUP}")],
         stacked=True,
         overrides=panels.group_series(cluster),
+        missing="none",
         links=(to_board("group_matrix", "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
     )  # fmt: skip

@@ -216,6 +216,7 @@ def _slow_over_time(cluster: Cluster) -> Built:
         ],
         limit=Limit(act=cluster.thresholds.low_and_slow_24h),
         overrides=panels.group_series(cluster),
+        missing="none",
     )  # fmt: skip
 
 

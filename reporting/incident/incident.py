@@ -156,18 +156,25 @@ def _facts(
 ) -> Iterator[tuple[str, str]]:
     """Yield titles and texts of what is known; empty texts where something is not."""
     words, labels, seen = look.words, alert.labels, alert.seen
+
+    def or_told(text: str, what: str) -> str:
+        """Return what the notification said where the labels do not name it: a link, all nodes of a group."""
+        return text or alert.facts.get(what, "")
+
     lasted = "" if alert.ended is None else f", after {lasting(alert.ended - alert.began)}"
-    yield "Began", words.moment(alert.began)
+    yield "Began", f"{words.moment(alert.began)}, {words.zone.key}"
     yield "Ended", "it still fires" if alert.ended is None else f"{words.moment(alert.ended)}{lasted}"
     group = labels.get(schema.SRC_GROUP) or labels.get(schema.GROUP, "")
-    yield "Source", _end(look, subject.node, subject.source_address, group, known)
+    yield "Source", or_told(_end(look, subject.node, subject.source_address, group, known), texts.SOURCE)
     group = labels.get(schema.DST_GROUP, "")
-    yield "Destination", _end(look, subject.destination, subject.destination_address, group, known)
+    destination = _end(look, subject.destination, subject.destination_address, group, known)
+    yield "Destination", or_told(destination, texts.DESTINATION)
     yield "Signed in at the source", user
-    yield "Protocol", "/".join(filter(None, (labels.get(schema.PROTO, "").upper(), labels.get(schema.SERVICE, ""))))
+    protocol = "/".join(filter(None, (labels.get(schema.PROTO, "").upper(), labels.get(schema.SERVICE, ""))))
+    yield "Protocol", or_told(protocol, texts.PROTOCOL)
     yield "Port", _port(seen)
-    yield "Bytes that the rule saw", "" if alert.size is None else f"{alert.size:,}"
-    yield "Duration", alert.facts.get(texts.DURATION, "")
+    yield "Bytes that the rule saw", or_told("" if alert.size is None else f"{alert.size:,}", texts.BYTES)
+    yield "Duration", or_told("", texts.DURATION)
     yield "Listed by", labels.get(schema.FEED, "")
     yield "Entered at", " ".join(filter(None, (seen.exporter, seen.interface)))
     yield "Job", subject.job

@@ -48,7 +48,7 @@ def build(cluster: Cluster) -> RuleSet:
             source=f"{node} ({group})",
             destination=f"nodes of {group}",
             protocol="all",
-            size=f"unknown: {texts.share_of('share')} of {limits.ecn_marks_packets:,} packets or more are marked",
+            size=f"unknown: {texts.share_of('share')} of the packets are marked",
             duration=f"within {window}",
             what_to_do=(
                 "One node: look at its link, its rail and who else sends to the same ports. Many nodes: look at the "
