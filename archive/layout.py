@@ -158,7 +158,9 @@ def _forget_types(file: int) -> None:
     """Take from a file what polars says of its own types: Enums with all words once more."""
     end = os.fstat(file).st_size - _TAIL
     length = int.from_bytes(os.pread(file, 4, end), "little")
-    before, _, rest = os.pread(file, length, end - length).partition(_TYPES)
+    before, is_said, rest = os.pread(file, length, end - length).partition(_TYPES)
+    if not is_said:
+        return
     # Seven bits a byte; the last is below 128.
     digits = next(place for place, byte in enumerate(rest) if byte < 128) + 1
     size = sum((byte & 127) << 7 * place for place, byte in enumerate(rest[:digits]))
