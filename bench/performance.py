@@ -405,8 +405,7 @@ def _live(book: Book) -> Iterator[str]:
         f"prints every {lines[0]['refresh_seconds']} s. *Exact*: bytes, packets and flows of every group pair are\n"
         "those sent. *Others' cores* are those of the bench itself and of other work on the machine.\n"
     )
-    if not all(one.get("writers_counted") for one in lines):
-        yield "nfacctd is without its writers here, more than half of its CPU: only root can count them.\n"
+    yield from _without_writers(lines)
     yield figures(
         lines,
         {
@@ -427,6 +426,11 @@ def _live(book: Book) -> Iterator[str]:
     yield figures(lines, {"flows/s": "{rate:,}", **_costs(names)})
     yield from _shortage(lines)
     yield _measured_on(lines)
+
+
+def _without_writers(lines: Sequence[Line]) -> Iterator[str]:
+    if not all(one.get("writers_counted") for one in lines):
+        yield "In these runs nfacctd is without its writers, about half of its CPU; the bench counts them now, as root.\n"
 
 
 def _shortage(lines: Sequence[Line]) -> Iterator[str]:
@@ -456,6 +460,7 @@ def _shared(book: Book) -> Iterator[str]:
         "The same with so many nfacctd at one port (`collector.netflow_daemons`), in one run; *sent* is what the\n"
         "sender reached beside all others on these cores.\n"
     )
+    yield from _without_writers(lines)
     yield figures(
         lines,
         {

@@ -91,6 +91,9 @@ def units(lines: Sequence[Line]) -> Units | None:
         return None
     live = max(whole, key=lambda one: one["exact"] * 1e9 + one["rate"])
     cpu = {name: one["cpu_us_a_flow"] / 1e6 for name, one in live["processes"].items()}
+    if not live.get("writers_counted"):
+        # Nearly all of what others took is nfacctd's writers.
+        cpu["nfacctd"] += live["other_cores"] / live["rate"]
     found: dict[str, float | None] = {}
     for one in lines:
         if one["step"] == "relay":
