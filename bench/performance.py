@@ -430,7 +430,7 @@ def _live(book: Book) -> Iterator[str]:
 
 def _without_writers(lines: Sequence[Line]) -> Iterator[str]:
     if not all(one.get("writers_counted") for one in lines):
-        yield "In these runs nfacctd is without its writers, about half of its CPU; the bench counts them now, as root.\n"
+        yield "In these runs nfacctd is without its writers, half of its CPU; the bench counts them now, as root.\n"
 
 
 def _shortage(lines: Sequence[Line]) -> Iterator[str]:
