@@ -28,8 +28,6 @@ _TYPES, _NO_TYPES = b"\x18\x0cARROW:schema\x18", b"\x18\x0cARROW.schema\x18\x00"
 """In a footer (Thrift, compact): a key, and what begins its value; another key with nothing."""
 _TAIL = 8
 """Bytes of the footer's length and the mark at the end of a file."""
-_FEW = 8
-"""Rows a word, at least, of a column that is written as words and their places."""
 _SPREAD = ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555))
 _TOP = 65_535
 
@@ -58,7 +56,7 @@ def in_order(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the rows as a file of a whole hour has them."""
     src, dst = (_Places.of(frame.get_column(name)) for name in (schema.SRC, schema.DST))
     order = np.lexsort((frame[schema.END].to_numpy(), dst.codes, src.codes, _order(src, dst)))
-    # Of many pieces, a row is picked in ten times as long.
+    # From many chunks, rows are picked ten times as slowly.
     return frame.rechunk()[order]
 
 
@@ -87,27 +85,6 @@ class _Places:
 def _order(src: _Places, dst: _Places) -> npt.NDArray[np.uint64]:
     order: npt.NDArray[np.uint64] = (src.places[src.codes] << np.uint64(1)) | dst.places[dst.codes]
     return order
-
-
-def coded(codes: npt.NDArray[np.int64], *texts: pl.Series) -> Iterator[pl.Series]:
-    """Yield of each series of texts the column of those at `codes`: an Enum of the words that it has.
-
-    Parquet's dictionaries are made of these, and nothing is done with the text of each row. Of nearly as many words as
-    rows, it is String.
-    """
-    if len(texts[0]) * _FEW > len(codes):
-        is_used = np.zeros(len(texts[0]), np.bool_)
-        is_used[codes] = True
-        used = np.flatnonzero(is_used)
-        place = np.empty(len(is_used), np.uint32)
-        place[used] = np.arange(len(used), dtype=np.uint32)
-        places, texts = pl.Series(place[codes]), tuple(text[used] for text in texts)
-    else:
-        places = pl.Series(codes.astype(np.uint32))
-    # Indexed, not gathered: that makes a query of it each time.
-    for text in texts:
-        few = len(text) * _FEW <= len(codes)
-        yield (text.cast(pl.Enum(text if text.n_unique() == len(text) else text.unique())) if few else text)[places]
 
 
 def joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -43,9 +43,9 @@ _LARGE = _MOST_ROWS // 8
 _TALLIED = 400_000
 """Ranked rows of an hour for which a tally is worth while; with half as much more it is made anew."""
 _MOST_TALLIED = 16_000_000
-"""Rows of a tally that is made anew no more: 0.5 GB each time."""
+"""Rows above which a tally is not made anew: it would write 0.5 GB each time."""
 _PART_ROWS = 500_000
-"""Rows that wait in memory, about 50 MB: more than come between two checkpoints, of which each file is read again."""
+"""Rows that wait in memory, about 50 MB: a checkpoint makes one file of them, since merging reads each file again."""
 _LEAST_FREE = 32 << 20
 """Bytes: a disk with less is full."""
 _LATE_SECONDS = 1200

@@ -430,7 +430,7 @@ def _live(book: Book) -> Iterator[str]:
 
 def _without_writers(lines: Sequence[Line]) -> Iterator[str]:
     if not all(one.get("writers_counted") for one in lines):
-        yield "In these runs nfacctd is without its writers, half of its CPU; the bench counts them now, as root.\n"
+        yield "These runs left out nfacctd's writers, half of its CPU. As root, the bench counts them now.\n"
 
 
 def _shortage(lines: Sequence[Line]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """`scripts/bench nfacctd`: what a flow costs nfacctd, process by process, as `collect` configures it and otherwise.
 
-Only a control group counts them all. So this wants to be root.
+Only a control group counts its writers: run it as root.
 """
 
 import os

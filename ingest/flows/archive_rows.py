@@ -1,10 +1,12 @@
 """Flows as rows of the flow archive, and how good an exporter's record is where several may have the same packets."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import polars as pl
 
 from archive import samples, schema
-from archive.layout import coded
+from ingest.count.grouped import renumbered
 from ingest.flows.exporters import ExporterBook
 from ingest.flows.normalise import Flags, Flows, Ints, Normaliser
 
@@ -15,6 +17,8 @@ CLOUD = 1
 _SCALED = 2 * 1000 + 1
 """Quality of an exporter that scales its counters itself: the rate is not known, 1 in 1000 is usual."""
 _ORDERS = 1 << 20
+_FEW = 8
+"""Rows a word, at least, of a column that is written as words and their places."""
 
 
 def qualities(flows: Flows, exporters: ExporterBook) -> Ints:
@@ -122,3 +126,19 @@ def _folded(frame: pl.DataFrame, is_sflow: Flags, window: int) -> pl.DataFrame:
         .with_columns(pl.col("last").alias(schema.END))
     )
     return pl.concat([frame.filter(pl.Series(~is_sflow)), sums.select(frame.columns)])
+
+
+def coded(codes: Ints, *texts: pl.Series) -> Iterator[pl.Series]:
+    """Yield of each series of texts the column of those at `codes`: an Enum of the words that it has.
+
+    Parquet's dictionaries are made of these, and nothing is done with the text of each row. Of nearly as many words as
+    rows, it is String.
+    """
+    if len(texts[0]) * _FEW > len(codes):
+        used, codes = renumbered(codes, len(texts[0]))
+        texts = tuple(text[used] for text in texts)
+    places = pl.Series(codes.astype(np.uint32))
+    # Indexed: `gather` runs a query each time.
+    for text in texts:
+        few = len(text) * _FEW <= len(codes)
+        yield (text.cast(pl.Enum(text if text.n_unique() == len(text) else text.unique())) if few else text)[places]

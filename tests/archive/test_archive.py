@@ -18,11 +18,12 @@ import pytest
 
 from app.errors import UserError
 from app.log import Log
-from archive import layout, schema, tally, writer
+from archive import schema, tally, writer
 from archive.manifest import FRESH, HOUR, SORTED, read_manifest
 from archive.query import Filter, ask
 from archive.writer import Archive
 from cluster.model import ArchiveSettings
+from ingest.flows.archive_rows import coded
 
 T0 = 1_790_000_000 // HOUR * HOUR
 ALL = Filter(T0 - 1000 * HOUR, T0 + 1000 * HOUR)
@@ -74,8 +75,8 @@ def test_rows_of_words_are_texts_to_who_reads_them(tmp_path: Path, addresses: in
     plain = pl.concat([rows(*range(1, addresses + 1)), rows(*range(1, addresses + 1), dst="", exporter="spine")] * 20)
     given = [plain.head(addresses), plain[addresses : 2 * addresses], plain[2 * addresses :]]
     archive = an_archive(tmp_path)
-    for coded in ([True, True, False], [True, True, True], [False, False, False]):
-        for part, is_coded in zip(given, coded, strict=True):
+    for of_words in ([True, True, False], [True, True, True], [False, False, False]):
+        for part, is_coded in zip(given, of_words, strict=True):
             archive.take(part.with_columns(codes_of(part)) if is_coded else part)
         saved(archive)
     files = sorted((tmp_path / "0" / FRESH).iterdir())
@@ -94,7 +95,7 @@ def codes_of(frame: pl.DataFrame) -> Iterator[pl.Series]:
     for text in frame.select(pl.col(pl.String)):
         words = pl.concat([pl.Series(["unused", ""]), text.unique()])
         places = {word: place for place, word in enumerate(words)}
-        yield next(layout.coded(np.array([places[word] for word in text]), words)).alias(text.name)
+        yield next(coded(np.array([places[word] for word in text]), words)).alias(text.name)
 
 
 def test_what_the_checkpoint_does_not_name_is_read_again_and_stands_there_once(tmp_path: Path) -> None:

@@ -161,9 +161,7 @@ SHAPES = {
 
 def _runs(shape: Shape) -> st.SearchStrategy[list[list[tuple[int, int | None]]]]:
     """Three series, each a list of runs: so many windows of the same value, or without a point."""
-    # Where points are minutes apart, eight of them are as many evaluations as 240 others.
-    longest = 25 if shape.every == STEP else 8
-    run = st.tuples(st.integers(1, longest), st.sampled_from([None, *shape.values]))
+    run = st.tuples(st.integers(1, 25), st.sampled_from([None, *shape.values]))
     return st.lists(st.lists(run, min_size=1, max_size=5), min_size=1, max_size=3)
 
 
