@@ -65,6 +65,13 @@ need() {
     command -v "$1" >/dev/null || MISSING_PACKAGES+=("$2")
 }
 
+# need_pmacct: note the packages of its daemons, and of what they print with (ingest/collect/quick_printf.c).
+need_pmacct() {
+    need nfacctd pmacct
+    need cc gcc
+    [ -e /usr/include/stdio.h ] || MISSING_PACKAGES+=(libc6-dev)
+}
+
 # install_missing: install every noted package, with at most one look at the package lists.
 install_missing() {
     local package wanted=()

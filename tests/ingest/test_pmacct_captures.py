@@ -24,9 +24,11 @@ from ingest.read.spool import Spool
 REPOSITORY = Path(__file__).resolve().parents[2]
 CAPTURES = Path(os.environ.get("CLUSTERFLOW_CAPTURES") or REPOSITORY.parent / "shared" / "captures")
 
+HAS_CAPTURES = (CAPTURES / "goldens.json").exists()
+
 pytestmark = [
     pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed"),
-    pytest.mark.skipif(not (CAPTURES / "goldens.json").exists(), reason="no captures: set CLUSTERFLOW_CAPTURES"),
+    pytest.mark.skipif(not HAS_CAPTURES, reason="no captures: set CLUSTERFLOW_CAPTURES"),
 ]
 
 # nfacctd 1.7.7 cannot read an options template of this capture, and loses the rest of that datagram.
@@ -36,10 +38,10 @@ KNOWN_LOSS = {"telegraf:ipfix_example": (27, 110_656)}
 COUNTS_FLOWS = "telegraf:issue_14370"
 
 
-def _cases() -> dict[str, dict[str, Any]]:
+def cases() -> dict[str, dict[str, Any]]:
     path = CAPTURES / "goldens.json"
-    cases: dict[str, dict[str, Any]] = json.loads(path.read_text())["cases"] if path.exists() else {}
-    return cases
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text())["cases"] if path.exists() else {}
+    return found
 
 
 def _port() -> int:
@@ -48,7 +50,7 @@ def _port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _replay(port: int, source: str, files: list[str]) -> None:
+def replay(port: int, source: str, files: list[str]) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.bind((source, 0))
         for name in files:
@@ -66,10 +68,10 @@ def records(folder: Path) -> pl.DataFrame:
     """Records of all cases. A NetFlow case's exporter is 127.0.1.N, N being its place among the cases."""
     cluster = Cluster("captures", (), collector=CollectorSettings("127.0.0.1", _port(), _port(), refresh=1))
     with Collector(cluster, folder / "run", spool=folder / "spool"):
-        for number, case in enumerate(_cases().values(), 1):
+        for number, case in enumerate(cases().values(), 1):
             is_sflow = case["protocol"] == "sflow"
             port = cluster.collector.sflow_port if is_sflow else cluster.collector.netflow_port
-            _replay(port, f"127.0.1.{number}", case["files"])
+            replay(port, f"127.0.1.{number}", case["files"])
     frames = [pl.DataFrame(schema=RECORD_SCHEMA)]
     with Spool(folder / "spool", once=True) as spool:
         while (chunk := spool.next_chunk(1 << 24)) is not None:
@@ -79,10 +81,10 @@ def records(folder: Path) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-@pytest.mark.parametrize("name", [name for name, case in _cases().items() if case["protocol"] != "sflow"])
+@pytest.mark.parametrize("name", [name for name, case in cases().items() if case["protocol"] != "sflow"])
 def test_totals_of_netflow_and_ipfix(name: str, records: pl.DataFrame) -> None:
-    number = list(_cases()).index(name) + 1
-    case = _cases()[name]
+    number = list(cases()).index(name) + 1
+    case = cases()[name]
     frame = records.filter(pl.col("exporter") == f"127.0.1.{number}")
     if name in KNOWN_LOSS:
         assert (frame["flows"].sum(), frame["bytes"].sum()) == KNOWN_LOSS[name]
@@ -97,14 +99,14 @@ def test_the_file_of_templates_tells_who_counts_flows(folder: Path, records: pl.
     templates = TemplateFile(folder / "spool")
     with_templates = records.filter(pl.col("version").is_in([9, 10]))["exporter"].unique()
     counting = {exporter for exporter in with_templates if not templates.lacks_flow_count(exporter)}
-    assert counting == {f"127.0.1.{list(_cases()).index(COUNTS_FLOWS) + 1}"}
+    assert counting == {f"127.0.1.{list(cases()).index(COUNTS_FLOWS) + 1}"}
     assert len(with_templates) > 5
 
 
 def test_totals_of_sflow(records: pl.DataFrame) -> None:
     """All cases at once: sFlow names the agent, not the sender, so they cannot be told apart."""
-    cases = [case for case in _cases().values() if case["protocol"] == "sflow"]
+    sflow = [case for case in cases().values() if case["protocol"] == "sflow"]
     frame = records.filter(pl.col("exporter").str.starts_with("127.0.1.").not_())
-    assert frame["bytes"].sum() == sum(case["bytes"] for case in cases)
-    assert frame["packets"].sum() == sum(case["packets"] for case in cases)
+    assert frame["bytes"].sum() == sum(case["bytes"] for case in sflow)
+    assert frame["packets"].sum() == sum(case["packets"] for case in sflow)
     assert frame["start"].null_count() == frame.height
