@@ -16,7 +16,7 @@ _LARGEST = 1 << 25
 
 
 # polars has a heap of its own, jemalloc's, which reads this as polars is loaded: import this module before it.
-os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:5000,muzzy_decay_ms:0")
+os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:1000,muzzy_decay_ms:0")
 
 
 def keep_freed() -> None:

@@ -24,8 +24,8 @@ from archive import schema
 ROW_GROUP = 65_536
 
 _EXPORTERS = "exporters"
-_TYPES, _NO_TYPES = b"\x18\x0cARROW:schema\x18", b"\x18\x0cARROW.schema\x18\x00"
-"""In a footer (Thrift, compact): a key, and what begins its value; another key with nothing."""
+_TYPES, _OWN_TYPES = b"\x18\x0cARROW:schema\x18", b"\x18\x0cARROW.schema\x18"
+"""In a footer (Thrift, compact): a key, and what begins its value; the same key as only `_read` knows it."""
 _TAIL = 8
 """Bytes of the footer's length and the mark at the end of a file."""
 _SPREAD = ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555))
@@ -34,30 +34,34 @@ _TOP = 65_535
 
 def parted(paths: Sequence[Path], count: int) -> Iterator[pl.DataFrame]:
     """Yield the rows of files in so many parts of the same size; all of a part come before those of the next."""
+    whole = joined([_read(path) for path in paths])
     if count == 1:
-        yield pl.concat([_read(path) for path in paths])
+        yield whole
         return
-    ends = [_read(path, [schema.SRC, schema.DST]) for path in paths]
-    both = pl.concat(ends)
-    order = np.argsort(_order(_Places.of(both[schema.SRC]), _Places.of(both[schema.DST])), kind="stable")
-    part = np.empty(len(order), np.int64)
+    src, dst = (_Places.of(whole.get_column(name)) for name in (schema.SRC, schema.DST))
+    order = np.argsort(_order(src, dst), kind="stable")
+    part = np.empty(len(order), np.uint8)
     part[order] = np.arange(len(order)) * count // len(order)
-    parts = np.split(part, np.cumsum([one.height for one in ends])[:-1])
-    del ends, both, order
+    del src, dst, order
     for number in range(count):
-        yield pl.concat([_read(path).filter(mine == number) for path, mine in zip(paths, parts, strict=True)])
+        yield whole.filter(part == number)
 
 
 def _read(path: Path, columns: list[str] | None = None) -> pl.DataFrame:
-    return pl.read_parquet(path, columns=columns, hive_partitioning=False)
+    """Return the rows of a file, with the Enums that they were written of, if it is one of the bridge's."""
+    data = path.read_bytes()
+    footer = len(data) - _TAIL - int.from_bytes(data[-_TAIL : 4 - _TAIL], "little")
+    if (place := data.find(_OWN_TYPES, max(footer, 0))) >= 0:
+        data = data[:place] + _TYPES + data[place + len(_TYPES) :]
+    return pl.read_parquet(data, columns=columns)
 
 
 def in_order(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows as a file of a whole hour has them."""
+    """Return the rows as a file of a whole hour has them; the frame is empty then: memory holds one column twice."""
     src, dst = (_Places.of(frame.get_column(name)) for name in (schema.SRC, schema.DST))
     order = np.lexsort((frame[schema.END].to_numpy(), dst.codes, src.codes, _order(src, dst)))
     # From many chunks, rows are picked ten times as slowly.
-    return frame.rechunk()[order]
+    return pl.DataFrame([frame.drop_in_place(name).rechunk()[order] for name in frame.columns])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ class _Places:
 
     @classmethod
     def of(cls, column: pl.Series) -> Self:
-        codes = column.cast(pl.Enum(column.unique().sort())).to_physical().to_numpy()
+        texts = column.unique().cast(pl.String).sort()
+        codes = column.cast(pl.Enum(texts)).to_physical().to_numpy()
         # By rows, not by texts: many addresses outside with a record each would leave no bits to the few inside.
         counts = np.bincount(codes)
         ranks = (np.cumsum(counts) - counts).astype(np.float64)
@@ -88,8 +93,8 @@ def _order(src: _Places, dst: _Places) -> npt.NDArray[np.uint64]:
 
 
 def joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the rows (schema.SCHEMA) of frames of which each may have Enums of its own."""
-    columns = {name: [frame.get_column(name) for frame in frames] for name in schema.SCHEMA}
+    """Return the rows of frames (columns of schema.SCHEMA) of which each may have Enums of its own."""
+    columns = {name: [frame.get_column(name) for frame in frames] for name in frames[0].columns}
     return pl.DataFrame({name: pl.concat(_alike(parts)) for name, parts in columns.items()})
 
 
@@ -106,7 +111,8 @@ def _alike(parts: Sequence[pl.Series]) -> Sequence[pl.Series]:
 def write(frame: pl.DataFrame, path: Path, *, is_final: bool) -> int:
     """Write a file so that it is there after a power failure; return its size. OSError, and nothing is left of it.
 
-    Its footer names the exporters of its rows. All texts are texts to who reads it.
+    Its footer names the exporters of its rows. All texts are texts to who reads it; what is not final also tells the
+    Enums that it was written of, for `parted`.
     """
     exporters = frame.get_column(schema.EXPORTER).unique().cast(pl.String).sort().to_list()
     try:
@@ -122,7 +128,7 @@ def write(frame: pl.DataFrame, path: Path, *, is_final: bool) -> int:
             )
             file.flush()
             if frame.schema != schema.SCHEMA:
-                _forget_types(file.fileno())
+                _hide_types(file.fileno(), is_forgotten=is_final)
             os.fsync(file.fileno())
             return os.fstat(file.fileno()).st_size
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -131,17 +137,19 @@ def write(frame: pl.DataFrame, path: Path, *, is_final: bool) -> int:
         raise error if isinstance(error, OSError) else OSError(str(error)) from error
 
 
-def _forget_types(file: int) -> None:
-    """Take from a file what polars says of its own types: Enums with all words once more."""
+def _hide_types(file: int, *, is_forgotten: bool) -> None:
+    """Keep from other readers what polars says of its own types; or take it from the file: all words once more."""
     end = os.fstat(file).st_size - _TAIL
     length = int.from_bytes(os.pread(file, 4, end), "little")
     before, is_said, rest = os.pread(file, length, end - length).partition(_TYPES)
     if not is_said:
         return
-    # Seven bits a byte; the last is below 128.
-    digits = next(place for place, byte in enumerate(rest) if byte < 128) + 1
-    size = sum((byte & 127) << 7 * place for place, byte in enumerate(rest[:digits]))
-    footer = before + _NO_TYPES + rest[digits + size :]
+    if is_forgotten:
+        # Seven bits a byte; the last is below 128.
+        digits = next(place for place, byte in enumerate(rest) if byte < 128) + 1
+        size = sum((byte & 127) << 7 * place for place, byte in enumerate(rest[:digits]))
+        rest = b"\x00" + rest[digits + size :]
+    footer = before + _OWN_TYPES + rest
     tail = footer + len(footer).to_bytes(4, "little") + b"PAR1"
     os.pwrite(file, tail, end - length)
     os.ftruncate(file, end - length + len(tail))

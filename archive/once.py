@@ -12,11 +12,16 @@ SLACK = 10
 """Seconds by which the clocks of two exporters may differ."""
 
 KEY, BEST, FROM, TO = "_key", "_best", "_from", "_to"
-_CONVERSATION = [schema.SRC, schema.DST, schema.SRC_PORT, schema.DST_PORT, schema.PROTOCOL]
+# By their texts: rows in memory may have Enums of their own.
+_CONVERSATION = (
+    *(pl.col(name).cast(pl.String) for name in (schema.SRC, schema.DST)),
+    *(pl.col(name) for name in (schema.SRC_PORT, schema.DST_PORT)),
+    pl.col(schema.PROTOCOL).cast(pl.String),
+)
 # 64 bits in place of the texts: half of the time and of the memory. Of an hour of 4 million conversations, two have
 # the same in one of two million hours.
 HASH = pl.sum_horizontal(
-    *(pl.col(name).hash(seed) for seed, name in enumerate(_CONVERSATION)), (pl.col(schema.END) // HOUR).hash(9)
+    *(column.hash(seed) for seed, column in enumerate(_CONVERSATION)), (pl.col(schema.END) // HOUR).hash(9)
 ).alias(KEY)
 _IS_COUNTED = (
     (pl.col(schema.RANK) == pl.col(BEST))

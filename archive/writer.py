@@ -35,15 +35,19 @@ _HOUR, _SUFFIX = "_hour", ".parquet"
 _MERGED = 16
 """Files of a level that become one of the next."""
 _MOST_ROWS = 1_000_000
-"""Rows of a file, which are sorted at a time: about 0.5 GB of memory."""
-_MOST_TOGETHER = 4 * _MOST_ROWS
-"""Rows that are put in order together; each of their files then reads all of them once."""
+"""Rows of a file, about."""
+_MOST_TOGETHER = 1_500_000
+"""Rows of an hour that is over which are put in order together, half as many again at most: 0.4 GB of memory."""
+_MANY = 4_000_000
+"""Rows of an hour that is not over with which some of them are put in order, as many as take 0.2 GB."""
 _LARGE = _MOST_ROWS // 8
 """Rows of a file that is merged no more before its hour is sorted."""
 _TALLIED = 400_000
 """Ranked rows of an hour for which a tally is worth while; with half as much more it is made anew."""
 _MOST_TALLIED = 16_000_000
 """Rows above which a tally is not made anew: it would write 0.5 GB each time."""
+_MOST_TOLD = 32_000_000
+"""Ranked rows of an hour above which readers tell what counts: without a tally, each million takes 0.2 s a file."""
 _PART_ROWS = 500_000
 """Rows that wait in memory, about 50 MB: a checkpoint makes one file of them, since merging reads each file again."""
 _LEAST_FREE = 32 << 20
@@ -445,14 +449,20 @@ class Archive:
             fresh = [file for file in files if file.name.startswith(FRESH)]
             is_over = self._newest >= hour + HOUR + _LATE_SECONDS
             among = tuple(file for file in files if file.ranked)
-            # Once: what comes later still is told by the reader, or a clock that is late had us write hours on end.
-            if not is_over or any(file.decided not in (0, sum(one.ranked for one in among)) for file in among):
+            ranked = sum(file.ranked for file in among)
+            # Once: what comes later still is told by the reader, or a clock that is late had us write hours on end. Of
+            # more rows, each file would be compared with too many.
+            if not is_over or ranked > _MOST_TOLD or any(file.decided not in (0, ranked) for file in among):
                 among = ()
-            is_due = fresh and (is_over or sum(file.rows for file in fresh) >= _MOST_TOGETHER)
-            if job := self._tallying(hour, files, is_over=is_over, is_due=bool(is_due)):
+            if job := self._tallying(hour, files, is_over=is_over):
                 return job
-            if is_due:
-                return self._sorting(_up_to(fresh, _MOST_TOGETHER), among)
+            for is_tallied in (True, False):
+                # A tally has all rows of a file or none.
+                alike = [file for file in fresh if file.tallied == is_tallied]
+                if alike and is_over:
+                    return self._sorting(_up_to(alike, _MOST_TOGETHER), among)
+                if sum(file.rows for file in alike) >= _MANY:
+                    return self._sorting(_up_to(alike, _MOST_ROWS * 2 // 3), ())
             for kind in {(file.level, file.tallied) for file in fresh}:
                 level, _ = kind
                 same = [file for file in fresh if (file.level, file.tallied) == kind and file.rows < _LARGE]
@@ -462,17 +472,14 @@ class Archive:
                 return self._sorting((untold[0],), among)
         return None
 
-    def _tallying(self, hour: int, files: Sequence[File], *, is_over: bool, is_due: bool) -> _Job | None:
-        """Return the job that brings an hour's tally up to date, if it is due: also before its files become others."""
+    def _tallying(self, hour: int, files: Sequence[File], *, is_over: bool) -> _Job | None:
+        """Return the job that brings an hour's tally up to date, if it is due; once the hour is over, to tell by it."""
         known = next((tally for tally in self._manifest.tallies if tally.hour == hour), None)
         more = tuple(file for file in files if file.ranked and not file.tallied)
         if not more or any(file.decided for file in files) or (is_over and known is None):
             return None
-        rows = known.rows if known else 0
-        if rows > _MOST_TALLIED:
-            return None
-        least = max(_TALLIED, rows // 2)
-        if sum(file.ranked for file in more) < least and not (known and is_due):
+        rows, fresh = known.rows if known else 0, sum(file.ranked for file in more)
+        if rows + fresh > _MOST_TALLIED or (fresh < max(_TALLIED, rows // 2) and not is_over):
             return None
         name = self._name(hour, FRESH, SUFFIX)
         return _Job(_up_to(more, _MOST_ROWS), (name,), is_final=False, is_tally=True, known=known)
@@ -558,12 +565,13 @@ def _merged(folder: Path, job: _Job) -> list[File] | Tally:
     known = job.known if job.known and has_all and is_whole(folder, job.known) else None
     best = best_of([read_tally(folder, known)]) if known else None
     made = []
-    for name, rows in zip(job.names, layout.parted(paths, len(job.names)), strict=True):
-        part = rows
+    parts = layout.parted(paths, len(job.names))
+    for name in job.names:
+        part = next(parts)
         if best is not None:
-            part = with_counted(rows, best)
+            part = with_counted(part, best)
         elif among is not None:
-            part = counted_once(rows.lazy(), among).collect(engine="streaming")
+            part = counted_once(part.lazy(), among).collect(engine="streaming")
         part = layout.in_order(part) if job.is_final else part
         file = _written(part, folder, name, job.inputs[0].hour, job.level, is_final=job.is_final)
         made.append(replace(file, decided=decided, tallied=all(one.tallied for one in job.inputs)))

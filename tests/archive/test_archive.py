@@ -366,6 +366,44 @@ def test_a_tally_of_the_hour_that_is_not_over_changes_no_sum(tmp_path: Path, mon
     assert not [*tmp_path.rglob(f"*{tally.SUFFIX}")]
 
 
+def test_a_busy_hour_is_put_in_order_while_each_checkpoint_brings_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_TALLIED", 20)
+    monkeypatch.setattr(writer, "_MANY", 120)
+    monkeypatch.setattr(writer, "_MOST_ROWS", 60)
+    archive = an_archive(tmp_path)
+    frame = several_saw(7, 500).with_columns(end=pl.col("end").clip(T0, T0 + HOUR - 1)).with_columns(start="end")
+    made, waiting = [], []
+    for part in frame.iter_slices(20):
+        archive.take(part.with_columns(codes_of(part)))
+        notes = saved(archive)
+        if archive._merging is not None:
+            archive._merging[1].result()
+        made.append(sum(file["rows"] for file in notes["files"] if file["name"].startswith(SORTED)))
+        waiting.append(sum(file["rows"] for file in notes["files"] if file["name"].startswith(FRESH)))
+    assert made[-1] > 200
+    assert max(waiting) < 320, "it keeps up"
+    (known,) = notes["tallies"]
+    assert known["rows"] == sum(file["ranked"] for file in notes["files"] if file["tallied"]) > 0
+    answer = ask(tmp_path, Filter(T0, T0 + HOUR))
+    assert answer.bytes == answer.all_bytes == counted_by_hand(frame, T0, T0 + HOUR)
+
+
+def test_more_rows_than_can_be_compared_are_left_for_readers_to_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_MOST_TOLD", 50)
+    archive = an_archive(tmp_path)
+    frame = several_saw(4, 300)
+    archive.take(frame)
+    archive.take(rows(1, hour=9))
+    files = settle(archive)["files"]
+    assert [file["decided"] for file in files if file["ranked"]] == [0, 0]
+    assert all(file["name"].startswith(SORTED) for file in files if file["ranked"])
+    assert ask(tmp_path, Filter(T0, T0 + 2 * HOUR)).bytes == counted_by_hand(frame, T0, T0 + 2 * HOUR)
+
+
 def test_who_counts_is_told_once_when_an_hour_is_over_and_again_for_what_comes_late(tmp_path: Path) -> None:
     archive = an_archive(tmp_path)
     frame = several_saw(1, 300)
