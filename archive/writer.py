@@ -25,7 +25,7 @@ import polars as pl
 from app.log import Log
 from archive import layout, schema
 from archive.bucket import Bucket
-from archive.manifest import FRESH, HOUR, SORTED, File, Manifest, Tally, read_manifest, write_manifest
+from archive.manifest import FRESH, HOUR, MOST_TOLD, SORTED, File, Manifest, Tally, read_manifest, write_manifest
 from archive.once import counted_once, with_counted
 from archive.tally import NOTHING, ROW, SUFFIX, best_of, is_whole, numbered, probe, read_tally, write_tally
 from cluster.model import ArchiveSettings
@@ -46,8 +46,6 @@ _TALLIED = 400_000
 """Ranked rows of an hour for which a tally is worth while; with half as much more it is made anew."""
 _MOST_TALLIED = 16_000_000
 """Rows above which a tally is not made anew: it would write 0.5 GB each time."""
-_MOST_TOLD = 32_000_000
-"""Ranked rows of an hour above which readers tell what counts: without a tally, each million takes 0.2 s a file."""
 _PART_ROWS = 500_000
 """Rows that wait in memory, about 50 MB: a checkpoint makes one file of them, since merging reads each file again."""
 _LEAST_FREE = 32 << 20
@@ -450,9 +448,8 @@ class Archive:
             is_over = self._newest >= hour + HOUR + _LATE_SECONDS
             among = tuple(file for file in files if file.ranked)
             ranked = sum(file.ranked for file in among)
-            # Once: what comes later still is told by the reader, or a clock that is late had us write hours on end. Of
-            # more rows, each file would be compared with too many.
-            if not is_over or ranked > _MOST_TOLD or any(file.decided not in (0, ranked) for file in among):
+            # Once: what comes later still is told by the reader, or a clock that is late had us write hours on end.
+            if not is_over or ranked > MOST_TOLD or any(file.decided not in (0, ranked) for file in among):
                 among = ()
             if job := self._tallying(hour, files, is_over=is_over):
                 return job

@@ -18,7 +18,7 @@ import pytest
 
 from app.errors import UserError
 from app.log import Log
-from archive import schema, tally, writer
+from archive import manifest, schema, tally, writer
 from archive.manifest import FRESH, HOUR, SORTED, read_manifest
 from archive.query import Filter, ask
 from archive.writer import Archive
@@ -393,13 +393,17 @@ def test_a_busy_hour_is_put_in_order_while_each_checkpoint_brings_more(
 def test_more_rows_than_can_be_compared_are_left_for_readers_to_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_MOST_TOLD", 50)
+    for module in (manifest, writer):
+        monkeypatch.setattr(module, "MOST_TOLD", 50)
     archive = an_archive(tmp_path)
     frame = several_saw(4, 300)
     archive.take(frame)
     archive.take(rows(1, hour=9))
-    files = settle(archive)["files"]
+    notes = settle(archive)
+    files = notes["files"]
     assert [file["decided"] for file in files if file["ranked"]] == [0, 0]
+    whole = manifest.Manifest.of(notes).whole_files(T0 + 9 * HOUR)
+    assert len(whole) == 2, "they may go to a bucket"
     assert all(file["name"].startswith(SORTED) for file in files if file["ranked"])
     assert ask(tmp_path, Filter(T0, T0 + 2 * HOUR)).bytes == counted_by_hand(frame, T0, T0 + 2 * HOUR)
 
