@@ -87,7 +87,7 @@ class Manifest:
         next: number of the next file.
         taken: rows that were ever written.
         partitions: of the topic, where this is one of them.
-        tallies: of hours that are not over.
+        tallies: of hours that are not told.
         place: id of this archive in the bucket; empty: it never had one.
     """
 

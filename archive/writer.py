@@ -12,10 +12,10 @@ import errno
 import shutil
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -39,7 +39,7 @@ _MOST_ROWS = 1_000_000
 _MOST_TOGETHER = 1_500_000
 """Rows of an hour that is over which are put in order together, half as many again at most: 0.4 GB of memory."""
 _MANY = 4_000_000
-"""Rows of an hour that is not over with which some of them are put in order, as many as take 0.2 GB."""
+"""Rows of an hour that is not over which wait: with more they are put in order, as many at a time as take 0.2 GB."""
 _LARGE = _MOST_ROWS // 8
 """Rows of a file that is merged no more before its hour is sorted."""
 _TALLIED = 400_000
@@ -67,6 +67,7 @@ class _Job:
         among: all files of an hour that is over: which of the new rows count is told by them.
         is_tally: the inputs' rows are added to the tally of their hour.
         known: the tally of their hour, if there is one.
+        together: rows that are put in order together, about.
     """
 
     inputs: tuple[File, ...]
@@ -76,6 +77,7 @@ class _Job:
     among: tuple[File, ...] = ()
     is_tally: bool = False
     known: Tally | None = None
+    together: int = _MOST_ROWS
 
 
 class Archive:
@@ -457,16 +459,16 @@ class Archive:
                 # A tally has all rows of a file or none.
                 alike = [file for file in fresh if file.tallied == is_tallied]
                 if alike and is_over:
-                    return self._sorting(_up_to(alike, _MOST_TOGETHER), among)
+                    return self._sorting(_up_to(alike, _MOST_TOGETHER), _MOST_TOGETHER, among)
                 if sum(file.rows for file in alike) >= _MANY:
-                    return self._sorting(_up_to(alike, _MOST_ROWS * 2 // 3), ())
+                    return self._sorting(_up_to(alike, 4 * _MANY), _MOST_ROWS * 2 // 3)
             for kind in {(file.level, file.tallied) for file in fresh}:
                 level, _ = kind
                 same = [file for file in fresh if (file.level, file.tallied) == kind and file.rows < _LARGE]
                 if len(same) >= _MERGED:
                     return _Job(_up_to(same, _MOST_ROWS), (self._name(hour, FRESH),), is_final=False, level=level + 1)
             if not fresh and (untold := [file for file in among if not file.decided]):
-                return self._sorting((untold[0],), among)
+                return self._sorting((untold[0],), _MOST_ROWS, among)
         return None
 
     def _tallying(self, hour: int, files: Sequence[File], *, is_over: bool) -> _Job | None:
@@ -488,12 +490,12 @@ class Archive:
             replace(file, tallied=False) if file.hour == hour else file for file in self._manifest.files
         ]
 
-    def _sorting(self, inputs: tuple[File, ...], among: tuple[File, ...]) -> _Job:
-        count = max(round(sum(file.rows for file in inputs) / _MOST_ROWS), 1)
+    def _sorting(self, inputs: tuple[File, ...], together: int, among: tuple[File, ...] = ()) -> _Job:
         hour = inputs[0].hour
         known = next((tally for tally in self._manifest.tallies if tally.hour == hour), None)
+        count = sum(_parts(group) for group in _groups(inputs, together))
         names = tuple(self._name(hour, SORTED) for _ in range(count))
-        return _Job(inputs, names, is_final=True, among=among, known=known)
+        return _Job(inputs, names, is_final=True, among=among, known=known, together=together)
 
     def _adopt(self) -> None:
         """Put what the thread has made in the place of what it was made of."""
@@ -502,7 +504,7 @@ class Archive:
         (job, future), self._merging = self._merging, None
         try:
             made = future.result()
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             self._log.sparse("archive_not_merged", why=str(error), hint="tried again; small files stay meanwhile")
             self._forget_missing()
             return
@@ -547,6 +549,19 @@ def _up_to(files: Sequence[File], most: int) -> tuple[File, ...]:
     return tuple(chosen)
 
 
+def _groups(files: Sequence[File], together: int) -> Iterator[tuple[File, ...]]:
+    """Yield the files by those that are put in order together."""
+    while files:
+        group = _up_to(files, together)
+        yield group
+        files = files[len(group) :]
+
+
+def _parts(group: Sequence[File]) -> int:
+    """Return how many files are made of some."""
+    return max(round(sum(file.rows for file in group) / _MOST_ROWS), 1)
+
+
 def _place(file: File) -> tuple[int, str]:
     return file.hour, file.name
 
@@ -561,17 +576,19 @@ def _merged(folder: Path, job: _Job) -> list[File] | Tally:
     has_all = job.among and all(one.tallied for one in job.among)
     known = job.known if job.known and has_all and is_whole(folder, job.known) else None
     best = best_of([read_tally(folder, known)]) if known else None
-    made = []
-    parts = layout.parted(paths, len(job.names))
-    for name in job.names:
-        part = next(parts)
-        if best is not None:
-            part = with_counted(part, best)
-        elif among is not None:
-            part = counted_once(part.lazy(), among).collect(engine="streaming")
-        part = layout.in_order(part) if job.is_final else part
-        file = _written(part, folder, name, job.inputs[0].hour, job.level, is_final=job.is_final)
-        made.append(replace(file, decided=decided, tallied=all(one.tallied for one in job.inputs)))
+    made, names = [], iter(job.names)
+    for group in _groups(job.inputs, job.together) if job.is_final else [job.inputs]:
+        count = _parts(group) if job.is_final else 1
+        parts = layout.parted([folder / file.name for file in group], count)
+        for name in islice(names, count):
+            part = next(parts)
+            if best is not None:
+                part = with_counted(part, best)
+            elif among is not None:
+                part = counted_once(part.lazy(), among).collect(engine="streaming")
+            part = layout.in_order(part) if job.is_final else part
+            file = _written(part, folder, name, job.inputs[0].hour, job.level, is_final=job.is_final)
+            made.append(replace(file, decided=decided, tallied=all(one.tallied for one in group)))
     return made
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from app.errors import UserError
 from app.log import Log
-from archive import manifest, schema, tally, writer
+from archive import layout, manifest, schema, tally, writer
 from archive.manifest import FRESH, HOUR, SORTED, read_manifest
 from archive.query import Filter, ask
 from archive.writer import Archive
@@ -388,6 +388,42 @@ def test_a_busy_hour_is_put_in_order_while_each_checkpoint_brings_more(
     assert known["rows"] == sum(file["ranked"] for file in notes["files"] if file["tallied"]) > 0
     answer = ask(tmp_path, Filter(T0, T0 + HOUR))
     assert answer.bytes == answer.all_bytes == counted_by_hand(frame, T0, T0 + HOUR)
+    archive.take(rows(1, hour=9))
+    files = [file for file in settle(archive)["files"] if file["hour"] == T0]
+    assert all(file["decided"] and file["name"].startswith(SORTED) for file in files)
+    assert ask(tmp_path, Filter(T0, T0 + HOUR)).bytes == counted_by_hand(frame, T0, T0 + HOUR)
+
+
+def test_small_files_of_an_earlier_version_without_types_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(tmp_path)
+    frame = several_saw(7, 400)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(layout, "_FEW_WORDS", 1 << 40)
+        archive.take(frame.head(200).with_columns(codes_of(frame.head(200))))
+        saved(archive)
+    archive.take(frame.tail(200).with_columns(codes_of(frame.tail(200))))
+    saved(archive)
+    kept = [b"ARROW_schema" in file.read_bytes() for file in sorted((tmp_path / "0" / FRESH).glob("*.parquet"))]
+    assert kept[0] is False
+    archive.take(rows(1, hour=9))
+    assert all(file["name"].startswith(SORTED) for file in settle(archive)["files"] if file["hour"] < T0 + 5 * HOUR)
+    assert ask(tmp_path, Filter(T0, T0 + 2 * HOUR)).bytes == counted_by_hand(frame, T0, T0 + 2 * HOUR)
+
+
+def test_words_are_kept_of_small_files_for_the_sort_unless_they_are_most_of_it(tmp_path: Path) -> None:
+    numbers = range(1, 20_000)
+    many, few = rows(*numbers), rows(*numbers, src="10.1.0.1", src_node="gpu-1")
+    for frame, is_kept in ((few, True), (many, False)):
+        words = [pl.col(name).cast(pl.Enum(frame[name].unique())) for name in ("src", "dst", "exporter")]
+        for is_final in (False, True):
+            layout.write(frame.with_columns(words), tmp_path / "file", is_final=is_final)
+            assert (b"ARROW_schema" in (tmp_path / "file").read_bytes()) == (is_kept and not is_final)
+            (back,) = layout.parted([tmp_path / "file"], 1)
+            assert (back.schema["src"] != pl.String) == (is_kept and not is_final)
+            assert back.cast(pl.String).equals(frame.cast(pl.String))
+            assert pl.read_parquet(tmp_path / "file").equals(frame)
 
 
 def test_more_rows_than_can_be_compared_are_left_for_readers_to_tell(
