@@ -5,6 +5,7 @@ Only a control group counts its writers: run it as root.
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -118,12 +119,12 @@ def _measured(
         (folder / name).write_text(change(text) if name == "nfacctd.conf" else text)
     link_of(spool, NFACCTD.prefix).symlink_to("nfacct-1.csv")
     log = folder / "log"
-    preload = {} if is_plain else {"LD_PRELOAD": str(quick_printf.library(folder))}
+    preload = "" if is_plain else shlex.join(quick_printf.with_library(quick_printf.library(folder)))
     with closing(ControlGroup()) as group:
         with log.open("wb") as said:
             # A shell joins the group first: whatever nfacctd starts is in it.
-            command = ["sh", "-c", f'echo $$ > "{group.takes}" && exec nfacctd -f "{folder}/nfacctd.conf"']
-            process = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, "TZ": "UTC", **preload})
+            command = ["sh", "-c", f'echo $$ > "{group.takes}" && exec {preload} nfacctd -f "{folder}/nfacctd.conf"']
+            process = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, "TZ": "UTC"})
         try:
             while not udp_sockets(port) and process.poll() is None:
                 time.sleep(0.05)

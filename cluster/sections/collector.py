@@ -39,8 +39,8 @@ class CollectorSettings:
         "at each template that comes: 13 µs for each exporter that it knows.", default=None,
         absent="`true` with up to 100 exporters", example="false")
     fast_printing: bool = key(FLAG,
-        "Whether pmacct prints records by a quicker printf than libc's, which takes a quarter off its time. `collect` "
-        "compiles it with `cc`; without, it says so and goes on.", default=True)
+        "Whether pmacct, as Debian builds it, prints records by a quicker printf than libc's. `collect` compiles it "
+        "with `cc`; without, it says so and goes on.", default=True)
     guard: bool = key(FLAG,
         "Whether a filter in the kernel keeps datagrams from nfacctd that would kill it (pmacct #934). It takes "
         "CAP_BPF, and CAP_NET_RAW to name who sends them; without, `collect` says so and goes on.", default=True)

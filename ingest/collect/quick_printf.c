@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <string.h>
 #include <sys/single_threaded.h>
 
@@ -42,9 +43,9 @@ static char *put_digits(char *to, uint64_t value) {
   return to + count;
 }
 
-/* Write into the buffer where there is room; a stream that does not wait until its buffer is full has less than none. */
+/* Write into the buffer where there is room, of a stream that waits until it is full. */
 static int append(FILE *stream, const char *text, size_t count) {
-  if (stream->_IO_write_end - stream->_IO_write_ptr > (ptrdiff_t)count) {
+  if (stream->_IO_write_end - stream->_IO_write_ptr > (ptrdiff_t)count && !__flbf(stream)) {
     memcpy(stream->_IO_write_ptr, text, count);
     stream->_IO_write_ptr += count;
     return 0;

@@ -434,6 +434,9 @@ class Collector:
 
     def _spawn(self, running: _Running) -> None:
         command = [running.daemon.name, "-f", str(self.run_folder / f"{running.daemon.label}.conf")]
+        if self._preload is not None:
+            # Behind setpriv, which has rights that the library must not have.
+            command = [*quick_printf.with_library(self._preload), *command]
         guard = shutil.which("setpriv")
         if guard:
             # If we are killed, the kernel interrupts the daemon: it prints what it has and ends. Rights that our unit
@@ -455,7 +458,6 @@ class Collector:
                 env={
                     **{name: text for name, text in os.environ.items() if re.fullmatch("PATH|LANG|LC_[A-Z]+", name)},
                     "TZ": "UTC",
-                    **({"LD_PRELOAD": str(self._preload)} if self._preload else {}),
                 },
             )
         _put_first(running.process.pid)
