@@ -60,8 +60,6 @@ _HARMLESS = ("load_templates_from_file",)
 _OVERRUN = "Missing data detected"
 _OVERRUN_HINT = "its queue ran over and records are lost: a higher collector.netflow_daemons, where a core is free"
 
-_NO_FAST_PRINTING = "collector.fast_printing: false stops this line"
-
 Log = Callable[..., None]
 """Called as ``log(event, **values)``."""
 
@@ -260,7 +258,8 @@ class Collector:
             try:
                 self._preload = quick_printf.library(self.run_folder)
             except ClusterflowError as error:
-                hint = f"{error.hint or 'see why'}; until then nfacctd takes a third more time; {_NO_FAST_PRINTING}"
+                costs = "nfacctd takes a third more time; collector.fast_printing: false stops this line"
+                hint = f"{error.hint}; {costs}" if error.hint else costs
                 self._log("printing_slowly", level="warning", why=error, hint=hint)
 
     def _begin_guard(self) -> None:

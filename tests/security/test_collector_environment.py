@@ -1,5 +1,6 @@
 """pmacct's daemons read packets of strangers: of our environment they get what they need, no secret."""
 
+import shutil
 import sys
 from ipaddress import ip_address
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster.model import Cluster, CollectorSettings, Exporter, ExportProtocol
+from ingest.collect import quick_printf
 from ingest.collect.supervise import Collector
 from store.local_influxdb import free_port
 
@@ -49,6 +51,9 @@ def test_daemons_are_started_with_no_secret(tmp_path: Path, monkeypatch: pytest.
     )
     with Collector(cluster, tmp_path / "run", spool=tmp_path / "spool") as collector:
         assert set(collector.pids) == {"nfacctd", "sfacctd"}
+    expected = given | {"TZ": "UTC"}
+    if shutil.which(quick_printf.COMPILER):
+        expected["LD_PRELOAD"] = str(quick_printf.library(tmp_path / "run"))
     for name in ("nfacctd", "sfacctd"):
         lines = (tmp_path / "run" / f"{name}.environment").read_text().rstrip("\0").split("\0")
-        assert dict(line.split("=", 1) for line in lines) == given | {"TZ": "UTC"}
+        assert dict(line.split("=", 1) for line in lines) == expected
