@@ -38,8 +38,8 @@ _MOST_ROWS = 1_000_000
 """Rows of a file, about."""
 _MOST_TOGETHER = 1_500_000
 """Rows of an hour that is over which are put in order together, half as many again at most: 0.4 GB of memory."""
-_MANY = 4_000_000
-"""Rows of an hour that is not over which wait: with more they are put in order, as many at a time as take 0.2 GB."""
+_MANY, _MEANWHILE = 4_000_000, 700_000
+"""Rows that wait of an hour that is not over, with which they are put in order; and how many together, in 0.2 GB."""
 _LARGE = _MOST_ROWS // 8
 """Rows of a file that is merged no more before its hour is sorted."""
 _TALLIED = 400_000
@@ -461,7 +461,7 @@ class Archive:
                 if alike and is_over:
                     return self._sorting(_up_to(alike, _MOST_TOGETHER), _MOST_TOGETHER, among)
                 if sum(file.rows for file in alike) >= _MANY:
-                    return self._sorting(_up_to(alike, 4 * _MANY), _MOST_ROWS * 2 // 3)
+                    return self._sorting(_up_to(alike, 4 * _MANY), _MEANWHILE)
             for kind in {(file.level, file.tallied) for file in fresh}:
                 level, _ = kind
                 same = [file for file in fresh if (file.level, file.tallied) == kind and file.rows < _LARGE]
@@ -581,15 +581,18 @@ def _merged(folder: Path, job: _Job) -> list[File] | Tally:
         count = _parts(group) if job.is_final else 1
         parts = layout.parted([folder / file.name for file in group], count)
         for name in islice(names, count):
-            part = next(parts)
-            if best is not None:
-                part = with_counted(part, best)
-            elif among is not None:
-                part = counted_once(part.lazy(), among).collect(engine="streaming")
+            part = _told(next(parts), best, among)
             part = layout.in_order(part) if job.is_final else part
             file = _written(part, folder, name, job.inputs[0].hour, job.level, is_final=job.is_final)
             made.append(replace(file, decided=decided, tallied=all(one.tallied for one in group)))
     return made
+
+
+def _told(rows: pl.DataFrame, best: pl.DataFrame | None, among: pl.LazyFrame | None) -> pl.DataFrame:
+    """Return the rows with what of them counts, if there is something to tell it by."""
+    if best is not None:
+        return with_counted(rows, best)
+    return rows if among is None else counted_once(rows.lazy(), among).collect(engine="streaming")
 
 
 def _tallied(folder: Path, job: _Job, paths: list[Path]) -> Tally:

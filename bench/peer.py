@@ -25,8 +25,8 @@ from bench.pipelines import Load, bench_cluster, pipeline, printed_records, run_
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import Cluster
+from ingest.collect.kernel.sockets import udp_sockets
 from ingest.collect.pmacct import NFACCTD
-from ingest.collect.sockets import udp_sockets
 from simulate.demo.stack import Part, command, has_socket
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB

@@ -20,8 +20,8 @@ from bench.load.probe import GROUP, Probe, percentiles, with_probe
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster
 from cluster.model import Cluster
+from ingest.collect.kernel.sockets import udp_sockets
 from ingest.collect.pmacct import NFACCTD
-from ingest.collect.sockets import udp_sockets
 from ingest.kafka.local_kafka import LocalKafka
 from simulate.demo.stack import Part, command, has_socket
 from simulate.traffic.bulk_load import large_cluster

@@ -5,8 +5,8 @@ import struct
 import click
 
 from bench.costs.processes import line
-from ingest.collect import bpf
-from ingest.collect.guard import loaded_filter
+from ingest.collect.kernel import bpf
+from ingest.collect.kernel.guard import loaded_filter
 
 _FLOWS, _RECORD = 24, 48
 _FIELDS = 20

@@ -27,8 +27,8 @@ from cluster.load import load_cluster
 from cluster.model import Cluster
 from ingest.collect import quick_printf
 from ingest.collect.flow_files import link_of
+from ingest.collect.kernel.sockets import udp_sockets
 from ingest.collect.pmacct import NFACCTD, collector_files
-from ingest.collect.sockets import udp_sockets
 
 Change = Callable[[str], str]
 """Of nfacctd's configuration."""

@@ -13,14 +13,14 @@ from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import log_option
 from cluster.reload import ignore_hangups
-from ingest.collect.bpf import BpfError
 from ingest.collect.daemon_load import DaemonLoad
-from ingest.collect.guard import Guard, Teller
+from ingest.collect.kernel.bpf import BpfError
+from ingest.collect.kernel.guard import Guard, Teller
+from ingest.collect.kernel.sockets import inodes_of, owners, udp_sockets
+from ingest.collect.kernel.vlan_watch import VlanWatch
 from ingest.collect.pmacct import collector_files, receive_buffer_advice
-from ingest.collect.sockets import inodes_of, owners, udp_sockets
 from ingest.collect.supervise import Collector
 from ingest.collect.trouble_file import GUARDS, GUARDS_TAGS, Troubles
-from ingest.collect.vlan_watch import VlanWatch
 from ingest.read.spool_place import spool_folder
 
 _RUN_FOLDER = ".collect"

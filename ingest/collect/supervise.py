@@ -20,18 +20,18 @@ from typing import Self
 from app.errors import ClusterflowError, UserError, of_disk
 from cluster.model import Cluster, ExportProtocol
 from ingest.collect import quick_printf, template_file
-from ingest.collect.bpf import BpfError
 from ingest.collect.counter_files import CounterFiles
 from ingest.collect.daemon_load import DaemonLoad, busy_seconds
 from ingest.collect.discards import Discard, Discards
 from ingest.collect.flow_files import FlowFiles, claim
-from ingest.collect.guard import Guard, Teller
 from ingest.collect.hangs import HangWatch
+from ingest.collect.kernel.bpf import BpfError
+from ingest.collect.kernel.guard import Guard, Teller
+from ingest.collect.kernel.sockets import UdpSocket, inodes_of, udp_sockets
+from ingest.collect.kernel.split import Split, share_of
+from ingest.collect.kernel.vlan_watch import VlanWatch
 from ingest.collect.pmacct import SFACCTD, Daemon, collector_files, daemons, keeps_templates
-from ingest.collect.sockets import UdpSocket, inodes_of, udp_sockets
-from ingest.collect.split import Split, share_of
 from ingest.collect.trouble_file import DIED, TAGS, Troubles
-from ingest.collect.vlan_watch import VlanWatch
 
 _LOG_BYTES = 8 << 20
 _BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)

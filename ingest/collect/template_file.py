@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from ingest.collect.split import share_of
+from ingest.collect.kernel.split import share_of
 from store.schema import Unread
 
 NAME = ".nfacctd.templates"

@@ -372,6 +372,7 @@ def test_a_busy_hour_is_put_in_order_while_each_checkpoint_brings_more(
     monkeypatch.setattr(writer, "_TALLIED", 20)
     monkeypatch.setattr(writer, "_MANY", 120)
     monkeypatch.setattr(writer, "_MOST_ROWS", 60)
+    monkeypatch.setattr(writer, "_MEANWHILE", 40)
     archive = an_archive(tmp_path)
     frame = several_saw(7, 500).with_columns(end=pl.col("end").clip(T0, T0 + HOUR - 1)).with_columns(start="end")
     made, waiting = [], []

@@ -20,9 +20,9 @@ from trouble import Bridge, account, await_account, await_that, fill_up, small_d
 
 from bench.faults import Record
 from cluster.model import ExportProtocol
-from ingest.collect.guard import LONGEST
-from ingest.collect.sockets import udp_sockets
-from ingest.collect.split import share_of
+from ingest.collect.kernel.guard import LONGEST
+from ingest.collect.kernel.sockets import udp_sockets
+from ingest.collect.kernel.split import share_of
 from ingest.collect.trouble_file import lately
 from simulate.demo.stack import has_socket
 from simulate.packets.netflow import FlowFormat

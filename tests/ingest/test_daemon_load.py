@@ -18,9 +18,9 @@ from app.log import Log
 from app.signals import SignalEvent
 from cluster.model import Cluster, Exporter
 from ingest.collect import collect_cli, daemon_load
-from ingest.collect.bpf import BpfError
 from ingest.collect.daemon_load import DaemonLoad, busy_seconds
-from ingest.collect.split import Split
+from ingest.collect.kernel.bpf import BpfError
+from ingest.collect.kernel.split import Split
 from ingest.collect.supervise import Collector
 
 TODAY = int(time.time()) // 86_400

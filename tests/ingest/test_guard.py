@@ -17,9 +17,9 @@ import pytest
 from test_pmacct_daemons import EXPORTERS, NOW, UPTIME, a_cluster, free_udp_port, send, spooled, v5, wait_for
 
 from cluster.dump import dump_cluster
-from ingest.collect.bpf import BpfError
-from ingest.collect.guard import LONGEST, Guard
-from ingest.collect.sockets import udp_sockets
+from ingest.collect.kernel.bpf import BpfError
+from ingest.collect.kernel.guard import LONGEST, Guard
+from ingest.collect.kernel.sockets import udp_sockets
 from ingest.collect.supervise import Collector
 from ingest.collect.trouble_file import LATELY, Troubles, lately
 

@@ -33,7 +33,7 @@ from cluster.model import (
 )
 from cluster.sections.network.services import with_well_known
 from ingest.collect import flow_files
-from ingest.collect.sockets import udp_sockets
+from ingest.collect.kernel.sockets import udp_sockets
 from ingest.collect.supervise import Collector
 from ingest.count.engine import Engine
 from ingest.counters import Counters

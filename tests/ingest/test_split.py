@@ -20,9 +20,9 @@ from test_pmacct_daemons import a_cluster, free_udp_port, send, spooled, wait_fo
 from cluster.dump import dump_cluster
 from cluster.model import Cluster, Exporter
 from ingest.collect import template_file
-from ingest.collect.bpf import BpfError
-from ingest.collect.sockets import udp_sockets
-from ingest.collect.split import Split, share_of
+from ingest.collect.kernel.bpf import BpfError
+from ingest.collect.kernel.sockets import udp_sockets
+from ingest.collect.kernel.split import Split, share_of
 from ingest.collect.supervise import Collector
 from ingest.collect.template_file import TemplateFile
 from ingest.collect.trouble_file import lately
@@ -194,8 +194,8 @@ def test_without_the_right_one_daemon_has_all(tmp_path: Path) -> None:
 
 _REFUSED = """
 import ctypes, struct
-from ingest.collect.bpf import BpfError
-from ingest.collect.split import Split
+from ingest.collect.kernel.bpf import BpfError
+from ingest.collect.kernel.split import Split
 # Of classic BPF: the number of the call; another one than pidfd_getfd passes, that one is EPERM.
 steps = (0x20, 0, 0, 0), (0x15, 0, 1, 438), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)
 code = b"".join(struct.pack("=HBBI", *one) for one in steps)

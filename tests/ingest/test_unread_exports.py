@@ -18,9 +18,9 @@ from test_pmacct_daemons import a_cluster, send, sflow, wait_for
 
 from app.errors import StoreError
 from cluster.model import Cluster, Exporter, ExportProtocol
+from ingest.collect.kernel.vlan_watch import VlanWatch
 from ingest.collect.supervise import Collector
 from ingest.collect.trouble_file import TAGS, Troubles, lately
-from ingest.collect.vlan_watch import VlanWatch
 from ingest.flows.normalise import Clock
 from ingest.read.spool import Spool
 from operations.status.status import Status, status_of

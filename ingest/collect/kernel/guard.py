@@ -22,8 +22,8 @@ from functools import cache
 from ipaddress import IPv4Address, IPv6Address
 
 from cluster.model import Cluster
-from ingest.collect import bpf
-from ingest.collect.guard_program import ELEMENTS, program
+from ingest.collect.kernel import bpf
+from ingest.collect.kernel.guard_program import ELEMENTS, program
 from ingest.collect.trouble_file import REFUSED, UNLISTED, Troubles
 from ingest.listen.exports import read_export
 from ingest.listen.packets import parse

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ingest.collect.sockets import descriptors, udp_sockets
+from ingest.collect.kernel.sockets import descriptors, udp_sockets
 
 _CALLS = {"x86_64": 321, "aarch64": 280}
 """Number of bpf(2); those of pidfd_open and pidfd_getfd are the same everywhere."""

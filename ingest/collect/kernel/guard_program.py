@@ -1,8 +1,8 @@
-"""The program of `ingest.collect.guard`, in eBPF: through a datagram of NetFlow v9 or IPFIX, field by field."""
+"""The program of `ingest.collect.kernel.guard`, in eBPF: through a datagram of NetFlow v9 or IPFIX, field by field."""
 
 import socket
 
-from ingest.collect.bpf import Program
+from ingest.collect.kernel.bpf import Program
 
 ELEMENTS = 512
 """The program looks at elements below; no longer one kills."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from ingest.collect import bpf
+from ingest.collect.kernel import bpf
 
 _REUSEPORT, _SOCKARRAY = 21, 20
 _SO_ATTACH_REUSEPORT_EBPF = 52
