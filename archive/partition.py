@@ -17,7 +17,6 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
@@ -28,6 +27,7 @@ import polars as pl
 
 from app.log import Log
 from archive.manifest import HOUR, MANIFEST, PENDING, write_manifest
+from archive.merger import Merger
 from archive.writer import Archive
 from cluster.model import ArchiveSettings
 
@@ -99,7 +99,7 @@ class PartitionArchive:
         log: for trouble.
         marks: what the partition's last transaction says; None: unknown, and there is one list.
         partitions: of the topic.
-        beside: thread that merges; None: one of its own.
+        merger: merges for all partitions; None: one of its own.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class PartitionArchive:
         *,
         marks: Marks | None,
         partitions: int = 0,
-        beside: Executor | None = None,
+        merger: Merger | None = None,
     ) -> None:
         self._claim = claim
         self._folder = claim.folder
         self._log = log
         self._marks = {place: [*mark] for place, mark in (marks or {}).items()}
         self._id = self._place() if claim.lock is not None else ""
-        self._archive = Archive(self._folder, settings, log, beside=beside, partitions=partitions)
+        self._archive = Archive(self._folder, settings, log, merger=merger, partitions=partitions)
         notes = self._settled()
         if notes is not None and marks is not None:
             self._compare(notes)

@@ -4,8 +4,8 @@
 returns with its checkpoint; `commit` tells readers, and removes what is no longer named. Killed in between, a restart
 finds files that no checkpoint names and removes them: their records are read again.
 
-A thread merges small files of an hour, and sorts them once the hour is over; it then tells of what several exporters
-saw which counts. Its result takes their place with the next checkpoint, in the same way.
+A process beside merges small files of an hour, and sorts them once the hour is over; it then tells of what several
+exporters saw which counts. Its result takes their place with the next checkpoint, in the same way.
 """
 
 import errno
@@ -13,9 +13,9 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -26,8 +26,9 @@ from app.log import Log
 from archive import layout, schema
 from archive.bucket import Bucket
 from archive.manifest import FRESH, HOUR, MOST_TOLD, SORTED, File, Manifest, Tally, read_manifest, write_manifest
-from archive.once import counted_once, with_counted
-from archive.tally import NOTHING, ROW, SUFFIX, best_of, is_whole, numbered, probe, read_tally, write_tally
+from archive.merger import Merger
+from archive.merging import Job, written
+from archive.tally import ROW, SUFFIX, is_whole
 from cluster.model import ArchiveSettings
 from cluster.sections.archive import FREE_SHARE
 
@@ -56,30 +57,6 @@ _AGAIN_SECONDS = 60
 """After which a bucket that failed is tried again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Files that become one, or several that are in order together.
-
-    Attributes:
-        inputs: what they are made of.
-        names: of the new ones.
-        level: how often that was merged.
-        among: all files of an hour that is over: which of the new rows count is told by them.
-        is_tally: the inputs' rows are added to the tally of their hour.
-        known: the tally of their hour, if there is one.
-        together: rows that are put in order together, about.
-    """
-
-    inputs: tuple[File, ...]
-    names: tuple[str, ...]
-    is_final: bool
-    level: int = 0
-    among: tuple[File, ...] = ()
-    is_tally: bool = False
-    known: Tally | None = None
-    together: int = _MOST_ROWS
-
-
 class Archive:
     """The files of one shard.
 
@@ -87,7 +64,7 @@ class Archive:
         folder: of this shard alone; made if missing.
         settings: its limits.
         log: for trouble.
-        beside: thread that merges, for several archives; None: one of its own.
+        merger: merges for several archives; None: one of its own.
         partitions: of the topic, where this is one of them.
 
     Attributes:
@@ -103,7 +80,7 @@ class Archive:
         settings: ArchiveSettings,
         log: Log,
         *,
-        beside: Executor | None = None,
+        merger: Merger | None = None,
         partitions: int = 0,
     ) -> None:
         self.folder = folder
@@ -115,10 +92,10 @@ class Archive:
         self._newest = 0
         self._shut = False
         self._kept_notes: dict[str, Any] | None = None
-        self._beside = beside or ThreadPoolExecutor(1, "archive")
-        self._is_alone = beside is None
+        self._merger = merger or Merger()
+        self._is_alone = merger is None
         self._partitions = partitions
-        self._merging: tuple[_Job, Future[list[File] | Tally]] | None = None
+        self._merging: tuple[Job, Future[list[File] | Tally]] | None = None
         self._bucket = Bucket(settings) if settings.bucket else None
         # Of its own: a bucket that is away keeps nobody from merging.
         self._copier = ThreadPoolExecutor(1, "bucket") if self._bucket is not None else None
@@ -130,13 +107,13 @@ class Archive:
         self.counts: dict[str, int] = {}
 
     def close(self) -> None:
-        """Wait for the threads; what they merged or copied is done again another time."""
+        """End what goes on beside; what was merged or copied is done again another time."""
+        if self._is_alone:
+            self._merger.shutdown()
         self._drop_merging()
         if self._copier is not None:
             self._stop.set()
             self._copier.shutdown(cancel_futures=True)
-        if self._is_alone:
-            self._beside.shutdown()
 
     def configure(self, settings: ArchiveSettings) -> None:
         """Take other limits."""
@@ -264,7 +241,7 @@ class Archive:
 
     @property
     def is_merging(self) -> bool:
-        """Whether the thread has work, or has made something that is not adopted yet."""
+        """Whether something is being merged, or was and is not adopted yet."""
         return self._merging is not None
 
     @property
@@ -292,7 +269,7 @@ class Archive:
         name = self._name(hour, FRESH)
         while True:
             try:
-                file = _written(rows, self.folder, name, hour, 0, is_final=False)
+                file = written(rows, self.folder, name, hour, 0, is_final=False)
             except OSError as error:
                 if self._is_full(error) and self._delete_oldest("disk full"):
                     continue
@@ -436,14 +413,16 @@ class Archive:
     # -- merging -----------------------------------------------------------------------------------
 
     def _merge(self) -> None:
-        """Have the thread merge what is due, if it is idle."""
+        """Have what is due merged, if nothing is."""
         if self._merging is not None:
             return
         job = self._due()
-        if job is not None:
-            self._merging = job, self._beside.submit(_merged, self.folder, job)
+        if job is None:
+            self._merger.rest()
+        else:
+            self._merging = job, self._merger.submit(self.folder, job)
 
-    def _due(self) -> _Job | None:
+    def _due(self) -> Job | None:
         for hour, group in groupby(sorted(self._manifest.files, key=_place), key=lambda one: one.hour):
             files = [*group]
             fresh = [file for file in files if file.name.startswith(FRESH)]
@@ -466,12 +445,12 @@ class Archive:
                 level, _ = kind
                 same = [file for file in fresh if (file.level, file.tallied) == kind and file.rows < _LARGE]
                 if len(same) >= _MERGED:
-                    return _Job(_up_to(same, _MOST_ROWS), (self._name(hour, FRESH),), is_final=False, level=level + 1)
+                    return Job(((_up_to(same, _MOST_ROWS), (self._name(hour, FRESH),)),), level=level + 1)
             if not fresh and (untold := [file for file in among if not file.decided]):
                 return self._sorting((untold[0],), _MOST_ROWS, among)
         return None
 
-    def _tallying(self, hour: int, files: Sequence[File], *, is_over: bool) -> _Job | None:
+    def _tallying(self, hour: int, files: Sequence[File], *, is_over: bool) -> Job | None:
         """Return the job that brings an hour's tally up to date, if it is due; once the hour is over, to tell by it."""
         known = next((tally for tally in self._manifest.tallies if tally.hour == hour), None)
         more = tuple(file for file in files if file.ranked and not file.tallied)
@@ -481,7 +460,7 @@ class Archive:
         if rows + fresh > _MOST_TALLIED or (fresh < max(_TALLIED, rows // 2) and not is_over):
             return None
         name = self._name(hour, FRESH, SUFFIX)
-        return _Job(_up_to(more, _MOST_ROWS), (name,), is_final=False, is_tally=True, known=known)
+        return Job(((_up_to(more, _MOST_ROWS), (name,)),), is_tally=True, known=known)
 
     def _drop_tally(self, hour: int) -> None:
         """Forget the tally of an hour; `commit` removes its file."""
@@ -490,21 +469,23 @@ class Archive:
             replace(file, tallied=False) if file.hour == hour else file for file in self._manifest.files
         ]
 
-    def _sorting(self, inputs: tuple[File, ...], together: int, among: tuple[File, ...] = ()) -> _Job:
+    def _sorting(self, inputs: tuple[File, ...], together: int, among: tuple[File, ...] = ()) -> Job:
         hour = inputs[0].hour
         known = next((tally for tally in self._manifest.tallies if tally.hour == hour), None)
-        count = sum(_parts(group) for group in _groups(inputs, together))
-        names = tuple(self._name(hour, SORTED) for _ in range(count))
-        return _Job(inputs, names, is_final=True, among=among, known=known, together=together)
+        groups = tuple(
+            (group, tuple(self._name(hour, SORTED) for _ in range(_parts(group))))
+            for group in _groups(inputs, together)
+        )
+        return Job(groups, is_final=True, among=among, known=known)
 
     def _adopt(self) -> None:
-        """Put what the thread has made in the place of what it was made of."""
+        """Put what was made in the place of what it was made of."""
         if self._merging is None or not self._merging[1].done():
             return
         (job, future), self._merging = self._merging, None
         try:
             made = future.result()
-        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        except OSError as error:
             self._log.sparse("archive_not_merged", why=str(error), hint="tried again; small files stay meanwhile")
             self._forget_missing()
             return
@@ -520,7 +501,7 @@ class Archive:
             self._drop_tally(hour)
 
     def _drop_merging(self) -> None:
-        """Wait for the thread, and forget what it made: its inputs are about to change."""
+        """Wait for what is being merged, and forget it: its inputs are about to change."""
         if self._merging is not None:
             (job, future), self._merging = self._merging, None
             if not future.cancel():
@@ -564,53 +545,3 @@ def _parts(group: Sequence[File]) -> int:
 
 def _place(file: File) -> tuple[int, str]:
     return file.hour, file.name
-
-
-def _merged(folder: Path, job: _Job) -> list[File] | Tally:
-    paths = [folder / file.name for file in job.inputs]
-    if job.is_tally:
-        return _tallied(folder, job, paths)
-    among = pl.scan_parquet([folder / file.name for file in job.among], hive_partitioning=False) if job.among else None
-    decided = sum(one.ranked for one in job.among)
-    # A tally of all of them tells at once; else all are read for each file.
-    has_all = job.among and all(one.tallied for one in job.among)
-    known = job.known if job.known and has_all and is_whole(folder, job.known) else None
-    best = best_of([read_tally(folder, known)]) if known else None
-    made, names = [], iter(job.names)
-    for group in _groups(job.inputs, job.together) if job.is_final else [job.inputs]:
-        count = _parts(group) if job.is_final else 1
-        parts = layout.parted([folder / file.name for file in group], count)
-        for name in islice(names, count):
-            part = _told(next(parts), best, among)
-            part = layout.in_order(part) if job.is_final else part
-            file = _written(part, folder, name, job.inputs[0].hour, job.level, is_final=job.is_final)
-            made.append(replace(file, decided=decided, tallied=all(one.tallied for one in group)))
-    return made
-
-
-def _told(rows: pl.DataFrame, best: pl.DataFrame | None, among: pl.LazyFrame | None) -> pl.DataFrame:
-    """Return the rows with what of them counts, if there is something to tell it by."""
-    if best is not None:
-        return with_counted(rows, best)
-    return rows if among is None else counted_once(rows.lazy(), among).collect(engine="streaming")
-
-
-def _tallied(folder: Path, job: _Job, paths: list[Path]) -> Tally:
-    rows, known, name = pl.scan_parquet(paths, hive_partitioning=False), job.known, job.names[0]
-    told = pl.col(schema.BYTES).filter(pl.col(schema.COUNTED), pl.col(schema.RANK) == 0).sum()
-    before = NOTHING if known is None else read_tally(folder, known)
-    more = numbered(rows)
-    counted_bytes = write_tally([before, more], folder / name)
-    told_bytes = int(rows.select(told).collect(engine="streaming").item()) + (known.told_bytes if known else 0)
-    return Tally(name, job.inputs[0].hour, len(before) + len(more), probe(), counted_bytes, told_bytes)
-
-
-def _written(rows: pl.DataFrame, folder: Path, name: str, hour: int, level: int, *, is_final: bool) -> File:
-    size = layout.write(rows, folder / name, is_final=is_final)
-    sums = rows.select(
-        first=pl.min(schema.END),
-        last=pl.max(schema.END),
-        counted=pl.col(schema.BYTES).filter(pl.col(schema.COUNTED)).sum(),
-        ranked=(pl.col(schema.RANK) > 0).sum(),
-    ).row(0)
-    return File(name, hour, rows.height, size, sums[0], sums[1], sums[2], sums[3], level)

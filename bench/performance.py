@@ -253,7 +253,12 @@ def _target_rows(book: Book) -> Iterator[_Row]:
         "CPU of the soak's last third over its first", "flat", text, met=max(dearer.values(), default=9) <= _DEARER
     )
     for what, one in (("the soak", soak), ("at 200,000 flows/s", live)):
-        peaks = {} if one is None else {n: part["peak_mib"] for n, part in one["processes"].items() if n != "sender"}
+        peaks = (
+            {}
+            if one is None
+            else {n: part.get("largest_mib", part["peak_mib"]) for n, part in one["processes"].items()}
+        )
+        peaks.pop("sender", None)
         text = ", ".join(f"{name} {value} MiB" for name, value in peaks.items()) or None
         yield row(f"memory of each process, {what}", "1 GB", text, met=max(peaks.values(), default=9999) < _MOST_MIB)
     for untold, who in _WHO.items():

@@ -80,12 +80,14 @@ class Usage:
     Attributes:
         cpu: seconds, since it began, children that ended included.
         memory: bytes resident; pages that several of its processes share count once (PSS).
+        largest: of these, what its largest process has.
         mapped: of these, bytes of files: programs, and InfluxDB's data. The kernel takes them back when it likes.
         processes: how many.
     """
 
     cpu: float
     memory: int
+    largest: int
     mapped: int
     processes: int
 
@@ -108,15 +110,15 @@ def descendants(roots: Iterable[int]) -> list[int]:
 
 def usage(pids: Iterable[int]) -> Usage:
     """Return what processes use together; those that are gone use nothing."""
-    cpu, memory, mapped, processes = 0.0, 0, 0, 0
+    cpu, memory, largest, mapped, processes = 0.0, 0, 0, 0, 0
     for pid in pids:
         with contextlib.suppress(OSError, IndexError, ValueError):
             fields = _stat(pid)
             cpu += sum(map(int, fields[11:15])) / _TICKS
             resident, of_files = _resident(pid)
-            memory, mapped = memory + resident, mapped + of_files
+            memory, largest, mapped = memory + resident, max(largest, resident), mapped + of_files
             processes += 1
-    return Usage(cpu, memory, mapped, processes)
+    return Usage(cpu, memory, largest, mapped, processes)
 
 
 def _stat(pid: int) -> list[str]:
@@ -209,6 +211,7 @@ class Meter:
                 "cpu_seconds": round(cpu, 2),
                 "cores": round(cpu / seconds, 3),
                 "peak_mib": max(memory) >> 20,
+                "largest_mib": max(one.largest for one in series) >> 20,
                 "last_mib": memory[-1] >> 20,
             }
         return found

@@ -6,7 +6,6 @@ so whoever holds it writes the same series on.
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import polars as pl
 
 from app.errors import UserError
 from app.log import Log
+from archive.merger import Merger
 from archive.partition import Claim, Marks, PartitionArchive
 from cluster.model import ArchiveSettings, Cluster, KafkaFormat
 from ingest.count.engine import Engine
@@ -61,7 +61,7 @@ class Surroundings:
         takeover_seconds: how long requests of a worker that was thrown out may still reach the store.
         topic_id: of the topic, as long as it lives; empty where brokers do not say it.
         archive: folder of the flow archive; None: none is kept.
-        merging: thread that merges the files of all partitions.
+        merger: merges the files of all partitions.
     """
 
     cluster: Cluster
@@ -76,7 +76,7 @@ class Surroundings:
     takeover_seconds: float
     topic_id: str = ""
     archive: Path | None = None
-    merging: Executor | None = None
+    merger: Merger | None = None
 
 
 def shard_of(shard: str, partition: int) -> str:
@@ -143,7 +143,7 @@ class PartitionWork:
                 around.log,
                 marks=self._marks,
                 partitions=partitions,
-                beside=around.merging,
+                merger=around.merger,
             )
         self.counters.add(Stage.BRIDGE, "assignments")
 

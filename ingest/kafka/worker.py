@@ -21,6 +21,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from app.errors import StoreError, UserError
 from app.log import Log
+from archive.merger import Merger
 from archive.partition import Marks, tidy_idle
 from cluster.model import Cluster
 from cluster.reload import Reload
@@ -155,7 +156,7 @@ class KafkaWorker:
             takeover_seconds=self._kafka.session_timeout + REQUEST_SECONDS,
             archive=archive,
             # One for all: an hour that ends is sorted partition by partition, or memory would not do.
-            merging=ThreadPoolExecutor(1, "archive"),
+            merger=Merger(),
         )
         self._renewal = None if reload is None else Renewal(reload, log)
         self._tidier = ThreadPoolExecutor(1, "tidy")
@@ -270,8 +271,8 @@ class KafkaWorker:
         self._sender.shutdown()
         self._drop(TopicPartition(self._topics.flows, partition) for partition in [*self._works])
         self._tidier.shutdown()
-        if self._around.merging is not None:
-            self._around.merging.shutdown()
+        if self._around.merger is not None:
+            self._around.merger.shutdown()
         self._around.enrichment.close()
         if self._renewal is not None:
             self._renewal.drop(self._around.enrichment)

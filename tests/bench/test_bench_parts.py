@@ -73,11 +73,11 @@ def test_growth_is_told() -> None:
     for second in range(9):
         grown = (100 + 10 * second) << 20
         samples = {
-            "flat": Usage(second, 100 << 20, 0, 1),
-            "leak": Usage(0, grown, 0, 1),
-            "cache": Usage(0, min(100 + 25 * second, 200) << 20, 0, 1),
+            "flat": Usage(second, 100 << 20, 60 << 20, 0, 1),
+            "leak": Usage(0, grown, grown, 0, 1),
+            "cache": Usage(0, (size := min(100 + 25 * second, 200) << 20), size, 0, 1),
             # Pages of files that it has written come, and the kernel takes them when it likes.
-            "store": Usage(second * (1 + second // 6), grown, 10 * second << 20, 1),
+            "store": Usage(second * (1 + second // 6), grown, grown, 10 * second << 20, 1),
         }
         for name, sample in samples.items():
             meter._series.setdefault(name, []).append(sample)

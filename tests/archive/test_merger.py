@@ -1,0 +1,163 @@
+"""The process that merges harms nobody when it ends, and ends with whom it works for."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.log import Log
+from archive import merger as of_merger
+from archive import writer
+from archive.manifest import FRESH, File
+from archive.merger import Merger
+from archive.merging import Job, written
+from archive.query import ask
+from archive.writer import Archive
+from cluster.model import ArchiveSettings
+from tests.archive.test_archive import ALL, T0, rows, saved
+
+_SECONDS = 20.0
+
+
+@pytest.fixture
+def merger() -> Iterator[Merger]:
+    made = Merger()
+    yield made
+    made.shutdown()
+
+
+def until(is_true: Callable[[], object], seconds: float = _SECONDS) -> bool:
+    ends = time.monotonic() + seconds
+    while not is_true() and time.monotonic() < ends:
+        time.sleep(0.02)
+    return bool(is_true())
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs: one that ended may wait for somebody to ask for its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def two_files(folder: Path) -> tuple[File, ...]:
+    (folder / FRESH).mkdir()
+    return tuple(written(rows(n), folder, f"{FRESH}/{n}.parquet", T0, 0, is_final=False) for n in (1, 2))
+
+
+def never_done(folder: Path) -> Job:
+    """A job that waits for a file for good."""
+    os.mkfifo(folder / "pipe")
+    return Job((((File("pipe", T0, 1, 1, T0, T0, 1, 0, 0),), ("made",)),))
+
+
+def process_of(merger: Merger) -> int:
+    assert until(lambda: merger._process)
+    process = merger._process
+    assert process is not None
+    return process.pid
+
+
+def test_a_job_is_done_beside(tmp_path: Path, merger: Merger) -> None:
+    made = merger.submit(tmp_path, Job(((two_files(tmp_path), ("both.parquet",)),), level=1)).result()
+    assert isinstance(made, list)
+    assert [(file.name, file.rows, file.counted_bytes, file.level) for file in made] == [("both.parquet", 2, 3, 1)]
+    assert process_of(merger) != os.getpid()
+
+
+def test_what_cannot_be_merged_is_told_and_the_next_job_is_done(tmp_path: Path, merger: Merger) -> None:
+    files = two_files(tmp_path)
+    (tmp_path / files[1].name).write_bytes(b"PAR1 and no more")
+    with pytest.raises(OSError, match="parquet"):
+        merger.submit(tmp_path, Job(((files, ("both.parquet",)),))).result()
+    process = process_of(merger)
+    assert merger.submit(tmp_path, Job(((files[:1], ("one.parquet",)),))).result()
+    assert process_of(merger) == process
+
+
+def test_one_that_is_killed_is_started_again(tmp_path: Path, merger: Merger) -> None:
+    job = Job(((two_files(tmp_path), ("both.parquet",)),))
+    assert merger.submit(tmp_path, job).result()
+    process = process_of(merger)
+    os.kill(process, signal.SIGKILL)
+    assert until(lambda: not is_there(process))
+    with pytest.raises(OSError, match="the process that merges ended with -9"):
+        merger.submit(tmp_path, job).result()
+    assert merger.submit(tmp_path, job).result()
+    assert process_of(merger) != process
+
+
+def test_who_stops_waits_for_no_job(tmp_path: Path) -> None:
+    merger = Merger()
+    waiting: list[Future[Any]] = [merger.submit(tmp_path, never_done(tmp_path))]
+    waiting += [merger.submit(tmp_path, Job(()))]
+    process = process_of(merger)
+    merger.shutdown()
+    assert not is_there(process)
+    assert isinstance(waiting[0].exception(), OSError)
+    assert waiting[1].cancelled()
+
+
+def test_it_does_not_end_with_the_signals_that_stop_a_service_but_with_who_started_it(tmp_path: Path) -> None:
+    never_done(tmp_path)
+    code = (
+        "import sys, time; from pathlib import Path; from archive.manifest import File; "
+        "from archive.merger import Merger; from archive.merging import Job; merger = Merger(); "
+        f"merger.submit(Path(sys.argv[1]), Job((((File('pipe', {T0}, 1, 1, {T0}, {T0}, 1, 0, 0),), ('made',)),)))\n"
+        "while merger._process is None: time.sleep(0.01)\n"
+        "print(merger._process.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        process = int(parent.stdout.readline())
+        # It reads the pipe: what it does with signals is settled.
+        assert until(lambda: opened(tmp_path / "pipe"))
+        os.kill(process, signal.SIGTERM)
+        os.kill(process, signal.SIGINT)
+        time.sleep(0.2)
+        assert is_there(process)
+        parent.kill()
+    assert until(lambda: not is_there(process))
+
+
+def opened(pipe: Path) -> bool:
+    """Whether somebody reads it."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+def test_an_idle_one_goes(tmp_path: Path, merger: Merger, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert merger.submit(tmp_path, Job(((two_files(tmp_path), ("both.parquet",)),))).result()
+    process = process_of(merger)
+    merger.rest()
+    assert not until(lambda: not is_there(process), 0.2)
+    monkeypatch.setattr(of_merger, "_IDLE_SECONDS", 0.0)
+    merger.rest()
+    assert until(lambda: not is_there(process))
+
+
+def test_an_archive_is_whole_though_its_merges_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_MERGED", 2)
+    archive = Archive(tmp_path / "0", ArchiveSettings(), Log(quiet=True))
+    archive.load(None)
+    for number in range(1, 9):
+        archive.take(rows(number))
+        saved(archive)
+        if number < 8 and archive._merger._process is not None:
+            archive._merger._process.kill()
+    archive.tidy(T0)
+    archive.close()
+    found = ask(tmp_path, ALL, ("src",), most=20)
+    assert (found.bytes, found.all_bytes) == (36, 36)
+    assert len([*(tmp_path / "0" / FRESH).iterdir()]) < 8
