@@ -104,7 +104,8 @@ def _main() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[1]):
         return
-    os.nice(_NICE)
+    with suppress(OSError):
+        os.nice(_NICE)
     keep_freed()
     asked, told = sys.stdin.buffer, sys.stdout.buffer
     while True:

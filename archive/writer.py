@@ -39,7 +39,7 @@ _MOST_ROWS = 1_000_000
 """Rows of a file, about."""
 _MOST_TOGETHER = 1_500_000
 """Rows of an hour that is over which are put in order together, half as many again at most: 0.4 GB of memory."""
-_MANY, _MEANWHILE = 4_000_000, 700_000
+_MANY, _MEANWHILE = 2_000_000, 700_000
 """Rows that wait of an hour that is not over, with which they are put in order; and how many together, in 0.2 GB."""
 _LARGE = _MOST_ROWS // 8
 """Rows of a file that is merged no more before its hour is sorted."""
