@@ -111,7 +111,7 @@ def _observed_expected(cluster: Cluster) -> Built:
             "Choose one node above to see its three lines alone; the verdicts below give the numbers.",
             x=0, y=33, w=11, h=11, links=(node_states.stragglers(cluster), to_alerts()),
         ),
-        [node_states.few(cluster, query) for query in queries],
+        [node_states.coarse(query) for query in queries],
         unit=Unit.RATIO,
         missing="no node is low or down" if are_many else "",
         overrides=[

@@ -41,7 +41,9 @@ def timeline(cluster: Cluster, face: Face, *conditions: Condition, keep: tuple[s
     if are_many(cluster):
         face = replace(face, cannot=f"{face.cannot} {ONLY_LOW}")
     links = (to_board("training", "This node", keep=keep, node=clicked(schema.NODE)), stragglers(cluster))
-    query = few(cluster, query.at_least(MINUTE))
+    query = query.at_least(MINUTE)
+    if are_many(cluster):
+        query = coarse(query)
     missing = NO_LOW if are_many(cluster) else "no data"
     return panels.state_timeline(cluster, face, [query], [mapping()], links=links, missing=missing)
 
@@ -66,9 +68,9 @@ def shown(cluster: Cluster, column: Column, *conditions: Condition) -> Select:
     return Select(tuple(one.binned() for one in either)).take(column).by(schema.NODE)
 
 
-def few(cluster: Cluster, query: Query) -> Query:
-    """Return a question about `shown` nodes: the few that are left of many have points enough for a curve."""
-    return replace(query, points=_POINTS) if are_many(cluster) else query
+def coarse(query: Query) -> Query:
+    """Return a question over time with points enough for a curve: with one a pixel, lines of all nodes take seconds."""
+    return replace(query, points=_POINTS)
 
 
 def stragglers(cluster: Cluster) -> Link:
