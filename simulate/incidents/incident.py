@@ -45,6 +45,7 @@ class IncidentKind(StrEnum):
     HELD_SILENT = "held_silent"
     COHORT_SLOWDOWN = "cohort_slowdown"
     JOB_STALLED = "job_stalled"
+    RANKS_MOVED = "ranks_moved"
     CHECKPOINT_MISSED = "checkpoint_missed"
     CHECKPOINT_LATE = "checkpoint_late"
     CHECKPOINT_SHORT = "checkpoint_short"
@@ -181,7 +182,7 @@ class Incident:
         volume: IP bytes, as planned (transfers).
         share: what is left of the ordinary bytes (jobs), or of the records (losses).
         job: id of the run it happens to.
-        nodes: nodes of the run that it happens to; empty: all of them.
+        nodes: nodes of the run that it happens to; empty: all of them. Of moved ranks: all, in the new order.
         exporter: whose records it concerns; `onto`: which exporter repeats them.
         rail: number of the rail that is dead.
         packet: bytes of a full packet of a node with another MTU.

@@ -197,6 +197,9 @@ KINDS: dict[IncidentKind, Play] = {
         staging_jobs.cohort_slowdown, (Key("share", SHARE, "What is left of their bytes."),), "share",
         of_job=True),
     IncidentKind.JOB_STALLED: Play(staging_jobs.job_stalled, of_job=True),
+    IncidentKind.RANKS_MOVED: Play(
+        staging_jobs.ranks_moved, (Key("count", Whole(0, 4_096), "Of how many of its nodes; 0: all."),), "count",
+        of_job=True),
     IncidentKind.CHECKPOINT_MISSED: Play(staging_jobs.checkpoint_missed, of_job=True),
     IncidentKind.CHECKPOINT_LATE: Play(
         staging_jobs.checkpoint_late,

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from app.errors import UserError
 from cluster.model import Plane
 from simulate.incidents.expect import (
@@ -19,6 +21,8 @@ from simulate.incidents.stage import Stage
 from simulate.scenarios.scenario import Run
 
 _COLLECTIVE_PORT = 29500
+_RANKS = 78
+"""Stream of random numbers."""
 
 
 def node_dropout(
@@ -122,6 +126,15 @@ def job_stalled(stage: Stage, start: int, end: int, *, job: str = "") -> Inciden
     run = stage.run_at(start, job)
     alerts = stall_alerts(stage, run, start=start, end=min(end, run.end))
     return _of_run(IncidentKind.JOB_STALLED, run, start, end, share=0.0, alerts=alerts)
+
+
+def ranks_moved(stage: Stage, start: int, end: int, *, count: int = 0, job: str = "") -> Incident:
+    """A job has its ranks on other nodes, as after a restart: its nodes send as much, to others. No alert."""
+    run = stage.run_at(start, job)
+    some = run.nodes[: count or None]
+    order = np.random.default_rng([stage.seed, stage.number, _RANKS]).permutation(len(some))
+    nodes = (*(some[rank] for rank in order), *run.nodes[len(some) :])
+    return _of_run(IncidentKind.RANKS_MOVED, run, start, end, nodes=nodes)
 
 
 def checkpoint_missed(stage: Stage, start: int, end: int, *, job: str = "") -> Incident:

@@ -1,5 +1,6 @@
 """What a training job puts on the wire: AllReduce over rings and trees, dataset loading, checkpoints."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,13 +59,17 @@ class Connections:
     weight: Floats
 
 
-def connections(cast: Cast, run: Run, algorithm: Algorithm) -> Connections:
-    """Return who sends to whom: a ring and a double binary tree on every rail."""
+def connections(cast: Cast, run: Run, algorithm: Algorithm, order: Sequence[str] = ()) -> Connections:
+    """Return who sends to whom: a ring and a double binary tree on every rail, over the nodes in order of their ranks.
+
+    Without an order, ranks are where the run lists its nodes.
+    """
+    places = {node: place for place, node in enumerate(run.nodes)}
     parts = {Algorithm.RING: (1.0, 0.0), Algorithm.TREE: (0.0, 1.0), Algorithm.MIXED: (1 - _TREE_PART, _TREE_PART)}
     ring_part, tree_part = parts[algorithm]
     found: list[tuple[int, int, int, int, int, int, float]] = []
     for rail in cast.rails:
-        ranks = [i for i, node in enumerate(run.nodes) if node in rail.members]
+        ranks = [places[node] for node in order or run.nodes if node in rail.members]
         if len(ranks) < 2:
             continue
         edges = [(i, (i + 1) % len(ranks), ring_part) for i in range(len(ranks))] if ring_part else []
@@ -83,6 +88,13 @@ def connections(cast: Cast, run: Run, algorithm: Algorithm) -> Connections:
     # A node on several rails spreads its bytes over them.
     total = np.bincount(sender, weights, minlength=len(run.nodes))
     return Connections(sender, receiver, src, dst, port, rails, weights / total[sender])
+
+
+def _together(orders: Sequence[Connections]) -> tuple[Connections, Ints]:
+    """Return the connections of several orders of ranks, and of which order each is."""
+    columns = ([getattr(one, name) for one in orders] for name in Connections.__slots__)
+    sizes = [len(one.src) for one in orders]
+    return Connections(*map(np.concatenate, columns)), np.repeat(np.arange(len(orders)), sizes)
 
 
 def _double_tree(size: int) -> list[tuple[int, int, int]]:
@@ -112,7 +124,12 @@ class Training:
         self._run = run
         self._profile = profile
         self._seed = seed
-        self._connections = connections(cast, run, profile.algorithm)
+        moves = [one for one in incidents if one.kind is IncidentKind.RANKS_MOVED and one.job == run.job]
+        orders = [run.nodes, *(one.nodes for one in moves)]
+        self._connections, self._order_of = _together(
+            [connections(cast, run, profile.algorithm, order) for order in orders]
+        )
+        self._moves = [(one.start * 1000, one.end * 1000) for one in moves]
         # The same in every run: a node's own share is what its baseline learns.
         bias = np.random.default_rng([seed, 1]).normal(1, _NODE_BIAS, len(cast.addresses.nodes))
         index = {name: i for i, name in enumerate(cast.addresses.nodes)}
@@ -273,10 +290,16 @@ class Training:
         weights = np.broadcast_to(links.weight, (len(begins), len(links.weight)))
         for node, rail, start, end in self._dead:
             others = (links.sender == node) & (links.rail != rail)
-            moved = np.where(others, links.weight / max(links.weight[others].sum(), 1e-9), 0.0)
+            # Of each order of ranks by itself: one holds at a time.
+            whole = np.bincount(self._order_of, links.weight * others)[self._order_of]
+            moved = np.where(others, links.weight / np.maximum(whole, 1e-9), 0.0)
             part = np.where(links.sender == node, _overlap(begins, ends, start, end)[:, None], 0.0)
             weights = weights * (1 - part) + moved * part
-        return weights
+        if not self._moves:
+            return weights
+        later = [_overlap(begins, ends, start, end) for start, end in self._moves]
+        holds = np.stack([1 - np.sum(later, axis=0), *later], axis=1)
+        return np.asarray(weights * holds[:, self._order_of], np.float64)
 
     def _split(self, volume: Ints, begins: Ints, ends: Ints) -> Ints:
         """Return [record, connection] -> packets more than with full ones, where a node has a smaller MTU."""

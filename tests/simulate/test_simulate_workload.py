@@ -16,7 +16,7 @@ from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster
 from simulate.incidents.incident import Incident
 from simulate.incidents.stage import Stage
-from simulate.incidents.staging_jobs import node_dropout
+from simulate.incidents.staging_jobs import node_dropout, ranks_moved
 from simulate.packets.flows import cut, talks
 from simulate.packets.udp import Clock, Target, UdpEmitter
 from simulate.packets.wire import SequenceNumbers, plan
@@ -116,6 +116,40 @@ def test_a_dropout_lowers_its_node_only(cluster: Cluster, share: float) -> None:
             # What it receives, a neighbour acknowledges: a few thousandths. A dead node's server has less to send.
             reads = 0.02 if share == 0 and node.startswith("nas-") else 0.005
             assert after == pytest.approx(before, rel=reads)
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_moved_ranks_send_as_much_to_others(cluster: Cluster, count: int) -> None:
+    """For half of the minute nodes send to those that stand behind them in the new order; each as much as ever."""
+    incident = ranks_moved(stage(cluster), START + 30, START + 60, count=count)
+    ring = Profile(algorithm=Algorithm.RING)
+    calm, moved = (
+        collectives(cluster, replace(scenario(cluster, incidents=incidents), profile=ring))
+        for incidents in ((), (incident,))
+    )
+    half = pl.col("start") < (START + 30) * 1000
+    assert moved.filter(half).equals(calm.filter(half))
+    before, after = (
+        one.filter(~half).group_by("from").agg(pl.sum("bytes")).sort("from")["bytes"].to_numpy()
+        for one in (calm, moved)
+    )
+    assert after == pytest.approx(before, abs=100)
+    nodes = scenario(cluster).runs[0].nodes
+    assert sorted(incident.nodes) == sorted(nodes)
+    assert incident.nodes[count or len(nodes) :] == nodes[count or len(nodes) :]
+    for rows, order in ((moved.filter(half), nodes), (moved.filter(~half), incident.nodes)):
+        behind = dict(zip(order, (*order[1:], order[0]), strict=True))
+        assert {*rows.select("from", "to").iter_rows()} == {*behind.items()}
+
+
+def collectives(cluster: Cluster, play: Scenario) -> pl.DataFrame:
+    """Return what training nodes send each other: from, to (names), start (epoch ms), bytes."""
+    workload = Workload(cluster, play)
+    owner = pl.Series([workload.cast.addresses.nodes[i] if i >= 0 else "" for i in workload.cast.addresses.node])
+    sent = pl.concat([batch.frame for batch in workload.batches(play.live)])
+    sent = sent.filter(pl.col("counted") & (pl.col("dst_port") == 29500))
+    ends = (owner.gather(sent[end]).alias(name) for end, name in (("src", "from"), ("dst", "to")))
+    return sent.with_columns(*ends).group_by("from", "to", "start").agg(pl.sum("bytes")).sort("from", "to", "start")
 
 
 @pytest.mark.thorough
