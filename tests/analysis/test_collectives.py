@@ -137,6 +137,26 @@ def test_pairs_with_the_most_bytes_come_first() -> None:
     assert list(zip(found.src.tolist(), found.dst.tolist(), strict=True)) == [(2, 0), (2, 3), (0, 2), (0, 1)]
 
 
+def test_pairs_that_are_alike_come_in_the_same_order_each_minute() -> None:
+    moved = [0, 3, 1, 4, 2, 6, 7, 5]
+    found = [
+        changes(
+            *(
+                links(
+                    8, [(src, dst, sent * noise) for (src, dst, sent), noise in zip(rings(order), noises, strict=True)]
+                )
+                for order, noises in zip(
+                    (range(8), moved), np.random.default_rng(seed).normal(1.4, 0.02, (2, 8)), strict=True
+                )
+            )
+        )
+        for seed in (1, 2)
+    ]
+    first, second = (list(zip(one.src.tolist(), one.dst.tolist(), strict=True)) for one in found)
+    assert first == second
+    assert len(first) > 8
+
+
 def test_a_node_that_fell_silent_is_no_change_of_neighbours() -> None:
     silent = Links(8, *(np.array(part) for part in ([0], [1], [1.0])), rest=np.zeros(8))
     found = changes(links(8, rings(range(8))), silent)

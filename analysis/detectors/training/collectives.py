@@ -141,7 +141,7 @@ def _sparse(nodes: int, src: Ints, dst: Ints) -> int:
 
 
 def changes(before: Links, now: Links) -> Changes:
-    """Return which pairs are new and which are gone, of nodes that send in both minutes."""
+    """Return which pairs are new and which are gone, of nodes that send in both minutes; the largest first."""
     keys = [links.src * links.nodes + links.dst for links in (before, now)]
     every = np.union1d(*keys)
     src, dst = every // now.nodes, every % now.nodes
@@ -152,7 +152,9 @@ def changes(before: Links, now: Links) -> Changes:
     was, is_now = sent / np.maximum(totals, 1.0)
     moved = ((was >= _CLEAR) & (is_now < _GONE)) | ((is_now >= _CLEAR) & (was < _GONE))
     found = np.flatnonzero(moved & (totals > 0).all(axis=0))
-    found = found[np.argsort(-sent[:, found].max(axis=0), kind="stable")]
+    # Pairs of a ring are alike: by exact bytes, each minute would name others of them.
+    about = np.floor(np.log2(sent[:, found].max(axis=0)))
+    found = found[np.argsort(-about, kind="stable")]
     return Changes(len(np.unique(src[found])), src[found], dst[found], *sent[:, found])
 
 
