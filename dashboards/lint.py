@@ -21,6 +21,8 @@ _TITLE_PADDING, _ICON, _LETTER = 16, 30, 7.4
 _HIDDEN = 2
 _UNSIZED = 150
 """Pixels of a table's column without a width, where the table does not say otherwise."""
+_DURATION = 84
+"""Pixels that a duration takes; what is too long for a cell loses its begin."""
 
 _DATES = ("dateTime", "time:")
 _GROUP_TAG = re.compile(r"\$tag_\w*group\b")
@@ -103,6 +105,10 @@ def crowded(panel: Json) -> Iterator[str]:
         needed = sum(one.get("custom.width") or unsized for one in columns if not one.get("custom.hidden"))
         if needed > wide:
             yield f"its {len(columns)} columns need {needed} pixels and have {wide:.0f}: the last ones are out of sight"
+        for one in panel["fieldConfig"]["overrides"]:
+            width = _properties(one).get("custom.width") or _DURATION
+            if _properties(one).get("unit") == "s" and width < _DURATION:
+                yield f"column {_of(one)}: {width} pixels make 90 mins of 2.90 mins; give it {_DURATION}"
 
 
 def title(panel: Json) -> Iterator[str]:

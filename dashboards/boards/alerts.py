@@ -116,7 +116,7 @@ def _history(cluster: Cluster) -> Built:
             panels.Column(schema.BYTES_TEXT.name, "Bytes", width=120),
             panels.Column(schema.DURATION_TEXT.name, "Duration", width=85),
             panels.Column(schema.ALERT_STATE.name, "State", cell=Cell.COLOUR, mappings=(states,), width=75),
-            panels.Column(schema.FIRED_SECONDS.name, "Fired for", Unit.SECONDS, width=75),
+            panels.Column(schema.FIRED_SECONDS.name, "Fired for", Unit.SECONDS, width=84),
             panels.Column(
                 schema.FALSE_ALERT.name, "False", width=55,
                 mappings=(panels.words({1: ("yes", LOOK), 0: ("", DIM)}),),

@@ -342,7 +342,7 @@ def _events(cluster: Cluster) -> Built:
             panels.Column(schema.CHECKPOINT_STATE.name, "Verdict", Unit.STATE, Cell.COLOUR, (mapping(),), width=115),
             panels.Column(schema.EVENT_BYTES.name, "Bytes", Unit.BYTES, Cell.BAR, width=140),
             panels.Column(schema.EXPECTED_BYTES.name, "Expected", Unit.BYTES, width=90),
-            panels.Column(schema.EVENT_SECONDS.name, "Took", Unit.SECONDS, width=75),
+            panels.Column(schema.EVENT_SECONDS.name, "Took", Unit.SECONDS, width=84),
             panels.Column(schema.EVENT_NODES.name, "Nodes", Unit.COUNT, width=65),
             panels.Column(schema.EXPECTED_NODES.name, "Of", Unit.COUNT, width=55),
             panels.Column(schema.GAP.name, "After", Unit.SECONDS, width=90),

@@ -143,8 +143,8 @@ def _exporters(cluster: Cluster) -> Built:
             Column(schema.AGE.name, "Age", Unit.SECONDS, Cell.COLOUR, limit=Limit(act=silent), width=90),
             Column(schema.EXPORTER_RECORDS.name, "Records", Unit.COUNT, Cell.BAR),
             Column(schema.EXPORTER_BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
-            Column(schema.LAG.name, "Lag", Unit.SECONDS, width=80),
-            Column(schema.SKEW.name, "Skew", Unit.SECONDS, width=80),
+            Column(schema.LAG.name, "Lag", Unit.SECONDS, width=84),
+            Column(schema.SKEW.name, "Skew", Unit.SECONDS, width=84),
             Column(schema.SAMPLING.name, "1 in", Unit.COUNT, width=70),
             *(
                 Column(one.name, title, unit, Cell.COLOUR if limit.look else Cell.TEXT, limit=limit, width=105)

@@ -199,14 +199,14 @@ def standing(cluster: Cluster) -> Built:
     """Return where each job stands, in numbers."""
     columns = (
         newest(schema.COHORT_STATE), newest(schema.STATE_FOR), _bits(schema.COHORT_RATE), _bits(schema.EXPECTED_RATE),
-        _bits(schema.LOWER_RATE), newest(schema.RUNS), newest(schema.SENDING), newest(schema.JOB_NODES),
+        newest(schema.RUNS), newest(schema.SENDING), newest(schema.JOB_NODES),
         newest(schema.USD), newest(schema.STEP_SECONDS), newest(schema.STEP_BYTES),
     )  # fmt: skip
     return panels.table(
         cluster,
         Face(
             "standing", "The run in numbers",
-            "Verdict, rate of the median node, what earlier runs predict, the limit, and what the verdict cost so far.",
+            "Verdict, rate of the median node, what earlier runs predict, and what the verdict cost so far.",
             "A step's length and bytes follow from the declared size of the model; they are not measured.",
             "Click a job to see it alone.",
             x=11, y=4, w=13, h=10, links=(to_board("stragglers", keep=(var.JOB,)),), since=NOW,
@@ -221,15 +221,14 @@ def standing(cluster: Cluster) -> Built:
                 ),
             ),
             panels.Column(schema.COHORT_STATE.name, "State", Unit.STATE, Cell.COLOUR, (mapping(),), width=70),
-            panels.Column(schema.STATE_FOR.name, "For", Unit.SECONDS, width=55),
+            panels.Column(schema.STATE_FOR.name, "For", Unit.SECONDS, width=84),
             panels.Column(schema.COHORT_RATE.name, "Rate", Unit.BITS_PER_SECOND, width=78),
             panels.Column(schema.EXPECTED_RATE.name, "Expected", Unit.BITS_PER_SECOND, width=82),
-            panels.Column(schema.LOWER_RATE.name, "Limit", Unit.BITS_PER_SECOND, width=78),
             panels.Column(schema.USD.name, "Lost", Unit.USD, width=60),
             panels.Column(schema.SENDING.name, "Sending", Unit.COUNT, width=72),
             panels.Column(schema.JOB_NODES.name, "Nodes", Unit.COUNT, width=60),
             panels.Column(schema.RUNS.name, "Runs", Unit.COUNT, width=55),
-            panels.Column(schema.STEP_SECONDS.name, "Step", Unit.SECONDS, width=60),
+            panels.Column(schema.STEP_SECONDS.name, "Step", Unit.SECONDS, width=84),
             panels.Column(schema.STEP_BYTES.name, "Sent a step", Unit.BYTES, width=80),
         ],
         order=TableOrder(schema.COHORT_STATE.name),
@@ -323,7 +322,7 @@ def checkpoint_list(cluster: Cluster) -> Built:
             panels.Column(panels.TIME, "Began", "dateTimeAsIso", width=160),
             panels.Column(schema.JOB, "Job", links=(to_board("checkpoints", "Its checkpoints", job=row(schema.JOB)),)),
             panels.Column(schema.EVENT_BYTES.name, "Written", Unit.BYTES, Cell.BAR),
-            panels.Column(schema.EVENT_SECONDS.name, "Took", Unit.SECONDS, width=80),
+            panels.Column(schema.EVENT_SECONDS.name, "Took", Unit.SECONDS, width=84),
             panels.Column(schema.EVENT_NODES.name, "Nodes", Unit.COUNT, width=65),
             panels.Column(schema.EXPECTED_NODES.name, "Of", Unit.COUNT, width=60),
             panels.Column(

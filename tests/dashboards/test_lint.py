@@ -83,6 +83,11 @@ def _wide_table(board: Json) -> None:
         override["properties"].append({"id": "custom.width", "value": 500})
 
 
+def _narrow_duration(board: Json) -> None:
+    override = _panel(board, "table")["fieldConfig"]["overrides"][0]
+    override["properties"] = [{"id": "unit", "value": "s"}, {"id": "custom.width", "value": 60}]
+
+
 def _alert_list(board: Json) -> None:
     _panel(board, "table").update(type="alertlist", options={"showInstances": True})
 
@@ -147,6 +152,7 @@ BAD: list[tuple[Callable[[Json], None], str, str]] = [
     (_gap(""), "states", "a gap needs a word of its own"),
     (_many_rows, "crowded", "print their names over each other"),
     (_wide_table, "crowded", "the last ones are out of sight"),
+    (_narrow_duration, "crowded", "60 pixels make 90 mins of 2.90 mins"),
     (_alert_list, "crowded", "a cloud of labels"),
     (_long_title, "title", "29 letters where"),
     (_ratio, "digits", "a percentage without decimals"),
