@@ -1,5 +1,6 @@
 """A server that we start for ourselves, in a session of its own, and stop in order."""
 
+import ctypes
 import signal
 import subprocess
 from abc import ABC, abstractmethod
@@ -7,6 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 
 class LocalProcess(ABC):
@@ -71,3 +75,9 @@ class LocalProcess(ABC):
 def end_of(log: Path) -> str:
     """Return the last lines of a log as one."""
     return " | ".join(log.read_text(errors="replace").splitlines()[-3:])
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when its parent is gone, however that ended; Linux only."""
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(_PR_SET_PDEATHSIG, number)

@@ -1,12 +1,12 @@
-"""The process in which files are merged: what that takes of memory and of the interpreter is not the bridge's.
+"""A child process that merges an archive's files, so that its memory and its time are not the bridge's.
 
-Run as a module it does one job after the other, as they come by standard input, and ends with who started it.
+Run as a module this is the child: it reads jobs from standard input, writes results to standard output, and ends with
+its parent.
 """
 
 # It says how polars' heap keeps memory, and must come before it.
 from app.heap import keep_freed  # isort: skip
 
-import ctypes
 import os
 import pickle
 import signal
@@ -20,39 +20,39 @@ from typing import IO, cast
 
 import polars as pl
 
+from app.local_process import end_with_parent
 from archive.manifest import File, Tally
 from archive.merging import Job, merged
 
 _IDLE_SECONDS = 60.0
-"""After which it goes: it holds 0.1 GB, and starts in half a second."""
+"""Without work, after which the child ends: it holds 0.1 GB, and starts in half a second."""
 _NICE = 5
-_PR_SET_PDEATHSIG = 1
 
 
 class Merger:
-    """Merges files for the archives of this process, one job after the other, in a process beside it."""
+    """Merges files for all archives of this process, one job at a time, in a child process."""
 
     def __init__(self) -> None:
-        # The process lives as long as the thread that starts it.
+        # One thread starts the child: to the kernel it is the parent, and the child ends when it does.
         self._thread = ThreadPoolExecutor(1, "archive")
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_shut = False
+        self._is_closed = False
         self._asked = 0.0
 
     def submit(self, folder: Path, job: Job) -> "Future[list[File] | Tally]":
-        """Do a job; its result is what `merged` returns, or OSError, also where the process ended meanwhile."""
+        """Start a job; its result is what `merged` returns, or OSError if it failed or the child ended."""
         self._asked = time.monotonic()
         return self._thread.submit(self._done, folder, job)
 
     def rest(self) -> None:
-        """Let the process go if nothing was asked of it for a while."""
+        """End the child if it had no work for a while."""
         if self._process is not None and time.monotonic() - self._asked > _IDLE_SECONDS:
             self._asked = time.monotonic()
             self._thread.submit(self._end)
 
-    def shutdown(self) -> None:
-        """End at once; a job that is not done fails."""
-        self._is_shut = True
+    def close(self) -> None:
+        """End at once; jobs that are not done fail."""
+        self._is_closed = True
         self._kill()
         self._thread.shutdown(cancel_futures=True)
         self._end()
@@ -72,12 +72,11 @@ class Merger:
         return made
 
     def _begin(self) -> subprocess.Popen[bytes]:
-        path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "archive.merger", str(os.getpid())],
-            env=os.environ | {"PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
-        if self._is_shut:
+        if self._is_closed:
             self._kill()
         return self._process
 
@@ -87,7 +86,7 @@ class Merger:
             process.kill()
 
     def _end(self) -> int:
-        """Have the process end, as it does when nothing more can come; return its exit code."""
+        """Close the child's input, at whose end it ends; return its exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -96,12 +95,11 @@ class Merger:
 
 
 def _main() -> None:
-    # Who stops the bridge often tells all of its processes; this one ends when the bridge wants it.
+    # ^C and systemd signal the whole process group; the bridge decides when this one ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    # Killed, the bridge may be there again at once, and write under the names of this job.
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A bridge that was killed and started again may write under the names of this job.
+    end_with_parent(signal.SIGKILL)
     if os.getppid() != int(sys.argv[1]):
         return
     with suppress(OSError):

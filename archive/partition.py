@@ -218,22 +218,23 @@ def tidy_idle(
         marks: of a partition's last transaction; None: not to be had now.
         now: epoch seconds.
     """
-    for lock in sorted(root.glob(f"*/{_LOCK}")):
-        _, partition = partition_of(lock.parent)
-        if partition is None:
-            continue
-        try:
-            claim = Claim.of(lock.parent)
-        except BlockingIOError:
-            continue
-        except OSError as error:
-            log.sparse("archive_unusable", folder=lock.parent, why=str(error))
-            continue
-        with closing(claim):
-            found = marks(partition) if (lock.parent / PENDING).exists() else None
-            if found is not None or not (lock.parent / PENDING).exists():
-                with closing(PartitionArchive(claim, settings, log, marks=found)) as folder:
-                    folder.tidy(now)
+    with closing(Merger()) as merger:
+        for lock in sorted(root.glob(f"*/{_LOCK}")):
+            _, partition = partition_of(lock.parent)
+            if partition is None:
+                continue
+            try:
+                claim = Claim.of(lock.parent)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                log.sparse("archive_unusable", folder=lock.parent, why=str(error))
+                continue
+            with closing(claim):
+                found = marks(partition) if (lock.parent / PENDING).exists() else None
+                if found is not None or not (lock.parent / PENDING).exists():
+                    with closing(PartitionArchive(claim, settings, log, marks=found, merger=merger)) as folder:
+                        folder.tidy(now)
 
 
 def _notes(path: Path) -> dict[str, Any] | None:

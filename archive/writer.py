@@ -109,7 +109,7 @@ class Archive:
     def close(self) -> None:
         """End what goes on beside; what was merged or copied is done again another time."""
         if self._is_alone:
-            self._merger.shutdown()
+            self._merger.close()
         self._drop_merging()
         if self._copier is not None:
             self._stop.set()

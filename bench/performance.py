@@ -253,12 +253,8 @@ def _target_rows(book: Book) -> Iterator[_Row]:
         "CPU of the soak's last third over its first", "flat", text, met=max(dearer.values(), default=9) <= _DEARER
     )
     for what, one in (("the soak", soak), ("at 200,000 flows/s", live)):
-        peaks = (
-            {}
-            if one is None
-            else {n: part.get("largest_mib", part["peak_mib"]) for n, part in one["processes"].items()}
-        )
-        peaks.pop("sender", None)
+        parts = {} if one is None else {name: part for name, part in one["processes"].items() if name != "sender"}
+        peaks = {name: part.get("largest_mib", part["peak_mib"]) for name, part in parts.items()}
         text = ", ".join(f"{name} {value} MiB" for name, value in peaks.items()) or None
         yield row(f"memory of each process, {what}", "1 GB", text, met=max(peaks.values(), default=9999) < _MOST_MIB)
     for untold, who in _WHO.items():
@@ -426,7 +422,7 @@ def _live(book: Book) -> Iterator[str]:
             "others' cores": "{other_cores}",
         },
     )
-    yield "CPU, in cores while sending, and memory at its peak:\n"
+    yield "CPU, in cores while sending, and memory at its peak, of all processes of a part together:\n"
     names = [name for name in ("sender", "nfacctd", "bridge", "influxd") if name in lines[0]["processes"]]
     yield figures(lines, {"flows/s": "{rate:,}", **_costs(names)})
     yield from _shortage(lines)

@@ -105,10 +105,10 @@ def crowded(panel: Json) -> Iterator[str]:
         needed = sum(one.get("custom.width") or unsized for one in columns if not one.get("custom.hidden"))
         if needed > wide:
             yield f"its {len(columns)} columns need {needed} pixels and have {wide:.0f}: the last ones are out of sight"
-        for one in panel["fieldConfig"]["overrides"]:
-            width = _properties(one).get("custom.width") or _DURATION
-            if _properties(one).get("unit") == "s" and width < _DURATION:
-                yield f"column {_of(one)}: {width} pixels make 90 mins of 2.90 mins; give it {_DURATION}"
+        for override, column in zip(panel["fieldConfig"]["overrides"], columns, strict=True):
+            width = column.get("custom.width") or _DURATION
+            if column.get("unit") == "s" and width < _DURATION:
+                yield f"column {_of(override)}: {width} pixels cut 2.90 mins to 90 mins; set its width to {_DURATION}"
 
 
 def title(panel: Json) -> Iterator[str]:

@@ -272,7 +272,7 @@ class KafkaWorker:
         self._drop(TopicPartition(self._topics.flows, partition) for partition in [*self._works])
         self._tidier.shutdown()
         if self._around.merger is not None:
-            self._around.merger.shutdown()
+            self._around.merger.close()
         self._around.enrichment.close()
         if self._renewal is not None:
             self._renewal.drop(self._around.enrichment)

@@ -1,6 +1,5 @@
 """The processes of a whole pipeline on this machine: started in order, stopped in order, nothing left behind."""
 
-import ctypes
 import fcntl
 import shutil
 import signal
@@ -10,19 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from app.errors import ClusterflowError, UserError
+from app.local_process import end_with_parent
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.1
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end the child when we are gone, however we went."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @dataclass(slots=True)
@@ -51,7 +45,8 @@ class Part:
                 stderr=output,
                 start_new_session=True,
                 env=environment,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - prctl is safe there, and there is no other way
+                # prctl is safe there, and there is no other way.
+                preexec_fn=partial(end_with_parent, signal.SIGTERM),  # noqa: PLW1509
             )
 
     @property

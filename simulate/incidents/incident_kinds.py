@@ -198,8 +198,8 @@ KINDS: dict[IncidentKind, Play] = {
         of_job=True),
     IncidentKind.JOB_STALLED: Play(staging_jobs.job_stalled, of_job=True),
     IncidentKind.RANKS_MOVED: Play(
-        staging_jobs.ranks_moved, (Key("count", Whole(0, 4_096), "Of how many of its nodes; 0: all."),), "count",
-        of_job=True),
+        staging_jobs.ranks_moved, (Key("count", Whole(0, 4_096), "How many of its nodes change places; 0: all."),),
+        "count", of_job=True),
     IncidentKind.CHECKPOINT_MISSED: Play(staging_jobs.checkpoint_missed, of_job=True),
     IncidentKind.CHECKPOINT_LATE: Play(
         staging_jobs.checkpoint_late,

@@ -129,7 +129,7 @@ def job_stalled(stage: Stage, start: int, end: int, *, job: str = "") -> Inciden
 
 
 def ranks_moved(stage: Stage, start: int, end: int, *, count: int = 0, job: str = "") -> Incident:
-    """A job has its ranks on other nodes, as after a restart: its nodes send as much, to others. No alert."""
+    """A job's ranks move to other nodes, as after a restart: each node sends as much as before, to others. No alert."""
     run = stage.run_at(start, job)
     some = run.nodes[: count or None]
     order = np.random.default_rng([stage.seed, stage.number, _RANKS]).permutation(len(some))

@@ -297,8 +297,11 @@ class Training:
             weights = weights * (1 - part) + moved * part
         if not self._moves:
             return weights
-        later = [_overlap(begins, ends, start, end) for start, end in self._moves]
-        holds = np.stack([1 - np.sum(later, axis=0), *later], axis=1)
+        # The last of those that overlap holds.
+        holds = np.ones((len(begins), 1))
+        for start, end in self._moves:
+            part = _overlap(begins, ends, start, end)[:, None]
+            holds = np.hstack([holds * (1 - part), part])
         return np.asarray(weights * holds[:, self._order_of], np.float64)
 
     def _split(self, volume: Ints, begins: Ints, ends: Ints) -> Ints:

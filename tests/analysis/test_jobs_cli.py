@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from cluster.load import load_cluster
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB, free_port
+from tests.waiting import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "correct-horse-battery"
@@ -92,13 +93,6 @@ def analysis(stage: Stage) -> Iterator[Stage]:
     yield stage
     process.terminate()
     assert process.wait(15) == 0, process.stderr.read()
-
-
-def wait_for(what: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.2)
 
 
 def test_a_hooks_word_becomes_rows_and_its_outcome_an_event(analysis: Stage) -> None:

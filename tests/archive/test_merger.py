@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -22,30 +22,14 @@ from archive.query import ask
 from archive.writer import Archive
 from cluster.model import ArchiveSettings
 from tests.archive.test_archive import ALL, T0, rows, saved
-
-_SECONDS = 20.0
+from tests.waiting import is_alive, wait_for
 
 
 @pytest.fixture
 def merger() -> Iterator[Merger]:
     made = Merger()
     yield made
-    made.shutdown()
-
-
-def until(is_true: Callable[[], object], seconds: float = _SECONDS) -> bool:
-    ends = time.monotonic() + seconds
-    while not is_true() and time.monotonic() < ends:
-        time.sleep(0.02)
-    return bool(is_true())
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process runs: one that ended may wait for somebody to ask for its exit code."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    made.close()
 
 
 def two_files(folder: Path) -> tuple[File, ...]:
@@ -60,7 +44,7 @@ def never_done(folder: Path) -> Job:
 
 
 def process_of(merger: Merger) -> int:
-    assert until(lambda: merger._process)
+    wait_for(lambda: merger._process)
     process = merger._process
     assert process is not None
     return process.pid
@@ -88,7 +72,7 @@ def test_one_that_is_killed_is_started_again(tmp_path: Path, merger: Merger) -> 
     assert merger.submit(tmp_path, job).result()
     process = process_of(merger)
     os.kill(process, signal.SIGKILL)
-    assert until(lambda: not is_there(process))
+    wait_for(lambda: not is_alive(process))
     with pytest.raises(OSError, match="the process that merges ended with -9"):
         merger.submit(tmp_path, job).result()
     assert merger.submit(tmp_path, job).result()
@@ -100,8 +84,8 @@ def test_who_stops_waits_for_no_job(tmp_path: Path) -> None:
     waiting: list[Future[Any]] = [merger.submit(tmp_path, never_done(tmp_path))]
     waiting += [merger.submit(tmp_path, Job(()))]
     process = process_of(merger)
-    merger.shutdown()
-    assert not is_there(process)
+    merger.close()
+    assert not is_alive(process)
     assert isinstance(waiting[0].exception(), OSError)
     assert waiting[1].cancelled()
 
@@ -119,13 +103,13 @@ def test_it_does_not_end_with_the_signals_that_stop_a_service_but_with_who_start
         assert parent.stdout is not None
         process = int(parent.stdout.readline())
         # It reads the pipe: what it does with signals is settled.
-        assert until(lambda: opened(tmp_path / "pipe"))
+        wait_for(lambda: opened(tmp_path / "pipe"))
         os.kill(process, signal.SIGTERM)
         os.kill(process, signal.SIGINT)
         time.sleep(0.2)
-        assert is_there(process)
+        assert is_alive(process)
         parent.kill()
-    assert until(lambda: not is_there(process))
+    wait_for(lambda: not is_alive(process))
 
 
 def opened(pipe: Path) -> bool:
@@ -141,10 +125,11 @@ def test_an_idle_one_goes(tmp_path: Path, merger: Merger, monkeypatch: pytest.Mo
     assert merger.submit(tmp_path, Job(((two_files(tmp_path), ("both.parquet",)),))).result()
     process = process_of(merger)
     merger.rest()
-    assert not until(lambda: not is_there(process), 0.2)
+    time.sleep(0.2)
+    assert is_alive(process)
     monkeypatch.setattr(of_merger, "_IDLE_SECONDS", 0.0)
     merger.rest()
-    assert until(lambda: not is_there(process))
+    wait_for(lambda: not is_alive(process))
 
 
 def test_an_archive_is_whole_though_its_merges_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,10 +72,11 @@ def test_growth_is_told() -> None:
     meter = Meter({"a": 1})
     for second in range(9):
         grown = (100 + 10 * second) << 20
+        cached = min(100 + 25 * second, 200) << 20
         samples = {
             "flat": Usage(second, 100 << 20, 60 << 20, 0, 1),
             "leak": Usage(0, grown, grown, 0, 1),
-            "cache": Usage(0, (size := min(100 + 25 * second, 200) << 20), size, 0, 1),
+            "cache": Usage(0, cached, cached, 0, 1),
             # Pages of files that it has written come, and the kernel takes them when it likes.
             "store": Usage(second * (1 + second // 6), grown, grown, 10 * second << 20, 1),
         }

@@ -152,7 +152,7 @@ BAD: list[tuple[Callable[[Json], None], str, str]] = [
     (_gap(""), "states", "a gap needs a word of its own"),
     (_many_rows, "crowded", "print their names over each other"),
     (_wide_table, "crowded", "the last ones are out of sight"),
-    (_narrow_duration, "crowded", "60 pixels make 90 mins of 2.90 mins"),
+    (_narrow_duration, "crowded", "60 pixels cut 2.90 mins to 90 mins"),
     (_alert_list, "crowded", "a cloud of labels"),
     (_long_title, "title", "29 letters where"),
     (_ratio, "digits", "a percentage without decimals"),

@@ -9,8 +9,6 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -43,6 +41,7 @@ from ingest.read.records import FIRST_NUMBER as FIRST
 from ingest.read.records import PRINTED_COLUMNS, RECORD_SCHEMA, SFLOW, SFLOW_IP
 from ingest.read.spool import Spool
 from store import schema
+from tests.waiting import is_alive, wait_for
 
 pytestmark = pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
 
@@ -128,19 +127,6 @@ def spooled(spool: Path, time_zone: str = "UTC") -> pl.DataFrame:
             assert parsed.dead.rows() == []
             frames.append(parsed.frame)
     return pl.concat(frames)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
-def is_alive(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def test_files_that_are_rotated_while_records_come_lose_none(tmp_path: Path) -> None:
