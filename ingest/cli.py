@@ -283,6 +283,7 @@ _FILE_NOTICES = {
     "folder_unreadable": "looked at again until it is there",
     "line_too_long": "no record is that long: its beginning is a dead letter, the rest is skipped",
     "not_released": "it is read, but cannot be deleted",
+    "printed_again": "pmacct printed some of its records twice as it was stopped: each counts once",
     "replaced": "it holds something else than before: read from its start",
     "truncated": "it was emptied and rewritten: read from its start",
     "unreadable": "not read completely; retried when it changes",

@@ -18,11 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from app.errors import ClusterflowError, UserError
+from ingest.read.printed_again import block_before, end_of_block, step_back, without_known
 from ingest.read.readers_format import OWN, Format, Kind, format_after, is_header, is_marker, sniff
 
 Position = dict[str, dict[str, Any]]
@@ -121,7 +123,8 @@ class _File:
 
     `head` is the checksum of its first `head_bytes` bytes, all of them read, and `first` these bytes themselves, unless
     they were read by an earlier process; `marks` are checksums of some beginnings of it. `changed` is when it was last
-    seen to change, by the monotonic clock. `copy_of` names the file that it repeats up to here.
+    seen to change, by the monotonic clock. `copy_of` names the file that it repeats up to here. `again` is where the
+    block began that is being read, if it may repeat the one before it.
     """
 
     name: str
@@ -137,6 +140,7 @@ class _File:
     is_compared: bool = False
     changed: float = 0.0
     is_skipping: bool = False
+    again: int = 0
     is_done: bool = False
     size: int = 0
     modified: float = 0.0
@@ -167,6 +171,7 @@ class _File:
             "head": self.head,
             "head_bytes": self.head_bytes,
             "skipping": self.is_skipping,
+            "again": self.again,
             "done": self.is_done,
             "copy_of": self.copy_of,
             "marks": self.marks,
@@ -256,8 +261,8 @@ class Spool:
 
     # -- what is there -----------------------------------------------------------------------------
 
-    def _count(self, reason: str, name: str) -> None:
-        self.counts[reason] = self.counts.get(reason, 0) + 1
+    def _count(self, reason: str, name: str, count: int = 1) -> None:
+        self.counts[reason] = self.counts.get(reason, 0) + count
         self.notice(reason, name)
 
     def _scan(self) -> None:
@@ -365,7 +370,7 @@ class Spool:
             _close_stream(file)
             file.offset = file.head = file.head_bytes = 0
             file.first, file.marks, file.copy_of, file.is_compared = b"", (), "", False
-            file.fmt, file.is_skipping, file.is_done = None, False, False
+            file.fmt, file.is_skipping, file.is_done, file.again = None, False, False, 0
 
     def _is_cut(self, file: _File) -> bool:
         """Whether a file that has become shorter is the same as before but for its end: all that is left was read."""
@@ -450,9 +455,9 @@ class Spool:
             is_fresh = True
         while True:
             for file in self._candidates():
-                raw = self._read(file, limit_bytes)
-                if raw:
-                    return self._chunk(file, raw)
+                while raw := self._read(file, limit_bytes):
+                    if fresh := self._once(file, raw):
+                        return self._chunk(file, fresh)
             if is_fresh:
                 return None
             self._scan()
@@ -518,6 +523,40 @@ class Spool:
                 self._advance(file, data, len(data))
                 return data[:_HEAD] + b"\n"
             limit = max(limit * 2, MAX_LINE)
+
+    def _once(self, file: _File, raw: bytes) -> bytes:
+        """Return lines that were read just now without those that the block before theirs has as well."""
+        kept, position, count, begin = [], 0, 0, file.offset - len(raw)
+        try:
+            while position < len(raw):
+                if not file.again:
+                    step = step_back(raw, position, partial(self._text_before, file, begin))
+                    if step < 0:
+                        break
+                    kept.append(raw[position:step])
+                    position, file.again = step, begin + step
+                with self._open(file.name) as stream:
+                    known = block_before(stream, file.again)
+                end = end_of_block(raw, position + (begin + position == file.again))
+                lines, again = without_known(raw[position : len(raw) if end < 0 else end], known)
+                kept.append(lines)
+                count += again
+                position, file.again = (len(raw), file.again) if end < 0 else (end, 0)
+        except (OSError, EOFError, zlib.error):
+            # What is before cannot be had: what is here counts.
+            file.again = 0
+        if kept:
+            self._position[file.name] = file.to_json()
+        if count:
+            self._count("printed_again", file.name, count)
+        return b"".join([*kept, raw[position:]]) if kept else raw
+
+    def _text_before(self, file: _File, offset: int, count: int) -> bytes:
+        """Return so many bytes before an offset, or all there are."""
+        begin = max(offset - count, 0)
+        with self._open(file.name) as stream:
+            stream.seek(begin)
+            return stream.read(offset - begin)
 
     def _read_at(self, file: _File, count: int) -> tuple[bytes, bool]:
         """Return up to `count` unread bytes, and whether the file ends there for now."""
@@ -639,7 +678,7 @@ class Spool:
         """Take as read what another file gave out."""
         if offset > file.offset:
             _close_stream(file)
-            file.offset, file.fmt = offset, other.fmt
+            file.offset, file.fmt, file.again = offset, other.fmt, other.again
             self._learn_head(file, offset)
             self._position[file.name] = file.to_json()
 
@@ -663,6 +702,7 @@ class Spool:
                 head=int(entry["head"]),
                 head_bytes=int(entry["head_bytes"]),
                 is_skipping=bool(entry.get("skipping")),
+                again=int(entry.get("again", 0)),
                 is_done=bool(entry.get("done")),
                 copy_of=str(entry.get("copy_of", "")),
                 marks=tuple((int(size), int(checksum)) for size, checksum in entry.get("marks", ())),
