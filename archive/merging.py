@@ -54,10 +54,10 @@ def merged(folder: Path, job: Job) -> list[File] | Tally:
     best = best_of([read_tally(folder, known)]) if known else None
     made = []
     for files, names in job.groups:
-        parts = layout.parted([folder / file.name for file in files], len(names))
+        paths = [folder / file.name for file in files]
+        parts = layout.parted(paths, len(names)) if job.is_final else iter([layout.merged(paths)])
         for name in names:
             part = _told(next(parts), best, among)
-            part = layout.in_order(part) if job.is_final else part
             file = written(part, folder, name, files[0].hour, job.level, is_final=job.is_final)
             made.append(replace(file, decided=decided, tallied=all(one.tallied for one in files)))
     return made
@@ -67,7 +67,9 @@ def _told(rows: pl.DataFrame, best: pl.DataFrame | None, among: pl.LazyFrame | N
     """Return the rows with what of them counts, if there is something to tell it by."""
     if best is not None:
         return with_counted(rows, best)
-    return rows if among is None else counted_once(rows.lazy(), among).collect(engine="streaming")
+    if among is None:
+        return rows
+    return layout.in_order(counted_once(rows.lazy(), among).collect(engine="streaming"))
 
 
 def _tallied(folder: Path, job: Job) -> Tally:

@@ -421,7 +421,7 @@ def test_words_are_kept_of_small_files_for_the_sort_unless_they_are_most_of_it(t
         for is_final in (False, True):
             layout.write(frame.with_columns(words), tmp_path / "file", is_final=is_final)
             assert (b"ARROW_schema" in (tmp_path / "file").read_bytes()) == (is_kept and not is_final)
-            (back,) = layout.parted([tmp_path / "file"], 1)
+            back = layout.merged([tmp_path / "file"])
             assert (back.schema["src"] != pl.String) == (is_kept and not is_final)
             assert back.cast(pl.String).equals(frame.cast(pl.String))
             assert pl.read_parquet(tmp_path / "file").equals(frame)
