@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
@@ -42,7 +42,19 @@ class Merger:
     def submit(self, folder: Path, job: Job) -> "Future[list[File] | Tally]":
         """Start a job; its result is what `merged` returns, or OSError if it failed or the child ended."""
         self._asked = time.monotonic()
-        return self._thread.submit(self._done, folder, job)
+        try:
+            return self._thread.submit(self._done, folder, job)
+        except RuntimeError:
+            closed: Future[list[File] | Tally] = Future()
+            closed.set_exception(OSError("it is being stopped"))
+            return closed
+
+    def give_up(self, doing: "Future[list[File] | Tally]") -> None:
+        """Wait no longer for a job: one that is being done ends with the child."""
+        if not doing.cancel() and not doing.done():
+            self._kill()
+        with suppress(CancelledError):
+            doing.exception()
 
     def rest(self) -> None:
         """End the child if it had no work for a while."""
@@ -64,7 +76,8 @@ class Merger:
             pickle.dump((folder, job), asked)
             asked.flush()
             made: list[File] | Tally | str = pickle.load(told)  # noqa: S301 - of our own process
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
+        except Exception as error:
+            # What is no answer of ours makes pickle raise errors of many kinds.
             self._kill()
             raise OSError(f"the process that merges ended with {self._end()}") from error
         if isinstance(made, str):
@@ -105,7 +118,9 @@ def _main() -> None:
     with suppress(OSError):
         os.nice(_NICE)
     keep_freed()
-    asked, told = sys.stdin.buffer, sys.stdout.buffer
+    # What a library may print is no answer.
+    asked, told = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
     while True:
         try:
             folder, job = pickle.load(asked)  # noqa: S301 - of the process that started us

@@ -76,6 +76,8 @@ def _tallied(folder: Path, job: Job) -> Tally:
     paths = [folder / file.name for file in job.inputs]
     rows, known, name = pl.scan_parquet(paths, hive_partitioning=False), job.known, job.names[0]
     told = pl.col(schema.BYTES).filter(pl.col(schema.COUNTED), pl.col(schema.RANK) == 0).sum()
+    if known is not None and not is_whole(folder, known):
+        raise OSError(f"{known.name} is cut off, or another version of polars numbered its rows")
     before = NOTHING if known is None else read_tally(folder, known)
     more = numbered(rows)
     counted_bytes = write_tally([before, more], folder / name)

@@ -118,12 +118,12 @@ class PartitionArchive:
         self._marks = {place: [*mark] for place, mark in (marks or {}).items()}
         self._id = self._place() if claim.lock is not None else ""
         self._archive = Archive(self._folder, settings, log, merger=merger, partitions=partitions)
+        self._is_pending = False
         notes = self._settled()
         if notes is not None and marks is not None:
             self._compare(notes)
         self._archive.load(notes)
-        if self._archive.is_usable:
-            (self._folder / PENDING).unlink(missing_ok=True)
+        self._settle()
 
     def configure(self, settings: ArchiveSettings) -> None:
         """Go on by other limits of this folder."""
@@ -146,7 +146,22 @@ class PartitionArchive:
         """Return the list that holds."""
         told, pending = _notes(self._folder / MANIFEST), _notes(self._folder / PENDING)
         mark = self._marks.get(self._id, (0, 0))
-        return pending if pending is not None and pending["next"] <= mark[0] else told
+        self._is_pending = pending is not None and pending["next"] <= mark[0]
+        return pending if self._is_pending else told
+
+    def _settle(self) -> None:
+        """Have the list that holds in its place, for readers and for the next start; a rename needs no room."""
+        if not self._archive.is_usable:
+            return
+        pending = self._folder / PENDING
+        try:
+            if self._is_pending and not self._archive.is_told:
+                pending.replace(self._folder / MANIFEST)
+            else:
+                pending.unlink(missing_ok=True)
+            self._is_pending = False
+        except OSError as error:
+            self._log.sparse("archive_not_told", why=str(error))
 
     def _compare(self, notes: dict[str, Any]) -> None:
         """Tell where the folder has less than the transaction says, or more."""
@@ -170,8 +185,11 @@ class PartitionArchive:
         """Write what was taken; return the marks for the transaction."""
         notes = self._archive.seal(now)
         if notes is not None and self._archive.is_usable:
+            if self._is_pending:
+                self._settle()
             try:
-                write_manifest(self._folder, notes, PENDING)
+                if not self._is_pending:
+                    write_manifest(self._folder, notes, PENDING)
             except OSError as error:
                 # Killed before `commit`, the rows are lost: the marks tell how many.
                 self._log.sparse("archive_not_told", why=str(error))
@@ -183,9 +201,9 @@ class PartitionArchive:
 
     def commit(self) -> None:
         """Tell readers: the transaction that holds the marks is committed."""
-        if self._archive.is_usable:
-            self._archive.commit()
-            (self._folder / PENDING).unlink(missing_ok=True)
+        self._archive.commit()
+        self._is_pending = (self._folder / PENDING).exists()
+        self._settle()
 
     def tidy(self, now: float) -> None:
         """Merge and delete what is due, of a folder that nobody writes to."""
@@ -207,7 +225,13 @@ class PartitionArchive:
 
 
 def tidy_idle(
-    root: Path, settings: ArchiveSettings, log: Log, marks: Callable[[int], Marks | None], now: float
+    root: Path,
+    settings: ArchiveSettings,
+    log: Log,
+    marks: Callable[[int], Marks | None],
+    now: float,
+    *,
+    merger: Merger | None = None,
 ) -> None:
     """Keep the limits also where partitions have gone to other workers, and settle what killed ones left.
 
@@ -217,24 +241,24 @@ def tidy_idle(
         log: for trouble.
         marks: of a partition's last transaction; None: not to be had now.
         now: epoch seconds.
+        merger: merges for all of them; None: each has one of its own.
     """
-    with closing(Merger()) as merger:
-        for lock in sorted(root.glob(f"*/{_LOCK}")):
-            _, partition = partition_of(lock.parent)
-            if partition is None:
-                continue
-            try:
-                claim = Claim.of(lock.parent)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                log.sparse("archive_unusable", folder=lock.parent, why=str(error))
-                continue
-            with closing(claim):
-                found = marks(partition) if (lock.parent / PENDING).exists() else None
-                if found is not None or not (lock.parent / PENDING).exists():
-                    with closing(PartitionArchive(claim, settings, log, marks=found, merger=merger)) as folder:
-                        folder.tidy(now)
+    for lock in sorted(root.glob(f"*/{_LOCK}")):
+        _, partition = partition_of(lock.parent)
+        if partition is None:
+            continue
+        try:
+            claim = Claim.of(lock.parent)
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            log.sparse("archive_unusable", folder=lock.parent, why=str(error))
+            continue
+        with closing(claim):
+            found = marks(partition) if (lock.parent / PENDING).exists() else None
+            if found is not None or not (lock.parent / PENDING).exists():
+                with closing(PartitionArchive(claim, settings, log, marks=found, merger=merger)) as folder:
+                    folder.tidy(now)
 
 
 def _notes(path: Path) -> dict[str, Any] | None:

@@ -54,7 +54,7 @@ _LEAST_FREE = 32 << 20
 _LATE_SECONDS = 1200
 """How long after its end an hour is taken to be over."""
 _AGAIN_SECONDS = 60
-"""After which a bucket that failed is tried again."""
+"""After which a bucket that failed is tried again, and an hour whose files could not be merged."""
 
 
 class Archive:
@@ -96,6 +96,7 @@ class Archive:
         self._is_alone = merger is None
         self._partitions = partitions
         self._merging: tuple[Job, Future[list[File] | Tally]] | None = None
+        self._passed_over: dict[int, float] = {}
         self._bucket = Bucket(settings) if settings.bucket else None
         # Of its own: a bucket that is away keeps nobody from merging.
         self._copier = ThreadPoolExecutor(1, "bucket") if self._bucket is not None else None
@@ -212,7 +213,7 @@ class Archive:
         self._copy()
 
     def tidy(self, now: float) -> None:
-        """Merge and delete what is due, where nobody writes any more."""
+        """Merge and delete what is due and can be, where nobody writes any more."""
         self._newest = max(self._newest, int(now))
         while True:
             self.seal(now)
@@ -222,6 +223,11 @@ class Archive:
             if not busy:
                 return
             wait(busy)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether readers have the list of now."""
+        return self._told == self._manifest.notes()
 
     @property
     def is_usable(self) -> bool:
@@ -325,7 +331,8 @@ class Archive:
         if len(hours) < (2 if before is None else 1):
             return False
         oldest = min(copied or hours)
-        self._drop_merging()
+        if self._merging is not None and self._merging[0].inputs[0].hour == oldest:
+            self._drop_merging()
         gone = [file for file in self._manifest.files if file.hour == oldest]
         names = [file.name for file in gone]
         names += [tally.name for tally in self._manifest.tallies if tally.hour == oldest]
@@ -423,7 +430,9 @@ class Archive:
             self._merging = job, self._merger.submit(self.folder, job)
 
     def _due(self) -> Job | None:
-        for hour, group in groupby(sorted(self._manifest.files, key=_place), key=lambda one: one.hour):
+        now = time.monotonic()
+        known = (file for file in self._manifest.files if self._passed_over.get(file.hour, 0.0) <= now)
+        for hour, group in groupby(sorted(known, key=_place), key=lambda one: one.hour):
             files = [*group]
             fresh = [file for file in files if file.name.startswith(FRESH)]
             is_over = self._newest >= hour + HOUR + _LATE_SECONDS
@@ -483,13 +492,16 @@ class Archive:
         if self._merging is None or not self._merging[1].done():
             return
         (job, future), self._merging = self._merging, None
+        inputs, hour = {one.name for one in job.inputs}, job.inputs[0].hour
         try:
             made = future.result()
         except OSError as error:
             self._log.sparse("archive_not_merged", why=str(error), hint="tried again; small files stay meanwhile")
+            # One file that cannot be read keeps no other hour from being merged.
+            self._passed_over[hour] = time.monotonic() + _AGAIN_SECONDS
             self._forget_missing()
             return
-        inputs, hour = {one.name for one in job.inputs}, job.inputs[0].hour
+        self._passed_over.pop(hour, None)
         if isinstance(made, Tally):
             self._manifest.tallies = [one for one in self._manifest.tallies if one.hour != hour] + [made]
             self._manifest.files = [
@@ -501,11 +513,10 @@ class Archive:
             self._drop_tally(hour)
 
     def _drop_merging(self) -> None:
-        """Wait for what is being merged, and forget it: its inputs are about to change."""
+        """Give up what is being merged: its inputs are about to change."""
         if self._merging is not None:
             (job, future), self._merging = self._merging, None
-            if not future.cancel():
-                future.exception()
+            self._merger.give_up(future)
             for name in job.names:
                 (self.folder / name).unlink(missing_ok=True)
 

@@ -266,13 +266,14 @@ class KafkaWorker:
         self._log.line("start", topic=self._topics.flows, partitions=self._topics.partitions)
 
     def _leave(self) -> None:
+        # First: what is being merged is waited for by nobody.
+        if self._around.merger is not None:
+            self._around.merger.close()
         # Hands over what it has, in `_revoked`.
         self._consumer.close()
         self._sender.shutdown()
         self._drop(TopicPartition(self._topics.flows, partition) for partition in [*self._works])
         self._tidier.shutdown()
-        if self._around.merger is not None:
-            self._around.merger.close()
         self._around.enrichment.close()
         if self._renewal is not None:
             self._renewal.drop(self._around.enrichment)
@@ -497,8 +498,8 @@ class KafkaWorker:
             return
         self._tidied = clock
         settings = archive_settings(self._around.cluster, self._topics.partitions)
-        root, log = self._around.archive, self._log
-        self._tidying = self._tidier.submit(tidy_idle, root, settings, log, self._marks, time.time())
+        root, log, merger = self._around.archive, self._log, self._around.merger
+        self._tidying = self._tidier.submit(tidy_idle, root, settings, log, self._marks, time.time(), merger=merger)
 
     def _marks(self, partition: int) -> Marks | None:
         """Return how far the archives of a partition go, as its last transaction says."""

@@ -540,8 +540,10 @@ class Spool:
                 end = end_of_block(raw, position + (begin + position == file.again))
                 lines, again = without_known(raw[position : len(raw) if end < 0 else end], known)
                 kept.append(lines)
-                count += again
-                position, file.again = (len(raw), file.again) if end < 0 else (end, 0)
+                count += again or 0
+                position = len(raw) if end < 0 else end
+                if end >= 0 or again == 0:
+                    file.again = 0
         except (OSError, EOFError, zlib.error):
             # What is before cannot be had: what is here counts.
             file.again = 0
@@ -678,7 +680,8 @@ class Spool:
         """Take as read what another file gave out."""
         if offset > file.offset:
             _close_stream(file)
-            file.offset, file.fmt, file.again = offset, other.fmt, other.again
+            file.offset, file.fmt = offset, other.fmt
+            file.again = other.again if other.again < offset else 0
             self._learn_head(file, offset)
             self._position[file.name] = file.to_json()
 

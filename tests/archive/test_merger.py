@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ import pytest
 from app.log import Log
 from archive import merger as of_merger
 from archive import writer
-from archive.manifest import FRESH, File
+from archive.manifest import FRESH, HOUR, SORTED, File, Tally
 from archive.merger import Merger
-from archive.merging import Job, written
-from archive.query import ask
+from archive.merging import Job, merged, written
+from archive.query import Filter, ask
 from archive.writer import Archive
 from cluster.model import ArchiveSettings
 from tests.archive.test_archive import ALL, T0, rows, saved
@@ -134,6 +135,7 @@ def test_an_idle_one_goes(tmp_path: Path, merger: Merger, monkeypatch: pytest.Mo
 
 def test_an_archive_is_whole_though_its_merges_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "_MERGED", 2)
+    monkeypatch.setattr(writer, "_AGAIN_SECONDS", 0)
     archive = Archive(tmp_path / "0", ArchiveSettings(), Log(quiet=True))
     archive.load(None)
     for number in range(1, 9):
@@ -146,3 +148,68 @@ def test_an_archive_is_whole_though_its_merges_are_killed(tmp_path: Path, monkey
     found = ask(tmp_path, ALL, ("src",), most=20)
     assert (found.bytes, found.all_bytes) == (36, 36)
     assert len([*(tmp_path / "0" / FRESH).iterdir()]) < 8
+
+
+def test_a_file_that_cannot_be_read_keeps_no_other_hour_from_being_merged(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "0", ArchiveSettings(), Log(quiet=True))
+    archive.load(None)
+    for hour in range(3):
+        archive.take(rows(1 + hour, hour=hour))
+        saved(archive)
+    (first, *_) = sorted((tmp_path / "0" / FRESH).iterdir())
+    first.write_bytes(first.read_bytes()[:-8] + bytes(8))
+    # It ends, though one hour is left as it is.
+    archive.tidy(T0 + 10 * HOUR)
+    archive.close()
+    assert [*(tmp_path / "0" / FRESH).iterdir()] == [first]
+    assert len([*(tmp_path / "0" / SORTED).iterdir()]) == 2
+
+
+@pytest.mark.parametrize("is_stopping", [True, False])
+def test_nobody_waits_for_a_child_that_stands_still(tmp_path: Path, merger: Merger, *, is_stopping: bool) -> None:
+    """A worker that gives a partition up, and a disk that needs room."""
+    archive = Archive(tmp_path / "0", ArchiveSettings(), Log(quiet=True), merger=merger)
+    archive.load(None)
+    archive.take(rows(1))
+    archive.take(rows(2, hour=3))
+    saved(archive)
+    assert archive.is_merging
+    process = process_of(merger)
+    os.kill(process, signal.SIGSTOP)
+    if is_stopping:
+        archive.close()
+    else:
+        archive.configure(ArchiveSettings(size=1))
+        saved(archive)
+        assert ask(tmp_path, Filter(0, T0 + 9 * HOUR)).bytes == 2
+    wait_for(lambda: not is_alive(process))
+
+
+def test_what_is_no_answer_of_ours_is_trouble_of_the_merge_alone(
+    tmp_path: Path, merger: Merger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a child that runs other code: it was installed anew meanwhile."""
+    other = tmp_path / "other"
+    other.write_text("#!/bin/sh\necho INFO x\nexec cat >/dev/null\n")
+    other.chmod(0o755)
+    job = Job(((two_files(tmp_path), ("both.parquet",)),))
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(sys, "executable", str(other))
+        with pytest.raises(OSError, match="the process that merges ended with -9"):
+            merger.submit(tmp_path, job).result()
+    assert merger.submit(tmp_path, job).result()
+
+
+def test_after_the_end_nothing_is_begun(tmp_path: Path) -> None:
+    merger = Merger()
+    merger.close()
+    with pytest.raises(OSError, match="being stopped"):
+        merger.submit(tmp_path, Job(())).result()
+
+
+def test_a_tally_of_other_numbers_is_not_added_to(tmp_path: Path) -> None:
+    files = two_files(tmp_path)
+    made = merged(tmp_path, Job((((files[:1]), ("one.tally",)),), is_tally=True))
+    assert isinstance(made, Tally)
+    with pytest.raises(OSError, match="another version of polars"):
+        merged(tmp_path, Job(((files[1:], ("two.tally",)),), is_tally=True, known=replace(made, probe=made.probe + 1)))

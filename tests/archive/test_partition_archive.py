@@ -1,14 +1,17 @@
 """The archive of a Kafka partition: what its last transaction says is in it, on whichever disks, and nothing else."""
 
+import errno
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from test_archive import ALL, T0, rows, sizes
 
 from app.log import Log
+from archive import writer
 from archive.manifest import MANIFEST, PENDING, write_manifest
 from archive.partition import Claim, Marks, PartitionArchive, tidy_idle
 from archive.query import ask
@@ -97,6 +100,50 @@ def test_a_list_that_could_not_be_written_before_a_crash_is_told_with_its_rows(t
     assert ask(tmp_path, ALL).gaps == (
         "not written, or lost since: 3 rows (the list of the last files was not written)",
     )
+
+
+@pytest.mark.parametrize("when", ["commit", "open", "both"])
+def test_a_list_that_the_disk_has_no_room_for_costs_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Killed right after it: the list beside the old one is there, and a rename needs no room."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    archive = opened(tmp_path)
+    committed(archive, 1, 2)
+    archive.take(rows(3, 4))
+    marks = {**archive.seal(T0)}
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(writer, "write_manifest", full)
+        if when != "open":
+            archive.commit()
+        archive.close()
+        if when != "commit":
+            opened(tmp_path, marks).close()
+    again = opened(tmp_path, marks)
+    assert again.take_counts() == {}
+    assert sizes(tmp_path) == [1, 2, 3, 4]
+    again.close()
+
+
+def test_a_list_that_was_not_put_in_its_place_is_not_lost_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = opened(tmp_path)
+    committed(archive, 1, 2)
+    archive.take(rows(3, 4))
+    marks = {place: [*mark] for place, mark in archive.seal(T0).items()}
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(writer, "write_manifest", Mock(side_effect=PermissionError))
+        meanwhile.setattr(Path, "replace", Mock(side_effect=PermissionError))
+        archive.commit()
+    # Killed before the transaction that this one is for.
+    killed_in_between(archive, 5)
+    again = opened(tmp_path, marks)
+    assert sizes(tmp_path) == [1, 2, 3, 4]
+    again.close()
 
 
 def test_an_idle_folder_is_settled_sorted_and_kept_to_its_limits(tmp_path: Path) -> None:
