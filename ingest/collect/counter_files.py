@@ -29,6 +29,7 @@ class CounterFiles:
 
     def __init__(self, spool: Path) -> None:
         self.folder = spool / FOLDER
+        self._named = 0
 
     def prepare(self) -> None:
         """Make the folder, as open to others as the spool is, and begin a new file; OSError if that cannot be done."""
@@ -43,7 +44,11 @@ class CounterFiles:
 
     def begin(self) -> None:
         """Point the link to a file named by this second; sfacctd makes it when it has something to write."""
+        # Later than every one before, whatever the clock says: the bridge may delete those with a successor.
+        there = (path.stem.removeprefix(PREFIX) for path in self.folder.glob(f"{PREFIX}*.json"))
+        last = max((int(moment) for moment in there if moment.isdecimal()), default=0)
+        self._named = max(int(time.time()), last + 1, self._named)
         scratch = self.folder / f".{LINK}.new"
         scratch.unlink(missing_ok=True)
-        scratch.symlink_to(f"{PREFIX}{int(time.time())}.json")
+        scratch.symlink_to(f"{PREFIX}{self._named}.json")
         scratch.replace(self.folder / LINK)

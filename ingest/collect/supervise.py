@@ -385,11 +385,7 @@ class Collector:
             elif process is not None and running.failures and now - running.started > _STABLE_SECONDS:
                 running.failures = 0
             if running.process is None and now >= running.next_start:
-                running.restarts += 1
-                self._begin_file(running)
-                with self._sharing():
-                    self._spawn(running)
-                    self._protect_soon(running)
+                self._start_again(running)
             if now - running.files_begun >= self._cluster.collector.rotate:
                 self._rotate(running)
             if running.daemon is SFACCTD and now - self._counters_begun >= self._cluster.collector.rotate:
@@ -507,19 +503,36 @@ class Collector:
             f"see {running.log_file}",
         )
 
+    def _start_again(self, running: _Running) -> None:
+        """Start a daemon that died; where the system refuses it now, later: the others go on."""
+        self._begin_file(running)
+        try:
+            with self._sharing():
+                self._spawn(running)
+                running.restarts += 1
+                self._protect_soon(running)
+        except OSError as error:
+            pause = self._put_off(running)
+            self._log("daemon_not_started", level="error", daemon=running.daemon.label, why=error, again_in=pause)
+
+    def _put_off(self, running: _Running) -> float:
+        """Have a daemon started again only after a while, which grows with each time that it fails; return seconds."""
+        pause = _BACKOFF_SECONDS[min(running.failures, len(_BACKOFF_SECONDS) - 1)]
+        running.failures += 1
+        running.next_start = time.monotonic() + pause
+        return pause
+
     def _bury(self, running: _Running, process: subprocess.Popen[bytes]) -> None:
         """Note a death, and clear away what is left: an orphaned child would keep the socket and get half the data."""
         _end_group(process.pid)
         running.dropped_before += running.dropped_now
         running.dropped_now = 0
-        pause = _BACKOFF_SECONDS[min(running.failures, len(_BACKOFF_SECONDS) - 1)]
-        running.failures += 1
         running.process = None
         running.is_guarded = running.is_placed = False
         running.refused = 0
         running.inodes = frozenset()
         self._troubles.add(DIED, running.daemon.label, 1)
-        running.next_start = time.monotonic() + pause
+        pause = self._put_off(running)
         self._log(
             "daemon_died",
             level="error",

@@ -3,6 +3,7 @@
 A backup may be made while everything runs. Never in it: secrets, flow records, measurements.
 """
 
+import errno
 import hashlib
 import io
 import json
@@ -56,6 +57,7 @@ _TAMPERED = "it was tampered with; nothing was changed, and --state-only would r
 _NO_BACKUP = EOFError, OSError, KeyError, TypeError, ValueError, AttributeError
 """What reading anything else as a backup may raise, besides errors of the formats themselves."""
 
+_NO_LINKS = errno.EPERM, errno.ENOTSUP, errno.ENOSYS
 _TRIES = 50
 _PAUSE = 0.1
 _BLOCK = 1 << 20
@@ -287,6 +289,23 @@ def _link(partial: Path, target: Path) -> None:
         os.link(partial, target)
     except FileExistsError:
         raise _there_already(target) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _take(partial, target)
+
+
+def _take(partial: Path, target: Path) -> None:
+    """Do the same where a disk has no hard links, as sticks and shares have none: the name is taken, then used."""
+    try:
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        raise _there_already(target) from None
+    try:
+        partial.replace(target)
+    except OSError:
+        target.unlink()
+        raise
 
 
 def _there_already(target: Path) -> UserError:

@@ -1,5 +1,6 @@
 """The filter in front of nfacctd: what would kill it is refused and told, all else passes and is counted."""
 
+import errno
 import os
 import random
 import shutil
@@ -12,11 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from test_pmacct_daemons import EXPORTERS, NOW, UPTIME, a_cluster, free_udp_port, send, spooled, v5, wait_for
 
 from cluster.dump import dump_cluster
+from ingest.collect import supervise
+from ingest.collect.kernel import bpf
 from ingest.collect.kernel.bpf import BpfError
 from ingest.collect.kernel.guard import LONGEST, Guard
 from ingest.collect.kernel.sockets import udp_sockets
@@ -238,6 +242,43 @@ def test_a_daemon_that_starts_again_is_guarded_too(tmp_path: Path) -> None:
         assert collector.restarts == {"nfacctd": 1}
     befell = lately(tmp_path / "spool", time.time())
     assert befell == {"died nfacctd": 1, "refused leaf-2": 5, "refused unlisted": 5}
+
+
+def test_the_socket_of_a_process_that_just_died_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever kills nfacctd again and again must not be rid of the guard by it."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
+        subprocess.Popen(["sleep", "60"], pass_fds=[one.fileno()]) as child,
+    ):
+        one.bind(("127.0.0.1", 0))
+
+        def dies(*_: object) -> int:
+            child.kill()
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+
+        monkeypatch.setattr(bpf, "_call", dies)
+        with bpf.sockets_of(child.pid, one.getsockname()[1]) as found:
+            assert found == []
+
+
+@pytest.mark.skipif(shutil.which("nfacctd") is None, reason="pmacct is not installed")
+def test_a_daemon_that_the_system_refuses_to_start_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No memory, no process free, or its package is being upgraded: the other daemon goes on."""
+    told: list[str] = []
+    with Collector(
+        a_cluster(*EXPORTERS), tmp_path / "run", spool=tmp_path / "spool", log=lambda event, **_: told.append(event)
+    ) as collector:
+        before = collector.pids
+        os.kill(before["nfacctd"], 9)
+        with monkeypatch.context() as meanwhile:
+            refuses = Mock(side_effect=BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+            meanwhile.setattr(supervise.subprocess, "Popen", refuses)
+            wait_for(lambda: bool(collector.poll() or "daemon_not_started" in told))
+        assert collector.restarts["nfacctd"] == 0
+        wait_for(lambda: bool(collector.poll() or collector.restarts["nfacctd"] == 1))
+        assert collector.pids["sfacctd"] == before["sfacctd"]
 
 
 def test_troubles_are_told_for_a_while_and_outlive_the_collector(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from test_engine import T0, cluster, one
 
 from cluster.model import Exporter, ExportProtocol
+from ingest.collect import counter_files
 from ingest.collect.counter_files import CounterFiles
 from ingest.count.counter_deltas import LONGEST, CounterDeltas
 from ingest.count.engine import Engine
@@ -263,3 +264,16 @@ def test_the_folder_is_as_open_as_the_spool_and_the_link_moves_on(tmp_path: Path
     files.begin()
     assert (files.folder / first).read_text() == "a line\n"
     assert str(link.readlink()).startswith("sfacct-counters-")
+
+
+def test_names_of_the_files_rise_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with a later one is deleted once it is read: sfacctd must not write to it any more."""
+    files = CounterFiles(tmp_path)
+    names = []
+    for moment in (2000, 1000, 1000, 3000):
+        monkeypatch.setattr(counter_files.time, "time", lambda moment=moment: moment)
+        files.prepare()
+        names.append((files.folder / "current.json").readlink())
+        (files.folder / "current.json").write_text("a line\n")
+        files = CounterFiles(tmp_path)
+    assert names == sorted({*names})

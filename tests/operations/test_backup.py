@@ -1,5 +1,6 @@
 """Backup and restore over real checkpoints and SQLite files."""
 
+import errno
 import fcntl
 import hashlib
 import io
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -26,6 +28,7 @@ from cluster.load import load_cluster
 from cluster.sources import named_in
 from delivery.queue import Spool
 from ingest.checkpoint import Checkpoint
+from operations.backup import backup_file
 from operations.backup.backup_cli import backup, restore
 from operations.backup.backup_named import named_files
 
@@ -978,3 +981,16 @@ def test_a_checkpoint_that_a_disk_has_damaged_gets_into_no_backup(site: Site, wh
     assert path.name in done.exception.message
     assert "is not what it was" in done.exception.message
     assert not site.file.exists()
+
+
+def test_a_disk_without_hard_links_takes_a_backup_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stick, a share: what came meanwhile under the name is kept there as well."""
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(errno.EPERM, "Operation not permitted")))
+    assert site.make().exception is None
+    assert stat.S_IMODE(site.file.stat().st_mode) == 0o600
+    assert site.bring_back("--force").exception is None
+    assert not [*site.home.glob(".*.partial")]
+    before = site.file.read_bytes()
+    with pytest.raises(UserError, match="is there already"):
+        backup_file._link(site.config, site.file)
+    assert site.file.read_bytes() == before

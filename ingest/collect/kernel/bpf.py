@@ -20,6 +20,10 @@ _MAP_CREATE, _MAP_UPDATE, _PROG_LOAD, _PROG_TEST_RUN = 0, 2, 5, 10
 _JUMPS = {"==": 0x10, ">": 0x20, ">=": 0x30, "!=": 0x50, "<": 0xA0, "<=": 0xB0, "&": 0x40}
 
 
+_GONE = errno.ESRCH, errno.EBADF
+"""The process, or its socket, went while we looked."""
+
+
 class BpfError(Exception):
     """The kernel does not take a program, a map, or a process's socket; the text says why."""
 
@@ -118,7 +122,7 @@ def timed(program: int, packet: bytes, rounds: int) -> int:
 
 @contextmanager
 def sockets_of(pid: int, port: int) -> Iterator[list[socket.socket]]:
-    """Hold copies of a process's UDP sockets of a port; BpfError if we may not."""
+    """Hold copies of a process's UDP sockets of a port, of one that ends none; BpfError if we may not."""
     found: list[socket.socket] = []
     try:
         for number in descriptors(pid, {one.inode for one in udp_sockets(port)}):
@@ -128,7 +132,8 @@ def sockets_of(pid: int, port: int) -> Iterator[list[socket.socket]]:
             finally:
                 os.close(process)
     except OSError as error:
-        raise BpfError(f"pidfd_getfd: {error.strerror}") from error
+        if error.errno not in _GONE:
+            raise BpfError(f"pidfd_getfd: {error.strerror}") from error
     try:
         yield found
     finally:
