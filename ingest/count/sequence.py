@@ -65,6 +65,9 @@ _TABLE_JITTER = 16
 _TABLE_SLACK = 2
 """Records by which a table's size may seem to change: a lone one between two flows is forgiven beforehand."""
 
+_MOST_STREAMS = 16_384
+"""Whose losses are seen; a sender chooses its domains itself, of 4 billion. The one unheard for longest goes first."""
+
 _Source = tuple[str, int, int]
 
 
@@ -326,18 +329,22 @@ class SequenceTracker:
         for source, numbers, sizes in _datagrams(frame, exporters, is_numbered=is_numbered):
             fresh = self._advance(source, numbers, sizes, slot)
             result[source[0]] = result.get(source[0], 0) + fresh
+        for source in [*self._streams][: max(len(self._streams) - _MOST_STREAMS, 0)]:
+            del self._streams[source]
         return {exporter: amount for exporter, amount in result.items() if amount}
 
     def _advance(self, source: _Source, numbers: Ints, sizes: Ints, slot: int | None) -> int:
         by_datagram = source[2] in _BY_DATAGRAM
         end = int(numbers[-1]) + (1 if by_datagram else int(sizes[-1]))
-        stream = self._streams.get(source)
+        # In the order in which they were heard of last.
+        stream = self._streams.pop(source, None)
         anew = len(numbers) if stream is None else stream.anew(numbers, end)
         if stream is None or anew:
             numbers, sizes = numbers[:anew], sizes[:anew]
             end = int(numbers[-1]) + (1 if by_datagram else int(sizes[-1]))
             first = int(numbers[0])
-            stream = self._streams[source] = _Stream(first, first, _Datagrams(first) if by_datagram else None)
+            stream = _Stream(first, first, _Datagrams(first) if by_datagram else None)
+        self._streams[source] = stream
         goes_on = stream.goes_on(slot)
         before = stream.end
         if not by_datagram:

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from test_engine import T0, cluster, frame, one
 
+from ingest.count import sequence
 from ingest.count.engine import Engine
 from ingest.count.sequence import SequenceTracker
 from ingest.counters import Counters
@@ -119,6 +120,23 @@ def datagrams(version: int, *starts: tuple[int, int], exporter: str | None = "12
         for seq, size in starts
     ]
     return frame(rows)
+
+
+def test_a_sender_of_ever_new_domains_costs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is heard of stays, and so do its losses."""
+    monkeypatch.setattr(sequence, "_MOST_STREAMS", 10)
+    tracker, total = SequenceTracker(), 0
+    for batch in range(6):
+        rows = datagrams(10, *((batch * 60 + 20 * place, 20) for place in range(3) if (batch, place) != (2, 1)))
+        flood = [
+            {records.EXPORTER: "127.0.0.9", records.DOMAIN: 100 * batch + one, records.VERSION: 10, records.SEQ: 5,
+             records.FLOWS: 1}
+            for one in range(8)
+        ]  # fmt: skip
+        tracker.lost(pl.DataFrame(flood, schema=records.RECORD_SCHEMA))
+        total += sum(tracker.lost(rows).values())
+        assert len(tracker.dump()) <= 10
+    assert total == 20
 
 
 @pytest.mark.parametrize(("version", "lost"), [(10, 0), (5, 6)])
