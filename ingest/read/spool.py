@@ -5,6 +5,7 @@ renamed, and a new one under an old name or a reused inode is not mistaken for t
 recognised as long as the file that was read is there; what both hold is read once.
 """
 
+import errno
 import fcntl
 import fnmatch
 import gzip
@@ -47,6 +48,8 @@ _DONE_FOLDER = "done"
 _NAME_TIME = re.compile(r"(?<!\d)(\d{8})[-_T]?(\d{4}(?:\d{2})?)?(?!\d)")
 _NAME_EPOCH = re.compile(r"(?<!\d)(\d{10})(?!\d)")
 _SCAN_SECONDS = 0.2
+_GONE_SECONDS, _MOST_GONE = 3600.0, 200
+"""How long a file is known that is not there any more, and how many: what comes back goes on where it was."""
 
 
 Mark = tuple[int, int]
@@ -236,6 +239,7 @@ class Spool:
         self._default = Format(Kind.CSV, "", time_zone)
         self._matches = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
         self._files: dict[str, _File] = {}
+        self._gone: list[tuple[float, _File]] = []
         self._waiting: deque[_File] = deque()
         self._position: Position = {}
         self._last_scan = 0.0
@@ -270,29 +274,40 @@ class Spool:
         self._last_scan = time.monotonic()
         try:
             self._check_folder()
-            known = self._recognised(seen := self._listing())
+            seen, unseen = self._listing()
+            known = self._recognised(seen) | {name: self._files[name] for name in unseen}
         except OSError as error:
             if self.once:
                 raise ClusterflowError(f"spool {self.folder}: {os.strerror(error.errno or 0)}") from error
             # What is known of its files stays known: they may all be there again in a moment.
             self._count("folder_unreadable", "")
             return
-        kept = {id(file) for file in known.values()}
-        for name, file in self._files.items():
-            if id(file) not in kept:
-                _close_stream(file)
-                if name not in seen:
-                    self._count("vanished", name)
+        self._forget(known, seen)
         for file in known.values():
             file.is_from_position = False
         self._files = known
         waiting = [file for file in known.values() if file.unread()]
         self._waiting = deque(sorted(waiting, key=lambda file: (file.order, file.name)))
-        self._position = {file.name: file.to_json() for file in known.values() if file.offset or file.is_done}
+        there = [file for file in known.values() if file.offset or file.is_done]
+        self._position = {file.name: file.to_json() for file in [*(one for _, one in self._gone), *there]}
+
+    def _forget(self, known: Mapping[str, _File], seen: Mapping[str, os.stat_result]) -> None:
+        """Note which files are not there any more; those of long ago are forgotten."""
+        kept, now = {id(file) for file in known.values()}, time.monotonic()
+        gone = [(since, file) for since, file in self._gone if id(file) not in kept and now - since < _GONE_SECONDS]
+        for name, file in self._files.items():
+            if id(file) not in kept:
+                _close_stream(file)
+                gone += [(now, file)] if file.offset or file.is_done else []
+                if name not in seen:
+                    self._count("vanished", name)
+        self._gone = gone[-_MOST_GONE:]
 
     def _recognised(self, seen: Mapping[str, os.stat_result]) -> dict[str, _File]:
         """Return what is known of each file that is there, or begin to know it."""
-        by_inode = {(file.device, file.inode): file for file in self._files.values()}
+        gone = [file for _, file in self._gone]
+        by_inode = {(file.device, file.inode): file for file in [*gone, *self._files.values()]}
+        by_name = {file.name: file for file in gone} | self._files
         names = {(stat.st_dev, stat.st_ino) for stat in seen.values()}
         known: dict[str, _File] = {}
         for name, stat in seen.items():
@@ -301,8 +316,8 @@ class Spool:
                 if file.name != name:
                     self.counts["renamed"] = self.counts.get("renamed", 0) + 1
                     file.name = name
-            elif self._is_moved(name, stat):
-                file = self._files[name]
+            elif self._is_moved(by_name.get(name), stat):
+                file = by_name[name]
                 file.device, file.inode = stat.st_dev, stat.st_ino
             else:
                 if name in self._files and (self._files[name].device, self._files[name].inode) not in names:
@@ -320,19 +335,19 @@ class Spool:
                 f"spool {self.folder}: another folder has taken its place", "start the bridge again to read that one"
             )
 
-    def _is_moved(self, name: str, stat: os.stat_result) -> bool:
-        """Whether the file was on another disk when the position was saved.
+    def _is_moved(self, file: _File | None, stat: os.stat_result) -> bool:
+        """Whether the file was on another disk when the position was saved, or before it was away.
 
         Device numbers change when a machine starts again, and both numbers when a volume is copied.
         """
-        file = self._files.get(name)
-        if file is None or not file.is_from_position:
+        if file is None or (file.is_from_position is False and self._files.get(file.name) is file):
             return False
-        return (file.is_gzip or stat.st_size >= file.offset) and self._is_same(file, name)
+        return (file.is_gzip or stat.st_size >= file.offset) and self._is_same(file, file.name)
 
-    def _listing(self) -> dict[str, os.stat_result]:
-        """Return the regular files that match, each once however many names it has."""
+    def _listing(self) -> tuple[dict[str, os.stat_result], set[str]]:
+        """Return the regular files that match, each once however many names it has; and known ones of no answer."""
         found: dict[str, os.stat_result] = {}
+        unseen: set[str] = set()
         inodes: set[tuple[int, int]] = set()
         with os.scandir(self.folder) as entries:
             # Real names before links such as print_latest_file, and known names before new ones.
@@ -343,12 +358,15 @@ class Spool:
             try:
                 stat = entry.stat()
                 is_file = entry.is_file()
-            except OSError:
+            except OSError as error:
+                # It went while we looked, or is a link to nothing; any other trouble says nothing of a file.
+                if error.errno != errno.ENOENT and entry.name in self._files:
+                    unseen.add(entry.name)
                 continue
             if is_file and (stat.st_dev, stat.st_ino) not in inodes:
                 inodes.add((stat.st_dev, stat.st_ino))
                 found[entry.name] = stat
-        return found
+        return found, unseen
 
     def _update(self, file: _File, stat: os.stat_result) -> None:
         """Take note of a file's size; begin again where its content is not what was read."""
@@ -691,7 +709,7 @@ class Spool:
         """Go on from a position that `position` or a chunk gave; files it does not name are read from their start."""
         for file in self._files.values():
             _close_stream(file)
-        self._files = {}
+        self._files, self._gone = {}, []
         for name, entry in position.items():
             fmt = None
             if entry.get("kind"):

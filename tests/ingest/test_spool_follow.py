@@ -1,10 +1,13 @@
 """A folder of files that grow, rotate, are renamed, replaced and cut: every line once."""
 
+import errno
 import gzip
 import json
 import os
+import shutil
 import time
 from pathlib import Path
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from hypothesis import given, settings
@@ -255,6 +258,55 @@ def test_a_new_file_on_an_old_inode_is_read(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         spool.resume(position)
         assert lines(drain(spool)) == ["--START (2)--", "new, and longer than the old"]
+
+
+@pytest.mark.parametrize("comes_back", ["itself", "as a copy"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_file_that_was_away_goes_on_where_it_was(tmp_path: Path, comes_back: str, *, restarts: bool) -> None:
+    path, away = tmp_path / "x.csv", tmp_path / "elsewhere"
+    path.write_text("1\n2\n")
+    with Spool(tmp_path) as spool:
+        assert lines(drain(spool)) == ["1", "2"]
+        path.rename(away)
+        assert drain(spool) == []
+        assert spool.counts == {"vanished": 1}
+        position = json.loads(json.dumps(spool.position))
+        if not restarts:
+            _come_back(away, path, comes_back)
+            assert lines(drain(spool)) == ["3"]
+    if restarts:
+        with Spool(tmp_path) as spool:
+            spool.resume(position)
+            assert drain(spool) == []
+            _come_back(away, path, comes_back)
+            assert lines(drain(spool)) == ["3"]
+
+
+def _come_back(away: Path, path: Path, how: str) -> None:
+    append(away, "3\n")
+    if how == "itself":
+        away.rename(path)
+    else:
+        shutil.copy(away, path)
+
+
+def test_an_answer_that_the_disk_owes_is_no_sign_that_a_file_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("1\n")
+    with Spool(tmp_path) as spool:
+        assert lines(drain(spool)) == ["1"]
+        with monkeypatch.context() as meanwhile:
+            entry = Mock(is_symlink=lambda: False, stat=Mock(side_effect=OSError(errno.ESTALE, "stale")))
+            entry.name = path.name
+            listing = MagicMock()
+            listing.__enter__.return_value = [entry]
+            meanwhile.setattr(os, "scandir", lambda _: listing)
+            assert drain(spool) == []
+        append(path, "2\n")
+        assert lines(drain(spool)) == ["2"]
+        assert spool.counts == {}
 
 
 def test_a_spool_that_was_moved_to_another_disk_is_not_read_again(tmp_path: Path) -> None:
