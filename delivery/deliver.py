@@ -238,9 +238,11 @@ class Delivery:
 
     def health(self) -> str:
         """Return why we are not well; empty if we are."""
-        failing = [one.destination.name for one in self.senders if one.failing_seconds() > _SAVED_SECONDS]
+        unnoted = [one.destination.name for one in self.senders if one.unnoted_seconds() > _SAVED_SECONDS]
+        failing = [one.destination.name for one in self.senders if one.away_seconds() > _SAVED_SECONDS]
         troubles = [self._store_trouble] if self._store_trouble else []
         troubles += [f"nothing gets through to {', '.join(failing)}"] if failing else []
+        troubles += [f"what has got through to {', '.join(unnoted)} cannot be noted"] if unnoted else []
         return "; ".join(troubles)
 
     # -- steps -------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The spool's copy in the store: another machine goes on from it where this one ends (`store.lease`).
 
-All that the spool keeps is written there first: events with their numbers, what sources noted, how far destinations
-are. A row has the term of who led, and a number in it. What an earlier leader wrote at an event's number that a later
-one gave again was never acknowledged, so nobody got it: the later one counts.
+All that the spool keeps is written there, too: events with their numbers and what sources noted before they count, how
+far destinations are once they have got there. A row has the term of who led, and a number in it. What an earlier leader
+wrote at an event's number that a later one gave again was never acknowledged, so nobody got it: the later one counts.
 """
 
 import base64

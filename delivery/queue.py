@@ -190,19 +190,27 @@ class Spool:
                 events.append(event)
         return Batch(tuple(events), following)
 
+    def passed(self, name: str, position: int) -> None:
+        """Go on behind what a destination has: it does not get that again for as long as we live."""
+        with self._condition:
+            self._positions[name] = max(position, self._positions[name])
+
     def delivered(self, name: str, position: int) -> None:
         """Take note that a destination has everything before a position.
 
         Raises:
-            ClusterflowError: the disk, or the copy, does not take it; it will get some of it again, with the same ids.
+            ClusterflowError: the disk, or the copy, does not take it; after a restart it gets some of it again, with
+                the same ids.
         """
+        # First: whoever refuses the note must not have the same events go out again and again.
+        self.passed(name, position)
+        with self._condition, self._writing() as file:
+            # All of them: what the others have passed is deleted here, too.
+            moved = [(following, one) for one, following in self._positions.items()]
+            file.executemany("UPDATE position SET next = ? WHERE destination = ?", moved)
+            self._clear()
         if self._outbox is not None:
             self._outbox.delivered(name, position)
-        with self._condition:
-            self._positions[name] = max(position, self._positions[name])
-            with self._writing() as file:
-                file.execute("UPDATE position SET next = ? WHERE destination = ?", (self._positions[name], name))
-                self._clear()
 
     def wake(self) -> None:
         """Have those that wait for events look whether they shall stop."""

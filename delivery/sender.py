@@ -60,10 +60,13 @@ class Sender(threading.Thread):
         self._transport, self._spool = transport, spool
         self.counters = counters
         self._dead, self._log = dead, log
-        self._pauses, self._may_send = pauses, may_send
+        self._may_send = may_send
         self._stopping = threading.Event()
-        self._failing_since: float | None = None
-        self._failures = 0
+        self._sending, self._noting = _Trouble(pauses), _Trouble(pauses)
+        # What it has got is noted up to here, or is to be: None where nothing is left to note.
+        self._unnoted: int | None = None
+        self._note_at = 0.0
+        self._trying_since: float | None = None
         self._pace = _Pace(destination.rate)
         self._paid = 0
         # Events of the batch that failed: it goes out again as it was, whatever has come since.
@@ -80,9 +83,12 @@ class Sender(threading.Thread):
                     batch = self._spool.read(self.destination.name, most, _IDLE_SECONDS)
                     if batch is not None:
                         self._deliver(batch)
+                    if time.monotonic() >= self._note_at:
+                        self._note_position()
                 except Exception as error:  # noqa: BLE001 - a thread that ends would deliver nothing, and say nothing
                     why = f"{type(error).__name__}: {error}"
                     self._stopping.wait(self._note_failure(AwayError(f"a defect: {why}", "please report it")))
+            self._note_position()
         finally:
             self._transport.close()
 
@@ -93,14 +99,24 @@ class Sender(threading.Thread):
         self.join(seconds)
 
     def failing_seconds(self) -> float:
+        """Return for how long nothing has got through, or what did could not be noted; 0 while all is well."""
+        return max(self.away_seconds(), self.unnoted_seconds())
+
+    def away_seconds(self) -> float:
         """Return for how long nothing has got through; 0 while it does."""
-        since = self._failing_since
-        return 0.0 if since is None else time.monotonic() - since
+        # A try without an end fails, too, though nothing says so.
+        since = self._trying_since
+        trying = 0.0 if since is None else time.monotonic() - since
+        return max(self._sending.seconds(), trying if trying > _LONGEST_PAUSE else 0.0)
+
+    def unnoted_seconds(self) -> float:
+        """Return for how long it could not be noted what has got through: a restart would send it again."""
+        return self._noting.seconds()
 
     # -- one batch ---------------------------------------------------------------------------------------
 
     def _deliver(self, batch: Batch) -> None:
-        """Deliver a batch and note it, or wait before it is read, and tried, again.
+        """Deliver a batch and pass it, or wait before it is read, and tried, again.
 
         By then the receiver may want fewer events at once, and the spool may have had no room for the oldest.
         """
@@ -114,7 +130,7 @@ class Sender(threading.Thread):
                 self._stopping.wait(_IDLE_SECONDS)
                 return
             try:
-                refused = self._send(wanted)
+                refused = self._try(wanted)
             except AwayError as error:
                 self._failed = len(batch.events)
                 self._stopping.wait(self._note_failure(error))
@@ -123,16 +139,35 @@ class Sender(threading.Thread):
             self._note_success()
             self._bury(refused)
             self._count(SENT, len(wanted) - len(refused))
+        self._spool.passed(self.destination.name, batch.next)
+        self._unnoted = batch.next
+
+    def _note_position(self) -> None:
+        """Note what has got through. Where that fails it goes on all the same, and is noted later."""
+        if self._unnoted is None:
+            return
         try:
-            self._spool.delivered(self.destination.name, batch.next)
+            self._spool.delivered(self.destination.name, self._unnoted)
         except ClusterflowError as error:
-            # It goes on all the same: at worst a restart sends this batch once more.
-            self._log.sparse("position_not_saved", destination=self.destination.name, why=error.message)
+            # At worst a restart sends what has got through since once more.
+            self._note_at = time.monotonic() + self._noting.fails()
+            self._log.sparse(f"position_not_saved.{self.destination.name}", why=" ".join(error.lines()))
+            return
+        self._unnoted = None
+        if after := self._noting.ends():
+            self._log.line("position_saved", destination=self.destination.name, after=after)
 
     def _wants(self, event: Document) -> bool:
         severities = self.destination.severities
         is_wanted = at(event, "kind") in self.destination.events
         return is_wanted and (not severities or at(event, "severity") in severities)
+
+    def _try(self, events: Sequence[Document]) -> list[Refusal]:
+        self._trying_since = time.monotonic()
+        try:
+            return self._send(events)
+        finally:
+            self._trying_since = None
 
     def _send(self, events: Sequence[Document]) -> list[Refusal]:
         """Send a batch, in ever smaller parts where the receiver does not say which event it dislikes."""
@@ -146,8 +181,7 @@ class Sender(threading.Thread):
 
     def _note_failure(self, error: AwayError) -> float:
         """Log a failure; return how long to wait: longer each time, with jitter."""
-        if self._failing_since is None:
-            self._failing_since = time.monotonic()
+        if not self._sending.seconds():
             self._log.warning("delivery_failing", destination=self.destination.name, why=" ".join(error.lines()))
         else:
             self._log.sparse(
@@ -156,16 +190,11 @@ class Sender(threading.Thread):
                 waiting=self._spool.waiting(self.destination.name),
             )
         self._count(RETRIES, 1)
-        first, longest = self._pauses
-        pause = min(first * 2**self._failures, longest)
-        self._failures = min(self._failures + 1, 16)
-        jittered = pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-        return max(float(jittered), min(error.retry_after, _MOST_PATIENCE))
+        return max(self._sending.fails(), min(error.retry_after, _MOST_PATIENCE))
 
     def _note_success(self) -> None:
-        if self._failing_since is not None:
-            self._log.line("delivery_recovered", destination=self.destination.name, after=self.failing_seconds())
-        self._failing_since, self._failures = None, 0
+        if after := self._sending.ends():
+            self._log.line("delivery_recovered", destination=self.destination.name, after=after)
 
     def _bury(self, refused: Sequence[Refusal]) -> None:
         """Keep what the receiver will never take, and report it."""
@@ -185,6 +214,34 @@ class Sender(threading.Thread):
 
     def _count(self, reason: str, number: int) -> None:
         self.counters.add(Stage.DELIVER, f"{self.destination.name}.{reason}", number)
+
+
+class _Trouble:
+    """Since when something fails, and how long to wait before it is tried again: longer each time, with jitter."""
+
+    def __init__(self, pauses: tuple[float, float]) -> None:
+        self._first, self._longest = pauses
+        self._since: float | None = None
+        self._failures = 0
+
+    def fails(self) -> float:
+        """Take note of a failure; return how long to wait."""
+        if self._since is None:
+            self._since = time.monotonic()
+        pause = min(self._first * 2**self._failures, self._longest)
+        self._failures = min(self._failures + 1, 16)
+        return float(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+    def ends(self) -> float:
+        """Take note that it works; return for how long it did not."""
+        after = self.seconds()
+        self._since, self._failures = None, 0
+        return after
+
+    def seconds(self) -> float:
+        """Return for how long it has failed; 0 while it works."""
+        since = self._since
+        return 0.0 if since is None else time.monotonic() - since
 
 
 class _Pace:
