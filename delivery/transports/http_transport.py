@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import io
 import re
 import socket
 import time
@@ -12,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import requests
+import urllib3
 
 from cluster.model import ElasticDestination, SplunkDestination, WebhookDestination
 from delivery.event import SCHEMA, Document, epoch, line
@@ -20,6 +22,9 @@ from delivery.transports.destination import AwayError, Refusal, RefusedBatchErro
 from store.influx import read_secret, seconds_until
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
+_MOST_BYTES, _PIECE = 16 << 20, 1 << 16
+"""Of an answer: the largest that is needed, of _bulk, has some hundred kilobytes."""
+
 _MOST_EVENTS = 500
 _MOST_WORDS = 300
 _SHORTEST_SECRET = 4
@@ -77,12 +82,15 @@ class _Http:
                 timeout=(_CONNECT_SECONDS, _ANSWER_SECONDS),
                 verify=self._verify,
                 allow_redirects=False,
+                # Read here: of requests' own reading each piece may take as long as all of it.
+                stream=True,
             )
+            answer.raw = io.BytesIO(_body(answer, shown))
         except requests.exceptions.SSLError as error:
             raise AwayError(
                 f"{shown}: {_tls_words(error)}", "set ca_file to the certificate of its authority"
             ) from None
-        except (requests.RequestException, OSError) as error:
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             # The error's own words may hold the URL, and that a secret.
             raise AwayError(f"{shown} does not answer ({type(error).__name__})") from None
         if 200 <= answer.status_code < 300 or answer.status_code in unreadable:
@@ -275,6 +283,17 @@ SIGNATURE_HEADER = "X-Clusterflow-Signature"
 def signature(key: bytes, moment: str, body: bytes) -> str:
     """Return what signs a body that was sent at an epoch second: HMAC-SHA256 over ``moment.body``."""
     return f"sha256={hmac.new(key, f'{moment}.'.encode() + body, hashlib.sha256).hexdigest()}"
+
+
+def _body(answer: requests.Response, shown: str) -> bytes:
+    """Return an answer's bytes; AwayError where it does not end in time, or at a size that any has."""
+    until, body = time.monotonic() + _ANSWER_SECONDS, bytearray()
+    while piece := answer.raw.read1(_PIECE, decode_content=True):
+        body += piece
+        if len(body) > _MOST_BYTES or time.monotonic() > until:
+            answer.close()
+            raise AwayError(f"{shown} does not end its answer: {len(body):,} bytes so far", "see what answers there")
+    return bytes(body)
 
 
 def _header(secret: str) -> str:

@@ -1,8 +1,11 @@
 """Splunk, Elasticsearch and webhooks: strict receivers that are away, overloaded, or dislike an event."""
 
 import json
+import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from cluster.model import Destination, ElasticDestination, EventKind, Secret, Sp
 from delivery.event import Document
 from delivery.queue import Spool
 from delivery.sender import Sender
+from delivery.transports import http_transport
 from delivery.transports.http_transport import SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhook, signature
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
@@ -209,6 +213,49 @@ def test_the_rate_is_kept(spool: Spool, deliver: Deliver) -> None:
     # The last batch waits for the four before it.
     assert time.monotonic() - began >= 0.4
     assert numbers(hec.events) == list(range(50))
+
+
+@contextmanager
+def _babbling(piece: bytes, pause: float) -> Iterator[str]:
+    """Yield the address of a server whose answer goes on and on."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    threading.Thread(target=babble, args=(connection,), daemon=True).start()
+
+        def babble(connection: socket.socket) -> None:
+            with suppress(OSError), connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+                while True:
+                    connection.sendall(piece)
+                    time.sleep(pause)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("piece", "pause", "most", "seconds"),
+    [(b": here\n", 0.05, http_transport._MOST_BYTES, 0.3), (b"x" * 65536, 0.0, 1 << 20, 30.0)],
+    ids=["slowly", "quickly"],
+)
+def test_an_answer_without_end_is_a_failure(
+    piece: bytes, pause: float, most: int, seconds: float, spool: Spool, deliver: Deliver,
+    monkeypatch: pytest.MonkeyPatch, counters: Counters,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(http_transport, "_ANSWER_SECONDS", seconds)
+    monkeypatch.setattr(http_transport, "_MOST_BYTES", most)
+    with _babbling(piece, pause) as url:
+        sender = deliver(SplunkDestination(name="siem", url=url, token=TOKEN))
+        _fill(spool, 1)
+        # It is given up, and tried again.
+        until(lambda: counters.total(Stage.DELIVER, "siem.retries") > 1, 20)
+        assert sender.failing_seconds() > 0
+    assert spool.waiting("siem") == 1
 
 
 def test_what_a_receiver_repeats_of_our_secrets_is_told_nobody(
