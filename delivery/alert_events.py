@@ -11,7 +11,20 @@ from typing import Any, TypeAlias
 
 from app.errors import StoreError
 from cluster.model import Cluster, EventKind, EventSeverity
-from delivery.event import Document, Event, JobFacts, Party, State, Threat, Traffic, at, event_id, feeds_in, iso
+from delivery.event import (
+    Document,
+    Event,
+    JobFacts,
+    Party,
+    State,
+    Threat,
+    Traffic,
+    at,
+    epoch,
+    event_id,
+    feeds_in,
+    iso,
+)
 from delivery.parties import Parties, with_sighting
 from operations.sightings import Sighting, Sightings
 from rules import runbook
@@ -27,6 +40,10 @@ _INTERNAL = frozenset(
 """Labels that say nothing of the thing itself."""
 
 _FACTS = (*texts.FACTS, texts.NODE, texts.JOB, texts.COST, texts.WHAT_TO_DO)
+_RENEWED_SECONDS = 300
+"""So much later Grafana may say that an alert began which goes on: after a restart it may know no more than when it
+last went from Recovering back to Alerting. Between notifications its Alertmanager keeps the first time."""
+
 _MOST_CLOSED = 1000
 """Alerts that have ended and are remembered, so that their end is not told again."""
 
@@ -135,8 +152,14 @@ class AlertBook:
         self._failing: Failing = {key: dict(rules) for key, rules in noted.get("failing", {}).items()}
         self._before = self._open, self._closed, self._failing
 
-    def take(self, reports: Iterable[Report]) -> list[Document]:
-        """Return the events of reports: of alerts that are not known to fire, and of known ones that have ended."""
+    def take(self, reports: Iterable[Report], *, may_renew: bool = False) -> list[Document]:
+        """Return the events of reports: of alerts that are not known to fire, and of known ones that have ended.
+
+        Args:
+            reports: what began, goes on, or ended.
+            may_renew: what goes on may have a new begin each time, as with our own evaluator; else one that begins
+                well after the one that is known is another: nobody told of the end of that, which is its begin then.
+        """
         failing = {key: dict(rules) for key, rules in self._failing.items()}
         self._before = dict(self._open), dict(self._closed), failing
         events: list[Document] = []
@@ -144,6 +167,8 @@ class AlertBook:
             key, incident = report.key(), self._incident(report)
             if self._is_over(key, incident, report):
                 continue
+            if not may_renew and self._is_another(key, incident, report):
+                events.append(self._end(key, report.began))
             if key not in self._open:
                 self._open[key] = self._begin(report, incident)
                 events.append(self._open[key])
@@ -152,7 +177,19 @@ class AlertBook:
             others = self._note_rule(key, incident, report) if report.is_fault else 0
             if report.ended is not None and not others:
                 events.append(self._end(key, report.ended))
+                if not report.is_fault:
+                    # Where its begin was renewed it has another name: by that it comes again, too.
+                    self._close(incident, report.ended)
         return events
+
+    def _is_another(self, key: str, incident: str, report: Report) -> bool:
+        """Whether a report is of a later incident than the one that is open."""
+        begin = self._open.get(key)
+        if begin is None or report.began - epoch(begin["time"]) <= _RENEWED_SECONDS:
+            return False
+        # Of missing data, the outage goes on while other rules lack them; each has a begin of its own.
+        rules, rule = self._failing.get(key, {}), event_id(report.labels)
+        return not report.is_fault or (list(rules) == [rule] and rules[rule] != report.part(incident))
 
     def _is_over(self, key: str, incident: str, report: Report) -> bool:
         """Whether a report is one that comes again, of what was told to have ended."""
@@ -190,7 +227,7 @@ class AlertBook:
         told = list(reports)
         going_on = {report.key() for report in (*told, *pending)}
         gone = [key for key, begin in self._open.items() if key not in going_on and at(begin, "action") not in blind]
-        events = self.take(told)
+        events = self.take(told, may_renew=True)
         return [*(self._end(key, now) for key in gone), *events]
 
     def undo(self) -> None:

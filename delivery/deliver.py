@@ -324,7 +324,7 @@ class Delivery:
     def _tell_of_errors(self, evaluator: Evaluator) -> None:
         firing = [report_of(alert) for alert in evaluator.alerts() if alert.is_firing]
         with self._book_lock:
-            self._keep_alerts(self._book.take(firing), self._ticked_at)
+            self._keep_alerts(self._book.take(firing, may_renew=True), self._ticked_at)
 
     def _take(self, reports: Sequence[Report]) -> None:
         """Keep alerts that Grafana posted."""

@@ -239,21 +239,23 @@ def _babbling(piece: bytes, pause: float) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("piece", "pause", "most", "seconds"),
-    [(b": here\n", 0.05, http_transport._MOST_BYTES, 0.3), (b"x" * 65536, 0.0, 1 << 20, 30.0)],
+    ("babble", "limit"),
+    [((b": here\n", 0.05), ("_ANSWER_SECONDS", 0.3)), ((b"x" * 65536, 0.0), ("_MOST_BYTES", 1 << 20))],
     ids=["slowly", "quickly"],
 )
 def test_an_answer_without_end_is_a_failure(
-    piece: bytes, pause: float, most: int, seconds: float, spool: Spool, deliver: Deliver,
-    monkeypatch: pytest.MonkeyPatch, counters: Counters,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(http_transport, "_ANSWER_SECONDS", seconds)
-    monkeypatch.setattr(http_transport, "_MOST_BYTES", most)
-    with _babbling(piece, pause) as url:
+    babble: tuple[bytes, float],
+    limit: tuple[str, float],
+    spool: Spool,
+    deliver: Deliver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_transport, *limit)
+    with _babbling(*babble) as url:
         sender = deliver(SplunkDestination(name="siem", url=url, token=TOKEN))
         _fill(spool, 1)
         # It is given up, and tried again.
-        until(lambda: counters.total(Stage.DELIVER, "siem.retries") > 1, 20)
+        until(lambda: sender.counters.total(Stage.DELIVER, "siem.retries") > 1, 20)
         assert sender.failing_seconds() > 0
     assert spool.waiting("siem") == 1
 

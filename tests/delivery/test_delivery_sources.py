@@ -565,6 +565,71 @@ def test_missing_data_is_one_outage_from_the_first_rule_to_the_last() -> None:
     assert (state, another != incident) == ("firing", True)
 
 
+def test_an_end_that_grafana_never_told_of_is_the_begin_of_the_next_incident() -> None:
+    """A silence, or a rule that is deleted while it fires, keeps the end to itself."""
+    cluster = parse_cluster(SITE)
+    book = AlertBook(cluster, rules_of(cluster), Parties(cluster), None)
+    day = 86_400
+
+    def take(began: int, ended: int | None = None, size: float = 1.0) -> list[tuple[str, str, str | None]]:
+        values = {schema.BYTES.name: size}
+        report = Report("exfil_volume", "x", began, EventSeverity.WARNING, ended, labels=TALK, values=values)
+        return [(one["state"], one["time"], one.get("end")) for one in book.take([report])]
+
+    first, second, third = (iso(one * day) for one in (1, 2, 3))
+    assert take(day) == [("firing", first, None)]
+    assert take(2 * day, size=5e12) == [("resolved", first, second), ("firing", second, None)]
+    # What was told of the one before is over, whenever it comes.
+    assert take(day) == take(day, day + 60) == take(2 * day) == []
+    assert at(book.firing(0)[0], "traffic.bytes") == 5_000_000_000_000
+    assert take(2 * day, 2 * day + 60) == [("resolved", second, iso(2 * day + 60))]
+    # Of the next one the begin was hidden, too.
+    assert take(3 * day) == [("firing", third, None)]
+    assert [state for state, *_ in take(4 * day, 4 * day + 60)] == ["resolved", "firing", "resolved"]
+    assert book.open == 0
+
+
+def test_a_begin_that_is_renewed_makes_no_new_incident() -> None:
+    """As where an alert went from Recovering back to Alerting; our own evaluator says it of every such alert."""
+    cluster = parse_cluster(SITE)
+    book = AlertBook(cluster, rules_of(cluster), Parties(cluster), None)
+
+    def told(began: int, ended: int | None = None) -> list[Report]:
+        return [Report("exfil_volume", "x", began, EventSeverity.WARNING, ended, labels=TALK)]
+
+    (begin,) = book.take(told(1000))
+    assert book.take(told(1060)) == book.take(told(1010)) == []
+    (end,) = book.take(told(1060, 1200))
+    assert (end["incident"], end["end"]) == (begin["incident"], iso(1200))
+    # Grafana repeats itself.
+    assert book.take(told(1060, 1200)) == book.take(told(1060)) == book.take(told(1000, 1200)) == []
+    assert len(book.take_all(told(2000), 2000)) == 1
+    assert book.take_all(told(90_000), 90_000) == []
+    assert len(book.take_all([], 90_010)) == 1
+
+
+def test_missing_data_whose_end_was_never_told_is_another_outage() -> None:
+    cluster = parse_cluster(SITE)
+    book = AlertBook(cluster, rules_of(cluster), Parties(cluster), None)
+
+    def take(*told: tuple[str, float, float | None]) -> list[str]:
+        return [
+            event["state"]
+            for event in book.take(
+                Report("", "DatasourceError", began, EventSeverity.WARNING, ended, {"alertname": "x", "rulename": rule})
+                for rule, began, ended in told
+            )
+        ]
+
+    assert take(("a", 1000, None)) == ["firing"]
+    # Others join in, whenever that is, and the last to have its data again ends it.
+    assert take(("b", 9000, None), ("a", 1000, None), ("a", 1000, 9500)) == []
+    assert take(("b", 9000, None)) == []
+    assert take(("b", 90_000, None)) == ["resolved", "firing"]
+    assert take(("b", 9000, 9900), ("b", 90_000, None)) == []
+    assert take(("b", 90_000, 90_100)) == ["resolved"]
+
+
 def test_the_user_of_an_address_is_read_from_the_exports(tmp_path: Path) -> None:
     """Each at the time of the event."""
     began = int(time.time()) - 20_000
