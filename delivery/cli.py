@@ -99,6 +99,8 @@ def _once(delivery: Delivery) -> None:
     delivery.start()
     with _stopped_in_the_end(delivery):
         delivery.tick(time.time())
+        while delivery.is_behind:
+            delivery.tick(time.time())
         behind = delivery.drain(_DRAIN_SECONDS)
     if behind:
         raise ClusterflowError(

@@ -32,6 +32,7 @@ from delivery.sender import FAILING, LOST, MOST_REFUSED, WAITING, Sender
 from delivery.settled_checkpoints import Completeness
 from delivery.stored import readings_of
 from delivery.stored_rows import Reader, wanted
+from delivery.ticks import Ticks
 from delivery.transports.destination import Transport
 from delivery.transports.file_transport import NdjsonFile
 from delivery.transports.history_transport import DESTINATION as HISTORY_DESTINATION
@@ -61,9 +62,6 @@ _CHECKED_SECONDS = 10
 """How often it is looked whether the store is still of a schema that we know; one small question."""
 
 _SAVED_SECONDS = 60
-_CATCH_UP_SECONDS = 900
-"""How far back rules are evaluated after a pause, for alerts that began and ended meanwhile."""
-
 _STOP_SECONDS = 10.0
 _DRAIN_SECONDS = 0.1
 _COUNTERS = "counters.json"
@@ -144,6 +142,7 @@ class Delivery:
         self._by_errors = {ERROR_ALERT, *by_errors}
         # None until it knows what ticks of before say.
         self._evaluator: Evaluator | None = None
+        self._ticks = Ticks(log)
         self._ticked_at: int | None = noted.get("ticked_at")
         self._readers = [
             Reader(reading, cluster, store, self._spool.note(f"reading.{reading.measurement.name}"), log)
@@ -215,6 +214,11 @@ class Delivery:
                 self._due[step] = now - now % period + period
                 self._try(step, now)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether rules are still to be evaluated at ticks that were missed."""
+        return self._ticks.is_behind and not self._stopping.is_set()
+
     def drain(self, seconds: float, names: Collection[str] = ()) -> list[str]:
         """Wait until every destination, or those of these names, has everything; return those that have not in time."""
         ends = time.monotonic() + seconds
@@ -276,7 +280,7 @@ class Delivery:
         self._due.pop(self._check, None)
 
     def _evaluate(self, now: float) -> None:
-        """Evaluate the rules at the present tick, and after a pause at those that were missed.
+        """Evaluate the rules at the present tick, and after a pause at those that were missed; all else in between.
 
         While the store answers nothing but errors, that alone is reported: what fires is as it was, and the ticks are
         made up for when it is back.
@@ -284,8 +288,6 @@ class Delivery:
         if not self._evaluates:
             return
         end = int(now) - int(now) % INTERVAL_SECONDS
-        before = self._ticked_at
-        start = first = end if before is None else min(max(before + INTERVAL_SECONDS, end - _CATCH_UP_SECONDS), end)
         evaluator = self._evaluator
         if evaluator is None:
             evaluator = self._new_evaluator()
@@ -294,22 +296,28 @@ class Delivery:
                 return
             # What is pending, or keeps firing, is reported by ticks of before.
             evaluator = self._new_evaluator()
-            first -= max((rule.remembered() for rule in evaluator.rules), default=0)
-        for moment, told in evaluator.run(first, end):
+            self._ticks.begin(self._ticked_at, end, max((one.remembered() for one in evaluator.rules), default=0))
+        for tick in self._ticks.until(end):
+            evaluator, moment = self._new_evaluator() if tick.is_new else evaluator, tick.moment
+            told = evaluator.tick(moment, tick.since)
             if _all_failed(told, moment):
                 # It has missed a tick now: when the store is back, another one begins with what that knows.
                 self._evaluator = None
                 if moment == end:
                     self._tell_of_errors(evaluator)
                 return
-            if moment >= start:
-                self._evaluator = evaluator
-                failed = _failed(told, moment)
+            self._evaluator = evaluator
+            if tick.is_told:
+                # Those that are not due now, too: a new evaluator knows nothing of them.
+                failed = _failed(told, moment) | set(evaluator.failing)
                 # What the errors themselves made fire ends at the present, not at a tick from before they began.
                 self._tell_of_alerts(evaluator, moment, failed if moment == end else failed | self._by_errors)
                 self._ticked_at = moment
             if self._stopping.is_set():
                 return
+        if self._ticks.is_behind:
+            # It goes on as soon as the rest has had its turn.
+            self._due.pop(self._evaluate, None)
 
     def _new_evaluator(self) -> Evaluator:
         return Evaluator(self._store, self._rule_set.rules, datasource=self._cluster.grafana.datasource_uid)

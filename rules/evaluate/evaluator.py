@@ -130,9 +130,15 @@ class Evaluator:
         self.failing: dict[str, str] = {}
         """Rules whose query failed at their last evaluation, by id, and what the store said."""
 
-    def tick(self, now: int) -> list[tuple[Rule, Transition]]:
-        """Evaluate the rules that are due at an epoch second; what became of each instance, unchanged ones too."""
-        return self._evaluate([rule for rule in self.rules if now % rule.interval == 0], now)
+    def tick(self, now: int, since: int | None = None) -> list[tuple[Rule, Transition]]:
+        """Evaluate the rules that are due at an epoch second; what became of each instance, unchanged ones too.
+
+        Args:
+            now: the epoch second.
+            since: rules that were due after it, when nobody evaluated them, are due now; None: none were.
+        """
+        before = now - 1 if since is None else since
+        return self._evaluate([rule for rule in self.rules if now // rule.interval > before // rule.interval], now)
 
     def _evaluate(self, due: Sequence[Rule], now: int) -> list[tuple[Rule, Transition]]:
         told: list[tuple[Rule, Transition]] = []

@@ -79,6 +79,8 @@ class Scene:
 
     def tick(self, now: int) -> None:
         self.delivery.tick(now)
+        while self.delivery.is_behind:
+            self.delivery.tick(now)
         assert self.delivery.drain(60) == []
 
     def later(self, now: int) -> None:

@@ -152,6 +152,12 @@ def test_rules_are_evaluated_at_their_own_interval(influxdb_v1: LocalInfluxDB, f
         for now, told in Evaluator(store, [often, seldom]).run(BASE, BASE + 35)
     }
     assert ticks == {0: ["exfil_volume", "b"], 10: ["exfil_volume"], 20: ["exfil_volume"], 30: ["exfil_volume", "b"]}
+    # What was due at a tick that was left out is due at the next.
+    late = Evaluator(store, [often, seldom])
+    asked = [
+        [rule.id for rule, _ in late.tick(BASE + now, BASE + since)] for now, since in ((20, 10), (50, 20), (70, 50))
+    ]
+    assert asked == [["exfil_volume"], ["exfil_volume", "b"], ["exfil_volume", "b"]]
 
 
 def test_catching_up_ends_where_evaluating_everything_does(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
