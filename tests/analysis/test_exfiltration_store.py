@@ -5,12 +5,14 @@ from dataclasses import replace
 from datetime import datetime, time
 from ipaddress import ip_network
 
+import numpy as np
 import polars as pl
 import pytest
 import scene
 
+from analysis.detectors.egress import exfiltration
 from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, watched
-from analysis.detectors.egress.history import EgressHistory
+from analysis.detectors.egress.history import BYTES, EgressHistory
 from analysis.detectors.study import Span
 from bench.evasions.library import MANY, NEAR_MISSES, THEFTS
 from bench.evasions.play import judged, play, study_of
@@ -20,6 +22,7 @@ from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
 from store.points import WINDOW
+from store.schema import Leak
 
 # A part of the library, one of each kind of sum, which `python -m bench.evasions` plays as a whole.
 TOLD = (
@@ -64,6 +67,64 @@ def test_a_busy_day_of_the_api_is_no_theft(influxdb_v1: LocalInfluxDB, fresh_dat
     told = play(cluster, store, NEAR_MISSES["a busy day of the API and of people"])
     store.close()
     assert not told.alerts, told
+
+
+# -- what is usual --------------------------------------------------------------------------------------
+
+THEFT = 2 * 10**12
+
+
+def limit_after(*reports: tuple[str, int], days: int = 28) -> float:
+    """Return the limit of people who send 100 GB a day, and lost 2 TB 6 days ago; a report: group, hours before now."""
+    study = ExfiltrationStudy.__new__(ExfiltrationStudy)
+    study.cluster = scene.cluster_of("", "")
+    hours = np.arange(NOW - (days + 2) * DAY, NOW, HOUR)
+    sent = np.random.default_rng(1).normal(4e9, 2e8, len(hours)).astype(np.int64)
+    sent[hours == NOW - 6 * DAY] += THEFT
+    people = pl.DataFrame({schema.SRC_GROUP: ["office"]})
+    past = pl.DataFrame({schema.SRC_GROUP: ["office"] * len(hours), WINDOW: hours, BYTES: sent})
+    usual = study.usual_of(
+        past, people, (schema.SRC_GROUP,), until=NOW, first=int(hours[0]),
+        reports=[(group, NOW - ago * HOUR) for group, ago in reports],
+    )  # fmt: skip
+    return float(usual.limit[0]) if usual.is_known[0] else 0.0
+
+
+@pytest.mark.parametrize(
+    ("group", "later"),
+    [
+        pytest.param("office", [], id="no other report"),
+        pytest.param("office", [("office", 48)], id="a later one of the group"),
+        pytest.param("office", [("training", 48)], id="a later one of another group"),
+        pytest.param("training", [("training", 48)], id="under the name of a group that had a larger part"),
+        pytest.param("office", [("training", 24 * day) for day in range(28)], id="another group, each day"),
+        pytest.param("office", [("office", 24 * day) for day in range(28)], id="the group, each day"),
+    ],
+)
+def test_a_reported_theft_does_not_become_usual(group: str, later: list[tuple[str, int]]) -> None:
+    assert 95e9 < limit_after((group, 6 * 24 - 1), *later) < 115e9
+
+
+def test_a_theft_that_nobody_reported_is_what_lifts_the_limit() -> None:
+    assert limit_after() > THEFT
+
+
+def test_a_short_past_with_too_few_days_left_says_nothing() -> None:
+    assert limit_after(("office", 6 * 24 - 1), days=9) == 0
+
+
+def test_reports_of_a_month_outlive_a_restart_and_no_older_ones() -> None:
+    state, found = exfiltration.State(), []
+    talks = pl.DataFrame(
+        schema={**dict.fromkeys(exfiltration.TALK, pl.String()), WINDOW: pl.Int64(), BYTES: pl.Int64()}
+    )
+    horizon = exfiltration.Horizon(Leak.DAY, DAY, 1)
+    for at, group in ((NOW - 40 * DAY, "office"), (NOW - 20 * DAY, "office"), (NOW - 2 * DAY + 10, "training")):
+        state.close(at)
+        found.append((at, exfiltration.report(state, at, horizon, talks=talks, sent=1.0, group=group)))
+    assert state.reports == {("office", NOW - 20 * DAY), ("training", NOW - 2 * DAY)}
+    restored, _ = exfiltration.state_of(exfiltration.rows(found, ()), NOW)
+    assert restored.reports == state.reports
 
 
 # -- one incident, once ---------------------------------------------------------------------------------

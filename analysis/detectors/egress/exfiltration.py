@@ -10,8 +10,9 @@ What an approved destination usually gets, and what inference usually answers, i
     mean + k * sd * sqrt(1 + 1/n)      the limit of one more value of a normal, from n days [1]; k is `exfil_spreads`
 
 The past is the 24 hours that ended at this hour of earlier days, or the hour before or after if that is more; working
-days and weekends apart where there are enough of both. If a sum is beyond its limit, what is above the mean counts as
-sent to unapproved addresses.
+days and weekends apart where there are enough of both. The days around every report are left out: one theft among 28
+days would lift the limit above itself, and the same again would be usual. If a sum is beyond its limit, what is above
+the mean counts as sent to unapproved addresses.
 
 The same is learnt of all that a group of role custom sends outside: people's machines are in no sum. A day of theirs
 beyond its limit counts.
@@ -38,6 +39,7 @@ from store.points import WINDOW, columns
 from store.schema import Leak, Shape
 
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 FAST_HOLD, SLOW_HOLD = HOUR, DAY + HOUR
 """Seconds for which an incident stays open after a sum was too large: a steady drip fills the next sum within a day."""
@@ -160,14 +162,23 @@ class State:
     Attributes:
         reported: until when all bytes are reported.
         open: incidents by the group that sent most.
+        reports: group and whole hour of every report that what is usual may still reach.
     """
 
     reported: int = 0
     open: dict[str, Incident] = field(default_factory=dict)
+    reports: frozenset[tuple[str, int]] = frozenset()
 
     def copy(self) -> "State":
         """Return one that changes by itself."""
-        return State(self.reported, dict(self.open))
+        return State(self.reported, dict(self.open), self.reports)
+
+    def note(self, *reports: tuple[str, int]) -> None:
+        """Note when a sum of a group was too large, and forget what no look at the past reaches any more."""
+        hours = {(group, at // HOUR * HOUR) for group, at in reports}
+        newest = max(hour for _, hour in hours)
+        kept = self.reports | hours
+        self.reports = frozenset((group, hour) for group, hour in kept if hour >= newest - MONTH - DAY)
 
     def close(self, at: int) -> None:
         """Forget the incidents that are over."""
@@ -200,6 +211,7 @@ def report(state: State, at: int, horizon: Horizon, *, talks: pl.DataFrame, sent
     incident = before.again(at, horizon.hold) if before else _opened(at, horizon, talks, sent, group)
     state.open[group] = incident
     state.reported = at
+    state.note((group, at))
     return incident
 
 
@@ -275,6 +287,8 @@ def state_of(stored: pl.DataFrame, at: int) -> tuple[State, dict[str, int]]:
     until, reported = schema.LEAK_UNTIL.name, schema.LEAK_REPORTED.name
     kept = stored.filter(pl.col(WINDOW) < at, pl.col(until) > 0).sort(WINDOW)
     state, seen = State(), dict[str, int]()
+    if kept.height:
+        state.note(*kept.select(schema.SRC_GROUP, reported).unique().iter_rows())
     for row in kept.iter_rows(named=True):
         state.reported = max(state.reported, row[reported])
         tags = {tag: row[tag] or "" for tag in schema.EXFILTRATION.tags}
@@ -302,39 +316,55 @@ class Usual:
 
     Attributes:
         mean, limit: bytes.
-        is_known: whether the past is long enough to say so.
+        is_known: whether enough days of the past say so.
     """
 
     mean: Floats
     limit: Floats
-    is_known: bool
+    is_known: Flags
 
 
-def usual(hours: Floats, *, days: int, is_weekend: npt.NDArray[np.bool_], skipped: npt.NDArray[np.bool_], now: bool,
-          spreads: float) -> Usual:  # fmt: skip
+def usual(hours: Floats, *, days: int, is_weekend: Flags, skipped: Flags, now: bool, spreads: float) -> Usual:
     """Return what is usual for each scope.
 
     Args:
         hours: [scope, hour] bytes of whole hours, the last one newest; at least 24 * (days + 2) of them.
         days: of the past that are whole, without the last 24 hours.
         is_weekend: [day] whether it is one, from the newest on.
-        skipped: [day] whether it teaches nothing.
+        skipped: [scope, day] whether it teaches nothing. Where so many days are that fewer than MIN_DAYS are left of a
+            long past, the quietest of them do: who has an incident every day is still watched.
         now: whether it is a weekend now.
         spreads: k.
     """
-    scopes = len(hours)
     days = min(days, MOST_DAYS)
-    is_same = (is_weekend[:days] == now) & ~skipped[:days]
-    taken = is_same if is_same.sum() >= MIN_DAYS else ~skipped[:days]
-    count = int(taken.sum()) if days > 0 else 0
-    if count < MIN_DAYS:
-        return Usual(np.zeros(scopes), np.zeros(scopes), is_known=False)
-    sums = np.cumsum(np.concatenate([np.zeros((scopes, 1)), hours], axis=1), axis=1)
+    if days < MIN_DAYS:
+        return Usual(np.zeros(len(hours)), np.zeros(len(hours)), is_known=np.zeros(len(hours), np.bool_))
+    sums = np.cumsum(np.concatenate([np.zeros((len(hours), 1)), hours], axis=1), axis=1)
     rolling = sums[:, 24:] - sums[:, :-24]
     last = rolling.shape[1] - 1
     # An hour around it, because a clock that changes moves everything by one.
     ends = last - 24 * np.arange(1, days + 1)[:, None] + np.array([-1, 0, 1])
-    peaks = rolling[:, ends].max(axis=2)[:, taken]
-    mean = peaks.mean(axis=1)
-    spread = peaks.std(axis=1, ddof=1) * np.sqrt(1 + 1 / count)
-    return Usual(mean, mean + spreads * spread, is_known=True)
+    peaks = rolling[:, ends].max(axis=2)
+    taken = _taught(peaks, ~skipped[:, :days], is_weekend[:days] == now)
+    count = taken.sum(axis=1)
+    is_known = count >= MIN_DAYS
+    mean = (peaks * taken).sum(axis=1) / np.maximum(count, 1)
+    squares = ((peaks - mean[:, None]) ** 2 * taken).sum(axis=1)
+    limit = mean + spreads * np.sqrt(squares / np.maximum(count - 1, 1) * (1 + 1 / np.maximum(count, 1)))
+    return Usual(np.where(is_known, mean, 0.0), np.where(is_known, limit, 0.0), is_known)
+
+
+def _taught(peaks: Floats, clean: Flags, is_same: Flags) -> Flags:
+    """Return [scope, day] from which days it is learnt what is usual.
+
+    Args:
+        peaks: [scope, day] bytes.
+        clean: [scope, day] whether no report is near.
+        is_same: [day] whether it is a working day, or a weekend, as today.
+    """
+    alike = clean & is_same
+    taken = np.where((alike.sum(axis=1) >= MIN_DAYS)[:, None], alike, clean)
+    if peaks.shape[1] >= 2 * MIN_DAYS:
+        places = np.argsort(np.argsort(np.where(taken, -1.0, peaks), axis=1, kind="stable"), axis=1)
+        taken = taken | (places < MIN_DAYS)
+    return taken

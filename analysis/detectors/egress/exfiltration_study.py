@@ -1,14 +1,25 @@
 """Exfiltration as the analyser runs it: from egress and its history to a row an incident."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from analysis.detectors.egress import exfiltration
-from analysis.detectors.egress.exfiltration import MOST_DAYS, TALK, Floats, Grid, Horizon, Incident, State
+from analysis.detectors.egress.exfiltration import (
+    MIN_DAYS,
+    MOST_DAYS,
+    TALK,
+    Flags,
+    Floats,
+    Grid,
+    Horizon,
+    Incident,
+    State,
+)
 from analysis.detectors.egress.history import (
     BIN,
     BYTES,
@@ -261,17 +272,24 @@ class ExfiltrationStudy:
     # -- what is usual -----------------------------------------------------------------------------
 
     def usual_of(
-        self, hours: pl.DataFrame, scopes: pl.DataFrame, keys: tuple[str, ...], *, until: int, first: int, reported: int
+        self,
+        hours: pl.DataFrame,
+        scopes: pl.DataFrame,
+        keys: tuple[str, ...],
+        *,
+        until: int,
+        first: int,
+        reports: Iterable[tuple[str, int]],
     ) -> exfiltration.Usual:
         """Return what is usual for some scopes, in their order.
 
         Args:
             hours: keys, WINDOW, BYTES: whole hours.
             scopes: the keys of each.
-            keys: what tells scopes apart.
+            keys: what tells scopes apart, the group of the source among it.
             until: where the whole hours end.
             first: where what the store holds begins.
-            reported: when a sum was last too large: the days around it teach nothing.
+            reports: groups, and the hours in which a sum of theirs was too large: the days around teach nothing.
         """
         days = min((until - first) // DAY - 2, MOST_DAYS)
         length = 24 * (max(days, 0) + 2)
@@ -281,13 +299,31 @@ class ExfiltrationStudy:
         bins = (placed.get_column(WINDOW).to_numpy() - start) // HOUR
         np.add.at(sums, (placed.get_column("_place").to_numpy(), bins), placed.get_column(BYTES).to_numpy())
         ends = until - np.arange(1, max(days, 0) + 1, dtype=np.int64) * DAY
-        skipped = (ends > reported - DAY) & (ends - 2 * DAY < reported) & (reported > 0)
+        skipped = _skipped(ends, reports, scopes.get_column(schema.SRC_GROUP).to_list())
         zone = self.cluster.site.time_zone
         weekends = (local_time(zone, np.append(ends, until) - DAY // 2) // DAY + THURSDAY) % 7 >= SATURDAY
         return exfiltration.usual(
             sums, days=days, is_weekend=weekends[:-1], skipped=skipped, now=bool(weekends[-1]),
             spreads=self.cluster.thresholds.exfil_spreads,
         )  # fmt: skip
+
+
+def _skipped(ends: npt.NDArray[np.int64], reports: Iterable[tuple[str, int]], groups: Sequence[str]) -> Flags:
+    """Return [group, day] which days that end at some moments teach nothing.
+
+    A report has the name of one group, and others may have had a part in it: no group learns from the days around it.
+    Where that leaves too few days, a group leaves out the days of its own reports only: others must not blind it.
+    """
+    near: dict[str, Flags] = {}
+    for group, at in reports:
+        near[group] = near.get(group, False) | ((ends > at - DAY) & (ends - 2 * DAY <= at))
+    none = np.zeros(len(ends), np.bool_)
+    every = np.logical_or.reduce([none, *near.values()])
+    is_enough = (~every).sum() >= MIN_DAYS
+    skipped = np.zeros((len(groups), len(ends)), np.bool_)
+    for place, group in enumerate(groups):
+        skipped[place] = every if is_enough else near.get(group, none)
+    return skipped
 
 
 def sampling_before(store: Store, until: int) -> int:
@@ -418,20 +454,18 @@ class _Slow:
     def _judged(self, sums: pl.DataFrame, keys: tuple[str, ...], state: State, until: int) -> pl.DataFrame:
         """Return sums of 24 hours with `room`, the bytes above the mean, and `beyond`: these where past the limit."""
         scopes = sums.select(keys)
-        key = (keys, until, state.reported, *scopes.rows())
+        key = (keys, until, state.reports, *scopes.rows())
         usual = self._study.usual.get(key)
         if usual is None:
             names = self._learnt.join(scopes, on=list(keys), how="semi").select(CODE, *keys)
             hours = self._hours.filter(pl.col(WINDOW) < until).join(names, on=CODE)
-            usual = self._study.usual_of(hours, scopes, keys, until=until, first=self._first, reported=state.reported)
+            usual = self._study.usual_of(hours, scopes, keys, until=until, first=self._first, reports=state.reports)
             if len(self._study.usual) > 2 * HOUR // BIN:
                 self._study.usual.clear()
             self._study.usual[key] = usual
         volume = sums.get_column(BYTES).to_numpy().astype(np.float64)
         above = np.maximum(volume - usual.mean, 0.0)
-        beyond = np.where(volume > usual.limit, above, 0.0)
-        if not usual.is_known:
-            # Nothing is usual yet: only one client that gets too much in answers is reported.
-            is_client = (sums.get_column(GROUP_TODAY) == EXTERNAL).to_numpy() & (schema.DST in keys)
-            beyond = np.where(is_client, volume, 0.0)
+        # Where nothing is usual yet only one client that gets too much in answers is reported.
+        is_client = (sums.get_column(GROUP_TODAY) == EXTERNAL).to_numpy() & (schema.DST in keys)
+        beyond = np.where(usual.is_known, np.where(volume > usual.limit, above, 0.0), np.where(is_client, volume, 0.0))
         return sums.with_columns(pl.Series("beyond", beyond, pl.Float64), pl.Series("room", above, pl.Float64))
