@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from analysis.detectors.studies import studies_of
+from analysis.detectors.studies import Studies, studies_of
 from analysis.detectors.study import Span
 from analysis.evidence import Reader, heartbeat, with_events
 from analysis.jobs.job_windows import JobSource, LateRows, gpus_of, status_points
@@ -101,21 +101,9 @@ class Analyser:
         self._reader = Reader(store, cluster)
         self._window = cluster.bridge.window
         self._is_stopping = is_stopping
-        self._studies = studies_of(cluster, self._reader, state, log)
         self._output = Output(store)
-        self._runs = JobRuns(
-            self._studies.of_jobs,
-            self._reader.windows,
-            state,
-            log,
-            window=self._window,
-            horizon=cluster.bridge.grace + 2 * self.settle_seconds + 2 * self._window,
-            stretch=self._floor(self.settings.stretch),
-            check=self._check,
-            thin=self._output.thinned,
-        )
         self._gpus = gpus_of(cluster)
-        self._late_rows = LateRows(self._window, self._gpus)
+        self._studies, self._runs, self._late_rows = self._begun()
         self._written = (schema.JOB_STATUS, *self._studies.measurements())
         of_clients = self._studies.of_clients
         self._of_clients = {one.name for study in of_clients.studies for one in study.measurements}
@@ -125,6 +113,23 @@ class Analyser:
         self._has_ticked = False
         self._settled: int | None = None
         self._raw_from = 0
+
+    def _begun(self) -> tuple[Studies, JobRuns, LateRows]:
+        """Return those that remember what they saw, before they saw anything."""
+        bridge = self._cluster.bridge
+        studies = studies_of(self._cluster, self._reader, self._state, self._log)
+        runs = JobRuns(
+            studies.of_jobs,
+            self._reader.windows,
+            self._state,
+            self._log,
+            window=self._window,
+            horizon=bridge.grace + 2 * self.settle_seconds + 2 * self._window,
+            stretch=self._floor(self.settings.stretch),
+            check=self._check,
+            thin=self._output.thinned,
+        )
+        return studies, runs, LateRows(self._window, self._gpus)
 
     # -- times -------------------------------------------------------------------------------------
 
@@ -144,15 +149,15 @@ class Analyser:
     def _ceil(self, moment: float) -> int:
         return math.ceil(moment / self._window) * self._window
 
-    def _final_until(self, closed: int) -> int:
-        """Return up to where no late record can change a window any more."""
+    def _final_until(self, closed: int) -> tuple[int, int | None]:
+        """Return up to where no late record can change a window any more, and the end of the newest window if any."""
         grace = self._ceil(self._cluster.bridge.grace)
         earliest = closed - grace - self._floor(self.settings.patience)
         newest = self._reader.newest_window(earliest, closed)
         if newest is None:
-            return earliest
+            return earliest, None
         # A bridge that works off a backlog has not written these windows yet, and its grace counts from where it is.
-        return max(earliest, min(closed, newest + self._window) - grace)
+        return max(earliest, min(closed, newest + self._window) - grace), newest + self._window
 
     def _oldest(self, closed: int) -> int:
         """Return the oldest window that the raw retention still holds, with a margin for what expires meanwhile."""
@@ -171,11 +176,16 @@ class Analyser:
         result = Round()
         closed = self.closed_until(now)
         self._due = None
-        final = self._final_until(closed)
+        final, heard = self._final_until(closed)
         self._raw_from = self._oldest(closed)
         position = self._state.position
+        if position is not None and position > closed + self._window:
+            self._turn_back(now, final, position)
+            position = None
         if position is None:
             position = self._begin(now, final)
+        if heard is not None:
+            self._state.hear(heard)
         if position < self._raw_from:
             until = format_moment(self._raw_from)
             self._log.warning(
@@ -201,9 +211,43 @@ class Analyser:
         self._output.flush()
         return result
 
+    def _turn_back(self, now: float, final: int, position: int) -> None:
+        """Forget a position that a clock which was ahead left: nothing would be judged until time gets there.
+
+        What is remembered is of windows that had not come yet: it is rebuilt, as after another analysis led.
+        """
+        heard = self._state.heard
+        sure = final if heard is None else min(heard - self._ceil(self._cluster.bridge.grace), final)
+        told = {"position": format_moment(position), "seconds": position - self.closed_until(now)}
+        self._log.warning("clock_turned_back", what="it was ahead; verdicts begin again where it was right", **told)
+        self._take_back(self._floor(now) + self._window, position)
+        self._jobs.turn_back(sure)
+        self._state.forget_all()
+        if heard is not None:
+            self._state.hear(heard)
+        self._studies, self._runs, self._late_rows = self._begun()
+        self._has_ticked = False
+
+    def _take_back(self, start: int, position: int) -> None:
+        """Take back what is written of windows from `start` on: nobody looks at quiet ones again when they come."""
+        step = self._floor(self.settings.stretch)
+        # It reached from the oldest raw window of that clock to its newest one, or a stretch on where it was ended.
+        first = max(start, self._floor(position - self._cluster.store.keep_raw))
+        ahead = self._cluster.bridge.grace + self.settings.patience + self.settle_seconds + step
+        for begin in range(first, self._ceil(position + ahead) + 2 * self._window, step):
+            self._check()
+            self._output.recall(self._written, begin, begin + step)
+            for measurement in self._written:
+                self._output.update(measurement, None, begin, begin + step)
+            self._output.flush()
+
     def _begin(self, now: float, final: int) -> int:
         """Learn from history at the first start, or after the state was lost; return the position."""
-        last = self._reader.last_heartbeat()
+        last = self._reader.last_heartbeat(math.floor(now) + 1)
+        heard = self._state.heard
+        if last is not None and heard is not None:
+            # For as long as a clock was ahead, heartbeats told of windows that were not there.
+            last = min(last, heard)
         earliest = self._reader.earliest_egress()
         began = now if earliest is None else earliest
         learning_end = self._ceil(began + self._cluster.thresholds.contact_learning)
@@ -228,7 +272,7 @@ class Analyser:
             history = status_points(self._jobs.jobs(), self._raw_from, position, self._window, self._gpus)
             self._output.write(schema.JOB_STATUS, history)
         elif self._state.is_behind:
-            self._log.line("state_rebuilt", what="another analysis led meanwhile; decisions here stay", **told)
+            self._log.line("state_rebuilt", what="from the store; decisions here stay", **told)
         else:
             self._log.warning("state_lost", what="rebuilt from the store; acknowledgements are gone", **told)
         if learning_end > now + self._window:

@@ -92,11 +92,15 @@ class Reader:
         kinds = {schema.SRC: pl.String(), schema.DST: pl.String(), FIRST_SEEN: pl.Int64()}
         return pl.DataFrame(rows, schema=kinds, orient="row")
 
-    def last_heartbeat(self) -> int | None:
-        """Return up to when an earlier analysis had judged, epoch seconds; None if there never was one."""
+    def last_heartbeat(self, stop: int | None = None) -> int | None:
+        """Return up to when an earlier analysis had judged, epoch seconds; None if there never was one.
+
+        Args:
+            stop: heartbeats from here on do not count: those of the future are of a clock that was ahead.
+        """
         of_analysis = is_in(schema.STAGE, [Stage.ANALYSIS]), is_in(schema.REASON, [schema.HEARTBEAT])
         asked = Select(schema.PIPELINE, schema.RAW).take(newest(schema.VALUE)).where(*of_analysis)
-        return next((int(moment - lag) for moment, lag in self._store.rows(asked.between())), None)
+        return next((int(moment - lag) for moment, lag in self._store.rows(asked.between(stop=stop))), None)
 
 
 def with_events(contacts: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:

@@ -48,7 +48,8 @@ goes first is what is farthest from the newest of its class, so that thousands o
 ones."""
 
 _WRITABLE = "set bridge.state to a folder that this user may write"
-_POSITION, _LEARNING_END, _COUNTRIES_FROM = "position", "learning_end", "countries_from"
+_POSITION, _HEARD = "position", "heard"
+_LEARNING_END, _COUNTRIES_FROM = "learning_end", "countries_from"
 _NETWORKS_LEARNING_END, _OPENERS_LEARNING_END = "networks_learning_end", "openers_learning_end"
 
 _TABLES = """
@@ -110,7 +111,7 @@ class State:
         broken: name that an unreadable file was moved to, if there was one.
 
     Attributes:
-        is_behind: whether it was forgotten because another analysis led meanwhile.
+        is_behind: whether it was forgotten because the store tells better.
     """
 
     def __init__(self, connection: sqlite3.Connection, *, is_new: bool, broken: str = "") -> None:
@@ -149,6 +150,11 @@ class State:
         return self._meta(_POSITION)
 
     @property
+    def heard(self) -> int | None:
+        """End of the newest stored window that was judged, epoch seconds; None where none was, or nobody noted it."""
+        return self._meta(_HEARD)
+
+    @property
     def learning_end(self) -> int:
         """Contacts first seen before this, epoch seconds, are not new."""
         return self._meta(_LEARNING_END) or 0
@@ -180,6 +186,11 @@ class State:
         """Save the position."""
         with self._connection:
             self._set_meta(_POSITION, position)
+
+    def hear(self, moment: int) -> None:
+        """Save up to where windows are stored."""
+        with self._connection:
+            self._set_meta(_HEARD, moment)
 
     def save_contacts(self, start: int, contacts: pl.DataFrame) -> None:
         """Save the contacts found from `start` on, in place of those found there before."""

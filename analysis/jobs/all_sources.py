@@ -144,6 +144,11 @@ class JobSources:
         if self._inferred is not None:
             self._inferred.settle(oldest, final)
 
+    def turn_back(self, moment: int) -> None:
+        """Infer jobs from the windows from a moment on once more."""
+        if self._inferred is not None:
+            self._inferred.turn_back(moment)
+
     def jobs(self) -> tuple[Job, ...]:
         """Return every job that any source knows, by start; the same tuple until something changes."""
         version = (self._register.version, self._yaml.jobs)

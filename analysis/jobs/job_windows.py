@@ -44,6 +44,9 @@ class JobSource(Protocol):
             final: epoch seconds.
         """
 
+    def turn_back(self, moment: int) -> None:
+        """Take note that windows from a moment on were settled too early: the clock was ahead."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterFileJobs:
@@ -57,6 +60,9 @@ class ClusterFileJobs:
 
     def settle(self, oldest: int, final: int) -> None:
         """Do nothing: the file does not depend on the traffic."""
+
+    def turn_back(self, moment: int) -> None:
+        """Do nothing: the file does not depend on the clock."""
 
 
 def start_of(job: Job) -> float:

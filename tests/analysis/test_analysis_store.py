@@ -215,6 +215,71 @@ def test_every_tick_leaves_a_heartbeat(site: Site) -> None:
     assert beat.values == [[(site.start + 107) * 1000, 17.0]]
 
 
+# -- a clock that is wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [2 * 3600, pytest.param(86_400, marks=pytest.mark.long_form)])
+@pytest.mark.parametrize("how", ["whole", "restarted"])
+def test_a_clock_that_was_ahead_once_does_not_blind_what_comes(
+    site: Site, ahead: int, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = site.start
+    scene.write_training(site.store, start, start + 200)
+    with State.open(site.folder) as state:
+        analyser = site.analyser(state)
+
+        def tick(now: int) -> None:
+            if how == "restarted":
+                site.tick(now)
+            else:
+                analyser.tick(now)
+
+        tick(start + 220)
+        # Hours and days go by for it.
+        tick(start + 225 + ahead)
+        assert state.position is not None
+        assert state.position > start + 1800
+        scene.write_training(site.store, start + 200, start + 1200, drop(3, start + 300, 0.0))
+        capsys.readouterr()
+        tick(start + 700)
+        told = capsys.readouterr().err
+        assert told.count("event=clock_turned_back") == 1
+        assert "level=warning" in told
+        assert state.position <= start + 700
+        tick(start + 1215)
+    assert "clock_turned_back" not in capsys.readouterr().err
+    assert {state for at, state in site.states("gpu-3").items() if 310 <= at < 1200} == {NodeState.DOWN}
+    # What it said of times that had not come is taken back: nobody would look at it again.
+    for measurement in (schema.BASELINE, schema.LOW_NODE):
+        assert all(int(str(row["time"])) < (start + 1200) * 1000 for row in site.low(measurement))
+    jobs = scene.stored(site.store, schema.JOB_STATUS).filter(pl.col(schema.ACTIVE.name) > 0)
+    assert int(jobs.get_column("time").max()) < (start + 1230) * 1000  # type: ignore[arg-type]
+
+
+def test_a_clock_that_was_ahead_for_long_leaves_no_gap(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its last heartbeats are of the past when it is right again, and said that all was judged."""
+    start, ahead = site.start, 5000
+    scene.write_training(site.store, start, start + 100)
+    site.tick(start + 120)
+    for now in range(start + 200, start + 7000, 1000):
+        site.tick(now + ahead)
+    scene.write_training(site.store, start + 100, start + 7100, drop(3, start + 300, 0.0))
+    site.tick(start + 7120)
+    assert "event=clock_turned_back" in capsys.readouterr().err
+    states = site.states("gpu-3")
+    assert {states.get(at) for at in range(310, 7100, 10)} == {NodeState.DOWN}
+
+
+def test_time_passes_where_nothing_is_stored(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cluster that rests is no clock that is wrong."""
+    for now in (0, 5, 4 * 3600, 4 * 3600 + 5):
+        site.tick(site.start + now)
+    with State.open(site.folder) as state:
+        assert state.position is not None
+        assert state.position > site.start + 3 * 3600 - 300 - 2 * SETTLE
+    assert "clock_turned_back" not in capsys.readouterr().err
+
+
 # -- the same, live and later ------------------------------------------------------------------------
 
 
@@ -400,6 +465,9 @@ class Told:
 
     def settle(self, oldest: int, final: int) -> None:
         del oldest, final
+
+    def turn_back(self, moment: int) -> None:
+        del moment
 
 
 @pytest.mark.parametrize("late", [0, pytest.param(200, marks=pytest.mark.long_form)])

@@ -325,6 +325,25 @@ def test_a_job_is_inferred_live_and_again_over_the_same_range(lab: Lab) -> None:
         assert_frame_equal(again, kept.select(again.columns), check_exact=True)
 
 
+def test_a_clock_that_was_ahead_ends_no_inferred_job(lab: Lab) -> None:
+    """Hours of silence that were none ended it, and no minute would be looked at until they are over."""
+    lab.write_silence(lab.start - 600, lab.start)
+    lab.write_ring(lab.start, lab.start + 900)
+    lab.tick(lab.start - 100, lab.start + 300, lab.start + 900)
+    (before,) = lab.jobs()
+    lab.tick(lab.start + 900 + 3 * 3600)
+    assert lab.jobs()[0].end is not None
+    lab.write_ring(lab.start + 900, lab.start + 1500)
+    lab.write_silence(lab.start + 1500, lab.start + 2700)
+    lab.tick(lab.start + 960)
+    assert [(one.id, one.end) for one in lab.jobs()] == [(before.id, None)]
+    lab.tick(*range(lab.start + 1020, lab.start + 2700, 300))
+    (after,) = lab.jobs()
+    assert (after.id, after.start, after.nodes) == (before.id, before.start, before.nodes)
+    assert after.end is not None
+    assert after.end.timestamp() > lab.start + 1500
+
+
 @pytest.mark.long_form
 def test_a_lost_register_is_made_anew_from_the_store(lab: Lab) -> None:
     """A job that runs is the same one afterwards, though its begin may have left the raw windows."""

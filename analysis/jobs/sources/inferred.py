@@ -1,7 +1,7 @@
 """Jobs inferred from the traffic between training nodes: ``traffic_cohorts`` over what the store holds."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -71,6 +71,16 @@ class InferredSource:
         memory.running = [Cohort(int(start_of(job)), list(job.nodes), 0.0) for job in jobs if job.end is None]
         newest = max(int(start_of(job)) if job.end is None else int(end_of(job)) for job in jobs)
         memory.at = newest // MINUTE * MINUTE
+
+    def turn_back(self, moment: int) -> None:
+        """Go back to a moment: what began later was not there, and what ended later runs on."""
+        known = [known.job for known in self._register.jobs(self.name).values()]
+        self._register.drop(self.name, {job.id for job in known if start_of(job) >= moment})
+        running = [job for job in known if start_of(job) < moment < end_of(job)]
+        self._register.put(self.name, {job.id: replace(job, end=None, quiet=0) for job in running}, 0.0)
+        cohorts = [Cohort(int(start_of(job)), list(job.nodes), 0.0) for job in running]
+        self._cohorts.memory = Memory(moment // MINUTE * MINUTE, cohorts)
+        self._register.remember(self.name, self._cohorts.memory.plain())
 
     def settle(self, oldest: int, final: int) -> None:
         """Look at every minute that ended by `final`, from `oldest` on.
