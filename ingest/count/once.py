@@ -641,6 +641,7 @@ class Once:
         begin = max(self._judged_to, end - self._span)
         if begin < end and self._judged_to:
             self._judge(begin)
+            self._drop_decisions(final - self._keep)
         self._judged_to = max(self._judged_to, end)
 
     def _judge(self, begin: int) -> None:
@@ -677,6 +678,18 @@ class Once:
             if by_name != (said[-1][1] if said else ""):
                 # Ahead of every record so far: none of those was counted by it.
                 self.decisions[src, dst, exporter] = [*said[-2:], (begin + 3 * self._span, by_name)]
+
+    def _drop_decisions(self, before: int) -> None:
+        """Let go of what others have taken the place of for all records that begin at this second or later."""
+        for place, said in [*self.decisions.items()]:
+            past = sum(since <= before for since, _ in said)
+            kept = said[max(past - 1, 0) :]
+            # That an exporter counts for itself is so without a word.
+            if past and not kept[0][1]:
+                kept = kept[1:]
+            self.decisions[place] = kept
+            if not kept:
+                del self.decisions[place]
 
     def notes(self) -> dict[str, Any]:
         """Return what is remembered beside `state`, as plain values."""

@@ -2,10 +2,12 @@
 
 A record is a piece of one frame: the rows of one table in one window, so that a flush writes the windows that it
 touched and nothing else, however much is remembered. Its key is ``name/window/piece``; a later record with the same key
-takes its place, one without a value removes it. What is no window lies at window 0, and the notes are JSON.
+takes its place, one without a value removes it. What is no window lies at window 0. The notes are JSON, and are cut up
+as well: they name each pair of groups for which something was found out.
 """
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -26,11 +28,13 @@ RECORD_BYTES = 900_000
 Record = tuple[bytes, bytes | None]
 """Key and value."""
 
-_DAMAGE = ValueError, TypeError, AttributeError, KeyError, OSError, RecursionError
+_DAMAGE = ValueError, TypeError, AttributeError, KeyError, OSError, RecursionError, zlib.error
 """What reading damaged notes and frames may raise, besides polars' own errors."""
 
 _NOTES = "notes"
 _Place = tuple[str, int]
+_NOTES_PLACE: _Place = _NOTES, 0
+_QUICKLY = 1
 
 
 class StateRecords:
@@ -81,8 +85,7 @@ class StateRecords:
         for name, frame in self._offered_beside.items():
             found += self._replaced((name, 0), list(_pieces(frame)))
         document = {"version": VERSION, **notes, "engine": engine.notes()}
-        found.append((_key(_NOTES, 0, 0), json.dumps(document).encode()))
-        return found
+        return [*found, *self._replaced(_NOTES_PLACE, _note_pieces(document))]
 
     def committed(self, now: float) -> None:
         """Take note that the topic has what `records` returned last."""
@@ -98,8 +101,7 @@ class StateRecords:
         """Take note of the keys that the topic has."""
         for key in keys:
             name, window, piece = _parts(key)
-            if name != _NOTES:
-                self._pieces[name, window] = max(piece + 1, self._pieces.get((name, window), 0))
+            self._pieces[name, window] = max(piece + 1, self._pieces.get((name, window), 0))
 
     def _windows(self, name: str, rows: pl.DataFrame, windows: set[int]) -> Iterator[Record]:
         parts = {int(str(window)): part for (window,), part in rows.partition_by([WINDOW], as_dict=True).items()}
@@ -149,14 +151,15 @@ def remembered(values: Mapping[bytes, bytes], where: str) -> Remembered | None:
     if not values:
         return None
     frames: dict[str, list[pl.DataFrame]] = {}
+    keys = sorted(values, key=_parts)
     try:
-        notes = json.loads(values[_key(_NOTES, 0, 0)])
+        notes = _notes_of([values[key] for key in keys if _parts(key)[0] == _NOTES])
         if notes["version"] != VERSION:
             raise UserError(
                 f"{where}: written by another version (format {notes['version']}, expected {VERSION})",
                 "finish with that version, or set kafka.state_topic and kafka.group to new names",
             )
-        for key in sorted(values, key=_parts):
+        for key in keys:
             name = _parts(key)[0]
             if name != _NOTES:
                 frames.setdefault(name, []).append(pl.read_ipc_stream(BytesIO(values[key])))
@@ -180,6 +183,22 @@ def _pieces(frame: pl.DataFrame) -> Iterator[bytes]:
     half = frame.height // 2
     yield from _pieces(frame.slice(0, half))
     yield from _pieces(frame.slice(half))
+
+
+def _note_pieces(document: Mapping[str, Any]) -> list[bytes]:
+    """Return the notes in as many pieces as the size of a record asks for.
+
+    What fits into one stays plain, as versions before read it, and anybody who looks.
+    """
+    text = json.dumps(document).encode()
+    if len(text) > RECORD_BYTES:
+        text = zlib.compress(text, _QUICKLY)
+    return [text[start : start + RECORD_BYTES] for start in range(0, len(text), RECORD_BYTES)]
+
+
+def _notes_of(pieces: list[bytes]) -> Any:  # noqa: ANN401 - JSON
+    text = b"".join(pieces)
+    return json.loads(text if text.startswith(b"{") else zlib.decompress(text))
 
 
 def _key(name: str, window: int, piece: int) -> bytes:

@@ -407,6 +407,27 @@ def test_small_conversations_of_sampling_exporters_count_once_from_a_decision_on
     assert stored.reasons()["x1", "x0", "same_traffic"] > 0
 
 
+def test_decisions_that_hold_for_no_record_any_more_are_dropped() -> None:
+    cluster = cluster_of([Device()])
+    kept = cluster.bridge.lateness + cluster.bridge.grace
+    now = T0 // 1000 // kept * kept
+    engine = Engine(cluster, Clock.LIVE, Counters())
+    once = engine._once
+    once.decisions = {
+        ("a", "b", "replaced"): [(now - 3 * kept, "x0"), (now - 2 * kept, "x1"), (now, "x0")],
+        ("a", "b", "still"): [(now - 9 * kept, "x0")],
+        ("a", "b", "by-itself"): [(now - 9 * kept, "x0"), (now - 2 * kept, "")],
+        ("a", "b", "by-itself-soon"): [(now - 9 * kept, "x0"), (now - kept // 2, "")],
+    }
+    once._judged_to = 1
+    once.evict(now)
+    assert once.decisions == {
+        ("a", "b", "replaced"): [(now - 2 * kept, "x1"), (now, "x0")],
+        ("a", "b", "still"): [(now - 9 * kept, "x0")],
+        ("a", "b", "by-itself-soon"): [(now - 9 * kept, "x0"), (now - kept // 2, "")],
+    }
+
+
 @pytest.mark.thorough
 def test_sampling_exporters_that_see_different_traffic_are_left_alone() -> None:
     """Each leaf has conversations of its own beside some that both see: none of them is dropped."""

@@ -1,19 +1,25 @@
 """What a worker remembers of a partition: records that bring a compacted topic up to date, and what they say again."""
 
+import json
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
+from confluent_kafka import Producer
 from polars.testing import assert_frame_equal
 from topic_stage import REPOSITORY
 
 from app.errors import UserError
+from app.log import Log
 from cluster.load import load_cluster
 from ingest.count.engine import Engine, ExporterReading
 from ingest.counters import Counters
 from ingest.flows.normalise import Clock
 from ingest.kafka import partition_state
+from ingest.kafka.client import TooLargeError, explain
+from ingest.kafka.commit import Committer
 from ingest.kafka.lease import Lease, LeaseError
 from ingest.kafka.partition_state import StateRecords, remembered
 from ingest.read import records
@@ -124,6 +130,71 @@ def test_a_window_of_many_rows_is_cut_into_pieces_and_leaves_none_behind(monkeyp
     topic.engine.take(flows(0), BEGIN)
     topic.flush()
     topic.check()
+
+
+def decide(engine: Engine, count: int) -> None:
+    """Have it found out who counts for so many pairs of groups and exporters."""
+    engine._once.decisions = {
+        (f"training-rack-{n % 40}", f"storage-rack-{n // 40 % 40}", f"leaf-{n // 1600}"): [(BEGIN, f"spine-{n % 4}")]
+        for n in range(count)
+    }
+
+
+def in_memory() -> Producer:
+    """A producer whose broker is librdkafka's own; its limits of size are the client's, which come first."""
+    return Producer(
+        {"bootstrap.servers": "none", "test.mock.num.brokers": 1, "transactional.id": "worker", "log_level": 0}
+    )
+
+
+def test_notes_of_many_decisions_are_cut_into_pieces_and_leave_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic()
+    topic.engine.take(flows(0), BEGIN)
+    decide(topic.engine, 20_000)
+    monkeypatch.setattr(partition_state, "RECORD_BYTES", 50_000)
+    assert sum(key.startswith(b"notes/") for key in topic.flush()) > 1
+    assert topic.again()._once.decisions == topic.engine._once.decisions
+    # Whoever takes over cleans up as well.
+    topic.records = StateRecords(names_each=100)
+    topic.records.restored([*topic.values])
+    decide(topic.engine, 1)
+    topic.flush()
+    assert [key for key in topic.values if key.startswith(b"notes/")] == [b"notes/0/0"]
+    # Plain, as an earlier version has it.
+    assert json.loads(topic.values[b"notes/0/0"])["version"] == partition_state.VERSION
+    assert topic.again()._once.decisions == topic.engine._once.decisions
+
+
+def test_notes_that_lack_a_piece_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_state, "RECORD_BYTES", 50_000)
+    topic = Topic()
+    decide(topic.engine, 20_000)
+    topic.flush()
+    del topic.values[b"notes/0/1"]
+    with pytest.raises(UserError, match="damaged"):
+        topic.again()
+
+
+def committer(log: Log) -> Committer:
+    return Committer(
+        in_memory, state_topic="state", topic="flows", explain=lambda error: explain(error, CLUSTER.kafka), log=log
+    )
+
+
+def test_notes_of_20_000_decisions_are_taken_by_a_producer() -> None:
+    topic = Topic()
+    decide(topic.engine, 20_000)
+    producer = in_memory()
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    for key, value in topic.offered():
+        producer.produce("state", value, key)
+    producer.abort_transaction(10)
+
+
+def test_a_record_that_is_too_large_is_told_and_not_offered_for_ever() -> None:
+    with pytest.raises(TooLargeError):
+        committer(Log(quiet=True)).commit({0: [(b"key", bytes(1_100_000))]}, {0: 1}, Mock())
 
 
 def test_what_was_offered_in_vain_is_offered_again_with_what_came_since() -> None:
