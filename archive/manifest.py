@@ -10,9 +10,6 @@ from typing import Any, Self
 from archive.schema import VERSION
 
 MANIFEST = "manifest.json"
-PENDING = "manifest.pending.json"
-"""The list of a transaction of which it is not known yet whether it was committed."""
-
 FRESH, SORTED = "fresh", "sorted"
 """Folders: files as they come; and files in order, which never change once their hour is over."""
 
@@ -155,9 +152,20 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise ValueError("not a manifest of ours") from error
 
 
+def pending_name(notes: dict[str, Any]) -> str:
+    """Return the name of a list whose transaction is not known to be committed yet; each of several has its own."""
+    return f"manifest.pending-{notes['next']}.json"
+
+
+def pending_lists(folder: Path) -> list[Path]:
+    """Return the lists whose transactions are not known to be committed yet, an earlier version's as well."""
+    return [*folder.glob("manifest.pending*.json")]
+
+
 def write_manifest(folder: Path, notes: dict[str, Any], name: str = MANIFEST) -> None:
     """Put the copy for readers in place; OSError."""
-    scratch = folder / f"{name}.new"
+    # Of one name, so that one which a full disk cut off is written over.
+    scratch = folder / f"{MANIFEST}.new"
     with scratch.open("w", encoding="utf-8") as file:
         json.dump(notes, file)
         file.flush()

@@ -6,9 +6,11 @@ of it, and readers take them together. The transaction says of each folder how f
 - `seal` writes the files, and beside the list for readers the one that the transaction is about to make true;
 - the transaction is committed with the marks; `commit` puts the new list in the place of the old.
 
-Killed in between, or thrown out of the group, the worker leaves both lists; whoever opens the folder next knows by the
-marks which of them holds. A lock keeps a folder to one process: where another still has it (thrown out, and it does not
-know yet; a second worker here), a partition gets another folder beside it.
+A transaction whose answer was lost may be committed or not, and the next one says more: its list stays until one of
+them is known to be committed. Killed before that, or thrown out of the group, the worker leaves all these lists;
+whoever opens the folder next knows by the marks which of them holds. A lock keeps a folder to one process: where
+another still has it (thrown out, and it does not know yet; a second worker here), a partition gets another folder
+beside it.
 """
 
 import fcntl
@@ -26,7 +28,7 @@ from typing import Any, Self
 import polars as pl
 
 from app.log import Log
-from archive.manifest import HOUR, MANIFEST, PENDING, write_manifest
+from archive.manifest import HOUR, MANIFEST, pending_lists, pending_name, write_manifest
 from archive.merger import Merger
 from archive.writer import Archive
 from cluster.model import ArchiveSettings
@@ -118,7 +120,7 @@ class PartitionArchive:
         self._marks = {place: [*mark] for place, mark in (marks or {}).items()}
         self._id = self._place() if claim.lock is not None else ""
         self._archive = Archive(self._folder, settings, log, merger=merger, partitions=partitions)
-        self._is_pending = False
+        self._pending: Path | None = None
         notes = self._settled()
         if notes is not None and marks is not None:
             self._compare(notes)
@@ -143,23 +145,30 @@ class PartitionArchive:
             return name
 
     def _settled(self) -> dict[str, Any] | None:
-        """Return the list that holds."""
-        told, pending = _notes(self._folder / MANIFEST), _notes(self._folder / PENDING)
-        mark = self._marks.get(self._id, (0, 0))
-        self._is_pending = pending is not None and pending["next"] <= mark[0]
-        return pending if self._is_pending else told
+        """Return the list that holds: the last one that the marks reach."""
+        holds = _notes(self._folder / MANIFEST)
+        marked = self._marks.get(self._id, (0, 0))[0]
+        for path in pending_lists(self._folder):
+            notes = _notes(path)
+            if notes is not None and (holds["next"] if holds else 0) <= notes["next"] <= marked:
+                self._pending, holds = path, notes
+        return holds
 
     def _settle(self) -> None:
         """Have the list that holds in its place, for readers and for the next start; a rename needs no room."""
         if not self._archive.is_usable:
             return
-        pending = self._folder / PENDING
+        pending = self._pending
         try:
-            if self._is_pending and not self._archive.is_told:
-                pending.replace(self._folder / MANIFEST)
-            else:
+            for path in pending_lists(self._folder):
+                if path != pending:
+                    path.unlink(missing_ok=True)
+            # Last: killed before it, the others are no longer there to be taken for it.
+            if pending is not None and self._archive.is_told:
                 pending.unlink(missing_ok=True)
-            self._is_pending = False
+            elif pending is not None:
+                pending.replace(self._folder / MANIFEST)
+            self._pending = None
         except OSError as error:
             self._log.sparse("archive_not_told", why=str(error))
 
@@ -185,11 +194,10 @@ class PartitionArchive:
         """Write what was taken; return the marks for the transaction."""
         notes = self._archive.seal(now)
         if notes is not None and self._archive.is_usable:
-            if self._is_pending:
-                self._settle()
+            name = pending_name(notes)
             try:
-                if not self._is_pending:
-                    write_manifest(self._folder, notes, PENDING)
+                write_manifest(self._folder, notes, name)
+                self._pending = self._folder / name
             except OSError as error:
                 # Killed before `commit`, the rows are lost: the marks tell how many.
                 self._log.sparse("archive_not_told", why=str(error))
@@ -202,7 +210,6 @@ class PartitionArchive:
     def commit(self) -> None:
         """Tell readers: the transaction that holds the marks is committed."""
         self._archive.commit()
-        self._is_pending = (self._folder / PENDING).exists()
         self._settle()
 
     def tidy(self, now: float) -> None:
@@ -255,8 +262,9 @@ def tidy_idle(
             log.sparse("archive_unusable", folder=lock.parent, why=str(error))
             continue
         with closing(claim):
-            found = marks(partition) if (lock.parent / PENDING).exists() else None
-            if found is not None or not (lock.parent / PENDING).exists():
+            is_decided = not pending_lists(lock.parent)
+            found = None if is_decided else marks(partition)
+            if found is not None or is_decided:
                 with closing(PartitionArchive(claim, settings, log, marks=found, merger=merger)) as folder:
                     folder.tidy(now)
 

@@ -19,7 +19,7 @@ from app.errors import UserError
 from app.units import format_moment
 from archive import layout, schema
 from archive.bucket import Bucket
-from archive.manifest import HOUR, MANIFEST, PENDING, Manifest, Tally, read_manifest
+from archive.manifest import HOUR, MANIFEST, Manifest, Tally, pending_lists, read_manifest
 from archive.once import counted_by, counted_once
 from archive.partition import partition_of
 from archive.tally import NOTHING, Rows, best_of, counted_between, counted_with, is_whole, numbered, read_tally
@@ -456,7 +456,7 @@ def _gaps(folder: Path, manifest: Manifest, question: Filter) -> list[str]:
         why = lost[-1][3]
         gaps.append(f"not written, or lost since: {sum(rows for _, _, rows, _ in lost):,} rows ({why})")
     with contextlib.suppress(OSError):
-        left = (folder / PENDING).stat().st_mtime
+        left = max((path.stat().st_mtime for path in pending_lists(folder)), default=time.time())
         if time.time() - left > _UNDECIDED_SECONDS and left + HOUR > question.start:
             gaps.append(f"the last rows of a worker that died ({folder}): start a worker there, and they are settled")
     return gaps

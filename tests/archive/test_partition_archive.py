@@ -12,7 +12,7 @@ from test_archive import ALL, T0, rows, sizes
 
 from app.log import Log
 from archive import writer
-from archive.manifest import MANIFEST, PENDING, write_manifest
+from archive.manifest import MANIFEST, pending_lists, write_manifest
 from archive.partition import Claim, Marks, PartitionArchive, tidy_idle
 from archive.query import ask
 from cluster.model import ArchiveSettings
@@ -55,6 +55,69 @@ def test_killed_between_transaction_and_list_the_marks_decide(fate: str, tmp_pat
     assert not ask(tmp_path, ALL).gaps
 
 
+@pytest.mark.parametrize("holds", [0, 1, 2, 3])
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_of_several_transactions_without_an_answer_the_marks_tell_the_last_that_holds(
+    tmp_path: Path, holds: int, *, is_listed: bool
+) -> None:
+    """Each is in the log or not; where it is, nobody reads its rows again."""
+    archive = opened(tmp_path)
+    told = [{place: [*mark] for place, mark in committed(archive, 1).items()}]
+    for number in (2, 3, 4):
+        archive.take(rows(number))
+        told.append({place: [*mark] for place, mark in archive.seal(T0).items()})
+    archive.close()
+    if not is_listed:
+        # The disk had no room for it.
+        (tmp_path / "k3" / f"manifest.pending-{told[3][archive._id][0]}.json").unlink()
+    again = opened(tmp_path, told[holds])
+    missing = holds == 3 and not is_listed
+    assert sizes(tmp_path) == [1, 2, 3, 4][: holds + 1 - missing]
+    assert len(ask(tmp_path, ALL).gaps) == missing
+    assert not pending_lists(tmp_path / "k3")
+    committed(again, 5)
+    again.close()
+    assert sizes(tmp_path) == [*[1, 2, 3, 4][: holds + 1 - missing], 5]
+
+
+def test_a_commit_after_some_without_an_answer_leaves_one_list(tmp_path: Path) -> None:
+    archive = opened(tmp_path)
+    for number in (1, 2):
+        archive.take(rows(number))
+        archive.seal(T0)
+    marks = committed(archive, 3)
+    archive.close()
+    assert not pending_lists(tmp_path / "k3")
+    opened(tmp_path, marks).close()
+    assert sizes(tmp_path) == [1, 2, 3]
+
+
+def test_a_list_that_an_earlier_version_left_is_taken(tmp_path: Path) -> None:
+    archive = opened(tmp_path)
+    committed(archive, 1)
+    marks = killed_in_between(archive, 2)
+    (pending,) = pending_lists(tmp_path / "k3")
+    pending.rename(pending.with_name("manifest.pending.json"))
+    opened(tmp_path, marks).close()
+    assert sizes(tmp_path) == [1, 2]
+    assert not pending_lists(tmp_path / "k3")
+
+
+def test_a_list_that_was_forgotten_takes_no_newer_ones_place(tmp_path: Path) -> None:
+    """An earlier version does not know that there are several, and leaves them."""
+    archive = opened(tmp_path)
+    archive.take(rows(1))
+    archive.seal(T0)
+    (pending,) = pending_lists(tmp_path / "k3")
+    old = pending.read_bytes()
+    marks = committed(archive, 2)
+    archive.close()
+    pending.write_bytes(old)
+    opened(tmp_path, marks).close()
+    assert sizes(tmp_path) == [1, 2]
+    assert not pending_lists(tmp_path / "k3")
+
+
 def test_a_partition_that_moves_among_three_disks_is_asked_together(tmp_path: Path) -> None:
     marks: Marks = {}
     for turn, host in enumerate(["a", "b", "a", "c", "b"]):
@@ -94,7 +157,8 @@ def test_a_list_that_could_not_be_written_before_a_crash_is_told_with_its_rows(t
     archive = opened(tmp_path)
     committed(archive, 1)
     marks = killed_in_between(archive, 2, 3, 4)
-    (tmp_path / "k3" / PENDING).unlink()
+    (pending,) = pending_lists(tmp_path / "k3")
+    pending.unlink()
     opened(tmp_path, marks).close()
     assert sizes(tmp_path) == [1]
     assert ask(tmp_path, ALL).gaps == (
@@ -157,7 +221,7 @@ def test_an_idle_folder_is_settled_sorted_and_kept_to_its_limits(tmp_path: Path)
         asked.append(partition)
         return marks if len(asked) > 1 else None
 
-    pending = tmp_path / "k3" / PENDING
+    (pending,) = pending_lists(tmp_path / "k3")
     tidy_idle(tmp_path, SETTINGS, QUIET, told, T0 + 9000)
     assert pending.exists(), "brokers were away: nothing is decided"
     os.utime(pending, (T0 + 100, T0 + 100))
@@ -186,7 +250,8 @@ def test_a_pending_list_that_is_cut_off_is_none(broken: str, tmp_path: Path) -> 
     archive = opened(tmp_path)
     before = committed(archive, 1)
     killed_in_between(archive, 2)
-    (tmp_path / "k3" / PENDING).write_text(broken)
+    (pending,) = pending_lists(tmp_path / "k3")
+    pending.write_text(broken)
     opened(tmp_path, before).close()
     assert sizes(tmp_path) == [1]
 
