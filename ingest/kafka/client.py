@@ -37,6 +37,10 @@ REQUEST_SECONDS = 10.0
 TRANSACTION_SECONDS = 60
 """Age at which brokers end the transaction of a producer that is gone for good: readers wait for it that long."""
 
+REFUSED_SECONDS = 180.0
+"""How long brokers may refuse a worker that they have taken before: one that has just started may not know users and
+rights yet. Within it the group does not miss a member that does nothing but wait."""
+
 _SILENT = logging.getLogger("clusterflow.kafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -86,6 +90,10 @@ class KafkaUnavailableError(ClusterflowError):
     """No broker answers now; the same may work later."""
 
 
+class RefusedError(UserError):
+    """Brokers refuse who we are or what we ask for, or show no certificate that we trust."""
+
+
 class TooLargeError(UserError):
     """Brokers refuse a message for its size: they will do so for ever."""
 
@@ -130,11 +138,12 @@ def explain(error: KafkaError, settings: KafkaSettings) -> ClusterflowError:
     text = "".join(sign if sign.isprintable() else " " for sign in str(error.str() or error.name()))[:300]
     if code in _IDENTITY:
         user = f"user {settings.username}" if settings.username else "a client without a name"
-        return UserError(f"{where} refuses {user}: {text}", "check kafka.username, kafka.password and kafka.mechanism")
+        hint = "check kafka.username, kafka.password and kafka.mechanism"
+        return RefusedError(f"{where} refuses {user}: {text}", hint)
     if code in _TLS:
-        return UserError(f"{where}: TLS: {text}", "check kafka.ca_file and the names in the brokers' certificates")
+        return RefusedError(f"{where}: TLS: {text}", "check kafka.ca_file and the names in the brokers' certificates")
     if code in _ACCESS:
-        return UserError(f"{where}: not allowed: {text}", "docs/scale-out.md lists the rights that each part needs")
+        return RefusedError(f"{where}: not allowed: {text}", "docs/scale-out.md lists the rights that each part needs")
     if code in _MISSING:
         return UserError(f"{where}: {text}", "check kafka.topic and kafka.state_topic")
     if code in _SIZE:

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from app.errors import ClusterflowError
 from app.log import Log
+from ingest.kafka.client import REFUSED_SECONDS, RefusedError
 from ingest.kafka.partition_state import Record
 
 _CALL_SECONDS = 5.0
@@ -35,7 +36,7 @@ _FINAL = frozenset(
         KafkaError.RECORD_LIST_TOO_LARGE,
     }
 )
-"""What no second attempt mends."""
+"""What no second attempt mends, or none soon."""
 
 
 class NotAMemberError(ClusterflowError):
@@ -75,6 +76,8 @@ class Committer:
         self._log = log
         self._producer: Producer | None = None
         self._undelivered: KafkaError | None = None
+        self._was_taken = False
+        self._refused_since: float | None = None
 
     def commit(self, records: Mapping[int, Sequence[Record]], positions: Mapping[int, int], consumer: Consumer) -> bool:
         """Commit; return whether it is known to be in the log. If not, it may be there or not: commit again.
@@ -85,7 +88,7 @@ class Committer:
             consumer: the member of the group that has read so far.
 
         Raises:
-            UserError: brokers refuse it, and would refuse it for ever.
+            UserError: brokers refuse it, and would refuse it for ever; where they took one before, only after minutes.
         """
         self.is_doubtful = False
         try:
@@ -104,6 +107,7 @@ class Committer:
             self._give_up(_told(error))
             return False
         self.refused, self.is_doubtful = "", False
+        self._was_taken, self._refused_since = True, None
         return True
 
     def _give_up(self, error: Exception) -> None:
@@ -118,7 +122,16 @@ class Committer:
         # What has to be aborted was not committed.
         self.is_doubtful = self.is_doubtful and not cause.txn_requires_abort()
         if cause.code() in _FINAL:
-            raise self._explain(cause) from error
+            explained = self._explain(cause)
+            if not (isinstance(explained, RefusedError) and self._may_pass()):
+                raise explained from error
+
+    def _may_pass(self) -> bool:
+        """Whether brokers that took commits before have refused them for a short while only."""
+        now = time.monotonic()
+        if self._refused_since is None:
+            self._refused_since = now
+        return self._was_taken and now - self._refused_since < REFUSED_SECONDS
 
     def _opened(self) -> Producer:
         if self._producer is None:

@@ -30,7 +30,9 @@ from ingest.dead_letter import DeadLetters
 from ingest.flows.enriching import Enrichment
 from ingest.flows.normalise import Clock, Normaliser
 from ingest.kafka.client import (
+    REFUSED_SECONDS,
     KafkaUnavailableError,
+    RefusedError,
     Topics,
     Trouble,
     ensure_topics,
@@ -177,6 +179,7 @@ class KafkaWorker:
         self._clock_ahead = time.time() - time.monotonic()
         self._is_paused = self._is_broken = False
         self._is_refused = False
+        self._has_begun = False
         self._flushed = self._reported = self._rolled = self._alive = self._remembered = time.monotonic()
 
     def health(self) -> str:
@@ -218,11 +221,18 @@ class KafkaWorker:
                 self._leave()
 
     def _patiently(self, attempt: Callable[[], _T]) -> _T:
-        """Return what an attempt at the brokers gives; try again as long as none answers."""
+        """Return what an attempt at the brokers gives; try again as long as none answers.
+
+        What they refuse at first is the user's mistake; later it may be a broker that has just started.
+        """
+        begun = time.monotonic()
         while True:
             try:
                 return attempt()
-            except KafkaUnavailableError as error:
+            except (KafkaUnavailableError, RefusedError) as error:
+                is_known = self._has_begun and time.monotonic() - begun < REFUSED_SECONDS
+                if isinstance(error, RefusedError) and not is_known:
+                    raise
                 if not self._stop.is_set():
                     self._log.sparse("kafka_unavailable", why=error.message)
                 if self._stop.wait(_RETRY_SECONDS):
@@ -296,6 +306,7 @@ class KafkaWorker:
         before = remembered(values, f"Kafka topic {state}[{partition}]")
         work = PartitionWork(self._around, self._topics.partitions, partition, before)
         offset = self._first_offset(work)
+        self._has_begun = True
         self._works[partition] = work
         self._log.line("partition_assigned", partition=partition, offset=work.position, state_rows=work.state_rows)
         return offset
@@ -336,9 +347,11 @@ class KafkaWorker:
 
     def _ends(self, place: TopicPartition) -> tuple[int, int]:
         try:
-            return self._consumer.get_watermark_offsets(place, _BROKER_SECONDS)
+            found = self._consumer.get_watermark_offsets(place, _BROKER_SECONDS)
         except KafkaException as error:
             raise self._trouble.explain(error.args[0]) from error
+        self._trouble.clear()
+        return found
 
     def _revoked(self, _: Consumer, places: list[TopicPartition]) -> None:
         """Hand partitions over: remember everything, and write it while the group still waits for us.
@@ -387,6 +400,8 @@ class KafkaWorker:
         # Without brokers the membership ends with the session, and there is nothing to do but to wait.
         if self._consumer.memberid():
             self._alive = time.monotonic()
+            # What a broker complained of before is no reason of what goes wrong from here on.
+            self._trouble.clear()
         if self._is_sending():
             # Looks at the topic go on, or the group would take us for dead; but what comes stays there.
             self._pause(is_wanted=self._pending_rows() >= _MOST_ROWS)
