@@ -264,9 +264,13 @@ def tidy_idle(
         with closing(claim):
             is_decided = not pending_lists(lock.parent)
             found = None if is_decided else marks(partition)
-            if found is not None or is_decided:
+            if found is None and not is_decided:
+                continue
+            try:
                 with closing(PartitionArchive(claim, settings, log, marks=found, merger=merger)) as folder:
                     folder.tidy(now)
+            except Exception as error:  # noqa: BLE001 - whatever ails one folder, the others need their limits
+                log.sparse("archive_not_tidied", folder=lock.parent, why=f"{type(error).__name__}: {error}")
 
 
 def _notes(path: Path) -> dict[str, Any] | None:

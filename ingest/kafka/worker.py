@@ -19,7 +19,7 @@ from typing import TypeVar
 import polars as pl
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from app.errors import StoreError, UserError
+from app.errors import ClusterflowError, StoreError, UserError
 from app.log import Log
 from archive.merger import Merger
 from archive.partition import Marks, tidy_idle
@@ -508,7 +508,10 @@ class KafkaWorker:
         clock = time.monotonic()
         if self._tidying is not None and self._tidying.done():
             tidying, self._tidying = self._tidying, None
-            tidying.result()
+            if (error := tidying.exception()) is not None:
+                # Files that no partition here writes to: the worker's own are well.
+                why = f"{type(error).__name__}: {error}"
+                self._log.sparse("archives_not_tidied", why=why, hint=f"tried again in {_TIDY_SECONDS / 60:.0f} min")
         if self._around.archive is None or self._tidying is not None or clock - self._tidied < _TIDY_SECONDS:
             return
         self._tidied = clock
@@ -517,15 +520,18 @@ class KafkaWorker:
         self._tidying = self._tidier.submit(tidy_idle, root, settings, log, self._marks, time.time(), merger=merger)
 
     def _marks(self, partition: int) -> Marks | None:
-        """Return how far the archives of a partition go, as its last transaction says."""
+        """Return how far the archives of a partition go, as its last transaction says; None if nobody can tell."""
         state = self._topics.state
         if partition >= self._topics.partitions:
             return None
         try:
             values = newest_values(self._kafka, state, partition, stop=self._stop)
-        except (KafkaUnavailableError, StoppedError):
+            before = remembered(values, f"Kafka topic {state}[{partition}]")
+        except ClusterflowError as error:
+            # Whoever has the partition is told what is to be done.
+            if not self._stop.is_set():
+                self._log.sparse("archive_undecided", partition=partition, why=error.message)
             return None
-        before = remembered(values, f"Kafka topic {state}[{partition}]")
         return {} if before is None else before.notes.get("archive", {})
 
     # -- flush -------------------------------------------------------------------------------------

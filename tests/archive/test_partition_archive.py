@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
+import polars as pl
 import pytest
 from test_archive import ALL, T0, rows, sizes
 
@@ -235,6 +236,27 @@ def test_an_idle_folder_is_settled_sorted_and_kept_to_its_limits(tmp_path: Path)
     assert sizes(tmp_path) == []
     assert asked == [3, 3], "only where there are two lists, and nobody holds the folder"
     busy.close()
+
+
+def test_an_idle_folder_that_cannot_be_tidied_leaves_the_others_their_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shard in ("k3", "k4"):
+        archive = opened(tmp_path, shard=shard)
+        committed(archive, 1)
+        archive.close()
+    tidy = PartitionArchive.tidy
+
+    def fails(self: PartitionArchive, now: float) -> None:
+        if self._folder.name == "k3":
+            raise pl.exceptions.ComputeError("broken file")
+        tidy(self, now)
+
+    monkeypatch.setattr(PartitionArchive, "tidy", fails)
+    tidy_idle(tmp_path, SETTINGS, QUIET, lambda _: None, T0 + 9000)
+    assert not [*tmp_path.glob("k3/sorted/*.parquet")]
+    assert [*tmp_path.glob("k4/sorted/*.parquet")]
+    Claim.of(tmp_path / "k3").close()
 
 
 def test_partitions_that_have_nothing_are_told(tmp_path: Path) -> None:

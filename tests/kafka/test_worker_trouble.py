@@ -1,17 +1,20 @@
 """What a worker in the group bears with: complaints of before, and brokers that refuse it for a while."""
 
 import threading
+from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
+import polars as pl
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from test_kafka_state import CLUSTER
 
+from app.errors import UserError
 from app.log import Log
 from ingest.dead_letter import DeadLetters
-from ingest.kafka.client import RefusedError, Topics, explain
+from ingest.kafka.client import KafkaUnavailableError, RefusedError, Topics, explain
 from ingest.kafka.commit import Committer
 from ingest.kafka.worker import KafkaWorker
 from store.influx import Store
@@ -81,6 +84,41 @@ def test_a_refusal_at_first_is_told_at_once(worker: KafkaWorker) -> None:
     with pytest.raises(RefusedError, match="not allowed"):
         worker._patiently(attempt)
     assert attempt.call_count == 1
+
+
+# -- archives whose partitions are elsewhere ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [{b"notes/0/0": b"garbage"}, UserError("refused"), KafkaUnavailableError("away")])
+def test_the_state_of_a_partition_of_others_that_makes_no_sense_ends_nobody(
+    values: dict[bytes, bytes] | Exception, worker: KafkaWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.kafka.worker.newest_values", Mock(side_effect=[values]))
+    assert worker._marks(1) is None
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), pl.exceptions.ComputeError("file"), UserError("bucket")])
+def test_archives_that_cannot_be_looked_after_are_told_and_tried_again(
+    error: Exception,
+    worker: KafkaWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    tidy = Mock(side_effect=[error, None])
+    monkeypatch.setattr("ingest.kafka.worker.tidy_idle", tidy)
+    monkeypatch.setattr("ingest.kafka.worker._TIDY_SECONDS", 0.0)
+    worker._around = replace(worker._around, archive=tmp_path)
+    worker._log = Log()
+    for _ in range(2):
+        worker._tidy_if_due()
+        assert worker._tidying is not None
+        wait([worker._tidying])
+    assert capsys.readouterr().err.count("event=archives_not_tidied") == 1
+    assert tidy.call_count == 2
+
+
+# -- brokers that refuse commits ---------------------------------------------------------------------
 
 
 def committer(producer: Mock) -> Committer:
