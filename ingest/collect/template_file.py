@@ -117,7 +117,7 @@ class _Template:
 
 
 class TemplateFile:
-    """The templates that nfacctd knows, read again only when the file has changed.
+    """The templates that nfacctd knows, read again only when the file has changed. For one thread.
 
     Args:
         folder: the spool. Where it holds no such file, or one that cannot be read, nothing is known of any exporter.
@@ -169,30 +169,31 @@ class TemplateFile:
         except OSError:
             # Taken away, as where templates are kept no more: what it said may hold no longer.
             now, lines = None, []
-        self._read = now
         # Most lines are those of the time before.
         self._lines = {line: self._lines.get(line) or _of_line(line) for line in lines}
         self._take([template for template in self._lines.values() if template.exporter])
+        # At the end: what was not taken as a whole is looked at again.
+        self._read = now
 
     def _take(self, templates: list[_Template]) -> None:
-        self._counts = {exporter: True for exporter, counts in self._counts.items() if counts}
+        counts = {exporter: True for exporter, counts in self._counts.items() if counts}
         octets, two_way = set(), set()
-        self._unread = {}
+        unread: dict[str, Unread] = {}
         for one in templates:
-            self._unread[one.exporter] = self._unread.get(one.exporter, _NOTHING) | one.unread
-            if one.samples:
-                self._sampling.add(one.exporter)
+            unread[one.exporter] = unread.get(one.exporter, _NOTHING) | one.unread
             if one.is_data:
                 # An exporter whose templates had it once stays believed: what we read may be older than its last ones.
-                self._counts[one.exporter] = one.counts or self._counts.get(one.exporter, False)
+                counts[one.exporter] = one.counts or counts.get(one.exporter, False)
             if one.has_octets:
                 octets.add(one.exporter)
             if one.is_two_way:
                 two_way.add(one.exporter)
-        self._two_way = frozenset(two_way - octets)
         # Of who has templates of both kinds, nobody knows which of them a record had.
         for exporter in two_way & octets:
-            self._unread[exporter] |= Unread.REPLIES
+            unread[exporter] |= Unread.REPLIES
+        # Together, and only now: nobody finds half of what the file says.
+        self._counts, self._unread, self._two_way = counts, unread, frozenset(two_way - octets)
+        self._sampling = self._sampling | {one.exporter for one in templates if one.samples}
 
 
 def _of_line(line: bytes) -> _Template:

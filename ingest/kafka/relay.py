@@ -157,8 +157,10 @@ class Relay:
         # One thread parses, one makes messages, one sends and waits for brokers: the work is in polars and librdkafka,
         # which leave the interpreter to the others.
         self._parser = ThreadPoolExecutor(1, "parse")
+        # Each thread has the templates for itself: looking at them changes what is known of them.
         self._habits = Habits(TemplateFile(Path(source.place)))
         self._templates = TemplateFile(Path(source.place))
+        self._templates_to_tell = TemplateFile(Path(source.place))
         self._rates = KnownRates(self._templates)
         self._known_rates: dict[str, Any] = {}
         self._encoder = ThreadPoolExecutor(1, "encode")
@@ -352,7 +354,7 @@ class Relay:
         status = status_of(self._counters, backlog=self._report(), drained=self._drained, now=time.time())
         topics = self._sender.topics
         (partition,) = Partitions(topics.partitions).of(pl.Series([self._relay], dtype=pl.String()))
-        news = told(self._templates, Path(self._source.place), time.time())
+        news = told(self._templates_to_tell, Path(self._source.place), time.time())
         values = encode(status, relay=self._relay, kind=Kind.STATUS, told=news, limit=topics.message_bytes)
         self._sender.add((int(partition), value) for value in values)
         self._told = time.monotonic()

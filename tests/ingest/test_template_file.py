@@ -4,11 +4,13 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, PropertyMock
 
 import pytest
 
 from ingest.collect import template_file
 from ingest.collect.template_file import TemplateFile
+from store.schema import Unread
 
 OCTETS, PACKETS, FLOWS = 1, 2, 3
 
@@ -62,6 +64,25 @@ def test_a_file_that_changes_is_read_again_and_an_exporter_that_counted_stays_be
     assert not templates.lacks_flow_count("127.0.0.11"), "what is read now may have come under the template before"
     (tmp_path / template_file.NAME).unlink()
     assert not templates.lacks_flow_count("127.0.0.11")
+
+
+def test_what_cannot_be_taken_as_a_whole_changes_nothing_and_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, template("127.0.0.11", OCTETS))
+    templates = TemplateFile(tmp_path)
+    before = templates.unread()
+    write(tmp_path, template("127.0.0.12", OCTETS), template("127.0.0.13", OCTETS))
+    with monkeypatch.context() as meanwhile:
+        taken = Mock(exporter="127.0.0.12", unread=Unread.TAGGED, samples=True, is_data=True, counts=True)
+        type(taken).has_octets = PropertyMock(side_effect=MemoryError)
+        meanwhile.setattr(template_file, "_of_line", lambda _: taken)
+        with pytest.raises(MemoryError):
+            templates.unread()
+        assert (templates._unread, templates._counts) == (before, {"127.0.0.11": False})
+        assert not templates._sampling
+    templates._lines.clear()
+    assert templates.unread().keys() == {"127.0.0.12", "127.0.0.13"}
 
 
 def test_a_file_that_is_taken_away_says_nothing_any_more(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from relay_stage import HEADER, lines
 from test_kafka_partition import EXPORTER, RELAYED, ages, buried, state_of, surroundings, took
 
 from app.log import Log
+from ingest.collect.template_file import TemplateFile
 from ingest.collect.trouble_file import LATELY, Troubles
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters
@@ -295,6 +296,22 @@ def test_what_befell_the_collector_lies_in_its_status(tmp_path: Path) -> None:
     with _Running(tmp_path) as brokers:
         brokers.until(1)
     assert brokers.messages[0][1].told == {"refused leaf-1": 5}
+
+
+def test_no_two_threads_look_at_the_same_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: dict[TemplateFile, set[str]] = {}
+    look = TemplateFile._look
+
+    def noted(self: TemplateFile) -> None:
+        looked.setdefault(self, set()).add(threading.current_thread().name)
+        look(self)
+
+    monkeypatch.setattr(TemplateFile, "_look", noted)
+    (tmp_path / "nfacct-1790000000.csv").write_text("\n".join([HEADER, *lines(0, 250), ""]))
+    with _Running(tmp_path, once=True) as brokers:
+        brokers.until(1)
+    assert len(looked) > 1
+    assert all(len(threads) == 1 for threads in looked.values()), looked
 
 
 def test_an_idle_relay_says_that_it_is_there_and_moves_nothing(tmp_path: Path) -> None:
