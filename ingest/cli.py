@@ -286,7 +286,7 @@ _FILE_NOTICES = {
     "printed_again": "pmacct printed some of its records twice as it was stopped: each counts once",
     "replaced": "it holds something else than before: read from its start",
     "truncated": "it was emptied and rewritten: read from its start",
-    "unreadable": "not read completely; retried when it changes",
+    "unreadable": "not read completely; retried when it changes, after an error of the disk or a right every 10 s",
     "vanished": "removed by another process: its unread part is lost",
 }
 

@@ -50,7 +50,11 @@ _NAME_EPOCH = re.compile(r"(?<!\d)(\d{10})(?!\d)")
 _SCAN_SECONDS = 0.2
 _GONE_SECONDS, _MOST_GONE = 3600.0, 200
 """How long a file is known that is not there any more, and how many: what comes back goes on where it was."""
+RETRY_SECONDS = 10.0
+"""Until what could not be read for an error of the system is tried again."""
 
+Stamp = tuple[int, float, float]
+"""Size, time of the last change, and of the last change of the inode: a file that is mended has another one."""
 
 Mark = tuple[int, int]
 """A number of bytes from a file's start, up to a line's end, and their checksum."""
@@ -127,7 +131,8 @@ class _File:
     `head` is the checksum of its first `head_bytes` bytes, all of them read, and `first` these bytes themselves, unless
     they were read by an earlier process; `marks` are checksums of some beginnings of it. `changed` is when it was last
     seen to change, by the monotonic clock. `copy_of` names the file that it repeats up to here. `again` is where the
-    block began that is being read, if it may repeat the one before it.
+    block began that is being read, if it may repeat the one before it. `broken` is the stamp with which its content
+    could not be read; `retry` is when to try again after an error of the system, by the monotonic clock.
     """
 
     name: str
@@ -148,7 +153,9 @@ class _File:
     size: int = 0
     modified: float = 0.0
     order: float = 0.0
-    unreadable_size: int = -1
+    stamp: Stamp = (0, 0.0, 0.0)
+    broken: Stamp | None = None
+    retry: float = 0.0
     is_from_position: bool = False
     stream: "_Gzip | None" = None
 
@@ -373,7 +380,7 @@ class Spool:
         is_changed = stat.st_mtime != file.modified or stat.st_size != file.size
         if is_changed:
             file.changed = time.monotonic()
-        file.size, file.modified = stat.st_size, stat.st_mtime
+        file.size, file.modified, file.stamp = stat.st_size, stat.st_mtime, stamp_of(stat)
         file.order = file.order or _time_of(file.name, stat.st_mtime)
         is_shorter = not file.is_gzip and stat.st_size < file.offset
         if not file.offset or not is_changed:
@@ -512,11 +519,8 @@ class Spool:
                 if self._skip_copied(file):
                     return b""
                 data, is_end = self._read_at(file, limit)
-            except (OSError, EOFError, zlib.error):
-                # Not readable now: look again when it has changed.
-                self._count("unreadable", file.name)
-                _close_stream(file)
-                file.unreadable_size = file.size
+            except (OSError, EOFError, zlib.error) as error:
+                self._set_aside(file, error)
                 return b""
             cut = data.rfind(b"\n") + 1
             if file.is_skipping:
@@ -541,6 +545,15 @@ class Spool:
                 self._advance(file, data, len(data))
                 return data[:_HEAD] + b"\n"
             limit = max(limit * 2, MAX_LINE)
+
+    def _set_aside(self, file: _File, error: Exception) -> None:
+        """Leave a file that cannot be read now: for some seconds, or until it changes if its content is broken."""
+        self._count("unreadable", file.name)
+        _close_stream(file)
+        if is_passing(error) and not self.once:
+            file.retry = time.monotonic() + RETRY_SECONDS
+        else:
+            file.broken = file.stamp
 
     def _once(self, file: _File, raw: bytes) -> bytes:
         """Return lines that were read just now without those that the block before theirs has as well."""
@@ -621,9 +634,12 @@ class Spool:
         if not file.copy_of:
             return False
         other = self._files.get(file.copy_of)
-        if other is None or other.unreadable_size == other.size:
+        if other is None or other.broken == other.stamp:
             file.copy_of = ""
             return False
+        if time.monotonic() < other.retry:
+            # It will be read on: what the copy gave out meanwhile would count twice.
+            return True
         common, is_end = self._common(file, other)
         known = min(common, other.offset)
         if known < common and not is_end and self._is_left_behind(other):
@@ -663,7 +679,7 @@ class Spool:
         if not _has_times(head, fmt):
             return ""
         for other in self._files.values():
-            if other is file or not other.offset or other.copy_of or other.unreadable_size == other.size:
+            if other is file or not other.offset or other.copy_of or other.broken == other.stamp:
                 continue
             size = min(len(head), other.head_bytes)
             is_alike = other.first[:size] == head[:size] if other.first else zlib.crc32(head[:size]) == other.head
@@ -776,7 +792,7 @@ class Spool:
 
     def unreadable(self) -> list[str]:
         """Return the names of files that could not be read to their end, such as broken archives."""
-        return sorted(file.name for file in self._files.values() if file.unreadable_size == file.size)
+        return sorted(file.name for file in self._files.values() if file.broken == file.stamp)
 
     def backlog_bytes(self) -> int:
         """Return the bytes that wait to be read, by the last look at the folder."""
@@ -884,7 +900,17 @@ def _to_line_end(descriptor: int, offset: int, count: int) -> int:
 
 def _is_readable(file: _File) -> bool:
     """Whether there is something to read that is worth a try."""
-    return file.unread() > 0 and file.unreadable_size != file.size
+    return file.unread() > 0 and file.broken != file.stamp and time.monotonic() >= file.retry
+
+
+def stamp_of(stat: os.stat_result) -> Stamp:
+    """Return by what a file that could not be read is seen to have changed."""
+    return stat.st_size, stat.st_mtime, stat.st_ctime
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a file may be read later as it is: the system failed, such as a disk or a mount, not the content."""
+    return isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile)
 
 
 def _close_stream(file: _File) -> None:

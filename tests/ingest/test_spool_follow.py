@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import UserError
+from ingest.read import spool as spool_module
 from ingest.read.spool import MAX_LINE, After, Chunk, Position, Spool, StreamSource
 
 HEADER = "SRC_IP,DST_IP,PACKETS,BYTES"
@@ -187,6 +188,72 @@ def test_a_compressed_file_that_is_cut_gives_what_it_holds_and_is_counted(tmp_pa
         assert got[:2] == ["line 0 0", "line 1 1"]
         assert spool.counts == {"unreadable": 1}
         assert spool.is_finished
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES])
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
+def test_an_error_that_passes_costs_nothing(
+    tmp_path: Path, name: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(f"{i}\n" for i in range(5000)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    with Spool(tmp_path) as spool:
+        first = lines([spool.next_chunk(1000) or pytest.fail("nothing to read")])
+        with monkeypatch.context() as patch:
+            _fail_to_read(patch, number)
+            assert (drain(spool), drain(spool)) == ([], [])
+            assert spool.counts == {"unreadable": 1}, "there is a pause"
+        assert drain(spool) == []
+        spool._files[name].retry = time.monotonic()
+        assert [*first, *lines(drain(spool))] == text.decode().splitlines()
+
+
+def _fail_to_read(patch: pytest.MonkeyPatch, number: int) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    patch.setattr(Spool, "_read_at", fail)
+
+
+def test_a_copy_waits_for_an_original_whose_error_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy would count, and then the original as well."""
+    monkeypatch.setattr(spool_module, "_SCAN_SECONDS", -1.0)
+    (tmp_path / "nfacct-1.csv").write_text(TIMED)
+    with Spool(tmp_path) as spool:
+        got = lines([spool.next_chunk(2000) or pytest.fail("nothing to read")])
+        with monkeypatch.context() as patch:
+            _fail_to_read(patch, errno.EIO)
+            assert drain(spool) == []
+        (tmp_path / "copy.csv").write_text(TIMED)
+        assert drain(spool) == []
+        spool._files["nfacct-1.csv"].retry = time.monotonic()
+        assert [*got, *lines(drain(spool))] == TIMED.splitlines()
+        assert spool.counts == {"unreadable": 1, "copied": 1}
+
+
+def test_once_an_error_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.csv").write_text("a\n")
+    _fail_to_read(monkeypatch, errno.EIO)
+    with Spool(tmp_path, once=True) as spool:
+        assert drain(spool) == []
+        assert spool.is_finished
+        assert spool.unreadable() == ["x.csv"]
+
+
+@pytest.mark.parametrize("keeps_date", [False, True])
+def test_a_broken_file_mended_at_the_same_size_is_read(tmp_path: Path, *, keeps_date: bool) -> None:
+    whole = gzip.compress(b"a\nb\n")
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(bytes(len(whole)))
+    make_old(path)
+    before = path.stat()
+    with Spool(tmp_path) as spool:
+        assert (drain(spool), drain(spool)) == ([], [])
+        assert spool.counts == {"unreadable": 1}
+        path.write_bytes(whole)
+        if keeps_date:
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert lines(drain(spool)) == ["a", "b"]
 
 
 def test_a_line_without_end_is_cut_short_and_skipped(tmp_path: Path) -> None:
