@@ -6,8 +6,8 @@ makes it lines, `read_azure` reads these.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -29,6 +29,16 @@ _SHORTEST = 8
 _INTERVAL_MS = 300_000
 """Between two reports of a flow that goes on."""
 _PROTOCOLS = {"T": "6", "U": "17"}
+_LONGEST_TIME = 18
+"""Digits; more would not fit into 64 bits."""
+_MOST_SHOWN = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Odd:
+    """The beginning of JSON that stands where something else belongs."""
+
+    text: str
 
 
 def lines(content: bytes) -> list[bytes]:
@@ -37,23 +47,48 @@ def lines(content: bytes) -> list[bytes]:
     Raises:
         ValueError: it is not JSON, or not such a log.
     """
-    found = json.loads(content)
-    rows = found.get("records") if isinstance(found, dict) else None
-    if rows is None:
-        raise ValueError("no `records`")
-    told: dict[tuple[str, ...], int] = {}
-    return [_line(mac, fields, told) for record in rows for mac, fields in _tuples(record)]
+    try:
+        found = json.loads(content)
+        rows = found.get("records") if isinstance(found, dict) else None
+        if not isinstance(rows, list):
+            raise ValueError("no list of `records`")  # noqa: TRY004 - as of what is no JSON
+        told: dict[tuple[str, ...], int] = {}
+        return [_line(mac, fields, told) for record in rows for mac, fields in _tuples(record)]
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
-def _tuples(record: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Yield interface and fields of each flow tuple of a record, those of security group logs in today's order."""
-    mac = str(record.get("macAddress") or "")
-    body = record.get("flowRecords") or record.get("properties") or {}
-    for flow in body.get("flows", ()):
-        for group in flow.get("flowGroups", flow.get("flows", ())):
-            for text in group.get("flowTuples", ()):
-                fields = str(text).split(",")
-                yield str(group.get("mac") or mac), _as_today(fields) if "flowGroups" not in flow else fields
+def _tuples(record: object) -> Iterator[tuple[str, list[str]]]:
+    """Yield interface and fields of each flow tuple of a record, those of security group logs in today's order.
+
+    What is of another shape is one field: as a line of so few it becomes a dead letter, and the rest counts.
+    """
+    mac = _mac(record, "macAddress")
+    body = (record.get("flowRecords") or record.get("properties") or {}) if isinstance(record, dict) else record
+    for flow in _listed(body, "flows"):
+        is_today = isinstance(flow, dict) and "flowGroups" in flow
+        for group in _listed(flow, "flowGroups" if is_today else "flows"):
+            for text in _listed(group, "flowTuples"):
+                fields = [text.text] if isinstance(text, _Odd) else str(text).split(",")
+                yield _mac(group, "mac") or mac, fields if is_today else _as_today(fields)
+
+
+def _listed(holder: object, name: str) -> list[object]:
+    """Return what an object lists under a name; what is of another shape is one odd thing, here and further down."""
+    if isinstance(holder, _Odd):
+        return [holder]
+    if not isinstance(holder, dict):
+        return [_odd(holder)]
+    found = holder.get(name) or []
+    return found if isinstance(found, list) else [_odd(found)]
+
+
+def _odd(found: object) -> _Odd:
+    return _Odd(json.dumps(found)[:_MOST_SHOWN])
+
+
+def _mac(holder: object, name: str) -> str:
+    return str(holder.get(name) or "") if isinstance(holder, dict) else ""
 
 
 def _as_today(fields: list[str]) -> list[str]:
@@ -70,15 +105,20 @@ def _as_today(fields: list[str]) -> list[str]:
 
 def _line(mac: str, fields: list[str], told: dict[tuple[str, ...], int]) -> bytes:
     """Return a line; `told` holds when each flow was told of last, in ms."""
-    if len(fields) < _SHORTEST or not fields[0].isdecimal():
-        return ",".join([mac, *fields]).encode()
+    if len(fields) < _SHORTEST or not fields[0].isdecimal() or len(fields[0]) > _LONGEST_TIME:
+        return _encoded([mac, *fields])
     time, key = int(fields[0]), (mac, *fields[1:7])
     # What is told goes back to when it was last told, or as far as reports of a flow that goes on are apart.
     usual = _INTERVAL_MS if fields[7] == _CONTINUING else 0
     since = max(told.get(key, time - usual), time - _INTERVAL_MS)
     told[key] = time
     counters = [*fields[9:13], "", "", "", ""][:4]
-    return ",".join([mac, str(since), *fields[:8], *(counter or "0" for counter in counters)]).encode()
+    return _encoded([mac, str(since), *fields[:8], *(counter or "0" for counter in counters)])
+
+
+def _encoded(fields: list[str]) -> bytes:
+    # JSON may hold halves of characters, which no UTF-8 has: they must not cost the whole file.
+    return ",".join(fields).encode(errors="replace")
 
 
 def read_azure(raw: bytes, ends: Ends, skipped: frozenset[str] = frozenset()) -> Parsed:

@@ -250,6 +250,34 @@ def test_azure_security_group_logs_of_version_2() -> None:
     assert _rows(parsed.denied) == [("42.119.146.95", "10.1.0.4", 51529, 5358, 6, 0, 0)]
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        1, None, "text", [], {"properties": "text"}, {"flowRecords": [1]}, {"flowRecords": {"flows": 5}},
+        {"flowRecords": {"flows": [None]}}, {"flowRecords": {"flows": ["text"]}},
+        {"flowRecords": {"flows": [{"flowGroups": {"rule": "x"}}]}}, {"flowRecords": {"flows": [{"flowGroups": [7]}]}},
+        {"properties": {"flows": [{"flows": "text"}]}},
+        {"properties": {"flows": [{"flows": [{"flowTuples": "text"}]}]}},
+        {"flowRecords": {"flows": [{"flowGroups": [{"flowTuples": ["\ud800,1"]}]}]}},
+        {"flowRecords": {"flows": [{"flowGroups": [{"flowTuples": ["9" * 5000 + ",1,2,3,4,5,6,7"]}]}]}},
+    ],
+)  # fmt: skip
+def test_azure_what_is_of_another_shape_costs_itself_alone(record: object) -> None:
+    parsed = _azure({"records": [record, *AZURE["records"], record]})
+    assert parsed.frame.height == 4
+    assert parsed.denied.height == 2
+    assert parsed.dead.get_column("reason").to_list() == [Reason.WRONG_FIELD_COUNT.value] * 2
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{}, {"properties": None}, {"flowRecords": {"flows": None}}, {"flowRecords": {"flows": [{"flowGroups": None}]}}],
+)
+def test_azure_a_record_without_flows_is_nothing(record: object) -> None:
+    parsed = _azure({"records": [record, *AZURE["records"]]})
+    assert (parsed.frame.height, parsed.dead.height) == (4, 0)
+
+
 def _google(*payloads: dict[str, object]) -> Parsed:
     raw = "".join(json.dumps({"insertId": "x", "jsonPayload": one, "logName": "l"}) + "\n" for one in payloads)
     return read_google(raw.encode(), Ends(CloudFormat.GOOGLE))
