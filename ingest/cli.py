@@ -280,6 +280,7 @@ _FILE_NOTICES = {
     "changed": "it was read, and is another now: what was read counts, the rest is left",
     "copied": "it repeats what another file of the spool has: that is counted once",
     "cut": "its end was cut off after it was read: what was read counts",
+    "folder_empty": "it had files: is it mounted? What was read of them stays known until there are files again",
     "folder_unreadable": "looked at again until it is there",
     "line_too_long": "no record is that long: its beginning is a dead letter, the rest is skipped",
     "not_released": "it is read, but cannot be deleted",

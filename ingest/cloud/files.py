@@ -2,6 +2,9 @@
 
 Objects are whole when they are there and do not change, but for Azure's, which grow for an hour. A position names each
 file with how far it was read: bytes of text after decompression, or rows of a file that is no text.
+
+The folder may be on a mount that goes away. What was read of a file that is not there stays known, for some days where
+it was removed, so that it goes on where it was if it is back.
 """
 
 import gzip
@@ -10,21 +13,22 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BufferedReader
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import polars as pl
 
-from app.errors import ClusterflowError
+from app.errors import ClusterflowError, UserError
 from cluster.model import CloudFormat
 from ingest.cloud import aws, azure
 from ingest.cloud.ends import Ends
 from ingest.cloud.google import read_google
 from ingest.read.readers_format import Format
 from ingest.read.records import EXPORTER, Parsed
-from ingest.read.spool import Chunk, Position, locked
+from ingest.read.spool import RETRY_SECONDS, Chunk, Position, Stamp, is_passing, locked, stamp_of
 
 _ENDINGS = {
     CloudFormat.AWS: (".log", ".txt", ".gz", ".parquet"),
@@ -34,6 +38,13 @@ _ENDINGS = {
 _SCAN_SECONDS = 5.0
 _SETTLE_SECONDS = 10.0
 """A file that was written to more recently may still be being copied."""
+_HEAD = 4096
+"""First bytes of a file, as they are on disk, by which it is told from another one of its name."""
+_DAY = 86_400.0
+_KNOWN_SECONDS = 7 * _DAY
+_MOST_GONE = 10_000
+"""Removed files that are still known after a day: each is in every checkpoint."""
+_HINT = "set cloud.folder"
 _BYTES_A_ROW = 100
 _BROKEN = (OSError, EOFError, ValueError, zlib.error, pl.exceptions.PolarsError)
 
@@ -61,18 +72,37 @@ def moment_of(name: str) -> str:
 
 @dataclass(slots=True)
 class _File:
-    """A file, how far it was read, and what is left of it in memory."""
+    """A file, how far it was read, and what is left of it in memory.
+
+    `head` is the checksum of its first `head_bytes` bytes. `is_here` is whether the last look at the folder saw it, and
+    `gone` since when it is removed, in epoch seconds. `broken` is the stamp with which its content could not be read;
+    `retry` is when to try again after an error of the system, by the monotonic clock.
+    """
 
     name: str
     size: int = 0
     modified: float = 0.0
     offset: int = 0
     is_done: bool = False
-    broken_size: int = -1
+    head: int = 0
+    head_bytes: int = 0
+    gone: float = 0.0
+    is_here: bool = False
+    stamp: Stamp = (0, 0.0, 0.0)
+    broken: Stamp | None = None
+    retry: float = 0.0
     rest: "_Rest | None" = field(default=None, repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        return {"size": self.size, "modified": self.modified, "offset": self.offset, "done": self.is_done}
+        return {
+            "size": self.size,
+            "modified": self.modified,
+            "offset": self.offset,
+            "done": self.is_done,
+            "head": self.head,
+            "head_bytes": self.head_bytes,
+            "gone": self.gone,
+        }
 
 
 @dataclass(slots=True)
@@ -111,7 +141,8 @@ class CloudFiles:
         self._notice = notice
         self._files: dict[str, _File] = {}
         self._scanned = 0.0
-        self._lock = locked(folder, "set cloud.folder")
+        self._is_empty = False
+        self._lock = locked(folder, _HINT)
 
     @property
     def is_finished(self) -> bool:
@@ -133,9 +164,12 @@ class CloudFiles:
                     break
                 raw = self._take(file, rest, limit_bytes)
             except _BROKEN as error:
-                file.broken_size = file.size
-                _close(file)
                 self._count("unreadable", f"{file.name} ({error})")
+                _close(file)
+                if is_passing(error) and not self._once:
+                    file.retry = time.monotonic() + RETRY_SECONDS
+                else:
+                    file.broken = file.stamp
                 continue
             if raw:
                 parts += [raw] if raw.endswith(b"\n") else [raw, b"\n"]
@@ -151,7 +185,12 @@ class CloudFiles:
 
         Where paths hold no time they go by name.
         """
-        unread = (file for file in self._files.values() if not file.is_done and file.broken_size != file.size)
+        now = time.monotonic()
+        unread = (
+            file
+            for file in self._files.values()
+            if file.is_here and not file.is_done and file.broken != file.stamp and now >= file.retry
+        )
         return iter(sorted(unread, key=lambda file: (moment_of(file.name), file.name)))
 
     def _take(self, file: _File, rest: _Rest, limit: int) -> bytes:
@@ -165,6 +204,8 @@ class CloudFiles:
 
     def _open(self, file: _File) -> _Rest:
         path = self.folder / file.name
+        head = _head_of(path)
+        file.head, file.head_bytes = zlib.crc32(head), len(head)
         if self._cloud is CloudFormat.AZURE:
             with _text(path) as stream:
                 return _rest_of_lines(azure.lines(stream.read()), file.offset)
@@ -176,49 +217,122 @@ class CloudFiles:
 
     def _scan(self) -> None:
         self._scanned = time.monotonic()
-        found = dict(self._listing())
-        for name in self._files.keys() - found.keys():
-            file = self._files.pop(name)
-            _close(file)
-            if not file.is_done:
-                self._count("vanished", name)
+        found, unseen = self._listing()
         now = time.time()
+        is_empty = not found and not unseen and bool(self._files)
+        if is_empty and not self._is_empty:
+            self._count("folder_empty", str(self.folder))
+        self._is_empty = is_empty
+        self._miss(found, unseen, now)
         for name, stat in found.items():
-            known = self._files.get(name)
-            if known is None:
-                if self._once or abs(now - stat.st_mtime) > _SETTLE_SECONDS:
-                    self._files[name] = _File(name, stat.st_size, stat.st_mtime)
-            elif (known.size, known.modified) != (stat.st_size, stat.st_mtime):
-                self._change(known, stat)
+            file = self._files.get(name) or _File(name)
+            is_changed = (file.size, file.modified) != (stat.st_size, stat.st_mtime)
+            is_settled = self._once or abs(now - stat.st_mtime) > _SETTLE_SECONDS
+            if is_changed and not file.is_here and not is_settled:
+                continue
+            try:
+                if is_changed:
+                    self._change(file, stat)
+            except OSError:
+                # Whether it is the same cannot be told now: the next look asks again.
+                continue
+            file.is_here, file.gone, file.stamp = True, 0.0, stamp_of(stat)
+            self._files[name] = file
         self.position = {name: self._files[name].to_json() for name in self.position if name in self._files}
 
+    def _miss(self, found: Mapping[str, os.stat_result], unseen: set[str], now: float) -> None:
+        """Take note of the files that are not there, and forget those that were removed long ago."""
+        for name in self._files.keys() - found.keys():
+            file = self._files[name]
+            _close(file)
+            file.is_here = False
+            # Of a folder that is empty, or cannot be listed, nobody knows: a mount may be away.
+            if not found or file.gone or not unseen.isdisjoint({name, *map(str, PurePath(name).parents)}):
+                continue
+            file.gone = now
+            if not file.is_done:
+                self._count("vanished", name)
+            if not file.offset and not file.is_done:
+                del self._files[name]
+        gone = sorted((file for file in self._files.values() if file.gone), key=lambda file: file.gone)
+        for left, file in zip(range(len(gone), 0, -1), gone, strict=True):
+            age = now - file.gone
+            if found and (age > _KNOWN_SECONDS or (age > _DAY and left > _MOST_GONE)):
+                del self._files[file.name]
+
     def _change(self, file: _File, stat: os.stat_result) -> None:
-        """Read on in a file that has grown; leave one that is another now, as what was read of it counts."""
-        is_growing = self._cloud is CloudFormat.AZURE or not file.name.endswith((".gz", ".parquet"))
-        if is_growing and stat.st_size >= file.size:
-            file.is_done = False
-        elif stat.st_size != file.size and file.offset:
+        """Read on in a file that has grown; leave one that is another now, as what was read of it counts.
+
+        One that was away may be a new one of the same name: that is read from its start.
+        """
+        is_same = self._begins_alike(file)
+        if not is_same and not file.is_here:
+            self._count("replaced", file.name)
+            file.offset, file.is_done = 0, False
+        # Compressed text grows where copying it paused; what was read of it is counted in bytes of the text.
+        is_text = not file.name.endswith((".gz", ".parquet"))
+        is_growing = self._cloud is CloudFormat.AZURE or is_text or (is_same and file.name.endswith(".gz"))
+        if not file.offset or (stat.st_size >= file.size if is_growing else is_same and stat.st_size == file.size):
+            file.is_done = file.is_done and stat.st_size == file.size
+        else:
             file.is_done = True
             self._count("changed", file.name)
         file.size, file.modified = stat.st_size, stat.st_mtime
         _close(file)
 
-    def _listing(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the files that may be logs, by their path inside the folder; copies under way have other names."""
-        for folder, folders, names in os.walk(self.folder, onerror=self._raise):
+    def _begins_alike(self, file: _File) -> bool:
+        """Whether a file begins with what was read of it; OSError if that cannot be told now."""
+        # Azure's close what they hold with brackets, which go further down as they grow; their paths name the hour.
+        if not file.offset or self._cloud is CloudFormat.AZURE:
+            return True
+        return zlib.crc32(_head_of(self.folder / file.name, file.head_bytes)) == file.head
+
+    def _listing(self) -> tuple[dict[str, os.stat_result], set[str]]:
+        """Return the files that may be logs, by their path inside the folder, and what paths could not be looked at.
+
+        Copies under way have other names.
+        """
+        found: dict[str, os.stat_result] = {}
+        unseen: set[str] = set()
+
+        def fail(error: OSError | UserError, reason: str = "folder_unreadable") -> None:
+            path = (error.filename if isinstance(error, OSError) else None) or str(self.folder)
+            why = error.strerror if isinstance(error, OSError) else error.message
+            if self._once:
+                raise ClusterflowError(f"{path}: {why}") from error
+            unseen.add(os.path.relpath(path, self.folder))
+            self._count(reason, f"{path} ({why})")
+
+        try:
+            self._keep_lock()
+        except (OSError, UserError) as error:
+            fail(error)
+            return found, unseen
+        for folder, folders, names in os.walk(self.folder, onerror=fail):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in names:
                 if not name.startswith(".") and name.endswith(_ENDINGS[self._cloud]):
                     path = Path(folder, name)
                     try:
-                        yield str(path.relative_to(self.folder)), path.stat()
-                    except OSError:
+                        found[str(path.relative_to(self.folder))] = path.stat()
+                    except FileNotFoundError:
+                        # Removed just now, or a link to nowhere.
                         continue
+                    except OSError as error:
+                        fail(error, "unreadable")
+        return found, unseen
 
-    def _raise(self, error: OSError) -> None:
-        if self._once:
-            raise ClusterflowError(f"{error.filename}: {error.strerror}") from error
-        self._count("folder_unreadable", str(error.filename))
+    def _keep_lock(self) -> None:
+        """Lock the folder that has taken the place of the locked one, such as a mount that is back."""
+        here = self.folder.stat()
+        with suppress(OSError):
+            # Of a mount that is gone for good the system knows nothing.
+            if os.path.samestat(here, os.fstat(self._lock)):
+                return
+        lock = locked(self.folder, _HINT)
+        with suppress(OSError):
+            os.close(self._lock)
+        self._lock = lock
 
     def _count(self, reason: str, name: str) -> None:
         self.counts[reason] = self.counts.get(reason, 0) + 1
@@ -231,7 +345,18 @@ class CloudFiles:
         for file in self._files.values():
             _close(file)
         self._files = {
-            name: _File(name, entry["size"], entry["modified"], entry["offset"], entry["done"])
+            name: _File(
+                name,
+                entry["size"],
+                entry["modified"],
+                entry["offset"],
+                entry["done"],
+                # Positions of before these were kept have none.
+                entry.get("head", 0),
+                entry.get("head_bytes", 0),
+                entry.get("gone", 0.0),
+                is_here=not entry.get("gone"),
+            )
             for name, entry in position.items()
         }
         self.position = {name: dict(entry) for name, entry in position.items()}
@@ -242,7 +367,7 @@ class CloudFiles:
 
     def unreadable(self) -> list[str]:
         """Return the names of files that could not be read to their end, such as broken archives."""
-        return sorted(file.name for file in self._files.values() if file.broken_size == file.size)
+        return sorted(file.name for file in self._files.values() if file.broken == file.stamp)
 
     def backlog_bytes(self) -> int:
         """Return the bytes of files that wait to be read, by the last look at the folder."""
@@ -281,6 +406,11 @@ class CloudReader:
             return aws.read_aws(chunk.raw, chunk.fmt.header, self.ends, self._skipped)
         read = read_google if self._cloud is CloudFormat.GOOGLE else azure.read_azure
         return read(chunk.raw, self.ends, self._skipped)
+
+
+def _head_of(path: Path, count: int = _HEAD) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(count)
 
 
 def _text(path: Path) -> gzip.GzipFile | BufferedReader:
