@@ -48,6 +48,9 @@ _PART_BYTES = 1 << 23
 
 _COMMA, _ESCAPED = re.compile(r"(?<!\\),"), re.compile(r"\\([,= ])")
 
+_WRITTEN = 204
+"""What every InfluxDB answers to a write that it took: 200 is the page of somebody in its place."""
+
 _DROPPED = re.compile(r"dropped=(\d+)")
 _NOT_EXECUTED = "not executed"
 _UNREADABLE = "unable to parse"
@@ -290,7 +293,11 @@ class Store:
         params = {"db": self.settings.database, "rp": retention, "precision": "s"}
         headers = {"Content-Encoding": "gzip", "Content-Type": "text/plain; charset=utf-8"}
         # Level 1: line protocol repeats itself so much that more effort buys little.
-        self._request("POST", "/write", params=params, data=gzip.compress(lines, 1), headers=headers)
+        data = gzip.compress(lines, 1)
+        # A redirect is followed by GET, without the lines: whatever answers that has none of them.
+        answer = self._request("POST", "/write", params=params, data=data, headers=headers, allow_redirects=False)
+        if answer.status_code != _WRITTEN:
+            raise self._refusal(answer.status_code, answer.text)
 
     def _write_v2(self, lines: bytes, retention: str) -> None:
         """Write through influxdb-client; where 2.x refuses all for a line that it cannot read, all but such lines."""
@@ -320,11 +327,15 @@ class Store:
         from store.influx_v2 import ApiRefusal  # noqa: PLC0415 - see there
 
         try:
-            self._influx_client().write(self._bucket(retention), lines)
+            status = self._influx_client().write(self._bucket(retention), lines)
         except ApiRefusal as refusal:
             raise self._refused(refusal) from refusal
+        except UnicodeDecodeError as error:
+            raise self._babbles(error.object) from error
         except (HTTPError, OSError) as error:
             raise self._away(error) from error
+        if status != _WRITTEN:
+            raise self._refusal(status, "")
 
     def _influx_client(self) -> "InfluxClient":
         from store.influx_v2 import InfluxClient  # noqa: PLC0415 - see there
@@ -538,6 +549,12 @@ class Store:
 
     def _refusal(self, status: int, text: str, retry_after: str | None = None) -> StoreError:
         words = " ".join(text.split())[:300]
+        if status < 400:
+            # A login page, or one of a gateway: the lines are nowhere.
+            told = f": {words}" if words else ""
+            return StoreUnavailableError(
+                f"{self.url} answers {status} where InfluxDB does not{told}", "set store.url to InfluxDB's own address"
+            )
         if status == 429 or status >= 500:
             # 1.x answers 500 for a timeout of its own or a full disk, 503 for an overload: all pass.
             hint = "make room on its disk, then restart it: it does not recover by itself" if _FULL in words else ""

@@ -1,7 +1,6 @@
 """The v2 API through influxdb-client, in a separate module: loading it takes longer than most of our commands."""
 
-from influxdb_client import BucketRetentionRules, InfluxDBClient
-from influxdb_client.client.write_api import SYNCHRONOUS
+from influxdb_client import BucketRetentionRules, InfluxDBClient, WriteService
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
 
@@ -53,7 +52,8 @@ class InfluxClient:
             ssl_ca_cert=ca_file,
         )
         self._buckets = self._client.buckets_api()
-        self._writer = self._client.write_api(write_options=SYNCHRONOUS)
+        # The library's own write API does not tell the status.
+        self._writer = WriteService(self._client.api_client)
 
     def close(self) -> None:
         """Close all connections."""
@@ -76,13 +76,19 @@ class InfluxClient:
                 self._buckets.update_bucket(found)
         except ApiException as error:
             raise _refusal(error) from error
+        except (TypeError, ValueError) as error:
+            # A page in place of JSON: the library goes on without what it does not find there.
+            raise ApiRefusal(200, "", None) from error
 
-    def write(self, bucket: str, lines: bytes) -> None:
-        """Write line protocol with times in seconds; raises as `ensure_bucket` does."""
+    def write(self, bucket: str, lines: bytes) -> int:
+        """Send line protocol with times in seconds; return the status, below 400. Raises as `ensure_bucket` does."""
         try:
-            self._writer.write(bucket=bucket, org=self._org, record=lines, write_precision=WritePrecision.S)
+            _, status, _ = self._writer.post_write_with_http_info(
+                self._org, bucket, lines, precision=WritePrecision.S, content_type="text/plain; charset=utf-8"
+            )
         except ApiException as error:
             raise _refusal(error) from error
+        return int(status)
 
 
 def _refusal(error: ApiException) -> ApiRefusal:

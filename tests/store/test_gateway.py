@@ -1,0 +1,102 @@
+"""Somebody answers in InfluxDB's place: a gateway, its login page, an ingress whose backend restarts."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from cluster.model import Retention, Secret, StoreApi, StoreSettings
+from store.influx import Store, StoreUnavailableError
+
+LINE = b"traffic,a=b bytes=1i 1700000000"
+PAGE = b"<html>please log in</html>"
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """Answers all requests alike, but has a page where it sends others to."""
+
+    server: "_Gateway"
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked.append(f"{self.command} {self.path.partition('?')[0]}")
+        status, headers, body = (200, {}, PAGE) if self.path == "/login" else self.server.reply
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if status != 204:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = answer  # noqa: N815 - http.server's names
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class _Gateway(ThreadingHTTPServer):
+    reply: tuple[int, dict[str, str], bytes] = 200, {}, PAGE
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.asked: list[str] = []
+
+
+@pytest.fixture
+def gateway() -> Iterator[_Gateway]:
+    with _Gateway() as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture(params=[StoreApi.V1, StoreApi.V2])
+def store(request: pytest.FixtureRequest, gateway: _Gateway, tmp_path: Path) -> Iterator[Store]:
+    (tmp_path / "token").write_text("secret")
+    url = f"http://127.0.0.1:{gateway.server_port}"
+    store = Store(StoreSettings(url=url, api=request.param, token=Secret(file=str(tmp_path / "token"))))
+    yield store
+    store.close()
+
+
+def test_a_write_is_taken_by_204_alone(gateway: _Gateway, store: Store) -> None:
+    gateway.reply = 204, {"X-Influxdb-Version": "1.8.10"}, b""
+    store.write(LINE, "raw")
+    gateway.reply = 204, {}, b""
+    store.write(LINE, "raw")
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body"),
+    [
+        (200, {}, PAGE),
+        (200, {"X-Influxdb-Version": "1.8.10"}, b""),
+        (200, {}, "<html>gewartet wird bis zwölf</html>".encode("latin-1")),
+        (202, {}, b"queued"),
+        (301, {"Location": "/login"}, b""),
+        (302, {"Location": "/login"}, b""),
+        (307, {"Location": "/login"}, b""),
+        (304, {}, b""),
+    ],
+)
+def test_a_page_in_answer_to_a_write_is_not_taken_for_a_yes(
+    gateway: _Gateway, store: Store, status: int, headers: dict[str, str], body: bytes
+) -> None:
+    gateway.reply = status, headers, body
+    with pytest.raises(StoreUnavailableError, match="InfluxDB does not") as refused:
+        store.write(LINE, "raw")
+    assert "store.url" in refused.value.hint
+    # Whoever is sent elsewhere arrives there without the lines.
+    assert [one for one in gateway.asked if one.endswith("login")] == []
+
+
+@pytest.mark.parametrize("reply", [(200, {}, PAGE), (200, {}, b"[]"), (302, {"Location": "/login"}, b"")])
+def test_a_page_in_answer_to_the_question_for_buckets_is_waited_out(
+    gateway: _Gateway, store: Store, reply: tuple[int, dict[str, str], bytes]
+) -> None:
+    gateway.reply = reply
+    with pytest.raises(StoreUnavailableError):
+        store.ensure((Retention("raw", 10, 86_400),))
