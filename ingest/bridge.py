@@ -341,7 +341,7 @@ class Bridge:
             self._rollup.run()
         except StoreError as error:
             self._counters.add(Stage.WRITE, "rollups_failed")
-            self._log.sparse("rollup_failed", why=error.message)
+            self._log.sparse("rollup_failed", why=" ".join(error.lines()))
 
     def _step(self, progress: Progress) -> bool:
         """Read one chunk into the engine; False if there is none now."""

@@ -14,7 +14,7 @@ from cluster.model import Retention
 from ingest.count.engine import BEFORE_MINUTES
 from ingest.writer import Writer
 from store import schema
-from store.influx import Store
+from store.influx import PartialAnswerError, Store
 from store.influxql import Select, is_in, merged
 from store.points import WINDOW
 from store.schema import MEASUREMENTS, Measurement
@@ -69,7 +69,11 @@ class Rollup:
                 self._dirty[name].update(windows)
 
     def run(self) -> int:
-        """Recompute every dirty window of every retention; returns the points written."""
+        """Recompute every dirty window of every retention; returns the points written.
+
+        Raises:
+            StoreError: not all were; none is forgotten of the retention at which it ended, or of a coarser one.
+        """
         written = 0
         # Two at once: while the store works on one, the other one's answer is read or its points are written.
         with ThreadPoolExecutor(_AT_ONCE, "rollup") as threads:
@@ -86,18 +90,25 @@ class Rollup:
             return 0
         if source.name not in measurement.retentions:
             starts = [start for start in starts if start < self.minutes_from]
-        span = _FIRST_SPAN
+        span, longest = _FIRST_SPAN, _LONGEST_SPAN
         position = written = 0
         while position < len(starts):
             count = _run_length(starts, position, target.window, span)
             first = starts[position]
-            frame = self._folded(measurement, source, target, first, first + count * target.window)
+            try:
+                frame = self._folded(measurement, source, target, first, first + count * target.window)
+            except PartialAnswerError:
+                # Of one window there is no shorter part: it stays to be done, and `run` ends.
+                if count == 1:
+                    raise
+                span = longest = count // 2
+                continue
             written += self._writer.write(measurement, frame, target.name)
             if measurement is schema.NODE_TRAFFIC and frame.height:
                 written += self._writer.write(schema.NODE_TOTAL, _totals(frame), target.name)
             position += count
             if frame.height < _FEW_ROWS:
-                span = min(span * 2, _LONGEST_SPAN)
+                span = min(span * 2, longest)
             elif frame.height > _MANY_ROWS:
                 span = max(span // 2, _SHORTEST_SPAN)
         return written

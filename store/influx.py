@@ -5,6 +5,7 @@ InfluxQL at ``/query``. On 2.x a retention is the bucket ``database/retention``,
 """
 
 import gzip
+import json
 import os
 import re
 import ssl
@@ -12,8 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +40,13 @@ REQUEST_SECONDS = _CONNECT_SECONDS + _ANSWER_SECONDS
 _CA_BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """Where an administrator names the authorities that this machine trusts, by the custom of requests and curl."""
 
-_AFTER, _AFTER_HEAD = "SHOW DATABASES", b"name,tags,name\n"
-"""A statement that always has an answer, and how that begins in CSV."""
+_AFTER, _AFTER_HEAD, _SECOND = "SHOW DATABASES", b"name,tags,name\n", b',{"statement_id":1'
+"""A statement that always has an answer, and how that begins in CSV, and in JSON after that of another one.
+
+It is asked after each question: InfluxDB runs no further statement once one failed or `max-row-limit` left out rows.
+Its mark `partial` does not tell: 1.6 leaves it on whole series of more than 10,000 rows, and where the first series of
+an answer ends at the limit there is none.
+"""
 _TAGS = "tags"
 _FEW_TAGS = 2
 """In CSV they stand in each row."""
@@ -52,7 +59,6 @@ _WRITTEN = 204
 """What every InfluxDB answers to a write that it took: 200 is the page of somebody in its place."""
 
 _DROPPED = re.compile(r"dropped=(\d+)")
-_NOT_EXECUTED = "not executed"
 _UNREADABLE = "unable to parse"
 _FULL = "no space left on device"
 """InfluxDB 1.x goes on to say so when there is space again: what writes its log keeps its first error."""
@@ -93,6 +99,10 @@ class PartialWriteError(StoreError):
         super().__init__(message)
         self.dropped = dropped
         self.too_old = too_old
+
+
+class PartialAnswerError(StoreError):
+    """The server left out rows of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,12 +368,16 @@ class Store:
         self._answer(influxql, database=None)
 
     def query(self, influxql: str) -> list[Series]:
-        """Run one or more SELECT or SHOW statements; the series of all of them, in order."""
-        return [
-            series
-            for result in self._answer(influxql, database=self.settings.database)
-            for series in _series_of(result)
-        ]
+        """Run a SELECT or SHOW statement; its series, in order.
+
+        Raises:
+            PartialAnswerError: the server left out rows.
+            StoreError: it is away, or refuses.
+        """
+        results = self._asked(f"{influxql};{_AFTER}", self.settings.database).get("results", [])
+        if len(results) < 2 or "error" in results[0]:
+            self._refuse_short(influxql, results)
+        return _series_of(results[0])
 
     def rows(self, asked: Select) -> Iterator[tuple[Any, ...]]:
         """Ask, and yield each row: its time in epoch seconds, the tags asked for (empty: none), the columns."""
@@ -380,22 +394,20 @@ class Store:
         """
         if not statements:
             return []
-        body = self._asked(";".join(statements), self.settings.database)
-        found: list[list[Series] | StoreError] = []
-        for statement, result in zip(statements, body.get("results", []), strict=False):
-            if result.get("error") == _NOT_EXECUTED:
-                break
-            if "error" in result:
-                found.append(StoreError(f"{self.url}: {result['error']}", f"the query was: {statement[:300]}"))
-            else:
-                found.append(_series_of(result))
+        results = self._asked(";".join([*statements, _AFTER]), self.settings.database).get("results", [])
+        # Of what was run last nobody knows whether it is whole.
+        whole = takewhile(lambda result: "error" not in result, results[:-1])
+        found: list[list[Series] | StoreError] = [_series_of(result) for result in whole]
         if len(found) == len(statements):
             return found
-        if len(statements) == 1:
-            raise StoreError(f"{self.url}: {body.get('error', 'no answer')}", f"the query was: {statements[0][:300]}")
-        # InfluxDB stops at the first statement that fails, and says why only if that is the last one.
-        failed = statements[len(found)]
-        return [*found, *self.answers([failed]), *self.answers(statements[len(found) + 1 :])]
+        first = len(found)
+        try:
+            found.append(self.query(statements[first]))
+        except StoreUnavailableError:
+            raise
+        except StoreError as error:
+            found.append(error)
+        return [*found, *self.answers(statements[first + 1 :])]
 
     def frame(self, influxql: str) -> pl.DataFrame:
         """Run a SELECT; one flat frame: tags (String), ``time`` (epoch ms), the columns asked for; no rows: empty."""
@@ -470,11 +482,15 @@ class Store:
     def _told_in_json(self, asked: Select) -> _Told:
         """Return the series' tags and rows, or raise what InfluxDB says against it."""
         influxql, tags, width = asked.text(), asked.tags, 1 + len(asked.columns)
-        body = self._request("POST", "/query", data=self._form(influxql, self.settings.database)).content
+        form = self._form(f"{influxql};{_AFTER}", self.settings.database)
+        body = self._request("POST", "/query", data=form).content
+        first, second, _ = body.rpartition(_SECOND)
+        if not second:
+            self._refuse_short(influxql, self._read(body).get("results", []))
         shape = {"results": pl.List(_result(tags)), "error": pl.String()}
         # Read by columns.
         try:
-            answer = pl.read_json(body, schema=shape)
+            answer = pl.read_json(first + b"]}", schema=shape)
         except pl.exceptions.PolarsError as unreadable:
             raise self._babbles(body) from unreadable
         results = answer.select(pl.col("results").explode()).unnest("results")
@@ -487,6 +503,17 @@ class Store:
         named = counted.unnest("tags") if tags else counted.drop("tags")
         return named, flat.reshape(-1, width)
 
+    def _refuse_short(self, influxql: str, results: list[dict[str, Any]]) -> NoReturn:
+        """Raise why a statement's answer lacks that of `_AFTER`, which was asked after it."""
+        if results and "error" not in results[0]:
+            raise PartialAnswerError(
+                f"{self.url}: max-row-limit left out rows of an answer",
+                f"set it to 0 in the section [http] of influxdb.conf; the query was: {influxql[:300]}",
+            )
+        # InfluxDB says why a statement fails only where none comes after it.
+        self._answer(influxql, self.settings.database)
+        raise StoreUnavailableError(f"{self.url}: a query failed that did not when it was asked again")
+
     def _rows(self, influxql: str) -> list[list[Any]]:
         return [row for result in self._answer(influxql, None) for s in result.get("series", []) for row in s["values"]]
 
@@ -498,14 +525,16 @@ class Store:
         return list(body.get("results", []))
 
     def _asked(self, influxql: str, database: str | None) -> dict[str, Any]:
-        response = self._request("POST", "/query", data=self._form(influxql, database))
+        return self._read(self._request("POST", "/query", data=self._form(influxql, database)).content)
+
+    def _read(self, body: bytes) -> dict[str, Any]:
         try:
-            body = response.json()
+            answer = json.loads(body)
         except ValueError as error:
-            raise self._babbles(response.content) from error
-        if not isinstance(body, dict):
-            raise self._babbles(response.content)
-        return body
+            raise self._babbles(body) from error
+        if not isinstance(answer, dict):
+            raise self._babbles(body)
+        return answer
 
     @staticmethod
     def _form(influxql: str, database: str | None) -> dict[str, str]:

@@ -671,7 +671,7 @@ class KafkaWorker:
                 work.rollup.run()
             except StoreError as error:
                 self._sent.add(Stage.WRITE, "rollups_failed")
-                self._log.sparse("rollup_failed", why=error.message)
+                self._log.sparse("rollup_failed", why=" ".join(error.lines()))
 
     def _ask_elsewhere(self) -> None:
         """Learn when others heard the exporters: one whose flows all go to another partition is not silent."""
