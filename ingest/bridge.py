@@ -207,6 +207,8 @@ class Bridge:
         except BaseException:
             # A write that waits for the store would keep the process from ending.
             self._stop.set()
+            if self._is_restored and self._clock is Clock.LIVE and not self._source.is_resumable:
+                self._keep_what_can_be()
             raise
         finally:
             self._parser.shutdown()
@@ -494,6 +496,13 @@ class Bridge:
             self._save()
         except StoppedError as error:
             self._log.warning("stopped", why=error.message)
+
+    def _keep_what_can_be(self) -> None:
+        """Save what came through a pipe though something else went wrong, which is to stay what the process tells."""
+        try:
+            self._keep_pending()
+        except Exception as error:  # noqa: BLE001 - what went wrong may be anything, and go on to
+            self._log.warning("pending_lost", why=f"{type(error).__name__}: {error}")
 
     def _write(self, changed: list[tuple[Measurement, pl.DataFrame]]) -> None:
         with self._pace.sending():

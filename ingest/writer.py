@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import polars as pl
 
-from app.errors import ClusterflowError, StoreError
+from app.errors import ClusterflowError
 from app.log import Log
 from cluster.model import Retention
 from ingest.counters import Counters
 from store import schema, schema_version
-from store.influx import PartialWriteError, Store, StoreUnavailableError
+from store.influx import LacksDatabaseError, PartialWriteError, Store, StoreUnavailableError
 from store.points import batches
 from store.schema import Measurement, Stage
 
@@ -111,9 +111,7 @@ class Writer:
             self._log.sparse("points_refused", dropped=error.dropped, why=error.message)
             self.answered = time.monotonic()
             count = max(count - error.dropped, 0)
-        except StoreError as error:
-            if "not found" not in error.message:
-                raise
+        except LacksDatabaseError:
             # Somebody dropped the database under us.
             self.prepare()
             self.patiently(lambda: self._store.write(lines, retention))

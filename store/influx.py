@@ -10,7 +10,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from itertools import takewhile
@@ -66,9 +66,10 @@ _FULL = "no space left on device"
 _MOST_TRIES = 500
 """Requests that finding the lines which 2.x cannot read may take; some thousand points are worth no more."""
 
-_NO_DATABASE = "database not found"
-NOT_FOUND = "not found"
-"""In what a server says of a database, bucket or retention policy that it does not have."""
+_NO_DATABASE = "database not found: "
+_LACKS = re.compile(rf'{_NO_DATABASE}|retention policy not found: |bucket \\?"[^"]+" not found')
+"""What InfluxDB says without a database, retention policy or bucket. An ingress says "not found" of much else."""
+_VERSION = "X-Influxdb-Version"
 _NOT_ALLOWED = "not authorized"
 
 
@@ -99,6 +100,10 @@ class PartialWriteError(StoreError):
         super().__init__(message)
         self.dropped = dropped
         self.too_old = too_old
+
+
+class LacksDatabaseError(StoreError):
+    """The server is there, but not the database, the retention policy or the bucket."""
 
 
 class PartialAnswerError(StoreError):
@@ -209,7 +214,7 @@ class Store:
     def version(self) -> str:
         """Return the server's version as it says it, such as ``1.6.7`` or ``v2.7.11``; ``unknown`` if it does not."""
         response = self._request("GET", "/ping")
-        return str(response.headers.get("X-Influxdb-Version", "unknown"))
+        return str(response.headers.get(_VERSION, "unknown"))
 
     def api(self) -> StoreApi:
         """Return the write API in use, V1 or V2."""
@@ -241,7 +246,7 @@ class Store:
         """Return how long each retention keeps its points, in Go's notation; None without a database."""
         try:
             return {str(row[0]): str(row[1]) for row in self._rows(f"SHOW RETENTION POLICIES ON {database}")}
-        except StoreError as error:
+        except LacksDatabaseError as error:
             if _NO_DATABASE in error.message:
                 return None
             raise
@@ -267,9 +272,9 @@ class Store:
             try:
                 self._influx_client().ensure_bucket(name, retention.keep)
             except ApiRefusal as refusal:
-                if refusal.status == 404:
+                if refusal.status == 404 and _VERSION in refusal.headers:
                     return False
-                if refusal.status in (401, 403):
+                if refusal.status in (401, 403) and _VERSION in refusal.headers:
                     raise StoreError(
                         f"InfluxDB at {self.url}: this token may not make or see the bucket {name}",
                         "docs/security.md says how an administrator makes the buckets and their tokens",
@@ -307,7 +312,7 @@ class Store:
         # A redirect is followed by GET, without the lines: whatever answers that has none of them.
         answer = self._request("POST", "/write", params=params, data=data, headers=headers, allow_redirects=False)
         if answer.status_code != _WRITTEN:
-            raise self._refusal(answer.status_code, answer.text)
+            raise self._refusal(answer.status_code, answer.text, answer.headers)
 
     def _write_v2(self, lines: bytes, retention: str) -> None:
         """Write through influxdb-client; where 2.x refuses all for a line that it cannot read, all but such lines."""
@@ -345,7 +350,7 @@ class Store:
         except (HTTPError, OSError) as error:
             raise self._away(error) from error
         if status != _WRITTEN:
-            raise self._refusal(status, "")
+            raise self._refusal(status, "", {})
 
     def _influx_client(self) -> "InfluxClient":
         from store.influx_v2 import InfluxClient  # noqa: PLC0415 - see there
@@ -496,7 +501,7 @@ class Store:
         results = answer.select(pl.col("results").explode()).unnest("results")
         for error in [*answer.get_column("error"), *results.get_column("error")]:
             if error is not None:
-                raise StoreError(f"{self.url}: {error}", f"the query was: {influxql[:300]}")
+                raise self._against(error, influxql)
         series = results.select(pl.col("series").explode()).drop_nulls().unnest("series")
         flat = series.select(pl.col("values").explode().explode()).to_series().to_numpy()
         counted = series.select("tags", pl.col("values").list.len().alias(ROWS))
@@ -521,8 +526,13 @@ class Store:
         body = self._asked(influxql, database)
         for result in [body, *body.get("results", [])]:
             if "error" in result:
-                raise StoreError(f"{self.url}: {result['error']}", f"the query was: {influxql[:300]}")
+                raise self._against(result["error"], influxql)
         return list(body.get("results", []))
+
+    def _against(self, words: str, influxql: str) -> StoreError:
+        """Return the error of what InfluxDB says against a statement."""
+        kind = LacksDatabaseError if _LACKS.search(words) else StoreError
+        return kind(f"{self.url}: {words}", f"the query was: {influxql[:300]}")
 
     def _asked(self, influxql: str, database: str | None) -> dict[str, Any]:
         return self._read(self._request("POST", "/query", data=self._form(influxql, database)).content)
@@ -550,7 +560,7 @@ class Store:
         except requests.RequestException as error:
             raise self._away(error) from error
         if response.status_code >= 400:
-            raise self._refusal(response.status_code, text, response.headers.get("Retry-After"))
+            raise self._refusal(response.status_code, text, response.headers)
         return response
 
     def _away(self, error: Exception) -> StoreError:
@@ -572,11 +582,9 @@ class Store:
 
     def _refused(self, refusal: "ApiRefusal") -> StoreError:
         # Without a status is how influxdb-client tells of TLS that failed.
-        return (
-            self._refusal(refusal.status, refusal.text, refusal.retry_after) if refusal.status else self._away(refusal)
-        )
+        return self._refusal(refusal.status, refusal.text, refusal.headers) if refusal.status else self._away(refusal)
 
-    def _refusal(self, status: int, text: str, retry_after: str | None = None) -> StoreError:
+    def _refusal(self, status: int, text: str, headers: Mapping[str, str]) -> StoreError:
         words = " ".join(text.split())[:300]
         if status < 400:
             # A login page, or one of a gateway: the lines are nowhere.
@@ -584,11 +592,16 @@ class Store:
             return StoreUnavailableError(
                 f"{self.url} answers {status} where InfluxDB does not{told}", "set store.url to InfluxDB's own address"
             )
+        if _LACKS.search(words):
+            # 1.x answers 404 without a database, 500 without a retention policy.
+            return LacksDatabaseError(f"InfluxDB at {self.url} answers {status}: {words}")
         if status == 429 or status >= 500:
             # 1.x answers 500 for a timeout of its own or a full disk, 503 for an overload: all pass.
             hint = "make room on its disk, then restart it: it does not recover by itself" if _FULL in words else ""
             return StoreUnavailableError(
-                f"InfluxDB at {self.url} answers {status}: {words}", hint, retry_after=seconds_until(retry_after)
+                f"InfluxDB at {self.url} answers {status}: {words}",
+                hint,
+                retry_after=seconds_until(headers.get("Retry-After")),
             )
         if status in (400, 422) and ("partial write" in words or _UNREADABLE in words):
             dropped = _DROPPED.search(words)
@@ -596,11 +609,16 @@ class Store:
             # Of points that it cannot read it says which, a line each, but counts them as 0.
             count = max(int(dropped.group(1)) if dropped else 1, text.count(_UNREADABLE))
             return PartialWriteError(words, dropped=count, too_old=too_old)
-        if status in (401, 403):
-            return StoreError(
-                f"InfluxDB at {self.url} refuses access ({status}): {words}", "check store.token or store.username"
+        if _VERSION not in headers:
+            # An ingress whose backend restarts, or a gateway: InfluxDB itself never saw the request.
+            return StoreUnavailableError(
+                f"{self.url} answers {status}, not as InfluxDB, without {_VERSION}: {words}",
+                "set store.url to InfluxDB's own address, or have the proxy before it keep that header",
             )
-        return StoreError(f"InfluxDB at {self.url} answers {status}: {words}")
+        said, hint = f"answers {status}", ""
+        if status in (401, 403):
+            said, hint = f"refuses access ({status})", "check store.token or store.username"
+        return StoreError(f"InfluxDB at {self.url} {said}: {words}", hint)
 
 
 def _authorities(path: str | None) -> str | None:

@@ -1,5 +1,7 @@
 """The v2 API through influxdb-client, in a separate module: loading it takes longer than most of our commands."""
 
+from collections.abc import Mapping
+
 from influxdb_client import BucketRetentionRules, InfluxDBClient, WriteService
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
@@ -11,12 +13,12 @@ class ApiRefusal(Exception):  # noqa: N818 - an answer, which the store makes an
     Args:
         status: of HTTP; 0 where there was no answer, as with TLS that failed.
         text: its words.
-        retry_after: its header of that name, if any.
+        headers: its own.
     """
 
-    def __init__(self, status: int, text: str, retry_after: str | None) -> None:
+    def __init__(self, status: int, text: str, headers: Mapping[str, str]) -> None:
         super().__init__(text)
-        self.status, self.text, self.retry_after = status, text, retry_after
+        self.status, self.text, self.headers = status, text, headers
 
 
 class InfluxClient:
@@ -78,7 +80,7 @@ class InfluxClient:
             raise _refusal(error) from error
         except (TypeError, ValueError) as error:
             # A page in place of JSON: the library goes on without what it does not find there.
-            raise ApiRefusal(200, "", None) from error
+            raise ApiRefusal(200, "", {}) from error
 
     def write(self, bucket: str, lines: bytes) -> int:
         """Send line protocol with times in seconds; return the status, below 400. Raises as `ensure_bucket` does."""
@@ -92,5 +94,4 @@ class InfluxClient:
 
 
 def _refusal(error: ApiException) -> ApiRefusal:
-    after = (error.headers or {}).get("Retry-After")
-    return ApiRefusal(int(error.status or 0), str(error.body or error.reason), after)
+    return ApiRefusal(int(error.status or 0), str(error.body or error.reason), error.headers or {})

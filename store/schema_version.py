@@ -14,7 +14,7 @@ from app.errors import StoreError, UserError
 from app.version import own_version
 from cluster.model import Retention, StoreSettings
 from store import schema
-from store.influx import NOT_FOUND, Store
+from store.influx import LacksDatabaseError, Store
 from store.influxql import Select, beside
 from store.points import WINDOW, encode
 
@@ -61,10 +61,8 @@ def read_mark(store: Store) -> Mark | None:
     fields = schema.SCHEMA_NUMBER, schema.SCHEMA_WRITER
     try:
         found = [*store.rows(Select(schema.SCHEMA_VERSION, schema.META).take(*map(beside, fields)).between())]
-    except StoreError as error:
-        if NOT_FOUND in error.message:
-            return None
-        raise
+    except LacksDatabaseError:
+        return None
     marks = [Mark(int(mark), str(written_by)) for _, mark, written_by in found]
     return max(marks, key=lambda mark: mark.number, default=None)
 
@@ -143,10 +141,8 @@ def _place(store: Store) -> str:
 def _has_points(store: Store) -> bool:
     try:
         return bool(store.query("SHOW MEASUREMENTS LIMIT 1"))
-    except StoreError as error:
-        if NOT_FOUND in error.message:
-            return False
-        raise
+    except LacksDatabaseError:
+        return False
 
 
 def _write_mark(store: Store, number: int) -> None:

@@ -17,7 +17,7 @@ from rules.maintenance import muted_by
 from rules.registry import rules_of
 from rules.rule import INTERVAL_SECONDS
 from store import schema
-from store.influx import NOT_FOUND, Series, Store
+from store.influx import LacksDatabaseError, Series, Store
 from store.influxql import Column, Query, Select, highest, is_in, newest, total, window_seconds
 from store.lease import Standing, standing_of
 from store.schema import JobReading, Stage
@@ -232,7 +232,7 @@ def status_of(cluster: Cluster, store: Store, now: int) -> Status:
         version = store.version()
         return _asked(cluster, store, now, version)
     except StoreError as error:
-        is_missing = bool(version) and NOT_FOUND in error.message
+        is_missing = isinstance(error, LacksDatabaseError)
         return Status(cluster.name, store.url, version=version, error=error.message, is_missing=is_missing)
 
 

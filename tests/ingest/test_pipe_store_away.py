@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -79,4 +80,45 @@ def test_windows_let_go_before_their_points_were_written_are_in_the_last_checkpo
     server.start()
     assert sent_bytes(known) == 0
     follow(known, tmp_path, b"")
+    assert sent_bytes(known) == 1200
+
+
+def test_records_that_were_read_outlive_an_error_that_ends_the_process(known: Cluster, tmp_path: Path) -> None:
+    def fail(_size: int) -> None:
+        raise RuntimeError("whatever it is")
+
+    with pytest.raises(RuntimeError, match="whatever it is"):
+        follow(known, tmp_path, line(time.time(), size=1000), progress=fail)
+    follow(known, tmp_path, b"")
+    assert sent_bytes(known) == 1000
+
+
+class _Ingress(BaseHTTPRequestHandler):
+    """What an ingress says while its backend restarts."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_error(404, "404 page not found")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_an_ingress_whose_backend_restarts_is_waited_for(known: Cluster, server: LocalInfluxDB, tmp_path: Path) -> None:
+    done = threading.Event()
+
+    def restart() -> None:
+        with ThreadingHTTPServer(("127.0.0.1", server.port), _Ingress) as ingress:
+            threading.Timer(1.5, ingress.shutdown).start()
+            ingress.serve_forever(0.05)
+        server.start()
+        done.set()
+
+    def away(_size: int) -> None:
+        server.stop()
+        threading.Thread(target=restart).start()
+
+    now = time.time()
+    follow(known, tmp_path, line(now - 600, size=1000) + line(now, size=200), progress=away)
+    assert done.wait(60)
     assert sent_bytes(known) == 1200

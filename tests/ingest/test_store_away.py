@@ -23,9 +23,11 @@ from ingest.flows.normalise import Clock
 from ingest.read.spool import Spool
 from ingest.rollup import Rollup
 from ingest.writer import StoppedError, Writer
+from store import schema
 from store.influx import Store, StoreUnavailableError, seconds_until
-from store.local_influxdb import free_port
+from store.local_influxdb import LocalInfluxDB, free_port
 from store.points import WINDOW
+from store.schema import Stage
 
 
 def nobody_there() -> Cluster:
@@ -99,3 +101,21 @@ def test_a_long_rollup_is_no_standstill_as_long_as_the_store_answers(
         # What a rollup does for minutes: it asks, and is answered.
         bridge._writer.patiently(lambda: None)
         assert bridge.health() == ""
+
+
+@pytest.mark.parametrize("dropped", ["DATABASE", "RETENTION POLICY"])
+def test_what_somebody_drops_is_made_again(dropped: str, influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    base = cluster()
+    known = replace(base, store=replace(base.store, url=influxdb_v1.url, database=fresh_database))
+    store, counters = Store(known.store), Counters()
+    writer = Writer(
+        store, known.retentions(), shard="0", counters=counters, stop=threading.Event(), log=Log(quiet=True)
+    )
+    writer.prepare()
+    what = f'"{fresh_database}"' if dropped == "DATABASE" else f'"{schema.RAW}" ON "{fresh_database}"'
+    store.execute(f"DROP {dropped} {what}")
+    writer.write(schema.PIPELINE, counters.points(600, "0"), schema.RAW)
+    counters.add(Stage.WRITE, "again")
+    writer.write(schema.PIPELINE, counters.points(int(time.time()), "0"), schema.RAW)
+    assert store.query(f'SELECT * FROM "{schema.RAW}"."{schema.PIPELINE.name}"')
+    store.close()

@@ -35,6 +35,7 @@ class _Picky(BaseHTTPRequestHandler):
             self.server.kept += lines
             answer = b""
         self.send_response(400 if bad else 204)
+        self.send_header("X-Influxdb-Version", "v2.7.11")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()

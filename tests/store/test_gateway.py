@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import StoreError
 from cluster.model import Retention, Secret, StoreApi, StoreSettings
-from store.influx import Store, StoreUnavailableError
+from store import schema_version
+from store.influx import LacksDatabaseError, Store, StoreUnavailableError
 
 LINE = b"traffic,a=b bytes=1i 1700000000"
 PAGE = b"<html>please log in</html>"
@@ -100,3 +102,59 @@ def test_a_page_in_answer_to_the_question_for_buckets_is_waited_out(
     gateway.reply = reply
     with pytest.raises(StoreUnavailableError):
         store.ensure((Retention("raw", 10, 86_400),))
+
+
+KEPT = (Retention("raw", 10, 86_400),)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b"404 page not found\n"),
+        (404, b"default backend - 404"),
+        (401, b"<html>please log in</html>"),
+        (403, b""),
+        (400, b"no"),
+    ],
+)
+def test_a_refusal_that_is_not_influxdbs_own_passes(gateway: _Gateway, store: Store, status: int, body: bytes) -> None:
+    gateway.reply = status, {}, body
+    for attempt in (
+        lambda: store.write(LINE, "raw"),
+        lambda: store.query("SHOW MEASUREMENTS"),
+        lambda: store.ensure(KEPT),
+        # Nor is it an empty store, or one without a mark.
+        lambda: schema_version.read_mark(store),
+        lambda: schema_version._has_points(store),
+        lambda: schema_version.prepare(store, KEPT, may_migrate=True),
+    ):
+        with pytest.raises(StoreUnavailableError, match=str(status)):
+            attempt()
+
+
+@pytest.mark.parametrize(("status", "words"), [(404, "404 page not found"), (401, "unauthorized"), (403, "forbidden")])
+def test_a_refusal_of_influxdb_itself_does_not_pass(gateway: _Gateway, store: Store, status: int, words: str) -> None:
+    gateway.reply = status, {"X-Influxdb-Version": "1.8.10"}, words.encode()
+    for attempt in (lambda: store.write(LINE, "raw"), lambda: schema_version.read_mark(store)):
+        with pytest.raises(StoreError, match=words) as refused:
+            attempt()
+        assert type(refused.value) is StoreError
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b'{"error":"database not found: \\"x\\""}'),
+        # What 1.6 and 1.8 say to a write; it does not pass.
+        (500, b'{"error":"retention policy not found: raw"}'),
+        (404, b'{"code":"not found","message":"bucket \\"x/raw\\" not found"}'),
+    ],
+)
+def test_a_database_that_is_not_there_is_known_by_influxdbs_words(
+    gateway: _Gateway, store: Store, status: int, body: bytes
+) -> None:
+    # A proxy may have taken the header.
+    gateway.reply = status, {}, body
+    with pytest.raises(LacksDatabaseError):
+        store.write(LINE, "raw")
+    assert schema_version.read_mark(store) is None
