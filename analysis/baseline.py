@@ -8,12 +8,19 @@ thing. Over the last K good runs of the class
     within = 1.4826 * median(|value - centre|)            the MAD, scaled to a standard deviation of a normal [1]
     between = standard deviation of the runs' own medians  0 for a single run
     spread = max(sqrt(within^2 + between^2), sampling noise, 2 % of the centre)
-    limit  = centre - k * spread
+    least = second lowest of the runs' lowest values, sampling noise taken off
+    limit  = centre - k * spread, and where that is lower: 5 % of the centre, if `least` is above it
 
 Median and MAD bear almost half of all values being wrong [1, 2], so one bad run does not move them; the sum of both
 variances is that of a random-effects model (within runs and between them). The sampling noise of a byte count from
 n sampled packets is about 1/sqrt(n) of it [3]. The last floor stands for what short steps do in long windows, and
 keeps a network without any variance from firing on nothing.
+
+From a spread of centre / k on, centre - k * spread is no limit: nobody sends less than nothing. Three runs, one of them
+at 55 %, are enough for that. A MAD between the runs is no way out: of three normal ones with a standard deviation of
+10 %, a fourth is below a limit of k = 4 in 9 % of cases, not in 3 %. So there a node is judged by how little its runs
+ever held: one that never fell to next to nothing has stopped when it does. One run in which it did is an accident, two
+are its role. Who sends so few sampled packets that a window may well have none has no such limit either.
 
 Before a class is known nobody judges, and a node that died in a run would widen its own variance for the next ten: a
 standard deviation of runs bears no outlier. So of three runs or more, one in which the node's median is less than half
@@ -112,12 +119,14 @@ class Baseline:
 
     Attributes:
         centre, spread: ratios to the cohort's median.
+        least: the lowest ratio that a run of the node held, sampling noise taken off; of its runs the second lowest.
         runs: good earlier runs that the node took part in.
         level: bytes per window of the cohort's median node in those runs; 0 if there are none.
     """
 
     centre: Floats
     spread: Floats
+    least: Floats
     runs: npt.NDArray[np.int64]
     level: float
 
@@ -164,16 +173,20 @@ def learn(nodes: Sequence[str], runs: Sequence[RunSummary], max_runs: int) -> Ba
     broken = _broken(known)
     known[broken], noise[broken] = np.nan, np.nan
     counts -= broken.sum(axis=0)
-    centre, spread = np.full(len(nodes), np.nan), np.full(len(nodes), np.nan)
+    centre, spread, least = np.full((3, len(nodes)), np.nan)
     # Nodes that learn from the same runs, most often all of them, are done at once.
     patterns, which = np.unique(~np.isnan(known[:, :, 0]), axis=1, return_inverse=True)
     for number, pattern in enumerate(patterns.T):
         alike = which.reshape(-1) == number
         if pattern.any():
             own = np.ix_(pattern, alike)
-            centre[alike], spread[alike] = centres_and_spreads(known[own], noise[own])
+            ratios, relative = known[own], noise[own]
+            centre[alike], spread[alike] = centres_and_spreads(ratios, relative)
+            lowest = np.sort(ratios[:, :, 0] - centre[alike] * np.nan_to_num(relative), axis=0)
+            # A lone accident of few runs must not stand for the node.
+            least[alike] = lowest[min(1, len(lowest) - 1)]
     levels = [run.level for run in good[:max_runs]]
-    return Baseline(centre, spread, counts, float(np.median(levels)) if levels else 0.0)
+    return Baseline(centre, spread, least, counts, float(np.median(levels)) if levels else 0.0)
 
 
 def _broken(known: Floats) -> npt.NDArray[np.bool_]:

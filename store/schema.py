@@ -695,7 +695,7 @@ OBSERVED = Field(
     "observed", "ratio", "bytes sent over the cohort's median; held where nothing is judged", Kind.FLOAT, Merge.LAST
 )
 EXPECTED = Field("expected", "ratio", "median of the same over the node's good runs", Kind.FLOAT, Merge.LAST)
-LOWER = Field("lower", "ratio", "limit: expected less k spreads", Kind.FLOAT, Merge.LAST)
+LOWER = Field("lower", "ratio", "limit: expected less k spreads, or 5 % of expected", Kind.FLOAT, Merge.LAST)
 SCORE = Field("score", "spreads", "how far below expected, in spreads", Kind.FLOAT, Merge.LAST)
 RUNS = Field("runs", "runs", "earlier good runs in the baseline", merge=Merge.LAST)
 STATE = Field("state", "state", "0 learning, 1 ok, 2 low, 3 down, 4 blind", merge=Merge.LAST)

@@ -50,6 +50,7 @@ _NAME_EPOCH = re.compile(r"(?<!\d)(\d{10})(?!\d)")
 _SCAN_SECONDS = 0.2
 _GONE_SECONDS, _MOST_GONE = 3600.0, 200
 """How long a file is known that is not there any more, and how many: what comes back goes on where it was."""
+
 RETRY_SECONDS = 10.0
 """Until what could not be read for an error of the system is tried again."""
 

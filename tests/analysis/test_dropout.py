@@ -237,6 +237,67 @@ def test_a_digest_goes_on_under_the_same_names_until_less_than_half_are_low() ->
     assert found.get_column(WINDOW).to_list()[-1] == T0 + 800
 
 
+# -- nodes whose runs lie far apart --------------------------------------------------------------------
+
+
+def one_node(share: np.ndarray | float) -> np.ndarray:
+    """Shares, [window, node], of which only those of n3 are not 1."""
+    shares = np.ones((120, len(NODES)))
+    shares[:, 3] = share
+    return shares
+
+
+def taught(*shares: np.ndarray | float) -> Baseline:
+    """Baseline of runs in which n3 sent these shares."""
+    return learn(NODES, [run for one in shares for run in runs(one_node(one), count=1)], 10)
+
+
+BURSTS = np.where(np.arange(120) // 6 % 2, 1.7, 0.3)
+RESTING = np.where(np.arange(120) // 12 % 5 == 2, 0.0, BURSTS)
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [(1, 1, 0.55), (0.6, 1.2) * 3, (0.7, 1.3) * 5, (BURSTS,) * 4, (RESTING, BURSTS, BURSTS)],
+    ids=["one odd run of three", "two roles", "ten runs", "bursts", "one run with rests"],
+)
+def test_a_node_that_stops_is_down_however_far_its_runs_lie_apart(shares: tuple[np.ndarray | float, ...]) -> None:
+    wide = taught(*shares)
+    assert wide.centre[3] < 4 * wide.spread[3], "what k spreads leave is no limit"
+    sent = bytes_of(120)
+    sent[60:, 3] *= 0.001
+    points = verdicts(sent, wide)
+    assert states(points, "n3")[59:] == [OK] * 3 + [DOWN] * 58
+    assert column(points, "n3", schema.LOWER.name)[0] == pytest.approx(0.05 * wide.centre[3])
+    assert column(points, "n3", schema.LOW_FOR.name)[62:64] == [30, 40]
+
+
+def test_what_a_node_of_wide_spread_usually_sends_starts_no_clock() -> None:
+    sent = bytes_of(120)
+    sent[30:60, 3] *= 0.3
+    sent[60:, 3] = 0
+    low_for = column(verdicts(sent, taught(*[BURSTS] * 4)), "n3", schema.LOW_FOR.name)
+    assert max(low_for[:62]) == 0
+    assert low_for[62] == 30, "not since it sends 30 %, as it does half of the time"
+
+
+@pytest.mark.parametrize("shares", [(RESTING,) * 3, (RESTING, BURSTS, RESTING, BURSTS, BURSTS)])
+def test_a_role_that_falls_silent_itself_is_quiet(shares: tuple[np.ndarray, ...]) -> None:
+    wide = taught(*shares)
+    assert wide.centre[3] < 4 * wide.spread[3]
+    assert all_states(verdicts(bytes_of(120, one_node(RESTING)), wide)) == {OK}
+
+
+def test_who_sends_only_a_few_sampled_packets_may_miss_them_all() -> None:
+    """Two packets a window, six in a ratio: of 400 such ratios one holds none."""
+    rng = np.random.default_rng(6)
+    known = [run for _ in range(4) for run in runs(one_node(rng.poisson(2, 120) / 2), count=1)]
+    few = learn(NODES, [replace(run, noise=np.full(len(NODES), 6**-0.5)) for run in known], 10)
+    sent = bytes_of(60)
+    sent[30:33, 3] = 0
+    assert all_states(verdicts(sent, few)) == {OK}
+
+
 @pytest.mark.parametrize("known", [0, 1, 2])
 def test_too_few_runs_is_learning_and_never_more(known: int) -> None:
     sent = bytes_of(60)

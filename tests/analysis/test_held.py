@@ -102,6 +102,32 @@ def test_a_class_that_starts_slowly_or_pauses_long_is_known_after_a_run() -> Non
         assert judged(windows(sent), JOB, CLUSTER, memory)[1].is_empty()
 
 
+def hung(hours: int) -> np.ndarray:
+    """Return a run in which a node is silent for so long, and goes on."""
+    sent = np.vstack([working(60), working(hours * HOUR), working(60)])
+    sent[60 : 60 + hours * HOUR, 2] = 0
+    return sent
+
+
+@pytest.mark.parametrize("clean", [1, 5])
+def test_a_hang_does_not_hide_the_next_longer_one(clean: int) -> None:
+    memories: list[dict[str, object]] = []
+    for hours in (*[0] * clean, 3, 5, 9):
+        carry, rows = judged(windows(hung(hours)), JOB, CLUSTER, *memories)
+        assert rows.is_empty() == (hours == 0), f"{hours} h"
+        memories.insert(0, dict(HeldStudy(CLUSTER).remember(JOB, carry)))
+
+
+def test_a_hang_in_the_first_run_is_forgotten_after_the_next() -> None:
+    hang, clean = {"slowest": 9000.0, "gap": 18_000.0}, {"slowest": 0.0, "gap": 0.0}
+    limits = [
+        (carry.longest_start, carry.longest_gap)
+        for memories in ([hang], [clean, hang], [hang, clean, hang], [{}, clean, clean])
+        for carry in [HeldStudy(CLUSTER).first(JOB, memories, T0)]
+    ]
+    assert limits == [(18_000, 36_000), (1800, 1800), (18_000, 36_000), (1800, 1800)]
+
+
 def test_who_cannot_be_judged_is_not() -> None:
     nothing = windows(np.zeros((HOUR, 4)))
     single = replace(JOB, nodes=NODES[:1])

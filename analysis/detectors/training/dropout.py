@@ -6,13 +6,15 @@ next, `judge` goes through a stretch of windows.
 
     ref      = median of the cohort's bytes in the window, nodes that are dead or were low before left out
     observed = node's bytes / ref, each summed over the last 3 judged windows
+    limit    = centre - k * spread, but not less than next to nothing, unless two of its runs fell to that
     below    = the window's own ratio lies below the middle of centre and limit
     low      = below, and observed < limit; since the first of the windows in a row that were below
     down     = low, and the window holds next to nothing
 
 Three windows of 10 s: a node that falls to 80 % lies below a limit of 92 % in its second window (87 % smoothed), and is
 then known to have been low for 20 s. That the window itself must agree keeps a single lost window from being called low
-for 30 s, and ends the verdict as soon as the node is back.
+for 30 s, and ends the verdict as soon as the node is back. A negative `centre - k * spread` counts as it is for the
+middle: windows that are usual for a node of so wide a spread start no clock.
 
 What is not judged, and not learnt from: the start and the end of a job; windows in which the cohort as a whole
 sends far less than usual (checkpoints, loading, idling: the verdict before is held, its clock stands still);
@@ -257,7 +259,11 @@ class _Judging:
         self.cohort, self.policy, self.carry = cohort, cohort.policy, carry
         self.baseline = baseline
         self.ready: Flags = (baseline.runs >= cohort.min_runs) & (cohort.size >= self.policy.min_cohort)
-        self.limit: Floats = np.maximum(baseline.centre - cohort.spreads * baseline.spread, 0.0)
+        reached = baseline.centre - cohort.spreads * baseline.spread
+        nothing = self.policy.down * baseline.centre
+        # However far its runs lie apart: who always sent has stopped when it sends nothing.
+        self.limit: Floats = np.maximum(reached, np.where(baseline.least > nothing, nothing, 0.0))
+        self.middle: Floats = np.maximum((baseline.centre + reached) / 2, self.limit)
         self.was_ok: Flags = np.ones(cohort.size, np.bool_)
         self.worst_before = ""
 
@@ -285,7 +291,7 @@ class _Judging:
         observed = np.divide(carry.trail_sent.sum(axis=0), total, out=np.full(len(sent), np.nan), where=total > 0)
         centre = self.baseline.centre
         # NaN (no baseline, or blind from the start) compares as False: not low.
-        below = self.ready & ~lost & (sent / ref < (centre + self.limit) / 2)
+        below = self.ready & ~lost & (sent / ref < self.middle)
         low = below & (observed < self.limit)
         blind = lost | (low & suspects)
         low &= ~blind

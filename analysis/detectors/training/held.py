@@ -2,8 +2,12 @@
 
     silent = neither sent to training nodes or storage, nor read from storage
     held   = silent for longer than `held_silent_for`, and
-             since the start:   than twice the slowest start of earlier runs of the class
-             since it sent:     than twice the longest silence of earlier runs
+             since the start:   than twice the slowest start of the median earlier run of the class
+             since it sent:     than twice the longest silence of the median earlier run
+
+A run teaches also what was told of it: a class that starts slowly, or pauses long, is known after its first run. The
+median bears almost half of the runs being hangs; a maximum would let each hang double the limit for the next. Of an
+even number of runs the lower one of the middle two counts: one that hung and one that did not teach no hang.
 
 A window in which a node is blind (its exporter is silent) leaves its clock as it is. A job of one node, and one whose
 collectives no exporter sees, may well work in silence: they are not judged, nor are jobs that were inferred from
@@ -13,6 +17,7 @@ in which a job that waits for such a node has its own loss.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median_low
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +34,7 @@ from store.schema import UNKNOWN_USER, NodeState
 
 _MINUTE, _HOUR = 60, 3600
 _TIMES = 2.0
-"""Silences of earlier runs times this are nothing unusual."""
+"""The longest silence of the median earlier run times this is nothing unusual."""
 _MOST_NAMES = 1_000
 """Characters of the names that a row holds."""
 
@@ -78,7 +83,7 @@ class HeldStudy:
         known: tuple[list[float], ...] = tuple(
             [float(str(one[name])) for one in earlier if name in one] for name in ("slowest", "gap")
         )
-        start, gap = (max([limit, *(_TIMES * one for one in found)]) for found in known)
+        start, gap = (max(limit, _TIMES * median_low(found or [0.0])) for found in known)
         nothing = np.zeros(len(job.nodes))
         return HeldCarry(start, gap, nothing, nothing, np.zeros(len(job.nodes), np.bool_))
 
