@@ -203,6 +203,7 @@ class Lease:
 
     def _claim(self, rows: dict[str, Row]) -> None:
         before, began = self._term, _clock()
+        rivals: list[Row] = []
         led = max((row for row in rows.values() if row.has_led), key=lambda row: row.term, default=None)
         self._term = max((row.term for row in rows.values()), default=0) + 1
         try:
@@ -222,7 +223,9 @@ class Lease:
                 self._ending.wait(_POLL_SECONDS)
         finally:
             self._term = before
-        self._stand_by(rivals)
+        # A store that took longer than a claim holds told of nobody: claimed again at the next step.
+        if rivals:
+            self._stand_by(rivals)
 
     def _stand_by(self, rivals: list[Row]) -> None:
         leader = max(rivals, key=lambda row: (row.standing, row.term))

@@ -17,7 +17,7 @@ from trouble import PASS, Answer, Proxy
 from app.errors import UserError
 from app.log import Log
 from cluster.model import Retention, StoreApi, StoreSettings
-from store import schema
+from store import lease, schema
 from store.influx import Store, StoreUnavailableError
 from store.lease import BEAT_SECONDS, DEAD_SECONDS, LEADS_SECONDS, Lease, Standing, refuse_once, stored_leases
 from store.local_influxdb import LocalInfluxDB
@@ -226,3 +226,21 @@ def test_once_is_refused_where_another_may_lead(settings: StoreSettings) -> None
     refuse_once(StoreSettings())
     with pytest.raises(UserError, match=r"--once does not go with store\.lease"):
         refuse_once(settings)
+
+
+def test_a_store_slower_than_a_claim_holds_is_asked_again(
+    settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def written(_: Standing) -> None:
+        nonlocal now
+        now += LEADS_SECONDS
+
+    one = Lease(settings, "analyze", Path("/state"), Log(quiet=True), threading.Event())
+    monkeypatch.setattr(lease, "_clock", lambda: now)
+    monkeypatch.setattr(one, "_write", written)
+    monkeypatch.setattr(one, "_look", dict)
+    one._step()
+    assert not one.leads()
+    assert one.term == 0
