@@ -70,6 +70,8 @@ _NO_DATABASE = "database not found: "
 _LACKS = re.compile(rf'{_NO_DATABASE}|retention policy not found: |bucket \\?"[^"]+" not found')
 """What InfluxDB says without a database, retention policy or bucket. An ingress says "not found" of much else."""
 _VERSION = "X-Influxdb-Version"
+_HTTPS_ONLY = "HTTP request to an HTTPS server"
+"""In InfluxDB's own words before it reads a request, without the header."""
 _NOT_ALLOWED = "not authorized"
 
 
@@ -609,13 +611,13 @@ class Store:
             # Of points that it cannot read it says which, a line each, but counts them as 0.
             count = max(int(dropped.group(1)) if dropped else 1, text.count(_UNREADABLE))
             return PartialWriteError(words, dropped=count, too_old=too_old)
-        if _VERSION not in headers:
+        if _VERSION not in headers and _HTTPS_ONLY not in words:
             # An ingress whose backend restarts, or a gateway: InfluxDB itself never saw the request.
             return StoreUnavailableError(
                 f"{self.url} answers {status}, not as InfluxDB, without {_VERSION}: {words}",
                 "set store.url to InfluxDB's own address, or have the proxy before it keep that header",
             )
-        said, hint = f"answers {status}", ""
+        said, hint = f"answers {status}", "set store.url to https://" if _HTTPS_ONLY in words else ""
         if status in (401, 403):
             said, hint = f"refuses access ({status})", "check store.token or store.username"
         return StoreError(f"InfluxDB at {self.url} {said}: {words}", hint)
