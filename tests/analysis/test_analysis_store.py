@@ -256,6 +256,7 @@ def test_a_clock_that_was_ahead_once_does_not_blind_what_comes(
     assert int(jobs.get_column("time").max()) < (start + 1230) * 1000  # type: ignore[arg-type]
 
 
+@pytest.mark.long_form
 def test_a_clock_that_was_ahead_for_long_leaves_no_gap(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """Its last heartbeats are of the past when it is right again, and said that all was judged."""
     start, ahead = site.start, 5000
