@@ -219,7 +219,9 @@ class Analyser:
         heard = self._state.heard
         sure = final if heard is None else min(heard - self._ceil(self._cluster.bridge.grace), final)
         told = {"position": format_moment(position), "seconds": position - self.closed_until(now)}
-        self._log.warning("clock_turned_back", what="it was ahead; verdicts begin again where it was right", **told)
+        self._log.warning(
+            "clock_turned_back", what="the clock was ahead; judging goes on from where it was right", **told
+        )
         self._take_back(self._floor(now) + self._window, position)
         self._jobs.turn_back(sure)
         self._state.forget_all()

@@ -46,7 +46,7 @@ class Merger:
             return self._thread.submit(self._done, folder, job)
         except RuntimeError:
             closed: Future[list[File] | Tally] = Future()
-            closed.set_exception(OSError("it is being stopped"))
+            closed.set_exception(OSError("the process that merges has been stopped"))
             return closed
 
     def give_up(self, doing: "Future[list[File] | Tally]") -> None:

@@ -655,12 +655,11 @@ def timeline_rows(h: int) -> int:
     return max((h * _GRID_ROW - _TIMELINE_EXTRAS) // _TIMELINE_ROW, 1)
 
 
-def heatmap(
-    cluster: Cluster, face: Face, queries: Sequence[Query], *, links: Iterable[Link] = (), missing: str = ""
-) -> Built:
+def heatmap(cluster: Cluster, face: Face, queries: Sequence[Query], *, links: Iterable[Link] = ()) -> Built:
     """Return how many things lie in each bucket over time: a query a bucket, whose alias begins with its lower end.
 
-    Grafana puts the rows in order by the number that their names begin with. `missing` is shown where there are none.
+    Grafana puts the rows in order by the number that their names begin with. Without any it says "No data", whatever
+    `noValue` is: let the description say why.
     """
     panel = _Heatmap(
         **_common(cluster, face, queries),
@@ -670,8 +669,7 @@ def heatmap(
                     "unit": queries[0].unit.value,
                     "links": [link.json() for link in links],
                     "custom": {"hideFrom": {"legend": False, "tooltip": False, "viz": False}},
-                }
-                | ({"noValue": missing} if missing else {}),
+                },
                 "overrides": [],
             },
             "options": {

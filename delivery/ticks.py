@@ -112,7 +112,7 @@ class Ticks:
                 "ticks_left_out",
                 seconds=end - moment,
                 a_tick_takes=self._took,
-                why="the rules take longer to evaluate than time to pass: alerts of now are told of first",
+                why="evaluating the rules takes longer than their interval: alerts of now come first",
             )
             # A gap no longer than what the store takes anyway must not have what waits begin again each time.
             is_new = not is_told or end - self._last > max(_LONGEST_GAP_SECONDS, 2 * self._took)

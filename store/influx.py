@@ -592,7 +592,7 @@ class Store:
             # A login page, or one of a gateway: the lines are nowhere.
             told = f": {words}" if words else ""
             return StoreUnavailableError(
-                f"{self.url} answers {status} where InfluxDB does not{told}", "set store.url to InfluxDB's own address"
+                f"{self.url} answers {status}, which InfluxDB does not{told}", "set store.url to InfluxDB's own address"
             )
         if _LACKS.search(words):
             # 1.x answers 404 without a database, 500 without a retention policy.
@@ -614,7 +614,7 @@ class Store:
         if _VERSION not in headers and _HTTPS_ONLY not in words:
             # An ingress whose backend restarts, or a gateway: InfluxDB itself never saw the request.
             return StoreUnavailableError(
-                f"{self.url} answers {status}, not as InfluxDB, without {_VERSION}: {words}",
+                f"{self.url} answers {status} without the header {_VERSION}, so it is not InfluxDB: {words}",
                 "set store.url to InfluxDB's own address, or have the proxy before it keep that header",
             )
         said, hint = f"answers {status}", "set store.url to https://" if _HTTPS_ONLY in words else ""

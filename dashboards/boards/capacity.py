@@ -237,12 +237,12 @@ def _histogram(cluster: Cluster, kind: Capacity, name: str, title: str, *, x: in
             name, f"{title}: p95 of 24 h",
             f"{words[kind]} by their load as a share of their speed: how many lie in each tenth.",
             "Interfaces without a known speed are in none; the busier direction counts, in long bins the fullest hour.",
-            "A cloud that climbs is a fabric that fills up; one far-off dot is one link: the table names it.",
+            "A cloud that climbs is a fabric that fills up; one far-off dot is one link: the table names it. Empty? "
+            f"There is {_LONGER}.",
             x=x, y=15, w=12, h=9, links=(to_board("coverage"),),
         ),
         queries,
         links=(to_board("coverage"),),
-        missing=_LONGER,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ not print: no figure.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import islice
 from typing import Any, Self
 
 import numpy as np
@@ -329,7 +330,7 @@ class SequenceTracker:
         for source, numbers, sizes in _datagrams(frame, exporters, is_numbered=is_numbered):
             fresh = self._advance(source, numbers, sizes, slot)
             result[source[0]] = result.get(source[0], 0) + fresh
-        for source in [*self._streams][: max(len(self._streams) - _MOST_STREAMS, 0)]:
+        for source in [*islice(self._streams, max(len(self._streams) - _MOST_STREAMS, 0))]:
             del self._streams[source]
         return {exporter: amount for exporter, amount in result.items() if amount}
 

@@ -348,7 +348,7 @@ class Spool:
 
         Device numbers change when a machine starts again, and both numbers when a volume is copied.
         """
-        if file is None or (file.is_from_position is False and self._files.get(file.name) is file):
+        if file is None or (self._files.get(file.name) is file and not file.is_from_position):
             return False
         return (file.is_gzip or stat.st_size >= file.offset) and self._is_same(file, file.name)
 

@@ -203,7 +203,7 @@ def test_what_is_no_answer_of_ours_is_trouble_of_the_merge_alone(
 def test_after_the_end_nothing_is_begun(tmp_path: Path) -> None:
     merger = Merger()
     merger.close()
-    with pytest.raises(OSError, match="being stopped"):
+    with pytest.raises(OSError, match="has been stopped"):
         merger.submit(tmp_path, Job(())).result()
 
 
