@@ -11,6 +11,7 @@ Nothing here looks at a clock: callers say what time it is.
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -174,6 +175,10 @@ class Analyser:
         """
         started = time.monotonic()
         result = Round()
+        if not self._has_ticked:
+            # What a tick that failed had begun to write is stored before this one asks what is.
+            with suppress(ClusterflowError):
+                self._output.flush()
         closed = self.closed_until(now)
         self._due = None
         final, heard = self._final_until(closed)

@@ -1,7 +1,7 @@
 """Writes verdicts: only what differs from what was written before, and zeros over what turned out not to be."""
 
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import polars as pl
 
@@ -95,8 +95,14 @@ class Output:
             StoreError: something was not; what was written must be recalled before it is brought up to date again.
         """
         under_way, self._under_way = self._under_way, []
-        for one in under_way:
-            one.result()
+        try:
+            for one in under_way:
+                one.result()
+        finally:
+            # What would be stored after it was recalled, nobody would take back.
+            for one in under_way:
+                one.cancel()
+            wait(under_way)
 
     def _send(self, measurement: Measurement, points: pl.DataFrame) -> None:
         for lines, _ in batches(measurement, points):

@@ -1,6 +1,9 @@
 """What is written again, and what is taken back."""
 
+import gzip
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import polars as pl
@@ -111,3 +114,42 @@ def test_a_store_that_is_away_is_told_when_it_matters(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="does not answer"):
         output.flush()
     output.flush()
+
+
+class _Away(BaseHTTPRequestHandler):
+    """A store that is away for one write, and there for all that follow."""
+
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.send_response(204)
+        self.send_header("X-Influxdb-Version", "1.8.10")
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        lines = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"]))).decode()
+        self.asked.append(lines.partition("job=")[2][:1])
+        self.send_response(503 if len(self.asked) == 1 else 204)
+        self.send_header("X-Influxdb-Version", "1.8.10")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_nothing_is_written_after_what_failed() -> None:
+    _Away.asked = []
+    with HTTPServer(("127.0.0.1", 0), _Away) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        output = Output(Store(scene.cluster_of(f"http://127.0.0.1:{server.server_port}", "any").store))
+        for name in "abcdefgh":
+            output.write(JOB, rows((0, name, 5)))
+        with pytest.raises(StoreError):
+            output.flush()
+        asked = list(_Away.asked)
+        output.write(JOB, rows((0, "z", 5)))
+        output.flush()
+        server.shutdown()
+    assert _Away.asked == [*asked, "z"]
+    assert asked[0] == "a"
