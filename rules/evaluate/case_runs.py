@@ -82,10 +82,13 @@ def run_case(case: Case, url: str, play: Player = no_scenarios) -> Outcome:
         rule = find_rule(case, rules_of(stage.cluster))
         fired = stage.firings(rule) if stage.firings is not None else ()
         return Outcome(case, tuple(_compared_firings(rule, case.firings or (), fired, stage.begins)))
+    if case.cluster is None:
+        raise ValueError(f"{case}: neither cluster nor scenario")
+    cluster, rules = _site(case.cluster.resolve())
     settings = StoreSettings(url=url, api=StoreApi.V1, database=f"case_{uuid.uuid4().hex[:12]}")
-    stage = _filled(case, settings)
+    stage = _filled(case, cluster, settings)
     try:
-        rule = find_rule(case, rules_of(stage.cluster))
+        rule = find_rule(case, rules)
         return Outcome(case, tuple(_differences(case, rule, stage)))
     finally:
         stage.store.execute(f'DROP DATABASE "{settings.database}"')
@@ -93,14 +96,12 @@ def run_case(case: Case, url: str, play: Player = no_scenarios) -> Outcome:
 
 
 @cache
-def _cluster(path: Path) -> Cluster:
-    return load_cluster(path)
+def _site(path: Path) -> tuple[Cluster, RuleSet]:
+    cluster = load_cluster(path)
+    return cluster, rules_of(cluster)
 
 
-def _filled(case: Case, settings: StoreSettings) -> Stage:
-    if case.cluster is None:
-        raise ValueError(f"{case}: neither cluster nor scenario")
-    cluster = _cluster(case.cluster.resolve())
+def _filled(case: Case, cluster: Cluster, settings: StoreSettings) -> Stage:
     store = Store(settings)
     names = () if case.fault is Fault.NO_RETENTION else tuple(one.name for one in cluster.retentions())
     store.ensure(tuple(Retention(name, cluster.bridge.window, _FOREVER) for name in names))
