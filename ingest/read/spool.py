@@ -48,6 +48,9 @@ _DONE_FOLDER = "done"
 _NAME_TIME = re.compile(r"(?<!\d)(\d{8})[-_T]?(\d{4}(?:\d{2})?)?(?!\d)")
 _NAME_EPOCH = re.compile(r"(?<!\d)(\d{10})(?!\d)")
 _SCAN_SECONDS = 0.2
+_LONG_SCAN, _SCANS_APART = 0.01, 9.0
+"""To look at thousands of files takes so many seconds of processor time; the next look waits so many times as long."""
+
 _GONE_SECONDS, _MOST_GONE = 3600.0, 200
 """How long a file is known that is not there any more, and how many: what comes back goes on where it was."""
 
@@ -248,9 +251,10 @@ class Spool:
         self._matches = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
         self._files: dict[str, _File] = {}
         self._gone: list[tuple[float, _File]] = []
-        self._waiting: deque[_File] = deque()
+        self._waiting: dict[str, deque[_File]] = {}
+        self._begun: dict[Mark, list[_File]] = {}
         self._position: Position = {}
-        self._last_scan = 0.0
+        self._last_scan = self._pause = 0.0
         self._last_stream = ""
         self._clock_ahead = time.time() - time.monotonic()
         self._lock = locked(folder, "set collector.spool")
@@ -279,7 +283,7 @@ class Spool:
 
     def _scan(self) -> None:
         """Look at the folder: new, grown, renamed, replaced and vanished files."""
-        self._last_scan = time.monotonic()
+        self._last_scan, began = time.monotonic(), time.thread_time()
         try:
             self._check_folder()
             seen, unseen = self._listing()
@@ -294,10 +298,15 @@ class Spool:
         for file in known.values():
             file.is_from_position = False
         self._files = known
-        waiting = [file for file in known.values() if file.unread()]
-        self._waiting = deque(sorted(waiting, key=lambda file: (file.order, file.name)))
+        self._waiting, self._begun = {}, {}
+        for file in sorted(known.values(), key=lambda file: (file.order, file.name)):
+            self._know(file)
+            if file.unread():
+                self._waiting.setdefault("" if self.once else writer_of(file.name), deque()).append(file)
         there = [file for file in known.values() if file.offset or file.is_done]
         self._position = {file.name: file.to_json() for file in [*(one for _, one in self._gone), *there]}
+        took = time.thread_time() - began
+        self._pause = took * _SCANS_APART if took > _LONG_SCAN else 0.0
 
     def _forget(self, known: Mapping[str, _File], seen: Mapping[str, os.stat_result]) -> None:
         """Note which files are not there any more; those of long ago are forgotten."""
@@ -418,6 +427,12 @@ class Spool:
         with self._open(file.name) as stream:
             file.first = stream.read(min(size, _HEAD))
         file.head, file.head_bytes, file.marks = zlib.crc32(file.first), len(file.first), _marks_in(file.first)
+        self._know(file)
+
+    def _know(self, file: _File) -> None:
+        """Have a file found by its first record: to compare a new one with all others would take ever longer."""
+        if file.marks:
+            self._begun.setdefault(file.marks[0], []).append(file)
 
     def _is_same(self, file: _File, name: str) -> bool:
         """Whether the file under this name begins with what was read of `file`."""
@@ -476,7 +491,7 @@ class Spool:
             limit_bytes: about how much at most; a single line may be longer.
         """
         is_fresh = False
-        if time.monotonic() - self._last_scan > _SCAN_SECONDS:
+        if time.monotonic() - self._last_scan > max(_SCAN_SECONDS, self._pause):
             self._scan()
             is_fresh = True
         while True:
@@ -484,7 +499,7 @@ class Spool:
                 while raw := self._read(file, limit_bytes):
                     if fresh := self._once(file, raw):
                         return self._chunk(file, fresh)
-            if is_fresh:
+            if is_fresh or (not self.once and time.monotonic() - self._last_scan < self._pause):
                 return None
             self._scan()
             is_fresh = True
@@ -493,16 +508,17 @@ class Spool:
         """Yield the files that may have lines, the one whose turn it is first."""
         if not self._last_scan:
             self._scan()
-        if self.once:
-            while self._waiting:
-                if _is_readable(self._waiting[0]):
-                    yield self._waiting[0]
+        # Writers after the last one served come first; once, all files are of one line.
+        for writer in sorted(self._waiting, key=lambda writer: (writer <= self._last_stream, writer)):
+            files = self._waiting[writer]
+            while files:
+                if _is_readable(files[0]):
+                    if not self.once:
+                        break
+                    yield files[0]
                 # Whoever asks for another one got nothing from this one; the next look at the folder lists it again.
-                self._waiting.popleft()
-            return
-        waiting = [file for file in self._waiting if _is_readable(file)]
-        # Writers after the last one served come first; the sort is stable, so a writer's files stay in order.
-        yield from sorted(waiting, key=lambda file: (writer_of(file.name) <= self._last_stream, writer_of(file.name)))
+                files.popleft()
+            yield from filter(_is_readable, files)
 
     def _chunk(self, file: _File, raw: bytes) -> Chunk:
         """Return bytes that were read as a chunk, and take note of the format from here on."""
@@ -616,6 +632,7 @@ class Spool:
             if len(file.first) == file.head_bytes:
                 file.first += more
                 file.marks = _marks_in(file.first)
+                self._know(file)
             file.head_bytes += len(more)
         file.offset += count
         if file.stream is not None:
@@ -677,10 +694,13 @@ class Spool:
         with self._open(file.name) as stream:
             head = stream.read(_HEAD)
         fmt = sniff(head, self._default)
-        if not _has_times(head, fmt):
+        marks = _marks_in(head)
+        if not marks or not _has_times(head, fmt):
             return ""
-        for other in self._files.values():
-            if other is file or not other.offset or other.copy_of or other.broken == other.stamp:
+        for other in self._begun.get(marks[0], ()):
+            if other is file or self._files.get(other.name) is not other:
+                continue
+            if not other.offset or other.copy_of or other.broken == other.stamp:
                 continue
             size = min(len(head), other.head_bytes)
             is_alike = other.first[:size] == head[:size] if other.first else zlib.crc32(head[:size]) == other.head

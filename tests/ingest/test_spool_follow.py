@@ -425,6 +425,25 @@ def test_backlog_is_what_was_not_read(tmp_path: Path) -> None:
         assert spool.backlog_bytes() == 0
 
 
+def test_a_folder_that_takes_long_to_look_at_is_looked_at_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "_LONG_SCAN", 0.0)
+    monkeypatch.setattr(spool_module, "_SCANS_APART", 1e9)
+    for number in range(3):
+        (tmp_path / f"nfacct-{number}.csv").write_text(f"{number}\nhalf {number}")
+    with Spool(tmp_path) as spool:
+        assert lines(drain(spool)) == ["0", "1", "2"]
+        (tmp_path / "nfacct-3.csv").write_text("new\n")
+        assert drain(spool) == []
+        monkeypatch.setattr(spool, "_pause", 0.0)
+        assert lines(drain(spool)) == ["new"]
+    # What is read once ends where nothing is left, which takes a last look.
+    with Spool(tmp_path, once=True) as spool:
+        assert lines(drain(spool)) == ["0", "half 0", "1", "half 1", "2", "half 2", "new"]
+        assert spool.is_finished
+
+
 def test_reads_a_stream_without_waiting() -> None:
     read_end, write_end = os.pipe()
     with open(read_end, "rb") as reader, open(write_end, "wb", buffering=0) as writer:  # noqa: PTH123 - descriptors
