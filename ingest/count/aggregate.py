@@ -243,7 +243,8 @@ class Aggregator:
             schema.UNKNOWN_NODE.name: self._unknown_nodes(rows),
             schema.INFERENCE.name: self._requests(rows),
             schema.MANAGED.name: self._sessions(rows),
-            **link_points(self._links, self._books),
+            # None where a batch came before, and only what it held comes now.
+            **(link_points(self._links, self._books) if self._links else {}),
         }
         self._links.clear()
         return seconds | {name: frame for name, frame in partials.items() if frame.height}

@@ -388,10 +388,8 @@ class Engine:
         """Make partial points of all conversations taken, those included of which it is asked whose records count."""
         is_live = self._clock is Clock.LIVE
         kept = self._tables[schema.TRAFFIC.name].evicted_before // self._settings.window
-        settled = self._once.settle(kept if is_live else None)
+        settled = self._once.settle(kept if is_live else None, self._aggregator.add)
         if settled is not None:
-            for conversations in settled.conversations:
-                self._aggregator.add(conversations)
             self._counters.add(Stage.NORMALISE, schema.EXPORTER_SUPPRESSED.name, settled.suppressed_bytes)
             self._add({schema.COUNTING.name: settled.counting, schema.EXPORTER_STATUS.name: settled.suppressed})
         self._settle_sums()

@@ -15,7 +15,7 @@ All records of a conversation are in one Kafka partition (records go by their so
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -85,13 +85,11 @@ class Settled:
     """What is to be added to the totals; sums may be negative where a record no longer counts, or counts again.
 
     Attributes:
-        conversations: rows as of batches; none if only records that counted already were taken.
         suppressed: partial points of EXPORTER_STATUS.
         counting: partial points of COUNTING.
         suppressed_bytes: what is suppressed, in sum.
     """
 
-    conversations: list[Conversations]
     suppressed: pl.DataFrame
     counting: pl.DataFrame
     suppressed_bytes: int
@@ -406,15 +404,17 @@ class Once:
 
     # -- verdicts ----------------------------------------------------------------------------------
 
-    def settle(self, oldest: int | None) -> Settled | None:
+    def settle(self, oldest: int | None, take: Callable[[Conversations], None]) -> Settled | None:
         """Return what the records taken change; None without any.
 
         Args:
             oldest: number of the oldest window in memory; None: all are.
+            take: takes rows as of batches, part by part: with the next one the address book may forget their numbers.
         """
         self._seal()
         waiting = [(chunk, chunk.waits) for chunk in self._chunks if chunk.waits is not None]
-        conversations = self._settled(waiting, oldest) if waiting else []
+        if waiting:
+            self._compare(waiting, oldest, take)
         if not self._counted:
             return None
         counting = self._counting()
@@ -424,20 +424,22 @@ class Once:
             .agg(pl.sum(schema.COUNTING_BYTES.name).alias(schema.EXPORTER_SUPPRESSED.name))
         )
         whole = int(suppressed.get_column(schema.EXPORTER_SUPPRESSED.name).sum())
-        return Settled(conversations, suppressed, counting, whole)
+        return Settled(suppressed, counting, whole)
 
-    def _settled(self, waiting: list[tuple[Chunk, Flags]], oldest: int | None) -> list[Conversations]:
-        """Say of all records that those waiting may change whether they count; return what that changes."""
+    def _compare(
+        self, waiting: list[tuple[Chunk, Flags]], oldest: int | None, take: Callable[[Conversations], None]
+    ) -> None:
+        """Say of all records that those waiting may change whether they count; hand on what that changes."""
         marks = self._owners.marked([chunk.columns[remembered.CONVERSATION][waits] for chunk, waits in waiting])
         found = [
             (chunk, self._owners.among(marks, chunk.columns[remembered.CONVERSATION]))
             for chunk in self._around(waiting)
         ]
         final = self._final(oldest) * 1000
-        conversations = [self._compared(self._picked(part), final) for part in _apart(found)]
+        for part in _apart(found):
+            take(self._compared(self._picked(part), final))
         for chunk, _ in waiting:
             chunk.waits = None
-        return conversations
 
     def _compared(self, records: _Records, final: int) -> Conversations:
         """Say of records whether they count; return what that changes."""
@@ -491,10 +493,10 @@ class Once:
             )
             return [part[changes] for part in parts]
         texts = (
-            pl.concat([chunk.texts.gather(chunk.columns[name][rows]) for chunk, rows, _ in records.parts])
+            pl.concat([chunk.texts.gather(chunk.columns[name][rows]) for chunk, rows, _ in records.parts])[changes]
             for name in names
         )
-        return [column.to_numpy().astype(np.int64)[changes] for column in book.number(*texts)]
+        return [column.to_numpy().astype(np.int64) for column in book.number(*texts)]
 
     def _judged(self, records: _Records, final: int) -> tuple[Ints, Ints]:
         """Return who counts the records, and why, as far as that is not final."""

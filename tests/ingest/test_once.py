@@ -462,3 +462,13 @@ def test_memory_is_bounded_and_what_is_forgotten_stays_counted(
     engine.evict()
     stored.write(0, engine.merge())
     assert total_of(stored) == 16_384_000
+
+
+def test_more_addresses_than_are_remembered_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan past two exporters: what is compared comes in parts, and the address book begins anew between two."""
+    monkeypatch.setattr("ingest.count.once._AT_ONCE", 20)
+    monkeypatch.setattr("ingest.flows.classify._CACHE_LIMIT", 20)
+    devices = [Device(), Device(delay=8)]
+    transfers = [Transfer(f"10.1.0.{host}", "10.2.0.1", 10, 100, 5, (0, 1), begin=host // 50) for host in range(100)]
+    stored = run(cluster_of(devices), exported(devices, transfers, 1))
+    assert stored.by_pair() == {(one.src, "10.2.0.1"): 1000 for one in transfers}
