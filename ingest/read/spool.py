@@ -9,6 +9,7 @@ import errno
 import fcntl
 import fnmatch
 import gzip
+import heapq
 import os
 import re
 import select
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
@@ -484,8 +486,9 @@ class Spool:
     def next_chunk(self, limit_bytes: int) -> Chunk | None:
         """Return the next lines of the folder; None if there are none now.
 
-        Files of one writer come in the order of their times. Following, the writers take turns; once, the oldest file
-        of all is first.
+        Files of one writer come in the order of their times. Following, the writer is first whose next lines are the
+        oldest: one that has little to read must not run hours ahead of another one's backlog. Once, the oldest file of
+        all is first.
 
         Args:
             limit_bytes: about how much at most; a single line may be longer.
@@ -508,17 +511,27 @@ class Spool:
         """Yield the files that may have lines, the one whose turn it is first."""
         if not self._last_scan:
             self._scan()
-        # Writers after the last one served come first; once, all files are of one line.
-        for writer in sorted(self._waiting, key=lambda writer: (writer <= self._last_stream, writer)):
-            files = self._waiting[writer]
-            while files:
-                if _is_readable(files[0]):
-                    if not self.once:
-                        break
-                    yield files[0]
-                # Whoever asks for another one got nothing from this one; the next look at the folder lists it again.
-                files.popleft()
-            yield from filter(_is_readable, files)
+        if not self.once:
+            lines = (self._line(writer, files) for writer, files in self._waiting.items())
+            yield from (file for _, file in heapq.merge(*lines, key=itemgetter(0)))
+            return
+        while files := self._waiting.get(""):
+            if _is_readable(files[0]):
+                yield files[0]
+            # Whoever asks for another one got nothing from this one; the next look at the folder lists it again.
+            files.popleft()
+
+    def _line(self, writer: str, files: deque[_File]) -> Iterator[tuple[tuple[int, bool, str], _File]]:
+        """Yield a writer's files that may have lines, in their order, with their turns: none before an earlier file's.
+
+        Of writers that are equally far, those after the last one served come first.
+        """
+        while files and not _is_readable(files[0]):
+            files.popleft()
+        reached = 0
+        for file in filter(_is_readable, files):
+            reached = max(_reached(file), reached)
+            yield (reached, writer <= self._last_stream, writer), file
 
     def _chunk(self, file: _File, raw: bytes) -> Chunk:
         """Return bytes that were read as a chunk, and take note of the format from here on."""
@@ -968,6 +981,12 @@ def _marks_in(head: bytes) -> tuple[Mark, ...]:
 def writer_of(name: str) -> str:
     """Return what the names of one writer's files have in common: all before the first digit."""
     return re.split(r"\d", name, maxsplit=1)[0]
+
+
+def _reached(file: _File) -> int:
+    """Return the epoch second up to which a file is read, as if its lines were spread evenly over its time."""
+    share = min(file.offset / file.size, 1.0) if file.size else 0.0
+    return int(file.order + max(file.modified - file.order, 0.0) * share)
 
 
 def _time_of(name: str, modified: float) -> float:

@@ -159,12 +159,33 @@ def test_without_a_time_in_their_names_files_come_by_age(tmp_path: Path) -> None
 
 
 def test_writers_take_turns_while_following(tmp_path: Path) -> None:
-    """A backlog of one daemon does not hold up the other's."""
-    (tmp_path / "nfacct-1.csv").write_text("n\n" * 50)
-    (tmp_path / "sfacct-1.csv").write_text("s\n" * 50)
+    """Of the same time, neither holds up the other."""
+    for name in ("nfacct-1.csv", "sfacct-1.csv"):
+        (tmp_path / name).write_text(f"{name[0]}\n" * 50)
+        os.utime(tmp_path / name, (1_790_000_000,) * 2)
     with Spool(tmp_path) as spool:
         first = [drain_one.source[0] for drain_one in drain(spool, 20)][:6]
     assert first in (["n", "s"] * 3, ["s", "n"] * 3)
+
+
+def test_a_writer_with_little_to_read_does_not_run_ahead_of_the_other_one_s_backlog(tmp_path: Path) -> None:
+    """Else records of the other one come later than windows are kept, and all go to the oldest."""
+    begin, minutes = 1_790_000_000, 20
+    for minute in range(begin, begin + minutes * 60, 60):
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(minute))
+        for writer, count in (("nfacct", 300), ("sfacct", 3)):
+            path = tmp_path / f"{writer}-{stamp}.csv"
+            path.write_text("".join(f"{writer} {minute + i * 60 // count}\n" for i in range(count)))
+            os.utime(path, (minute + 60,) * 2)
+    with Spool(tmp_path) as spool:
+        read = [line.split() for line in lines(drain(spool, 600))]
+    moments = [int(moment) for _, moment in read]
+    assert len(moments) == minutes * 303
+    newest = [max(moments[: place + 1]) for place in range(0, len(moments), 100)]
+    assert all(ahead - moment <= 60 for ahead, moment in zip(newest, moments[::100], strict=True))
+    for writer in ("nfacct", "sfacct"):
+        own = [moment for name, moment in read if name == writer]
+        assert own == sorted(own)
 
 
 def test_reads_compressed_files(tmp_path: Path) -> None:
