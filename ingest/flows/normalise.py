@@ -27,6 +27,10 @@ _PORTS = 1 << 16
 _CONGESTION_EXPERIENCED = 3
 """The two ECN bits of the tos field, RFC 3168."""
 
+_OPEN_MS = 60_000
+"""How far a record without an end goes back at most: firewalls (ASA) tell when a connection began, be it hours ago, and
+every minute what went by since they told last."""
+
 
 class Clock(StrEnum):
     """Which time of a record to believe."""
@@ -237,8 +241,12 @@ class Normaliser:
         start, end, arrival = (_column(frame, name, -1) for name in (records.START, records.END, records.ARRIVAL))
         has_arrival = arrival >= 0
         arrival = np.where(has_arrival, arrival, now_ms)
-        # A missing end makes a point sample at the start.
         has_start, has_end = start >= 0, end >= 0
+        # Without any other time it is a point; one that only began goes on until it is sent.
+        is_open = has_start & ~has_end & has_arrival
+        end = np.where(is_open, arrival, end)
+        start = np.where(is_open, np.maximum(start, arrival - _OPEN_MS), start)
+        has_end = has_end | is_open
         start = np.where(has_start, start, np.where(has_end, end, arrival))
         end = np.maximum(np.where(has_end, end, start), start)
         broken_start = end - start > MAX_SPAN_MS

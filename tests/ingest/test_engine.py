@@ -373,6 +373,19 @@ def test_records_without_any_time_count_at_their_arrival() -> None:
     assert take(engine, one(start=None, end=None))["traffic"][WINDOW].to_list() == [T0 // 1000]
 
 
+@pytest.mark.parametrize(("before", "windows"), [(3_600_000, 6), (30_000, 3), (0, 1)])
+def test_a_record_that_only_tells_when_its_connection_began_is_of_the_minute_before_it_was_sent(
+    before: int, windows: int
+) -> None:
+    """As Cisco's ASA has it: nobody's clock is off, and not all bytes went by as it began."""
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    points = take(engine, one(start=T0 - before, end=None))
+    first = (T0 - min(before, 60_000)) // 1000
+    assert sorted(points["traffic"][WINDOW].to_list()) == [first + 10 * i for i in range(windows)]
+    assert points["traffic"]["bytes"].sum() == 1000
+    assert points["exporter"][schema.SKEWED.name].sum() == 0
+
+
 def test_late_bytes_reach_their_window_and_too_late_ones_the_oldest() -> None:
     engine = Engine(cluster(), Clock.LIVE, Counters())
     take(engine, one(start=T0 + 600_000, end=T0 + 600_000, arrival=T0 + 600_000))
