@@ -389,7 +389,7 @@ class Bridge:
             return False
         parsed = read_counter_samples(chunk.raw, chunk.fmt.time_zone)
         self._bury(parsed.dead, chunk.source)
-        self._engine.take_counters(parsed.frame)
+        self._engine.take_counters(parsed.frame, time.time())
         self._counters_position = chunk.position
         return True
 

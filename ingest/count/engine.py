@@ -1,5 +1,6 @@
 """The bridge without its surroundings: record frames in, changed points out; its memory can be saved and loaded."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
@@ -256,8 +257,8 @@ class Engine:
         points = gap_points(gaps, seconds=self._settings.window, oldest=self._watermark().oldest)
         self._add({schema.LOG_GAP.name: points})
 
-    def take_counters(self, samples: pl.DataFrame) -> None:
-        """Take samples of interface counters (SAMPLE_SCHEMA)."""
+    def take_counters(self, samples: pl.DataFrame, now: float = math.inf) -> None:
+        """Take samples of interface counters (SAMPLE_SCHEMA), at this epoch second by the wall clock."""
         known = self._deltas.known(samples)
         self._counters.add(Stage.NORMALISE, "counter_samples", known.height)
         self._counters.add(Stage.NORMALISE, "counters_unknown_agent", samples.height - known.height)
@@ -273,15 +274,15 @@ class Engine:
             self._tables[_COUNTERS].add(points)
         self._newest_counters = max(self._newest_counters or 0, int(known.get_column(MOMENT).to_numpy().max()))
         if self._clock is Clock.LIVE:
-            self._note_samples(known)
+            self._note_samples(known, now)
 
-    def _note_samples(self, samples: pl.DataFrame) -> None:
+    def _note_samples(self, samples: pl.DataFrame, now: float) -> None:
         """A switch through which nothing goes is not silent: its counter samples say so."""
         book = self._normaliser.exporters
         arrivals = samples.group_by(EXPORTER).agg(pl.max(MOMENT))
         for number, moment in zip(book.number(arrivals[EXPORTER]), arrivals[MOMENT], strict=True):
             reading = self.exporters.setdefault(book.names[number], ExporterReading(0.0))
-            reading.last_seen = max(reading.last_seen, moment / 1000)
+            reading.last_seen = max(reading.last_seen, min(moment / 1000, now))
 
     def _watermark(self) -> Watermark:
         """Return where the stream stands before this batch; a batch alone never makes its own records late."""
@@ -348,8 +349,9 @@ class Engine:
         )
         arrivals: dict[str, float] = {}
         for number, arrival in zip(book.number(exporters.texts), newest.tolist(), strict=True):
-            # Without arrival times the reading itself is the arrival.
-            seen = now if arrival < 0 else arrival / 1000
+            # Without arrival times the reading itself is the arrival. By a collector's clock that is ahead all whom it
+            # does not hear would seem silent.
+            seen = now if arrival < 0 else min(arrival / 1000, now)
             arrivals[book.names[number]] = max(seen, arrivals.get(book.names[number], 0.0))
         rows = grouped(flows.exporter, len(book.names))
         most = (rows.largest(np.abs(flows.lag)), rows.largest(flows.rate))

@@ -250,7 +250,7 @@ class PartitionWork:
         if batch.flows.height:
             self._bury(as_dead_letters(self._engine.take(batch.flows, now, batch.lost)), source)
         for samples in batch.samples:
-            self._engine.take_counters(samples)
+            self._engine.take_counters(samples, now)
         for relay, status, told in batch.statuses:
             if not self._relays.take(relay, status, now, told):
                 self.counters.add(Stage.READ, "relays_ignored")

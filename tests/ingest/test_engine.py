@@ -32,6 +32,8 @@ from ingest.count.engine import Engine
 from ingest.counters import Counters
 from ingest.flows.normalise import Clock, Normaliser
 from ingest.read import records
+from ingest.read.counter_samples import EXPORTER, INDEX, MOMENT, SAMPLE_SCHEMA, SEQ
+from ingest.readings import exporter_readings
 from store import schema
 from store.points import WINDOW
 from store.schema import Stage
@@ -360,6 +362,18 @@ def test_a_clock_that_is_years_off_gives_arrival_time_and_is_counted() -> None:
     assert sorted(points["traffic"][WINDOW].to_list()) == [T0 // 1000, T0 // 1000 + 10]
     assert points["traffic"]["bytes"].sum() == 1000
     assert points["exporter"][schema.SKEWED.name].sum() == 1
+
+
+def test_a_collector_whose_clock_is_ahead_makes_no_other_exporter_seem_silent() -> None:
+    engine = Engine(cluster(), Clock.LIVE, Counters())
+    for ahead, name in ((600_000, "127.0.0.1"), (0, "127.0.0.2")):
+        engine.take(one(exporter=name, arrival=T0 + ahead), T0 / 1000)
+    sample = {EXPORTER: "127.0.0.4", INDEX: 1, MOMENT: T0 + 600_000, SEQ: 1}
+    samples = pl.DataFrame([dict.fromkeys(SAMPLE_SCHEMA) | sample], schema=SAMPLE_SCHEMA)
+    engine.take_counters(samples, T0 / 1000)
+    rows = exporter_readings(cluster(), engine.exporters, window=T0 // 1000, started=0.0, drained=0.0)
+    ages = dict(rows.select(schema.EXPORTER, schema.AGE.name).iter_rows())
+    assert [ages[name] for name in ("leaf", "spine", "sflow")] == [0, 0, 0]
 
 
 def test_a_backfill_believes_old_times() -> None:
