@@ -122,8 +122,11 @@ class Senders:
                 self.unnamed += 1
                 return
             sender = self._senders[key] = Sender(*key, templates=templates)
-        if templates and len(templates) <= _MOST_TEMPLATES:
+        if templates:
             self._templates[source, datagram.port] = sender.templates = templates
+        # Those told first: what is in use comes again.
+        while len(templates) > _MOST_TEMPLATES:
+            del templates[next(iter(templates))]
         sender.datagrams += 1
         sender.untemplated += export.unread
         sender.samples += export.samples

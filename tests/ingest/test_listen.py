@@ -219,6 +219,17 @@ def test_what_is_cut_short_anywhere_does_not_raise(kind: FlowFormat) -> None:
             assert read_export(message[:size], {}).protocol in list(Protocol)
 
 
+def test_of_one_that_tells_ever_new_templates_the_last_ones_are_remembered() -> None:
+    senders = Senders(Cluster("test", (), exporters=EXPORTERS))
+    for domain in range(40):
+        sets = b"".join(struct.pack("!HHHHHH", 2, 12, 256 + number, 1, 8, 4) for number in range(50))
+        payload = struct.pack("!HHIII", 10, 16 + len(sets), 0, 1, domain) + sets
+        senders.take(Datagram(ip_address("10.0.0.1"), ip_address("10.0.0.100"), NETFLOW, payload))
+    (one,) = senders.heard(1)
+    assert one.json()["templates"] == 256
+    assert {domain for domain, _ in one.sender.templates} == {34, 35, 36, 37, 38, 39}
+
+
 def test_packets_of_ipv6_with_other_headers_before_udp() -> None:
     udp = struct.pack("!HHHH", 4000, NETFLOW, 8 + 5, 0) + b"hello"
     addresses = ip_address("fd00::1").packed + ip_address("fd00::2").packed
