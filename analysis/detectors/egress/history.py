@@ -111,7 +111,9 @@ class EgressHistory:
         if self._pass == (span, upto):
             return
         self._newest = span.closed
-        self._load_hours(first_hour - MONTH, boundary(span.final))
+        # Live, what an outage held back was not there when its hours became final.
+        again = DAY if span.final < span.closed else 0
+        self._load_hours(first_hour - MONTH, boundary(span.final), again)
         # The hour before is there for bursts that reach over its end.
         needed = first_hour - HOUR
         if not self._bins_from <= needed <= self._settled:
@@ -185,16 +187,16 @@ class EgressHistory:
         if missing:
             self._head_hour(missing[0])
 
-    def _load_hours(self, start: int, stop: int) -> None:
-        """Bring the whole hours to [start, stop)."""
+    def _load_hours(self, start: int, stop: int, again: int) -> None:
+        """Bring the whole hours to [start, stop); with new ones, those of `again` seconds before are read again."""
         start -= HOUR
         if not self._hours_from <= start <= self._hours_until:
             self._hours, self._hours_until = pl.DataFrame(schema=SUMS), start
+        known = max(min(self._hours_until, stop - again), start) if stop > self._hours_until else self._hours_until
         fresh = [
-            self._read(begin, min(begin + _STRETCH, stop), HOUR, schema.HOUR)
-            for begin in range(self._hours_until, stop, _STRETCH)
+            self._read(begin, min(begin + _STRETCH, stop), HOUR, schema.HOUR) for begin in range(known, stop, _STRETCH)
         ]
-        self._hours = pl.concat([self._hours.filter(pl.col(WINDOW) >= start), *fresh])
+        self._hours = pl.concat([self._hours.filter(pl.col(WINDOW) >= start, pl.col(WINDOW) < known), *fresh])
         self._hours_from, self._hours_until = start, max(stop, self._hours_until)
         if fresh:
             self._forget()
