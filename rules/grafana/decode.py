@@ -72,13 +72,13 @@ def _rule(entry: dict[str, Any], group: dict[str, Any], source: str) -> Rule:
         raise UserError(f"{source}: {entry['uid']}: the condition is no threshold of the first query")
     letters = {reductions[item["refId"]]["refId"]: name for name, item in zip(names, asked, strict=True)}
     (evaluator,) = (one["evaluator"] for one in condition["conditions"])
-    labels = dict(entry["labels"])
+    labels = {name: _literal(text) for name, text in entry["labels"].items()}
     rule_id, severity = labels.pop("rule"), Severity(labels.pop("severity"))
     annotations = entry["annotations"]
     return Rule(
         id=rule_id,
-        title=entry["title"],
-        family=group["name"],
+        title=_literal(entry["title"]),
+        family=_literal(group["name"]),
         severity=severity,
         measures=measures,
         threshold=Threshold(rule_id, Comparison(evaluator["type"]), float(evaluator["params"][0])),
@@ -96,6 +96,11 @@ def _rule(entry: dict[str, Any], group: dict[str, Any], source: str) -> Rule:
         on_error=ErrorPolicy(entry["execErrState"]),
         interval=_seconds(group["interval"]),
     )
+
+
+def _literal(text: str) -> str:
+    """Return what `encode.literal` was given."""
+    return text.replace("$$", "$")
 
 
 def _is_reduction(item: dict[str, Any]) -> bool:

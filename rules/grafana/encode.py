@@ -2,8 +2,8 @@
 
 The shape is what Grafana 12.3 was seen to load, evaluate and notify. A misspelt key is ignored in silence there, so
 the Grafana test reads every rule back. What Grafana expands: ``$VAR``, ``$__env{VAR}`` and ``$__file{path}`` in contact
-point settings and labels (``pkg/services/provisioning/values``), ``${VAR}`` in annotations of newer versions; queries
-and notification templates are taken as they stand.
+point settings, titles, names of groups and labels (``pkg/services/provisioning/values``), ``${VAR}`` in annotations of
+newer versions; queries and notification templates are taken as they stand.
 """
 
 import re
@@ -86,7 +86,7 @@ def rules_text(cluster: Cluster, rule_set: RuleSet) -> str:
         groups.append(
             {
                 "orgId": _ORGANISATION,
-                "name": family,
+                "name": literal(family),
                 "folder": FOLDER,
                 "interval": f"{intervals.pop()}s",
                 "rules": [rule_entry(cluster, rule) for rule in rules],
@@ -109,13 +109,18 @@ def tombstone_uids(rule_set: RuleSet) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*removed_uids(), *rule_set.missing_ids())))
 
 
+def literal(text: str) -> str:
+    """Return a text in which Grafana expands nothing."""
+    return text.replace("$", "$$")
+
+
 def rule_entry(cluster: Cluster, rule: Rule) -> dict[str, Any]:
     """Return one rule in Grafana's form."""
     queries = [_query(cluster, rule, position) for position in range(len(rule.measures))]
     reductions = [_reduction(rule, position) for position in range(len(rule.measures))]
     return {
         "uid": rule.id,
-        "title": rule.title,
+        "title": literal(rule.title),
         "condition": CONDITION,
         "for": f"{rule.pending_for}s",
         "keepFiringFor": f"{rule.keep_firing_for}s",
@@ -123,7 +128,7 @@ def rule_entry(cluster: Cluster, rule: Rule) -> dict[str, Any]:
         "noDataState": rule.no_data.value,
         "execErrState": rule.on_error.value,
         "isPaused": False,
-        "labels": rule.all_labels(),
+        "labels": {name: literal(text) for name, text in rule.all_labels().items()},
         "annotations": {
             "__dashboardUid__": rule.panel.dashboard_uid,
             "__panelId__": str(rule.panel.panel_id),
@@ -215,9 +220,9 @@ def receiver_uid(target: NotificationTarget) -> str:
 
 def settings(target: NotificationTarget) -> dict[str, Any]:
     """Return a receiver's settings: our texts, then what cluster.yaml says, secrets by reference only."""
-    literal = {name: value.replace("$", "$$") for name, value in target.settings}
+    plain = {name: literal(value) for name, value in target.settings}
     secret = {name: reference(where) for name, where in target.secrets}
-    return {**notices.texts_of(target.kind), **literal, **secret}
+    return {**notices.texts_of(target.kind), **plain, **secret}
 
 
 def _catch_all(cluster: Cluster) -> str | None:

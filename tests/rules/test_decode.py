@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from app.errors import UserError
 from cluster.load import load_cluster
@@ -23,6 +24,17 @@ def test_a_rule_that_was_read_is_written_alike(rule: Rule) -> None:
     """Grafana's form has no names of measures and no groupings of notifications; the rest is all there."""
     assert rule_entry(CLUSTER, READ[rule.id]) == rule_entry(CLUSTER, rule)
     assert (READ[rule.id].interval, READ[rule.id].family) == (rule.interval, rule.family)
+
+
+def test_what_people_call_a_rule_is_no_variable_of_grafanas() -> None:
+    """It takes $5 of a title, a group's name or a label for the environment's variable 5, which there is none of."""
+    own = replace(RULES.rules[0], title="Costs more than $500", family="own $rules", labels=(("team", "a$b"),))
+    text = rules_text(CLUSTER, replace(RULES, rules=(own,)))
+    (group,) = yaml.safe_load(text)["groups"]
+    (entry,) = group["rules"]
+    assert (entry["title"], group["name"], entry["labels"]["team"]) == ("Costs more than $$500", "own $$rules", "a$$b")
+    (read,) = rules_from_text(text, "rules.yaml")
+    assert (read.title, read.family, read.labels) == (own.title, own.family, own.labels)
 
 
 def test_the_committed_file_is_read() -> None:

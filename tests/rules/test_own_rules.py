@@ -103,7 +103,7 @@ NO_TEXT = _example().replace('"Backup is larger than it ever was"', "object()")
         (OTHER_ID, "rules of other ids: another"),
         # What only Grafana's file cannot hold.
         (NO_PANEL, ": AttributeError: 'NoneType' object has no attribute 'dashboard_uid'"),
-        (NO_TEXT, ": RepresenterError: "),
+        (NO_TEXT, ": AttributeError: 'object' object has no attribute 'replace'"),
         (WRONG_PANEL, ":38: KeyError: cf-explore: no panel 'wrong'; there are question, nodes"),
         (NO_THRESHOLD, "cluster.yaml has no threshold 'backup_limit'"),
     ],
