@@ -117,6 +117,16 @@ class Measure:
     until: int = 0
     reducer: Reducer = Reducer.LAST
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.since, int) or not isinstance(self.until, int) or not 0 <= self.until < self.since:
+            raise ValueError(
+                f"measure {self.name}: from {self.since} s to {self.until} s ago: expected whole seconds, since > until"
+            )
+        columns = self.query.select.columns if self.query.select is not None else ()
+        if len(columns) > 1:
+            names = " and ".join(column.name for column in columns)
+            raise ValueError(f"measure {self.name}: its query has the columns {names}: expected one, a measure each")
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -170,6 +180,16 @@ class Rule:
         # A rule of the site's own may keep its number to itself, under its own name.
         if self.threshold.name not in (*Thresholds.__dataclass_fields__, self.id):
             raise ValueError(f"{self.id}: cluster.yaml has no threshold {self.threshold.name!r}")
+        # Grafana does not start where it refuses a single rule.
+        least = {"interval": INTERVAL_SECONDS, "pending_for": 0, "keep_firing_for": 0, "missing_evaluations": 1}
+        for name, number in least.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < number:
+                raise ValueError(f"{self.id}: {name} is {value}: expected a whole number, at least {number}")
+        if self.interval % INTERVAL_SECONDS:
+            raise ValueError(f"{self.id}: interval is {self.interval}: expected a multiple of {INTERVAL_SECONDS} s")
+        if not self.title or not self.family:
+            raise ValueError(f"{self.id}: title {self.title!r}, family {self.family!r}: expected both")
         for _, text in self.annotations:
             self.template(text)
 

@@ -88,6 +88,16 @@ NO_THRESHOLD = _example().replace("Threshold(ID", 'Threshold("backup_limit"')
 NO_PANEL = _example().replace('panel_ref("explore", "groups_over_time")', "None")
 WRONG_PANEL = _example().replace('"groups_over_time"', '"wrong"')
 NO_TEXT = _example().replace('"Backup is larger than it ever was"', "object()")
+NO_TITLE = _example().replace('"Backup is larger than it ever was"', '""')
+NO_RANGE = _example().replace("since=WINDOW", "since=WINDOW, until=WINDOW")
+HALF_SECONDS = _example().replace("since=WINDOW", "since=WINDOW / 2")
+TWO_COLUMNS = _example().replace(
+    ".take(total(schema.BYTES))", ".take(total(schema.BYTES), total(schema.FLOWS))"
+)  # fmt: skip
+
+
+def _with(more: str) -> str:
+    return _example().replace('group_by=("rule",),', f'group_by=("rule",), {more},')
 
 
 @pytest.mark.parametrize(
@@ -106,6 +116,15 @@ NO_TEXT = _example().replace('"Backup is larger than it ever was"', "object()")
         (NO_TEXT, ": AttributeError: 'object' object has no attribute 'replace'"),
         (WRONG_PANEL, ":38: KeyError: cf-explore: no panel 'wrong'; there are question, nodes"),
         (NO_THRESHOLD, "cluster.yaml has no threshold 'backup_limit'"),
+        # What Grafana refuses: it does not start then.
+        (NO_TITLE, "backup_size: title '', family 'site': expected both"),
+        (NO_RANGE, "measure bytes: from 3600 s to 3600 s ago: expected whole seconds, since > until"),
+        (HALF_SECONDS, "measure bytes: from 1800.0 s to 0 s ago: expected whole seconds, since > until"),
+        (_with("interval=15"), "backup_size: interval is 15: expected a multiple of 10 s"),
+        (_with("pending_for=-60"), "backup_size: pending_for is -60: expected a whole number, at least 0"),
+        (_with("missing_evaluations=0"), "missing_evaluations is 0: expected a whole number, at least 1"),
+        # What it answers with an error at each evaluation.
+        (TWO_COLUMNS, "measure bytes: its query has the columns bytes and flows: expected one, a measure each"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_in_one_line(tmp_path: Path, code: str, said: str) -> None:
