@@ -6,6 +6,8 @@ from store import schema
 from store.influxql import settle_seconds, window_seconds
 
 _SPARE_WINDOWS = 4
+SELDOM = 3
+"""Windows between two readings of a bridge that works off a backlog; else there is one a window."""
 
 
 def fresh_seconds(cluster: Cluster) -> int:
@@ -17,6 +19,14 @@ def fresh_seconds(cluster: Cluster) -> int:
     window = window_seconds(cluster, schema.RAW)
     seconds = settle_seconds(cluster, schema.RAW) + _SPARE_WINDOWS * window
     return -(-seconds // window) * window
+
+
+def reading_seconds(cluster: Cluster) -> int:
+    """Return a range that always holds what a living bridge says of itself.
+
+    It says so once a window, and while it works off a backlog every three; the point lies at its window's start.
+    """
+    return (SELDOM + 1) * cluster.bridge.window
 
 
 def final_seconds(cluster: Cluster) -> int:

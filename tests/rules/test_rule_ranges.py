@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from cluster.load import load_cluster
 from cluster.model import CloudFormat, KafkaFormat
-from rules.alerts.pipeline import enrichment_stale, relay_silent
+from rules.alerts.pipeline import collector_attacked, enrichment_stale, ingest_deadman, ingest_lag, relay_silent
 from rules.registry import rules_of
 from rules.rule import built
 
@@ -51,6 +52,20 @@ def test_a_worker_with_a_backlog_has_told_of_its_relays_often_enough(window: int
     enough = int(age.query.influxql.partition('"readings" >= ')[2].split()[0])
     assert 3 <= enough <= age.since // (3 * window)
     assert backlog.since == age.since
+
+
+@pytest.mark.parametrize("window", [1, 10, 60])
+@pytest.mark.parametrize("told", [collector_attacked, ingest_deadman, ingest_lag])
+def test_a_bridge_with_a_backlog_is_heard_within_every_range(told: ModuleType, window: int) -> None:
+    """It speaks every three windows, of the beginning of one: else the dead man is called, and lateness comes and goes.
+
+    Where limits are as short as they may be, too.
+    """
+    shortest = replace(CLUSTER.thresholds, ingest_silent=10, ingest_lag_for=0)
+    for limits in (CLUSTER.thresholds, shortest):
+        cluster = replace(CLUSTER, bridge=replace(CLUSTER.bridge, window=window), thresholds=limits)
+        (rule,) = built(told.build, cluster).rules
+        assert all(measure.since >= 3 * window + window for measure in rule.measures)
 
 
 @pytest.mark.parametrize(("brokers", "form"), [((), KafkaFormat.CLUSTERFLOW), (("broker-1:9092",), KafkaFormat.PMACCT)])

@@ -5,6 +5,7 @@ from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from ingest.collect.trouble_file import LATELY
 from rules.common import texts
+from rules.common.freshness import reading_seconds
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, highest, is_in
@@ -38,7 +39,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="The flow collector is attacked, or dies",
         family="pipeline",
         severity=Severity.CRITICAL,
-        measures=(Measure("times", counts, 2 * cluster.bridge.window),),
+        measures=(Measure("times", counts, reading_seconds(cluster)),),
         threshold=Threshold("collector_attacks", Comparison.ABOVE, cluster.thresholds.collector_attacks),
         annotations=texts.annotations(
             summary=summary,

@@ -4,6 +4,7 @@ from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import texts
+from rules.common.freshness import reading_seconds
 from rules.rule import Comparison, ErrorPolicy, Measure, NoDataPolicy, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Select, count, is_in
@@ -13,7 +14,7 @@ ID = "ingest_deadman"
 
 def build(cluster: Cluster) -> RuleSet:
     """Return the rule; every cluster has it."""
-    silent = cluster.thresholds.ingest_silent
+    silent = max(cluster.thresholds.ingest_silent, reading_seconds(cluster))
     # Traffic or not, a bridge that follows a spool has a heartbeat. Analysis alone is no sign of its life, nor is a
     # backfill, which writes other readings of itself at the present time, too.
     beats = (

@@ -4,14 +4,13 @@ from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
 from rules.common import texts
+from rules.common.freshness import SELDOM, reading_seconds
 from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
 from store import schema
 from store.influxql import Query, Select, compare, count, is_in, lowest
 
 ID = "ingest_lag"
 
-_SELDOM = 3
-"""Windows between two readings of a bridge that works off a backlog; else there is one a window."""
 _COUNTED = count(schema.VALUE, "readings")
 
 
@@ -29,8 +28,8 @@ def build(cluster: Cluster) -> RuleSet:
         "Without a backlog the exporters are late or silent: look at their lag and age on the Pipeline board."
     )
     # It must have been late all the time: of a bridge that just came back a single reading is known.
-    since = max(limits.ingest_lag_for, cluster.bridge.window)
-    readings = max(limits.ingest_lag_for // (_SELDOM * cluster.bridge.window), 1)
+    since = max(limits.ingest_lag_for, reading_seconds(cluster))
+    readings = max(limits.ingest_lag_for // (SELDOM * cluster.bridge.window), 1)
     rule = Rule(
         id=ID,
         title="Flow data is late",
