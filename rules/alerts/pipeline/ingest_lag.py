@@ -20,8 +20,8 @@ def build(cluster: Cluster) -> RuleSet:
     bridge = f"bridge {{{{ $labels.{schema.SHARD} }}}}"
     summary = (
         f"The newest flow that {bridge} has stored is {texts.duration_of('lag')} old (alerts above "
-        f"{format_duration(limits.ingest_lag)} for {format_duration(limits.ingest_lag_for)}): boards and alerts are "
-        "late by as much."
+        f"{format_duration(limits.ingest_lag)} for {format_duration(limits.ingest_lag_for)}): boards are late "
+        "by as much, and what is later than a rule looks back raises no alert."
     )
     what_to_do = (
         "Does the backlog grow? Then the bridge or InfluxDB is too slow: look at processor, disk and the bridge's log. "
