@@ -63,9 +63,7 @@ def destination(cluster: Cluster) -> str:
 
 
 def _party(cluster: Cluster, tag: str, group: str, number: str, many: str) -> str:
-    several = f"{texts.whole(number)} {many}"
-    name = f'{{{{ if eq $labels.{tag} "{schema.OTHER}" }}}}{several}{{{{ else }}}}{{{{ $labels.{tag} }}}}{{{{ end }}}}'
-    return f"{name} ({_title(cluster, group)})"
+    return f"{texts.one_or(tag, number, many)} ({_title(cluster, group)})"
 
 
 def _title(cluster: Cluster, tag: str) -> str:

@@ -43,7 +43,7 @@ def measures(
 
 def source(cluster: Cluster, seen: VisiblePairs) -> str:
     """Return the source with its group's name."""
-    return f"{{{{ $labels.{schema.SRC} }}}} ({texts.group_title(cluster, schema.SRC_GROUP, seen.sources())})"
+    return f"{texts.named(schema.SRC)} ({texts.group_title(cluster, schema.SRC_GROUP, seen.sources())})"
 
 
 def destination(cluster: Cluster, seen: VisiblePairs, place: str = texts.PLACE) -> str:
@@ -54,10 +54,7 @@ def destination(cluster: Cluster, seen: VisiblePairs, place: str = texts.PLACE) 
         seen: where it may be.
         place: what is said of a single address.
     """
-    address = (
-        f'{{{{ if eq $labels.{schema.DST} "{schema.OTHER}" }}}}many smaller destinations'
-        f"{{{{ else }}}}{{{{ $labels.{schema.DST} }}}}{{{{ end }}}}"
-    )
+    address = texts.named(schema.DST, "many smaller destinations")
     where = f'{{{{ if ne $labels.{schema.DST} "{schema.OTHER}" }}}}{place}{{{{ end }}}}'
     return f"{address} ({where}{texts.group_title(cluster, schema.DST_GROUP, seen.destinations())})"
 

@@ -63,17 +63,14 @@ def known_client(cluster: Cluster, seen: VisiblePairs) -> str:
 
 def client(cluster: Cluster, seen: VisiblePairs) -> str:
     """Return the client with its place and its group's name, or words where it stands for many."""
-    address = (
-        f'{{{{ if eq $labels.{schema.SRC} "{schema.OTHER}" }}}}many smaller clients'
-        f"{{{{ else }}}}{{{{ $labels.{schema.SRC} }}}}{{{{ end }}}}"
-    )
+    address = texts.named(schema.SRC, "many smaller clients")
     where = f'{{{{ if ne $labels.{schema.SRC} "{schema.OTHER}" }}}}{texts.PLACE}{{{{ end }}}}'
     return f"{address} ({where}{texts.group_title(cluster, schema.SRC_GROUP, seen.sources())})"
 
 
 def server(cluster: Cluster, seen: VisiblePairs) -> str:
     """Return the inference node with its group's name."""
-    return f"{{{{ $labels.{schema.DST} }}}} ({server_group(cluster, seen)})"
+    return f"{texts.named(schema.DST)} ({server_group(cluster, seen)})"
 
 
 def server_group(cluster: Cluster, seen: VisiblePairs) -> str:

@@ -61,15 +61,6 @@ def measures(
     return tuple(Measure(name, of(field), _SINCE) for name, field in named.items())
 
 
-def source(cluster: Cluster, seen: VisiblePairs) -> str:
-    """Return the source with its group's name."""
-    address = (
-        f'{{{{ if eq $labels.{schema.SRC} "{schema.OTHER}" }}}}addresses that no inventory knows'
-        f"{{{{ else }}}}{{{{ $labels.{schema.SRC} }}}}{{{{ end }}}}"
-    )
-    return f"{address} ({texts.group_title(cluster, schema.SRC_GROUP, seen.sources())})"
-
-
 def artefact(artefacts: tuple[Artefact, ...], borders: list[int], volume: str) -> str:
     """Return "0.93 of llama-70b" for a volume and its share (measure ``share``); empty where none is listed.
 

@@ -97,12 +97,17 @@ def whole(name: str) -> str:
     return number(name, '{{ printf "%.0f" .Value }}')
 
 
+def named(tag: str, many: str = "addresses that no inventory knows") -> str:
+    """Return an end's name by its label, or words where it stands for many.
+
+    Of what is beyond the largest of a window, only ends that an inventory lists keep their names.
+    """
+    return f'{{{{ if eq $labels.{tag} "{schema.OTHER}" }}}}{many}{{{{ else }}}}{{{{ $labels.{tag} }}}}{{{{ end }}}}'
+
+
 def one_or(tag: str, measure: str, many: str) -> str:
     """Return an end's name by its label, or how many there are by a measure."""
-    return (
-        f'{{{{ if eq $labels.{tag} "{schema.OTHER}" }}}}{whole(measure)} {many}'
-        f"{{{{ else }}}}{{{{ $labels.{tag} }}}}{{{{ end }}}}"
-    )
+    return named(tag, f"{whole(measure)} {many}")
 
 
 def group_title(cluster: Cluster, tag: str, groups: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from analysis.detectors.egress import networks
 from app.units import format_duration, format_size
 from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
-from rules.common import conversations, slow, texts
+from rules.common import conversations, texts
 from rules.common.visibility import visible_pairs
 from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
@@ -27,7 +27,7 @@ def build(cluster: Cluster) -> RuleSet:
         raise NoRuleError(ID, "no group is inside the cluster, people's machines aside")
     seen = visible_pairs(cluster, ID, groups, (EXTERNAL,))
     limits = cluster.thresholds
-    source = slow.source(cluster, seen)
+    source = conversations.source(cluster, seen)
     destination = conversations.destination(cluster, seen, texts.APPLICATION + texts.PLACE + texts.LISTED)
     group = texts.group_title(cluster, schema.SRC_GROUP, seen.sources())
     limit = f"{format_size(limits.new_network_bytes)} within {format_duration(limits.new_network_window)}"

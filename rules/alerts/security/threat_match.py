@@ -31,10 +31,7 @@ def build(cluster: Cluster) -> RuleSet:
     source = _party(cluster, (schema.SRC, schema.SRC_GROUP), seen.sources(), outside=schema.INWARD)
     destination = _party(cluster, (schema.DST, schema.DST_GROUP), seen.destinations(), outside=schema.OUTWARD)
     which = f'{{{{ if eq $labels.{schema.DIRECTION} "{schema.OUTWARD}" }}}}destination{{{{ else }}}}source{{{{ end }}}}'
-    indicator = (
-        f'{{{{ if eq $labels.{schema.INDICATOR} "{schema.OTHER}" }}}}many addresses'
-        f"{{{{ else }}}}{{{{ $labels.{schema.INDICATOR} }}}}{{{{ end }}}}"
-    )
+    indicator = texts.named(schema.INDICATOR, "many addresses")
     summary = (
         f"{source} sent {texts.bytes_of('bytes')} to {destination} over {conversations.PROTOCOL}. The {which} is known "
         f"bad: the feed {{{{ $labels.{schema.FEED} }}}} lists {indicator} since "
@@ -84,7 +81,6 @@ def _moment(matches: Select, column: Column) -> Query:
 def _party(cluster: Cluster, tags: tuple[str, str], groups: Iterable[str], *, outside: str) -> str:
     """Return one end with its group's name, and its place where it is the outside one: in the direction `outside`."""
     name, group = tags
-    is_many = f'{{{{ if eq $labels.{name} "{schema.OTHER}" }}}}'
-    address = f"{is_many}many addresses{{{{ else }}}}{{{{ $labels.{name} }}}}{{{{ end }}}}"
+    address = texts.named(name, "many addresses")
     is_there = f'and (eq $labels.{schema.DIRECTION} "{outside}") (ne $labels.{name} "{schema.OTHER}")'
     return f"{address} ({{{{ if {is_there} }}}}{texts.PLACE}{{{{ end }}}}{texts.group_title(cluster, group, groups)})"

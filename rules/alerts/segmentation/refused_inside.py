@@ -54,7 +54,7 @@ def build(cluster: Cluster) -> RuleSet:
         for name, field in names.items()
     )
     ids = [group.id for group in cluster.groups]
-    source = f"{{{{ $labels.{schema.SRC} }}}} ({texts.group_title(cluster, schema.SRC_GROUP, inside)})"
+    source = f"{texts.named(schema.SRC)} ({texts.group_title(cluster, schema.SRC_GROUP, inside)})"
     destination = f"{texts.whole(_TARGETS)} destinations of {texts.group_title(cluster, schema.DST_GROUP, ids)}"
     tries = (
         f"{texts.whole('flows')} refused flow records, ports tried at one destination: {texts.whole('ports')} at most"

@@ -16,7 +16,7 @@ def build(cluster: Cluster) -> RuleSet:
     """Return the rule for everything that model storage, storage, training and sensitive groups send outside."""
     seen = slow.watched(cluster, ID)
     limits = cluster.thresholds
-    source, destination = slow.source(cluster, seen), conversations.destination(cluster, seen)
+    source, destination = conversations.source(cluster, seen), conversations.destination(cluster, seen)
     compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "week")
     about = f", about {compared}" if compared else ""
     summary = (

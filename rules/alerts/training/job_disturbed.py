@@ -54,7 +54,7 @@ def build(cluster: Cluster) -> RuleSet:
         annotations=texts.annotations(
             summary=summary,
             source=source,
-            destination=f"{{{{ $labels.{schema.DST} }}}} of job {job}",
+            destination=f"{texts.one_or(schema.DST, 'targets', 'nodes')} of job {job}",
             protocol="all",
             size=texts.bytes_of("bytes"),
             duration=texts.duration_of("seconds"),
