@@ -10,11 +10,14 @@ from dashboards.registry import panel_ref
 from rules.common import texts
 from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, total
+from store.influxql import Query, Select, Unit, scaled, total
 
 ID = "link_discards"
 
 _LINK = (schema.EXPORTER, schema.INTERFACE, schema.KIND)
+
+_MEASURES = {"packets": (1, 1), "received": (1, 0), "sent": (0, 1)}
+"""Whether what was received, and what should have been sent, counts."""
 
 
 def build(cluster: Cluster) -> RuleSet:
@@ -24,24 +27,13 @@ def build(cluster: Cluster) -> RuleSet:
     limits = cluster.thresholds
     window = format_duration(limits.link_discards_window)
     link = f"{{{{ $labels.{schema.INTERFACE} }}}} of {{{{ $labels.{schema.EXPORTER} }}}}"
-    stored = Select(schema.DISCARDING, schema.RAW).by(*_LINK)
-    both = Select(tuple(
-        stored.take(total(one, "packets")) for one in (schema.IN_DISCARDS, schema.OUT_DISCARDS)
-    )).by(*_LINK)  # fmt: skip
-    columns = {"packets": total(both.inner()[0].columns[0])}
-    columns |= {"received": total(schema.IN_DISCARDS, "received"), "sent": total(schema.OUT_DISCARDS, "sent")}
     rule = Rule(
         id=ID,
         title="Interface discards packets",
         family="links",
         severity=Severity.WARNING,
         measures=tuple(
-            Measure(
-                name,
-                (both if name == "packets" else stored).take(column).per_series("Discarded by an interface."),
-                limits.link_discards_window,
-            )
-            for name, column in columns.items()
+            Measure(name, _discarded(name, counts), limits.link_discards_window) for name, counts in _MEASURES.items()
         ),
         threshold=Threshold("link_discards", Comparison.ABOVE, limits.link_discards),
         annotations=texts.annotations(
@@ -66,3 +58,14 @@ def build(cluster: Cluster) -> RuleSet:
         is_operational=True,
     )
     return RuleSet((rule,), ())
+
+
+def _discarded(name: str, counts: tuple[int, int]) -> Query:
+    """Return what an interface threw away; what does not count stands there times 0.
+
+    A device may count one direction alone, and a query of the other one would find no series.
+    """
+    stored = Select(schema.DISCARDING, schema.RAW).by(*_LINK)
+    fields = zip((schema.IN_DISCARDS, schema.OUT_DISCARDS), counts, strict=True)
+    each = tuple(stored.take(scaled(total(one), f"{factor}", name, Unit.COUNT)) for one, factor in fields)
+    return Select(each).by(*_LINK).take(total(each[0].columns[0])).per_series("Discarded by an interface.")
