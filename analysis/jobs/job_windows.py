@@ -96,7 +96,13 @@ def gpus_in(job: Job, gpus: Mapping[str, int]) -> int:
 
 
 def status_points(
-    jobs: Iterable[Job], start: int, stop: int, window: int, gpus: Mapping[str, int] = MappingProxyType({})
+    jobs: Iterable[Job],
+    start: int,
+    stop: int,
+    window: int,
+    gpus: Mapping[str, int] = MappingProxyType({}),
+    *,
+    only_events: bool = False,
 ) -> pl.DataFrame:
     """Return the job rows of [start, stop): one a window while a job runs, and its events at their exact second.
 
@@ -106,6 +112,7 @@ def status_points(
         stop: epoch seconds.
         window: seconds of a base window.
         gpus: node -> its GPUs; without it it is unknown how many a job has.
+        only_events: whether to leave out the rows of windows.
 
     Returns:
         A frame for ``encode(schema.JOB_STATUS, ...)``.
@@ -118,7 +125,7 @@ def status_points(
         events = {moment for moment in (begin, end) if start <= moment < stop}
         rows += [
             (at, job.id, job.job_class, 1, *about, None, None, None, None, begin, min(at + window, end))
-            for at in _windows(job, start, stop, window)
+            for at in (() if only_events else _windows(job, start, stop, window))
             if at not in events
         ]
         if begin in events:
@@ -170,13 +177,16 @@ class LateRows:
             return pl.DataFrame(schema=_COLUMNS)
         self.note(jobs)
         if told is None:
-            events = status_points(jobs, oldest, start, self._window, self._gpus)
-            return events.filter(pl.col(schema.JOB_EVENT.name).is_not_null())
+            return status_points(jobs, oldest, start, self._window, self._gpus, only_events=True)
+        changed = sorted(set(told) - set(jobs), key=start_of)
         fresh = status_points(sorted(set(jobs) - set(told), key=start_of), oldest, start, self._window, self._gpus)
-        stale = status_points(sorted(set(told) - set(jobs), key=start_of), oldest, start, self._window, self._gpus)
+        stale = status_points(changed, oldest, start, self._window, self._gpus)
         if stale.is_empty():
             return fresh
-        kept = status_points(jobs, oldest, start, self._window, self._gpus)
+        # No others have rows in their place; those of all jobs of a week would be millions, each time that one ends.
+        names = {(job.id, job.job_class) for job in changed}
+        alike = [job for job in jobs if (job.id, job.job_class) in names]
+        kept = status_points(alike, oldest, start, self._window, self._gpus)
         place = [WINDOW, schema.JOB, schema.JOB_CLASS]
         gone = stale.join(kept.select(place), on=place, how="anti").with_columns(
             pl.lit(0, pl.Int64).alias(schema.ACTIVE.name),

@@ -1,8 +1,11 @@
 """Job windows and the points that show them."""
 
+import tracemalloc
 from datetime import UTC, datetime
 
-from analysis.jobs.job_windows import active_at, overlapping, status_points
+import polars as pl
+
+from analysis.jobs.job_windows import LateRows, active_at, overlapping, status_points
 from cluster.model import Job
 from store import schema
 from store.points import WINDOW, encode
@@ -52,3 +55,21 @@ def test_neighbouring_ranges_hold_each_point_once() -> None:
     whole = status_points([one], T0, T0 + 100, 10).sort(WINDOW)
     first, second = status_points([one], T0, T0 + 40, 10), status_points([one], T0 + 40, T0 + 100, 10)
     assert whole.equals(first.vstack(second).sort(WINDOW))
+
+
+def test_the_end_of_one_job_takes_no_more_room_than_that_job() -> None:
+    """Twenty jobs run for a day; one of them ends. Rows of all of them would be 170,000."""
+    jobs = tuple(job(T0 + number, None, f"j{number}") for number in range(20))
+    late, stop = LateRows(10, {}), T0 + 86_400
+    tracemalloc.start()
+    events = late.before(jobs, T0, stop)
+    ended = (job(T0, T0 + 86_000, "j0"), *jobs[1:])
+    rows = late.before(ended, T0, stop).sort(WINDOW)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert events.select(schema.JOB, WINDOW).rows() == [(f"j{number}", T0 + number) for number in range(20)]
+    assert set(rows[schema.JOB]) == {"j0"}
+    changed = rows.filter(pl.col(WINDOW) >= T0 + 86_000).select(WINDOW, schema.ACTIVE.name, schema.JOB_EVENT.name)
+    assert changed.rows()[:2] == [(T0 + 86_000, 0, "stop"), (T0 + 86_010, 0, None)]
+    assert changed.height == 40
+    assert most < 20e6
