@@ -130,6 +130,20 @@ def test_start_and_load_of_a_job_whose_beginning_is_gone_are_over(begin: int, *,
     assert carry.carry.first_work == 0, "it takes no month to start up"
 
 
+# -- a job of one node ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", [0.0, 5e8])
+def test_a_single_node_is_neither_idle_nor_loading_for_hours(read: float) -> None:
+    """It sends nothing to other nodes; while it trains it reads nothing, or its data all the time."""
+    study, alone = StorageStudy(CLUSTER, Asked().reader), replace(JOB, nodes=("a",))
+    nothing, heard = np.zeros((360, 1)), np.ones((360, 1), np.bool_)
+    seen = JobWindows(T0, 10, nothing, nothing, nothing, nothing + read, heard, storage_heard=heard)
+    _, points = study.judge(alone, study.first(alone, [], T0), seen)
+    phases = {one.name: frame for one, frame in points}[schema.PHASE.name][schema.PHASE_STATE.name]
+    assert set(phases[1:]) == {Phase.BLIND}
+
+
 # -- single seconds ------------------------------------------------------------------------------------
 
 

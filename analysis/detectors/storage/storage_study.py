@@ -70,7 +70,8 @@ class StorageStudy:
         subject = Subject(
             job=job,
             window=self._window,
-            sees_compute=sees_compute,
+            # What a single node computes stays inside of it.
+            sees_compute=sees_compute and len(job.nodes) > 1,
             level=float(known.get("level", 0.0)),
             checkpoint_bytes=plan.size,
             policy=policies.phases,
