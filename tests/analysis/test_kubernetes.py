@@ -269,6 +269,33 @@ def test_a_job_keeps_its_start_and_nodes_when_its_pods_are_gone(
     assert told(register) == [("ml.a", ("gpu-02", "gpu-03"), 60, 900, "completed")]
 
 
+def test_a_job_that_is_suspended_ends_and_is_another_run_when_it_goes_on(
+    api: Api, settings: KubernetesJobs, register: Register
+) -> None:
+    """Kueue preempts so: the pods are deleted, others get the nodes, and the Job stays."""
+    first, second = ("ml.a", ("gpu-01",), 60, 600, "cancelled"), ("ml.a", ("gpu-02",), 900, None, "unknown")
+    api.lists[JOBS], api.lists[PODS] = [job("a")], [pod("a", "gpu-01", 60)]
+    refresh(settings, register)
+    api.lists[JOBS], api.lists[PODS] = [job("a", condition="Suspended", done=600)], []
+    for _ in range(2):
+        refresh(settings, register)
+        assert told(register) == [first]
+    api.lists[JOBS], api.lists[PODS] = [job("a")], [pod("a", "gpu-02", 0, "Pending")]
+    del api.lists[PODS][0]["status"]["startTime"]
+    refresh(settings, register)
+    assert told(register) == [first], "no pod of it runs yet"
+    api.lists[PODS] = [pod("a", "gpu-02", 900)]
+    for _ in range(2):
+        refresh(settings, register)
+        assert told(register) == [first, second]
+    api.lists[JOBS], api.lists[PODS] = [job("a", condition="Suspended", done=1200)], []
+    refresh(settings, register)
+    assert told(register) == [first, (*second[:3], 1200, "cancelled")]
+    api.lists[JOBS], api.lists[PODS] = [job("a", condition="Complete", done=1800)], [pod("a", "gpu-01", 1500)]
+    refresh(settings, register)
+    assert told(register)[2:] == [("ml.a", ("gpu-01",), 1500, 1800, "completed")]
+
+
 def test_a_job_that_is_deleted_ends_when_it_was_last_seen(
     api: Api, settings: KubernetesJobs, register: Register
 ) -> None:

@@ -8,11 +8,12 @@ The service account must be allowed to list ``jobs.batch``, ``pytorchjobs.kubefl
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from analysis.jobs.job_source import Around, AskError, Listing, Source
+from analysis.jobs.job_windows import start_of
 from analysis.jobs.register import Known
 from analysis.jobs.sources.slurm import as_word
 from app.errors import UserError
@@ -23,10 +24,13 @@ _POD_LABELS = {Workload.JOB: "job-name", Workload.PYTORCHJOB: "training.kubeflow
 """Labels that the pods of each kind of job bear."""
 
 _JOB_SET = "JobSet"
+_AGAIN = "@"
+"""Between the uid of a job and the start of a run that is not its first: what is in the register."""
 _ENDS = {
-    Workload.JOB: {"Complete": Outcome.COMPLETED, "Failed": Outcome.FAILED},
-    Workload.PYTORCHJOB: {"Succeeded": Outcome.COMPLETED, "Failed": Outcome.FAILED},
+    Workload.JOB: {"Complete": Outcome.COMPLETED, "Failed": Outcome.FAILED, "Suspended": Outcome.CANCELLED},
+    Workload.PYTORCHJOB: {"Succeeded": Outcome.COMPLETED, "Failed": Outcome.FAILED, "Suspended": Outcome.CANCELLED},
 }
+"""Conditions that end a run. What is suspended has no pods: as Kueue preempts a job, whose nodes others get."""
 
 Object = Mapping[str, Any]
 
@@ -38,8 +42,7 @@ class Part:
     Attributes:
         key: what the whole job is known by.
         created: when the object was made; None if unknown.
-        nodes: of its pods.
-        start: when its first pod started; None where no pod is left that says so.
+        pods: those that are left.
         end: when it ended; None while it runs.
     """
 
@@ -47,10 +50,21 @@ class Part:
     name: str
     job_class: str
     created: datetime | None
-    nodes: tuple[str, ...]
-    start: datetime | None
+    pods: tuple[Object, ...]
     end: datetime | None
     outcome: Outcome
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Return the nodes of its pods."""
+        alive = [pod for pod in self.pods if _status(pod).get("phase") != "Failed"]
+        names = {_text(pod.get("spec") or {}, "nodeName") for pod in alive or self.pods if _has_begun(pod)}
+        return tuple(sorted(names - {""}))
+
+    @property
+    def start(self) -> datetime | None:
+        """Return when its first pod started; None where no pod is left that says so."""
+        return min((moment for pod in self.pods if (moment := _start(pod)) is not None), default=None)
 
 
 def jobs_of(
@@ -76,12 +90,29 @@ def jobs_of(
         part = _part(workload, one, by_owner.get(_text(_meta(one), "uid"), []), class_label)
         parts.setdefault(part.key, []).append(part)
     running = {one.job.id: one for one in known.values() if one.job.end is None}
+    # Of a job that was suspended and resumed the newest run: each has a key of its own.
+    newest = {key.partition(_AGAIN)[0]: key for key in sorted(known, key=lambda key: known[key].job.start)}
     found = {}
-    for key, several in parts.items():
-        job = _whole(several, known.get(key) or _under_its_name(several, running))
+    for uid, several in parts.items():
+        key = newest.get(uid, uid)
+        run = known.get(key) or _under_its_name(several, running)
+        job = _whole(several, run)
+        if run is not None and run.job.outcome is Outcome.CANCELLED:
+            job = _resumed(several, run.job)
+            key, job = (key, run.job) if job is None else (f"{uid}{_AGAIN}{start_of(job):.0f}", job)
         if job is not None:
             found[key] = job
     return found
+
+
+def _resumed(parts: Sequence[Part], before: Job) -> Job | None:
+    """Return the run of a job that goes on after it was suspended; None while no pod of it has started."""
+
+    def is_fresh(pod: Object) -> bool:
+        started = _start(pod)
+        return started is not None and before.end is not None and started >= before.end
+
+    return _whole([replace(part, pods=tuple(filter(is_fresh, part.pods))) for part in parts], None)
 
 
 def _under_its_name(parts: Sequence[Part], running: Mapping[str, Known]) -> Known | None:
@@ -98,22 +129,20 @@ def _part(workload: Workload, one: Object, pods: Sequence[Object], class_label: 
     meta = _meta(one)
     owner = next((owner for owner in _owners(one) if owner.get("kind") == _JOB_SET), None)
     name = _text(meta, "name") if owner is None else _text(owner, "name")
-    started = [moment for pod in pods if (moment := _moment(_status(pod).get("startTime"))) is not None]
-    alive = [pod for pod in pods if _status(pod).get("phase") != "Failed"]
-    nodes = dict.fromkeys(
-        node for pod in (alive or pods) if (node := _text(pod.get("spec") or {}, "nodeName")) and _has_begun(pod)
-    )
     end, outcome = _end(workload, one)
     return Part(
         key=_text(meta if owner is None else owner, "uid"),
         name=as_word(f"{_text(meta, 'namespace')}.{name}"),
         job_class=_class(one, class_label, name),
         created=_moment(meta.get("creationTimestamp")),
-        nodes=tuple(sorted(nodes)),
-        start=min(started, default=None),
+        pods=tuple(pods),
         end=end,
         outcome=outcome,
     )
+
+
+def _start(pod: Object) -> datetime | None:
+    return _moment(_status(pod).get("startTime"))
 
 
 def _has_begun(pod: Object) -> bool:
@@ -130,7 +159,7 @@ def _whole(parts: Sequence[Part], known: Known | None) -> Job | None:
     is_over = all(part.end is not None for part in parts) or any(part.outcome is Outcome.FAILED for part in parts)
     end = max((part.end for part in parts if part.end is not None), default=None) if is_over else None
     outcomes = {part.outcome for part in parts}
-    outcome = Outcome.FAILED if Outcome.FAILED in outcomes else first.outcome
+    outcome = next((one for one in (Outcome.FAILED, Outcome.CANCELLED) if one in outcomes), first.outcome)
     if not nodes or start is None or (end is not None and end <= start):
         return None
     namespace = first.name.split(".", 1)[0]
