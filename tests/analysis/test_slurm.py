@@ -468,6 +468,28 @@ def test_the_accounts_away_is_told_and_the_queue_still_counts(slurm: Slurm, regi
     assert known(register) == [("7", 0, None, "unknown")]
 
 
+@pytest.mark.parametrize("is_too_much", [False, True])
+def test_accounts_that_were_away_at_first_are_asked_for_a_whole_week(
+    slurm: Slurm, register: Register, *, is_too_much: bool
+) -> None:
+    """As after a boot at which the database came last. Where a week is too much, what is less stays good enough."""
+    one = source(register)
+    slurm.fails("sacct", "sacct: error: slurmdbd: Connection refused")
+    for tick in range(6):
+        one.refresh(T0 + 30 * tick)
+    slurm.works("sacct")
+    slurm.prints("sacct", sacct_2405(6, ["FAILED"], T0 - 90_000, T0 - 80_000))
+    assert one.refresh(T0 + 180) == ""
+    if is_too_much:
+        slurm.fails("sacct", "sacct: error: Query result exceeds size limit")
+    assert bool(one.refresh(T0 + 210)) is is_too_much
+    slurm.works("sacct")
+    for tick in range(30):
+        assert one.refresh(T0 + 240 + 30 * tick) == ""
+    starts = [call.rpartition("now-")[2].removesuffix("seconds") for call in slurm.calls("sacct")]
+    assert starts == ["604800", "151200", "37800", "9450", "2362", "600", "600", "604800", "1200"]
+
+
 @pytest.mark.parametrize(
     ("printed", "why"),
     [("slurm is down", "printed no JSON: 'slurm is down'"), ("[]", "no list of jobs in it"), ("", "printed no JSON")],

@@ -260,6 +260,8 @@ class SlurmCommands:
         self._accounted = 0.0
         """When sacct last answered."""
         self._first_look = _FIRST_LOOK
+        self._catches_up = False
+        """Whether the first look was cut short: the accounts may have been away, and all is asked for once more."""
 
     def ask(self, known: Mapping[str, Known], now: float) -> Listing:
         """Ask both."""
@@ -268,12 +270,15 @@ class SlurmCommands:
         has_queue = self._gather(self._settings.squeue, ["--json", "--states=all"], now, records, troubles)
         if self._settings.sacct and (not has_queue or self._is_accounting_due(known, records, now)):
             since = round(now - self._accounted) + _OVERLAP if self._accounted else self._first_look
+            since = _FIRST_LOOK if self._catches_up else since
             arguments = ["--json", "--allusers", "--duplicates", f"--starttime=now-{since}seconds"]
             if self._gather(self._settings.sacct, arguments, now, records, troubles):
+                self._catches_up = not self._accounted and self._first_look < _FIRST_LOOK
                 self._accounted = now
             else:
                 # A week of a busy cluster may be too much for one answer.
                 self._first_look = max(self._first_look // 4, _OVERLAP)
+                self._catches_up = False
         if not records and len(troubles) == sum(map(bool, (self._settings.squeue, self._settings.sacct))):
             raise AskError("; ".join(troubles))
         is_whole = has_queue or (not self._settings.squeue and not troubles)
@@ -290,7 +295,7 @@ class SlurmCommands:
     def _is_accounting_due(self, known: Mapping[str, Known], records: Sequence[Record], now: float) -> bool:
         running = {record.job.id for record in records if not record.is_over}
         has_lost = any(one.job.end is None and one.job.id not in running for one in known.values())
-        return has_lost or now - self._accounted >= _SACCT_AT_LEAST_EVERY
+        return has_lost or self._catches_up or now - self._accounted >= _SACCT_AT_LEAST_EVERY
 
     def _gather(
         self,
