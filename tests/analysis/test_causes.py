@@ -116,10 +116,10 @@ def scene(influxdb_v1: LocalInfluxDB, fresh_database: str) -> Iterator[Scene]:
         yield found
 
 
-def outer(scene: Scene, *lost: int) -> dict[int, Outer]:
+def outer(scene: Scene, *lost: int, run: Job = RUN) -> dict[int, Outer]:
     empty = np.zeros((30, 2))
     windows = JobWindows(NOW, 10, empty, empty, empty, empty, np.ones((30, 1), np.bool_))
-    return dict(OuterCauses(scene.cluster, scene.store).of(RUN, windows, np.array(lost)))
+    return dict(OuterCauses(scene.cluster, scene.store).of(run, windows, np.array(lost)))
 
 
 def use_storage(scene: Scene, group: str, start: int, stop: int, volume: int) -> None:
@@ -140,6 +140,17 @@ def test_a_node_of_others_that_sends_to_the_job(scene: Scene) -> None:
         tags = {schema.SRC: src, schema.DST: dst, schema.PLANE: "compute"}
         scene.write(schema.PAIR, tags, range(NOW, NOW + 60, 10), schema.PAIR.kept, bytes=volume * GB)
     assert outer(scene, 0, 1, 5, 29) == dict.fromkeys((5, 29), Outer(Cause.DISTURBED, "gpu-16, gpu-15"))
+
+
+@pytest.mark.parametrize(("began", "is_disturbed"), [(60, False), (-60, False), (-120, True)])
+def test_what_was_sent_to_the_job_before_on_its_nodes_disturbs_nobody(
+    scene: Scene, began: int, *, is_disturbed: bool
+) -> None:
+    """A larger job ran on these nodes, and records of its last minute come late."""
+    tags = {schema.SRC: "gpu-16", schema.DST: "gpu-01", schema.PLANE: "compute"}
+    scene.write(schema.PAIR, tags, range(NOW, NOW + 60, 10), schema.PAIR.kept, bytes=900 * GB)
+    found = outer(scene, 5, 25, run=replace(RUN, start=datetime.fromtimestamp(NOW + began, UTC)))
+    assert bool(found) is is_disturbed
 
 
 def test_others_keep_storage_busy(scene: Scene) -> None:

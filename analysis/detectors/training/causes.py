@@ -1,7 +1,8 @@
 """What explains a job's loss from outside: nodes of others that send to its nodes, others that keep storage busy.
 
     disturbed   training nodes that are not of the job sent at least `disturbance_bytes` to its nodes within the
-                `disturbance_window` that ends with the window
+                `disturbance_window` that ends with the window; not before it began, nor in the two minutes after: to
+                whom its nodes belonged before may have sent that
     storage     others exchanged at least `busy_storage_bytes` with storage within the minute that ends with the window,
                 and three times as much as in the median minute of the hour before, while the job used storage, too
 
@@ -16,7 +17,9 @@ import numpy.typing as npt
 import polars as pl
 
 from analysis.detectors.study import JobWindows
+from analysis.detectors.training.disturbance import SLACK
 from analysis.detectors.training.stalls import Outer
+from analysis.jobs.job_windows import start_of
 from cluster.model import Cluster, Job, Role
 from store import schema
 from store.influx import Store
@@ -75,7 +78,10 @@ class OuterCauses:
         sent = binned(
             self._store, schema.PAIR, schema.PAIR.kept, (schema.BYTES,), (schema.SRC, schema.DST),
             start=start, stop=stop, seconds=_MINUTE, where=of_few,
-        ).filter(pl.col(schema.DST).is_in(job.nodes), ~pl.col(schema.SRC).is_in([*job.nodes, OTHER]))  # fmt: skip
+        ).filter(
+            pl.col(schema.DST).is_in(job.nodes), ~pl.col(schema.SRC).is_in([*job.nodes, OTHER]),
+            pl.col(WINDOW) >= start_of(job) + SLACK,
+        )  # fmt: skip
         found = {}
         for window in lost.tolist():
             end = (window + self._window) // _MINUTE * _MINUTE

@@ -29,7 +29,7 @@ _AT_ONCE = 60 * MINUTE
 """Seconds that are read at a time: pairs of a thousand nodes are many."""
 _ROWS = 50_000
 """Pairs that are looked at at a time: joined with whose their nodes are, they take many times the room."""
-_SLACK = 120
+SLACK = 120
 """Seconds before and after a run in which its nodes still are its own."""
 _SHOWN = 0.01
 """Part of the threshold from which there is a row."""
@@ -58,7 +58,7 @@ def strangers(pairs: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
         members: MEMBERS.
     """
     indexed = pairs.with_row_index(_INDEX)
-    near = (pl.col("start") < pl.col(WINDOW) + MINUTE + _SLACK) & (pl.col("end") > pl.col(WINDOW) - _SLACK)
+    near = (pl.col("start") < pl.col(WINDOW) + MINUTE + SLACK) & (pl.col("end") > pl.col(WINDOW) - SLACK)
     senders, receivers = (
         indexed.join(members, left_on=tag, right_on=schema.NODE).filter(near) for tag in (schema.SRC, schema.DST)
     )
@@ -180,7 +180,7 @@ class DisturbanceStudy:
         return known
 
     def _read(self, start: int, stop: int, jobs: Sequence[Job]) -> pl.DataFrame:
-        near = overlapping(jobs, start - _SLACK, stop + _SLACK)
+        near = overlapping(jobs, start - SLACK, stop + SLACK)
         told = {job.id for job in near if not self._cluster.is_inferred(job)}
         if not told:
             return pl.DataFrame(schema=_TALKS)
