@@ -70,6 +70,16 @@ def test_one_that_stops_among_others_costs_itself() -> None:
     assert rows["held_gpu_hours"].sum() == pytest.approx(8)
 
 
+@pytest.mark.parametrize(("each", "is_held"), [(99_000, True), (100_000, False)])
+def test_what_goes_on_while_a_node_hangs_is_silence(each: int, *, is_held: bool) -> None:
+    """Bytes a window: a mount is renewed, neighbours ask whether it is there."""
+    sent = working(2 * HOUR)
+    sent[HOUR:, 2] = each
+    rows = judged(windows(sent))[1]
+    assert rows.is_empty() is not is_held
+    assert set(rows["node_names"]) == ({"gpu-3"} if is_held else set())
+
+
 def test_in_pieces_as_at_once() -> None:
     sent = working(2 * HOUR)
     sent[:200, 1] = sent[300:, 2] = 0

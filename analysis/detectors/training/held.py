@@ -1,6 +1,6 @@
 """Held but silent: the scheduler says that a job runs, and nodes of it do nothing that the network sees.
 
-    silent = neither sent to training nodes or storage, nor read from storage
+    silent = neither sent to training nodes or storage, nor read from storage, 10 kB a second in all
     held   = silent for longer than `held_silent_for`, and
              since the start:   than twice the slowest start of the median earlier run of the class
              since it sent:     than twice the longest silence of the median earlier run
@@ -33,6 +33,8 @@ from store.points import columns
 from store.schema import UNKNOWN_USER, NodeState
 
 _MINUTE, _HOUR = 60, 3600
+_LEAST = 10_000
+"""Bytes a second from which a node works: while it hangs, leases of mounts and probes of its neighbours go on."""
 _TIMES = 2.0
 """The longest silence of the median earlier run times this is nothing unusual."""
 _MOST_NAMES = 1_000
@@ -49,7 +51,7 @@ class HeldCarry:
         longest_start, longest_gap: seconds that nodes may be silent, at the start and later.
         silent: seconds for which each has been; those of the ones that have worked count from then.
         told: of these, what rows before have charged.
-        has_worked: whether it ever sent or read.
+        has_worked: whether it ever was not silent.
         slowest, gap: the longest silences of this run that ended, at the start and later, seconds.
     """
 
@@ -91,7 +93,7 @@ class HeldStudy:
         """Judge consecutive windows."""
         if len(job.nodes) < 2 or self._cluster.is_inferred(job) or not self._is_seen(job):
             return carry, [(schema.HELD, pl.DataFrame(schema=_COLUMNS))]
-        works = windows.sent + windows.written + windows.read > 0
+        works = windows.sent + windows.written + windows.read >= _LEAST * windows.window
         states = windows.of(schema.BASELINE).get_column(schema.STATE.name).to_numpy().reshape(works.shape)
         gpus = np.array([self._gpus.get(node, 0) for node in job.nodes], np.float64)
         rows: list[tuple[object, ...]] = []
