@@ -74,18 +74,24 @@ def test_a_busy_day_of_the_api_is_no_theft(influxdb_v1: LocalInfluxDB, fresh_dat
 THEFT = 2 * 10**12
 
 
-def limit_after(*reports: tuple[str, int], days: int = 28) -> float:
-    """Return the limit of people who send 100 GB a day, and lost 2 TB 6 days ago; a report: group, hours before now."""
+def limit_after(*reports: tuple[str, int], days: int = 28, dark: int | None = None, lost: int = THEFT) -> float:
+    """Return the limit of people who send 100 GB a day, and lost 2 TB 6 days ago; a report: group, hours before now.
+
+    Of the day `dark` nothing was heard: the newest that counts is 0.
+    """
     study = ExfiltrationStudy.__new__(ExfiltrationStudy)
     study.cluster = scene.cluster_of("", "")
     hours = np.arange(NOW - (days + 2) * DAY, NOW, HOUR)
     sent = np.random.default_rng(1).normal(4e9, 2e8, len(hours)).astype(np.int64)
-    sent[hours == NOW - 6 * DAY] += THEFT
+    sent[hours == NOW - 6 * DAY] += lost
+    is_dark = np.arange(days) == (-1 if dark is None else dark)
+    if dark is not None:
+        sent[(hours >= NOW - (dark + 2) * DAY) & (hours < NOW - (dark + 1) * DAY)] = 0
     people = pl.DataFrame({schema.SRC_GROUP: ["office"]})
     past = pl.DataFrame({schema.SRC_GROUP: ["office"] * len(hours), WINDOW: hours, BYTES: sent})
     usual = study.usual_of(
         past, people, (schema.SRC_GROUP,), until=NOW, first=int(hours[0]),
-        reports=[(group, NOW - ago * HOUR) for group, ago in reports],
+        reports=[(group, NOW - ago * HOUR) for group, ago in reports], dark=is_dark[: max(days, 0)],
     )  # fmt: skip
     return float(usual.limit[0]) if usual.is_known[0] else 0.0
 
@@ -107,6 +113,26 @@ def test_a_reported_theft_does_not_become_usual(group: str, later: list[tuple[st
 
 def test_a_theft_that_nobody_reported_is_what_lifts_the_limit() -> None:
     assert limit_after() > THEFT
+
+
+def test_a_day_without_a_collector_does_not_widen_the_limit() -> None:
+    assert 95e9 < limit_after(lost=0, dark=12) < 115e9
+
+
+def test_days_of_which_nothing_was_heard_are_known(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    cluster = cluster_of(influxdb_v1.url, fresh_database)
+    store = put(cluster, ordinary().clear())
+    study, until = study_of(cluster, store), NOW // HOUR * HOUR
+    assert not study.dark_days(until, 28).any(), "where no bridge ever said what it heard"
+    hours = [at for at in range(until - 30 * DAY, until, HOUR) if not until - 14 * DAY <= at < until - 13 * DAY + HOUR]
+    frame = pl.DataFrame({WINDOW: hours}).with_columns(
+        pl.lit("border").alias(schema.EXPORTER), pl.lit("0").alias(schema.SHARD), pl.lit(9).alias("records")
+    )
+    scene.write(store, schema.EXPORTER_STATUS, frame, schema.HOUR)
+    fresh = study_of(cluster, store)
+    for _ in range(2):
+        assert np.flatnonzero(fresh.dark_days(until, 28)).tolist() == [12]
+    store.close()
 
 
 def test_a_short_past_with_too_few_days_left_says_nothing() -> None:

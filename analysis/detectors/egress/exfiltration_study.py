@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from analysis.bins import Bins, Source
 from analysis.detectors.egress import exfiltration
 from analysis.detectors.egress.exfiltration import (
     MIN_DAYS,
@@ -56,6 +57,8 @@ _REFRESH = 60
 """Long sums that may still change are read again at most so often, in seconds of the cluster's time."""
 _SPARE = 2 * BIN
 """Seconds of short bins that are read before the longest short sum: rows come every five minutes."""
+_KNOWN_HOURS = 18
+"""Hours of a day in which an exporter was heard, without which it is not known what was sent."""
 _SMALL = 0.02
 """A destination with less than this share of `exfil_24h` in a day is not looked at by itself."""
 
@@ -136,6 +139,8 @@ class ExfiltrationStudy:
         self._known: tuple[int, State] | None = None
         self._made: tuple[tuple[int, ...], int, pl.DataFrame] | None = None
         self.usual: dict[tuple[object, ...], exfiltration.Usual] = {}
+        status = Source(schema.EXPORTER_STATUS, schema.HOUR)
+        self._heard = Bins(store, status, (schema.EXPORTER_RECORDS,), HOUR)
         self.sampling: int | None = None
         self._rates: dict[int, int] = {}
 
@@ -271,6 +276,17 @@ class ExfiltrationStudy:
 
     # -- what is usual -----------------------------------------------------------------------------
 
+    def dark_days(self, until: int, days: int) -> Flags:
+        """Return [day], from the newest on, of which days before the last 24 hours too little was heard.
+
+        A day without a collector is no day on which nothing was sent: it would lower the mean, and widen the limit.
+        """
+        start = until - (days + 1) * DAY
+        heard = self._heard.between(start, until - DAY).sum(axis=(1, 2)) > 0
+        self._heard.forget(start)
+        is_dark = heard.reshape(days, 24).sum(axis=1)[::-1] < _KNOWN_HOURS
+        return np.asarray(is_dark & heard.any(), np.bool_)
+
     def usual_of(
         self,
         hours: pl.DataFrame,
@@ -280,6 +296,7 @@ class ExfiltrationStudy:
         until: int,
         first: int,
         reports: Iterable[tuple[str, int]],
+        dark: Flags,
     ) -> exfiltration.Usual:
         """Return what is usual for some scopes, in their order.
 
@@ -290,22 +307,28 @@ class ExfiltrationStudy:
             until: where the whole hours end.
             first: where what the store holds begins.
             reports: groups, and the hours in which a sum of theirs was too large: the days around teach nothing.
+            dark: `dark_days`, which teach nothing either.
         """
-        days = min((until - first) // DAY - 2, MOST_DAYS)
-        length = 24 * (max(days, 0) + 2)
+        days = days_of_past(until, first)
+        length = 24 * (days + 2)
         start = until - length * HOUR
         sums = np.zeros((scopes.height, length))
         placed = hours.filter(pl.col(WINDOW) >= start).join(scopes.with_row_index("_place"), on=list(keys))
         bins = (placed.get_column(WINDOW).to_numpy() - start) // HOUR
         np.add.at(sums, (placed.get_column("_place").to_numpy(), bins), placed.get_column(BYTES).to_numpy())
-        ends = until - np.arange(1, max(days, 0) + 1, dtype=np.int64) * DAY
-        skipped = _skipped(ends, reports, scopes.get_column(schema.SRC_GROUP).to_list())
+        ends = until - np.arange(1, days + 1, dtype=np.int64) * DAY
+        skipped = _skipped(ends, reports, scopes.get_column(schema.SRC_GROUP).to_list()) | dark
         zone = self.cluster.site.time_zone
         weekends = (local_time(zone, np.append(ends, until) - DAY // 2) // DAY + THURSDAY) % 7 >= SATURDAY
         return exfiltration.usual(
             sums, days=days, is_weekend=weekends[:-1], skipped=skipped, now=bool(weekends[-1]),
             spreads=self.cluster.thresholds.exfil_spreads,
         )  # fmt: skip
+
+
+def days_of_past(until: int, first: int) -> int:
+    """Return how many whole days before the last 24 hours are looked at, where the store's past begins at `first`."""
+    return max(min((until - first) // DAY - 2, MOST_DAYS), 0)
 
 
 def _skipped(ends: npt.NDArray[np.int64], reports: Iterable[tuple[str, int]], groups: Sequence[str]) -> Flags:
@@ -459,7 +482,10 @@ class _Slow:
         if usual is None:
             names = self._learnt.join(scopes, on=list(keys), how="semi").select(CODE, *keys)
             hours = self._hours.filter(pl.col(WINDOW) < until).join(names, on=CODE)
-            usual = self._study.usual_of(hours, scopes, keys, until=until, first=self._first, reports=state.reports)
+            dark = self._study.dark_days(until, days_of_past(until, self._first))
+            usual = self._study.usual_of(
+                hours, scopes, keys, until=until, first=self._first, reports=state.reports, dark=dark
+            )
             if len(self._study.usual) > 2 * HOUR // BIN:
                 self._study.usual.clear()
             self._study.usual[key] = usual
