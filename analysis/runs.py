@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -93,11 +93,11 @@ class JobRuns:
         points: Points = []
         self._turn(jobs, span, following)
         # In the order of time: a run that ends in this pass may teach one that begins in it.
-        for job in sorted(overlapping(jobs, span.start, span.closed), key=start_of):
-            if job.nodes:
-                running = self._at(job, span.start, jobs, raw_from)
-                points += self._judge(running, span)
-        self._finish(jobs, raw_from)
+        judged = [job for job in sorted(overlapping(jobs, span.start, span.closed), key=start_of) if job.nodes]
+        for job in judged:
+            running = self._at(job, span.start, jobs, raw_from)
+            points += self._judge(running, span)
+        self._finish(jobs, set(judged), raw_from)
         return points
 
     def _turn(self, jobs: Sequence[Job], span: Span, following: int) -> None:
@@ -195,14 +195,17 @@ class JobRuns:
             windows = self._reader.begin(start, stop, job.nodes)
         return windows
 
-    def _finish(self, jobs: Sequence[Job], raw_from: int) -> None:
-        """Remember the runs that are over, and forget those that the job source no longer knows."""
+    def _finish(self, jobs: Sequence[Job], judged: Collection[Job], raw_from: int) -> None:
+        """Remember the runs that are over, and forget those that the job source no longer knows.
+
+        What goes on was judged: all jobs of a week are too many to look for each run among them.
+        """
         over = [key for key, running in self._running.items() if running.is_over]
         for key in over:
             self._save(self._running.pop(key))
         if over:
             self._state.forget_runs(raw_from, {job.job_class for job in jobs})
-        for key in [key for key, running in self._running.items() if running.job not in jobs]:
+        for key in [key for key, running in self._running.items() if running.job not in judged]:
             del self._running[key]
 
     # -- what runs teach ---------------------------------------------------------------------------

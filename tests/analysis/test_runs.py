@@ -285,3 +285,27 @@ def test_the_analysis_forgets_when_a_run_is_over(state: State) -> None:
     bench = Bench(state)
     bench.judge([job("a", NOW, NOW + 100)])
     assert (remembered(state, "once"), remembered(state)) == (0, 1)
+
+
+class Compared(Job):
+    """A job that counts how often it is compared with another."""
+
+    __slots__ = ()
+    count = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return Job.__eq__(self, other)
+
+    __hash__ = Job.__hash__
+
+
+def test_runs_are_not_looked_for_among_all_jobs_of_a_week(state: State) -> None:
+    """A cluster with many evaluations has tens of thousands: each round took seconds."""
+    told = [*evals(300), *(job(f"long-{number}", NOW - 30) for number in range(10))]
+    jobs = tuple(Compared(one.id, f"class-{one.id}", one.nodes, one.start, one.end, one.outcome) for one in told)
+    bench = Bench(state)
+    bench.judge(jobs)
+    Compared.count = 0
+    bench.judge(jobs, NOW + 300)
+    assert Compared.count < 100
