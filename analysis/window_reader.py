@@ -19,7 +19,7 @@ from analysis.detectors.study import JobWindows
 from cluster.model import Cluster, ExportProtocol, Job, Plane, Role
 from store import schema
 from store.influx import ROWS, Numbers, Store
-from store.influxql import Select, beside, is_in, not_in
+from store.influxql import Condition, Select, beside, is_in, not_in
 from store.schema import Field, Measurement
 
 Answer = TypeVar("Answer")
@@ -99,6 +99,7 @@ class WindowReader:
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="windows")
         self._own = local()
         self._shared: deque[Windows] = deque(maxlen=2)
+        self._pulse: tuple[tuple[int, int], _Nodes] | None = None
 
     def begin(self, start: int, stop: int, nodes: Sequence[str] | None = None) -> "Windows":
         """Begin to read the windows [start, stop): of these nodes only if they are few, else of all.
@@ -155,13 +156,25 @@ class WindowReader:
         return self._exporters(start, stop).heard(self.storage_exporters)
 
     def pulse(self, nodes: Sequence[str], start: int, stop: int) -> Floats:
-        """Return [second, node] bytes that nodes sent to their own group; 0 where no sFlow exporter saw any."""
-        asked = _rows(schema.PULSE, (schema.PULSE_KIB, schema.PULSE_BYTES), start, stop).by(schema.NODE)
-        answer = self._numbers(asked.where(is_in(schema.NODE, sorted(nodes))) if len(nodes) <= _FEW else asked)
-        names = answer.tags.get_column(schema.NODE).to_list() if answer.tags.height else []
-        sums = _summed(answer, start, stop, 1)
-        kib, before = _Nodes({name: place for place, name in enumerate(names)}, sums).of(nodes)
+        """Return [second, node] bytes that nodes sent to their own group; 0 where no sFlow exporter saw any.
+
+        Nothing may change in these seconds any more: large jobs look at the same ones, and share one answer.
+        """
+        if len(nodes) <= _FEW:
+            found = self._seconds(start, stop, is_in(schema.NODE, sorted(nodes)))
+        elif self._pulse is not None and self._pulse[0] == (start, stop):
+            found = self._pulse[1]
+        else:
+            found = self._seconds(start, stop)
+            self._pulse = (start, stop), found
+        kib, before = found.of(nodes)
         return np.asarray(kib * schema.KIB + before, np.float64)
+
+    def _seconds(self, start: int, stop: int, *where: Condition) -> _Nodes:
+        asked = _rows(schema.PULSE, (schema.PULSE_KIB, schema.PULSE_BYTES), start, stop).by(schema.NODE).where(*where)
+        answer = self._numbers(asked)
+        names = answer.tags.get_column(schema.NODE).to_list() if answer.tags.height else []
+        return _Nodes({name: place for place, name in enumerate(names)}, _summed(answer, start, stop, 1))
 
     # -- queries, each in a thread with a connection of its own -------------------------------------
 

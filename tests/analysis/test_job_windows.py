@@ -73,6 +73,15 @@ def test_without_exporters_rates_are_one() -> None:
     assert nobody.begin(T0, T0 + 100, JOB.nodes).of(JOB, T0, T0 + 30).rates.tolist() == [1.0] * 3
 
 
+def test_seconds_of_large_jobs_are_asked_for_once(reader: Answering) -> None:
+    large = tuple(f"n{number}" for number in range(101))
+    for start in (T0, T0, T0 + 900):
+        for nodes in (large, large[::-1], large[:100]):
+            assert reader.pulse(nodes, start, start + 60).shape == (60, len(nodes))
+    # All nodes of the cluster at two times; each small job for itself.
+    assert [text.count("n99") for text in reader.asked] == [0, 1, 1, 0, 1]
+
+
 def test_every_question_escapes_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
     quoted = Answering(replace(CLUSTER, groups=(*CLUSTER.groups, Group("o'b", "O", Role.STORAGE))), np.ones((2, 10)))
     quoted.begin(T0, T0 + 100, ("n'1",)).of(replace(JOB, nodes=("n'1",)), T0, T0 + 100)
