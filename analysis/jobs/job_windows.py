@@ -9,7 +9,7 @@ from typing import Protocol
 import polars as pl
 
 from analysis.jobs.hostlist import compress
-from cluster.model import Cluster, Job
+from cluster.model import Cluster, Job, Role
 from store import schema
 from store.points import WINDOW, columns
 
@@ -93,6 +93,22 @@ def gpus_of(cluster: Cluster) -> dict[str, int]:
 def gpus_in(job: Job, gpus: Mapping[str, int]) -> int:
     """Return the GPUs of a job's nodes; `gpus`: node -> its GPUs."""
     return sum(gpus.get(node, 0) for node in job.nodes)
+
+
+def computes_in_sight(cluster: Cluster, job: Job, groups: Mapping[str, str]) -> bool:
+    """Return whether flow records can show what a job's nodes send each other.
+
+    What a single node computes stays inside of it; of nodes that are no training nodes it is not counted.
+
+    Args:
+        cluster: its roles and transports.
+        job: whose nodes.
+        groups: node -> its group.
+    """
+    training = {group.id for group in cluster.groups_with(Role.TRAINING)}
+    own = [groups[name] for name in job.nodes if name in groups]
+    is_visible = all(cluster.transport_of(group, group).is_visible for group in set(own))
+    return is_visible and sum(group in training for group in own) > 1
 
 
 def status_points(

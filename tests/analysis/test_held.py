@@ -143,6 +143,8 @@ def test_who_cannot_be_judged_is_not() -> None:
     single = replace(JOB, nodes=NODES[:1])
     assert judged(windows(np.zeros((HOUR, 1))), single)[1].is_empty(), "one node talks to nobody"
     assert judged(nothing, replace(JOB, origin="inferred"))[1].is_empty(), "inferred jobs end where they are silent"
+    others = replace(CLUSTER, groups=(replace(CLUSTER.groups[0], role=Role.CUSTOM),))
+    assert judged(nothing, JOB, others)[1].is_empty(), "what such nodes send each other is not counted"
     unseen = replace(CLUSTER, transport=(DeclaredTransport(GroupPair("training", "training"), Transport.INFINIBAND),))
     assert judged(nothing, JOB, unseen)[1].is_empty()
     assert judged(windows(np.zeros((HOUR, 4)), np.ones((HOUR, 4), np.bool_)))[1].is_empty(), "blind is not silent"

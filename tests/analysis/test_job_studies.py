@@ -130,18 +130,25 @@ def test_start_and_load_of_a_job_whose_beginning_is_gone_are_over(begin: int, *,
     assert carry.carry.first_work == 0, "it takes no month to start up"
 
 
-# -- a job of one node ---------------------------------------------------------------------------------
+# -- a job whose computing nobody sees -----------------------------------------------------------------
+
+ALONE = replace(JOB, nodes=("a",))
+ON_CPUS = replace(CLUSTER, groups=(Group("training", "Simulations", Role.CUSTOM),))
 
 
 @pytest.mark.parametrize("read", [0.0, 5e8])
-def test_a_single_node_is_neither_idle_nor_loading_for_hours(read: float) -> None:
-    """It sends nothing to other nodes; while it trains it reads nothing, or its data all the time."""
-    study, alone = StorageStudy(CLUSTER, Asked().reader), replace(JOB, nodes=("a",))
-    nothing, heard = np.zeros((360, 1)), np.ones((360, 1), np.bool_)
+@pytest.mark.parametrize(("cluster", "job"), [(CLUSTER, ALONE), (ON_CPUS, JOB)], ids=["one node", "no training nodes"])
+def test_a_job_that_is_not_seen_computing_is_neither_idle_nor_loading_for_hours(
+    cluster: Cluster, job: Job, read: float
+) -> None:
+    """It sends nothing to training nodes; while it works it reads nothing, or its data all the time."""
+    study = StorageStudy(cluster, Asked().reader)
+    nothing, heard = np.zeros((360, len(job.nodes))), np.ones((360, 1), np.bool_)
     seen = JobWindows(T0, 10, nothing, nothing, nothing, nothing + read, heard, storage_heard=heard)
-    _, points = study.judge(alone, study.first(alone, [], T0), seen)
+    _, points = study.judge(job, study.first(job, [], T0), seen)
     phases = {one.name: frame for one, frame in points}[schema.PHASE.name][schema.PHASE_STATE.name]
     assert set(phases[1:]) == {Phase.BLIND}
+    assert not CohortStudy(cluster, cast("Store", Asked())).first(job, [], T0).subject.sees_compute
 
 
 # -- single seconds ------------------------------------------------------------------------------------

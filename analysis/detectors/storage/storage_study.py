@@ -14,7 +14,7 @@ from analysis.detectors.storage.dataset_load import LoadCarry, LoadPolicy, LoadS
 from analysis.detectors.storage.phases import PhaseCarry, PhasePolicy, Phases, Subject
 from analysis.detectors.study import JobWindows, Memory, Points
 from analysis.evidence import Reader
-from analysis.jobs.job_windows import gpus_in, gpus_of, start_of
+from analysis.jobs.job_windows import computes_in_sight, gpus_in, gpus_of, start_of
 from cluster.model import Cluster, Job, Role
 from store import schema
 from store.points import WINDOW
@@ -59,7 +59,7 @@ class StorageStudy:
     def __init__(self, cluster: Cluster, reader: Reader, policies: StoragePolicies | None = None) -> None:
         self._cluster, self._reader, self._window = cluster, reader, cluster.bridge.window
         self._policies = policies or StoragePolicies(PhasePolicy(), CheckpointPolicy(), LoadPolicy())
-        self._nodes, self._gpus = {node.name: node for node in cluster.nodes}, gpus_of(cluster)
+        self._groups, self._gpus = {node.name: node.group for node in cluster.nodes}, gpus_of(cluster)
 
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
@@ -70,8 +70,7 @@ class StorageStudy:
         subject = Subject(
             job=job,
             window=self._window,
-            # What a single node computes stays inside of it.
-            sees_compute=sees_compute and len(job.nodes) > 1,
+            sees_compute=computes_in_sight(self._cluster, job, self._groups),
             level=float(known.get("level", 0.0)),
             checkpoint_bytes=plan.size,
             policy=policies.phases,
@@ -101,7 +100,7 @@ class StorageStudy:
 
     def _sees(self, job: Job) -> tuple[bool, bool]:
         """Return whether the job's collectives, and what it writes to any storage, cross devices that export flows."""
-        groups = {self._nodes[name].group for name in job.nodes if name in self._nodes}
+        groups = {self._groups[name] for name in job.nodes if name in self._groups}
         storage = self._cluster.groups_with(Role.STORAGE) or self._cluster.groups_with(Role.MODEL_STORAGE)
         sees_compute = all(self._cluster.transport_of(group, group).is_visible for group in groups)
         sees_storage = all(self._cluster.transport_of(a, b.id).is_visible for a in groups for b in storage)

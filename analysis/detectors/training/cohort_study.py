@@ -14,7 +14,7 @@ from analysis.detectors.training.causes import OuterCauses
 from analysis.detectors.training.cohort import CohortCarry, CohortPolicy, Look, Subject, Verdicts
 from analysis.detectors.training.stalls import Outer, Payer, Waiting
 from analysis.detectors.training.step_study import EVERY
-from analysis.jobs.job_windows import gpus_in, gpus_of, start_of
+from analysis.jobs.job_windows import computes_in_sight, gpus_in, gpus_of, start_of
 from cluster.model import Cluster, Job
 from store import schema
 from store.influx import Store
@@ -67,7 +67,7 @@ class CohortStudy:
     def __init__(self, cluster: Cluster, store: Store, policy: CohortPolicy | None = None) -> None:
         self._cluster, self._window = cluster, cluster.bridge.window
         self._outer = OuterCauses(cluster, store)
-        self._nodes, self._gpus = {node.name: node for node in cluster.nodes}, gpus_of(cluster)
+        self._groups, self._gpus = {node.name: node.group for node in cluster.nodes}, gpus_of(cluster)
         self._policy = policy or CohortPolicy()
         # A look is made when nothing can change any more: live, the newest windows are a grace ahead of the last one.
         self._held = EVERY + cluster.bridge.grace + _SPARE
@@ -75,7 +75,6 @@ class CohortStudy:
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
         thresholds, cost = self._cluster.thresholds, self._cluster.cost
-        groups = {self._nodes[name].group for name in job.nodes if name in self._nodes}
         is_told = not self._cluster.is_inferred(job)
         subject = Subject(
             job=job,
@@ -85,8 +84,7 @@ class CohortStudy:
             ),
             spreads=thresholds.slowdown_spreads,
             min_runs=thresholds.dropout_min_runs,
-            sees_compute=len(job.nodes) > 1
-            and all(self._cluster.transport_of(group, group).is_visible for group in groups),
+            sees_compute=computes_in_sight(self._cluster, job, self._groups),
             is_told=is_told,
             policy=self._policy,
         )

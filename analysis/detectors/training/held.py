@@ -9,10 +9,10 @@ A run teaches also what was told of it: a class that starts slowly, or pauses lo
 median bears almost half of the runs being hangs; a maximum would let each hang double the limit for the next. Of an
 even number of runs the lower one of the middle two counts: one that hung and one that did not teach no hang.
 
-A window in which a node is blind (its exporter is silent) leaves its clock as it is. A job of one node, and one whose
-collectives no exporter sees, may well work in silence: they are not judged, nor are jobs that were inferred from
-traffic. What the GPUs of held nodes cost is counted from when they fell silent; it is no part of the ledger of stalls,
-in which a job that waits for such a node has its own loss.
+A window in which a node is blind (its exporter is silent) leaves its clock as it is. A job of one node, one without
+training nodes, and one whose collectives no exporter sees, may well work in silence: they are not judged, nor are jobs
+that were inferred from traffic. What the GPUs of held nodes cost is counted from when they fell silent; it is no part
+of the ledger of stalls, in which a job that waits for such a node has its own loss.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ import polars as pl
 from analysis.baseline import Floats
 from analysis.detectors.study import JobWindows, Memory, Points
 from analysis.jobs.hostlist import compress
-from analysis.jobs.job_windows import gpus_of
+from analysis.jobs.job_windows import computes_in_sight, gpus_of
 from cluster.model import Cluster, Job
 from store import schema
 from store.points import columns
@@ -91,7 +91,7 @@ class HeldStudy:
 
     def judge(self, job: Job, carry: HeldCarry, windows: JobWindows) -> tuple[HeldCarry, Points]:
         """Judge consecutive windows."""
-        if len(job.nodes) < 2 or self._cluster.is_inferred(job) or not self._is_seen(job):
+        if self._cluster.is_inferred(job) or not computes_in_sight(self._cluster, job, self._groups):
             return carry, [(schema.HELD, pl.DataFrame(schema=_COLUMNS))]
         works = windows.sent + windows.written + windows.read >= _LEAST * windows.window
         states = windows.of(schema.BASELINE).get_column(schema.STATE.name).to_numpy().reshape(works.shape)
@@ -116,10 +116,6 @@ class HeldStudy:
                 )
             )  # fmt: skip
         return carry, [(schema.HELD, pl.DataFrame(rows, schema=_COLUMNS, orient="row"))]
-
-    def _is_seen(self, job: Job) -> bool:
-        groups = {self._groups[name] for name in job.nodes if name in self._groups}
-        return all(self._cluster.transport_of(group, group).is_visible for group in groups)
 
     def retold(self, job: Job, carry: HeldCarry) -> HeldCarry:
         """Return the carry as it is: silence does not depend on when the job ends."""
