@@ -107,15 +107,14 @@ class State:
 
     Args:
         connection: to the file, or to a copy of it in memory.
-        is_new: whether there was nothing before.
         broken: name that an unreadable file was moved to, if there was one.
 
     Attributes:
         is_behind: whether it was forgotten because the store tells better.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, is_new: bool, broken: str = "") -> None:
-        self.is_new, self.broken, self.is_behind = is_new, broken, False
+    def __init__(self, connection: sqlite3.Connection, *, broken: str = "") -> None:
+        self.broken, self.is_behind = broken, False
         self._connection = connection
         self._version = -1
         self._contacts = pl.DataFrame(schema=CONTACT_COLUMNS)
@@ -124,17 +123,14 @@ class State:
     @classmethod
     def open(cls, folder: Path) -> Self:
         """Open the file in a folder, or make it; one that is no SQLite file is moved aside."""
-        path = folder / FILE
-        is_new = not path.exists()
-        connection, broken = sqlite_file.opened(path, _TABLES, _WRITABLE, synchronous="NORMAL")
-        return cls(connection, is_new=is_new or bool(broken), broken=broken)
+        connection, broken = sqlite_file.opened(folder / FILE, _TABLES, _WRITABLE, synchronous="NORMAL")
+        return cls(connection, broken=broken)
 
     @classmethod
     def copy_of(cls, folder: Path) -> Self:
         """Return a copy in memory, which can be changed without a trace; an empty one where there is no file."""
-        path = folder / FILE
         hint = "move the file away: it is rebuilt from the store"
-        return cls(sqlite_file.copied_to_memory(path, _TABLES, hint), is_new=not path.exists())
+        return cls(sqlite_file.copied_to_memory(folder / FILE, _TABLES, hint))
 
     def __enter__(self) -> Self:
         return self
@@ -172,7 +168,6 @@ class State:
             self._set_meta(_POSITION, position)
             self._set_meta(_LEARNING_END, learning_end)
             self._insert(contacts)
-        self.is_new = False
         self._version = -1
 
     def forget_all(self) -> None:

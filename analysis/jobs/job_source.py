@@ -126,7 +126,6 @@ class AskedSource:
         register: where the answers go.
         every: seconds between two questions.
         keep: seconds for which a job is kept after its end: one that is older is not taken in.
-        gone: how a job ended that nobody lists any more.
         clock: tells the time to the thread that asks.
     """
 
@@ -135,7 +134,6 @@ class AskedSource:
     register: Register
     every: float
     keep: float = math.inf
-    gone: Outcome = Outcome.UNKNOWN
     clock: Callable[[], float] = time.time
     _trouble: str = ""
     _answer: _Answer | None = None
@@ -197,7 +195,7 @@ class AskedSource:
         # Ended by silence: nobody lists it any more, and nobody said how it ended.
         over = {
             key: replace(one.job, end=datetime.fromtimestamp(max(int(one.seen), int(start_of(one.job)) + 1), UTC),
-                         outcome=self.gone)
+                         outcome=Outcome.UNKNOWN)
             for key, one in known.items()
             if one.job.end is None and key not in listed and key not in renamed
             and moment - one.seen > listing.patience
