@@ -129,7 +129,9 @@ def judge(
         for cause in EXPLAINED:
             lost[cause][index] = 0.0
     after = Waiting(low_for[-1].copy()) if len(low_for) else carry
-    return after, pl.concat([_rows(payer, cause, start, seconds, by) for cause, seconds in lost.items()])
+    # Most runs lose nothing, and frames cost more than all else that is done of a small job.
+    charged = [(cause, seconds) for cause, seconds in lost.items() if (seconds > 0).any()]
+    return after, pl.concat([_NOTHING, *(_rows(payer, cause, start, seconds, by) for cause, seconds in charged)])
 
 
 def _missing_share(nodes: pl.DataFrame, size: int) -> Floats:
@@ -139,6 +141,13 @@ def _missing_share(nodes: pl.DataFrame, size: int) -> Floats:
     share = np.clip(1 - observed / np.maximum(expected, 1e-9), 0.0, 1.0)
     share = np.where(nodes.get_column(schema.STATE.name).to_numpy() == NodeState.DOWN, 1.0, share)
     return np.asarray(share.reshape(-1, size), np.float64)
+
+
+_NOTHING = pl.DataFrame(
+    schema=columns(
+        schema.LOST_SECONDS, schema.USD, schema.STALL_BY, schema.JOB, schema.JOB_CLASS, schema.CAUSE, schema.STALL_GPUS
+    )
+)
 
 
 def _rows(payer: Payer, cause: Cause, start: int, seconds: Floats, by: Sequence[str]) -> pl.DataFrame:
@@ -156,5 +165,5 @@ def _rows(payer: Payer, cause: Cause, start: int, seconds: Floats, by: Sequence[
         pl.lit(payer.job.id).alias(schema.JOB),
         pl.lit(payer.job.job_class).alias(schema.JOB_CLASS),
         pl.lit(cause.value).alias(schema.CAUSE),
-        pl.lit(payer.gpus).alias(schema.STALL_GPUS.name),
+        pl.lit(payer.gpus, pl.Int64).alias(schema.STALL_GPUS.name),
     )
