@@ -60,6 +60,21 @@ def test_of_exporters_that_sample_the_same_pair_one_is_taken(tmp_path: Path) -> 
     assert read_samples(cluster, T0 + 9, T0 + 99).is_empty()
 
 
+@pytest.mark.parametrize(("most", "kept"), [(100, 40), (40, 40), (39, 20), (8, 5), (1, 1)])
+def test_samples_of_others_thin_out_nobody(tmp_path: Path, most: int, kept: int) -> None:
+    """A job has 40 samples in two files, beside 4,000 of others."""
+    cluster = parse_cluster(trace_scene.config(2, tmp_path))
+    writer = Samples(samples_folder(cluster) / "0", cluster.archive, Log(quiet=True))
+    for begin in (0, 100):
+        writer.take(rows(*(begin + second for second in range(20))))
+        writer.take(rows(*(begin + number / 100 for number in range(2000)), src="c", dst="d"))
+        writer.seal(T0)
+    found = read_samples(cluster, T0, T0 + 999, ["a", "b"], most)
+    assert found.height == kept
+    assert found[BYTES].sum() == pytest.approx(40 * 4154, rel=0.7)
+    assert set(found["src"].cast(pl.String)) == {"a"}
+
+
 def test_what_no_checkpoint_knows_is_taken_once(tmp_path: Path) -> None:
     cluster = parse_cluster(trace_scene.config(2, tmp_path))
 
