@@ -4,11 +4,11 @@ import csv
 import io
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 from app.errors import ClusterflowError
 from cluster.model import Machine, NetboxInventory
-from enrichment.inventory.reaching import MOST, address_of, file_text, get_json
+from enrichment.inventory.reaching import MOST, Query, address_of, file_text, get_json
 from store.influx import read_secret
 
 _PAGE = 500
@@ -38,7 +38,7 @@ def ask(one: NetboxInventory) -> list[Machine]:
 def _of_api(one: NetboxInventory) -> Iterator[Machine]:
     roles = {
         device["name"]: str((device.get("role") or device.get("device_role") or {}).get("slug") or "")
-        for device in _listed(one, "dcim/devices", dict(parse_qsl(one.query)))
+        for device in _listed(one, "dcim/devices", parse_qs(one.query.lstrip("?")))
         if device.get("name")
     }
     for entry in _listed(one, "ipam/ip-addresses", {}):
@@ -53,7 +53,7 @@ def _of_api(one: NetboxInventory) -> Iterator[Machine]:
             yield Machine(guest["name"], (address,), "virtual-machine")
 
 
-def _listed(one: NetboxInventory, place: str, query: Mapping[str, str]) -> Iterator[Object]:
+def _listed(one: NetboxInventory, place: str, query: Query) -> Iterator[Object]:
     """Yield all pages. The address of the next one is ours: NetBox behind a proxy may tell another host's."""
     token = read_secret(one.token).strip()
     # Tokens of version 2 are borne another way.
@@ -61,7 +61,7 @@ def _listed(one: NetboxInventory, place: str, query: Mapping[str, str]) -> Itera
     url, offset = f"{(one.url or '').rstrip('/')}/api/{place}/", 0
     while True:
         # Pages of a list that changes meanwhile overlap where their order is not fixed.
-        asked: dict[str, str | int] = {**query, "limit": _PAGE, "offset": offset, "ordering": "id"}
+        asked: Query = {**query, "limit": _PAGE, "offset": offset, "ordering": "id"}
         page = get_json(url, headers=headers, ca_file=one.ca_file, timeout=one.timeout, query=asked)
         if not isinstance(page, dict) or not isinstance(page.get("results"), list):
             raise ClusterflowError(f"{url}: answers something that is no list")

@@ -18,6 +18,9 @@ from cluster.vocabulary import Address
 MOST = 1 << 18
 """Objects of an answer: more than cluster.yaml may have, and an end for a server that never stops."""
 
+Query = Mapping[str, str | int | list[str]]
+"""Parameters of a question; a list gives one several values."""
+
 _MOST_BYTES = 1 << 28
 _TIMEOUTS = 5
 """A whole answer may take so many times what a server may be silent."""
@@ -64,9 +67,7 @@ def file_text(path: str) -> str:
         raise ClusterflowError(f"{path}: byte {error.start} is not UTF-8") from error
 
 
-def get_json(
-    url: str, *, headers: Mapping[str, str], ca_file: str | None, timeout: int, query: Mapping[str, str | int]
-) -> Any:  # noqa: ANN401 - somebody else's answer
+def get_json(url: str, *, headers: Mapping[str, str], ca_file: str | None, timeout: int, query: Query) -> Any:  # noqa: ANN401 - somebody else's answer
     """Return what an API answers to a GET; ClusterflowError where that is no JSON."""
     try:
         with requests.Session() as session:

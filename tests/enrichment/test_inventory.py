@@ -157,12 +157,14 @@ class Api:
     def __init__(self) -> None:
         self.lists: dict[str, list[Any]] = {}
         self.status, self.asked = 200, 0
+        self.queries: list[dict[str, list[str]]] = []
         api = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 api.asked += 1
                 place, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+                api.queries.append(query)
                 known = self.headers.get("Authorization") in {"Token secret", "Bearer secret"}
                 body = json.dumps(api.page(place, query)).encode()
                 self.send_response(api.status if known else 403)
@@ -407,3 +409,11 @@ def test_names_of_strangers_and_answers_that_do_not_end_do_no_harm(
     monkeypatch.setattr(reaching, "_MOST_BYTES", 100)
     said = CliRunner().invoke(inventory, ["-c", str(path), "--json"])
     assert "its answer does not end" in said.output
+
+
+def test_a_filter_of_netbox_may_name_a_field_twice(tmp_path: Path, api: Api) -> None:
+    """Its own pages write two sites so; of the first one no machine was known."""
+    api.lists["/api/dcim/devices/"] = [{"name": "gpu-01", "role": {"slug": "gpu"}}]
+    api.lists["/api/ipam/ip-addresses/"] = [address(1, "10.20.0.1/24", "gpu-01")]
+    asked(netbox(tmp_path, api, ", query: '?site=ams1&site=ams2&role=gpu'"))
+    assert (api.queries[0]["site"], api.queries[0]["role"]) == (["ams1", "ams2"], ["gpu"])
