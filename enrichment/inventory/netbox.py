@@ -58,19 +58,24 @@ def _listed(one: NetboxInventory, place: str, query: Query) -> Iterator[Object]:
     token = read_secret(one.token).strip()
     # Tokens of version 2 are borne another way.
     headers = {"Authorization": f"{'Bearer' if token.startswith('nbt_') else 'Token'} {token}"} if token else {}
-    url, offset = f"{(one.url or '').rstrip('/')}/api/{place}/", 0
+    url, seen, last = f"{(one.url or '').rstrip('/')}/api/{place}/", 0, None
     while True:
-        # Pages of a list that changes meanwhile overlap where their order is not fixed.
-        asked: Query = {**query, "limit": _PAGE, "offset": offset, "ordering": "id"}
+        # Each page begins with the last object of the one before: where that is another by now, one was deleted
+        # meanwhile, and all behind it moved up. One of them would be in no page.
+        asked: Query = {**query, "limit": _PAGE, "offset": max(seen - 1, 0), "ordering": "id"}
         page = get_json(url, headers=headers, ca_file=one.ca_file, timeout=one.timeout, query=asked)
         if not isinstance(page, dict) or not isinstance(page.get("results"), list):
             raise ClusterflowError(f"{url}: answers something that is no list")
-        yield from page["results"]
-        offset += len(page["results"])
+        found = page["results"]
+        if seen and (not found or found[0].get("id") != last):
+            raise ClusterflowError(f"{url}: it changed while it was read")
+        fresh = found[1:] if seen else found
+        yield from fresh
         # A server may allow smaller pages than are asked for.
-        if not page.get("next") or not page["results"]:
+        if not page.get("next") or not fresh:
             return
-        if offset > MOST:
+        seen, last = seen + len(fresh), fresh[-1].get("id")
+        if seen > MOST:
             raise ClusterflowError(f"{url}: more than {MOST:,} objects", "filter them by query")
 
 

@@ -417,3 +417,27 @@ def test_a_filter_of_netbox_may_name_a_field_twice(tmp_path: Path, api: Api) -> 
     api.lists["/api/ipam/ip-addresses/"] = [address(1, "10.20.0.1/24", "gpu-01")]
     asked(netbox(tmp_path, api, ", query: '?site=ams1&site=ams2&role=gpu'"))
     assert (api.queries[0]["site"], api.queries[0]["role"]) == (["ams1", "ams2"], ["gpu"])
+
+
+def test_an_address_that_netbox_deletes_between_two_pages_hides_no_other(
+    tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All behind it move up by one: the first of the next page was in none, and its node was gone for a minute."""
+    api.lists["/api/dcim/devices/"] = [{"id": n, "name": f"gpu-{n}", "role": {"slug": "gpu"}} for n in range(1, 6)]
+    addresses = [address(n, f"10.20.0.{n}/24", f"gpu-{n}") for n in range(1, 6)]
+    api.lists["/api/ipam/ip-addresses/"] = addresses
+    path = netbox(tmp_path, api)
+    before = nodes_of(asked(path))
+    assert len(before) == 5
+    page = api.page
+
+    def deleting(place: str, query: dict[str, list[str]]) -> object:
+        found = page(place, query)
+        if "addresses" in place and len(addresses) == 5:
+            del addresses[0]
+        return found
+
+    monkeypatch.setattr(api, "page", deleting)
+    assert nodes_of(asked(path, 1)) == before, "half an answer is none"
+    del before["gpu-1"]
+    assert nodes_of(asked(path)) == before
