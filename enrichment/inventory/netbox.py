@@ -36,8 +36,9 @@ def ask(one: NetboxInventory) -> list[Machine]:
 
 
 def _of_api(one: NetboxInventory) -> Iterator[Machine]:
-    roles = {
-        device["name"]: str((device.get("role") or device.get("device_role") or {}).get("slug") or "")
+    # By their ids: two sites may each have a gpu-01.
+    devices = {
+        device["id"]: (device["name"], str((device.get("role") or device.get("device_role") or {}).get("slug") or ""))
         for device in _listed(one, "dcim/devices", parse_qs(one.query.lstrip("?")))
         if device.get("name")
     }
@@ -47,8 +48,9 @@ def _of_api(one: NetboxInventory) -> Iterator[Machine]:
         address = address_of(entry.get("address"))
         if address is None or (entry.get("status") or {}).get("value") in _GONE:
             continue
-        if device.get("name") in roles:
-            yield Machine(device["name"], (address,), roles[device["name"]])
+        if known := devices.get(device.get("id")):
+            name, role = known
+            yield Machine(name, (address,), role)
         elif guest.get("name") and not one.query:
             yield Machine(guest["name"], (address,), "virtual-machine")
 

@@ -285,8 +285,10 @@ def test_kubernetes_tells_nodes_pods_with_their_networks_and_services(tmp_path: 
     }  # fmt: skip
 
 
-def address(number: int, text: str, device: str | None, kind: str = "device", status: str = "active") -> dict[str, Any]:
-    port = {"id": number, "name": "eth0", kind: {"id": number, "name": device}} if device else None
+def address(
+    number: int, text: str, device: str | None, kind: str = "device", *, status: str = "active", owner: int = 0
+) -> dict[str, Any]:
+    port = {"id": number, "name": "eth0", kind: {"id": owner or number, "name": device}} if device else None
     return {"id": number, "address": text, "status": {"value": status}, "assigned_object": port, "role": None}
 
 
@@ -299,13 +301,14 @@ def test_netbox_moves_and_deletes_while_the_bridge_runs(
     tmp_path: Path, api: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.lists["/api/dcim/devices/"] = [
-        {"name": "gpu-01", "role": {"slug": "gpu-node"}}, {"name": "gpu-02", "device_role": {"slug": "gpu-node"}},
-        {"name": None, "role": {"slug": "spare"}},
+        {"id": 1, "name": "gpu-01", "role": {"slug": "gpu-node"}},
+        {"id": 2, "name": "gpu-02", "device_role": {"slug": "gpu-node"}},
+        {"id": 9, "name": None, "role": {"slug": "spare"}},
     ]  # fmt: skip
     addresses = api.lists["/api/ipam/ip-addresses/"] = [
-        address(1, "10.20.0.1/24", "gpu-01"), address(2, "10.20.1.1/24", "gpu-01"),
-        address(3, "10.20.0.2/24", "gpu-02"), address(4, "10.60.0.4/24", "vm-1", "virtual_machine"),
-        address(5, "10.20.0.5/24", "gpu-02", status="deprecated"), address(6, "10.20.0.6/24", None),
+        address(1, "10.20.0.1/24", "gpu-01"), address(2, "10.20.1.1/24", "gpu-01", owner=1),
+        address(3, "10.20.0.2/24", "gpu-02", owner=2), address(4, "10.60.0.4/24", "vm-1", "virtual_machine"),
+        address(5, "10.20.0.5/24", "gpu-02", status="deprecated", owner=2), address(6, "10.20.0.6/24", None),
     ]  # fmt: skip
     path = netbox(tmp_path, api)
     now = 0.0
@@ -352,7 +355,7 @@ def test_netbox_moves_and_deletes_while_the_bridge_runs(
     assert told.count("inventory_away") == 2
     assert told.count("inventory_answered") == 2
 
-    api.lists["/api/ipam/ip-addresses/"] = [*addresses, address(7, "10.20.0.1/32", "gpu-02")]
+    api.lists["/api/ipam/ip-addresses/"] = [*addresses, address(7, "10.20.0.1/32", "gpu-02", owner=2)]
     (tmp_path / "cluster.yaml").write_text(
         path.read_text() + "nodes: {gpu-9: {group: training, addresses: [10.20.7.7]}}\n"
     )
@@ -396,7 +399,9 @@ def test_names_of_strangers_and_answers_that_do_not_end_do_no_harm(
     path = netbox(tmp_path, api)
     names = ("gpu-1", "a\rb", "c\nrules: [x]", "\ud800", None, "x" * 200_000)
     api.lists["/api/ipam/ip-addresses/"] = [address(n, f"10.20.0.{n}/24", name) for n, name in enumerate(names, 1)]
-    api.lists["/api/dcim/devices/"] = [{"name": name, "role": {"slug": "gpu"}} for name in names]
+    api.lists["/api/dcim/devices/"] = [
+        {"id": n, "name": name, "role": {"slug": "gpu"}} for n, name in enumerate(names, 1)
+    ]
     cluster = asked(path)
     assert {*nodes_of(cluster)} == {"gpu-1"}
     assert [conflict[:7] for conflict in cluster.sources[0].conflicts] == ["a b: ex", "c rules", "xxxxxxx"]
@@ -413,7 +418,7 @@ def test_names_of_strangers_and_answers_that_do_not_end_do_no_harm(
 
 def test_a_filter_of_netbox_may_name_a_field_twice(tmp_path: Path, api: Api) -> None:
     """Its own pages write two sites so; of the first one no machine was known."""
-    api.lists["/api/dcim/devices/"] = [{"name": "gpu-01", "role": {"slug": "gpu"}}]
+    api.lists["/api/dcim/devices/"] = [{"id": 1, "name": "gpu-01", "role": {"slug": "gpu"}}]
     api.lists["/api/ipam/ip-addresses/"] = [address(1, "10.20.0.1/24", "gpu-01")]
     asked(netbox(tmp_path, api, ", query: '?site=ams1&site=ams2&role=gpu'"))
     assert (api.queries[0]["site"], api.queries[0]["role"]) == (["ams1", "ams2"], ["gpu"])
@@ -441,3 +446,12 @@ def test_an_address_that_netbox_deletes_between_two_pages_hides_no_other(
     assert nodes_of(asked(path, 1)) == before, "half an answer is none"
     del before["gpu-1"]
     assert nodes_of(asked(path)) == before
+
+
+def test_two_sites_may_have_machines_of_one_name(tmp_path: Path, api: Api) -> None:
+    """The filter chose one of them; addresses of the other one were taken for its own."""
+    api.lists["/api/dcim/devices/"] = [{"id": 1, "name": "gpu-01", "role": {"slug": "gpu"}}]
+    api.lists["/api/ipam/ip-addresses/"] = [
+        address(1, "10.20.0.1/24", "gpu-01"), address(2, "10.20.0.2/24", "gpu-01"),
+    ]  # fmt: skip
+    assert nodes_of(asked(netbox(tmp_path, api, ", query: site=ams1"))) == {"gpu-01": "training 10.20.0.1"}
