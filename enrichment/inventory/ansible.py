@@ -15,6 +15,13 @@ from enrichment.inventory.reaching import MOST, address_of, file_text, resolved
 _RANGE = re.compile(r"\[([0-9]+|[a-z]):([0-9]+|[a-z])(?::([0-9]+))?\]")
 _SECTION = re.compile(r"\[([^\]:]+)(?::(\w+))?\]")
 
+
+class _Loader(yaml.SafeLoader):
+    """Passes over what bears a tag of Ansible's own, such as `!vault`: only Ansible can read it."""
+
+
+_Loader.add_multi_constructor("!", lambda _loader, _tag, _node: None)
+
 Host = tuple[str, str, Mapping[str, Any]]
 """Name, the first group that lists it, variables."""
 
@@ -76,7 +83,7 @@ def _of_ini(lines: list[str]) -> Iterator[Host]:
 
 def _of_yaml(text: str) -> Iterator[Host]:
     try:
-        document = yaml.safe_load(text)
+        document = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader that reads less
     except yaml.YAMLError as error:
         raise ClusterflowError(f"no YAML: {' '.join(str(error).split())[:160]}") from error
     # A group may be its own child by an alias: no group is looked into twice.
