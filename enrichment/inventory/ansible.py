@@ -4,6 +4,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 import yaml
@@ -30,7 +31,7 @@ def ask(one: AnsibleInventory) -> list[Machine]:
     """Return the hosts. Variables of groups are not read: an address is a host's own."""
     text = file_text(one.file or "")
     lines = [line for raw in text.splitlines() if (line := re.split(r"(?:^|\s)[#;]", raw)[0].strip())]
-    if lines and all(address_of(line.split()[0]) or line.split()[0] in _LOCAL for line in lines):
+    if lines and all(_is_address(line.split()[0]) for line in lines):
         return [
             Machine(words[1], (address,)) for line in lines if len(words := line.split()) > 1
             if (address := address_of(words[0])) is not None
@@ -45,7 +46,13 @@ def ask(one: AnsibleInventory) -> list[Machine]:
     return [Machine(name, _addresses(name, told, one), group) for name, (group, told) in hosts.items()]
 
 
-_LOCAL = {"127.0.0.1", "127.0.1.1", "::1", "fe00::0", "ff00::0", "ff02::1", "ff02::2"}
+def _is_address(text: str) -> bool:
+    """Whether it is any address; such files also name those that are no machine's, as of multicast."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _addresses(name: str, told: Mapping[str, Any], one: AnsibleInventory) -> tuple[Address, ...]:

@@ -79,6 +79,7 @@ gpu:
         62313365396662343061393464336163
     gpu-2: {ansible_host: 10.20.0.2, motd: !unsafe "{{ 100 % }}"}
 """
+CLOUD_INIT = f"{HOSTS}fe00::0 ip6-localnet\nff02::3 ip6-allhosts\n"
 NETBOX_CSV = """\
 \ufeffID,IP Address,Status,Role,Device,DNS Name
 1,10.20.0.1/24,Active,,gpu-01,
@@ -133,11 +134,15 @@ def nodes_of(cluster: Cluster) -> dict[str, str]:
             "gpu-2": "training 10.20.0.2",
         }),
         ("ansible", HOSTS, {"gpu-01.example.org": "training 10.20.0.1", "gpu-02": "training 10.20.0.2"}),
+        ("ansible", CLOUD_INIT, {"gpu-01.example.org": "training 10.20.0.1", "gpu-02": "training 10.20.0.2"}),
         ("ansible", VAULT, {"gpu-1": "training 10.20.0.1", "gpu-2": "training 10.20.0.2"}),
         ("netbox", NETBOX_CSV, {"gpu-01": "training 10.20.0.1"}),
         ("netbox", DEVICES_CSV, {"gpu-01": "training 10.20.0.1"}),
     ],
-    ids=["scontrol -o", "scontrol", "scontrol --json", "ini", "yaml", "hosts", "vault", "addresses.csv", "devices.csv"],
+    ids=[
+        "scontrol -o", "scontrol", "scontrol --json", "ini", "yaml", "hosts", "cloud-init", "vault", "addresses.csv",
+        "devices.csv",
+    ],
 )  # fmt: skip
 def test_a_file_is_read_as_its_tool_writes_it(tmp_path: Path, kind: str, content: str, nodes: dict[str, str]) -> None:
     (tmp_path / "answer").write_text(content)
