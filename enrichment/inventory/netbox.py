@@ -82,7 +82,7 @@ def _listed(one: NetboxInventory, place: str, query: Query) -> Iterator[Object]:
 
 
 def _of_csv(text: str) -> Iterator[Machine]:
-    rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
+    rows = csv.reader(io.StringIO(text))
     header = [name.strip().lower() for name in next(rows, [])]
     if not {*header} & {*_NAMES} or not {*header} & {*_ADDRESSES}:
         raise ClusterflowError(f"{', '.join(header)[:80]}: expected columns of NetBox: name or device, and an address")

@@ -60,7 +60,7 @@ def resolved(name: str) -> tuple[Address, ...]:
 def file_text(path: str) -> str:
     """Return a file that stands in place of an answer; ClusterflowError where it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ClusterflowError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

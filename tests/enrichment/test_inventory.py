@@ -134,14 +134,15 @@ def nodes_of(cluster: Cluster) -> dict[str, str]:
             "gpu-2": "training 10.20.0.2",
         }),
         ("ansible", HOSTS, {"gpu-01.example.org": "training 10.20.0.1", "gpu-02": "training 10.20.0.2"}),
+        ("ansible", f"\ufeff{HOSTS}", {"gpu-01.example.org": "training 10.20.0.1", "gpu-02": "training 10.20.0.2"}),
         ("ansible", CLOUD_INIT, {"gpu-01.example.org": "training 10.20.0.1", "gpu-02": "training 10.20.0.2"}),
         ("ansible", VAULT, {"gpu-1": "training 10.20.0.1", "gpu-2": "training 10.20.0.2"}),
         ("netbox", NETBOX_CSV, {"gpu-01": "training 10.20.0.1"}),
         ("netbox", DEVICES_CSV, {"gpu-01": "training 10.20.0.1"}),
     ],
     ids=[
-        "scontrol -o", "scontrol", "scontrol --json", "ini", "yaml", "hosts", "cloud-init", "vault", "addresses.csv",
-        "devices.csv",
+        "scontrol -o", "scontrol", "scontrol --json", "ini", "yaml", "hosts", "byte order mark", "cloud-init", "vault",
+        "addresses.csv", "devices.csv",
     ],
 )  # fmt: skip
 def test_a_file_is_read_as_its_tool_writes_it(tmp_path: Path, kind: str, content: str, nodes: dict[str, str]) -> None:
