@@ -14,6 +14,7 @@ from cluster.model import Address, AnsibleInventory, Machine
 from enrichment.inventory.reaching import MOST, address_of, file_text, resolved
 
 _RANGE = re.compile(r"\[([0-9]+|[a-z]):([0-9]+|[a-z])(?::([0-9]+))?\]")
+_COMMENT = re.compile(r"(?:^|\s)[#;]")
 _SECTION = re.compile(r"\[([^\]:]+)(?::(\w+))?\]")
 
 
@@ -30,14 +31,14 @@ Host = tuple[str, str, Mapping[str, Any]]
 def ask(one: AnsibleInventory) -> list[Machine]:
     """Return the hosts. Variables of groups are not read: an address is a host's own."""
     text = file_text(one.file or "")
-    lines = [line for raw in text.splitlines() if (line := re.split(r"(?:^|\s)[#;]", raw)[0].strip())]
+    lines = [line for raw in text.splitlines() if (line := _COMMENT.split(raw)[0].strip())]
     if lines and all(_is_address(line.split()[0]) for line in lines):
         return [
             Machine(words[1], (address,)) for line in lines if len(words := line.split()) > 1
             if (address := address_of(words[0])) is not None
         ]  # fmt: skip
     hosts: dict[str, tuple[str, dict[str, Any]]] = {}
-    for name, group, variables in _of_yaml(text) if _is_yaml(text) else _of_ini(lines):
+    for name, group, variables in _of_yaml(text) if _is_yaml(text) else _of_ini(text.splitlines()):
         known = hosts.setdefault(name, (group, {}))
         # Of several groups the last one's variable counts, and the first one's name that is not `all`.
         hosts[name] = (group if known[0] in {"", "all"} else known[0]), known[1] | dict(variables)
@@ -75,22 +76,30 @@ def _is_yaml(text: str) -> bool:
 
 def _of_ini(lines: list[str]) -> Iterator[Host]:
     group, kind = "", ""
-    for line in lines:
+    for raw in lines:
+        line = _COMMENT.split(raw)[0].strip()
         section = _SECTION.fullmatch(line)
         if section:
             group, kind = section[1], section[2] or "hosts"
-        elif kind in {"", "hosts"}:
+        elif line and kind in {"", "hosts"}:
+            pattern = line.split()[0]
             try:
-                pattern, *words = shlex.split(line)
+                # In quotes, as in a password, there is no comment.
+                words = shlex.split(raw, comments=True)
             except ValueError as error:
-                raise ClusterflowError(f"{line[:60]}: {error}") from error
-            told = dict(word.split("=", 1) for word in words if "=" in word)
+                # And no message has the rest of the line.
+                raise ClusterflowError(f"{pattern[:60]}: {error}") from error
+            told = dict(word.split("=", 1) for word in words[1:] if "=" in word)
             yield from ((name, group, told) for name in _expanded(pattern))
 
 
 def _of_yaml(text: str) -> Iterator[Host]:
     try:
         document = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader that reads less
+    except yaml.MarkedYAMLError as error:
+        # Its own words repeat the line.
+        place = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ClusterflowError(f"no YAML: {place}{error.problem}") from error
     except yaml.YAMLError as error:
         raise ClusterflowError(f"no YAML: {' '.join(str(error).split())[:160]}") from error
     # A group may be its own child by an alias: no group is looked into twice.

@@ -472,3 +472,18 @@ def test_two_sites_may_have_machines_of_one_name(tmp_path: Path, api: Api) -> No
         address(1, "10.20.0.1/24", "gpu-01"), address(2, "10.20.0.2/24", "gpu-01"),
     ]  # fmt: skip
     assert nodes_of(asked(netbox(tmp_path, api, ", query: site=ams1"))) == {"gpu-01": "training 10.20.0.1"}
+
+
+def test_a_password_in_an_inventory_is_read_past_and_never_told(tmp_path: Path) -> None:
+    play = tmp_path / "play"
+    path = described(tmp_path, "    it: {type: ansible, file: play}\n")
+    play.write_text("gpu-1 ansible_password='sec #ret' ansible_host=10.20.0.1  # it's in rack 1\n")
+    assert nodes_of(asked(path)) == {"gpu-1": "training 10.20.0.1"}
+    for broken, told in (
+        ("gpu-1 ansible_password='secret ansible_host=10.20.0.1\n", "gpu-1: No closing quotation"),
+        ("all:\n  hosts:\n    gpu-1: {ansible_password: secret: here}\n", "no YAML: line 3: expected"),
+    ):
+        play.write_text(broken)
+        said = CliRunner().invoke(inventory, ["-c", str(path), "--json"])
+        assert told in said.output, said.output
+        assert "secret" not in said.output
