@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
+import urllib3
 
 from app.errors import ClusterflowError
 from app.words import one_line
@@ -82,7 +83,7 @@ def get_json(url: str, *, headers: Mapping[str, str], ca_file: str | None, timeo
                     reason = one_line(answer.reason or "", 60)
                     raise ClusterflowError(f"{url}: answers {answer.status_code} {reason}", hint)
                 return json.loads(_body(answer, url, time.monotonic() + _TIMEOUTS * timeout))
-    except (requests.RequestException, OSError) as error:
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         raise ClusterflowError(f"{url}: no answer: {one_line(str(error), 160)}") from error
     except ValueError as error:
         raise ClusterflowError(f"{url}: answers something that is no JSON") from error
@@ -91,7 +92,8 @@ def get_json(url: str, *, headers: Mapping[str, str], ca_file: str | None, timeo
 def _body(answer: requests.Response, url: str, until: float) -> bytes:
     """Return an answer's bytes; ClusterflowError where it does not end in time, or at a size that any has."""
     body = bytearray()
-    for piece in answer.iter_content(1 << 16):
+    # A piece is what has come: requests' own reading waits for all of one, however slowly it comes.
+    while piece := answer.raw.read1(1 << 16, decode_content=True):
         body += piece
         if len(body) > _MOST_BYTES or time.monotonic() > until:
             raise ClusterflowError(f"{url}: its answer does not end: {len(body):,} bytes so far")

@@ -1,9 +1,11 @@
 """Nodes from Slurm, Kubernetes, NetBox, Ansible: answers in the shape that each documents, moved and deleted live."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -173,7 +175,7 @@ class Api:
 
     def __init__(self) -> None:
         self.lists: dict[str, list[Any]] = {}
-        self.status, self.asked = 200, 0
+        self.status, self.asked, self.pause = 200, 0, 0.0
         self.queries: list[dict[str, list[str]]] = []
         api = self
 
@@ -187,7 +189,11 @@ class Api:
                 self.send_response(api.status if known else 403)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                length = 1 if api.pause else len(body)
+                with suppress(BrokenPipeError):
+                    for start in range(0, len(body), length):
+                        time.sleep(api.pause)
+                        self.wfile.write(body[start : start + length])
 
             def log_message(self, *_: object) -> None:
                 """Nothing."""
@@ -487,3 +493,13 @@ def test_a_password_in_an_inventory_is_read_past_and_never_told(tmp_path: Path) 
         said = CliRunner().invoke(inventory, ["-c", str(path), "--json"])
         assert told in said.output, said.output
         assert "secret" not in said.output
+
+
+def test_an_answer_that_drips_ends_with_its_time(tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte came in time, and 64 KiB were waited for: days."""
+    monkeypatch.setattr(reaching, "_TIMEOUTS", 0.1)
+    api.pause = 0.05
+    path = netbox(tmp_path, api, ", timeout: 1s")
+    said = CliRunner().invoke(inventory, ["-c", str(path), "--json"])
+    (got,) = re.findall(r"its answer does not end: ([0-9]+) bytes so far", said.output)
+    assert int(got) < 30, "of 70"
