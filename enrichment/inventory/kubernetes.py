@@ -11,8 +11,7 @@ from typing import Any
 
 from app.errors import ClusterflowError
 from cluster.model import KubernetesInventory, Machine, Secret
-from enrichment.inventory.reaching import MOST, address_of, file_text, get_json
-from store.influx import read_secret
+from enrichment.inventory.reaching import MOST, address_of, file_text, get_json, token_of
 
 _IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PAGE = 500
@@ -43,7 +42,7 @@ def _of_api(one: KubernetesInventory) -> Iterator[tuple[str, Object]]:
     token, ca_file = one.token, one.ca_file
     if one.url is None:
         token, ca_file = token or Secret(file=str(_IN_POD / "token")), ca_file or str(_IN_POD / "ca.crt")
-    headers = {"Authorization": f"Bearer {read_secret(token).strip()}"} if token else {}
+    headers = {"Authorization": f"Bearer {token_of(one, token)}"} if token else {}
     namespaced = [f"namespaces/{name}/" for name in one.namespaces] or [""]
     lists = [("Node", "nodes"), *(("Pod", f"{place}pods") for place in namespaced)]
     lists += [("Service", f"{place}services") for place in namespaced if one.services]

@@ -8,8 +8,7 @@ from urllib.parse import parse_qs
 
 from app.errors import ClusterflowError
 from cluster.model import Machine, NetboxInventory
-from enrichment.inventory.reaching import MOST, Query, address_of, file_text, get_json
-from store.influx import read_secret
+from enrichment.inventory.reaching import MOST, Query, address_of, file_text, get_json, token_of
 
 _PAGE = 500
 _GONE = {"deprecated", "decommissioning", "reserved"}
@@ -57,7 +56,7 @@ def _of_api(one: NetboxInventory) -> Iterator[Machine]:
 
 def _listed(one: NetboxInventory, place: str, query: Query) -> Iterator[Object]:
     """Yield all pages. The address of the next one is ours: NetBox behind a proxy may tell another host's."""
-    token = read_secret(one.token).strip()
+    token = token_of(one, one.token)
     # Tokens of version 2 are borne another way.
     headers = {"Authorization": f"{'Bearer' if token.startswith('nbt_') else 'Token'} {token}"} if token else {}
     url, seen, last = f"{(one.url or '').rstrip('/')}/api/{place}/", 0, None

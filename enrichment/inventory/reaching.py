@@ -14,7 +14,9 @@ import urllib3
 
 from app.errors import ClusterflowError
 from app.words import one_line
+from cluster.model import InventorySource, Secret
 from cluster.vocabulary import Address
+from store.influx import read_secret
 
 MOST = 1 << 18
 """Objects of an answer: more than cluster.yaml may have, and an end for a server that never stops."""
@@ -66,6 +68,15 @@ def file_text(path: str) -> str:
         raise ClusterflowError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ClusterflowError(f"{path}: byte {error.start} is not UTF-8") from error
+
+
+def token_of(one: InventorySource, secret: Secret | None) -> str:
+    """Return the token that a source is asked with; ClusterflowError without it where no header can bear it."""
+    token = read_secret(secret).strip()
+    if not (token.isascii() and token.isprintable()):
+        place = f"inventory.sources.{one.name}.token"
+        raise ClusterflowError(f"{place}: expected one line of ASCII", "its file or variable holds more than a token")
+    return token
 
 
 def get_json(url: str, *, headers: Mapping[str, str], ca_file: str | None, timeout: int, query: Query) -> Any:  # noqa: ANN401 - somebody else's answer

@@ -503,3 +503,13 @@ def test_an_answer_that_drips_ends_with_its_time(tmp_path: Path, api: Api, monke
     said = CliRunner().invoke(inventory, ["-c", str(path), "--json"])
     (got,) = re.findall(r"its answer does not end: ([0-9]+) bytes so far", said.output)
     assert int(got) < 30, "of 70"
+
+
+def test_no_message_repeats_a_token(tmp_path: Path, api: Api) -> None:
+    """What the library says of a header that cannot be repeats it: in logs, in the store, on boards."""
+    for token in ("secret\nanother", "secr€t"):
+        (tmp_path / "token").write_text(token)
+        said = CliRunner().invoke(inventory, ["-c", str(netbox(tmp_path, api)), "--json"])
+        assert said.exit_code == 1
+        assert "secr" not in said.output
+        assert "inventory.sources.nb.token: expected one line of ASCII" in said.output, said.output
