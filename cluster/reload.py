@@ -155,11 +155,13 @@ class Reload:
         if not self._asked.is_set() and not self._files_changed():
             return None
         self._asked.clear()
-        self._seen = self._watched()
+        own, self._seen = _states([self._path]), self._watched()
         fresh: Cluster | None = None
         with self.refusing():
             fresh = self._override(load_cluster(self._path))
         if fresh is None:
+            # Its faults hide files: once it is mended it is read again, with all that came meanwhile.
+            self._seen |= own
             return None
         fixed = _changed(current, fresh)
         if fixed:
@@ -176,8 +178,7 @@ class Reload:
     def _watched(self) -> dict[Path, tuple[int, int, int] | None]:
         with suppress(ClusterflowError):
             return _states(watched_of(self._path))
-        # It says nothing of files now: once it is mended it is read again, with all that came meanwhile.
-        return _states([self._path])
+        return {}
 
     def refuse(self, why: str, **more: object) -> None:
         """Tell why the old configuration stays in force."""

@@ -129,12 +129,13 @@ def test_a_file_that_is_replaced_is_taken_up_and_a_broken_one_is_not(
     assert [one.error for one in prefix_readings(fresh, time.time())] == [""]
 
 
-def test_a_cluster_yaml_that_was_broken_for_a_moment_is_read_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ["groups: [", "groups: none\n"], ids=["no YAML", "a fault"])
+def test_a_cluster_yaml_that_was_broken_for_a_moment_is_read_again(tmp_path: Path, broken: str) -> None:
     now = 0.0
     path = written(tmp_path, PLAIN)
     cluster, whole = load_cluster(path), path.read_text()
     reload = Reload(path, lambda fresh: fresh, Log(), lambda: now)
-    path.write_text("groups: [")
+    path.write_text(broken)
     (tmp_path / "list").write_text("198.18.0.0/15\n")
     now += 31
     assert reload.asked(cluster) is None, "refused"
