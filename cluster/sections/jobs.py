@@ -2,6 +2,7 @@
 
 import fnmatch
 import itertools
+import re
 from dataclasses import field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,7 +12,7 @@ from cluster.document import Faults
 from cluster.scalars import names
 from cluster.scalars.declared import Section, key, record
 from cluster.scalars.kinds import Choice, ListOf, Placed, Table, closest, some
-from cluster.scalars.ranges import expand
+from cluster.scalars.ranges import braced, expand
 
 
 class Outcome(StrEnum):
@@ -22,6 +23,9 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
 
+
+_SLURM_RANGE, _SLURM_LIST = re.compile(r"\[[0-9]{2,}-|-[0-9]{2,}\]"), re.compile(r"\[[^]]*,[^]]*\]")
+"""What no glob is meant by: as one, gpu-[1-16] is gpu-1 and gpu-6."""
 
 LISTED = "cluster.yaml"
 """Origin of the jobs that cluster.yaml lists itself."""
@@ -104,8 +108,13 @@ def named(patterns: list[Placed[str]], known: tuple[str, ...], faults: Faults, e
     names = dict.fromkeys(known)
     found: dict[str, None] = {}
     for placed in patterns:
+        if _SLURM_LIST.search(placed.value):
+            faults.add(placed.path, placed.value, expected, "one range an entry: gpu-[01-16], and gpu-20 as another")
+            continue
+        # Of numbers of one digit the glob is the range, and need not name nodes that there are not.
+        pattern = braced(placed.value) if _SLURM_RANGE.search(placed.value) else placed.value
         try:
-            texts = expand(placed.value)
+            texts = expand(pattern)
         except ValueError as error:
             faults.add(placed.path, placed.value, str(error))
             continue

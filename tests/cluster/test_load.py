@@ -313,3 +313,22 @@ authority: [{between: [training, training], exporters: [leaf-3, spine-2]}]
     ]  # fmt: skip
     assert {exporter.sampling.rate for exporter in found.exporters} == {1000, None}
     assert found.authority[0].exporters == ("leaf-3", "spine-2")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [("gpu-[1-16]", 16), ("gpu-[8-11]", 4), ("gpu-[1-4]", 4), ("gpu-[12]", 2), ("gpu-1[0-9]", 7), ("gpu-*", 16)],
+)
+def test_a_job_may_name_its_nodes_as_slurm_does(nodes: str, count: int) -> None:
+    """As a glob, gpu-[1-16] is gpu-1 and gpu-6: the others were judged as nodes of no job."""
+    text = f"""
+cluster: lab
+groups: {{training: {{role: training, prefixes: [10.20.0.0/16]}}}}
+nodes: {{"gpu-[1-16]": {{group: training, addresses: ["10.20.0.{{1..16}}"]}}}}
+jobs: [{{id: a, nodes: ["{nodes}"], start: 2026-03-01 08:00}}]
+"""
+    assert len(parse_cluster(text).jobs[0].nodes) == count
+    with pytest.raises(ConfigError) as caught:
+        parse_cluster(text.replace(f'["{nodes}"]', '["gpu-[1-8,16]"]'))
+    (problem,) = caught.value.problems
+    assert problem.hint == "one range an entry: gpu-[01-16], and gpu-20 as another"
