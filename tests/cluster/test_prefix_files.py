@@ -79,6 +79,23 @@ def test_what_a_file_lists_belongs_to_the_group(
     assert "list" in named_in(path.read_text(), str(path))
 
 
+def test_files_and_prefixes_of_a_group_may_overlap(tmp_path: Path) -> None:
+    """Whoever publishes them does not ask: all of Google's holds its cloud's, and what a file adds may be here."""
+    (tmp_path / "more").write_text("52.218.0.0/17\n198.51.100.0/24\n2001:db8:77::/48\n")
+    path = written(tmp_path, "52.218.0.0/16\n192.0.2.0/24\n2001:db8:77::1\n")
+    path.write_text(
+        path.read_text().replace("{file: list}]", "list, more], prefixes: [192.0.2.64/26, 198.51.100.0/24]")
+    )
+    cluster = load_cluster(path)
+    assert {str(prefix) for prefix in cluster.group("cloud").prefixes} == {
+        "52.218.0.0/16", "192.0.2.0/24", "198.51.100.0/24", "2001:db8:77::/48",
+    }  # fmt: skip
+    assert parse_cluster(dump_cluster(cluster)) == cluster
+    path.write_text(path.read_text().replace("[192.0.2.64/26,", "[203.0.113.0/24, 203.0.113.128/25,"))
+    with pytest.raises(ConfigError, match="1 problem"):
+        load_cluster(path)
+
+
 @pytest.mark.parametrize(
     ("content", "more", "told"),
     [

@@ -13,6 +13,9 @@ from cluster.sections.network.prefix_files import PREFIX_FILE, FileInUse, prefix
 from cluster.sections.network.site import OFF_HOURS, OffHours, check_off_hours
 from cluster.vocabulary import ANY, RESERVED_GROUPS, Address, Network, Plane
 
+_FROM_FILE = ".prefixes_from["
+"""In the path of a prefix that a file has."""
+
 MOST_NAMED = 8
 """Most groups that a hint lists."""
 
@@ -80,7 +83,8 @@ class Group:
 
 GROUP = Section.of(Group, "group",
     Key("prefixes_from", ListOf(PREFIX_FILE),
-        "Files with more of its prefixes, such as a provider's published ranges; they become its `prefixes`.", (),
+        "Files with more of its prefixes, such as a provider's published ranges; they become its `prefixes`, and may "
+        "overlap them and each other.", (),
         example="[lists/aws-ip-ranges.json]"), after="prefixes")
 # fmt: on
 
@@ -98,6 +102,7 @@ def build_groups(tables: dict[str, Placed[Table]], folder: Path, kept: Path, fau
     for group_id, placed in tables.items():
         more, files[group_id] = prefixes_of(placed.value.get("prefixes_from", []), folder, kept, faults)
         placed.value["prefixes"] = [*placed.value.get("prefixes", []), *more]
+    _fold_files(tables)
     groups = []
     for group_id, placed in tables.items():
         table = placed.value
@@ -180,6 +185,17 @@ def _outers(group_id: str, tables: dict[str, Placed[Table]]) -> list[str]:
         chain.append(current)
         current = tables[current].value.get("nested_in")
     return chain
+
+
+def _fold_files(tables: dict[str, Placed[Table]]) -> None:
+    """Leave out what lies in another prefix of its group where a file has either: who writes it knows nothing of us."""
+    held = {
+        Placed(path, prefix)
+        for (path, group_id, prefix), (around, other, _) in _overlaps(tables)
+        if group_id == other and (_FROM_FILE in path or _FROM_FILE in around)
+    }
+    for placed in tables.values():
+        placed.value["prefixes"] = [prefix for prefix in placed.value["prefixes"] if prefix not in held]
 
 
 def _check_overlaps(tables: dict[str, Placed[Table]], faults: Faults) -> None:
