@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,24 @@ def test_lock_holds_all_that_pyproject_asks_for(lock: str, dev: bool) -> None:  
     missing = [line for line in _wanted(dev=dev) if _canonical(re.split(r"[<>=!~ \[]", line)[0]) not in pins]
     assert not missing, f"run scripts/lock: {lock} lacks {missing}"
     assert "setuptools" in pins  # installing ourselves needs it, and must not fetch another
+
+
+def test_whatever_we_import_is_asked_for() -> None:
+    """A package that only comes with another one is gone, or of another version, when that one says so."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    setuptools = project["tool"]["setuptools"]
+    own = {name.partition(".")[0] for name in (*setuptools["packages"], *setuptools["py-modules"])}
+    files = [REPOSITORY / "clusterflow.py", *(file for name in own for file in (REPOSITORY / name).rglob("*.py"))]
+    imported = {
+        name.partition(".")[0]
+        for file in files
+        for name in re.findall(r"^ *(?:from|import) (\w[\w.]*)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    of_module = packages_distributions()
+    wanted = {_canonical(re.split(r"[<>=!~ \[]", line)[0]) for line in _wanted(dev=False)}
+    foreign = {name for name in imported & of_module.keys() if name not in own}
+    missing = {name for name in foreign if not wanted & {_canonical(one) for one in of_module[name]}}
+    assert not missing, f"pyproject.toml lacks {missing}"
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock", "tests/fuzz/requirements.lock"])
