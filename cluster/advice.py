@@ -143,11 +143,13 @@ def _links_that_count(counting: list[Exporter]) -> Iterator[str]:
     described = [exporter for exporter in counting if exporter.interfaces]
     for exporter in described:
         for interface in exporter.interfaces:
-            # spine-1 is no part of spine-10.
+            # spine-1 is no part of spine-10. Hundreds of switches have tens of thousands of interfaces.
             behind = [
                 other.name
                 for other in described
-                if other is not exporter and re.search(rf"(?<!\w){re.escape(other.name)}(?!\w)", interface.name)
+                if other.name in interface.name
+                and other is not exporter
+                and re.search(rf"(?<!\w){re.escape(other.name)}(?!\w)", interface.name)
             ]
             if behind and interface.counts:
                 yield (

@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -218,3 +219,17 @@ def test_no_fabric_is_called_converged_that_need_not_be(old: str, new: str) -> N
     changed = CONVERGED.replace(old, new)
     assert changed != CONVERGED
     assert not any("wrong_plane" in line for line in advice(parse_cluster(changed)))
+
+
+def test_hundreds_of_switches_take_no_longer_than_their_description() -> None:
+    """Each interface was looked at once a switch, by a pattern: half a minute for 512 of them."""
+    interfaces = ", ".join(f"{port}: {{name: rack-{port}}}" for port in range(1, 33))
+    switches = "".join(
+        f"  leaf-{n}: {{address: 10.9.{n // 200}.{n % 200 + 1}, interfaces: {{{interfaces}}}}}\n" for n in range(300)
+    )
+    cluster = parse_cluster(
+        f"cluster: a\ngroups: {{t: {{role: training, prefixes: [10.1.0.0/16]}}}}\nexporters:\n{switches}"
+    )
+    began = time.process_time()
+    advice(cluster)
+    assert time.process_time() - began < 1.5
