@@ -89,7 +89,11 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
     nodes = inventory.nodes(COST.build(table.get("cost")))
     node_names = tuple(node.name for node in nodes)
     known = {"groups": group_ids, "nodes": node_names, "exporters": exporter_names}
-    site = build_site(table.get("site"), known, faults)
+    gone: list[str] | None = [] if sources else None
+    site = build_site(table.get("site"), known, faults, gone)
+    jobs = build_jobs(table.get("jobs", []), node_names, site.time_zone, faults, gone)
+    if gone:
+        sources = (*sources[:-1], replace(sources[-1], conflicts=(*sources[-1].conflicts, *gone)))
     services = build_services(table.get("services", {}), faults)
     checked = {
         "groups": groups,
@@ -107,7 +111,7 @@ def _build(table: Table, root: Value | None, folder: Path, faults: Faults) -> Cl
         "management": build_management(table.get("management"), group_ids, services, faults),
         "artefacts": build_artefacts(table.get("artefacts", {}), faults),
         "services": services,
-        "jobs": build_jobs(table.get("jobs", []), node_names, site.time_zone, faults),
+        "jobs": jobs,
         "job_sources": build_job_sources(table.get("job_sources") or [], folder, faults),
         "job_classes": build_job_classes(table.get("job_classes", {}), faults),
         "thresholds": build_thresholds(table.get("thresholds"), bridge.window, faults),

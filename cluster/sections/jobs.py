@@ -70,20 +70,27 @@ JOB = Section.of(Job, "job")
 
 
 def build_jobs(
-    tables: list[Placed[Table]], node_names: tuple[str, ...], time_zone: ZoneInfo, faults: Faults
+    tables: list[Placed[Table]],
+    node_names: tuple[str, ...],
+    time_zone: ZoneInfo,
+    faults: Faults,
+    gone: list[str] | None = None,
 ) -> tuple[Job, ...]:
-    """Return the jobs, their times in UTC, and record unknown nodes, times that cannot be, and runs that overlap."""
+    """Return the jobs, their times in UTC, and record unknown nodes, times that cannot be, and runs that overlap.
+
+    One whose nodes are all among `gone`, as of `named`, is left out.
+    """
     jobs: list[tuple[str, Job]] = []
     for placed in tables:
         path, table = placed.path, placed.value
-        nodes = named(table.get("nodes", []), node_names, faults, "a node of the inventory")
+        nodes = named(table.get("nodes", []), node_names, faults, "a node of the inventory", gone)
         start = in_utc(table.get("start"), time_zone, f"{path}.start", faults)
         end = in_utc(table.get("end"), time_zone, f"{path}.end", faults)
         if start and end and end <= start:
             faults.add(f"{path}.end", f"{table['end']:%Y-%m-%d %H:%M:%S}", "a time after the start")
         elif table.get("outcome") not in {None, Outcome.UNKNOWN} and table.get("end", "") is None:
             faults.add(f"{path}.outcome", table["outcome"], "no outcome without an end", "say when it ended")
-        elif start and "id" in table:
+        elif start and "id" in table and (nodes or gone is None):
             outcome = table.get("outcome") or Outcome.UNKNOWN
             jobs.append(
                 (
@@ -103,8 +110,17 @@ def build_jobs(
     return tuple(job for _, job in jobs)
 
 
-def named(patterns: list[Placed[str]], known: tuple[str, ...], faults: Faults, expected: str) -> tuple[str, ...]:
-    """Return the names that patterns stand for, each once, in the order of the patterns; record what is not known."""
+def named(
+    patterns: list[Placed[str]],
+    known: tuple[str, ...],
+    faults: Faults,
+    expected: str,
+    gone: list[str] | None = None,
+) -> tuple[str, ...]:
+    """Return the names that patterns stand for, each once, in the order of the patterns; record what is not known.
+
+    Where inventory sources come and go with what they know, that is no fault: it is added to `gone`, as a line.
+    """
     names = dict.fromkeys(known)
     found: dict[str, None] = {}
     for placed in patterns:
@@ -123,7 +139,9 @@ def named(patterns: list[Placed[str]], known: tuple[str, ...], faults: Faults, e
             matches = fnmatch.filter(known, text) if set(text) & set("*?[") else [text] if text in names else []
             found |= dict.fromkeys(matches)
             missing += [] if matches else [text]
-        if missing:
+        if missing and gone is not None:
+            gone.append(f"{placed.path}: no source knows {some(missing)}")
+        elif missing:
             faults.add(placed.path, some(missing), expected, closest(missing[0], known))
     return tuple(found)
 

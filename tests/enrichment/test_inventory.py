@@ -513,3 +513,27 @@ def test_no_message_repeats_a_token(tmp_path: Path, api: Api) -> None:
         assert said.exit_code == 1
         assert "secr" not in said.output
         assert "inventory.sources.nb.token: expected one line of ASCII" in said.output, said.output
+
+
+def test_a_node_that_no_source_knows_any_more_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    """Drained, it was deleted: nothing new was taken up while its maintenance stood there, and no restart came up."""
+    more = """\
+site:
+  maintenance:
+    - {from: "2026-12-01 22:00", to: "2026-12-02 04:00", nodes: [gpu-02, gpu-01], why: boards}
+    - {from: "2026-12-01 22:00", to: "2026-12-02 04:00", nodes: [gpu-02], why: it alone}
+jobs:
+  - {id: both, nodes: ["gpu-{01..02}"], start: 2026-03-01 08:00}
+  - {id: gone, nodes: [gpu-02], start: 2026-03-01 08:00}
+"""
+    (tmp_path / "answer").write_text(SLURM)
+    path = described(tmp_path, "    it: {type: slurm, file: answer}\n", more)
+    CliRunner().invoke(inventory, ["-c", str(path)])
+    assert [job.nodes for job in load_cluster(path).jobs] == [("gpu-01", "gpu-02"), ("gpu-02",)]
+    (tmp_path / "answer").write_text("".join(line for line in SLURM.splitlines(True) if "gpu-02" not in line))
+    cluster = asked(path)
+    assert [(job.id, job.nodes) for job in cluster.jobs] == [("both", ("gpu-01",))]
+    assert [one.nodes for one in cluster.site.maintenance] == [("gpu-01",)], "and never the whole site"
+    assert sum("no source knows gpu-02" in line for line in advice(cluster)) == 4
+    with pytest.raises(ConfigError, match="4 problems"):
+        parse_cluster(f"{HEAD}{more}nodes: {{gpu-01: {{group: training, addresses: [10.20.0.1]}}}}\n")

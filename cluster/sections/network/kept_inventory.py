@@ -33,7 +33,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class SourceInUse:
-    """What a cluster took from a source: nodes, addresses in no group, and what another one had before, in words."""
+    """What a cluster took from a source: nodes, addresses in no group, and what does not fit, in words."""
 
     name: str
     nodes: int

@@ -102,6 +102,7 @@ def build_maintenance(
     zone: ZoneInfo,
     known: Mapping[str, Sequence[str]],
     faults: Faults,
+    gone: list[str] | None = None,
 ) -> tuple[Maintenance, ...]:
     """Return the windows, their names resolved, and record times that cannot be and names that nothing has.
 
@@ -110,6 +111,7 @@ def build_maintenance(
         zone: the site's.
         known: names of `groups`, `nodes` and `exporters`.
         faults: told of what is wrong.
+        gone: told of nodes that no inventory source knows any more, as of `named`.
     """
     found = []
     for placed in tables:
@@ -121,14 +123,18 @@ def build_maintenance(
         made: Table = {
             what: named(
                 [Placed(one.path, braced(one.value)) for one in table.get(what) or []],
-                tuple(known[what]), faults, one_of_them,
+                tuple(known[what]), faults, one_of_them, may_go,
             )
-            for what, one_of_them in (("nodes", "a node of the inventory"), ("exporters", "an exporter of this file"))
+            for what, one_of_them, may_go in (
+                ("nodes", "a node of the inventory", gone), ("exporters", "an exporter of this file", None),
+            )
         }  # fmt: skip
         window: Maintenance | None = MAINTENANCE.build(
             {name: value for name, value in table.items() if name not in made}, made=made
         )
-        if window is not None and (checked := _checked(window, path, zone, faults)):
+        checked = None if window is None else _checked(window, path, zone, faults)
+        # Without its nodes, where these are gone, it would be everywhere.
+        if checked is not None and not (table.get("nodes") and checked.is_everywhere):
             found.append(checked)
     return tuple(found)
 

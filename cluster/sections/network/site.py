@@ -57,18 +57,21 @@ COST = Section.of(Cost, "cost")
 # fmt: on
 
 
-def build_site(table: Table | None, known: Mapping[str, Sequence[str]], faults: Faults) -> Site:
+def build_site(
+    table: Table | None, known: Mapping[str, Sequence[str]], faults: Faults, gone: list[str] | None = None
+) -> Site:
     """Return the site, and record off-hours that never end and maintenance that cannot be.
 
     Args:
         table: as read.
         known: names of `groups`, `nodes` and `exporters`.
         faults: told of what is wrong.
+        gone: told of nodes that no inventory source knows any more; None: that is wrong.
     """
     planned = (table or {}).get("maintenance") or []
     site: Site = SITE.build({**(table or {}), "maintenance": []})
     check_off_hours(site.off_hours, "site.off_hours", faults)
-    return replace(site, maintenance=build_maintenance(planned, site.time_zone, known, faults))
+    return replace(site, maintenance=build_maintenance(planned, site.time_zone, known, faults, gone))
 
 
 def check_off_hours(hours: OffHours, path: str, faults: Faults) -> None:
