@@ -395,11 +395,14 @@ class SourceFiles:
 
     def _refresh(self, path: Path, clock: Clock, take: Take, tally: Tally) -> str:
         growing = self._growing.get(path)
-        if growing is None and path not in self._whole:
+        if growing is None:
             reader = reader_of(self._source, self._sessions)
-            if reader is not None and not (isinstance(reader, JsonLines) and is_document(path)):
+            is_log = not (isinstance(reader, JsonLines) and is_document(path))
+            # A log may have been taken for a document while its first line had no end. An empty file says neither.
+            if reader is not None and is_log and (path not in self._whole or path.stat().st_size):
+                self._whole.pop(path, None)
                 growing = self._growing[path] = GrowingFile(path, reader)
-            else:
+            elif path not in self._whole:
                 load = document_of(reader, self._now) if isinstance(reader, JsonLines) else _status_of(self._now)
                 self._whole[path] = WatchedFile(path, load, name=self._source.name, kind="identity")
         if growing is not None:

@@ -281,6 +281,38 @@ def test_a_session_of_one_file_ends_in_the_next(kind: str, names: tuple[str, str
 
 
 @pytest.mark.thorough
+def test_a_log_whose_first_line_had_no_end_yet_is_no_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read as a whole with each line that came, and from 256 MB on not at all."""
+    monkeypatch.setattr("enrichment.identity.signin_files.LARGEST_DOCUMENT", 2_000)
+    log = tmp_path / "gateway.jsonl"
+    lines = [
+        json.dumps({"client": {"ip": f"10.8.0.{n}"}, "who": {"name": f"user{n}"}, "ts": moment("10:00")}) + "\n"
+        for n in range(1, 41)
+    ]
+    identity = identity_of(SignInSource("it", SignInFormat.JSON, str(log), columns=GATEWAY))
+    log.write_text(lines[0][:40])
+    identity.refresh(NOW)
+    log.write_text("".join(lines))
+    identity.refresh(NOW)
+    assert users(identity, "10.8.0.1 at 10:01, 10.8.0.40 at 10:01") == {
+        "10.8.0.1 at 10:01": "user1", "10.8.0.40 at 10:01": "user40",
+    }  # fmt: skip
+    (reading,) = identity.readings()
+    assert (reading.broken, reading.error) == (False, "")
+
+
+def test_a_document_that_is_written_anew_in_its_place_stays_one(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.json"
+    identity = identity_of(SignInSource("it", SignInFormat.JSON, str(path), columns=GATEWAY))
+    for name in ("alice", "", "bob"):
+        record = {"client": {"ip": "10.8.0.6"}, "who": {"name": name}, "ts": moment("10:00" if name < "b" else "10:10")}
+        path.write_text(json.dumps([record], indent=2) if name else "")
+        identity.refresh(NOW)
+    assert users(identity, "10.8.0.6 at 10:01, 10.8.0.6 at 10:11") == {
+        "10.8.0.6 at 10:01": "alice", "10.8.0.6 at 10:11": "bob",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
