@@ -1,5 +1,6 @@
 """The state of each list about addresses: rows for the store and for people."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -35,13 +36,17 @@ def prefix_readings(cluster: Cluster, now: float) -> Iterator[FileReading]:
         now: epoch seconds.
     """
     for group in cluster.groups:
+        names = Counter[str]()
         for one in group.files:
             path, changed = Path(one.path), changed_at(one.path)
             error = one.error if changed else f"{path}: not there any more"
             if not error and changed not in (0.0, one.dated) and now - changed > _TAKEN_UP_SECONDS:
                 error = f"{path}: replaced, and not taken up: `clusterflow check` says why"
+            names[path.name] += 1
+            # A group may have several parts of one file, or files of one name.
+            number = f"-{names[path.name]}" if names[path.name] > 1 else ""
             yield FileReading(
-                f"{group.id}.{path.name}", PREFIXES, path, one.prefixes, one.dated, "", 0, error,
+                f"{group.id}.{path.name}{number}", PREFIXES, path, one.prefixes, one.dated, "", 0, error,
                 in_use=True, broken=bool(error),
             )  # fmt: skip
 

@@ -189,6 +189,16 @@ def test_the_last_good_version_counts_after_a_restart_too(tmp_path: Path, capsys
     assert load_cluster(path).groups[1].files[0].error == ""
 
 
+def test_a_file_of_which_a_group_takes_two_parts_has_two_states(tmp_path: Path) -> None:
+    """Under one name the store kept the last one, and what was wrong with the first was nowhere."""
+    path = written(tmp_path, AWS, ", services: [S3], regions: [eu-west-1]}, {file: list, services: [EC2]")
+    path.write_text(f"{path.read_text()}bridge: {{state: {tmp_path}/state}}\n")
+    Watcher(Log()).look(load_cluster(path))
+    (tmp_path / "list").write_text(json.dumps(AWS).replace('"S3"', '"S4"'))
+    found = {one.name: one.broken for one in prefix_readings(load_cluster(path), time.time())}
+    assert found == {"cloud.list": True, "cloud.list-2": False}
+
+
 def test_first_contact_skips_an_approved_group_that_says_so(tmp_path: Path) -> None:
     path = written(tmp_path, PLAIN)
     cluster = load_cluster(path)
