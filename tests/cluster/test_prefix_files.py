@@ -189,6 +189,23 @@ def test_the_last_good_version_counts_after_a_restart_too(tmp_path: Path, capsys
     assert load_cluster(path).groups[1].files[0].error == ""
 
 
+def test_the_last_good_version_stays_while_one_of_two_groups_needs_it(tmp_path: Path) -> None:
+    """The other one could use the new version, which took its place: after that no start came up."""
+    path = written(tmp_path, AWS, ", services: [S3], regions: [eu-west-1]")
+    path.write_text(
+        f"{path.read_text()}  compute: {{role: custom, prefixes_from: [{{file: list, services: [EC2]}}]}}\n"
+        f"bridge: {{state: {tmp_path}/state}}\n"
+    )
+    good = load_cluster(path)
+    Watcher(Log()).look(good)
+    (tmp_path / "list").write_text(json.dumps(AWS).replace('"S3"', '"S4"'))
+    for _ in range(2):
+        cluster = load_cluster(path)
+        Watcher(Log()).look(cluster)
+        assert cluster == good
+        assert [bool(group.files[0].error) for group in cluster.groups[1:]] == [True, False]
+
+
 def test_a_file_of_which_a_group_takes_two_parts_has_two_states(tmp_path: Path) -> None:
     """Under one name the store kept the last one, and what was wrong with the first was nowhere."""
     path = written(tmp_path, AWS, ", services: [S3], regions: [eu-west-1]}, {file: list, services: [EC2]")

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 from pathlib import Path
@@ -91,11 +91,13 @@ def prefixes_of(
     return found, tuple(files)
 
 
-def keep(files: Iterable[FileInUse], kept: Path) -> None:
+def keep(files: Collection[FileInUse], kept: Path) -> None:
     """Copy the good versions in use to a folder; OSError where that is not possible."""
+    # Of a file that is good for one group and not for another, the version before is still in use.
+    needed = {one.path for one in files if one.error}
     for one in files:
         copy = _copy(kept, one.path)
-        if not one.error and changed_at(str(copy)) != one.dated:
+        if one.path not in needed and changed_at(str(copy)) != one.dated:
             kept.mkdir(parents=True, exist_ok=True)
             beside = copy.with_name(f".{copy.name}.{os.getpid()}")
             shutil.copy2(one.path, beside)
