@@ -23,8 +23,8 @@ class InventorySource:
     kind: ClassVar[str]
 
     name: str
-    file: str | None = key(names.FILE, "A file with its answer, to read in place of asking it.", default=None,
-        absent="none")
+    file: str | None = key(names.FILE, "A file with its answer, to read in place of asking it. Write it beside and "
+        "rename it: of one that is half written, the other half's nodes are unknown.", default=None, absent="none")
     every: int = key(names.seconds(10, names.DAY), "Time between two questions.", default=60)
     timeout: int = key(names.seconds(1, 600), "How long an answer may take.", default=20)
 
