@@ -9,6 +9,9 @@ from enrichment.feeds import feed_lists, feed_misp, feed_stix
 from enrichment.feeds.feed import Entries, Feed, Refused
 from enrichment.watched import Loaded, WatchedFile
 
+_MOST_BYTES = 512 << 20
+"""What is larger takes more memory than the bridge has, which would end with each start."""
+
 KIND = "feed"
 """What `FileReading.kind` says of feeds."""
 
@@ -49,7 +52,9 @@ def read_feed(path: Path, settings: ThreatFeed, refused: Refused, before: Feed |
         UserError: it is not of its format, or nothing in it is right.
         OSError: it cannot be read.
     """
-    dated = path.stat().st_mtime
+    status = path.stat()
+    if status.st_size > _MOST_BYTES:
+        raise UserError(f"{path}: larger than {_MOST_BYTES >> 20} MiB", "a feed has some millions of entries at most")
     text = path.read_text("utf-8-sig", errors="replace")
     if not text.strip():
         raise UserError(f"{path}: an empty file", "a list without entries has at least a comment")
@@ -64,7 +69,7 @@ def read_feed(path: Path, settings: ThreatFeed, refused: Refused, before: Feed |
         feed_stix.read_stix(_json(text, path), entries, path)
     else:
         feed_misp.read_misp(_json(text, path), entries, path)
-    return entries.loaded(refused, before, dated)
+    return entries.loaded(refused, before, status.st_mtime)
 
 
 def _json(text: str, path: Path) -> object:

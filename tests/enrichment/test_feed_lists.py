@@ -1,13 +1,15 @@
 """Feeds as text: what is taken, what is skipped and told, what is refused."""
 
 import math
+import os
 from pathlib import Path
 
 import pytest
-from feed_scene import DATED, listed, read
+from feed_scene import DATED, listed, read, refused
 
 from app.errors import UserError
-from cluster.model import FeedColumns, FeedFormat
+from cluster.model import FeedColumns, FeedFormat, ThreatFeed
+from enrichment.feeds.feed_files import read_feed
 
 COLUMNS = FeedColumns("ip", "score", "first", "until")
 
@@ -28,6 +30,15 @@ def test_a_list_has_a_prefix_a_line(tmp_path: Path) -> None:
         "203.0.113.12": 50,
     }
     assert (loaded.entries, loaded.skipped, loaded.note) == (6, 0, "")
+
+
+def test_a_file_that_is_larger_than_any_feed_is_refused_unread(tmp_path: Path) -> None:
+    """The bridge ended for want of memory, and each start read it again."""
+    path = tmp_path / "list.txt"
+    path.touch()
+    os.truncate(path, 1 << 31)
+    with pytest.raises(UserError, match="larger than 512 MiB"):
+        read_feed(path, ThreatFeed("bad", str(path)), refused())
 
 
 @pytest.mark.parametrize(
