@@ -52,7 +52,9 @@ def named_in(text: str, source: str) -> set[str]:
     """
     table = _read(text, source)
     destinations = (table.get("delivery") or {}).get("destinations") or {}
-    settings = [table.get("store"), table.get("kafka"), *(placed.value for placed in destinations.values())]
+    nodes = (table.get("inventory") or {}).get("sources") or {}
+    others = (placed.value for placed in (*destinations.values(), *nodes.values()))
+    settings = [table.get("store"), table.get("kafka"), *others]
     certificates = [(one or {}).get(key) for one in settings for key in ("ca_file", "certificate_file")]
     sections = [(table.get(name) or {}).get("files") or {} for name in ("names", "applications")]
     lists = [placed.value.get("file") for files in sections for placed in files.values()]

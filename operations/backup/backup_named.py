@@ -22,7 +22,7 @@ def named_files(cluster: Cluster) -> list[Path]:
     What others write, and write again, is not among them: threat feeds, MMDB files, sign-ins, jobs. Nor are secrets:
     keys, passwords, tokens, a kubeconfig.
     """
-    settings = (cluster.store, cluster.kafka, *cluster.delivery.destinations)
+    settings = (cluster.store, cluster.kafka, *cluster.delivery.destinations, *cluster.inventory.sources)
     certificates = (getattr(one, key, None) for one in settings for key in ("ca_file", "certificate_file"))
     names = (one.file for one in cluster.names.files)
     applications = (one.file for one in cluster.applications.files)

@@ -792,7 +792,11 @@ def test_files_come_back_however_they_are_named(site: Site, way: str) -> None:
 
 def test_a_backup_has_what_its_own_configuration_names(site: Site) -> None:
     """What is read without the files that it names, at a restore, is what the cluster as a whole says, at a backup."""
-    text = f"""{CLUSTER.format(state=site.state).replace("store: {", "store: {ca_file: a.pem, ")}
+    nodes = """inventory:
+  file: lists/nodes.csv
+  sources: {nb: {type: netbox, url: "https://nb.example", ca_file: g.pem}}"""
+    head = CLUSTER.replace("inventory: lists/nodes.csv", "NODES").format(state=site.state).replace("NODES", nodes)
+    text = f"""{head.replace("store: {", "store: {ca_file: a.pem, ")}
 kafka: {{brokers: ["k:9092"], tls: true, ca_file: b.pem, certificate_file: c.pem, key_file: c.key}}
 names: {{files: {{a: a.txt, b: {{file: b.csv, format: csv}}}}}}
 applications: {{files: {{c: {{file: c.txt, format: prefixes, application: cdn}}}}}}
@@ -805,7 +809,7 @@ delivery:
     named = {path.name for path in named_files(load_cluster(site.config))}
     found = {Path(name).name for name in named_in(text, "cluster.yaml")}
     assert found == named | {"nodes.csv", "own.py"}
-    assert len(named) == 9
+    assert len(named) == 10
 
 
 def test_a_restored_configuration_takes_no_other_files_name(site: Site) -> None:
