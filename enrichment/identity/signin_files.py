@@ -221,10 +221,15 @@ class GrowingFile:
 # -- documents ---------------------------------------------------------------------------------------------
 
 
-def is_document(path: Path) -> bool:
-    """Whether a JSON file is one document over many lines, or a page without an end of line, not a record a line."""
+def is_document(path: Path) -> bool | None:
+    """Whether a JSON file is one document over many lines, or a page without an end of line, not a record a line.
+
+    None where it is empty: it says neither, and may be one that is written anew.
+    """
     with path.open("rb") as file:
         beginning = file.read(1 << 16).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if not beginning:
+        return None
     if not beginning.startswith(_OPEN_BRACKETS):
         return False
     line, newline, _ = beginning.partition(b"\n")
@@ -397,9 +402,11 @@ class SourceFiles:
         growing = self._growing.get(path)
         if growing is None:
             reader = reader_of(self._source, self._sessions)
-            is_log = not (isinstance(reader, JsonLines) and is_document(path))
-            # A log may have been taken for a document while its first line had no end. An empty file says neither.
-            if reader is not None and is_log and (path not in self._whole or path.stat().st_size):
+            is_whole = is_document(path) if isinstance(reader, JsonLines) else reader is None
+            if is_whole is None and path not in self._whole:
+                return ""
+            # A log may have been taken for a document while its first line had no end.
+            if reader is not None and is_whole is False:
                 self._whole.pop(path, None)
                 growing = self._growing[path] = GrowingFile(path, reader)
             elif path not in self._whole:

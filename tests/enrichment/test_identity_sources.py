@@ -301,10 +301,11 @@ def test_a_log_whose_first_line_had_no_end_yet_is_no_document(tmp_path: Path, mo
     assert (reading.broken, reading.error) == (False, "")
 
 
-def test_a_document_that_is_written_anew_in_its_place_stays_one(tmp_path: Path) -> None:
+def test_a_document_that_is_empty_while_it_is_written_anew_is_one(tmp_path: Path) -> None:
+    """Also where it was empty when it was looked at first: then it was a log, of lines that are no JSON, for good."""
     path = tmp_path / "gateway.json"
     identity = identity_of(SignInSource("it", SignInFormat.JSON, str(path), columns=GATEWAY))
-    for name in ("alice", "", "bob"):
+    for name in ("", "alice", "", "bob"):
         record = {"client": {"ip": "10.8.0.6"}, "who": {"name": name}, "ts": moment("10:00" if name < "b" else "10:10")}
         path.write_text(json.dumps([record], indent=2) if name else "")
         identity.refresh(NOW)
