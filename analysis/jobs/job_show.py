@@ -100,9 +100,11 @@ def look(cluster: Cluster, jobs: Sequence[Job], start: float, stop: float, *, ot
         stop: epoch seconds.
         others: also of nodes that exchange much, and are none of theirs.
     """
-    traffic, source = samples_of(cluster, start, stop), "sflow"
+    # What others send is not to take the room of what the jobs do.
+    nodes = () if others else tuple({node for job in jobs for node in job.nodes})
+    traffic, source = samples_of(cluster, start, stop, nodes), "sflow"
     if not len(traffic.time):
-        traffic, source = records_of(cluster, start, stop), "netflow"
+        traffic, source = records_of(cluster, start, stop, nodes), "netflow"
     end = min(stop, newest_sample(cluster)) if source == "sflow" else stop
 
     def shown(name: str, nodes: tuple[str, ...]) -> Shown:

@@ -11,6 +11,7 @@ import pytest
 import trace_scene
 from click.testing import CliRunner
 
+from analysis.detectors.roles import role_watch
 from analysis.detectors.roles.role_watch import RoleLook
 from analysis.jobs.jobs_cli import jobs
 from cluster.model import Job
@@ -64,6 +65,20 @@ def test_a_job_is_told_from_the_spool_to_the_answer(tmp_path: Path) -> None:
     first = job["verdicts"][0]
     assert (first["blame"], first["culprits"], first["culprit_rail"]) == ("dead rail", "host-004", 2)
     assert "host-004" in found["table"]
+
+
+def test_a_job_is_told_from_all_of_its_samples_however_many_others_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = sflow(played(seconds=30), trace_scene.RATE, 6)
+    trace_scene.kept(samples, tmp_path)
+    own = samples.filter(pl.col("src").is_in(HOSTS[:4]), pl.col("dst").is_in(HOSTS[:4])).height
+    monkeypatch.setattr(role_watch, "_MOST", own)
+    (tmp_path / "jobs.csv").write_text(f"id,class,nodes,start\nsmall,llm,host-[000-003],{JOB.start.isoformat()}\n")
+    asked = ["show", "small", "--to", datetime.fromtimestamp(T0 + 30, UTC).isoformat(), "--json"]
+    found = CliRunner().invoke(jobs, [*asked, "-c", str(tmp_path / "cluster.yaml")], catch_exceptions=False)
+    (job,) = json.loads(found.output)["jobs"]
+    assert 0 < own == job["samples"] < samples.height / 2
 
 
 def test_traffic_of_no_known_job_is_told_too(tmp_path: Path) -> None:
