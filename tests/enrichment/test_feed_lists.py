@@ -18,7 +18,7 @@ def test_a_list_has_a_prefix_a_line(tmp_path: Path) -> None:
     """Comments of either sign, blank lines, Windows' ends of lines, a mark of UTF-8, ports and words behind."""
     text = (
         "\ufeff# botnets\r\n203.0.113.9\r\n\r\n  198.51.100.0/24 ; SBL1\n2001:db8:66::/48 # a /48\n"
-        "203.0.113.10:8080\n203.0.113.11 12 reports\n::ffff:203.0.113.12\n"
+        "203.0.113.10:8080\n203.0.113.11 12 reports\n::ffff:203.0.113.12\n[2001:db8:67::9]:443\n"
     )
     loaded = read(tmp_path / "list.txt", text)
     assert listed(loaded.value) == {
@@ -28,8 +28,9 @@ def test_a_list_has_a_prefix_a_line(tmp_path: Path) -> None:
         "203.0.113.10": 50,
         "203.0.113.11": 50,
         "203.0.113.12": 50,
+        "2001:db8:67::9": 50,
     }
-    assert (loaded.entries, loaded.skipped, loaded.note) == (6, 0, "")
+    assert (loaded.entries, loaded.skipped, loaded.note) == (7, 0, "")
 
 
 def test_a_file_that_is_larger_than_any_feed_is_refused_unread(tmp_path: Path) -> None:
