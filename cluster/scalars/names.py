@@ -418,7 +418,7 @@ def _minutes(low: int, high: int) -> Text[int]:
     return Text(length.label, length.expected, parse, length.show, length.limits)
 
 
-MINUTES_OF_ACTIVITY = _minutes(60, 3600)
+WHOLE_MINUTES = _minutes(60, 3600)
 MINUTES_OF_SILENCE = _minutes(120, DAY)
 
 

@@ -142,7 +142,7 @@ class InferredJobs(JobSource):
     least_nodes: int = key(Whole(2, 100_000), "Nodes that a cohort needs to be a job.", default=3)
     least_rate: int = key(names.BIT_RATE, "What a node must send to other training nodes to count as active.",
         default=100_000_000)
-    confirm: int = key(names.MINUTES_OF_ACTIVITY,
+    confirm: int = key(names.WHOLE_MINUTES,
         "A cohort is a job when it has been active for so long; there the job starts.", default=180)
     idle: int = key(names.MINUTES_OF_SILENCE, "A job is over when its cohort has been silent for so long.", default=600)
 # fmt: on

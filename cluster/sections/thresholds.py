@@ -139,18 +139,18 @@ class Thresholds:
     disturbance_bytes: int = key(names.SIZE,
         "Bytes that nodes of another job, of none, or of another group on the compute plane may send to nodes of a "
         "job within `disturbance_window`.", default=50_000_000_000)
-    disturbance_window: int = key(names.seconds(60, 3600), "Length of that window, in whole minutes.", default=300)
+    disturbance_window: int = key(names.WHOLE_MINUTES, "Length of that window, in whole minutes.", default=300)
     rail_low: float = key(Number(0.05, 1),
         "Low rail: part of the bytes that a node's rail should have sent, by its other rails and the job's others, "
         "that may be missing within `rail_low_window`.", default=0.5)
-    rail_low_window: int = key(names.seconds(60, 3600), "Length of that window, in whole minutes.", default=300)
+    rail_low_window: int = key(names.WHOLE_MINUTES, "Length of that window, in whole minutes.", default=300)
     rail_low_bytes: int = key(names.SIZE,
         "Bytes that it should have sent in that window; of less, sampling leaves too little to judge.",
         default=20_000_000_000)
     packet_size_low: float = key(Number(0.05, 1),
         "Small packets: by which part a node's packets to training nodes may be smaller than those of its job's median "
         "node. One step of RDMA's MTU is half.", default=0.4)
-    packet_size_window: int = key(names.seconds(60, 3600), "Length of its window, in whole minutes.", default=600)
+    packet_size_window: int = key(names.WHOLE_MINUTES, "Length of its window, in whole minutes.", default=600)
     packet_size_packets: int = key(Whole(1, 1_000_000_000_000),
         "Packets of a node in that window, scaled, below which their size says nothing.", default=10_000_000)
     ecn_marks: float = key(Number(0.0001, 1),

@@ -332,3 +332,12 @@ jobs: [{{id: a, nodes: ["{nodes}"], start: 2026-03-01 08:00}}]
         parse_cluster(text.replace(f'["{nodes}"]', '["gpu-[1-8,16]"]'))
     (problem,) = caught.value.problems
     assert problem.hint == "one range an entry: gpu-[01-16], and gpu-20 as another"
+
+
+@pytest.mark.parametrize("key", ["disturbance_window", "rail_low_window", "packet_size_window"])
+def test_a_window_of_whole_minutes_is_refused_in_between(key: str) -> None:
+    """Minutes are what is judged: of 90 s alerts said 90 s, and two minutes were summed up."""
+    with pytest.raises(ConfigError) as caught:
+        parse_cluster(f"{SMALL}thresholds: {{{key}: 90s}}\n")
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.expected) == (f"thresholds.{key}", "a duration of whole minutes")
