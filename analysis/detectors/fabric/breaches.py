@@ -60,6 +60,8 @@ UNKNOWN: dict[str, pl.DataType] = {
 """An unknown address in a window, as ingest stored it."""
 
 _TAGS = list(schema.BREACH.tags)
+_ADDRESS = "^[0-9.]+$|:"
+"""What no name of a node matches."""
 _TALK = [WINDOW, schema.SRC, schema.DST, schema.PROTO, schema.SERVICE]
 _ORDER = {
     Violation.MANAGEMENT.value: (0, Breach.MANAGEMENT.value),
@@ -76,7 +78,6 @@ class Scope:
     Attributes:
         window: seconds.
         look_back: seconds over which destinations and sources are counted; a multiple of the window.
-        nodes: the inventory's names.
         with_inventory: groups that have one.
         watched: groups whose conversations with the outside have rules of their own.
         outside: groups outside the cluster.
@@ -86,7 +87,6 @@ class Scope:
 
     window: int
     look_back: int
-    nodes: frozenset[str]
     with_inventory: frozenset[str]
     watched: frozenset[str]
     outside: frozenset[str]
@@ -102,7 +102,6 @@ def scope_of(cluster: Cluster) -> Scope:
     return Scope(
         window=cluster.bridge.window,
         look_back=cluster.thresholds.violation_window,
-        nodes=frozenset(node.name for node in cluster.nodes),
         with_inventory=frozenset(node.group for node in cluster.nodes),
         watched=frozenset(group.id for group in cluster.groups_with(*EGRESS_ROLES)),
         outside=frozenset(cluster.outside_ids()),
@@ -161,7 +160,8 @@ def judged(talks: pl.DataFrame, scope: Scope) -> pl.DataFrame:
     """Return each conversation (rows of `oriented`) under one kind of breach, without those that others tell of."""
     src, src_group, kind = pl.col(schema.SRC), pl.col(schema.SRC_GROUP), pl.col(schema.KIND)
     is_management = kind == Violation.MANAGEMENT.value
-    is_shadow = ~src.is_in(scope.nodes) & src_group.is_in(scope.with_inventory) & (src != schema.OTHER)
+    # Ingest gives a node its name, also one that it knows some minutes before we do.
+    is_shadow = src.str.contains(_ADDRESS) & src_group.is_in(scope.with_inventory)
     dst_group = pl.col(schema.DST_GROUP)
     has_rules = (src_group.is_in(scope.watched) & dst_group.is_in(scope.outside)) | dst_group.is_in(scope.inference)
     place = kind.replace_strict({name: order for name, (order, _) in _ORDER.items()}, return_dtype=pl.Int64)
