@@ -301,10 +301,11 @@ class Spool:
             file.is_from_position = False
         self._files = known
         self._waiting, self._begun = {}, {}
-        for file in sorted(known.values(), key=lambda file: (file.order, file.name)):
+        for file in known.values():
             self._know(file)
-            if file.unread():
-                self._waiting.setdefault("" if self.once else writer_of(file.name), deque()).append(file)
+        waiting = [file for file in known.values() if file.unread()]
+        for file in sorted(waiting, key=lambda file: (file.order, file.name)):
+            self._waiting.setdefault("" if self.once else writer_of(file.name), deque()).append(file)
         there = [file for file in known.values() if file.offset or file.is_done]
         self._position = {file.name: file.to_json() for file in [*(one for _, one in self._gone), *there]}
         took = time.thread_time() - began
