@@ -295,6 +295,19 @@ def test_routes() -> None:
     assert tree["receiver"] == "noc"
 
 
+def test_a_conversation_with_a_known_bad_address_is_one_message() -> None:
+    """Both directions are alerts of their own; and of who is scanned each answers."""
+    tree = policies(replace(CLUSTER, notify=(PAGER,)), rules_of(CLUSTER))
+    common = {"alertname": "x", "rule": "threat_match", "severity": "critical", "indicator": "203.0.113.0/24"}
+    ends = (("gpu-1", "203.0.113.9"), ("203.0.113.9", "gpu-1"), ("gpu-2", "203.0.113.9"))
+    groups = set()
+    for src, dst in ends:
+        labels = common | {"src": src, "dst": dst}
+        ((_, grouping),) = _route(tree, labels)
+        groups.add(tuple(labels[name] for name in grouping))
+    assert groups == {("threat_match", "203.0.113.0/24")}
+
+
 def test_what_no_target_takes_goes_to_nobody() -> None:
     cluster = replace(CLUSTER, notify=(PAGER,))
     tree = policies(cluster, rules_of(cluster))

@@ -65,6 +65,8 @@ def build(cluster: Cluster) -> RuleSet:
             what_to_do=what_to_do,
         ),
         panel=panel_ref("egress", "known_bad"),
+        # Both directions of a conversation, and whoever else talks to it, are one message.
+        group_by=("rule", schema.INDICATOR),
     )
     return RuleSet((rule,), seen.skipped)
 
