@@ -400,11 +400,13 @@ def _case(placed: Placed[Table], line: int, frame: _Frame) -> Case | None:
     case: Case = _CASE.build(table | given, made=here)
     if not scenario and case.until is None and not moments:
         faults.add(f"{placed.path}.until", "missing", "the last evaluation, in seconds")
+    if not moments and case.until is not None and case.until < (case.start or 0):
+        faults.add(f"{placed.path}.until", str(case.until), f"not before the first evaluation, {case.start or 0}")
     return case
 
 
 def _check_points(placed: Placed[Table], faults: Faults) -> None:
-    """Record fields that a measurement does not have; one point alone ends where it starts."""
+    """Record fields that a measurement lacks, and an end before the start; one point alone ends where it starts."""
     table = placed.value
     measurement = _measurement(table["series"].split(",")[0])
     known = {one.name: one.kind for one in measurement.fields}
@@ -416,6 +418,9 @@ def _check_points(placed: Placed[Table], faults: Faults) -> None:
             faults.add(where, str(one.value), "a text" if known[name] is schema.Kind.STRING else "a number")
     if table.get("until") is None:
         table["until"] = table["from"]
+    if table["until"] < table["from"]:
+        # Else a near miss without a single point would be as expected.
+        faults.add(f"{placed.path}.until", str(table["until"]), f"not before `from`, {table['from']}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,14 @@ def _run(*arguments: str) -> Result:
             "cases[0].points[0].fields.bytes: many: expected a number",
         ),
         (
+            POINTS % "series: egress, fields: {bytes: 1}, until: -10",
+            "cases[0].points[0].until: -10: expected not before `from`, 0",
+        ),
+        (
+            "  - {name: a, points: [], start: 60, until: 50, firings: []}\n",
+            "cases[0].until: 50: expected not before the first evaluation, 60",
+        ),
+        (
             "  - {name: a, points: [], until: 0, firings: [{labels: {}, start: [9, 3]}]}\n",
             "cases[0].firings[0].start: a list: expected whole seconds, or [earliest, latest]",
         ),
@@ -225,6 +233,7 @@ def test_incomplete_cases_fail_where_that_is_asked(tmp_path: Path, influxdb_v1: 
     path = _file(tmp_path, _case("it leaves", FIRES))
     assert _run(str(path), "--url", influxdb_v1.url).exit_code == 0
     assert _run(str(path), "--url", influxdb_v1.url, "--complete").exit_code == 1
+    assert _run(str(path), "--url", influxdb_v1.url, "--complete", "--rule", "exfil_volume").exit_code == 1
 
 
 def test_nothing_is_left_in_the_store(tmp_path: Path, influxdb_v1: LocalInfluxDB) -> None:
