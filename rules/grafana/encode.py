@@ -79,16 +79,19 @@ def rules_text(cluster: Cluster, rule_set: RuleSet) -> str:
         families.setdefault(rule.family, []).append(rule)
     groups = []
     for family, rules in families.items():
-        intervals = {rule.interval for rule in rules}
-        if len(intervals) > 1:
-            seconds = " and ".join(f"{interval} s" for interval in sorted(intervals))
-            raise UserError(f"rules of the family {family} have intervals of {seconds}: expected one interval a family")
+        interval = rules[0].interval
+        if odd := next((rule for rule in rules if rule.interval != interval), None):
+            raise UserError(
+                f"rule {odd.id} has an interval of {odd.interval} s, rule {rules[0].id} of the same family, {family}, "
+                f"of {interval} s: expected one interval a family",
+                "a rule of one's own may have a family of its own",
+            )
         groups.append(
             {
                 "orgId": _ORGANISATION,
                 "name": literal(family),
                 "folder": FOLDER,
-                "interval": f"{intervals.pop()}s",
+                "interval": f"{interval}s",
                 "rules": [rule_entry(cluster, rule) for rule in rules],
             }
         )

@@ -15,6 +15,7 @@ from operations.check_cli import check
 from operations.cli import build
 from rules.evaluate.case_runs import run_case
 from rules.evaluate.cases import load_cases
+from rules.grafana.encode import rules_text
 from rules.registry import IDS, rules_of
 from store.local_influxdb import LocalInfluxDB
 
@@ -147,6 +148,16 @@ def test_a_number_that_may_be_missing_is_told(tmp_path: Path) -> None:
     assert said["good"] == []
     (line,) = said["bare"]
     assert "rule backup_size: annotation summary has $values.B.Value: where Grafana has no number it fails" in line
+
+
+def test_the_rule_whose_interval_is_not_its_familys_is_named(tmp_path: Path) -> None:
+    cluster = load_cluster(_site(tmp_path, _example().replace('family="site"', 'family="slow"')))
+    with pytest.raises(UserError) as raised:
+        rules_text(cluster, rules_of(cluster))
+    assert str(raised.value.lines()[0]) == (
+        "rule backup_size has an interval of 10 s, rule low_and_slow_24h of the same family, slow, of 60 s: expected "
+        "one interval a family (a rule of one's own may have a family of its own)"
+    )
 
 
 def test_an_id_of_ours_is_taken(tmp_path: Path) -> None:
