@@ -49,7 +49,7 @@ class Thresholds:
         "Sources that may call the same destination and still be a beacon: what more of them call is a service.",
         default=3)
     first_contact_bytes: int = key(names.SIZE_OR_ZERO,
-        "First contact: least bytes of a first-ever external connection that alert; 0 alerts for each.", default=0)
+        "First contact: bytes that a first-ever external connection may have; 0 alerts for each.", default=0)
     threat_bytes: int = key(names.SIZE_OR_ZERO,
         "Known bad: bytes that a conversation with an address on a threat feed may have, in one direction, within "
         "`threat_window`; refused attempts to connect stay below it. 0 alerts for each.", default=1_000)
