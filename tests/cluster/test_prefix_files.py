@@ -189,6 +189,25 @@ def test_the_last_good_version_counts_after_a_restart_too(tmp_path: Path, capsys
     assert load_cluster(path).groups[1].files[0].error == ""
 
 
+def test_a_new_version_that_overlaps_another_group_is_not_taken_up_nor_after_a_restart(tmp_path: Path) -> None:
+    """Who publishes a list knows nothing of our groups: it kept the bridge from starting."""
+    path = written(tmp_path, "192.0.2.0/24\n")
+    path.write_text(f"{path.read_text()}bridge: {{state: {tmp_path}/state}}\n")
+    good = load_cluster(path)
+    Watcher(Log()).look(good)
+    for content in ("192.0.2.0/24\n10.1.4.0/24\n", "192.0.2.0/24\n10.0.0.0/8\n"):
+        (tmp_path / "list").write_text(content)
+        for _ in range(2):
+            cluster = load_cluster(path)
+            Watcher(Log()).look(cluster)
+            assert cluster == good
+        (reading,) = prefix_readings(cluster, time.time())
+        assert reading.broken
+        assert reading.error.endswith("expected prefixes that do not overlap")
+    (tmp_path / "list").write_text("198.18.0.0/15\n")
+    assert [str(one) for one in load_cluster(path).group("cloud").prefixes] == ["198.18.0.0/15"]
+
+
 def test_the_last_good_version_stays_while_one_of_two_groups_needs_it(tmp_path: Path) -> None:
     """The other one could use the new version, which took its place: after that no start came up."""
     path = written(tmp_path, AWS, ", services: [S3], regions: [eu-west-1]")

@@ -1,6 +1,6 @@
 """Groups: what they are, and which group an address belongs to."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
@@ -98,11 +98,23 @@ def build_groups(tables: dict[str, Placed[Table]], folder: Path, kept: Path, fau
         kept: folder with the last good versions of files with prefixes.
         faults: told of what is wrong.
     """
-    files = {}
-    for group_id, placed in tables.items():
-        more, files[group_id] = prefixes_of(placed.value.get("prefixes_from", []), folder, kept, faults)
-        placed.value["prefixes"] = [*placed.value.get("prefixes", []), *more]
-    _fold_files(tables)
+    own = {group_id: placed.value.get("prefixes", []) for group_id, placed in tables.items()}
+
+    def taken(faults: Faults, refused: Mapping[str, str] | None = None) -> dict[str, tuple[FileInUse, ...]]:
+        files = {}
+        for group_id, placed in tables.items():
+            given = placed.value.get("prefixes_from", [])
+            more, files[group_id] = prefixes_of(given, folder, kept, faults, refused)
+            placed.value["prefixes"] = [*own[group_id], *more]
+        _fold_files(tables)
+        return files
+
+    files = taken(faults)
+    if refused := _clashes(tables):
+        again = Faults(faults.source)
+        files = taken(again, refused)
+        # Where there are no good versions of before, what is wrong with the new ones is told.
+        files = taken(again) if again.problems else files
     groups = []
     for group_id, placed in tables.items():
         table = placed.value
@@ -185,6 +197,16 @@ def _outers(group_id: str, tables: dict[str, Placed[Table]]) -> list[str]:
         chain.append(current)
         current = tables[current].value.get("nested_in")
     return chain
+
+
+def _clashes(tables: dict[str, Placed[Table]]) -> dict[str, str]:
+    """Return by the path of a file which of its prefixes lies in another group's, or around one, unexplained."""
+    found: dict[str, str] = {}
+    for (path, group_id, prefix), (around, other, outer) in _overlaps(tables):
+        if other not in _outers(group_id, tables):
+            what = f"{prefix} of group {group_id} in {outer} of group {other}"
+            found |= {place: what for place in (path, around) if _FROM_FILE in place}
+    return found
 
 
 def _fold_files(tables: dict[str, Placed[Table]]) -> None:

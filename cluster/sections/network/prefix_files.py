@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 from pathlib import Path
@@ -61,12 +61,12 @@ class FileInUse:
 
 
 def prefixes_of(
-    given: list[Placed[Table]], folder: Path, kept: Path, faults: Faults
+    given: list[Placed[Table]], folder: Path, kept: Path, faults: Faults, refused: Mapping[str, str] | None = None
 ) -> tuple[list[Placed[Network]], tuple[FileInUse, ...]]:
     """Return the prefixes of files, those that lie in others left out, with the paths of their lines; and the files.
 
     A fault is recorded for what cannot be read, and where nothing is left of a file, unless its last good version is
-    in the folder `kept`: that counts then.
+    in the folder `kept`: that counts then. So it does for paths in `refused`, with what is wrong with their files.
     """
     found: list[Placed[Network]] = []
     files: list[FileInUse] = []
@@ -76,7 +76,9 @@ def prefixes_of(
             # Its time first: one that is replaced meanwhile counts as another one.
             dated = changed_at(one.file)
             tried, error = Faults(faults.source), ""
-            networks = _read(one, placed.path, tried)
+            if refused and placed.path in refused:
+                tried.add(placed.path, refused[placed.path], "prefixes that do not overlap")
+            networks = [] if tried.problems else _read(one, placed.path, tried)
             if tried.problems:
                 copy, of_copy, first = _copy(kept, one.file), Faults(faults.source), tried.problems[0]
                 networks = _read(replace(one, file=str(copy)), placed.path, of_copy)
