@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import itertools
 import json
 import os
 import shutil
@@ -168,22 +169,27 @@ def test_writers_take_turns_while_following(tmp_path: Path) -> None:
     assert first in (["n", "s"] * 3, ["s", "n"] * 3)
 
 
-def test_a_writer_with_little_to_read_does_not_run_ahead_of_the_other_one_s_backlog(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("length", "limit"), [(60, 2000), (3600, 50_000)])
+def test_a_writer_with_little_to_read_does_not_run_ahead_of_the_other_one_s_backlog(
+    length: int, limit: int, tmp_path: Path
+) -> None:
     """Else records of the other one come later than windows are kept, and all go to the oldest."""
-    begin, minutes = 1_790_000_000, 20
-    for minute in range(begin, begin + minutes * 60, 60):
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(minute))
-        for writer, count in (("nfacct", 300), ("sfacct", 3)):
+    begin, end = 1_790_000_000, 1_790_007_200
+    counts = {"nfacct": 600, "sfacct": 60}
+    for start in range(begin, end, length):
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(start))
+        for writer, count in counts.items():
             path = tmp_path / f"{writer}-{stamp}.csv"
-            path.write_text("".join(f"{writer} {minute + i * 60 // count}\n" for i in range(count)))
-            os.utime(path, (minute + 60,) * 2)
+            each = 60 / count
+            path.write_text("".join(f"{writer} {start + int(i * each)}\n" for i in range(length * count // 60)))
+            os.utime(path, (start + length,) * 2)
     with Spool(tmp_path) as spool:
-        read = [line.split() for line in lines(drain(spool, 600))]
+        read = [line.split() for line in lines(drain(spool, limit))]
     moments = [int(moment) for _, moment in read]
-    assert len(moments) == minutes * 303
-    newest = [max(moments[: place + 1]) for place in range(0, len(moments), 100)]
-    assert all(ahead - moment <= 60 for ahead, moment in zip(newest, moments[::100], strict=True))
-    for writer in ("nfacct", "sfacct"):
+    assert len(moments) == (end - begin) // 60 * sum(counts.values())
+    newest = itertools.accumulate(moments, max)
+    assert max(ahead - moment for ahead, moment in zip(newest, moments, strict=True)) < 250
+    for writer in counts:
         own = [moment for name, moment in read if name == writer]
         assert own == sorted(own)
 
