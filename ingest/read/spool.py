@@ -44,7 +44,7 @@ _MARK_BYTES = 400
 _BLOCK = 1 << 20
 _GLANCE_BYTES = 1 << 14
 _STRIDE_SECONDS, _LEAST_BYTES = 60.0, 1 << 12
-"""About how much of a file's time is read at once while following, so that writers stay together; but so many bytes."""
+"""About how much of a file's time is read at once, so that several writers stay together; but so many bytes."""
 _STEP_SECONDS = 5.0
 """A wall clock that moved so far against the monotonic one was set."""
 
@@ -502,7 +502,7 @@ class Spool:
             is_fresh = True
         while True:
             for file in self._candidates():
-                while raw := self._read(file, limit_bytes if self.once else min(limit_bytes, _stride(file))):
+                while raw := self._read(file, min(limit_bytes, self._stride(file))):
                     if fresh := self._once(file, raw):
                         return self._chunk(file, fresh)
             if is_fresh or (not self.once and time.monotonic() - self._last_scan < self._pause):
@@ -535,6 +535,11 @@ class Spool:
         for file in filter(_is_readable, files):
             reached = max(_reached(file), reached)
             yield (reached, writer <= self._last_stream, writer), file
+
+    def _stride(self, file: _File) -> int:
+        """Return how much of a file to read at once while others wait as well; all of one whose name has no time."""
+        apart = 0.0 if self.once or len(self._waiting) < 2 else file.modified - file.order
+        return max(int(file.size * _STRIDE_SECONDS / max(apart, _STRIDE_SECONDS)), _LEAST_BYTES)
 
     def _chunk(self, file: _File, raw: bytes) -> Chunk:
         """Return bytes that were read as a chunk, and take note of the format from here on."""
@@ -990,12 +995,6 @@ def _reached(file: _File) -> int:
     """Return the epoch second up to which a file is read, as if its lines were spread evenly over its time."""
     share = min(file.offset / file.size, 1.0) if file.size else 0.0
     return int(file.order + max(file.modified - file.order, 0.0) * share)
-
-
-def _stride(file: _File) -> int:
-    """Return about how many bytes of a file are of `_STRIDE_SECONDS`; all of them of one without a time."""
-    share = _STRIDE_SECONDS / max(file.modified - file.order, _STRIDE_SECONDS)
-    return max(int(file.size * share), _LEAST_BYTES)
 
 
 def _time_of(name: str, modified: float) -> float:
