@@ -210,7 +210,7 @@ class Engine:
         if len(flows):
             # Unnumbered, samples of sFlow share lines as a matter of course; records of NetFlow and IPFIX only where
             # they are equal, or stand for several flows by themselves.
-            if merged := int((flows.flows[~flows.is_sflow] - 1).sum()):
+            if merged := int(np.maximum(flows.flows[~flows.is_sflow] - 1, 0).sum()):
                 self._counters.add(Stage.NORMALISE, "merged_records", merged)
             if not self._aggregator.has_room(flows):
                 generation = self._normaliser.addresses.generation

@@ -411,7 +411,8 @@ def _datagrams(
     ends = np.cumsum(last - first + 1)
     above = first - np.append(0, ends[:-1])
     rows = grouped(number - above[source], int(ends[-1]))
-    sizes = rows.count() if is_numbered else rows.sum(size)
+    # What is no flow (see `two_way`) was a record all the same.
+    sizes = rows.count() if is_numbered else rows.sum(np.maximum(size, 1))
     begins = np.searchsorted(rows.keys, ends).tolist()
     for one, low, begin, end in zip(sources.tolist(), above.tolist(), [0, *begins[:-1]], begins, strict=True):
         name = exporters.texts[one >> domain_bits + _VERSION_BITS]

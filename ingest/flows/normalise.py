@@ -199,6 +199,7 @@ class Normaliser:
         of_interface = self.interfaces.planes[entered]
         start, end, lag, skewed = self._times(frame, now_ms)
         volume, packets = counters
+        count = _column(frame, records.FLOWS)
         return Flows(
             exporter=exporter,
             entered=entered,
@@ -220,10 +221,10 @@ class Normaliser:
             end=end,
             bytes=volume,
             packets=packets,
-            flows=_column(frame, records.FLOWS),
+            flows=count,
             unknown_rate=unknown_rate,
             # IOS XR is known to export flows without bytes: packets alone do not make such a record right.
-            zero=_column(frame, records.BYTES) == 0,
+            zero=(_column(frame, records.BYTES) == 0) & (count > 0),
             skewed=skewed,
             lag=lag,
             rate=rate,

@@ -37,5 +37,10 @@ def with_replies(frame: pl.DataFrame, exporters: AbstractSet[str]) -> pl.DataFra
         # The exporter numbered one record; whose flags they are is not told.
         **{records.SEQ: pl.lit(None, pl.Int64), records.TCP_FLAGS: pl.lit(0, pl.Int32)},
     )
-    forth = frame.with_columns(pl.when(is_theirs).then(0).otherwise(pl.col(records.PACKETS)).alias(records.PACKETS))
+    # Also a connection that begins or is refused makes a record without bytes: no flow of which they are missing.
+    is_nothing = is_theirs & (pl.col(records.BYTES) == 0)
+    forth = frame.with_columns(
+        pl.when(is_theirs).then(0).otherwise(pl.col(records.PACKETS)).alias(records.PACKETS),
+        pl.when(is_nothing).then(0).otherwise(pl.col(records.FLOWS)).alias(records.FLOWS),
+    )
     return pl.concat([forth, replies])

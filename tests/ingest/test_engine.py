@@ -31,6 +31,7 @@ from cluster.model import (
 from ingest.count.engine import Engine
 from ingest.counters import Counters
 from ingest.flows.normalise import Clock, Normaliser
+from ingest.flows.two_way import with_replies
 from ingest.read import records
 from ingest.read.counter_samples import EXPORTER, INDEX, MOMENT, SAMPLE_SCHEMA, SEQ
 from ingest.readings import exporter_readings
@@ -398,6 +399,26 @@ def test_a_record_that_only_tells_when_its_connection_began_is_of_the_minute_bef
     assert sorted(points["traffic"][WINDOW].to_list()) == [first + 10 * i for i in range(windows)]
     assert points["traffic"]["bytes"].sum() == 1000
     assert points["exporter"][schema.SKEWED.name].sum() == 0
+
+
+def test_what_an_asa_tells_without_bytes_is_no_flow_that_lacks_them() -> None:
+    """Connections that begin, and ways on which nothing went by; of others, a record without bytes is one too few."""
+    counters = Counters()
+    engine = Engine(cluster(), Clock.LIVE, counters)
+    asa = [{"bytes": 0, "packets": 0}, {"bytes": 0, "packets": 700}, {"bytes": 900, "packets": 100}]
+    theirs = pl.concat([one(version=9, end=None, **told) for told in asa])
+    rows = with_replies(theirs, {"127.0.0.1"})
+    points = take(engine, pl.concat([rows, one(exporter="127.0.0.3", bytes=0)]))
+    told = (
+        points["exporter"]
+        .sort(schema.EXPORTER)
+        .select(schema.EXPORTER, schema.EXPORTER_RECORDS.name, schema.ZERO_COUNTERS.name, schema.EXPORTER_BYTES.name)
+    )
+    assert told.group_by(schema.EXPORTER).sum().sort(schema.EXPORTER).rows() == [
+        ("leaf", 3, 0, 1700),
+        ("sampled", 1, 1, 0),
+    ]
+    assert counters.total(Stage.NORMALISE, "merged_records") == 0
 
 
 def test_late_bytes_reach_their_window_and_too_late_ones_the_oldest() -> None:

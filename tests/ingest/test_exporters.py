@@ -152,6 +152,13 @@ def test_options_records_of_ipfix_are_no_losses(version: int, lost: int) -> None
     assert total == lost
 
 
+def test_a_record_that_is_no_flow_is_none_that_was_lost() -> None:
+    tracker = SequenceTracker()
+    for batch in range(6):
+        rows = datagrams(10, *((batch * 20, size) for size in (0, 1) for _ in range(10)))
+        assert tracker.lost(rows) == {}
+
+
 @pytest.mark.parametrize(("is_numbered", "lost"), [(True, 20), (False, 0)])
 def test_an_exporter_that_counts_flows_itself_hides_no_loss_where_records_are_numbered(
     lost: int, *, is_numbered: bool
