@@ -1,5 +1,7 @@
 """Pipeline: can the numbers be trusted? Who exports, how late, what is lost, refused, suppressed or guessed."""
 
+from dataclasses import replace
+
 from cluster.model import Cluster, KafkaFormat
 from dashboards import panels, questions
 from dashboards.board import Page
@@ -9,6 +11,7 @@ from dashboards.panels import Built, Cell, Column, Face, Limit, TableOrder
 from store import schema
 from store.influxql import Column as Value
 from store.influxql import (
+    Condition,
     Query,
     Select,
     Unit,
@@ -30,6 +33,7 @@ BOARD = "pipeline"
 
 _BY_EXPORTER = f"$tag_{schema.EXPORTER}"
 _BY_REASON = f"$tag_{schema.REASON}"
+_MINUTE = 60
 _LIST_COLOURS = {ListState.OK: QUIET, ListState.STALE: LOOK, ListState.BROKEN: ACT}
 
 
@@ -89,20 +93,26 @@ def _exporter_age(cluster: Cluster) -> Built:
         cluster,
         Face(
             "exporter_age", "Age of each exporter's newest record",
-            f"Seconds since the newest record of each exporter; the dashed line is the alert's limit of {silent} s.",
+            "Seconds since the newest record of each exporter, the most in each bin; the dashed line is the alert's "
+            f"limit of {silent} s.",
             "Quiet links send rarely: a high age at night need not be a fault. A gap means that the bridge was silent.",
             "The table below shows what else is wrong with the exporter.",
             x=6, y=0, w=18, h=8, links=(to_board("training", "Training"),),
         ),
-        [
-            questions.exporter_ages().over_time(
-                cluster, "Seconds since its newest record.", alias=_BY_EXPORTER, settled=False
-            )
-        ],
+        [_ages(cluster)],
         limit=Limit(act=silent),
         legend_right=True,
         links=(),
     )  # fmt: skip
+
+
+def _ages(cluster: Cluster) -> Query:
+    """Return the largest age of each bin: over days, bins are longer than most silences."""
+    short, long = (Condition(f"$__interval_ms {sign} {_MINUTE * 1000}", is_moving=True) for sign in ("<", ">="))
+    ages = questions.exporter_ages()
+    minutes = replace(ages, retention=schema.MINUTE).where(long).each(_MINUTE)
+    query = Select((ages.where(short).binned(), minutes)).take(highest(schema.AGE)).by(schema.EXPORTER)
+    return query.over_time(cluster, "Seconds since its newest record.", alias=_BY_EXPORTER, settled=False)
 
 
 def _exporters(cluster: Cluster) -> Built:

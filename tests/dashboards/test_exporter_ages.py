@@ -4,16 +4,18 @@ import time
 from pathlib import Path
 
 import pytest
+from board_store import expand, load
 
 from cluster.load import load_cluster
 from cluster.model import StoreSettings
 from dashboards import questions
+from dashboards.provision import boards
 from rules.evaluate.evaluator import Evaluator
 from rules.evaluate.states import State
 from rules.registry import rules_of
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
-from store.schema import RAW
+from store.schema import MINUTE, RAW
 
 
 @pytest.mark.parametrize("ages", [(3, 900), (900, 3)])
@@ -39,3 +41,35 @@ def test_an_exporter_that_one_partition_hears_is_not_silent(
     for _ in evaluator.run(now - 60, now):
         pass
     assert [alert.labels["exporter"] for alert in evaluator.alerts() if alert.state is State.ALERTING] == ["leaf-2"]
+
+
+@pytest.mark.parametrize("hours", [3, 24, 7 * 24])
+def test_a_silence_of_minutes_shows_over_hours_and_over_a_week(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, hours: int
+) -> None:
+    """leaf-1 was silent for eight minutes; leaf-2 too for one of two partitions, which the other one heard."""
+    cluster = load_cluster(Path("cluster.yaml"))
+    store = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
+    store.ensure(cluster.retentions())
+    now = int(time.time()) // 60 * 60
+    begin = now - 7200
+    for retention, window in ((RAW, 10), (MINUTE, 60)):
+        moments = range(begin - 600, begin + 1200, window)
+        ages = {moment: moment - begin if begin <= moment < begin + 480 else 3 for moment in moments}
+        store.write(
+            "\n".join(
+                f"exporter,exporter={exporter},shard={shard} age={age if shard == 'k0' else 3} {moment}"
+                for moment, age in ages.items()
+                for exporter, shard in (("leaf-1", "k0"), ("leaf-2", "k0"), ("leaf-2", "k1"))
+            ).encode(),
+            retention,
+        )
+    (panel,) = (one for one in load(boards(cluster)["pipeline"])["panels"] if one["title"].startswith("Age of each"))
+    (target,) = panel["targets"]
+    text = expand(target["query"], start=now - hours * 3600, end=now, minimum=panel["interval"], variables={})
+    most = {
+        series.tags["exporter"]: max(value for _, value in series.values if value is not None)
+        for series in store.query(text)
+    }
+    assert 400 < most["leaf-1"] < 480
+    assert most["leaf-2"] == 3
