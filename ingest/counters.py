@@ -12,6 +12,9 @@ from store.schema import Stage
 Key = tuple[str, str]
 """Stage and reason."""
 
+_BEFORE = 60
+"""Seconds by which a total was 0 before it was told first."""
+
 
 class Counters:
     """Totals only grow and survive a restart through the checkpoint; readings are of now. Safe to use from threads."""
@@ -19,6 +22,7 @@ class Counters:
     def __init__(self) -> None:
         self._totals: dict[Key, float] = {}
         self._readings: dict[Key, float] = {}
+        self._told: set[Key] = set()
         self._lock = threading.Lock()
 
     def add(self, stage: Stage, reason: str, amount: float = 1) -> None:
@@ -58,8 +62,14 @@ class Counters:
             return sorted(self._readings.items())
 
     def points(self, window: int, shard: str) -> pl.DataFrame:
-        """Return totals and readings as rows of the `pipeline` measurement at this window."""
-        rows: list[tuple[object, ...]] = [(window, *key, shard, value, None) for key, value in self.totals()]
+        """Return totals and readings as rows of the `pipeline` measurement at this window.
+
+        A total that is told for the first time was 0 a minute before: growth is the difference of what is stored.
+        """
+        totals = dict(self.totals())
+        rows: list[tuple[object, ...]] = [(window, *key, shard, value, None) for key, value in totals.items()]
+        rows += [(window - _BEFORE, *key, shard, 0.0, None) for key in totals.keys() - self._told]
+        self._told |= totals.keys()
         rows += [(window, *key, shard, None, value) for key, value in self.readings()]
         kinds = columns(schema.STAGE, schema.REASON, schema.SHARD, schema.TOTAL, schema.VALUE)
         return pl.DataFrame(rows, schema=kinds, orient="row")
@@ -71,3 +81,4 @@ class Counters:
     def load(self, rows: Iterable[tuple[str, str, float]]) -> None:
         """Take the totals of a checkpoint."""
         self._totals = {(stage, reason): value for stage, reason, value in rows}
+        self._told = set(self._totals)

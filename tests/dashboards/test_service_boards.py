@@ -11,11 +11,15 @@ import polars as pl
 import pytest
 from board_store import expand, load
 
+from app.log import Log
 from cluster.load import load_cluster
 from cluster.model import EXTERNAL, Inference, StoreSettings
 from dashboards import questions
 from dashboards.boards import capacity, coverage
 from dashboards.provision import boards
+from ingest.counters import Counters
+from ingest.dead_letter import DeadLetters, bury
+from ingest.read.records import DEAD_SCHEMA, Reason
 from store import points, schema
 from store.influx import Series, Store
 from store.influxql import Query
@@ -137,6 +141,19 @@ def test_segmentation_tiles_show_what_one_alert_would(store: Store) -> None:
     write(store, schema.BREACH, rows)
     assert tile_numbers(store, "Not allowed") == [800_000, 80]
     assert tile_numbers(store, "From a shadow node") == [8_000, 4]
+
+
+# -- dead letters --------------------------------------------------------------------------------------
+
+
+def test_the_first_dead_letters_of_all_are_counted(store: Store, tmp_path: Path) -> None:
+    """A total that nobody knew before grows from nothing, not from its first value."""
+    counters, letters = Counters(), DeadLetters(tmp_path / "dead.jsonl")
+    dead = pl.DataFrame({"line": ["x"] * 37, "reason": [Reason.BAD_TIME.value] * 37}, schema=DEAD_SCHEMA)
+    for at, found in ((600, dead.clear()), (300, dead), (60, dead.clear())):
+        bury(letters, found, "x", counters=counters, log=Log(quiet=True))
+        store.write(points.encode(schema.PIPELINE, counters.points(NOW - at, "0")), schema.RAW)
+    assert ask(store, questions.dead_letters().per_series(), 900)[0].values[0][1] == 37
 
 
 # -- who may ask inference -----------------------------------------------------------------------------
