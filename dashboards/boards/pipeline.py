@@ -401,18 +401,21 @@ def _counters(cluster: Cluster) -> Built:
 
 
 def _lists(cluster: Cluster) -> Built:
-    fields = schema.LIST_STATE, schema.LIST_ENTRIES, schema.LIST_AGE, schema.LIST_SKIPPED, schema.LIST_ERROR
-    # Bridges that read the same file agree on it, or will in a moment.
-    select = Select(schema.ENRICHMENT, schema.RAW).take(*map(newest, fields)).by(schema.NAME, schema.KIND)
+    told = schema.LIST_ENTRIES, schema.LIST_AGE, schema.LIST_SKIPPED, schema.LIST_ERROR
+    tags = schema.NAME, schema.KIND
+    each = Select(schema.ENRICHMENT, schema.RAW).take(*map(newest, (schema.LIST_STATE, *told))).by(*tags, schema.SHARD)
+    # Bridges on several machines have a file each.
+    select = Select(each).take(highest(schema.LIST_STATE), *map(beside, told)).by(*tags)
     states = panels.words({state: (word, _LIST_COLOURS[state]) for state, word in schema.LIST_STATE_WORDS.items()})
     return panels.table(
         cluster,
         Face(
-            "lists", "Lists about addresses",
-            "Files that name, place or judge outside addresses: what is in use, how old it is, what is wrong with it.",
+            "lists", "Lists about addresses, now",
+            "Files that name, place or judge outside addresses: what is in use, how old it is, what is wrong with it, "
+            "by what bridges said within ten minutes; of several, the one that is worst off.",
             "A list that is in use and young may still be wrong: its content is not checked.",
             "A broken file is not in use; the last good version is, until the bridge is restarted.",
-            x=0, y=50, w=24, h=7, links=(to_board("egress"),),
+            x=0, y=50, w=24, h=7, links=(to_board("egress"),), since="10m", by_arrival=True,
         ),
         [select.per_series("A list.").as_table()],
         [

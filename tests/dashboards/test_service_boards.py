@@ -156,6 +156,29 @@ def test_the_first_dead_letters_of_all_are_counted(store: Store, tmp_path: Path)
     assert ask(store, questions.dead_letters().per_series(), 900)[0].values[0][1] == 37
 
 
+# -- lists ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", ["a", "b"])
+def test_of_several_bridges_the_worst_list_is_shown(store: Store, broken: str) -> None:
+    """Each reads a file of its own machine, and says what is wrong with that."""
+    said = {True: {"state": 2, "entries": 0, "error": "no such file"}, False: {"state": 0, "entries": 9, "error": ""}}
+    write(
+        store,
+        schema.ENRICHMENT,
+        [
+            {points.WINDOW: NOW - at, "name": "feed", "kind": "feed", "shard": shard, "age": 1.0, "skipped": 0}
+            | said[shard == broken]
+            for at, shard in ((40, "a"), (30, "b"), (20, "a"), (10, "b"))
+        ],
+    )
+    (target,) = panel("pipeline", "Lists about addresses")["targets"]
+    (series,) = store.query(expand(target["query"], start=NOW - 600, end=NOW, minimum="", variables={}))
+    (row,) = series.values
+    shown = dict(zip(series.columns, row, strict=True))
+    assert [shown[name] for name in ("state", "entries", "error")] == [2, 0, "no such file"]
+
+
 # -- who may ask inference -----------------------------------------------------------------------------
 
 
