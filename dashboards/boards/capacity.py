@@ -358,8 +358,8 @@ def _cost_by_job(cluster: Cluster) -> Built:
             x=12, y=34, w=12, h=9, links=(to_board("training", "Training"),),
         ),
         [
-            _stalls().take(total(schema.USD), lost, gpus, newest(schema.STALL_BY)).by(*by)
-            .per_series("A job and a cause.").as_table()
+            _stalls().take(total(schema.USD), lost, gpus, newest(schema.STALL_BY))
+            .where(compare(schema.LOST_SECONDS, ">", 0)).by(*by).per_series("A job and a cause.").as_table()
         ],
         [
             panels.Column(

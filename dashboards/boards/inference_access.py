@@ -59,8 +59,9 @@ def _links() -> tuple[Link, ...]:
 
 def _accessed(cluster: Cluster) -> Select:
     """Return what clients asked inference groups for, nothing taken yet."""
+    # Rows that were taken back are zero.
     return Select(schema.ACCESS, schema.ACCESS.kept).where(
-        is_in(schema.DST_GROUP, questions.role_ids(cluster, Role.INFERENCE))
+        is_in(schema.DST_GROUP, questions.role_ids(cluster, Role.INFERENCE)), compare(schema.BYTES, ">", 0)
     )
 
 
@@ -230,7 +231,10 @@ def _denied(cluster: Cluster) -> Built:
     inner = (
         Select(schema.ACCESS_BREACH, schema.ACCESS_BREACH.kept)
         .take(total(schema.BYTES), total(schema.FLOWS))
-        .where(chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
+        .where(
+            chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION),
+            compare(schema.BYTES, ">", 0),
+        )
         .by(schema.KIND, schema.USER, schema.SRC, schema.SRC_GROUP, schema.COUNTRY, schema.NETWORK, schema.DST,
             schema.SERVICE)
     )  # fmt: skip

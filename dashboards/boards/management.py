@@ -11,7 +11,7 @@ from dashboards.panels import Built, Cell, Face, TableOrder
 from dashboards.parts.breaches import breach_table, breach_tile, links, of_kind
 from dashboards.parts.spread import node_spread, spread_overrides
 from store import schema
-from store.influxql import Condition, Select, Unit, any_of, bit_rate, chosen, is_in, top_rows, total
+from store.influxql import Condition, Select, Unit, any_of, bit_rate, chosen, compare, is_in, top_rows, total
 from store.schema import Breach
 
 BOARD = "management"
@@ -169,8 +169,12 @@ def _users(cluster: Cluster) -> Built:
     opened = (
         Select(schema.ACCESS, schema.ACCESS.kept)
         .take(total(schema.BYTES), total(schema.FLOWS))
+        # Rows that were taken back are zero.
         .where(
-            _with_management(cluster), chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION)
+            _with_management(cluster),
+            chosen(schema.SRC_GROUP, var.SOURCE),
+            chosen(schema.DST_GROUP, var.DESTINATION),
+            compare(schema.BYTES, ">", 0),
         )
         .by(schema.USER, schema.SRC, schema.SRC_GROUP, schema.DST_GROUP, schema.SERVICE)
     )

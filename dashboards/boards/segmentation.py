@@ -11,7 +11,7 @@ from dashboards.parts import transport
 from dashboards.parts.breaches import BREACH_TITLES, alerting, breach_table, breach_tile, breaches, links, of_kind
 from dashboards.parts.matrix import matrix_panel
 from store import schema
-from store.influxql import Fill, Select, Unit, bit_rate, chosen, highest, is_in, top_rows, total
+from store.influxql import Fill, Select, Unit, bit_rate, chosen, compare, highest, is_in, top_rows, total
 from store.schema import Breach
 
 BOARD = "segmentation"
@@ -111,7 +111,7 @@ def _shadows(cluster: Cluster) -> Built:
     rule = alerting(cluster, Breach.SHADOW)
     sent = rule.measure
     inner = (
-        breaches(of_kind(Breach.SHADOW))
+        breaches(of_kind(Breach.SHADOW), compare(sent, ">", 0))
         .take(total(sent), total(schema.RX_BYTES), total(schema.FLOWS), highest(schema.EVENT_DESTINATIONS))
         .by(*rule.labels)
     )

@@ -82,9 +82,10 @@ def _links() -> tuple[Link, ...]:
 
 
 def _ledger() -> Select:
+    # Rows that were taken back are zero: a sign-in that is told late gives a session another user.
     return Select(schema.SESSION, schema.SESSION.kept).where(
         chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION),
-        chosen(schema.SERVICE, var.SERVICE),
+        chosen(schema.SERVICE, var.SERVICE), compare(schema.OPEN_SECONDS, ">", 0),
     )  # fmt: skip
 
 

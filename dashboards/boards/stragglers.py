@@ -173,7 +173,8 @@ def _digests(cluster: Cluster) -> Built:
     columns = (
         highest(schema.LOW_NODES), newest(schema.JOB_NODES), highest(schema.LOW_FOR), highest(schema.MISSING_BYTES),
     )  # fmt: skip
-    rows = Select(schema.DROPOUT_DIGEST, schema.RAW).where(chosen(schema.JOB, var.JOB)).take(*columns)
+    told = chosen(schema.JOB, var.JOB), compare(schema.LOW_NODES, ">", 0)
+    rows = Select(schema.DROPOUT_DIGEST, schema.RAW).where(*told).take(*columns)
     return panels.table(
         cluster,
         Face(

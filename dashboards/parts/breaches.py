@@ -9,7 +9,7 @@ from dashboards.links import CELL, Link, row, to_board
 from dashboards.palette import QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
 from store import schema
-from store.influxql import Condition, Query, Select, Unit, chosen, highest, is_in, top_rows, total
+from store.influxql import Condition, Query, Select, Unit, chosen, compare, highest, is_in, top_rows, total
 from store.schema import Breach
 
 BREACH_TITLES = {
@@ -99,6 +99,8 @@ def breach_table(cluster: Cluster, face: Face, *conditions: Condition, kinds: bo
     inner = (
         breaches(*conditions)
         .take(total(schema.BYTES), total(schema.FLOWS), total(schema.DURATION), highest(schema.EVENT_DESTINATIONS))
+        # Rows that were taken back are zero.
+        .where(compare(schema.BYTES, ">", 0))
         .by(*schema.BREACH.tags)
     )
     words = (panels.group_words(cluster),)

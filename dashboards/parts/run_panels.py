@@ -278,7 +278,7 @@ def rate(cluster: Cluster) -> Built:
 def stalls(cluster: Cluster) -> Built:
     """Return what each job lost, by cause."""
     by = (schema.JOB, schema.CAUSE)
-    ledger = Select(schema.STALL, schema.STALL.kept).where(_of_job())
+    ledger = Select(schema.STALL, schema.STALL.kept).where(_of_job(), compare(schema.LOST_SECONDS, ">", 0))
     gpus = highest(schema.STALL_GPUS)
     return panels.table(
         cluster,

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from board_store import expand, load
+from board_store import defaults, expand, load
 
 from app.log import Log
 from cluster.load import load_cluster
@@ -177,6 +177,45 @@ def test_of_several_bridges_the_worst_list_is_shown(store: Store, broken: str) -
     (row,) = series.values
     shown = dict(zip(series.columns, row, strict=True))
     assert [shown[name] for name in ("state", "entries", "error")] == [2, 0, "no such file"]
+
+
+# -- what was taken back -------------------------------------------------------------------------------
+
+_TABLES = [
+    (schema.BREACH, "segmentation", ("Conversations that break", "Shadow nodes")),
+    (schema.BREACH, "management", ("Unexpected management connections",)),
+    (schema.STALL, "capacity", ("Dollars lost by job",)),
+    (schema.STALL, "training", ("What it lost",)),
+    (schema.DROPOUT_DIGEST, "stragglers", ("Many nodes at once",)),
+    (schema.ACCESS, "inference_access", ("Users, 1 h", "From where", "All accesses")),
+    (schema.ACCESS, "management", ("Who opened them",)),
+    (schema.ACCESS_BREACH, "inference_access", ("Clients that are not on the list",)),
+    (schema.SESSION, "sessions", ("Sources", "By user", "Who to what", "Open longest")),
+]
+
+
+@pytest.mark.parametrize(("measurement", "name", "titles"), _TABLES, ids=lambda one: getattr(one, "name", ""))
+def test_what_was_taken_back_stands_in_no_table(
+    store: Store, measurement: schema.Measurement, name: str, titles: tuple[str, ...]
+) -> None:
+    """The analysis takes a row back with zeros: a scan's first destinations, say, once they are `other`."""
+    kinds = [kind.value for kind in Breach] if measurement is schema.BREACH else ["x"]
+    tags = dict.fromkeys(measurement.tags, "x") | {"src_group": "management", "dst_group": "inference"}
+    tags = {tag: text for tag, text in tags.items() if tag in measurement.tags}
+
+    def rows(number: int) -> list[dict[str, object]]:
+        values = {one.name: "" if one.kind is schema.Kind.STRING else number for one in measurement.fields}
+        row = {points.WINDOW: NOW - 600} | tags | values
+        return [row | ({"kind": kind} if "kind" in tags else {}) for kind in kinds]
+
+    for number, is_there in ((0, False), (1, True)):
+        write(store, measurement, rows(number))
+        for title in titles:
+            found = panel(name, title)
+            values = defaults(load(boards(CLUSTER)[name]))
+            (target,) = found["targets"]
+            text = expand(target["query"], start=NOW - 3600, end=NOW, minimum="", variables=values)
+            assert bool(store.query(text)) is is_there, title
 
 
 # -- who may ask inference -----------------------------------------------------------------------------
