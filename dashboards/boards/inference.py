@@ -17,10 +17,12 @@ from store.influxql import (
     Unit,
     bit_rate,
     chosen,
+    compare,
     count,
     highest,
     is_in,
     newest,
+    not_in,
     top_rows,
     total,
 )
@@ -80,7 +82,8 @@ def _tiles(cluster: Cluster) -> list[Built]:
         else "cluster.yaml has no `inference.hours`: no time is off-window, and this stays empty."
     )
     latest = Select(schema.INFERENCE_LOAD, schema.RAW).take(newest(schema.LOAD_STATE)).by(schema.GROUP)
-    clients = Select(schema.INFERENCE, schema.RAW).take(total(schema.BYTES)).by(schema.SRC)
+    named = not_in(schema.SRC, [schema.OTHER]), compare(schema.BYTES, ">", 0)
+    clients = Select(schema.INFERENCE, schema.RAW).take(total(schema.BYTES)).where(*named).by(schema.SRC)
     return [
         panels.stat(
             cluster,

@@ -20,6 +20,7 @@ from store.influxql import (
     is_in,
     lowest,
     moment,
+    not_in,
     top_rows,
     total,
 )
@@ -73,7 +74,9 @@ def _tiles(cluster: Cluster) -> list[Built]:
     limits = cluster.thresholds
     window = format_duration(limits.inference_window)
     unlisted = Select(schema.ACCESS_BREACH, schema.ACCESS_BREACH.kept).take(total(schema.BYTES))
-    by_user = _accessed(cluster).take(total(schema.BYTES)).by(schema.USER)
+    # The user of `other` is not kept by name: it stands there as unknown.
+    named = _accessed(cluster).where(not_in(schema.SRC, [schema.OTHER]))
+    by_user = named.take(total(schema.BYTES)).by(schema.USER)
     return [
         panels.stat(
             cluster,
@@ -93,14 +96,13 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "unknown_volume", "From unknown users, 1 h",
-                "Bytes of clients whose address had no signed-in user at the time.",
+                "Bytes of clients with a name here whose address had no signed-in user at the time.",
                 "Machines that sign in nowhere are unknown, too; so is everybody without `identity` in cluster.yaml.",
-                "The table of all accesses shows them with a dash.",
+                "The table of all accesses shows them with a dash; `clusterflow access` has the users of `other`.",
                 x=5, y=0, w=5, h=5, links=_links(), since=_HOUR,
             ),
             [
-                _accessed(cluster)
-                .where(is_in(schema.USER, [schema.UNKNOWN_USER]))
+                named.where(is_in(schema.USER, [schema.UNKNOWN_USER]))
                 .take(total(schema.BYTES))
                 .per_series("Bytes of unknown users.")
             ],
@@ -111,9 +113,9 @@ def _tiles(cluster: Cluster) -> list[Built]:
             cluster,
             Face(
                 "users_now", "Users, 1 h",
-                "How many users asked inference in the last hour; all unknown ones together count as one.",
+                "How many users of clients with a name here asked in the last hour; all unknown ones count as one.",
                 "Users behind one shared address, such as a NAT, look like one.",
-                "The table of all accesses lists them.",
+                "The table of all accesses lists them; `clusterflow access` has the users of `other`.",
                 x=10, y=0, w=4, h=5, links=_links(), since=_HOUR,
             ),
             [Select(by_user).take(count(schema.BYTES, "users")).per_series("Users.")],

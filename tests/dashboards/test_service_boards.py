@@ -221,6 +221,26 @@ def test_what_was_taken_back_stands_in_no_table(
 # -- who may ask inference -----------------------------------------------------------------------------
 
 
+def tile(store: Store, name: str, title: str) -> object:
+    """Return the one number of a tile."""
+    (target,) = panel(name, title)["targets"]
+    (series,) = store.query(expand(target["query"], start=NOW - 3600, end=NOW, minimum="", variables={}))
+    return series.values[0][1]
+
+
+def test_other_is_no_client_and_no_unknown_user(store: Store) -> None:
+    """Of clients without a name, users are known to `clusterflow access` alone."""
+    to = {"dst_group": "inference", "service": "https", "src_group": "users", points.WINDOW: NOW - 300}
+    asked = [{"src": src, "dst": "infer-1", "proto": "tcp", "off_window": "no", "bytes": 10} | to
+             for src in ("10.70.0.9", "10.70.0.10", schema.OTHER)]  # fmt: skip
+    write(store, schema.INFERENCE, [*asked, {**asked[0], "src": "10.70.0.11", "bytes": 0}])
+    assert tile(store, "inference", "Clients with a name") == 2
+    users = (("10.70.0.9", "alice", 10), ("10.70.0.10", "-", 30), (schema.OTHER, "-", 5000))
+    write(store, schema.ACCESS, [{"src": src, "user": user, "bytes": size} | to for src, user, size in users])
+    assert tile(store, "inference_access", "Users, 1 h") == 2
+    assert tile(store, "inference_access", "From unknown users") == 30
+
+
 def test_clients_that_may_and_may_not_are_all_of_them() -> None:
     may, not_may = (questions.inference_pairs(CLUSTER, may=flag) for flag in (True, False))
     assert {src for src, _ in may} == {"users", "model_storage", "management", EXTERNAL, "inference"}
