@@ -41,7 +41,7 @@ BUSY = 0.8
 it."""
 
 _NEWEST = "100m"
-"""Holds the newest row of every hour: it is written a quarter past the hour, for ten past."""
+"""Holds the newest row of every hour, which is written before the time that it bears: ten past the hour."""
 _MOMENT = "full"
 _BUCKETS, _COLUMNS = 10, 32
 """Cells of a histogram, down and across: a week has columns of six hours."""

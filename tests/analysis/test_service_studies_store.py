@@ -18,6 +18,7 @@ from analysis.detectors.study import Span
 from analysis.writing import Output
 from store import schema
 from store.local_influxdb import LocalInfluxDB
+from store.points import WINDOW
 from store.schema import Capacity, CoverageState, LoadState
 
 NOW = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 6 * 3600
@@ -313,6 +314,18 @@ def test_capacity_of_pairs_links_and_endpoints(scene: Scene) -> None:
     # Of the others no hour is stored: 30 days of nothing do not rise.
     assert found[Capacity.ENDPOINT, "nas-1"]["trend"] == 0
     assert found[Capacity.ENDPOINT, "nas-1"]["full_at"] is None
+
+
+def test_the_row_of_an_hour_is_there_when_its_time_comes(scene: Scene) -> None:
+    """Else the last hour of a board has none from then on until it is."""
+    load_history(scene)
+    bridge = scene.cluster.bridge
+    now = NOW + 600
+    closed = now - bridge.lateness - 60
+    span = Span(closed - bridge.grace - HOUR, closed - bridge.grace, closed, now)
+    points = CapacityStudy(scene.cluster, scene.store).judge(span, ())
+    for measurement in (schema.CAPACITY, schema.LOADED):
+        assert now in {moment for one, rows in points if one is measurement for moment in rows.get_column(WINDOW)}
 
 
 def test_minutes_in_which_nothing_was_heard_are_not_quiet(scene: Scene) -> None:

@@ -127,9 +127,14 @@ def fullness(now: float, minutes: Floats, days: Floats, day_numbers: Floats, lim
 
 HOUR = 3_600
 PAST_THE_HOUR = 600
-"""Rows lie so many seconds past the hour that they end at: by then no late record changes it, and rollups are made."""
+"""Rows lie so many seconds past the hour that they end at, or twice as many and so on: by then they are written, so
+that the last hour always has one."""
 
 _MINUTE = 60
+_ROLLED = 2 * _MINUTE
+"""Seconds after which rollups of what is final are made."""
+_PASS = 2 * _MINUTE
+"""Seconds that a pass may take, and be late."""
 _DAY_HOURS = 24
 _KNOWN_HOURS = 18
 """Heard hours that make a day count: a bridge that was away for the night must not make it a quiet one."""
@@ -175,8 +180,8 @@ class CapacityStudy:
     measurements = (schema.CAPACITY, schema.LOADED)
 
     def __init__(self, cluster: Cluster, store: Store) -> None:
-        settle = -(-(cluster.bridge.grace + _MINUTE) // PAST_THE_HOUR)
-        self.offset = PAST_THE_HOUR * settle
+        written = cluster.bridge.lateness + cluster.bridge.grace + _ROLLED + _PASS
+        self.offset = PAST_THE_HOUR * -(-written // PAST_THE_HOUR)
         self._kinds = tuple(_Loads(store, kind) for kind in (_pairs(cluster), _interfaces(cluster), _nodes(cluster)))
         status = Source(schema.EXPORTER_STATUS, schema.MINUTE)
         self._heard = Bins(store, status, (schema.EXPORTER_RECORDS,), _MINUTE)
@@ -187,11 +192,11 @@ class CapacityStudy:
         """Return the rows of the hours of the span that are final."""
         del jobs
         first = -(-(span.start - self.offset) // HOUR) * HOUR
-        last = (span.final - self.offset) // HOUR * HOUR
+        last = (span.final - _ROLLED) // HOUR * HOUR
         hours = [self._at(hour) for hour in range(first, last + 1, HOUR)]
         points = [(schema.CAPACITY, rows) for rows in hours] + [(schema.LOADED, _loaded(rows)) for rows in hours]
         # What the next hour will need is read as it becomes final, not all at once.
-        final = (span.final - self.offset) // PAST_THE_HOUR * PAST_THE_HOUR
+        final = (span.final - _ROLLED) // PAST_THE_HOUR * PAST_THE_HOUR
         for loads in self._kinds:
             loads.minutes.ensure(final - PAST_THE_HOUR, final)
         return points
