@@ -17,7 +17,7 @@ from cluster.model import Cluster, Plane
 from cluster.options import Moment, json_option, write_output
 from store import schema
 from store.influx import Store
-from store.influxql import Condition, Select, finest, is_in, total
+from store.influxql import Condition, Select, finest, is_in, total, window_seconds
 from store.schema_version import opened
 
 _FLOWS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
@@ -68,9 +68,10 @@ class Question:
 def answer(cluster: Cluster, store: Store, question: Question, now: float) -> list[Row]:
     """Return one row for each value of the tag asked for, largest first, with its sums and bit/s.
 
-    By node, nodes that are asked for and sent nothing stand there with 0: silence is an answer.
+    By node, nodes that are asked for and sent nothing stand there with 0: silence is an answer. Windows of which a part
+    is asked for count whole.
     """
-    by, seconds = question.by, question.end - question.start
+    by = question.by
     measurement, names = schema.TRAFFIC, dict[str, str]()
     fields: tuple[schema.Field, ...] = _FLOWS
     if by == "interface":
@@ -89,12 +90,16 @@ def answer(cluster: Cluster, store: Store, question: Question, now: float) -> li
     retention = finest(cluster, question.start, question.end, now, _LONGEST)
     # Of a range that begins before all that is kept, hours have most.
     kept = retention.name if retention else schema.HOUR
+    # Whole windows: an hour's bytes are not those of the quarter in which it began.
+    window = window_seconds(cluster, kept)
+    start, end = question.start // window * window, -(-question.end // window) * window
+    seconds = min(end, int(now)) - start
     select = Select(measurement, kept).take(*map(total, fields)).where(*conditions).by(*tags)
     found: dict[str, list[int]] = {}
     if by == "node":
         members = (node for node in cluster.nodes if not question.source or node.group in question.source)
         found = {node.name: [0] * len(fields) for node in members if not question.node or node.name in question.node}
-    for _, *values in store.rows(select.between(question.start, question.end)):
+    for _, *values in store.rows(select.between(start, end)):
         found[" ".join(values[: len(tags)])] = [int(value or 0) for value in values[len(tags) :]]
     rows = (_row(by, name, values, seconds) for name, values in found.items())
     return sorted(rows, key=lambda row: (-float(row["bytes"]), str(row[by])))

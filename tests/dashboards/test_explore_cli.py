@@ -120,3 +120,16 @@ def test_what_no_measurement_keeps_together_is_refused(run: Run) -> None:
         found = run(*words.split())
         assert found.exit_code == 2, words
         assert told in found.stderr, found.stderr
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 900), (1200, 900), (1200, 3600)])
+def test_of_what_is_kept_by_the_hour_hours_count_whole(run: Run, start: int, length: int) -> None:
+    """Of a hundred days ago no quarter is left: its rate is that of its hour."""
+    begin = BEGIN - 100 * 86_400
+    store = Store(load_cluster(run.config).store)
+    lines = [f"traffic,src_group=a,dst_group=b,proto=tcp,service=nfs bytes=3600i {begin + 3600 * n}" for n in range(2)]
+    store.write("\n".join(lines).encode(), schema.HOUR)
+    store.close()
+    at = begin + start
+    row = run.rows("--by", "source", "--from", str(at), "--to", str(at + length))["a"]
+    assert (row["bytes"], row["bits_per_second"]) == (3600 * (1 + (start + length > 3600)), 8.0)
