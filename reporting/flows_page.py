@@ -34,7 +34,6 @@ _MOST_GROUPS = 24
 _COLOURS = ("#7ea6e0", "#44bb99", "#eedd88", "#ffaabb", "#99ddff", "#bbcc33", "#ccbbee")
 _NUMBERS = (schema.BYTES, schema.PACKETS, schema.FLOWS)
 _TIMES = (schema.START, schema.END)
-_OTHER = "other"
 
 # Which word of the question a click on a column's value says.
 _ASKS = {
@@ -196,16 +195,17 @@ def _chart(cluster: Cluster, asked: Asked, frame: pl.DataFrame, words: Wording) 
     names: list[str] = largest[_SPLIT].to_list()
     shown = names if len(names) <= _MOST_SERIES else names[: _MOST_SERIES - 1]
     first, last = asked.question.start // width, (asked.question.stop - 1) // width
-    values = {name: [0.0] * (last - first + 1) for name in (*shown, _OTHER)}
+    # A service may be called `other`.
+    values: dict[str | None, list[float]] = {name: [0.0] * (last - first + 1) for name in (*shown, None)}
     for at, name, size in frame.group_by(_BIN, _SPLIT).agg(pl.sum(schema.BYTES)).iter_rows():
-        values[name if name in values else _OTHER][at - first] += size
+        values[name if name in values else None][at - first] += size
     colours = group_colours(cluster) if split.endswith("_group") else {}
     series = [
         Series(plain(words.title(name) if colours else name), colours.get(name, colour), values[name])
         for name, colour in zip(shown, _COLOURS, strict=False)
     ]
     if len(names) > len(shown):
-        series.append(Series(f"{len(names) - len(shown):,} others", OTHER_COLOUR, values[_OTHER]))
+        series.append(Series(f"{len(names) - len(shown):,} others", OTHER_COLOUR, values[None]))
     chart = time_bars(
         [at * width for at in range(first, last + 1)],
         width,

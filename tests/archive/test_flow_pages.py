@@ -17,11 +17,14 @@ from playwright.sync_api import sync_playwright
 from test_archive import T0, an_archive, rows, saved
 
 from archive import aside
+from archive.query import Filter
 from cluster.load import load_cluster, parse_cluster
 from cluster.model import Cluster
 from dashboards import panels
 from delivery.flow_pages import FlowPages
 from ingest.metrics import MetricsServer
+from reporting.flows_page import Asked, _chart
+from reporting.words import Wording
 
 pytestmark = pytest.mark.thorough
 
@@ -75,6 +78,16 @@ def test_sum_share_gaps_chart_and_matrix(url: str) -> None:
     everything = unescape(get(url).text)
     assert "(4,607 bytes), 100.0% of all traffic" in everything
     assert "50 bytes are left out" in everything
+
+
+def test_bars_of_a_service_called_other_are_not_those_of_the_rest(cluster: Cluster) -> None:
+    """All ports without a name are one service, often the largest."""
+    services = {"other": 100, **{f"s{number}": 10 for number in range(9)}}
+    frame = pl.DataFrame({"_bin": 0, "_split": list(services), "bytes": list(services.values())})
+    asked = Asked({}, Filter(0, 60), ("service",), cluster.site.time_zone)
+    text = "".join(_chart(cluster, asked, frame, Wording.of(cluster)))
+    bars = dict(re.findall(r"<title>\S+ \S+ (.*?): (\d+) B</title>", text))
+    assert bars == {"other": "100", **{f"s{number}": "10" for number in range(5)}, "4 others": "40"}
 
 
 def test_every_link_of_the_page_asks_what_it_says(url: str) -> None:
