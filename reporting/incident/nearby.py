@@ -41,9 +41,12 @@ def jobs_nearby(look: Look, node: str, job: str) -> Iterator[Section]:
         if key[0] == job or (node and node in _names(listed)):
             cells.append((*key, listed, told.get(schema.JOB_ORIGIN.name) or ""))
     columns = Column("job", "Job"), Column("class", "Class"), Column("nodes", "Nodes"), Column("origin", "Told by")
-    lead = f"{counted(len(cells), 'job')} ran." if cells else "No job ran there, as far as job sources tell."
+    gone = look.gone(schema.JOB_STATUS, "Rows of jobs")
+    none = "Which jobs ran there is not known any more." if gone else "No job ran there, as far as job sources tell."
+    lead = f"{counted(len(cells), 'job')} ran." if cells else none
     where = f"Jobs on {node}" if node else "Job"
-    yield Section("jobs", where, lead, blocks=(Table("jobs", "Jobs", columns, tuple(cells), "None."),))
+    table = Table("jobs", "Jobs", columns, tuple(cells), "Not known any more." if gone else "None.")
+    yield Section("jobs", where, lead, blocks=(table,), notes=gone)
 
 
 def _names(listed: str) -> list[str]:

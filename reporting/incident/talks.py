@@ -152,13 +152,19 @@ def contacts(look: Look, node: str, destination: str) -> Iterator[Section]:
         Column("first", "First seen", Kind.MOMENT),
     )  # fmt: skip
     since = _known_since(look, node, destination)
-    if since is None:
+    gone = look.gone(schema.CONTACT, "First contacts")
+    if since is None and gone and not rows:
+        lead = f"Whom {node} called for the first time is not known any more."
+    elif since is None:
         lead = f"{counted(len(rows), 'destination')} that {node} had not called before."
     else:
         lead = f"{node} has sent to {destination} since {look.words.moment(since)}, as far as is kept."
     yield Section(
         "contacts", "First contacts", lead,
-        blocks=(Table("contacts", "New in this time", columns, tuple(cells), "None."),),
+        blocks=(
+            Table("contacts", "New in this time", columns, tuple(cells), "Not known any more." if gone else "None."),
+        ),
+        notes=gone,
     )  # fmt: skip
 
 

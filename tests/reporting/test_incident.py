@@ -13,11 +13,12 @@ import requests
 from click.testing import CliRunner
 from PIL import Image
 
+from analysis.audit import Period
 from app.errors import UserError
 from archive.query import Filter
 from cluster.dump import dump_cluster
 from cluster.load import load_cluster, parse_cluster
-from cluster.model import Cluster, EventSeverity
+from cluster.model import Cluster, EventSeverity, StoreSettings
 from cluster.sections.delivery import INCIDENT_PATH, PICTURE_PATH
 from delivery.alert_events import AlertBook, Report, report_of
 from delivery.alert_pictures import AlertPictures
@@ -36,6 +37,9 @@ from reporting.incident.incident import Incident, incident_of
 from reporting.incident.incident_cli import incident as command
 from reporting.incident.incident_page import html
 from reporting.incident.line_chart import Chart, line_chart, line_picture
+from reporting.incident.nearby import jobs_nearby
+from reporting.incident.talks import contacts
+from reporting.look import Look
 from rules.evaluate.evaluator import Evaluator
 from rules.grafana.encode import rule_entry
 from rules.grafana.message import Notification, Told
@@ -185,6 +189,29 @@ def test_an_alert_about_no_conversation_has_a_page_too(night: Night) -> None:
     found = incident_of(night.cluster, night.store, alert, night.now)
     assert [section.id for section in found.sections] == ["others", "unseen"]
     assert "Conversations of" not in html(found, night.cluster)
+
+
+@pytest.mark.service
+@pytest.mark.parametrize(("days", "is_known"), [(1, True), (20, False)])
+def test_of_what_is_kept_no_longer_no_page_says_that_it_was_not(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, *, days: int, is_known: bool
+) -> None:
+    """Jobs and first contacts are kept for a week, alerts for years."""
+    cluster = load_cluster(REPOSITORY / "cluster.yaml")
+    store = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
+    store.ensure(cluster.retentions())
+    now = int(time.time())
+    start = (now - days * 86_400) // 60 * 60
+    look = Look(cluster, store, Period(start, start + 3600, schema.MINUTE, 60), now)
+    said = [
+        (section.lead, *section.notes, *(block.empty for block in section.blocks if isinstance(block, Table)))
+        for section in (*jobs_nearby(look, "gpu-01", ""), *contacts(look, "gpu-01", ""))
+    ]
+    assert len(said) == 2
+    for texts in said:
+        assert any("not known any more" in text.lower() for text in texts) is not is_known
+        assert any("are kept for 7d" in text for text in texts) is not is_known
+        assert any(text.startswith(("No job ran", "0 destinations")) for text in texts) is is_known
 
 
 def test_a_chart_has_gaps_marks_and_a_limit() -> None:
