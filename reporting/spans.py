@@ -53,7 +53,8 @@ def bins_of(period: Period, zone: ZoneInfo) -> Bins:
     length = period.stop - period.start
     if length > _HOURS_UP_TO:
         return days_of(period, zone)
-    step = _FINE if length <= _FINE_UP_TO else _HOUR
+    # Of what is kept by the hour, no bin is shorter: an hour's bytes would stand in five minutes.
+    step = max(_FINE, period.window) if length <= _FINE_UP_TO else _HOUR
     first = (period.start // step + 1) * step
     return Bins((period.start, *range(first, period.stop, step)), period.stop)
 

@@ -45,6 +45,14 @@ def test_bins_hold_every_moment_once(length: int, number: int) -> None:
     assert folded["x"][0] >= 1
 
 
+def test_no_bin_is_shorter_than_what_is_kept() -> None:
+    """Four hours of a year ago: of each hour one number is left."""
+    start = second("2024-06-09T10:00")
+    assert bins_of(Period(start, start + 4 * HOUR, "1h", HOUR), AMSTERDAM).starts == tuple(
+        start + hour * HOUR for hour in range(4)
+    )
+
+
 def test_days_of_half_hour_zones_are_whole() -> None:
     zone = ZoneInfo("Asia/Kolkata")
     period = Period(second("2025-06-09", zone), second("2025-06-12", zone), "1m", 60)
