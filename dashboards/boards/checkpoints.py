@@ -259,7 +259,7 @@ def _phases(cluster: Cluster) -> Built:
         cluster,
         Face(
             "phases", "Phases of the jobs",
-            "Loading, computing, writing a checkpoint, or idle, by the job's own levels of traffic.",
+            "Idle, loading, computing, or writing a checkpoint, by the job's own levels of traffic; or blind.",
             f"{transport.training_note(cluster)} Of several phases in a bin the later in this list is drawn.",
             "Click a job for its checkpoints; the training board shows its nodes.",
             x=0, y=4, w=14, h=7, links=_training(),

@@ -139,7 +139,7 @@ def phases(cluster: Cluster) -> Built:
         cluster,
         Face(
             "phases", "What the job does",
-            "Loading, computing, writing a checkpoint, or idle, by the job's own levels of traffic.",
+            "Idle, loading, computing, or writing a checkpoint, by the job's own levels of traffic; or blind.",
             f"{transport.training_note(cluster)} Of several phases in a bin the later in this list is drawn.",
             "Checkpoints & I/O judges what was written.",
             x=0, y=4, w=11, h=5, links=(to_board("checkpoints", keep=(var.JOB,)),),

@@ -274,6 +274,15 @@ def test_an_unknown_panel_is_an_error() -> None:
         panel_ref("egress", "nothing")
 
 
+@pytest.mark.parametrize("title", ["Phases of the jobs", "What the job does"])
+def test_phases_are_listed_as_they_cover_each_other(title: str) -> None:
+    """The highest of a bin is drawn, and the text says: the later in its list."""
+    (panel,) = (panel for _, panel in PANELS if panel["title"] == title)
+    sentence = panel["description"].partition(".")[0].lower()
+    places = [sentence.index(schema.PHASE_WORDS[phase]) for phase in sorted(schema.PHASE_WORDS)]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
 def test_every_panel_explains_itself(name: str, panel: dict[str, Any]) -> None:
     """Title, what it shows, what it cannot, where to look next; a unit wherever there are numbers; a way on."""
