@@ -143,11 +143,17 @@ def _pair(src: str, dst: str) -> str:
 
 
 def _heads(titles: list[str]) -> list[str]:
-    """Return two letters for each title: of its first two words, or of its one; what would be said twice is counted."""
+    """Return two letters for each title: of its first two words, or of its one; what would be said twice is counted.
+
+    A number is said whole: ``Rack 12`` is R12.
+    """
     found: list[str] = []
     for title in titles:
         first, *others = title.split()
-        letters = (first[0] + others[0][0]) if others else first[:2]
-        same = sum(head.rstrip("23456789") == letters for head in found)
-        found.append(f"{letters}{same + 1}" if same else letters)
+        letters = first[0] + (others[0] if others[0].isdecimal() else others[0][0]) if others else first[:2]
+        head, number = letters, 1
+        while head in found:
+            number += 1
+            head = f"{letters}{number}"
+        found.append(head)
     return found

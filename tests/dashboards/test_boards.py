@@ -229,12 +229,20 @@ def test_the_drawn_matrix_has_every_group_twice_and_every_pair_once() -> None:
     assert boxes["training to users"]["background"]["color"]["field"] == "training → users"
 
 
-def test_heads_of_the_drawn_matrix_differ() -> None:
-    titles = ("Storage", "Station", "Stage one", "Stage out", "External")
+@pytest.mark.parametrize(
+    ("titles", "heads"),
+    [
+        (("Storage", "Station", "Stage one", "Stage out"), ["St", "St2", "So", "So2", "Ex"]),
+        (tuple(f"Rack {number}" for number in range(1, 13)), [*(f"R{number}" for number in range(1, 13)), "Ex"]),
+        (("Rack",) * 12, ["Ra", *(f"Ra{number}" for number in range(2, 13)), "Ex"]),
+    ],
+)
+def test_heads_of_the_drawn_matrix_differ(titles: tuple[str, ...], heads: list[str]) -> None:
+    titles = (*titles, "External")
     groups = tuple(replace(CLUSTER.groups[0], id=f"g{number}", title=title) for number, title in enumerate(titles))
     matrix = wall_panel("matrix", replace(CLUSTER, groups=groups, nodes=(), allowed=()))
     boxes = {box["name"]: box["config"]["text"] for box in matrix["options"]["root"]["elements"]}
-    assert [boxes[f"to g{number}"]["fixed"] for number in range(5)] == ["St", "St2", "So", "So2", "Ex"]
+    assert [boxes[f"to g{number}"]["fixed"] for number in range(len(titles))] == heads
 
 
 @pytest.mark.parametrize("name", [name for name in REGISTERED if name != HOME])
