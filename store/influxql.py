@@ -61,6 +61,9 @@ _SUMMED = 24
 WHOLE_HOURS = "18 hours and more are summed by whole hours."
 """Bins that a table's range is divided into, and what follows: of bins of 45 min and more Grafana makes hours."""
 
+_ROLLED = 90
+"""Seconds after which rollups hold what is stored: one begins a minute after the last one ended, and takes seconds."""
+
 NICE_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 """Grafana rounds a panel's interval to the nearest of these (seconds), never below the panel's minimum."""
 
@@ -745,9 +748,13 @@ def window_seconds(cluster: Cluster, retention: str) -> int:
 
 
 def settle_seconds(cluster: Cluster, retention: str) -> int:
-    """Return how old a window's start must be before its total is nearly whole: length, lateness, two flushes."""
+    """Return how old a window's start must be before its total is nearly whole: length, lateness, two flushes.
+
+    A rollup has it later still: until the next one, what the last one found amid the window stands there.
+    """
     bridge = cluster.bridge
-    return window_seconds(cluster, retention) + bridge.lateness + round(2 * bridge.flush)
+    rolled = _ROLLED if retention in (schema.MINUTE, schema.HOUR) else 0
+    return window_seconds(cluster, retention) + bridge.lateness + round(2 * bridge.flush) + rolled
 
 
 def logged_late(cluster: Cluster) -> int:

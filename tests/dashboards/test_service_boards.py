@@ -1,6 +1,7 @@
 """Inference, capacity and coverage: what their panels ask and say."""
 
 import re
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,11 +16,13 @@ from app.log import Log
 from cluster.load import load_cluster
 from cluster.model import EXTERNAL, Inference, StoreSettings
 from dashboards import questions
-from dashboards.boards import capacity, coverage
+from dashboards.boards import capacity, coverage, noc_wall
 from dashboards.provision import boards
 from ingest.counters import Counters
 from ingest.dead_letter import DeadLetters, bury
 from ingest.read.records import DEAD_SCHEMA, Reason
+from ingest.rollup import Rollup
+from ingest.writer import Writer
 from store import points, schema
 from store.influx import Series, Store
 from store.influxql import Query
@@ -296,6 +299,27 @@ def test_the_share_of_counters_keeps_its_fraction(store: Store, title: str, span
     (series,) = store.query(text)
     share = series.columns.index("of_counters")
     assert [one[share] for one in series.values if one[share] is not None] == [0.375]
+
+
+def test_the_newest_minute_on_the_wall_is_whole(store: Store) -> None:
+    """Rollups are made once a minute: what one finds amid a minute is a part of it, and stands there until the next."""
+    now = time.time()
+    amid = int(now - 80) // 60 * 60 + 30
+    row = {"src_group": "users", "dst_group": "storage", "proto": "tcp", "service": "nfs", "shard": "0", "bytes": 1000}
+    windows = [
+        [row | {points.WINDOW: at} for at in range(*ends, 10)] for ends in ((amid - 600, amid), (amid, amid + 30))
+    ]
+    write(store, schema.TRAFFIC, windows[0], schema.RAW)
+    writer = Writer(
+        store, CLUSTER.retentions(), shard="0", counters=Counters(), stop=threading.Event(), log=Log(quiet=True)
+    )
+    rollup = Rollup(store, writer, CLUSTER.retentions(), "0")
+    rollup.touch(pl.Series([one[points.WINDOW] for one in windows[0]]))
+    assert rollup.run()
+    write(store, schema.TRAFFIC, windows[1], schema.RAW)
+    (traffic,) = (one for one in noc_wall.page(CLUSTER).panels if one.name == "traffic")
+    shown = ask(store, replace(traffic.queries[-1], interval=60), 3600)[0]
+    assert [rate for _, rate in shown.values if rate is not None][-1] == 6 * 1000 * 8 / 60
 
 
 def test_the_first_to_be_full_is_the_earliest_of_the_newest_rows(store: Store) -> None:

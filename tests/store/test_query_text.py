@@ -61,7 +61,7 @@ def test_the_form_for_panels_is_binned_and_settled() -> None:
     query = Select(schema.TRAFFIC, schema.MINUTE).take(bit_rate(schema.BYTES)).by(schema.PLANE).over_time(CLUSTER)
     assert query.influxql == (
         'SELECT sum("bytes") * 8000.0 / $__interval_ms AS "rate" FROM "1m"."traffic" '
-        'WHERE time < now() - 74s AND $timeFilter GROUP BY "plane", time($__interval) fill(null)'
+        'WHERE time < now() - 164s AND $timeFilter GROUP BY "plane", time($__interval) fill(null)'
     )
     assert query.interval == 60
     assert query.unit is Unit.BITS_PER_SECOND
@@ -70,6 +70,8 @@ def test_the_form_for_panels_is_binned_and_settled() -> None:
 def test_a_window_settles_after_its_length_lateness_and_flushes() -> None:
     cluster = Cluster("c", groups=(), bridge=BridgeSettings(window=5, lateness=7, flush=1.5))
     assert settle_seconds(cluster, schema.RAW) == 5 + 7 + 3
+    # Rollups are made once a minute.
+    assert settle_seconds(cluster, schema.MINUTE) == 60 + 7 + 3 + 90
 
 
 @pytest.mark.parametrize(
@@ -137,8 +139,8 @@ def test_a_question_by_interval_is_asked_of_each_retention_and_one_can_answer() 
         'GROUP BY "plane", time($__interval) fill(none)'
         for retention, condition in (
             ("raw", "$__interval_ms < 60000\nAND time < now() - 24s"),
-            ("1m", "$__interval_ms >= 60000\nAND $__interval_ms < 3600000\nAND time < now() - 74s"),
-            ("1h", "$__interval_ms >= 3600000\nAND time < now() - 3614s"),
+            ("1m", "$__interval_ms >= 60000\nAND $__interval_ms < 3600000\nAND time < now() - 164s"),
+            ("1h", "$__interval_ms >= 3600000\nAND time < now() - 3704s"),
         )
     ]
     for interval in range(10, 100_000, 10):
