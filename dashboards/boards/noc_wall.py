@@ -91,6 +91,7 @@ _WELL, _BADLY = 0.9, 0.5
 _NAMES, _GRID_PIXELS = 64, (600, 356)
 
 _RECENT, _ALIVE = "15m", "5m"
+_RECENT_SECONDS = 900
 
 ZERO = "zero"
 """Name of the query that finds 0 wherever anything is alive."""
@@ -618,6 +619,14 @@ def _to_outside(cluster: Cluster, asked: Select, group_id: str) -> Query:
 # -- last line: the pipeline -------------------------------------------------------------------------
 
 
+def _flow_rate(cluster: Cluster) -> Query:
+    """Return records a second; bins hold one window, so that the newest is whole and its number right."""
+    window = cluster.bridge.window
+    rate = Select(schema.EXPORTER_STATUS, schema.RAW).take(event_rate(schema.EXPORTER_RECORDS))
+    query = rate.over_time(cluster, "Records a second.", alias="Flows/s")
+    return replace(query, interval=window).at_most(_RECENT_SECONDS // window)
+
+
 def _pipeline_strip(cluster: Cluster) -> list[Built]:
     silent = cluster.thresholds.exporter_silent
     names = [exporter.name for exporter in cluster.exporters]
@@ -661,10 +670,7 @@ def _pipeline_strip(cluster: Cluster) -> list[Built]:
                     "The pipeline board splits it by exporter.",
                 ),
             ),
-            [
-                exporters.take(event_rate(schema.EXPORTER_RECORDS))
-                .over_time(cluster, "Records a second.", alias="Flows/s")
-            ],
+            [_flow_rate(cluster)],
             unit=Unit.COUNT,
             links=to_pipeline,
             large=_LINE,

@@ -347,6 +347,10 @@ def test_rates_are_binned_by_whole_windows(name: str, panel: dict[str, Any]) -> 
     for target in panel["targets"]:
         if "$__interval_ms" in target["query"]:
             smallest = {"raw": "20s", "1m": "60s", "1h": "3600s"}[re.findall(r'"(raw|1m|1h)"\."', target["query"])[0]]
+            if panel.get("timeFrom") and panel.get("maxDataPoints"):
+                # A range of its own may have bins of one window each.
+                smallest = f"{seconds(panel['timeFrom']) // panel['maxDataPoints']}s"
+                assert smallest == f"{CLUSTER.bridge.window}s"
             if "/ $__interval_ms" in target["query"]:
                 assert panel["interval"] == smallest, name
             # A ratio over bins that only chooses the retention by their length may have longer ones, of whole windows.

@@ -322,6 +322,27 @@ def test_the_newest_minute_on_the_wall_is_whole(store: Store) -> None:
     assert [rate for _, rate in shown.values if rate is not None][-1] == 6 * 1000 * 8 / 60
 
 
+def test_flows_a_second_on_the_wall_are_of_whole_bins(store: Store) -> None:
+    """Ten records a second, whenever it is asked: a bin of two windows would hold one of them half of the time."""
+    begin = NOW - 900
+    status = [{points.WINDOW: at, "exporter": "leaf-1", "shard": "0", "records": 100} for at in range(begin, NOW, 10)]
+    write(store, schema.EXPORTER_STATUS, status)
+    (rate,) = next(one for one in noc_wall.page(CLUSTER).panels if one.name == "flow_rate").queries
+    shown = set()
+    for now in range(NOW - 60, NOW - 40):
+        text = expand(
+            rate.influxql,
+            start=now - 900,
+            end=now,
+            minimum=f"{rate.interval}s",
+            variables={},
+            points=rate.points or 300,
+        )
+        (series,) = store.query(text.replace("now()", f"{now}s"))
+        shown.add([value for _, value in series.values if value is not None][-1])
+    assert shown == {10}
+
+
 def test_the_first_to_be_full_is_the_earliest_of_the_newest_rows(store: Store) -> None:
     """An older row of the same thing does not count; what never fills has no date."""
     rows = [
