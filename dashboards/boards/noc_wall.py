@@ -275,7 +275,7 @@ def _nodes_in(state: int, name: str) -> Query:
     Of those that are always shown it is 0 while others have one; of the others, nothing. Nothing while no job runs.
     """
     word, nodes = schema.NODE_STATE_WORDS[state], count(schema.STATE, "nodes")
-    latest = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by(schema.NODE)
+    latest = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).where(node_states.told()).by(schema.NODE)
     matching = Select(latest).take(nodes).where(compare(schema.STATE, "=", state))
     meaning = f"Nodes that are {word}."
     if state not in _ALWAYS:
@@ -397,7 +397,7 @@ def _newest_alerts(cluster: Cluster, severities: list[str], name: str) -> Query:
 
 
 def _cohort_grid(cluster: Cluster) -> Built:
-    latest = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by(schema.NODE)
+    latest = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).where(node_states.told()).by(schema.NODE)
     colours = STATE_COLOURS | {NodeState.OK: CALM}
     words = panels.words({state: (word, colours[state]) for state, word in schema.NODE_STATE_WORDS.items()})
     shown, cut = _grid_names(cluster)
@@ -450,8 +450,8 @@ def _grid_names(cluster: Cluster) -> tuple[int, str]:
 
 def _worst_now(cluster: Cluster) -> str:
     """Return the question for the nodes that sent least against their cohort in the last minutes."""
-    recent = ago(">", panels.lately(cluster, _RECENT))
-    each = Select(schema.BASELINE, schema.RAW).take(lowest(schema.OBSERVED)).where(recent).by(schema.NODE)
+    recent = ago(">", panels.lately(cluster, _RECENT)), node_states.told()
+    each = Select(schema.BASELINE, schema.RAW).take(lowest(schema.OBSERVED)).where(*recent).by(schema.NODE)
     worst = bottom(schema.OBSERVED, schema.NODE, _WORST_SHOWN)
     # The range is this one, whatever the board's is.
     return Select(Select(each).take(worst)).take(labelled(schema.NODE, "")).between().per_series().influxql
@@ -466,7 +466,7 @@ def _share_steps() -> list[Json]:
 
 
 def _of_the_worst() -> Select:
-    return Select(schema.BASELINE, schema.RAW).where(chosen(schema.NODE, _WORST)).by(schema.NODE)
+    return Select(schema.BASELINE, schema.RAW).where(chosen(schema.NODE, _WORST), node_states.told()).by(schema.NODE)
 
 
 def _worst_nodes(cluster: Cluster) -> Built:

@@ -134,7 +134,8 @@ def _verdicts(cluster: Cluster) -> Built:
         schema.MISSING_BYTES,
     )  # fmt: skip
     # One selector reads each node once; one for each field, so many times.
-    select = Select(schema.BASELINE, schema.RAW).take(newest(fields[0]), *map(beside, fields[1:])).where(*_of_job())
+    select = Select(schema.BASELINE, schema.RAW).take(newest(fields[0]), *map(beside, fields[1:]))
+    select = select.where(*_of_job(), node_states.told())
     return panels.table(
         cluster,
         Face(

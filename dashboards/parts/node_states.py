@@ -9,7 +9,7 @@ from dashboards.links import Link, clicked, to_board
 from dashboards.palette import STATE_COLOURS
 from dashboards.panels import Built, Face, Json
 from store import schema
-from store.influxql import Column, Condition, Query, Select, compare, highest, narrowed
+from store.influxql import Column, Condition, Query, Select, any_of, compare, highest, narrowed
 from store.schema import NodeState
 
 ONLY_LOW = "Until nodes are chosen, those that are low, down or blind are drawn, for as long as they are."
@@ -54,6 +54,11 @@ def are_many(cluster: Cluster) -> bool:
     return sum(node.group in training for node in cluster.nodes) > _MANY
 
 
+def told() -> Condition:
+    """Let verdicts pass, and no row that was taken back: after a job's end, which is told later, all numbers are 0."""
+    return any_of(*(compare(one, ">", 0) for one in (schema.STATE, schema.RUNS, schema.SENT_BYTES, schema.OBSERVED)))
+
+
 def shown(cluster: Cluster, column: Column, *conditions: Condition) -> Select:
     """Return a column of the verdicts on each node, to be asked over time.
 
@@ -61,10 +66,10 @@ def shown(cluster: Cluster, column: Column, *conditions: Condition) -> Select:
     """
     each = Select(schema.BASELINE, schema.RAW).where(*conditions).take(column).by(schema.NODE)
     if not are_many(cluster):
-        return each
+        return each.where(told())
     low = replace(each, source=schema.LOW_NODE).where(compare(schema.STATE, ">=", NodeState.LOW))
     # One of them answers: InfluxDB compares texts, and leaves the other out before it looks at a series.
-    either = (low.where(narrowed(var.NODE, holds=False)), each.where(narrowed(var.NODE)))
+    either = (low.where(narrowed(var.NODE, holds=False)), each.where(narrowed(var.NODE), told()))
     return Select(tuple(one.binned() for one in either)).take(column).by(schema.NODE)
 
 

@@ -27,7 +27,7 @@ from store import points, schema
 from store.influx import Series, Store
 from store.influxql import Query
 from store.local_influxdb import LocalInfluxDB
-from store.schema import Breach, Capacity, CoverageState
+from store.schema import Breach, Capacity, CoverageState, NodeState
 
 CLUSTER = load_cluster(Path(__file__).resolve().parents[2] / "cluster.yaml")
 
@@ -194,6 +194,7 @@ _TABLES = [
     (schema.ACCESS, "management", ("Who opened them",)),
     (schema.ACCESS_BREACH, "inference_access", ("Clients that are not on the list",)),
     (schema.SESSION, "sessions", ("Sources", "By user", "Who to what", "Open longest")),
+    (schema.BASELINE, "training", ("Last verdict on each node", "Nodes of the job", "Share of the cohort's median")),
 ]
 
 
@@ -216,9 +217,24 @@ def test_what_was_taken_back_stands_in_no_table(
         for title in titles:
             found = panel(name, title)
             values = defaults(load(boards(CLUSTER)[name]))
-            (target,) = found["targets"]
-            text = expand(target["query"], start=NOW - 3600, end=NOW, minimum="", variables=values)
-            assert bool(store.query(text)) is is_there, title
+            for target in found["targets"]:
+                text = expand(target["query"], start=NOW - 3600, end=NOW, minimum="", variables=values)
+                assert bool(store.query(text)) is is_there, title
+
+
+def test_nodes_of_a_job_that_has_ended_are_not_learning_on_the_wall(store: Store) -> None:
+    """Of the windows after a job's end, which is told later, rows are taken back."""
+    node = {"node": "gpu-01", "group": "training", "job": "run-7", "job_class": "llm"}
+    gone = {one.name: 0 for one in schema.BASELINE.fields}
+    write(store, schema.BASELINE, [{points.WINDOW: NOW - 60} | node | gone])
+    assert ask(store, noc_wall._nodes_in(NodeState.LEARNING, "learning"), 120) == []
+    wall = noc_wall.page(CLUSTER)
+    for panel in (one for one in wall.panels if one.name in ("cohort_grid", "cohort_names", "cohort")):
+        (query,) = panel.queries
+        text = expand(query.influxql, start=NOW - 900, end=NOW, minimum="60s", variables={"worst_nodes": ".*"})
+        assert store.query(text) == [], panel.name
+    (worst,) = wall.variables
+    assert store.query(worst.query) == []
 
 
 # -- who may ask inference -----------------------------------------------------------------------------
