@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from analysis.jobs.job_windows import STOP
 from cluster.model import Cluster, Role
 from dashboards import panels, questions
 from dashboards import variables as var
@@ -13,7 +14,7 @@ from dashboards.panels import Built, Cell, Column, Face, TableOrder
 from dashboards.parts import collectives, node_states, role_panels, run_panels, transport
 from dashboards.parts.spread import node_spread, spread_overrides
 from store import schema
-from store.influxql import Fill, Select, Unit, beside, bit_rate, chosen, compare, is_in, moment, newest
+from store.influxql import Fill, Select, Unit, any_of, beside, bit_rate, chosen, compare, is_in, moment, newest, says
 
 BOARD = "training"
 
@@ -218,7 +219,9 @@ def _jobs(cluster: Cluster) -> Built:
     told = (schema.ACTIVE, schema.JOB_NODES, schema.JOB_GPUS, schema.JOB_OUTCOME, schema.JOB_ORIGIN)
     span = (schema.JOB_SINCE.name, schema.JOB_UNTIL.name)
     times = (moment(newest(field)) for field in (schema.JOB_SINCE, schema.JOB_UNTIL))
-    query = Select(schema.JOB_STATUS, schema.RAW).take(*(newest(field) for field in told), *times)
+    # Rows of after its end, which is told later, were taken back.
+    stood = any_of(compare(schema.ACTIVE, "=", 1), says(schema.JOB_EVENT, STOP))
+    query = Select(schema.JOB_STATUS, schema.RAW).take(*(newest(field) for field in told), *times).where(stood)
     return panels.table(
         cluster,
         Face(

@@ -10,7 +10,7 @@ from reporting.look import Look
 from reporting.words import counted
 from rules.rule import Severity
 from store import schema
-from store.influxql import Select, compare, count, newest, total
+from store.influxql import Select, compare, count, newest, says, total
 
 _DAYS = 30
 _MOST = 40
@@ -27,9 +27,9 @@ def jobs_nearby(look: Look, node: str, job: str) -> Iterator[Section]:
     ran = {
         (row[schema.JOB], row[schema.JOB_CLASS]): row for row in look.rows(running.by(*tags).take(count(schema.ACTIVE)))
     }
-    names = (
-        Select(schema.JOB_STATUS, schema.RAW).by(*tags).take(newest(schema.JOB_NODE_NAMES), newest(schema.JOB_ORIGIN))
-    )
+    # Texts of rows that were taken back are empty.
+    named = Select(schema.JOB_STATUS, schema.RAW).where(says(schema.JOB_NODE_NAMES, "", "!="))
+    names = named.by(*tags).take(newest(schema.JOB_NODE_NAMES), newest(schema.JOB_ORIGIN))
     nodes = {
         (row[schema.JOB], row[schema.JOB_CLASS]): row
         for row in look.rows(names, since=look.period.start - _JOB_DAYS * 86_400)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import polars as pl
 import pytest
 from board_store import defaults, expand, load
 
+from analysis.audit import Period
+from analysis.jobs.job_windows import status_points
+from analysis.writing import Output
 from app.log import Log
 from cluster.load import load_cluster
-from cluster.model import EXTERNAL, Inference, StoreSettings
+from cluster.model import EXTERNAL, Inference, Job, Outcome, StoreSettings
 from dashboards import questions
 from dashboards.boards import capacity, coverage, noc_wall
 from dashboards.provision import boards
@@ -23,6 +27,8 @@ from ingest.dead_letter import DeadLetters, bury
 from ingest.read.records import DEAD_SCHEMA, Reason
 from ingest.rollup import Rollup
 from ingest.writer import Writer
+from reporting.incident.nearby import jobs_nearby
+from reporting.look import Look
 from store import points, schema
 from store.influx import Series, Store
 from store.influxql import Query
@@ -220,6 +226,25 @@ def test_what_was_taken_back_stands_in_no_table(
             for target in found["targets"]:
                 text = expand(target["query"], start=NOW - 3600, end=NOW, minimum="", variables=values)
                 assert bool(store.query(text)) is is_there, title
+
+
+def test_a_job_that_has_ended_keeps_what_was_told_of_it(store: Store) -> None:
+    """Its end is told a minute later: what was written of that minute is taken back."""
+    start, end = (datetime.fromtimestamp(NOW - before, UTC) for before in (540, 60))
+    running = Job("run-7", "llm", ("gpu-01", "gpu-02"), start)
+    output = Output(store)
+    for job in (running, replace(running, end=end, outcome=Outcome.COMPLETED)):
+        output.update(schema.JOB_STATUS, status_points([job], NOW - 600, NOW, 10, {"gpu-01": 8}), NOW - 600, NOW - 590)
+        output.flush()
+    (target,) = panel("training", "Jobs in this range")["targets"]
+    (series,) = store.query(expand(target["query"], start=NOW - 3600, end=NOW, minimum="", variables={}))
+    shown = dict(zip(series.columns, series.values[0], strict=True))
+    assert [shown[name] for name in ("active", "nodes", "gpus", "outcome", "job_since", "job_until")] == [
+        0, 2, 8, "completed", (NOW - 540) * 1000, (NOW - 60) * 1000,
+    ]  # fmt: skip
+    look = Look(CLUSTER, store, Period(NOW - 600, NOW, schema.RAW, 10), NOW)
+    (jobs,) = jobs_nearby(look, "gpu-01", "")
+    assert jobs.lead == "1 job ran."
 
 
 def test_nodes_of_a_job_that_has_ended_are_not_learning_on_the_wall(store: Store) -> None:
