@@ -140,12 +140,13 @@ def _judged() -> Select:
     return Select(schema.CHECKPOINT_STATUS, schema.RAW).where(compare(schema.IS_REGULAR, "=", 1))
 
 
+def status() -> Select:
+    """Return where the chosen jobs stand, nothing taken yet, without rows that were taken back: those have no age."""
+    return Select(schema.CHECKPOINT_STATUS, schema.RAW).where(_of_job(), compare(schema.CHECKPOINT_AGE, ">", 0))
+
+
 def _of_job() -> Condition:
     return chosen(schema.JOB, var.JOB)
-
-
-def _status() -> Select:
-    return Select(schema.CHECKPOINT_STATUS, schema.RAW).where(_of_job())
 
 
 def _checkpoints() -> Select:
@@ -171,7 +172,7 @@ def _training() -> tuple[Any, ...]:
 def _tiles(cluster: Cluster) -> list[Built]:
     limit = cluster.thresholds.checkpoint_overdue
     price = f"{cluster.cost.usd_per_gpu_hour:g} USD a GPU-hour"
-    at_risk = Select(_status().take(newest(schema.USD_AT_RISK)).by(schema.JOB)).take(total(schema.USD_AT_RISK))
+    at_risk = Select(status().take(newest(schema.USD_AT_RISK)).by(schema.JOB)).take(total(schema.USD_AT_RISK))
     return [
         panels.stat(
             cluster,
@@ -182,7 +183,7 @@ def _tiles(cluster: Cluster) -> list[Built]:
                 "The chart below holds it against the period.",
                 x=0, y=0, w=8, h=4, links=_training(), since=_NOW,
             ),
-            [_status().take(newest(schema.CHECKPOINT_AGE)).by(schema.JOB)
+            [status().take(newest(schema.CHECKPOINT_AGE)).by(schema.JOB)
              .per_series("Age of the last checkpoint.", alias=f"$tag_{schema.JOB}")],
             missing=("no job", DIM),
             links=(to_board("checkpoints", "Only this job", job=clicked(schema.JOB)),),
@@ -303,7 +304,7 @@ def _age_over_time(cluster: Cluster) -> Built:
             x=0, y=11, w=10, h=9, links=_training(),
         ),
         [
-            _status().take(column).by(schema.JOB).over_time(
+            status().take(column).by(schema.JOB).over_time(
                 cluster, column.name, alias=alias, fill=Fill.GAP, settled=False
             )
             for column, alias in series
@@ -357,7 +358,7 @@ def _standing(cluster: Cluster) -> Built:
         schema.CHECKPOINT_AGE, schema.OVERDUE, schema.PERIOD, schema.REGULARITY, schema.IS_REGULAR, schema.LAST_BYTES,
         schema.JOB_GPUS, schema.USD_AT_RISK,
     )  # fmt: skip
-    query = _status().take(*(newest(one) for one in fields)).by(schema.JOB, schema.JOB_CLASS)
+    query = status().take(*(newest(one) for one in fields)).by(schema.JOB, schema.JOB_CLASS)
     return panels.table(
         cluster,
         Face(

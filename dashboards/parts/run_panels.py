@@ -42,8 +42,13 @@ def _of_job() -> Condition:
     return chosen(schema.JOB, var.JOB)
 
 
+def _stood() -> Condition:
+    """Let verdicts on jobs pass, but no row that was taken back: those have no nodes."""
+    return compare(schema.JOB_NODES, ">", 0)
+
+
 def _cohort() -> Select:
-    return Select(schema.COHORT, schema.RAW).where(_of_job())
+    return Select(schema.COHORT, schema.RAW).where(_of_job(), _stood())
 
 
 def tiles(cluster: Cluster) -> tuple[Built, ...]:
@@ -106,7 +111,7 @@ def tiles(cluster: Cluster) -> tuple[Built, ...]:
                 "Checkpoints & I/O holds them against their schedule.",
                 x=14, y=0, w=5, h=4, links=(to_board("checkpoints", keep=(var.JOB,)),), since=NOW,
             ),
-            [Select(schema.CHECKPOINT_STATUS, schema.RAW).where(_of_job()).take(newest(schema.CHECKPOINT_AGE))
+            [checkpoints.status().take(newest(schema.CHECKPOINT_AGE))
              .by(schema.JOB).per_series("Age of the last checkpoint.", alias=name)],
             missing=("no job", DIM),
             links=(to_board("checkpoints", "Its checkpoints", job=clicked(schema.JOB)),),
@@ -152,7 +157,7 @@ def phases(cluster: Cluster) -> Built:
 
 def on_the_wall(cluster: Cluster) -> Built:
     """Return the verdict on the running jobs, for the wall: the two that are worst off."""
-    query = Select(schema.COHORT, schema.RAW).take(newest(schema.COHORT_STATE)).by(schema.JOB)
+    query = Select(schema.COHORT, schema.RAW).take(newest(schema.COHORT_STATE)).where(_stood()).by(schema.JOB)
     return panels.stat(
         cluster,
         Face(

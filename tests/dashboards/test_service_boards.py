@@ -201,6 +201,13 @@ _TABLES = [
     (schema.ACCESS_BREACH, "inference_access", ("Clients that are not on the list",)),
     (schema.SESSION, "sessions", ("Sources", "By user", "Who to what", "Open longest")),
     (schema.BASELINE, "training", ("Last verdict on each node", "Nodes of the job", "Share of the cohort's median")),
+    (
+        schema.COHORT,
+        "training",
+        ("The run now", "Rate against", "Nodes low", "The run in", "Rate of", "Verdict on the"),
+    ),
+    (schema.CHECKPOINT_STATUS, "training", ("Since the last",)),
+    (schema.CHECKPOINT_STATUS, "checkpoints", ("Since the last", "A crash now", "Age of the last", "Where each")),
 ]
 
 
