@@ -8,6 +8,7 @@ from app.errors import StoreError
 from app.words import lasting
 from cluster.model import Cluster
 from dashboards import questions
+from dashboards.parts import node_states
 from operations.alert_history import StoredAlert, stored_alerts
 from operations.status.counting import Counting, stored_counting
 from operations.status.lists import ListStatus, stored_lists
@@ -337,7 +338,8 @@ def _exporters(cluster: Cluster, look: _Look) -> tuple[ExporterStatus, ...]:
 
 
 def _nodes(cluster: Cluster, look: _Look) -> tuple[NodeStatus, ...]:
-    verdicts = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by(schema.NODE, schema.JOB)
+    verdicts = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).where(node_states.told())
+    verdicts = verdicts.by(schema.NODE, schema.JOB)
     states = look.numbers(verdicts.per_series(), fresh_node_seconds(cluster))
     # Down, low, blind, learning, ok.
     order = (

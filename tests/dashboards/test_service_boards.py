@@ -27,6 +27,7 @@ from ingest.dead_letter import DeadLetters, bury
 from ingest.read.records import DEAD_SCHEMA, Reason
 from ingest.rollup import Rollup
 from ingest.writer import Writer
+from operations.status.status import _Look, _nodes
 from reporting.incident.nearby import jobs_nearby
 from reporting.look import Look
 from store import points, schema
@@ -267,6 +268,7 @@ def test_nodes_of_a_job_that_has_ended_are_not_learning_on_the_wall(store: Store
         assert store.query(text) == [], panel.name
     (worst,) = wall.variables
     assert store.query(worst.query) == []
+    assert _nodes(CLUSTER, _Look(store, NOW)) == ()
 
 
 # -- who may ask inference -----------------------------------------------------------------------------
