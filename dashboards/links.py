@@ -26,7 +26,12 @@ class Link:
 
 
 def to_board(
-    board: str, title: str = "", *, keep: tuple[str, ...] = (), span: tuple[str, str] | None = None, **variables: str
+    board: str,
+    title: str = "",
+    *,
+    keep: tuple[str, ...] = (),
+    span: tuple[str, str] | None = None,
+    **variables: str | tuple[str, ...],
 ) -> Link:
     """Link to a board with some of its variables set.
 
@@ -35,11 +40,15 @@ def to_board(
         title: the link's text; by default the board's title.
         keep: variables of this board whose choices go along.
         span: columns of the clicked row with the begin and the end of another time range, in epoch ms.
-        variables: variable -> value, which may be one of Grafana's ``${...}`` expressions.
+        variables: variable -> value, or several, which may be one of Grafana's ``${...}`` expressions.
     """
     found = BOARDS[board]
     chosen = "".join(f"&${{{name}:queryparam}}" for name in keep)
-    chosen += "".join(f"&var-{name}={quote(value, safe='${}.:_')}" for name, value in variables.items())
+    chosen += "".join(
+        f"&var-{name}={quote(value, safe='${}.:_')}"
+        for name, values in variables.items()
+        for value in ((values,) if isinstance(values, str) else values)
+    )
     times = "${__url_time_range}"
     if span is not None:
         times = "&".join(

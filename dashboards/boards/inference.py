@@ -296,7 +296,7 @@ def _balance(cluster: Cluster) -> Built:
     nodes = Select(schema.NODE_TRAFFIC, schema.MINUTE).where(
         is_in(schema.GROUP, groups), chosen(schema.PEER_GROUP, var.SOURCE)
     )
-    nodes_by_bytes = (to_board("explore", "Nodes by bytes", src=_first(groups), dst=var.ALL),)
+    nodes_by_bytes = (to_board("explore", "Nodes by bytes", src=groups or var.ALL, dst=var.ALL),)
     return panels.time_series(
         cluster,
         Face(
@@ -312,14 +312,9 @@ def _balance(cluster: Cluster) -> Built:
     )  # fmt: skip
 
 
-def _first(groups: tuple[str, ...]) -> str:
-    """Return what a link chooses where it can choose one group only."""
-    return groups[0] if groups else var.ALL
-
-
 def _answers(cluster: Cluster) -> Built:
     groups = questions.role_ids(cluster, Role.INFERENCE)
-    src = _first(groups)
+    src = groups or var.ALL
     query = (
         Select(schema.TRAFFIC, schema.MINUTE)
         .take(bit_rate(schema.BYTES))

@@ -80,9 +80,8 @@ def coarse(query: Query) -> Query:
 
 def stragglers(cluster: Cluster) -> Link:
     """Link to the straggler query: training to training on the compute plane, the smallest sender first."""
-    training = [group.id for group in cluster.groups_with(Role.TRAINING)]
-    group = training[0] if training else var.ALL
+    groups = tuple(group.id for group in cluster.groups_with(Role.TRAINING)) or var.ALL
     return to_board(
-        "explore", "Stragglers: who sent least?", src=group, dst=group, plane=Plane.COMPUTE.value, order=var.SMALLEST,
+        "explore", "Stragglers: who sent least?", src=groups, dst=groups, plane=Plane.COMPUTE.value, order=var.SMALLEST,
         limit="20",
     )  # fmt: skip

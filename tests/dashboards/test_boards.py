@@ -325,6 +325,24 @@ def test_links_lead_to_boards_with_the_range_and_known_variables(name: str, pane
             assert kept in variables & own, f"{url}: {kept} is not a variable of both boards"
 
 
+@pytest.mark.parametrize(
+    ("role", "name", "title"),
+    [
+        (Role.TRAINING, "training", "Stragglers: who sent least?"),
+        (Role.INFERENCE, "inference", "Nodes by bytes"),
+        (Role.INFERENCE, "inference", "Explore this pair"),
+    ],
+)
+def test_links_about_a_role_choose_all_of_its_groups(role: Role, name: str, title: str) -> None:
+    (group,) = CLUSTER.groups_with(role)
+    two = replace(CLUSTER, groups=(*CLUSTER.groups, replace(group, id="second", title="Second")))
+    text = boards(two)[name]
+    assert f'"title": "{title}"' in text
+    urls = re.findall(rf'"title": "{re.escape(title)}",\s+"url": "([^"]+)"', text)
+    assert urls
+    assert all(f"&var-src={group.id}&var-src=second" in url for url in urls), urls
+
+
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=IDS)
 def test_queries_name_a_retention_and_the_schema_only(name: str, panel: dict[str, Any]) -> None:
     measurements = {one.name for one in schema.MEASUREMENTS}
