@@ -21,7 +21,6 @@ from store.influxql import (
     event_rate,
     highest,
     is_in,
-    lowest,
     newest,
     not_in,
     ratio,
@@ -123,10 +122,11 @@ def _exporters(cluster: Cluster) -> Built:
     )  # fmt: skip
     largest = (highest(schema.LAG), highest(schema.SKEW))
     totals = tuple(map(total, sums))
-    # Of several bridges or partitions, the one that heard the exporter last knows its age. Asked apart: InfluxDB 1.x
-    # reads all columns of an inner question again for each column of the outer one.
-    each = _exporter().take(newest(schema.AGE), newest(schema.SAMPLING)).by(schema.EXPORTER, schema.SHARD)
-    now = Select(each).take(lowest(schema.AGE), highest(schema.SAMPLING)).by(schema.EXPORTER)
+    # Of several bridges or partitions, the one that heard the exporter last knows its age, and not one that was stopped
+    # before. Asked apart: InfluxDB 1.x reads all columns of an inner question again for each column of the outer one.
+    said = (schema.AGE, schema.SAMPLING)
+    each = _exporter().take(*map(newest, (schema.LAST_SEEN, *said))).by(schema.EXPORTER, schema.SHARD)
+    now = Select(each).take(highest(schema.LAST_SEEN), *map(beside, said)).by(schema.EXPORTER)
     counts = _exporter().take(*largest, *totals).by(schema.EXPORTER)
     look = Limit(look=1)
     counted = (

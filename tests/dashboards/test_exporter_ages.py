@@ -73,3 +73,24 @@ def test_a_silence_of_minutes_shows_over_hours_and_over_a_week(
     }
     assert 400 < most["leaf-1"] < 480
     assert most["leaf-2"] == 3
+
+
+def test_a_bridge_that_was_stopped_does_not_keep_an_exporter_young(
+    influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    """Bridge a heard leaf-1 until it was stopped an hour ago, bridge b until ten minutes ago."""
+    cluster = load_cluster(Path("cluster.yaml"))
+    store = Store(StoreSettings(url=influxdb_v1.url, database=fresh_database))
+    store.ensure(cluster.retentions())
+    now = int(time.time()) // 10 * 10
+    said = [("a", now - 3600, 3, 1000), ("b", now - 3600, 9, 1000), ("b", now - 10, 600, 4000)]
+    lines = [
+        f"exporter,exporter=leaf-1,shard={shard} age={age},last_seen={at - age},sampling={rate}i {at}"
+        for shard, at, age, rate in said
+    ]
+    store.write("\n".join(lines).encode(), RAW)
+    (panel,) = (one for one in load(boards(cluster)["pipeline"])["panels"] if one["title"] == "Exporters in this range")
+    text = expand(panel["targets"][0]["query"], start=now - 3 * 3600, end=now, minimum="", variables={})
+    (series,) = store.query(text)
+    shown = dict(zip(series.columns, series.values[0], strict=True))
+    assert (shown["age"], shown["sampling"]) == (600, 4000)
