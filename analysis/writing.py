@@ -158,7 +158,7 @@ def _last_of_each(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
 
 
 def retracted(measurement: Measurement, before: pl.DataFrame, now: pl.DataFrame | None) -> pl.DataFrame:
-    """Return rows that take back those of `before` that `now` no longer has: every number 0, every text empty.
+    """Return rows that take back those of `before` that `now` no longer has: every number its `gone`, every text empty.
 
     InfluxDB cannot take a point back by writing; what was written while a window was filling has to be overwritten.
     """
@@ -166,6 +166,6 @@ def retracted(measurement: Measurement, before: pl.DataFrame, now: pl.DataFrame 
     gone = before if now is None or now.is_empty() else before.join(now.select(keys), on=keys, how="anti")
     fields = [field for field in measurement.fields if field.name in before.columns]
     return gone.with_columns(
-        pl.lit("" if field.kind is Kind.STRING else 0).cast(before.schema[field.name]).alias(field.name)
+        pl.lit("" if field.kind is Kind.STRING else field.gone).cast(before.schema[field.name]).alias(field.name)
         for field in fields
     )

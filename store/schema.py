@@ -34,13 +34,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One stored value. `unit` is a base unit: bytes, packets, records, seconds, epoch seconds, USD, ratio, state."""
+    """One stored value. `unit` is a base unit: bytes, packets, records, seconds, epoch seconds, USD, ratio, state.
+
+    `gone` is the number in a row that was taken back, where 0 says something: InfluxDB takes no row back.
+    """
 
     name: str
     unit: str
     text: str
     kind: Kind = Kind.INT
     merge: Merge = Merge.SUM
+    gone: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -698,7 +702,7 @@ EXPECTED = Field("expected", "ratio", "median of the same over the node's good r
 LOWER = Field("lower", "ratio", "limit: expected less k spreads, or 5 % of expected", Kind.FLOAT, Merge.LAST)
 SCORE = Field("score", "spreads", "how far below expected, in spreads", Kind.FLOAT, Merge.LAST)
 RUNS = Field("runs", "runs", "earlier good runs in the baseline", merge=Merge.LAST)
-STATE = Field("state", "state", "0 learning, 1 ok, 2 low, 3 down, 4 blind", merge=Merge.LAST)
+STATE = Field("state", "state", "0 learning, 1 ok, 2 low, 3 down, 4 blind, -1 taken back", merge=Merge.LAST, gone=-1)
 LOW_FOR = Field("low_for", "seconds", "how long it has been low or down", Kind.FLOAT, Merge.LAST)
 SENT_BYTES = Field("sent_bytes", "bytes", "bytes it sent in the window", merge=Merge.LAST)
 MISSING_BYTES = Field("missing_bytes", "bytes", "bytes below expected since it went low", merge=Merge.LAST)
@@ -864,7 +868,9 @@ PHASE_WORDS = {
     Phase.CHECKPOINT: "checkpoint",
     Phase.BLIND: "blind",
 }
-PHASE_STATE = Field("phase", "state", "0 idle, 1 loading, 2 computing, 3 checkpoint, 4 blind", merge=Merge.LAST)
+PHASE_STATE = Field(
+    "phase", "state", "0 idle, 1 loading, 2 computing, 3 checkpoint, 4 blind, -1 taken back", merge=Merge.LAST, gone=-1
+)
 COMPUTE_BYTES = Field("compute_bytes", "bytes", "training to training", merge=Merge.LAST)
 JOB_READ_BYTES = Field("read_bytes", "bytes", "storage to the job's nodes", merge=Merge.LAST)
 JOB_WRITE_BYTES = Field("write_bytes", "bytes", "the job's nodes to storage", merge=Merge.LAST)

@@ -252,10 +252,13 @@ def _faults(state: int) -> Query:
 # -- phases and schedule -------------------------------------------------------------------------------
 
 
+def phase_states(cluster: Cluster) -> Query:
+    """Return what the chosen jobs do over time, without rows that were taken back."""
+    told = _phase().take(highest(schema.PHASE_STATE)).where(compare(schema.PHASE_STATE, ">=", schema.Phase.IDLE))
+    return told.by(schema.JOB).over_time(cluster, "What the job does.", alias=f"$tag_{schema.JOB}", settled=False)
+
+
 def _phases(cluster: Cluster) -> Built:
-    query = _phase().take(highest(schema.PHASE_STATE)).by(schema.JOB).over_time(
-        cluster, "What the job does.", alias=f"$tag_{schema.JOB}", settled=False
-    )  # fmt: skip
     return panels.state_timeline(
         cluster,
         Face(
@@ -265,7 +268,7 @@ def _phases(cluster: Cluster) -> Built:
             "Click a job for its checkpoints; the training board shows its nodes.",
             x=0, y=4, w=14, h=7, links=_training(),
         ),
-        [query],
+        [phase_states(cluster)],
         [phase_mapping()],
         links=(to_board("checkpoints", "Only this job", job=clicked(schema.JOB)),),
     )  # fmt: skip

@@ -275,7 +275,7 @@ def _nodes_in(state: int, name: str) -> Query:
     Of those that are always shown it is 0 while others have one; of the others, nothing. Nothing while no job runs.
     """
     word, nodes = schema.NODE_STATE_WORDS[state], count(schema.STATE, "nodes")
-    latest = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).where(node_states.told()).by(schema.NODE)
+    latest = Select(schema.BASELINE, schema.RAW).take(newest(schema.STATE)).by(schema.NODE)
     matching = Select(latest).take(nodes).where(compare(schema.STATE, "=", state))
     meaning = f"Nodes that are {word}."
     if state not in _ALWAYS:

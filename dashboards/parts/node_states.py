@@ -9,7 +9,7 @@ from dashboards.links import Link, clicked, to_board
 from dashboards.palette import STATE_COLOURS
 from dashboards.panels import Built, Face, Json
 from store import schema
-from store.influxql import Column, Condition, Query, Select, any_of, compare, highest, narrowed
+from store.influxql import Column, Condition, Query, Select, compare, highest, narrowed
 from store.schema import NodeState
 
 ONLY_LOW = "Until nodes are chosen, those that are low, down or blind are drawn, for as long as they are."
@@ -55,8 +55,8 @@ def are_many(cluster: Cluster) -> bool:
 
 
 def told() -> Condition:
-    """Let verdicts pass, and no row that was taken back: after a job's end, which is told later, all numbers are 0."""
-    return any_of(*(compare(one, ">", 0) for one in (schema.STATE, schema.RUNS, schema.SENT_BYTES, schema.OBSERVED)))
+    """Let verdicts pass, and no row that was taken back, as those after a job's end are, which is told later."""
+    return compare(schema.STATE, ">=", NodeState.LEARNING)
 
 
 def shown(cluster: Cluster, column: Column, *conditions: Condition) -> Select:

@@ -139,7 +139,6 @@ def price(cluster: Cluster) -> str:
 
 def phases(cluster: Cluster) -> Built:
     """Return what each job does over time."""
-    query = Select(schema.PHASE, schema.RAW).where(_of_job()).take(highest(schema.PHASE_STATE)).by(schema.JOB)
     return panels.state_timeline(
         cluster,
         Face(
@@ -149,7 +148,7 @@ def phases(cluster: Cluster) -> Built:
             "Checkpoints & I/O judges what was written.",
             x=0, y=4, w=11, h=5, links=(to_board("checkpoints", keep=(var.JOB,)),),
         ),
-        [query.over_time(cluster, "What the job does.", alias=f"$tag_{schema.JOB}", settled=False)],
+        [checkpoints.phase_states(cluster)],
         [checkpoints.phase_mapping()],
         links=(to_board("training", "Only this job", job=clicked(schema.JOB)),),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from simulate.demo.demo_grafana import Notification
 from simulate.truth.watch import Firing
 from store import schema
 from store.influx import Store
-from store.influxql import Select, ago, is_in, newest, total
+from store.influxql import Select, ago, compare, is_in, newest, total
 from store.schema import RAW
 
 _RECENT = 60
@@ -48,6 +48,7 @@ def read(store: Store, cluster: Cluster, shard: str) -> Reading:
         reading.pairs = sorted(pairs, key=lambda pair: -pair[2])
         # Nodes that are ok have a row a minute, and it takes half of one to be written.
         verdicts = Select(schema.BASELINE, RAW).take(newest(schema.STATE)).where(ago(">=", f"{2 * _RECENT}s"))
+        verdicts = verdicts.where(compare(schema.STATE, ">=", schema.NodeState.LEARNING))
         states = store.rows(verdicts.by(schema.NODE).between())
         reading.nodes.update(schema.NODE_STATE_WORDS[int(state)] for _, _, state in states)
         exporters = Select(schema.EXPORTER_STATUS, RAW).take(newest(schema.AGE)).where(recent)

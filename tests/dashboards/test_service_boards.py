@@ -207,6 +207,8 @@ _TABLES = [
         "training",
         ("The run now", "Rate against", "Nodes low", "The run in", "Rate of", "Verdict on the"),
     ),
+    (schema.PHASE, "training", ("What the job does",)),
+    (schema.PHASE, "checkpoints", ("Phases of the jobs",)),
     (schema.CHECKPOINT_STATUS, "training", ("Since the last",)),
     (schema.CHECKPOINT_STATUS, "checkpoints", ("Since the last", "A crash now", "Age of the last", "Where each")),
 ]
@@ -221,13 +223,14 @@ def test_what_was_taken_back_stands_in_no_table(
     tags = dict.fromkeys(measurement.tags, "x") | {"src_group": "management", "dst_group": "inference"}
     tags = {tag: text for tag, text in tags.items() if tag in measurement.tags}
 
-    def rows(number: int) -> list[dict[str, object]]:
-        values = {one.name: "" if one.kind is schema.Kind.STRING else number for one in measurement.fields}
+    def rows(*, is_gone: bool) -> list[dict[str, object]]:
+        values: dict[str, object] = {one.name: one.gone if is_gone else 1 for one in measurement.fields}
+        values |= {one.name: "" for one in measurement.fields if one.kind is schema.Kind.STRING}
         row = {points.WINDOW: NOW - 600} | tags | values
         return [row | ({"kind": kind} if "kind" in tags else {}) for kind in kinds]
 
-    for number, is_there in ((0, False), (1, True)):
-        write(store, measurement, rows(number))
+    for is_there in (False, True):
+        write(store, measurement, rows(is_gone=not is_there))
         for title in titles:
             found = panel(name, title)
             values = defaults(load(boards(CLUSTER)[name]))
@@ -258,7 +261,7 @@ def test_a_job_that_has_ended_keeps_what_was_told_of_it(store: Store) -> None:
 def test_nodes_of_a_job_that_has_ended_are_not_learning_on_the_wall(store: Store) -> None:
     """Of the windows after a job's end, which is told later, rows are taken back."""
     node = {"node": "gpu-01", "group": "training", "job": "run-7", "job_class": "llm"}
-    gone = {one.name: 0 for one in schema.BASELINE.fields}
+    gone = {one.name: one.gone for one in schema.BASELINE.fields}
     write(store, schema.BASELINE, [{points.WINDOW: NOW - 60} | node | gone])
     assert ask(store, noc_wall._nodes_in(NodeState.LEARNING, "learning"), 120) == []
     wall = noc_wall.page(CLUSTER)
