@@ -69,8 +69,8 @@ def _alerts(staged: TopicStage) -> list[Alert]:
     bridge = replace(staged.cluster.bridge, window=10)
     rule = rules_of(replace(staged.cluster, thresholds=limits, bridge=bridge)).rule("relay_silent")
     measures = tuple(replace(measure, since=5) for measure in rule.measures)
-    evaluator = Evaluator(Store(staged.cluster.store), [replace(rule, measures=measures, interval=1)])
-    evaluator.tick(int(time.time()))
+    evaluator = Evaluator(Store(staged.cluster.store), [replace(rule, measures=measures)])
+    evaluator.tick(int(time.time()), since=0)
     return evaluator.alerts()
 
 
