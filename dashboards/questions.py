@@ -4,7 +4,10 @@ They choose groups by role or by `allowed`, never by id, and leave the form (`ov
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from analysis.detectors.inference.access import EVERY
+from analysis.detectors.inference.asked import delay_of
 from cluster.model import EXTERNAL, Cluster, Role
 from ingest.read.records import Reason
 from store import schema
@@ -14,9 +17,11 @@ from store.influxql import (
     Select,
     Unit,
     aggregate,
+    ago,
     all_of,
     any_of,
     beside,
+    bit_rate,
     compare,
     highest,
     is_in,
@@ -158,6 +163,19 @@ def is_dead_letter() -> Condition:
 def dead_letters() -> Select:
     """Lines that were no flow records, within the range."""
     return counter_growth(is_dead_letter())
+
+
+def clients_over_time(cluster: Cluster, asked: Select, meaning: str, alias: str) -> Query:
+    """Return what clients sent, bit/s over time.
+
+    Rows of ACCESS are of five minutes, though kept where others are of an hour, and as late as clients are judged.
+    """
+    rate = asked.take(bit_rate(schema.BYTES))
+    if asked.source is not schema.ACCESS:
+        return rate.over_time(cluster, meaning, alias=alias)
+    late = EVERY + cluster.bridge.lateness + cluster.bridge.grace + delay_of(cluster) + 60
+    told = rate.where(ago("<", f"{late}s")).over_time(cluster, meaning, alias=alias, settled=False)
+    return replace(told, interval=EVERY)
 
 
 def inference_pairs(cluster: Cluster, *, may: bool) -> tuple[tuple[str, str], ...]:

@@ -13,7 +13,6 @@ from store import schema
 from store.influxql import (
     Select,
     Unit,
-    bit_rate,
     chosen,
     compare,
     count,
@@ -29,6 +28,7 @@ BOARD = "inference_access"
 
 _ROWS = 50
 _HOUR = "1h"
+_LONGER = "one value in five minutes: choose a longer range"
 
 
 def page(cluster: Cluster) -> Page:
@@ -43,7 +43,7 @@ def page(cluster: Cluster) -> Page:
             _denied(cluster),
             _accesses(cluster),
             _countries(cluster),
-            names_share(cluster, _picked(cluster), 40, _links(), "one value an hour: choose a longer range"),
+            names_share(cluster, _picked(cluster), 40, _links(), _LONGER),
         ),
         since="24h",
         variables=(
@@ -158,7 +158,7 @@ def _entry(cluster: Cluster, entry: AccessEntry) -> str:
 
 
 def _over_time(cluster: Cluster) -> Built:
-    query = _picked(cluster).take(bit_rate(schema.BYTES)).by(schema.SRC_GROUP)
+    asked, group = _picked(cluster).by(schema.SRC_GROUP), f"$tag_{schema.SRC_GROUP}"
     return panels.time_series(
         cluster,
         Face(
@@ -168,10 +168,10 @@ def _over_time(cluster: Cluster) -> Built:
             "Click a group to keep only that one.",
             x=0, y=5, w=12, h=9, links=_links(),
         ),
-        [query.over_time(cluster, "bit/s of a client group.", alias=f"$tag_{schema.SRC_GROUP}")],
+        [questions.clients_over_time(cluster, asked, "bit/s of a client group.", group)],
         stacked=True,
         overrides=panels.group_series(cluster),
-        missing="one value an hour: choose a longer range",
+        missing=_LONGER,
         links=(to_board(BOARD, "Only this group", keep=(var.DESTINATION,), src=clicked(schema.SRC_GROUP)),),
     )  # fmt: skip
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from cluster.model import Cluster
-from dashboards import panels
+from dashboards import panels, questions
 from dashboards.links import Link
 from dashboards.palette import DIM, QUIET
 from dashboards.panels import Built, Face
 from store import schema
-from store.influxql import Select, bit_rate, is_in, not_in
+from store.influxql import Select, is_in, not_in
 
 _NAMED, _REST = "Clients with a name", "Other: without one"
 
@@ -25,10 +25,7 @@ def names_share(cluster: Cluster, asked: Select, y: int, links: Sequence[Link], 
             "Where other is large, `clusterflow access --csv` lists who it is.",
             x=0, y=y, w=24, h=6, links=tuple(links),
         ),
-        [
-            asked.where(side).take(bit_rate(schema.BYTES)).over_time(cluster, f"bit/s: {name}.", alias=name)
-            for name, side in sides
-        ],
+        [questions.clients_over_time(cluster, asked.where(side), f"bit/s: {name}.", name) for name, side in sides],
         stacked=True,
         overrides=[panels.override(_NAMED, color=panels.fixed(QUIET)), panels.override(_REST, color=panels.fixed(DIM))],
         missing=missing,

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from board_store import load, seconds
 
+from analysis.detectors.inference.access import EVERY
 from cluster.load import load_cluster
 from cluster.model import (
     ANY,
@@ -365,6 +366,8 @@ def test_rates_are_binned_by_whole_windows(name: str, panel: dict[str, Any]) -> 
     for target in panel["targets"]:
         if "$__interval_ms" in target["query"]:
             smallest = {"raw": "20s", "1m": "60s", "1h": "3600s"}[re.findall(r'"(raw|1m|1h)"\."', target["query"])[0]]
+            if f'"{schema.ACCESS.name}"' in target["query"]:
+                smallest = f"{EVERY}s"
             if panel.get("timeFrom") and panel.get("maxDataPoints"):
                 # A range of its own may have bins of one window each.
                 smallest = f"{seconds(panel['timeFrom']) // panel['maxDataPoints']}s"

@@ -32,7 +32,7 @@ from reporting.incident.nearby import jobs_nearby
 from reporting.look import Look
 from store import points, schema
 from store.influx import Series, Store
-from store.influxql import Query
+from store.influxql import Query, Select
 from store.local_influxdb import LocalInfluxDB
 from store.schema import Breach, Capacity, CoverageState, NodeState
 
@@ -237,6 +237,23 @@ def test_what_was_taken_back_stands_in_no_table(
             for target in found["targets"]:
                 text = expand(target["query"], start=NOW - 3600, end=NOW, minimum="", variables=values)
                 assert bool(store.query(text)) is is_there, title
+
+
+@pytest.mark.parametrize("span", [3600, 6 * 3600, 86_400])
+def test_accesses_do_not_fall_off_at_the_end(store: Store, span: int) -> None:
+    """Their rows of five minutes are kept by the hour: in bins of an hour the last one was never whole."""
+    tags = dict.fromkeys(schema.ACCESS.tags, "x") | {"src": "gpu-01", "src_group": "clients", "dst_group": "inference"}
+    first = NOW // 300 * 300 - 86_400
+    write(store, schema.ACCESS, [
+        {points.WINDOW: at} | tags | {"bytes": 300_000_000, "flows": 1} for at in range(first, NOW, 300)
+    ])  # fmt: skip
+    asked = Select(schema.ACCESS, schema.ACCESS.kept).by(schema.SRC_GROUP)
+    (series,) = ask(store, questions.clients_over_time(CLUSTER, asked, "bit/s", ""), span)
+    rates = [rate for _, rate in series.values if rate is not None]
+    # The bins at both edges of the range may hold a part.
+    assert len(rates) > 4
+    assert set(map(round, rates[1:-1])) == {8_000_000}
+    assert rates[-1] >= 4_000_000
 
 
 def test_a_job_that_has_ended_keeps_what_was_told_of_it(store: Store) -> None:
