@@ -502,7 +502,7 @@ class Spool:
             is_fresh = True
         while True:
             for file in self._candidates():
-                while raw := self._read(file, min(limit_bytes, self._stride(file))):
+                while raw := self._read(file, self._stride(file, limit_bytes)):
                     if fresh := self._once(file, raw):
                         return self._chunk(file, fresh)
             if is_fresh or (not self.once and time.monotonic() - self._last_scan < self._pause):
@@ -536,10 +536,12 @@ class Spool:
             reached = max(_reached(file), reached)
             yield (reached, writer <= self._last_stream, writer), file
 
-    def _stride(self, file: _File) -> int:
-        """Return how much of a file to read at once while others wait as well; all of one whose name has no time."""
-        apart = 0.0 if self.once or len(self._waiting) < 2 else file.modified - file.order
-        return max(int(file.size * _STRIDE_SECONDS / max(apart, _STRIDE_SECONDS)), _LEAST_BYTES)
+    def _stride(self, file: _File, limit: int) -> int:
+        """Return how much of a file to read at once, in bytes: less than `limit` while other writers wait as well."""
+        if self.once or len(self._waiting) < 2:
+            return limit
+        length = max(file.modified - file.order, _STRIDE_SECONDS)
+        return min(limit, max(int(file.size * _STRIDE_SECONDS / length), _LEAST_BYTES))
 
     def _chunk(self, file: _File, raw: bytes) -> Chunk:
         """Return bytes that were read as a chunk, and take note of the format from here on."""

@@ -207,6 +207,15 @@ def test_reads_compressed_files(tmp_path: Path) -> None:
         assert spool.next_chunk(100) is None
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_a_compressed_file_is_read_as_quickly_as_another(tmp_path: Path, *, once: bool) -> None:
+    """Its size says nothing of how much it holds: chunks as small as it is would be hundreds."""
+    with gzip.open(tmp_path / "nfacct-1.csv.gz", "wt") as file:
+        file.write(f"{HEADER}\n" + "a\n" * 100_000)
+    with Spool(tmp_path, once=once) as spool:
+        assert len(drain(spool)) == 1
+
+
 def test_a_compressed_file_that_is_cut_gives_what_it_holds_and_is_counted(tmp_path: Path) -> None:
     whole = gzip.compress("".join(f"line {i} {i * i}\n" for i in range(200_000)).encode())
     (tmp_path / "x.csv.gz").write_bytes(whole[: len(whole) // 2])
