@@ -13,6 +13,9 @@ from store.schema import HOUR, MINUTE, Field, Measurement, Merge
 _MILLI = 1000
 _WINDOWS = {MINUTE: 60, HOUR: 3_600}
 
+KNOWN_HOURS = 18
+"""Hours in which an exporter was heard that make a day count: one without a collector is no quiet day."""
+
 Keys = tuple[str, ...]
 """Values of the source's tags."""
 

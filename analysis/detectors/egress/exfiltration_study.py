@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.bins import Bins, Source
+from analysis.bins import KNOWN_HOURS, Bins, Source
 from analysis.detectors.egress import exfiltration
 from analysis.detectors.egress.exfiltration import (
     MIN_DAYS,
@@ -57,8 +57,6 @@ _REFRESH = 60
 """Long sums that may still change are read again at most so often, in seconds of the cluster's time."""
 _SPARE = 2 * BIN
 """Seconds of short bins that are read before the longest short sum: rows come every five minutes."""
-_KNOWN_HOURS = 18
-"""Hours of a day in which an exporter was heard, without which it is not known what was sent."""
 _SMALL = 0.02
 """A destination with less than this share of `exfil_24h` in a day is not looked at by itself."""
 
@@ -284,7 +282,7 @@ class ExfiltrationStudy:
         start = until - (days + 1) * DAY
         heard = self._heard.between(start, until - DAY).sum(axis=(1, 2)) > 0
         self._heard.forget(start)
-        is_dark = heard.reshape(days, 24).sum(axis=1)[::-1] < _KNOWN_HOURS
+        is_dark = heard.reshape(days, 24).sum(axis=1)[::-1] < KNOWN_HOURS
         return np.asarray(is_dark & heard.any(), np.bool_)
 
     def usual_of(

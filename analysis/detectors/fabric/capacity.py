@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 
 from analysis.baseline import Floats
-from analysis.bins import Bins, Keys, Source
+from analysis.bins import KNOWN_HOURS, Bins, Keys, Source
 from analysis.detectors.study import Points, Span
 from cluster.model import LOCAL, Cluster, Job, Role
 from store import schema
@@ -136,8 +136,6 @@ _ROLLED = 2 * _MINUTE
 _PASS = 2 * _MINUTE
 """Seconds that a pass may take, and be late."""
 _DAY_HOURS = 24
-_KNOWN_HOURS = 18
-"""Heard hours that make a day count: a bridge that was away for the night must not make it a quiet one."""
 _BITS = 8
 
 
@@ -219,7 +217,7 @@ class CapacityStudy:
         first = today - TREND_DAYS * DAY
         heard = _is_heard(self._heard_hours.between(first, today)).reshape(TREND_DAYS, _DAY_HOURS)
         self._heard_hours.forget(first)
-        enough = heard.sum(axis=1) >= _KNOWN_HOURS
+        enough = heard.sum(axis=1) >= KNOWN_HOURS
         return [first + place * DAY for place in np.flatnonzero(enough).tolist()]
 
     def _of_kind(self, loads: _Loads, hour: int, heard: Floats, days: Sequence[int]) -> pl.DataFrame:
