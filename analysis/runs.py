@@ -2,10 +2,12 @@
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from analysis.detectors.rows import Rows, frame_of
 from analysis.detectors.study import FLAW, JobStudy, JobWindows, Memory, Points, Span
 from analysis.jobs.job_windows import end_of, overlapping, start_of
 from analysis.state import MOST_RUNS, State, fingerprint
@@ -56,7 +58,7 @@ class JobRuns:
         horizon: seconds after its end from which a run teaches: it is final then, live as well as later.
         stretch: seconds of windows that are read at once.
         check: called between stretches of work; may raise.
-        thin: takes from points what will not be written.
+        thin: takes from rows what will not be written.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class JobRuns:
         horizon: float,
         stretch: int,
         check: Callable[[], None],
-        thin: Callable[[Points], Points] = lambda points: points,
+        thin: Callable[[Rows], Rows] = lambda rows: rows,
     ) -> None:
         self._studies, self._reader, self._state, self._log = studies, reader, state, log
         self._names = tuple(study.name for study in studies)
@@ -90,15 +92,16 @@ class JobRuns:
             following: end of the next pass's windows; `span.closed` if there is none yet.
             raw_from: the oldest window that the store still holds.
         """
-        points: Points = []
+        found: dict[str, list[Rows]] = defaultdict(list)
         self._turn(jobs, span, following)
         # In the order of time: a run that ends in this pass may teach one that begins in it.
         judged = [job for job in sorted(overlapping(jobs, span.start, span.closed), key=start_of) if job.nodes]
         for job in judged:
             running = self._at(job, span.start, jobs, raw_from)
-            points += self._judge(running, span)
+            for rows in self._judge(running, span):
+                found[rows.measurement.name].append(rows)
         self._finish(jobs, set(judged), raw_from)
-        return points
+        return [(parts[0].measurement, frame_of(parts)) for parts in found.values()]
 
     def _turn(self, jobs: Sequence[Job], span: Span, following: int) -> None:
         """Begin to read what the pass needs, unless it was begun already, and what the next one does."""
@@ -114,29 +117,32 @@ class JobRuns:
 
     # -- one job -----------------------------------------------------------------------------------
 
-    def _judge(self, running: _Running, span: Span) -> Points:
+    def _judge(self, running: _Running, span: Span) -> list[Rows]:
         """Judge from where the job is."""
         end = end_of(running.job)
         stop = span.closed if end >= span.closed else self._ceil(end)
         settled = min(max(span.final, running.at), stop)
         windows = self._read(running.job, running.at, stop)
-        points = self._advance(running, windows, settled)
+        rows = self._advance(running, windows, settled)
         carries = running.carries
         for part in self._parts(running.job, windows, settled, stop):
             carries, found = self._look(running.job, carries, replace(part, is_final=False))
-            points += self._thin(found)
-        return points
+            rows += self._thinned(found)
+        return rows
 
-    def _advance(self, running: _Running, windows: Windows, end: int) -> Points:
+    def _advance(self, running: _Running, windows: Windows, end: int) -> list[Rows]:
         """Judge the windows from where the job is to `end` for good."""
-        points: Points = []
+        rows: list[Rows] = []
         for part in self._parts(running.job, windows, running.at, end):
             if len(part):
                 running.carries, found = self._look(running.job, running.carries, part)
                 running.at += len(part) * self._window
                 running.has_traffic = running.has_traffic or part.has_traffic
-                points += self._thin(found)
-        return points
+                rows += self._thinned(found)
+        return rows
+
+    def _thinned(self, found: Sequence[Rows]) -> list[Rows]:
+        return [rows for rows in map(self._thin, found) if len(rows)]
 
     def _parts(self, job: Job, windows: Windows, start: int, stop: int) -> Iterator[JobWindows]:
         """Yield a job's windows [start, stop), of a large one in pieces."""
@@ -145,15 +151,15 @@ class JobRuns:
         for first, last in itertools.pairwise([start, *cuts, stop]):
             yield windows.of(job, first, last)
 
-    def _look(self, job: Job, before: Mapping[str, Any], windows: JobWindows) -> tuple[dict[str, Any], Points]:
+    def _look(self, job: Job, before: Mapping[str, Any], windows: JobWindows) -> tuple[dict[str, Any], list[Rows]]:
         """Return the carries after windows, and what is found in them; each study sees what those before it found."""
         carries: dict[str, Any] = {}
-        points: Points = []
+        rows: list[Rows] = []
         for study in self._studies:
-            seen = replace(windows, found=tuple(points))
+            seen = replace(windows, found=tuple(rows))
             carries[study.name], more = study.judge(job, before[study.name], seen)
-            points += more
-        return carries, points
+            rows += more
+        return carries, rows
 
     def _at(self, job: Job, window: int, jobs: Sequence[Job], raw_from: int) -> _Running:
         """Return a job with its state before a window, from its first window on."""

@@ -3,9 +3,12 @@
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from analysis.detectors.study import QUIET, Points
+from analysis.detectors.rows import QUIET, Rows
+from analysis.detectors.study import Points
 from store import schema
 from store.influx import Store
 from store.influxql import Select, compare, everything
@@ -36,6 +39,7 @@ class Output:
         self._writer, self._thread = store.another(), ThreadPoolExecutor(1, thread_name_prefix="writing")
         self._under_way: list[Future[None]] = []
         self._pending: dict[str, pl.DataFrame] = {}
+        self._windows: dict[str, tuple[pl.DataFrame | None, dict[str, npt.NDArray[np.int64]]]] = {}
 
     def recall(self, measurements: Iterable[Measurement], start: int, stop: int) -> None:
         """Take note of what an earlier process, or an earlier run over the past, wrote of them in [start, stop)."""
@@ -46,9 +50,23 @@ class Output:
             if stored.height:
                 self._pending[measurement.name] = _as_points(measurement, stored)
 
-    def thinned(self, points: Points) -> Points:
-        """Return points without the rows that `update` would not write: most of them, of large jobs."""
-        return [(one, _without_quiet(one, self._pending.get(one.name), self._due(frame))) for one, frame in points]
+    def thinned(self, rows: Rows) -> Rows:
+        """Return a job's rows without most of those that `update` would not write: nearly all, of large jobs."""
+        if QUIET not in rows.columns:
+            return rows
+        told = ~rows[QUIET]
+        written = self._windows_of(rows.measurement).get(str(rows.same[schema.JOB]))
+        return rows.where(told if written is None else told | np.isin(rows[WINDOW], written))
+
+    def _windows_of(self, measurement: Measurement) -> dict[str, npt.NDArray[np.int64]]:
+        """Return, by job, the windows of which rows were written before."""
+        before = self._pending.get(measurement.name)
+        known, windows = self._windows.get(measurement.name, (None, {}))
+        if before is not known:
+            of_job = [] if before is None else before.group_by(schema.JOB).agg(pl.col(WINDOW).unique()).iter_rows()
+            windows = {job: np.array(found) for job, found in of_job}
+            self._windows[measurement.name] = before, windows
+        return windows
 
     def _due(self, frame: pl.DataFrame) -> pl.DataFrame:
         return frame if self.until is None or frame.is_empty() else frame.filter(pl.col(WINDOW) < self.until)

@@ -14,14 +14,12 @@ import numpy.typing as npt
 import polars as pl
 
 from analysis.baseline import Floats
+from analysis.detectors.rows import Rows
 from cluster.model import Job
 from store.schema import Measurement
 
 Points = list[tuple[Measurement, pl.DataFrame]]
 """Frames for ``store.points.encode``: WINDOW in epoch seconds, tags, fields, and perhaps QUIET."""
-
-QUIET = "_quiet"
-"""Column of a frame (Boolean): such a row is not written, unless to replace one that was written before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +92,22 @@ class JobWindows:
     rates: Floats = field(default_factory=lambda: np.zeros(0))
     competing: Floats = field(default_factory=lambda: np.zeros(0))
     storage_heard: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
-    found: tuple[tuple[Measurement, pl.DataFrame], ...] = ()
+    found: tuple[Rows, ...] = ()
     is_final: bool = True
 
     def __len__(self) -> int:
         return len(self.sent)
 
-    def of(self, measurement: Measurement) -> pl.DataFrame:
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Return [window] when each begins, epoch seconds."""
+        return self.start + np.arange(len(self)) * self.window
+
+    def of(self, measurement: Measurement) -> Rows:
         """Return what an earlier study found, in the order of windows, QUIET rows included; KeyError if none did."""
-        for which, frame in self.found:
-            if which is measurement:
-                return frame
+        for rows in self.found:
+            if rows.measurement is measurement:
+                return rows
         raise KeyError(measurement.name)
 
     @property
@@ -142,7 +145,7 @@ class JobStudy(Protocol[Carry]):
             begin: start of that window; after the start of a job whose beginning the store no longer holds.
         """
 
-    def judge(self, job: Job, carry: Carry, windows: JobWindows) -> tuple[Carry, Points]:
+    def judge(self, job: Job, carry: Carry, windows: JobWindows) -> tuple[Carry, list[Rows]]:
         """Judge consecutive windows; `carry` itself stays as it is."""
 
     def retold(self, job: Job, carry: Carry) -> Carry:

@@ -146,8 +146,8 @@ def verdict(
         windows = part(whole, places[0], places[-1] + 1)
         phase_carry, found = phases.follow(what, phase_carry, windows)
         carry, rows, standing = checkpoints.judge(one, carry, found, windows)
-        for row in rows.iter_rows(named=True):
+        for row in rows.frame().iter_rows(named=True):
             events[(row[WINDOW] - T0) // WINDOW_SECONDS] = row
-        for name in standing.columns:
-            status.setdefault(name, []).extend(standing.get_column(name).to_list())
+        for name, column in standing.columns.items():
+            status.setdefault(name, []).extend(column.tolist())
     return Verdict(dict(sorted(events.items())), status, carry)

@@ -11,6 +11,7 @@ import pytest
 import service_scene as scenes
 from service_scene import Scene
 
+from analysis.detectors.rows import frame_of
 from analysis.detectors.study import JobWindows
 from analysis.detectors.training import cohort, stalls
 from analysis.detectors.training.causes import OuterCauses
@@ -77,7 +78,7 @@ def test_an_outer_cause_takes_over_the_loss_and_changes_no_sum() -> None:
 
         found = stalls.judge(PAYER, Waiting.first(8), calm(6), lost, T0, explain=explain)[1]
         assert asked == [1, 2, 3, 4, 5]
-        return found
+        return frame_of(found)
 
     plain, explained = (
         judged(outer)
@@ -118,7 +119,7 @@ def test_a_run_that_loses_nothing_costs_next_to_nothing() -> None:
         found = stalls.judge(PAYER, first, nodes, nothing, T0)[1]
     finally:
         sys.setprofile(None)
-    assert found.is_empty()
+    assert found == []
     assert calls < 1000
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
-import polars as pl
 import pytest
 
+from analysis.detectors.rows import Rows
 from analysis.detectors.training import cohort, stalls
 from analysis.detectors.training.cohort import CohortCarry, CohortPolicy, Expectation, Look, Subject, Verdicts
 from analysis.detectors.training.stalls import Payer, Waiting
@@ -303,26 +303,29 @@ def quiet(windows: int) -> Verdicts:
     return Verdicts(nothing, np.full(windows, OK), *[nothing] * 5, np.zeros(windows, np.bool_), *[nothing] * 6)
 
 
-def rows_of(state: np.ndarray, observed: np.ndarray, low_for: np.ndarray) -> pl.DataFrame:
+def rows_of(state: np.ndarray, observed: np.ndarray, low_for: np.ndarray) -> Rows:
     """Rows of schema.BASELINE; arrays are [window, node]."""
-    return pl.DataFrame(
+    return Rows(
+        schema.BASELINE,
         {
             schema.STATE.name: state.ravel(),
             schema.OBSERVED.name: observed.ravel(),
             schema.EXPECTED.name: np.ones(state.size),
             schema.LOW_FOR.name: low_for.ravel(),
-        }
+        },
     )
 
 
-def ledger(payer: Payer, nodes: pl.DataFrame, found: Verdicts) -> dict[str, tuple[float, float]]:
+def ledger(payer: Payer, nodes: Rows, found: Verdicts) -> dict[str, tuple[float, float]]:
     """Cause -> seconds and USD."""
-    frame = stalls.judge(payer, Waiting.first(len(payer.job.nodes)), nodes, found, T0)[1]
-    sums = frame.group_by(schema.CAUSE).agg(pl.col(schema.LOST_SECONDS.name, schema.USD.name).sum())
-    return {cause: (seconds, usd) for cause, seconds, usd in sums.iter_rows()}
+    lost = stalls.judge(payer, Waiting.first(len(payer.job.nodes)), nodes, found, T0)[1]
+    return {
+        str(rows.same[schema.CAUSE]): (rows[schema.LOST_SECONDS.name].sum(), rows[schema.USD.name].sum())
+        for rows in lost
+    }
 
 
-def calm(windows: int) -> pl.DataFrame:
+def calm(windows: int) -> Rows:
     shape = windows, len(NODES)
     return rows_of(np.full(shape, NodeState.OK), np.ones(shape), np.zeros(shape))
 
@@ -355,7 +358,7 @@ def test_a_low_node_whose_clock_stands_still_costs_nothing() -> None:
     state[:, 3], observed[:, 3], low_for[:, 3] = NodeState.LOW, 0.5, 100.0
     payer = Payer(job(), 10, 64, 30.0)
     carry = Waiting(low_for[0])
-    assert stalls.judge(payer, carry, rows_of(state, observed, low_for), quiet(10), T0)[1].is_empty()
+    assert stalls.judge(payer, carry, rows_of(state, observed, low_for), quiet(10), T0)[1] == []
 
 
 def test_lost_seconds_never_add_up_to_more_than_passed() -> None:
@@ -369,7 +372,8 @@ def test_lost_seconds_never_add_up_to_more_than_passed() -> None:
 
 def test_rows_name_job_cause_and_window() -> None:
     found = replace(quiet(3), stalled_seconds=np.array([0.0, 70.0, 10.0]))
-    frame = stalls.judge(Payer(job(), 10, 64, 30.0), Waiting.first(8), calm(3), found, T0)[1]
+    (rows,) = stalls.judge(Payer(job(), 10, 64, 30.0), Waiting.first(8), calm(3), found, T0)[1]
+    frame = rows.frame()
     assert frame.get_column(WINDOW).to_list() == [T0 + 10, T0 + 20]
     assert set(frame.get_column(schema.CAUSE)) == {Cause.STALLED.value}
     assert set(frame.get_column(schema.STALL_GPUS.name)) == {64}

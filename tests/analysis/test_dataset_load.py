@@ -29,9 +29,9 @@ def loaded(series: Series, parts: int = 1) -> dict[int, tuple[float, ...]]:
     for first in range(0, len(whole), size):
         windows = part(whole, first, min(first + size, len(whole)))
         phase_carry, found = phases.follow(subject(), phase_carry, windows)
-        carry, frame = dataset_load.judge(SUBJECT, carry, found, windows)
+        carry, loads = dataset_load.judge(SUBJECT, carry, found, windows)
         fields = [field.name for field in schema.DATASET_LOAD.fields]
-        for row in frame.iter_rows(named=True):
+        for row in loads.frame().iter_rows(named=True):
             rows[(row[WINDOW] - T0) // WINDOW_SECONDS] = tuple(row[name] for name in fields)
     return rows
 

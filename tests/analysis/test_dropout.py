@@ -13,6 +13,7 @@ import pytest
 from job_series import part
 
 from analysis.baseline import Baseline, RunSummary, learn, quantiles_of
+from analysis.detectors.rows import frame_of
 from analysis.detectors.study import JobWindows
 from analysis.detectors.training.dropout import Carry, Cohort, DropoutPolicy, first_carry, judge, summarise
 from cluster.model import Job
@@ -52,7 +53,7 @@ def runs(shares: np.ndarray | float = 1.0, noise: float = 0.005, count: int = 4)
     for number in range(count):
         one = replace(cohort(120), job=replace(cohort(120).job, id=f"run-{number}"))
         carry = first_carry(one, BOTH)
-        carry, *_ = judge(one, learn(NODES, [], 10), carry, evidence(bytes_of(120, shares, noise, seed=number + 50)))
+        carry, _ = judge(one, learn(NODES, [], 10), carry, evidence(bytes_of(120, shares, noise, seed=number + 50)))
         result.append(summarise(one, carry))
     return result
 
@@ -67,7 +68,7 @@ def usual() -> Baseline:
 
 
 def verdicts(sent: np.ndarray, expected: Baseline | None = None, heard: np.ndarray | None = None) -> pl.DataFrame:
-    return judge(cohort(), expected or usual(), first_carry(cohort(), BOTH), evidence(sent, heard))[1]
+    return judge(cohort(), expected or usual(), first_carry(cohort(), BOTH), evidence(sent, heard))[1].nodes.frame()
 
 
 def column(points: pl.DataFrame, node: str, name: str) -> list[float]:
@@ -193,7 +194,7 @@ def test_half_of_the_cohort_down_is_down() -> None:
 
 def digests(sent: np.ndarray, most: int) -> pl.DataFrame:
     one = replace(cohort(), digest=most)
-    return judge(one, usual(), first_carry(one, BOTH), evidence(sent))[2]
+    return judge(one, usual(), first_carry(one, BOTH), evidence(sent))[1].digests.frame()
 
 
 def test_many_low_nodes_are_told_as_one_under_the_names_of_the_worst() -> None:
@@ -209,7 +210,7 @@ def test_many_low_nodes_are_told_as_one_under_the_names_of_the_worst() -> None:
     row = found.row(5, named=True)
     assert (row[schema.JOB_NODES.name], row[schema.LOW_FOR.name]) == (8, 70)
     assert row[schema.MISSING_BYTES.name] == pytest.approx(7 * 10**10 * (2 + 0.4 + 2 * 0.3), rel=0.2)
-    points = judge(replace(cohort(), digest=4), usual(), first_carry(cohort(), BOTH), evidence(sent))[1]
+    points = judge(replace(cohort(), digest=4), usual(), first_carry(cohort(), BOTH), evidence(sent))[1].nodes.frame()
     in_digest = points.filter(pl.col(schema.IN_DIGEST.name) == 1).get_column(WINDOW)
     assert in_digest.unique().sort().to_list() == found.get_column(WINDOW).to_list()[:-1]
 
@@ -318,7 +319,7 @@ def test_warm_up_and_tail_are_not_judged() -> None:
     sent[:3, 5] = 0  # comes up late
     sent[57:, 6] = 0  # ends early
     one = cohort(60)
-    points = judge(one, usual(), first_carry(one, BOTH), evidence(sent))[1]
+    points = judge(one, usual(), first_carry(one, BOTH), evidence(sent))[1].nodes.frame()
     assert all_states(points) == {OK}
 
 
@@ -387,7 +388,7 @@ def test_an_exporter_that_was_never_heard_blinds_nobody() -> None:
     heard = np.zeros((60, 2), np.bool_)
     heard[:, 0] = True
     nobody = first_carry(cohort(), np.array([False, False]))
-    points = judge(cohort(), usual(), nobody, evidence(sent, heard))[1]
+    points = judge(cohort(), usual(), nobody, evidence(sent, heard))[1].nodes.frame()
     assert states(points, "n5")[30:] == [DOWN] * 30
 
 
@@ -422,7 +423,8 @@ def test_a_decay_from_run_to_run_is_not_learnt_away() -> None:
         sent = bytes_of(120, seed=number + 100)
         sent[:, 5] *= 0.99**number
         one = replace(cohort(120), job=replace(cohort(120).job, id=f"decay-{number}"))
-        carry, points, _ = judge(one, learn(NODES, known, 10), first_carry(one, BOTH), evidence(sent))
+        carry, judged = judge(one, learn(NODES, known, 10), first_carry(one, BOTH), evidence(sent))
+        points = judged.nodes.frame()
         found.append(max(column(points, "n5", schema.LOW_FOR.name)))
         assert all_states(points.filter(pl.col(schema.NODE) != "n5")) == {OK}
         known.insert(0, summarise(one, carry))
@@ -445,7 +447,8 @@ def test_a_node_that_stays_low_for_many_runs_does_not_become_normal() -> None:
         sent = bytes_of(120, seed=number + 100)
         sent[:, 5] *= 0.7
         one = replace(cohort(120), job=replace(cohort(120).job, id=f"low-{number}"))
-        carry, points, _ = judge(one, learn(NODES, known, 10), first_carry(one, BOTH), evidence(sent))
+        carry, judged = judge(one, learn(NODES, known, 10), first_carry(one, BOTH), evidence(sent))
+        points = judged.nodes.frame()
         assert max(column(points, "n5", schema.LOW_FOR.name)) > 1000
         known.insert(0, summarise(one, carry))
 
@@ -515,23 +518,23 @@ def test_pieces_give_the_same_points_as_one_stretch(pieces: list[int]) -> None:
     heard = np.ones((90, 2), np.bool_)
     heard[70:80, 0] = False
     expected, one, all_of_it = usual(), cohort(90), evidence(sent, heard)
-    whole_carry, whole, _ = judge(one, expected, first_carry(one, BOTH), all_of_it)
+    whole_carry, whole = judge(one, expected, first_carry(one, BOTH), all_of_it)
     carry, parts, at = first_carry(one, BOTH), [], 0
     for piece in pieces:
         before = carry
         judge(one, expected, before, part(all_of_it, at, 90))  # a look ahead leaves no trace
-        carry, points, _ = judge(one, expected, before, part(all_of_it, at, min(at + piece, 90)))
-        parts.append(points)
+        carry, found = judge(one, expected, before, part(all_of_it, at, min(at + piece, 90)))
+        parts.append(found.nodes)
         at = min(at + piece, 90)
-    assert pl.concat(parts).equals(whole)
+    assert frame_of(parts).equals(whole.nodes.frame())
     kept, again = summarise(one, whole_carry), summarise(one, carry)
     np.testing.assert_array_equal(kept.quantiles, again.quantiles)
 
 
 def test_quantiles_are_those_of_the_judged_ratios() -> None:
     one = cohort(60)
-    carry, points, _ = judge(one, usual(), first_carry(one, BOTH), evidence(bytes_of(60)))
-    observed = np.array(column(points, "n1", schema.OBSERVED.name))
+    carry, found = judge(one, usual(), first_carry(one, BOTH), evidence(bytes_of(60)))
+    observed = np.array(column(found.nodes.frame(), "n1", schema.OBSERVED.name))
     observed = observed[5:57].astype(np.float64)  # after the warm-up and a full trail, before the tail
     expected = quantiles_of(observed.astype(np.float32)[:, None].astype(np.float64), 3)[0]
     np.testing.assert_allclose(summarise(one, carry).quantiles[1], expected)

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.detectors.rows import Rows, frame_of
 from analysis.detectors.study import JobWindows
 from analysis.detectors.training.held import HeldCarry, HeldStudy
 from cluster.model import Cluster, DeclaredTransport, Group, GroupPair, Job, Node, Role, Transport
@@ -30,7 +31,7 @@ HOUR = 360
 def windows(sent: np.ndarray, blind: np.ndarray | None = None, start: int = T0) -> JobWindows:
     nothing = np.zeros_like(sent)
     states = np.full(sent.shape, NodeState.OK) if blind is None else np.where(blind, NodeState.BLIND, NodeState.OK)
-    found = ((schema.BASELINE, pl.DataFrame({schema.STATE.name: states.ravel()})),)
+    found = (Rows(schema.BASELINE, {schema.STATE.name: states.ravel()}),)
     return JobWindows(start, 10, sent, nothing, nothing, nothing, np.ones((len(sent), 1), np.bool_), found=found)
 
 
@@ -38,8 +39,8 @@ def judged(
     seen: JobWindows, job: Job = JOB, cluster: Cluster = CLUSTER, *earlier: dict[str, object]
 ) -> tuple[HeldCarry, pl.DataFrame]:
     study = HeldStudy(cluster)
-    carry, ((_, rows),) = study.judge(job, study.first(job, earlier, T0), seen)
-    return carry, rows
+    carry, rows = study.judge(job, study.first(job, earlier, T0), seen)
+    return carry, frame_of(rows) if rows else pl.DataFrame()
 
 
 def working(count: int = HOUR) -> np.ndarray:
@@ -86,9 +87,9 @@ def test_in_pieces_as_at_once() -> None:
     study = HeldStudy(CLUSTER)
     carry, parts = study.first(JOB, [], T0), []
     for begin in range(0, 2 * HOUR, 7):
-        carry, ((_, rows),) = study.judge(JOB, carry, windows(sent[begin : begin + 7], start=T0 + begin * 10))
-        parts.append(rows)
-    assert pl.concat(parts).equals(judged(windows(sent))[1])
+        carry, rows = study.judge(JOB, carry, windows(sent[begin : begin + 7], start=T0 + begin * 10))
+        parts += rows
+    assert frame_of(parts).equals(judged(windows(sent))[1])
 
 
 @pytest.mark.parametrize(

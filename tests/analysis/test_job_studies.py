@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.detectors.rows import Rows
 from analysis.detectors.storage.storage_study import StorageStudy
 from analysis.detectors.study import JobWindows, Span
 from analysis.detectors.training.cohort_study import CohortStudy
@@ -22,6 +23,7 @@ from cluster.model import Cluster, Cost, Exporter, ExportProtocol, Group, Job, N
 from store import schema
 from store.influx import ROWS, Numbers, Store
 from store.influxql import Select
+from store.points import WINDOW
 from store.schema import NodeState, Phase
 
 T0 = 1_760_000_400
@@ -74,19 +76,19 @@ def windows(count: int, start: int = T0, **changes: object) -> JobWindows:
     """Windows at work, as the studies of nodes and of storage would have found them."""
     sent = np.full((count, len(JOB.nodes)), 1e10)
     times = start + np.arange(count) * 10
-    nodes = pl.DataFrame(
+    nodes = Rows(
+        schema.BASELINE,
         {
             schema.STATE.name: np.full(sent.size, int(NodeState.OK)),
             schema.EXPECTED.name: np.ones(sent.size),
             schema.LOWER.name: np.full(sent.size, 0.9),
             schema.LOW_FOR.name: np.zeros(sent.size),
-        }
+        },
     )
-    phases = pl.DataFrame({"window": times, schema.PHASE_STATE.name: np.full(count, int(Phase.COMPUTE))})
+    phases = Rows(schema.PHASE, {WINDOW: times, schema.PHASE_STATE.name: np.full(count, int(Phase.COMPUTE))})
     whole = JobWindows(start, 10, sent, sent / 1500, sent * 0, sent * 0, np.ones((count, 1), np.bool_))
-    steps = pl.DataFrame(schema=["window", schema.STEP_PERIOD.name, schema.STEP_EXPECTED.name, schema.STEP_STATE.name])
-    found = ((schema.BASELINE, nodes), (schema.PHASE, phases), (schema.STEP, steps))
-    return replace(whole, found=found, **changes)  # type: ignore[arg-type]
+    looks = WINDOW, schema.STEP_PERIOD.name, schema.STEP_EXPECTED.name, schema.STEP_STATE.name
+    return replace(whole, found=(nodes, phases, Rows.of(schema.STEP, looks, ())), **changes)  # type: ignore[arg-type]
 
 
 # -- GPUs ----------------------------------------------------------------------------------------------
@@ -145,8 +147,8 @@ def test_a_job_that_is_not_seen_computing_is_neither_idle_nor_loading_for_hours(
     study = StorageStudy(cluster, Asked().reader)
     nothing, heard = np.zeros((360, len(job.nodes))), np.ones((360, 1), np.bool_)
     seen = JobWindows(T0, 10, nothing, nothing, nothing, nothing + read, heard, storage_heard=heard)
-    _, points = study.judge(job, study.first(job, [], T0), seen)
-    phases = {one.name: frame for one, frame in points}[schema.PHASE.name][schema.PHASE_STATE.name]
+    _, found = study.judge(job, study.first(job, [], T0), seen)
+    phases = {rows.measurement.name: rows for rows in found}[schema.PHASE.name][schema.PHASE_STATE.name]
     assert set(phases[1:]) == {Phase.BLIND}
     assert not CohortStudy(cluster, cast("Store", Asked())).first(job, [], T0).subject.sees_compute
 

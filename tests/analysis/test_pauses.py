@@ -85,4 +85,4 @@ def test_it_is_told_in_the_window_in_which_it_is_over() -> None:
     rate[60:63] = 0
     found = verdicts(look(rate), subject(NONE))
     assert np.flatnonzero(found.pause_seconds).tolist() == [63]
-    assert not stalls.judge(PAYER, Waiting.first(8), calm(200), found, T0)[1].is_empty()
+    assert stalls.judge(PAYER, Waiting.first(8), calm(200), found, T0)[1]

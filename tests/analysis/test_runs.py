@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from analysis import state as memory
-from analysis.detectors.study import FLAW, JobWindows, Memory, Points, Span
+from analysis.detectors.rows import Rows
+from analysis.detectors.study import FLAW, JobWindows, Memory, Span
 from analysis.runs import JobRuns
 from analysis.state import MOST_RUNS, State
 from analysis.window_reader import WindowReader
@@ -71,7 +72,7 @@ class Counting:
         self.begun[job.id] = begin, list(earlier)
         return 0
 
-    def judge(self, job: Job, carry: int, windows: JobWindows) -> tuple[int, Points]:
+    def judge(self, job: Job, carry: int, windows: JobWindows) -> tuple[int, list[Rows]]:
         del job
         return carry + len(windows), []
 

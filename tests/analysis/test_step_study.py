@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from job_series import part
 
+from analysis.detectors.rows import Rows, frame_of
 from analysis.detectors.study import JobWindows, Memory
 from analysis.detectors.training import cohort
 from analysis.detectors.training.cohort import CohortCarry, Expectation, Look, Subject
@@ -65,8 +66,8 @@ def windows(seconds: int, *, is_final: bool = True) -> JobWindows:
 
 def run(periods: dict[int, float], earlier: Sequence[Memory] = (), seconds: int = 3600) -> tuple[pl.DataFrame, Memory]:
     study = StepStudy(CLUSTER, Beat(periods).reader)
-    carry, points = study.judge(JOB, study.first(JOB, earlier, T0), windows(seconds))
-    return points[0][1], study.remember(JOB, carry)
+    carry, (rows,) = study.judge(JOB, study.first(JOB, earlier, T0), windows(seconds))
+    return rows.frame(), study.remember(JOB, carry)
 
 
 def taught(*periods: float) -> list[Memory]:
@@ -106,8 +107,8 @@ def test_a_tenth_longer_is_longer_and_twice_as_long_may_be_every_second_step(per
 def test_what_is_not_final_or_not_sampled_is_not_asked_for() -> None:
     beat = Beat({0: 4.0})
     study = StepStudy(CLUSTER, beat.reader)
-    _, points = study.judge(JOB, study.first(JOB, (), T0), windows(3600, is_final=False))
-    assert points[0][1].height == 0
+    _, (rows,) = study.judge(JOB, study.first(JOB, (), T0), windows(3600, is_final=False))
+    assert len(rows) == 0
     netflow = replace(CLUSTER, exporters=(Exporter("leaf-1", ip_address("192.0.2.1")),))
     blind = StepStudy(netflow, beat.reader)
     blind.judge(JOB, blind.first(JOB, (), T0), windows(3600))
@@ -124,14 +125,14 @@ def test_in_parts_as_in_one() -> None:
     study = StepStudy(CLUSTER, Beat({0: 4.0, 1800: 4.6}).reader)
     carry = study.first(JOB, taught(4.0, 4.0, 4.0), T0)
     whole = windows(3600)
-    expected = study.judge(JOB, carry, whole)
-    parts: list[pl.DataFrame] = []
+    expected, (rows,) = study.judge(JOB, carry, whole)
+    parts: list[Rows] = []
     going: Standing = carry
     for first in range(0, 360, 7):
-        going, points = study.judge(JOB, going, part(whole, first, min(first + 7, 360)))
-        parts.append(points[0][1])
-    assert going == expected[0]
-    assert pl.concat(parts).equals(expected[1][0][1])
+        going, found = study.judge(JOB, going, part(whole, first, min(first + 7, 360)))
+        parts += found
+    assert going == expected
+    assert frame_of(parts).equals(rows.frame())
 
 
 # -- what a cohort makes of it ---------------------------------------------------------------------------
@@ -139,13 +140,9 @@ def test_in_parts_as_in_one() -> None:
 
 def looks(*rows: tuple[int, float, int]) -> JobWindows:
     """Windows of half an hour with looks at steps: (end, period, state); 4 s are expected."""
-    columns = {
-        WINDOW: [T0 + end - 10 for end, _, _ in rows],
-        schema.STEP_PERIOD.name: [period for _, period, _ in rows],
-        schema.STEP_EXPECTED.name: [4.0] * len(rows),
-        schema.STEP_STATE.name: [state for _, _, state in rows],
-    }
-    return replace(windows(1800), found=((schema.STEP, pl.DataFrame(columns)),))
+    columns = WINDOW, schema.STEP_PERIOD.name, schema.STEP_EXPECTED.name, schema.STEP_STATE.name
+    told = [(T0 + end - 10, period, 4.0, state) for end, period, state in rows]
+    return replace(windows(1800), found=(Rows.of(schema.STEP, columns, told),))
 
 
 def test_a_look_counts_from_its_end_until_the_next_but_not_for_ever() -> None:

@@ -6,11 +6,12 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import scene
 
-from analysis.detectors.study import QUIET
+from analysis.detectors.rows import QUIET, Rows
 from analysis.writing import Output, gathered, retracted
 from app.errors import StoreError
 from store import schema
@@ -80,7 +81,6 @@ def test_what_is_final_is_forgotten(store: Store) -> None:
 def test_what_begins_after_the_range_is_left_out(store: Store) -> None:
     output = Output(store)
     output.until = T0 + 10
-    assert output.thinned([(JOB, rows((0, "a", 5), (10, "a", 5)))])[0][1].height == 1
     assert output.update(JOB, rows((0, "a", 5), (10, "a", 5)), T0, T0 + 10) == 1
     output.flush()
     assert stored(store) == [(0, "a", 5, "start")]
@@ -94,6 +94,22 @@ def test_rows_that_say_nothing_are_written_only_in_place_of_others(store: Store)
     assert output.update(JOB, quiet, T0, T0) == 1
     output.flush()
     assert stored(store) == [(0, "a", 5, "start"), (10, "a", 5, "start")]
+
+
+def test_of_quiet_rows_only_those_are_made_that_may_replace_others(store: Store) -> None:
+    """A job of thousands of nodes has as many in each window, and most windows hold nothing else."""
+    output = Output(store)
+
+    def windows(job: str) -> list[int]:
+        columns = {WINDOW: T0 + np.arange(0, 40, 10), QUIET: np.array([True, False, True, True])}
+        found = output.thinned(Rows(JOB, columns, {schema.JOB: job}))
+        return [window - T0 for window in found[WINDOW].tolist()]
+
+    assert windows("a") == [10]
+    output.update(JOB, rows((0, "a", 5), (20, "a", 5)), T0, T0)
+    assert (windows("a"), windows("b")) == ([0, 10, 20], [10])
+    output.update(JOB, rows((0, "b", 5)), T0, T0 + 10)
+    assert (windows("a"), windows("b")) == ([10, 20], [10]), "20 was taken back, 0 is final"
 
 
 def test_what_another_process_wrote_is_set_right(store: Store) -> None:

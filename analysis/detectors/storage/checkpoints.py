@@ -28,15 +28,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import polars as pl
 
 from analysis.baseline import MAD_TO_SIGMA
+from analysis.detectors.rows import Rows
 from analysis.detectors.storage.phases import Burst, Phases
 from analysis.detectors.study import JobWindows
 from analysis.jobs.job_windows import start_of
 from cluster.model import ALL_NODES, CheckpointMode, CheckpointPlan, Job
 from store import schema
-from store.points import WINDOW, columns
+from store.points import WINDOW
 from store.schema import CheckpointState, Phase
 
 
@@ -186,12 +186,12 @@ def rhythm(ledger: Ledger, gaps: Sequence[float]) -> Rhythm:
 
 def judge(
     ledger: Ledger, carry: CheckpointCarry, phases: Phases, windows: JobWindows
-) -> tuple[CheckpointCarry, pl.DataFrame, pl.DataFrame]:
+) -> tuple[CheckpointCarry, Rows, Rows]:
     """Hold consecutive windows of a job against its plan.
 
     Returns:
-        The carry after them, and frames for ``encode(schema.CHECKPOINT, ...)``, a row a checkpoint that began or went
-        on in these windows, and ``encode(schema.CHECKPOINT_STATUS, ...)``, a row a window.
+        The carry after them, and rows of schema.CHECKPOINT, one a checkpoint that began or went on in these windows,
+        and of schema.CHECKPOINT_STATUS, one a window.
     """
     judging = _Judging(ledger, carry, windows.sent.shape[1])
     turns = defaultdict(list)
@@ -209,7 +209,7 @@ def judge(
         )
     if phases.open is not None and judging.carry.opened is not None:
         judging.show(phases.open, judging.carry.opened)
-    return judging.carry, *judging.points(windows)
+    return judging.carry, *judging.rows(windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,48 +384,36 @@ class _Judging:
 
     # -- what is stored ----------------------------------------------------------------------------
 
-    def points(self, windows: JobWindows) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the frames of checkpoints and of the standings."""
-        job, ledger = self.ledger.job, self.ledger
-        rows = [self._rows[at] for at in sorted(self._rows)]
-        checkpoints = pl.DataFrame(
-            {
-                WINDOW: [row.at for row in rows],
-                schema.EVENT_SECONDS.name: [row.seconds for row in rows],
-                schema.EVENT_BYTES.name: [round(row.size) for row in rows],
-                schema.EVENT_NODES.name: [row.nodes for row in rows],
-                schema.EXPECTED_NODES.name: [row.expected_nodes for row in rows],
-                schema.EXPECTED_BYTES.name: [round(row.expected_bytes) for row in rows],
-                schema.CHECKPOINT_STATE.name: [row.state for row in rows],
-                schema.DUE.name: [row.due for row in rows],
-                schema.GAP.name: [row.gap for row in rows],
-            },
-            schema=_CHECKPOINT_COLUMNS,
+    def rows(self, windows: JobWindows) -> tuple[Rows, Rows]:
+        """Return those of checkpoints and of the standings."""
+        ledger = self.ledger
+        tags: dict[str, str | float] = {schema.JOB: ledger.job.id, schema.JOB_CLASS: ledger.job.job_class}
+        shown = [self._rows[at] for at in sorted(self._rows)]
+        checkpoints = [
+            (
+                row.at, row.seconds, round(row.size), row.nodes, row.expected_nodes, round(row.expected_bytes),
+                row.state, row.due, row.gap,
+            )
+            for row in shown
+        ]  # fmt: skip
+        standings = self._standings
+        ages = np.array([standing.age for standing in standings])
+        status = {
+            WINDOW: windows.starts,
+            schema.CHECKPOINT_AGE.name: ages,
+            schema.OVERDUE.name: np.array([standing.overdue for standing in standings]),
+            schema.PERIOD.name: np.array([standing.rhythm.period for standing in standings]),
+            schema.REGULARITY.name: np.array([standing.rhythm.regularity for standing in standings]),
+            schema.IS_REGULAR.name: np.array([int(standing.rhythm.is_judged) for standing in standings]),
+            schema.LAST_BYTES.name: np.array([round(standing.last_bytes) for standing in standings]),
+            schema.USD_AT_RISK.name: ages * (ledger.gpus * ledger.usd_per_gpu_hour / 3600),
+        }
+        return Rows.of(schema.CHECKPOINT, _CHECKPOINT, checkpoints, tags), Rows(
+            schema.CHECKPOINT_STATUS, status, {**tags, schema.JOB_GPUS.name: ledger.gpus}
         )
-        ages = np.array([standing.age for standing in self._standings])
-        status = pl.DataFrame(
-            {
-                WINDOW: windows.start + np.arange(len(windows)) * windows.window,
-                schema.CHECKPOINT_AGE.name: ages,
-                schema.OVERDUE.name: [standing.overdue for standing in self._standings],
-                schema.PERIOD.name: [standing.rhythm.period for standing in self._standings],
-                schema.REGULARITY.name: [standing.rhythm.regularity for standing in self._standings],
-                schema.IS_REGULAR.name: [int(standing.rhythm.is_judged) for standing in self._standings],
-                schema.LAST_BYTES.name: [round(standing.last_bytes) for standing in self._standings],
-                schema.JOB_GPUS.name: [ledger.gpus] * len(windows),
-                schema.USD_AT_RISK.name: ages * (ledger.gpus * ledger.usd_per_gpu_hour / 3600),
-            },
-            schema=_STATUS_COLUMNS,
-        )
-        tags = pl.lit(job.id).alias(schema.JOB), pl.lit(job.job_class).alias(schema.JOB_CLASS)
-        return checkpoints.with_columns(*tags), status.with_columns(*tags)
 
 
-_CHECKPOINT_COLUMNS = columns(
-    schema.EVENT_SECONDS, schema.EVENT_BYTES, schema.EVENT_NODES, schema.EXPECTED_NODES, schema.EXPECTED_BYTES,
-    schema.CHECKPOINT_STATE, schema.DUE, schema.GAP,
-)  # fmt: skip
-_STATUS_COLUMNS = columns(
-    schema.CHECKPOINT_AGE, schema.OVERDUE, schema.PERIOD, schema.REGULARITY, schema.IS_REGULAR, schema.LAST_BYTES,
-    schema.JOB_GPUS, schema.USD_AT_RISK,
+_CHECKPOINT = (
+    WINDOW, schema.EVENT_SECONDS.name, schema.EVENT_BYTES.name, schema.EVENT_NODES.name, schema.EXPECTED_NODES.name,
+    schema.EXPECTED_BYTES.name, schema.CHECKPOINT_STATE.name, schema.DUE.name, schema.GAP.name,
 )  # fmt: skip

@@ -9,15 +9,15 @@ computing (a single node, collectives by RDMA), the hour counts from the job's s
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import polars as pl
 
 from analysis.baseline import Floats
+from analysis.detectors.rows import Rows
 from analysis.detectors.storage.phases import Phases, took_part
 from analysis.detectors.study import JobWindows
 from analysis.jobs.job_windows import start_of
 from cluster.model import Job
 from store import schema
-from store.points import columns
+from store.points import WINDOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +74,14 @@ class LoadSubject:
     policy: LoadPolicy = field(default_factory=LoadPolicy)
 
 
-def judge(
-    subject: LoadSubject, carry: LoadCarry, phases: Phases, windows: JobWindows
-) -> tuple[LoadCarry, pl.DataFrame]:
+def judge(subject: LoadSubject, carry: LoadCarry, phases: Phases, windows: JobWindows) -> tuple[LoadCarry, Rows]:
     """Follow the load through consecutive windows.
 
     Returns:
-        The carry after them, and a frame for ``encode(schema.DATASET_LOAD, ...)``: the load's row if these windows
-        touch it.
+        The carry after them, and rows of schema.DATASET_LOAD: the load's if these windows touch it.
     """
     if carry.is_over:
-        return carry, _points(subject, carry, is_touched=False)
+        return carry, _rows(subject, carry, is_touched=False)
     for index in range(len(windows)):
         start = windows.start + index * windows.window
         if carry.computing is None and phases.at_work[index]:
@@ -92,7 +89,7 @@ def judge(
         carry = _step(subject, carry, start, windows.read[index])
         if carry.is_over:
             break
-    return carry, _points(subject, carry, is_touched=len(windows) > 0)
+    return carry, _rows(subject, carry, is_touched=len(windows) > 0)
 
 
 def _step(subject: LoadSubject, carry: LoadCarry, start: int, read: Floats) -> LoadCarry:
@@ -121,7 +118,7 @@ def _step(subject: LoadSubject, carry: LoadCarry, start: int, read: Floats) -> L
     return replace(carry, load=load, is_over=is_late, is_streaming=is_late)
 
 
-def _points(subject: LoadSubject, carry: LoadCarry, *, is_touched: bool) -> pl.DataFrame:
+def _rows(subject: LoadSubject, carry: LoadCarry, *, is_touched: bool) -> Rows:
     rows = []
     if is_touched and carry.load is not None:
         load = carry.load
@@ -131,9 +128,8 @@ def _points(subject: LoadSubject, carry: LoadCarry, *, is_touched: bool) -> pl.D
         rows.append(
             (load.start, *((load.end - load.start, round(load.size), nodes, overlap) if is_load else (0, 0, 0, 0)))
         )
-    return pl.DataFrame(rows, schema=_COLUMNS, orient="row").with_columns(
-        pl.lit(subject.job.id).alias(schema.JOB), pl.lit(subject.job.job_class).alias(schema.JOB_CLASS)
-    )
+    tags: dict[str, str | float] = {schema.JOB: subject.job.id, schema.JOB_CLASS: subject.job.job_class}
+    return Rows.of(schema.DATASET_LOAD, _COLUMNS, rows, tags)
 
 
-_COLUMNS = columns(schema.EVENT_SECONDS, schema.EVENT_BYTES, schema.EVENT_NODES, schema.OVERLAP)
+_COLUMNS = WINDOW, schema.EVENT_SECONDS.name, schema.EVENT_BYTES.name, schema.EVENT_NODES.name, schema.OVERLAP.name

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 
+from analysis.detectors.rows import Rows
 from analysis.detectors.storage import checkpoints, dataset_load, phases
 from analysis.detectors.storage.checkpoints import CheckpointCarry, CheckpointPolicy, Ledger, Usual
 from analysis.detectors.storage.dataset_load import LoadCarry, LoadPolicy, LoadSubject
 from analysis.detectors.storage.phases import PhaseCarry, PhasePolicy, Phases, Subject
-from analysis.detectors.study import JobWindows, Memory, Points
+from analysis.detectors.study import JobWindows, Memory
 from analysis.evidence import Reader
 from analysis.jobs.job_windows import computes_in_sight, gpus_in, gpus_of, start_of
 from cluster.model import Cluster, Job, Role
@@ -106,18 +106,13 @@ class StorageStudy:
         sees_storage = all(self._cluster.transport_of(a, b.id).is_visible for a in groups for b in storage)
         return sees_compute, sees_storage and bool(storage)
 
-    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:
+    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, list[Rows]]:
         """Judge consecutive windows."""
         phase_carry, found = phases.follow(carry.subject, carry.phases, windows)
         checkpoint_carry, events, status = checkpoints.judge(carry.ledger, carry.checkpoints, found, windows)
         load_carry, loads = dataset_load.judge(carry.load_subject, carry.load, found, windows)
         after = Standing(carry.subject, carry.ledger, carry.load_subject, phase_carry, checkpoint_carry, load_carry)
-        return after, [
-            (schema.PHASE, _phase_points(job, found, windows)),
-            (schema.CHECKPOINT, events),
-            (schema.CHECKPOINT_STATUS, status),
-            (schema.DATASET_LOAD, loads),
-        ]
+        return after, [_phase_rows(job, found, windows), events, status, loads]
 
     def retold(self, job: Job, carry: Standing) -> Standing:
         """Return the standing of a job whose end became known."""
@@ -142,7 +137,7 @@ class StorageStudy:
         }
 
 
-def _phase_points(job: Job, found: Phases, windows: JobWindows) -> pl.DataFrame:
+def _phase_rows(job: Job, found: Phases, windows: JobWindows) -> Rows:
     competing = windows.competing if len(windows.competing) == len(windows) else np.zeros(len(windows))
     totals = {
         schema.COMPUTE_BYTES: windows.sent.sum(axis=1),
@@ -150,10 +145,12 @@ def _phase_points(job: Job, found: Phases, windows: JobWindows) -> pl.DataFrame:
         schema.JOB_WRITE_BYTES: windows.written.sum(axis=1),
         schema.OTHER_STORAGE_BYTES: competing,
     }
-    return pl.DataFrame(
+    return Rows(
+        schema.PHASE,
         {
-            WINDOW: windows.start + np.arange(len(windows)) * windows.window,
+            WINDOW: windows.starts,
             schema.PHASE_STATE.name: found.phase,
-            **{field.name: np.rint(values).astype(np.int64) for field, values in totals.items()},
-        }
-    ).with_columns(pl.lit(job.id).alias(schema.JOB), pl.lit(job.job_class).alias(schema.JOB_CLASS))
+            **{field.name: np.rint(values) for field, values in totals.items()},
+        },
+        {schema.JOB: job.id, schema.JOB_CLASS: job.job_class},
+    )

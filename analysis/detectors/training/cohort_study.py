@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from analysis.baseline import Floats
-from analysis.detectors.study import JobWindows, Memory, Points
+from analysis.detectors.rows import Rows
+from analysis.detectors.study import JobWindows, Memory
 from analysis.detectors.training import cohort, stalls
 from analysis.detectors.training.causes import OuterCauses
 from analysis.detectors.training.cohort import CohortCarry, CohortPolicy, Look, Subject, Verdicts
@@ -93,14 +93,14 @@ class CohortStudy:
         carry = CohortCarry(first_work=0.0) if begin > start_of(job) else CohortCarry()
         return Standing(subject, payer, carry, Waiting.first(len(job.nodes)))
 
-    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:
+    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, list[Rows]]:
         """Judge consecutive windows."""
         size = len(job.nodes)
         nodes = windows.of(schema.BASELINE)
-        states = nodes.get_column(schema.STATE.name).to_numpy().reshape(-1, size)
+        states = nodes[schema.STATE.name].reshape(-1, size)
         low = ((states == NodeState.LOW) | (states == NodeState.DOWN)).sum(axis=1)
         rate = _medians(windows.sent, states) / self._window
-        phase = windows.of(schema.PHASE).get_column(schema.PHASE_STATE.name).to_numpy()
+        phase = windows.of(schema.PHASE)[schema.PHASE_STATE.name]
         shares, pace = paces(carry.pace, windows, self._held)
         look = Look(windows.start, phase, rate, low, (states == NodeState.BLIND).mean(axis=1) > 0.5, shares)
         after, verdicts = cohort.judge(carry.subject, carry.carry, look)
@@ -110,56 +110,51 @@ class CohortStudy:
 
         waiting, ledger = stalls.judge(carry.payer, carry.waiting, nodes, verdicts, windows.start, explain=explain)
         sending = (windows.sent > _SENDS * rate[:, None] * self._window).sum(axis=1)
-        points = self._points(carry, windows.start, verdicts, sending, low)
-        return replace(carry, carry=after, waiting=waiting, pace=pace), [
-            (schema.COHORT, points),
-            (schema.STALL, ledger),
-        ]
+        rows = self._rows(carry, windows.starts, verdicts, sending, low)
+        return replace(carry, carry=after, waiting=waiting, pace=pace), [rows, *ledger]
 
-    def _points(self, standing: Standing, start: int, verdicts: Verdicts, sending: Floats, low: Floats) -> pl.DataFrame:
+    def _rows(
+        self, standing: Standing, starts: npt.NDArray[np.int64], verdicts: Verdicts, sending: Floats, low: Floats
+    ) -> Rows:
         subject, payer = standing.subject, standing.payer
         expected, size = subject.expected, len(subject.job.nodes)
         rate = verdicts.rate
-        frame = pl.DataFrame(
-            {
-                WINDOW: start + np.arange(len(rate)) * self._window,
-                schema.COHORT_RATE.name: rate,
-                schema.COHORT_STATE.name: verdicts.state,
-                schema.STATE_FOR.name: verdicts.state_for,
-                schema.SENDING.name: sending,
-                schema.LOW_NODES.name: low,
-                schema.MISSING_BYTES.name: np.rint(verdicts.lacking * size).astype(np.int64),
-                schema.LOST_SECONDS.name: verdicts.lost,
-                schema.USD.name: payer.usd(verdicts.lost),
-                schema.COHORT_EVENT.name: [
+        columns = {
+            WINDOW: starts,
+            schema.COHORT_RATE.name: rate,
+            schema.COHORT_STATE.name: verdicts.state,
+            schema.STATE_FOR.name: verdicts.state_for,
+            schema.SENDING.name: sending,
+            schema.LOW_NODES.name: low,
+            schema.MISSING_BYTES.name: np.rint(verdicts.lacking * size),
+            schema.LOST_SECONDS.name: verdicts.lost,
+            schema.USD.name: payer.usd(verdicts.lost),
+            schema.COHORT_EVENT.name: np.array(
+                [
                     schema.COHORT_STATE_WORDS[state] if changed else ""
                     for state, changed in zip(verdicts.state.tolist(), verdicts.changed.tolist(), strict=True)
                 ],
-            },
-            schema_overrides={schema.COHORT_EVENT.name: pl.String},
-        ).with_columns(
-            pl.lit(subject.job.id).alias(schema.JOB),
-            pl.lit(subject.job.job_class).alias(schema.JOB_CLASS),
-            pl.lit(expected.runs).alias(schema.RUNS.name),
-            pl.lit(size).alias(schema.JOB_NODES.name),
-            pl.lit(payer.gpus).alias(schema.JOB_GPUS.name),
-        )
+                object,
+            ),
+        }
+        same: dict[str, str | float] = {
+            schema.JOB: subject.job.id,
+            schema.JOB_CLASS: subject.job.job_class,
+            schema.RUNS.name: expected.runs,
+            schema.JOB_NODES.name: size,
+            schema.JOB_GPUS.name: payer.gpus,
+        }
         if expected.runs:
-            frame = frame.with_columns(
-                pl.Series(schema.EXPECTED_RATE.name, verdicts.expected),
-                pl.Series(schema.LOWER_RATE.name, verdicts.lower),
-                # Not by polars, which multiplies all but lone rows by the inverse: they would differ in the last bit.
-                pl.Series(schema.SCORE.name, (expected.rate - rate) / expected.spread),
-            )
+            columns[schema.EXPECTED_RATE.name] = verdicts.expected
+            columns[schema.LOWER_RATE.name] = verdicts.lower
+            columns[schema.SCORE.name] = (expected.rate - rate) / expected.spread
         step = self._cluster.job_class(subject.job.job_class).step_bytes
         if step is not None and size > 1:
             # A ring all-reduce sends the gradients of a step 2 (n - 1) / n times: reduced to parts, gathered again.
             sent = 2 * (size - 1) / size * step
-            seconds = np.divide(sent, rate, out=np.zeros(len(rate)), where=rate > 0)
-            frame = frame.with_columns(
-                pl.lit(round(sent)).alias(schema.STEP_BYTES.name), pl.Series(schema.STEP_SECONDS.name, seconds)
-            )
-        return frame
+            same[schema.STEP_BYTES.name] = round(sent)
+            columns[schema.STEP_SECONDS.name] = np.divide(sent, rate, out=np.zeros(len(rate)), where=rate > 0)
+        return Rows(schema.COHORT, columns, same)
 
     def retold(self, job: Job, carry: Standing) -> Standing:
         """Return the standing of a job whose end became known."""
@@ -174,10 +169,10 @@ class CohortStudy:
 def paces(before: Pace, windows: JobWindows, held: int) -> tuple[Floats, Pace]:
     """Return [window] the share of the look before, and the last look; 1 where that is `held` seconds ago."""
     result, last = np.ones(len(windows)), before
-    starts = windows.start + np.arange(len(windows)) * windows.window
+    starts, steps = windows.starts, windows.of(schema.STEP)
     columns = (WINDOW, schema.STEP_PERIOD.name, schema.STEP_EXPECTED.name, schema.STEP_STATE.name)
     looks = [before]
-    for window, period, expected, state in windows.of(schema.STEP).select(columns).iter_rows():
+    for window, period, expected, state in zip(*(steps[name].tolist() for name in columns), strict=True):
         share = expected / period if state == StepState.LONGER else 1.0
         looks.append(Pace(share, window + windows.window))
     for last in looks:

@@ -36,14 +36,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from analysis.baseline import QUANTILES, Baseline, Floats, RunSummary, quantiles_of
-from analysis.detectors.study import QUIET, JobWindows
+from analysis.detectors.rows import QUIET, Rows
+from analysis.detectors.study import JobWindows
 from analysis.jobs.job_windows import end_of, start_of
 from cluster.model import Job
 from store import schema
-from store.points import WINDOW, columns
+from store.points import WINDOW
 from store.schema import NodeState
 
 Flags = npt.NDArray[np.bool_]
@@ -54,8 +54,20 @@ _NODES_AT_ONCE = 256
 _TOLD_EVERY = 60
 """Seconds between the rows of a node that is ok or learning."""
 
-TOLD = "_told"
-"""Column of `judge`'s verdicts (Boolean): the node is not ok or learning, or was not in the window before."""
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is said of consecutive windows.
+
+    Attributes:
+        nodes: of schema.BASELINE: a row a window and node; QUIET where it is ok or learning, and was.
+        told: for each of them, whether the node is not ok or learning, or was not in the window before.
+        digests: of schema.DROPOUT_DIGEST.
+    """
+
+    nodes: Rows
+    told: Flags
+    digests: Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +232,7 @@ class _Verdicts:
     worst_before: str
 
 
-def judge(
-    cohort: Cohort, baseline: Baseline, carry: Carry, windows: JobWindows
-) -> tuple[Carry, pl.DataFrame, pl.DataFrame]:
+def judge(cohort: Cohort, baseline: Baseline, carry: Carry, windows: JobWindows) -> tuple[Carry, Found]:
     """Judge consecutive windows of a job.
 
     Args:
@@ -232,8 +242,7 @@ def judge(
         windows: all of them within the job.
 
     Returns:
-        The carry after the last window; a frame of schema.BASELINE: a row a window and node, with TOLD, and QUIET where
-        it is ok or learning, and was; and one of schema.DROPOUT_DIGEST.
+        The carry after the last window, and what is said of them.
     """
     judging = _Judging(cohort, baseline, carry.copy())
     judging.carry.rate = max(carry.rate, float(windows.rates.max(initial=1.0)))
@@ -248,8 +257,7 @@ def judge(
         )
         for index, sent in enumerate(windows.sent)
     ]
-    digests = _digests(cohort, windows.start, verdicts)
-    return judging.carry, _points(cohort, baseline, judging.limit, windows.start, verdicts), digests
+    return judging.carry, _found(cohort, baseline, judging.limit, windows.start, verdicts)
 
 
 class _Judging:
@@ -415,9 +423,7 @@ def _is_low(state: Counts) -> Flags:
     return np.asarray((state == NodeState.LOW) | (state == NodeState.DOWN), np.bool_)
 
 
-def _points(
-    cohort: Cohort, baseline: Baseline, limit: Floats, start: int, verdicts: Sequence[_Verdicts]
-) -> pl.DataFrame:
+def _found(cohort: Cohort, baseline: Baseline, limit: Floats, start: int, verdicts: Sequence[_Verdicts]) -> Found:
     """Return a row a window and node; what is as it should be is reported once a minute."""
     windows, size = len(verdicts), cohort.size
     starts = np.repeat(start + np.arange(windows) * cohort.window, size)
@@ -425,72 +431,52 @@ def _points(
     def column(name: str) -> npt.NDArray[np.generic]:
         return np.concatenate([getattr(one, name) for one in verdicts]) if verdicts else np.zeros(0)
 
-    nodes = np.tile(np.arange(size), windows)
-    return pl.DataFrame(
+    def each(values: Sequence[str] | npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        return np.tile(np.asarray(values, None if isinstance(values, np.ndarray) else object), windows)
+
+    told = column("told").astype(np.bool_)
+    tags: dict[str, str | float] = {schema.JOB: cohort.job.id, schema.JOB_CLASS: cohort.job.job_class}
+    nodes = Rows(
+        schema.BASELINE,
         {
             WINDOW: starts,
-            schema.NODE: pl.Series(cohort.job.nodes, dtype=pl.String).gather(nodes),
-            schema.GROUP: pl.Series(cohort.groups, dtype=pl.String).gather(nodes),
+            schema.NODE: each(cohort.job.nodes),
+            schema.GROUP: each(cohort.groups),
             schema.OBSERVED.name: column("observed"),
-            schema.EXPECTED.name: baseline.centre[nodes],
-            schema.LOWER.name: limit[nodes],
+            schema.EXPECTED.name: each(baseline.centre),
+            schema.LOWER.name: each(limit),
             schema.SCORE.name: column("score"),
-            schema.RUNS.name: baseline.runs[nodes],
+            schema.RUNS.name: each(baseline.runs),
             schema.STATE.name: column("state"),
             schema.LOW_FOR.name: column("low_for"),
             schema.SENT_BYTES.name: np.rint(column("sent")),
             schema.MISSING_BYTES.name: np.rint(column("missing")),
-            schema.IN_DIGEST.name: np.repeat([bool(one.worst) for one in verdicts], size),
-            TOLD: column("told").astype(np.bool_),
+            schema.IN_DIGEST.name: np.repeat([int(bool(one.worst)) for one in verdicts], size),
+            QUIET: ~(told | (starts % _TOLD_EVERY == 0)),
         },
-        schema=_COLUMNS,
-    ).with_columns(
-        (~(pl.col(TOLD) | (pl.col(WINDOW) % _TOLD_EVERY == 0))).alias(QUIET),
-        pl.lit(cohort.job.id).alias(schema.JOB),
-        pl.lit(cohort.job.job_class).alias(schema.JOB_CLASS),
-        pl.col(_SHARES).fill_nan(None),
+        tags,
     )
+    return Found(nodes, told, Rows.of(schema.DROPOUT_DIGEST, _DIGEST, _digests(cohort, start, verdicts), tags))
 
 
-_SHARES = [schema.OBSERVED.name, schema.EXPECTED.name, schema.LOWER.name, schema.SCORE.name]
-
-_COLUMNS = {
-    WINDOW: pl.Int64(),
-    schema.NODE: pl.String(),
-    schema.GROUP: pl.String(),
-    schema.OBSERVED.name: pl.Float64(),
-    schema.EXPECTED.name: pl.Float64(),
-    schema.LOWER.name: pl.Float64(),
-    schema.SCORE.name: pl.Float64(),
-    schema.RUNS.name: pl.Int64(),
-    schema.STATE.name: pl.Int64(),
-    schema.LOW_FOR.name: pl.Float64(),
-    schema.SENT_BYTES.name: pl.Int64(),
-    schema.MISSING_BYTES.name: pl.Int64(),
-    schema.IN_DIGEST.name: pl.Int64(),
-    TOLD: pl.Boolean(),
-}
+_DIGEST = (
+    WINDOW, schema.WORST, schema.LOW_NODES.name, schema.LOW_FOR.name, schema.SENT_BYTES.name, schema.MISSING_BYTES.name,
+    schema.JOB_NODES.name,
+)  # fmt: skip
 
 
-def _digests(cohort: Cohort, start: int, verdicts: Sequence[_Verdicts]) -> pl.DataFrame:
+def _digests(cohort: Cohort, start: int, verdicts: Sequence[_Verdicts]) -> list[tuple[object, ...]]:
     """Return a row for each window in which so many nodes are low that they are one alert, and a last one."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for index, one in enumerate(verdicts):
         window = start + index * cohort.window
         if one.worst:
             low = _is_low(one.state)
             sizes = float(one.sent[low].sum()), float(one.missing[low].sum())
-            rows.append((window, one.worst, int(low.sum()), float(one.low_for.max()), *map(round, sizes)))
+            rows.append((window, one.worst, int(low.sum()), float(one.low_for.max()), *map(round, sizes), cohort.size))
         elif one.worst_before:
-            rows.append((window, one.worst_before, 0, 0.0, 0, 0))
-    return pl.DataFrame(rows, schema=_DIGEST_COLUMNS, orient="row").with_columns(
-        pl.lit(cohort.job.id).alias(schema.JOB),
-        pl.lit(cohort.job.job_class).alias(schema.JOB_CLASS),
-        pl.lit(cohort.size).alias(schema.JOB_NODES.name),
-    )
-
-
-_DIGEST_COLUMNS = columns(schema.WORST, schema.LOW_NODES, schema.LOW_FOR, schema.SENT_BYTES, schema.MISSING_BYTES)
+            rows.append((window, one.worst_before, 0, 0.0, 0, 0, cohort.size))
+    return rows
 
 
 def summarise(cohort: Cohort, carry: Carry) -> RunSummary:

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import polars as pl
 
 from analysis.baseline import Baseline, RunSummary, learn
-from analysis.detectors.study import JobWindows, Memory, Points
+from analysis.detectors.rows import Rows
+from analysis.detectors.study import JobWindows, Memory
 from analysis.detectors.training import dropout
-from analysis.detectors.training.dropout import TOLD, Carry, Cohort, DropoutPolicy
+from analysis.detectors.training.dropout import Carry, Cohort, DropoutPolicy
 from analysis.evidence import Reader
 from analysis.jobs.job_windows import gpus_in, gpus_of
 from cluster.model import Cluster, Job
 from store import schema
 from store.points import WINDOW
 
-_LOW_COLUMNS = (WINDOW, *schema.LOW_NODE.tags, *(field.name for field in schema.LOW_NODE.fields))
+_OF_LOW = {WINDOW, *schema.LOW_NODE.tags, *(field.name for field in schema.LOW_NODE.fields)}
 _HEARD_BEFORE = 3600
 """Seconds before a job in which an exporter must have been heard for its silence to mean something."""
 
@@ -65,17 +65,20 @@ class DropoutStudy:
         baseline = learn(job.nodes, [RunSummary.read(memory) for memory in earlier], self._thresholds.dropout_max_runs)
         return Standing(gpus_in(job, self._gpus), cohort, baseline, dropout.first_carry(cohort, np.any(heard, axis=0)))
 
-    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:
+    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, list[Rows]]:
         """Judge consecutive windows."""
         del job
-        after, points, digests = dropout.judge(carry.cohort, carry.baseline, carry.carry, windows)
-        gpus = pl.lit(carry.gpus).alias(schema.JOB_GPUS.name)
-        size = pl.lit(carry.cohort.size).alias(schema.JOB_NODES.name)
+        after, found = dropout.judge(carry.cohort, carry.baseline, carry.carry, windows)
+        gpus: dict[str, str | float] = {schema.JOB_GPUS.name: carry.gpus}
+        size = {schema.JOB_NODES.name: carry.cohort.size}
         # Its last row says that a node is no longer low: the newest one of each holds.
-        low = points.filter(TOLD).with_columns(gpus, size).select(_LOW_COLUMNS)
-        digests = digests.with_columns(gpus)
-        found = [(schema.BASELINE, points.drop(TOLD)), (schema.LOW_NODE, low), (schema.DROPOUT_DIGEST, digests)]
-        return replace(carry, carry=after), found
+        told = found.nodes.where(found.told)
+        low = {name: column for name, column in told.columns.items() if name in _OF_LOW}
+        return replace(carry, carry=after), [
+            found.nodes,
+            Rows(schema.LOW_NODE, low, {**told.same, **gpus, **size}),
+            replace(found.digests, same={**found.digests.same, **gpus}),
+        ]
 
     def retold(self, job: Job, carry: Standing) -> Standing:
         """Return the standing of a job whose end became known."""

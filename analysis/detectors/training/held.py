@@ -21,15 +21,15 @@ from statistics import median_low
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from analysis.baseline import Floats
-from analysis.detectors.study import JobWindows, Memory, Points
+from analysis.detectors.rows import Rows
+from analysis.detectors.study import JobWindows, Memory
 from analysis.jobs.hostlist import compress
 from analysis.jobs.job_windows import computes_in_sight, gpus_of
 from cluster.model import Cluster, Job
 from store import schema
-from store.points import columns
+from store.points import WINDOW
 from store.schema import UNKNOWN_USER, NodeState
 
 _MINUTE, _HOUR = 60, 3600
@@ -40,7 +40,7 @@ _TIMES = 2.0
 _MOST_NAMES = 1_000
 """Characters of the names that a row holds."""
 
-_COLUMNS = columns(*schema.HELD.tags, *schema.HELD.fields)
+_COLUMNS = WINDOW, *schema.HELD.tags, *(field.name for field in schema.HELD.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,12 @@ class HeldStudy:
         nothing = np.zeros(len(job.nodes))
         return HeldCarry(start, gap, nothing, nothing, np.zeros(len(job.nodes), np.bool_))
 
-    def judge(self, job: Job, carry: HeldCarry, windows: JobWindows) -> tuple[HeldCarry, Points]:
+    def judge(self, job: Job, carry: HeldCarry, windows: JobWindows) -> tuple[HeldCarry, list[Rows]]:
         """Judge consecutive windows."""
         if self._cluster.is_inferred(job) or not computes_in_sight(self._cluster, job, self._groups):
-            return carry, [(schema.HELD, pl.DataFrame(schema=_COLUMNS))]
+            return carry, []
         works = windows.sent + windows.written + windows.read >= _LEAST * windows.window
-        states = windows.of(schema.BASELINE).get_column(schema.STATE.name).to_numpy().reshape(works.shape)
+        states = windows.of(schema.BASELINE)[schema.STATE.name].reshape(works.shape)
         gpus = np.array([self._gpus.get(node, 0) for node in job.nodes], np.float64)
         rows: list[tuple[object, ...]] = []
         for index, (active, blind) in enumerate(zip(works, states == NodeState.BLIND, strict=True)):
@@ -115,7 +115,7 @@ class HeldStudy:
                     hours * price, so_far, names[:_MOST_NAMES],
                 )
             )  # fmt: skip
-        return carry, [(schema.HELD, pl.DataFrame(rows, schema=_COLUMNS, orient="row"))]
+        return carry, [Rows.of(schema.HELD, _COLUMNS, rows)]
 
     def retold(self, job: Job, carry: HeldCarry) -> HeldCarry:
         """Return the carry as it is: silence does not depend on when the job ends."""

@@ -29,13 +29,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from analysis.baseline import Floats
+from analysis.detectors.rows import Rows
 from analysis.detectors.training.cohort import Verdicts
 from cluster.model import Job
 from store import schema
-from store.points import WINDOW, columns
+from store.points import WINDOW
 from store.schema import Cause, NodeState
 
 _HOUR = 3600
@@ -86,12 +86,12 @@ EXPLAINED = (Cause.STALLED, Cause.PAUSE, Cause.SLOW)
 def judge(
     payer: Payer,
     carry: Waiting,
-    nodes: pl.DataFrame,
+    nodes: Rows,
     verdicts: Verdicts,
     start: int,
     *,
     explain: Callable[[npt.NDArray[np.int64]], Mapping[int, Outer]] = lambda _: {},
-) -> tuple[Waiting, pl.DataFrame]:
+) -> tuple[Waiting, list[Rows]]:
     """Return the carry after the windows, and their rows of schema.STALL.
 
     Args:
@@ -103,7 +103,7 @@ def judge(
         explain: gives the outer causes of windows, by their numbers, where there are any; asked of those that lost.
     """
     size = len(carry.low_for)
-    low_for = nodes.get_column(schema.LOW_FOR.name).to_numpy().reshape(-1, size)
+    low_for = nodes[schema.LOW_FOR.name].reshape(-1, size)
     lost_to_nodes = np.zeros(len(low_for))
     if low_for.any():
         before = np.vstack([carry.low_for, low_for[:-1]])
@@ -129,41 +129,33 @@ def judge(
         for cause in EXPLAINED:
             lost[cause][index] = 0.0
     after = Waiting(low_for[-1].copy()) if len(low_for) else carry
-    # Most runs lose nothing, and frames cost more than all else that is done of a small job.
     charged = [(cause, seconds) for cause, seconds in lost.items() if (seconds > 0).any()]
-    return after, pl.concat([_NOTHING, *(_rows(payer, cause, start, seconds, by) for cause, seconds in charged)])
+    return after, [_rows(payer, cause, start, seconds, by) for cause, seconds in charged]
 
 
-def _missing_share(nodes: pl.DataFrame, size: int) -> Floats:
+def _missing_share(nodes: Rows, size: int) -> Floats:
     """Return [window, node] the share of its expected bytes that a low node does not send: 1 for one that is down."""
-    columns = (schema.OBSERVED.name, schema.EXPECTED.name)
-    observed, expected = (nodes.get_column(name).fill_null(1.0).to_numpy() for name in columns)
+    observed, expected = (np.nan_to_num(nodes[one.name], nan=1.0) for one in (schema.OBSERVED, schema.EXPECTED))
     share = np.clip(1 - observed / np.maximum(expected, 1e-9), 0.0, 1.0)
-    share = np.where(nodes.get_column(schema.STATE.name).to_numpy() == NodeState.DOWN, 1.0, share)
+    share = np.where(nodes[schema.STATE.name] == NodeState.DOWN, 1.0, share)
     return np.asarray(share.reshape(-1, size), np.float64)
 
 
-_NOTHING = pl.DataFrame(
-    schema=columns(
-        schema.LOST_SECONDS, schema.USD, schema.STALL_BY, schema.JOB, schema.JOB_CLASS, schema.CAUSE, schema.STALL_GPUS
-    )
-)
-
-
-def _rows(payer: Payer, cause: Cause, start: int, seconds: Floats, by: Sequence[str]) -> pl.DataFrame:
+def _rows(payer: Payer, cause: Cause, start: int, seconds: Floats, by: Sequence[str]) -> Rows:
     at = np.flatnonzero(seconds > 0)
     outer = cause in {Cause.STORAGE, Cause.DISTURBED}
-    return pl.DataFrame(
+    return Rows(
+        schema.STALL,
         {
             WINDOW: start + at * payer.window,
             schema.LOST_SECONDS.name: seconds[at],
             schema.USD.name: payer.usd(seconds[at]),
-            schema.STALL_BY.name: [by[index] if outer else "" for index in at.tolist()],
+            schema.STALL_BY.name: np.array([by[index] if outer else "" for index in at.tolist()], object),
         },
-        schema=columns(schema.LOST_SECONDS, schema.USD, schema.STALL_BY),
-    ).with_columns(
-        pl.lit(payer.job.id).alias(schema.JOB),
-        pl.lit(payer.job.job_class).alias(schema.JOB_CLASS),
-        pl.lit(cause.value).alias(schema.CAUSE),
-        pl.lit(payer.gpus, pl.Int64).alias(schema.STALL_GPUS.name),
+        {
+            schema.JOB: payer.job.id,
+            schema.JOB_CLASS: payer.job.job_class,
+            schema.CAUSE: cause.value,
+            schema.STALL_GPUS.name: payer.gpus,
+        },
     )

@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import polars as pl
 
 from analysis.baseline import centre_and_spread, of_like_size, quantiles_of
-from analysis.detectors.study import JobWindows, Memory, Points
+from analysis.detectors.rows import Rows
+from analysis.detectors.study import JobWindows, Memory
 from analysis.detectors.training.steps import SERIES, Step, sample_of, step_of
 from analysis.evidence import Reader
 from analysis.jobs.job_windows import end_of, start_of
 from analysis.window_reader import sees_seconds
 from cluster.model import Cluster, Job
 from store import schema
-from store.points import columns
+from store.points import WINDOW
 from store.schema import StepState
 
 EVERY = 300
@@ -40,9 +40,9 @@ MIN_LOOKS = 3
 _MULTIPLE = 1.8
 """From this many times the expected period on, it may be a multiple."""
 
-_COLUMNS = columns(
-    schema.JOB, schema.JOB_CLASS, schema.STEP_PERIOD, schema.STEP_ERROR, schema.STEP_EXPECTED, schema.STEP_LIMIT,
-    schema.RUNS, schema.STEP_STATE,
+_COLUMNS = (
+    WINDOW, schema.STEP_PERIOD.name, schema.STEP_ERROR.name, schema.STEP_EXPECTED.name, schema.STEP_LIMIT.name,
+    schema.RUNS.name, schema.STEP_STATE.name,
 )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ class StepStudy:
         known = () if self._cluster.is_inferred(job) else earlier
         return Standing(sample_of(job.nodes), learn(len(job.nodes), known, self._thresholds.dropout_max_runs))
 
-    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:
+    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, list[Rows]]:
         """Look at the seconds of consecutive windows, once nothing can change in them."""
         rows = []
         if self._sees_seconds and windows.is_final:
@@ -116,11 +116,11 @@ class StepStudy:
                 if start_of(job) + WARM_UP + SERIES <= end <= end_of(job) - TAIL:
                     seconds = self._reader.windows.pulse(carry.nodes, end - SERIES, end).sum(axis=1)
                     if (step := step_of(seconds)) is not None:
-                        carry, row = self._look(job, carry, end - self._window, step)
+                        carry, row = self._look(carry, end - self._window, step)
                         rows.append(row)
-        return carry, [(schema.STEP, pl.DataFrame(rows, schema=_COLUMNS, orient="row"))]
+        return carry, [Rows.of(schema.STEP, _COLUMNS, rows, {schema.JOB: job.id, schema.JOB_CLASS: job.job_class})]
 
-    def _look(self, job: Job, carry: Standing, window: int, step: Step) -> tuple[Standing, tuple[object, ...]]:
+    def _look(self, carry: Standing, window: int, step: Step) -> tuple[Standing, tuple[object, ...]]:
         expected = carry.expected
         usual, limit = 1 / expected.speed, expected.limit(self._thresholds.slowdown_spreads)
         is_ready = expected.runs >= self._thresholds.dropout_min_runs
@@ -131,8 +131,8 @@ class StepStudy:
         # What is over the limit is not learnt, or a slow decay would be; nor is what may be a multiple.
         is_odd = over or (expected.runs and step.period >= _MULTIPLE * usual)
         speeds = carry.speeds if is_odd else (*carry.speeds, 1 / step.period)
-        known = (usual, limit if np.isfinite(limit) else None) if expected.runs else (None, None)
-        row = (window, job.id, job.job_class, step.period, step.error, *known, expected.runs, int(state))
+        known = (usual, limit if np.isfinite(limit) else np.nan) if expected.runs else (np.nan, np.nan)
+        row = (window, step.period, step.error, *known, expected.runs, int(state))
         return replace(carry, speeds=speeds, over=over), row
 
     def retold(self, job: Job, carry: Standing) -> Standing:

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from analysis.baseline import Floats
-from analysis.detectors.study import JobWindows, Memory, Points
+from analysis.detectors.rows import Rows
+from analysis.detectors.study import JobWindows, Memory
 from analysis.detectors.training import stragglers
 from analysis.detectors.training.stragglers import Field, Ranking, StragglerCarry
 from analysis.evidence import Reader
@@ -58,18 +57,18 @@ class StragglerStudy:
         groups = tuple(self._group_of.get(node, "") for node in job.nodes)
         return Standing(groups, StragglerCarry.first(len(job.nodes)))
 
-    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, Points]:
+    def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, list[Rows]]:
         """Add up consecutive windows, and rank where it is time to."""
         size, window = len(job.nodes), self._window
         nodes = windows.of(schema.BASELINE)
-        state = nodes.get_column(schema.STATE.name).to_numpy().reshape(-1, size)
-        phase = windows.of(schema.PHASE).get_column(schema.PHASE_STATE.name).to_numpy()
-        centre = _first_row(nodes, schema.EXPECTED.name, size)
-        spread = (centre - _first_row(nodes, schema.LOWER.name, size)) / self._spreads
-        starts = windows.start + np.arange(len(windows)) * window
+        state = nodes[schema.STATE.name].reshape(-1, size)
+        phase = windows.of(schema.PHASE)[schema.PHASE_STATE.name]
+        centre = nodes[schema.EXPECTED.name][:size]
+        spread = (centre - nodes[schema.LOWER.name][:size]) / self._spreads
+        starts = windows.starts
         steady = (starts >= start_of(job) + _WARM_UP) & (starts + window <= end_of(job) - _TAIL)
         is_last = starts + window >= end_of(job)
-        going, points, first = carry.carry, [], 0
+        going, rows, first = carry.carry, [], 0
         for index in np.flatnonzero(((starts + window) % _EVERY == 0) | is_last):
             part, end = slice(first, index + 1), int(starts[index]) + window
             seen = Field(window, windows.sent[part], state[part], phase[part], steady[part])
@@ -78,12 +77,12 @@ class StragglerStudy:
             if self._sees_seconds and windows.is_final and end % _CLOSER_EVERY == 0:
                 going = stragglers.look_closer(going, self._reader.windows.pulse(job.nodes, end - _CLOSER, end))
             ranking = stragglers.rank(going, centre, spread)
-            points.append(_points(job, carry.groups, int(starts[index]), ranking))
+            rows.append(_rows(job, carry.groups, int(starts[index]), ranking))
             first = int(index) + 1
         rest = slice(first, len(windows))
         seen = Field(window, windows.sent[rest], state[rest], phase[rest], steady[rest])
         going = stragglers.follow(going, seen)
-        return replace(carry, carry=going), [(schema.JOB_NODE, pl.concat(points))] if points else []
+        return replace(carry, carry=going), rows
 
     def retold(self, job: Job, carry: Standing) -> Standing:
         """Return the standing as it is: it does not know when the job ends."""
@@ -96,31 +95,21 @@ class StragglerStudy:
         return {}
 
 
-def _first_row(nodes: pl.DataFrame, name: str, size: int) -> Floats:
-    """Return [node] the values of the first window; NaN for null."""
-    return nodes.get_column(name).head(size).cast(pl.Float64).fill_null(np.nan).to_numpy()
-
-
-def _points(job: Job, groups: Sequence[str], window: int, ranking: Ranking) -> pl.DataFrame:
-    return (
-        pl.DataFrame(
-            {
-                schema.NODE: list(job.nodes),
-                schema.GROUP: list(groups),
-                schema.DEFICIT.name: ranking.deficit,
-                schema.DEFICIT_BYTES.name: np.rint(ranking.deficit_bytes).astype(np.int64),
-                schema.SCORE.name: ranking.score,
-                schema.ONSET_LAG.name: ranking.onset_lag,
-                schema.LOW_SECONDS.name: ranking.low_seconds,
-                schema.RANK.name: ranking.rank,
-            }
-        )
-        .with_columns(
-            pl.lit(window).alias(WINDOW),
-            pl.lit(job.id).alias(schema.JOB),
-            pl.lit(job.job_class).alias(schema.JOB_CLASS),
-        )
-        # A node that nobody saw at work yet has no rank.
-        .filter(pl.col(schema.DEFICIT.name).is_not_nan())
-        .with_columns(pl.col(schema.SCORE.name, schema.ONSET_LAG.name).fill_nan(None))
+def _rows(job: Job, groups: Sequence[str], window: int, ranking: Ranking) -> Rows:
+    rows = Rows(
+        schema.JOB_NODE,
+        {
+            WINDOW: np.full(len(job.nodes), window),
+            schema.NODE: np.array(job.nodes, object),
+            schema.GROUP: np.array(groups, object),
+            schema.DEFICIT.name: ranking.deficit,
+            schema.DEFICIT_BYTES.name: np.rint(ranking.deficit_bytes),
+            schema.SCORE.name: ranking.score,
+            schema.ONSET_LAG.name: ranking.onset_lag,
+            schema.LOW_SECONDS.name: ranking.low_seconds,
+            schema.RANK.name: ranking.rank,
+        },
+        {schema.JOB: job.id, schema.JOB_CLASS: job.job_class},
     )
+    # A node that nobody saw at work yet has no rank.
+    return rows.where(~np.isnan(ranking.deficit))
