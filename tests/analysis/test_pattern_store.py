@@ -13,6 +13,7 @@ import service_scene as scenes
 from service_scene import Scene
 
 from analysis.detectors.fabric.rails import RailStudy
+from analysis.detectors.training import pattern_study
 from analysis.detectors.training.pattern_study import LOOKED_AT, SELDOM, PatternStudy, looked_at_every
 from cluster.load import load_cluster
 from cluster.model import Cluster, Exporter, ExportProtocol, Interface, Job, Node, NodeAddress, Plane
@@ -339,7 +340,10 @@ def test_steps_that_get_longer_drift(scene: Scene) -> None:
     assert float(str(found[5400][schema.STEP_PERIOD.name])) == pytest.approx(5.5, abs=0.005)
 
 
-def test_live_as_in_a_re_run(scene: Scene) -> None:
+@pytest.mark.parametrize("many", [8, 0])
+def test_live_as_in_a_re_run(scene: Scene, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    """Of many jobs a minute is read once, live; a re-run of hours asks for each job's own."""
+    monkeypatch.setattr(pattern_study, "_MANY", many)
     ring(scene, NOW, NOW + 900)
     ring(scene, NOW + 900, NOW + 1500, [0, 2, 1, 3, 4, 5, 6, 7])
     beat(scene, NOW, NOW + 1500, 3.3)

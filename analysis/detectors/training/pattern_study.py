@@ -46,6 +46,9 @@ REFERENCE = 3_600
 _FEW = 100
 """Nodes that a query names; of larger jobs all pairs are read."""
 
+_MANY = 8
+"""Jobs that are looked at in one pass, beyond which a minute is read once, of all nodes."""
+
 _COLUMNS = columns(
     schema.JOB, schema.JOB_CLASS, schema.PATTERN_STATE, schema.NEIGHBOURS, schema.CHANGED, schema.IMBALANCE,
     schema.STEP_PERIOD, schema.STEP_DRIFT, schema.STEP_ERROR,
@@ -92,13 +95,16 @@ class PatternStudy:
         self._links: dict[_Key, dict[int, Links]] = {}
         self._references: dict[_Key, float | None] = {}
         self._last: dict[_Key, _Row] = {}
+        self._of_all: dict[tuple[str, int], pl.DataFrame] | None = None
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of the moments of the span that are final."""
         running = [job for job in overlapping(jobs, span.start - MINUTE, span.final) if len(job.nodes) > 1]
+        keys = {_key(job) for job in running}
         for known in (self._links, self._references, self._last):
-            for key in [key for key in known if key not in {_key(job) for job in running}]:
+            for key in [key for key in known if key not in keys]:
                 del known[key]
+        self._of_all = {} if len(running) > _MANY else None
         rows = [row for job in running for row in self._of(job, span)]
         pairs = [pair for row in rows for pair in row.pairs]
         return [
@@ -159,7 +165,7 @@ class PatternStudy:
         place = pl.DataFrame({"name": job.nodes, "place": range(len(job.nodes))})
         for run in _runs(missing):
             # Of all planes: what nodes say to each other over the others is too little to count, and to ask costs more.
-            found = self._read(schema.PAIR, (schema.BYTES,), (schema.SRC, schema.DST), run, _named(job, schema.SRC))
+            found = self._read(job, schema.PAIR, schema.BYTES, (schema.SRC, schema.DST), run)
             src = found.join(place.rename({"name": schema.SRC, "place": "src_place"}), on=schema.SRC, how="inner")
             both = src.join(place.rename({"name": schema.DST, "place": "dst_place"}), on=schema.DST, how="left")
             parts = dict(iter(both.group_by(WINDOW)))
@@ -179,8 +185,7 @@ class PatternStudy:
         place = {name: number for number, name in enumerate(job.nodes)}
         rail = {name: number for number, name in enumerate(self._rails)}
         for run in _runs(moments):
-            tags = (schema.NODE, schema.RAIL)
-            found = self._read(schema.RAIL_TRAFFIC, (schema.TX_BYTES,), tags, run, _named(job, schema.NODE))
+            found = self._read(job, schema.RAIL_TRAFFIC, schema.TX_BYTES, (schema.NODE, schema.RAIL), run)
             mine = found.filter(pl.col(schema.NODE).is_in(job.nodes) & pl.col(schema.RAIL).is_in(self._rails))
             for (window,), part in mine.group_by(WINDOW):
                 at = (
@@ -191,18 +196,28 @@ class PatternStudy:
         return result
 
     def _read(
-        self,
-        measurement: Measurement,
-        fields: tuple[Field, ...],
-        tags: tuple[str, ...],
-        moments: Sequence[int],
-        where: Iterable[Condition],
+        self, job: Job, measurement: Measurement, field: Field, tags: tuple[str, str], moments: Sequence[int]
     ) -> pl.DataFrame:
-        """Return sums of each of the minutes that end at consecutive moments."""
-        return binned(
-            self._store, measurement, measurement.kept, fields, tags,
-            start=moments[0] - MINUTE, stop=moments[-1], seconds=MINUTE, where=where, as_stored=True,
-        )  # fmt: skip
+        """Return sums of each of the minutes that end at consecutive moments; the first tag is one of the job's nodes.
+
+        Of a large job there are other nodes, too.
+        """
+
+        def read(where: Iterable[Condition]) -> pl.DataFrame:
+            return binned(
+                self._store, measurement, measurement.kept, (field,), tags,
+                start=moments[0] - MINUTE, stop=moments[-1], seconds=MINUTE, where=where, as_stored=True,
+            )  # fmt: skip
+
+        if len(job.nodes) > _FEW:
+            return read(())
+        if self._of_all is None or len(moments) > 1:
+            return read([is_in(tags[0], sorted(job.nodes))])
+        # Live, all small jobs are looked at in the same minute: a query for each took seconds.
+        key = measurement.name, moments[0]
+        if key not in self._of_all:
+            self._of_all[key] = read(())
+        return self._of_all[key].filter(pl.col(tags[0]).is_in(job.nodes))
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -295,10 +310,3 @@ def _runs(moments: Sequence[int]) -> Iterator[list[int]]:
         run.append(moment)
     if run:
         yield run
-
-
-def _named(job: Job, tag: str) -> list[Condition]:
-    """Return the condition that a tag names one of the job's nodes, where they are few."""
-    if len(job.nodes) > _FEW:
-        return []
-    return [is_in(tag, sorted(job.nodes))]
