@@ -1,9 +1,9 @@
 """The analysis of one cluster: from the store's windows to verdicts in the store, live or over the past.
 
 Every pass covers [position, ...). What lies before the bridge's grace is final: the verdicts' state moves on over
-it and is saved. What is younger can still be rewritten by late records, so it is judged again at every tick from
-the saved state on, and only rows that changed are written. So a live analysis ends with the same points as one that
-runs over the same range later, and a crash at any moment costs nothing but a repetition.
+it and is saved. What is younger can still be rewritten by late records, so it is judged again at every tick, a job's
+windows from the first that changed on, and only rows that changed are written. So a live analysis ends with the same
+points as one that runs over the same range later, and a crash at any moment costs nothing but a repetition.
 
 Nothing here looks at a clock: callers say what time it is.
 """
@@ -108,6 +108,7 @@ class Analyser:
         self._written = (schema.JOB_STATUS, *self._studies.measurements())
         of_clients = self._studies.of_clients
         self._of_clients = {one.name for study in of_clients.studies for one in study.measurements}
+        self._of_jobs = {one.name for study in self._studies.of_jobs for one in study.measurements}
         self._delay = self._ceil(of_clients.delay)
         self._due: int | None = None
         self._listed = 0
@@ -355,6 +356,8 @@ class Analyser:
             until: rows from here on are not written; None: all are.
         """
         self._settled, self._output.until = None, until
+        if recall:
+            self._runs.look_again()
         for span, following in zip(spans, [*(span.closed for span in spans[1:]), 0], strict=True):
             if recall:
                 self._recall(span, until)
@@ -392,7 +395,8 @@ class Analyser:
         self._jobs.settle(self._raw_from, span.final)
         jobs = self._jobs.jobs()
         points = [(schema.JOB_STATUS, status_points(jobs, span.start, span.now, self._window, self._gpus))]
-        points += self._runs.judge(jobs, span, following, self._raw_from)
+        of_jobs = self._runs.judge(jobs, span, following, self._raw_from)
+        points += of_jobs.points
         behind = self._behind(span)
         judged = [(study, span) for study in self._studies.of_cluster]
         if behind is not None:
@@ -407,7 +411,9 @@ class Analyser:
             own = behind if measurement.name in self._of_clients else span
             if own is None:
                 continue
-            written = self._output.update(measurement, frames.pop(measurement.name, None), own.start, own.final)
+            stands = of_jobs.since if measurement.name in self._of_jobs else {}
+            found = frames.pop(measurement.name, None)
+            written = self._output.update(measurement, found, own.start, own.final, stands)
             result.count(measurement, written)
         self._settled = span.final
 

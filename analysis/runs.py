@@ -2,11 +2,12 @@
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from analysis.ahead import Ahead, Look, changed_from
 from analysis.detectors.rows import Rows, frame_of
 from analysis.detectors.study import FLAW, JobStudy, JobWindows, Memory, Points, Span
 from analysis.jobs.job_windows import end_of, overlapping, start_of
@@ -15,6 +16,7 @@ from analysis.window_reader import WindowReader, Windows
 from app.log import Log
 from app.units import format_moment
 from cluster.model import Job
+from store.points import WINDOW
 
 _TAIL = 60
 """Seconds before its end in which a job may be judged otherwise."""
@@ -31,6 +33,7 @@ class _Running:
         first: the first window that it is judged in: that in which it starts, or the oldest that the store holds.
         is_taught: whether all earlier runs that count were known when its first carries were made.
         has_traffic: whether any window so far held bytes of its nodes.
+        ahead: what was judged for now after them.
     """
 
     job: Job
@@ -39,11 +42,25 @@ class _Running:
     carries: dict[str, Any] = field(default_factory=dict)
     is_taught: bool = False
     has_traffic: bool = False
+    ahead: Ahead | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether all its windows are judged for good."""
         return end_of(self.job) <= self.at
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a pass found.
+
+    Attributes:
+        points: rows of windows that were judged, or judged again.
+        since: by job, the moment before which all rows of an earlier pass stand; of jobs that are not there, none do.
+    """
+
+    points: Points
+    since: Mapping[str, int]
 
 
 class JobRuns:
@@ -83,7 +100,12 @@ class JobRuns:
         self._ahead: Windows | None = None
         self._looked_at: set[str] = set()
 
-    def judge(self, jobs: Sequence[Job], span: Span, following: int, raw_from: int) -> Points:
+    def look_again(self) -> None:
+        """Judge all windows in the next pass that are not final: others may have written them, or nobody."""
+        for running in self._running.values():
+            running.ahead = None
+
+    def judge(self, jobs: Sequence[Job], span: Span, following: int, raw_from: int) -> Judged:
         """Judge every job's windows in the span: for good up to `span.final`, for now up to `span.closed`.
 
         Args:
@@ -93,15 +115,23 @@ class JobRuns:
             raw_from: the oldest window that the store still holds.
         """
         found: dict[str, list[Rows]] = defaultdict(list)
+        since: dict[str, int] = {}
         self._turn(jobs, span, following)
         # In the order of time: a run that ends in this pass may teach one that begins in it.
         judged = [job for job in sorted(overlapping(jobs, span.start, span.closed), key=start_of) if job.nodes]
+        names = Counter(job.id for job in judged)
         for job in judged:
             running = self._at(job, span.start, jobs, raw_from)
-            for rows in self._judge(running, span):
-                found[rows.measurement.name].append(rows)
+            if names[job.id] > 1:
+                # A job that was started again: whose of the two a row is, it does not tell.
+                running.ahead = None
+            rows, stands = self._judge(running, span)
+            if stands is not None:
+                since[job.id] = stands
+            for one in rows:
+                found[one.measurement.name].append(one)
         self._finish(jobs, set(judged), raw_from)
-        return [(parts[0].measurement, frame_of(parts)) for parts in found.values()]
+        return Judged([(parts[0].measurement, frame_of(parts)) for parts in found.values()], since)
 
     def _turn(self, jobs: Sequence[Job], span: Span, following: int) -> None:
         """Begin to read what the pass needs, unless it was begun already, and what the next one does."""
@@ -117,46 +147,90 @@ class JobRuns:
 
     # -- one job -----------------------------------------------------------------------------------
 
-    def _judge(self, running: _Running, span: Span) -> list[Rows]:
-        """Judge from where the job is."""
-        end = end_of(running.job)
+    def _judge(self, running: _Running, span: Span) -> tuple[list[Rows], int | None]:
+        """Judge from where the job is; return also the moment before which what was found earlier stands, if any."""
+        job, end = running.job, end_of(running.job)
         stop = span.closed if end >= span.closed else self._ceil(end)
         settled = min(max(span.final, running.at), stop)
-        windows = self._read(running.job, running.at, stop)
-        rows = self._advance(running, windows, settled)
-        carries = running.carries
-        for part in self._parts(running.job, windows, settled, stop):
-            carries, found = self._look(running.job, carries, replace(part, is_final=False))
-            rows += self._thinned(found)
+        windows = self._read(job, running.at, stop)
+        ahead, running.ahead = running.ahead, None
+        if ahead is None or ahead.seen.start != running.at:
+            rows, stands = self._advance(running, windows, settled), None
+            ahead, changed = Ahead(windows.of(job, settled, stop), []), settled
+        else:
+            seen = windows.of(job, running.at, stop)
+            changed = changed_from(ahead.seen, seen)
+            ahead.forget(changed)
+            rows, stands = self._settle(running, ahead, windows, settled)
+            ahead.seen = seen.between(settled, stop)
+        rows += self._look_ahead(running, ahead, changed)
+        # While an analysis catches up, nothing lies ahead.
+        running.ahead = ahead if ahead.looks else None
+        return rows, stands
+
+    def _settle(self, running: _Running, ahead: Ahead, windows: Windows, settled: int) -> tuple[list[Rows], int]:
+        """Move on to `settled`: by looks that stand, else judging for good; return also before what all rows stand."""
+        looks, rows, begin = ahead.looks, [], running.at
+        while looks and looks[0].stop <= settled and not self._is_closer(running.at, looks[0].stop):
+            look = looks.pop(0)
+            running.carries, running.at = dict(look.carries), look.stop
+        stands = running.at
+        running.has_traffic = running.has_traffic or ahead.seen.between(begin, stands).has_traffic
+        if running.at < settled:
+            if self._is_closer(running.at, settled):
+                looks.clear()
+            rows = self._advance(running, windows, settled)
+        # Rows that stand may hold what went on after these windows.
+        return ([], looks[-1].stop) if looks else (rows, stands)
+
+    def _look_ahead(self, running: _Running, ahead: Ahead, changed: int) -> list[Rows]:
+        """Judge for now what follows the looks that stand."""
+        seen, rows = ahead.seen, []
+        start, stop = ahead.looks[-1].stop if ahead.looks else seen.start, seen.start + len(seen) * self._window
+        carries = ahead.looks[-1].carries if ahead.looks else running.carries
+        # Where it changed now, it will change in the next round, a window on.
+        for first, last in itertools.pairwise(sorted({start, min(max(changed, start), stop), stop})):
+            oldest, is_open = first, False
+            for part in (seen.between(*piece) for piece in self._pieces(running.job, first, last)):
+                carries, found = self._look(running.job, carries, replace(part, is_final=False))
+                kept = self._thinned(found)
+                is_open = is_open or any(one.is_open for one in found)
+                oldest = min([oldest, *(int(one[WINDOW].min()) for one in kept)])
+                rows += kept
+            ahead.add(Look(first, last, carries, oldest, is_open))
         return rows
+
+    def _is_closer(self, start: int, stop: int) -> bool:
+        """Whether a study judges some of the windows [start, stop) otherwise once they are final."""
+        return any(start // study.closer < stop // study.closer for study in self._studies if study.closer)
 
     def _advance(self, running: _Running, windows: Windows, end: int) -> list[Rows]:
         """Judge the windows from where the job is to `end` for good."""
         rows: list[Rows] = []
-        for part in self._parts(running.job, windows, running.at, end):
-            if len(part):
-                running.carries, found = self._look(running.job, running.carries, part)
-                running.at += len(part) * self._window
-                running.has_traffic = running.has_traffic or part.has_traffic
-                rows += self._thinned(found)
+        for first, last in self._pieces(running.job, running.at, end):
+            part = windows.of(running.job, first, last)
+            running.carries, found = self._look(running.job, running.carries, part)
+            running.at = last
+            running.has_traffic = running.has_traffic or part.has_traffic
+            rows += self._thinned(found)
         return rows
+
+    def _pieces(self, job: Job, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield begin and end of the windows [start, stop), of a large job in pieces."""
+        if start < stop:
+            length = max(_AT_ONCE // max(len(job.nodes), 1) * self._window // _PIECE, 1) * _PIECE
+            cuts = range(start // length * length + length, stop, length)
+            yield from itertools.pairwise([start, *cuts, stop])
 
     def _thinned(self, found: Sequence[Rows]) -> list[Rows]:
         return [rows for rows in map(self._thin, found) if len(rows)]
-
-    def _parts(self, job: Job, windows: Windows, start: int, stop: int) -> Iterator[JobWindows]:
-        """Yield a job's windows [start, stop), of a large one in pieces."""
-        length = max(_AT_ONCE // max(len(job.nodes), 1) * self._window // _PIECE, 1) * _PIECE
-        cuts = range(start // length * length + length, stop, length) if stop - start > length else ()
-        for first, last in itertools.pairwise([start, *cuts, stop]):
-            yield windows.of(job, first, last)
 
     def _look(self, job: Job, before: Mapping[str, Any], windows: JobWindows) -> tuple[dict[str, Any], list[Rows]]:
         """Return the carries after windows, and what is found in them; each study sees what those before it found."""
         carries: dict[str, Any] = {}
         rows: list[Rows] = []
+        seen = replace(windows, found=rows)
         for study in self._studies:
-            seen = replace(windows, found=tuple(rows))
             carries[study.name], more = study.judge(job, before[study.name], seen)
             rows += more
         return carries, rows
@@ -173,6 +247,7 @@ class JobRuns:
                 for study in self._studies
                 if study.name in running.carries
             }
+            running.ahead = None
         if running is None or running.job != job or running.at > max(window, first):
             running = self._running[key] = _Running(job, first, first)
         self._teach(running, jobs, raw_from)
@@ -223,6 +298,7 @@ class JobRuns:
         before = start_of(running.job) - self._horizon
         running.is_taught = self._learn_runs(running.job, before, jobs, raw_from)
         self._begin(running)
+        running.ahead = None
 
     def _begin(self, running: _Running) -> None:
         """Make a job's first carries from what is remembered."""

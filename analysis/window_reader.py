@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from threading import local
 from typing import TypeVar
 
@@ -256,8 +257,8 @@ class Windows:
         """
         reader = self._reader
         part = self._part(start, stop)
-        exporters = self._exporters.result()
-        rates = exporters.rates_of(reader.exporters)[part]
+        heard, storage_heard, all_rates = self._heard
+        rates = all_rates[part]
         sent, *packets = self._compute.result().of(job.nodes, part)
         written, read = self._storage.result().of(job.nodes, part)
         all_storage = self._all_storage.result()[part]
@@ -269,11 +270,18 @@ class Windows:
             packets=np.where(rates[:, None] > 1, packets[0], 0.0) if packets else np.zeros_like(sent),
             written=written,
             read=read,
-            heard=exporters.heard(reader.exporters)[part],
+            heard=heard[part],
             rates=rates,
             competing=np.maximum(all_storage - written.sum(axis=1) - read.sum(axis=1), 0.0),
-            storage_heard=exporters.heard(reader.storage_exporters)[part],
+            storage_heard=storage_heard[part],
         )
+
+    @cached_property
+    def _heard(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], Floats]:
+        """Exporters heard on the compute and on the storage plane, and sampling rates: the same for all jobs."""
+        reader, exporters = self._reader, self._exporters.result()
+        names = reader.exporters, reader.storage_exporters
+        return exporters.heard(names[0]), exporters.heard(names[1]), exporters.rates_of(names[0])
 
 
 def _summed(answer: Numbers, start: int, stop: int, window: int) -> Floats:

@@ -1,6 +1,6 @@
 """Writes verdicts: only what differs from what was written before, and zeros over what turned out not to be."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
@@ -71,22 +71,33 @@ class Output:
     def _due(self, frame: pl.DataFrame) -> pl.DataFrame:
         return frame if self.until is None or frame.is_empty() else frame.filter(pl.col(WINDOW) < self.until)
 
-    def update(self, measurement: Measurement, points: pl.DataFrame | None, start: int, final: int) -> int:
+    def update(
+        self,
+        measurement: Measurement,
+        points: pl.DataFrame | None,
+        start: int,
+        final: int,
+        stands: Mapping[str, int] | None = None,
+    ) -> int:
         """Bring the windows from `start` on to what `points` says; return how many points that took.
 
         Args:
             measurement: what the points are of.
-            points: all its rows from `start` on; None: there are none.
+            points: its rows from `start` on; None: there are none.
             start: what was written of windows before it stays.
             final: windows before it will not change any more.
+            stands: by job, the moment before which what was written stays, too, but for rows that `points` has.
         """
         before = self._pending.pop(measurement.name, None)
+        standing = None
         if before is not None:
             before = before.filter(pl.col(WINDOW) >= start)
         if points is not None:
             points = _without_quiet(measurement, before, self._due(points))
         if before is not None:
-            gone = retracted(measurement, before, points)
+            does_stand = _does_stand(stands or {})
+            standing = before.filter(does_stand)
+            gone = retracted(measurement, before.filter(~does_stand), points)
             points = gone if points is None else pl.concat([points, gone], how="diagonal_relaxed")
         if points is None:
             return 0
@@ -95,6 +106,9 @@ class Output:
             shared = [name for name in points.columns if name in before.columns]
             changed = points.join(before, on=shared, how="anti", nulls_equal=True)
         written = self.write(measurement, changed)
+        if standing is not None and standing.height:
+            keys = [WINDOW, *(tag for tag in measurement.tags if tag in points.columns)]
+            points = pl.concat([standing.join(points, on=keys, how="anti"), points], how="diagonal_relaxed")
         open_rows = points.filter(pl.col(WINDOW) >= final)
         if open_rows.height:
             self._pending[measurement.name] = open_rows
@@ -142,6 +156,14 @@ def _as_points(measurement: Measurement, stored: pl.DataFrame) -> pl.DataFrame:
 
 
 _KINDS = {Kind.INT: pl.Int64, Kind.FLOAT: pl.Float64, Kind.STRING: pl.String}
+
+
+def _does_stand(stands: Mapping[str, int]) -> pl.Expr:
+    """Return whether a row lies before the moment up to which its job's rows stand."""
+    if not stands:
+        return pl.lit(value=False)
+    until = pl.col(schema.JOB).replace_strict(stands, default=None, return_dtype=pl.Int64)
+    return (pl.col(WINDOW) < until).fill_null(value=False)
 
 
 def _without_quiet(measurement: Measurement, before: pl.DataFrame | None, points: pl.DataFrame) -> pl.DataFrame:

@@ -75,15 +75,19 @@ _CHECKPOINT_EVERY, _CHECKPOINT_SECONDS = 1800, 60
 )
 @click.option("--hours", default=24.0, show_default=True, help="Length of the running job.")
 @click.option("--ticks", default=10, show_default=True, help="Live rounds.")
+@click.option("--jobs", default=1, show_default=True, help="Jobs that share the nodes, of one class, all at once.")
 @click.option("--whole", is_flag=True, help="Live rounds alone, with work for every study.")
-def bench(sizes: str, hours: float, ticks: int, *, whole: bool) -> None:
+def bench(sizes: str, hours: float, ticks: int, jobs: int, *, whole: bool) -> None:
     """Print one JSON line a measurement: filling the store, judging the whole range again, a start, live rounds."""
     tell_machine()
     for nodes in numbers(sizes, "numbers of nodes, such as 256,1024,4096"):
-        (_whole if whole else _measure)(nodes, hours, ticks)
+        if whole:
+            _whole(nodes, hours, ticks)
+        else:
+            _measure(nodes, hours, ticks, jobs)
 
 
-def _measure(nodes: int, hours: float, ticks: int) -> None:
+def _measure(nodes: int, hours: float, ticks: int, jobs: int) -> None:
     with tempfile.TemporaryDirectory(prefix="clusterflow-bench-") as name:
         folder = Path(name)
         with LocalInfluxDB(folder / "influxdb") as server:
@@ -91,7 +95,7 @@ def _measure(nodes: int, hours: float, ticks: int) -> None:
             now = int(time.time()) // 60 * 60
             config = folder / "cluster.yaml"
             begin = now - round(hours * 3600)
-            config.write_text(_cluster(server.url, str(folder / "state"), nodes, begin))
+            config.write_text(_cluster(server.url, str(folder / "state"), nodes, begin, jobs))
             cluster = load_cluster(config)
             store = Store(cluster.store)
             store.ensure(cluster.retentions())
@@ -109,8 +113,9 @@ def _measure(nodes: int, hours: float, ticks: int) -> None:
             used = _cpu_seconds(server)
             again = timed([*command("analyze", config), *span])
             busy = round(_cpu_seconds(server) - used, 1)
-            line(step="rerun", nodes=nodes, hours=hours, cores=os.cpu_count(), **again, store_cpu_seconds=busy)
-            line(step="tick", nodes=nodes, **_live(server, cluster, now, ticks, _fill))
+            size = {"nodes": nodes, "jobs": jobs}
+            line(step="rerun", **size, hours=hours, cores=os.cpu_count(), **again, store_cpu_seconds=busy)
+            line(step="tick", **size, **_live(server, cluster, now, ticks, _fill))
 
 
 def _whole(nodes: int, hours: float, ticks: int) -> None:
@@ -194,17 +199,19 @@ def _live(server: LocalInfluxDB, cluster: Cluster, now: int, ticks: int, write: 
     }  # fmt: skip
 
 
-def _cluster(url: str, state: str, nodes: int, begin: int) -> str:
-    """Return cluster.yaml: a job that began at `begin` and still runs, and the earlier runs of its class."""
+def _cluster(url: str, state: str, nodes: int, begin: int, jobs: int) -> str:
+    """Return cluster.yaml: jobs that began at `begin` and still run, and the earlier runs of their class."""
     lines = [_node(number) for number in range(1, nodes + 1)]
-    jobs = []
-    for run in range(_RUNS):
-        start = begin - (_RUNS - run) * (_RUN + _PAUSE)
-        jobs.append(
-            f'  - {{id: run-{run}, class: llm, nodes: ["gpu-*"], start: "{_at(start)}", end: "{_at(start + _RUN)}"}}'
-        )
-    jobs.append(f'  - {{id: long, class: llm, nodes: ["gpu-*"], start: "{_at(begin)}"}}')
-    return _CLUSTER.format(url=url, state=state, nodes="\n".join(lines), jobs="\n".join(jobs))
+    starts = [begin - (_RUNS - run) * (_RUN + _PAUSE) for run in range(_RUNS)]
+    told = []
+    for part in np.array_split(np.arange(1, nodes + 1), jobs):
+        job = f'class: llm, nodes: ["gpu-[{part[0]:04}-{part[-1]:04}]"]'
+        told += [
+            f'  - {{id: run-{run}-{part[0]}, {job}, start: "{_at(start)}", end: "{_at(start + _RUN)}"}}'
+            for run, start in enumerate(starts)
+        ]
+        told.append(f'  - {{id: long-{part[0]}, {job}, start: "{_at(begin)}"}}')
+    return _CLUSTER.format(url=url, state=state, nodes="\n".join(lines), jobs="\n".join(told))
 
 
 def _node(number: int) -> str:

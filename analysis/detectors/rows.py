@@ -28,11 +28,13 @@ class Rows:
     Attributes:
         columns: WINDOW in epoch seconds, tags, fields and perhaps QUIET, all of one length.
         same: tags and fields that are the same in all rows.
+        is_open: whether they rest on more than the job's windows: until these are final, they may change without them.
     """
 
     measurement: Measurement
     columns: Mapping[str, Column]
     same: Mapping[str, str | float] = field(default_factory=dict)
+    is_open: bool = False
 
     @classmethod
     def of(

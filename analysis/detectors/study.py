@@ -6,7 +6,7 @@ a live analysis and one that runs over the same range later give the same points
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -78,7 +78,7 @@ class JobWindows:
         rates: [window] largest sampling rate of these exporters.
         storage_heard: as `heard`; exporters of the storage plane.
         competing: [window] bytes between storage and everybody who is not of this job.
-        found: what the studies that ran before found in these windows.
+        found: what the studies that ran before found in these windows; each that runs adds to it.
         is_final: whether nothing can change in them any more.
     """
 
@@ -92,7 +92,7 @@ class JobWindows:
     rates: Floats = field(default_factory=lambda: np.zeros(0))
     competing: Floats = field(default_factory=lambda: np.zeros(0))
     storage_heard: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
-    found: tuple[Rows, ...] = ()
+    found: Sequence[Rows] = ()
     is_final: bool = True
 
     def __len__(self) -> int:
@@ -109,6 +109,22 @@ class JobWindows:
             if rows.measurement is measurement:
                 return rows
         raise KeyError(measurement.name)
+
+    def between(self, start: int, stop: int) -> "JobWindows":
+        """Return those in [start, stop), which lies in the range; `found` is of all."""
+        part = slice((start - self.start) // self.window, (stop - self.start) // self.window)
+        return replace(
+            self,
+            start=start,
+            sent=self.sent[part],
+            packets=self.packets[part],
+            written=self.written[part],
+            read=self.read[part],
+            heard=self.heard[part],
+            rates=self.rates[part],
+            competing=self.competing[part],
+            storage_heard=self.storage_heard[part],
+        )
 
     @property
     def has_traffic(self) -> bool:
@@ -135,6 +151,10 @@ class JobStudy(Protocol[Carry]):
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """Return what it writes."""
+
+    @property
+    def closer(self) -> int:
+        """Return seconds: windows that end at their multiples are judged otherwise once they are final; 0: none are."""
 
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Carry:
         """Return the carry before a job's first window.

@@ -18,7 +18,8 @@ from analysis.window_reader import WindowReader
 from app.errors import StoreError
 from app.log import Log
 from cluster.model import Job, Outcome
-from store.schema import Measurement
+from store.points import WINDOW as POINT
+from store.schema import JOB_STATUS, Measurement
 
 DAY = 86_400
 NOW = 1_760_000_400
@@ -66,6 +67,7 @@ class Counting:
     flaw: str = ""
 
     name = "counting"
+    closer = 0
     measurements: tuple[Measurement, ...] = ()
 
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> int:
@@ -310,3 +312,49 @@ def test_runs_are_not_looked_for_among_all_jobs_of_a_week(state: State) -> None:
     Compared.count = 0
     bench.judge(jobs, NOW + 300)
     assert Compared.count < 100
+
+
+# -- what is not final yet -------------------------------------------------------------------------------
+
+
+@dataclass
+class Looking(Counting):
+    """A study that notes what it is asked to judge, and whether that is for good."""
+
+    looks: list[tuple[int, int, bool]] = field(default_factory=list)
+    closer: int = 0
+    is_open: bool = False
+
+    def judge(self, job: Job, carry: int, windows: JobWindows) -> tuple[int, list[Rows]]:
+        begin = windows.start - NOW
+        self.looks.append((begin, begin + len(windows) * WINDOW, windows.is_final))
+        found = Rows(JOB_STATUS, {POINT: windows.starts}, {"job": job.id}, self.is_open)
+        return carry + len(windows), [found]
+
+
+def round_by_round(state: State, study: Looking, *, anew: bool = False) -> list[tuple[int, int, bool]]:
+    """Three rounds, of which the second and the third close a window more; return the looks of these two."""
+    bench = Bench(state, study=study)
+    for number in range(3):
+        if number == 1:
+            study.looks.clear()
+        if anew:
+            bench.runs.look_again()
+        start = NOW + max(number - 1, 0) * WINDOW
+        bench.runs.judge([job("a", NOW)], Span(start, NOW + number * WINDOW, start + 300, start + 310), 0, NOW - DAY)
+    return study.looks
+
+
+def test_only_what_is_new_is_judged_again(state: State) -> None:
+    assert round_by_round(state, Looking()) == [(0, 10, True), (10, 20, True), (300, 310, False)]
+
+
+@pytest.mark.parametrize("why", [{"is_open": True}, {"closer": 20}])
+def test_what_may_change_by_itself_is_judged_again(state: State, why: dict[str, int]) -> None:
+    """Who else was at work is stored later; steps are looked at once their seconds are final."""
+    looks = round_by_round(state, Looking(**why))  # type: ignore[arg-type]
+    assert (20, 310, False) in looks or {(20, 300, False), (300, 310, False)} <= set(looks)
+
+
+def test_after_a_failure_all_is_judged_again(state: State) -> None:
+    assert (20, 310, False) in round_by_round(state, Looking(), anew=True)

@@ -55,6 +55,7 @@ class StorageStudy:
 
     name = "storage"
     measurements = (schema.PHASE, schema.CHECKPOINT, schema.CHECKPOINT_STATUS, schema.DATASET_LOAD)
+    closer = 0
 
     def __init__(self, cluster: Cluster, reader: Reader, policies: StoragePolicies | None = None) -> None:
         self._cluster, self._reader, self._window = cluster, reader, cluster.bridge.window

@@ -63,6 +63,7 @@ class CohortStudy:
 
     name = "cohort"
     measurements = (schema.COHORT, schema.STALL)
+    closer = 0
 
     def __init__(self, cluster: Cluster, store: Store, policy: CohortPolicy | None = None) -> None:
         self._cluster, self._window = cluster, cluster.bridge.window

@@ -43,6 +43,7 @@ class DropoutStudy:
 
     name = "dropout"
     measurements = (schema.BASELINE, schema.LOW_NODE, schema.DROPOUT_DIGEST)
+    closer = 0
 
     def __init__(self, cluster: Cluster, reader: Reader, policy: DropoutPolicy | None = None) -> None:
         self._thresholds, self._window, self._gpus = cluster.thresholds, cluster.bridge.window, gpus_of(cluster)

@@ -73,6 +73,7 @@ class HeldStudy:
 
     name = "held"
     measurements = (schema.HELD,)
+    closer = 0
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._gpus = cluster, gpus_of(cluster)

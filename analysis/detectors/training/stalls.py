@@ -158,4 +158,6 @@ def _rows(payer: Payer, cause: Cause, start: int, seconds: Floats, by: Sequence[
             schema.CAUSE: cause.value,
             schema.STALL_GPUS.name: payer.gpus,
         },
+        # What explains a loss from outside may be stored later than the windows that lost.
+        is_open=True,
     )

@@ -98,7 +98,7 @@ class StepStudy:
 
     def __init__(self, cluster: Cluster, reader: Reader) -> None:
         self._cluster, self._thresholds, self._window = cluster, cluster.thresholds, cluster.bridge.window
-        self._reader, self._sees_seconds = reader, sees_seconds(cluster)
+        self._reader, self.closer = reader, EVERY if sees_seconds(cluster) else 0
 
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
@@ -110,7 +110,7 @@ class StepStudy:
     def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, list[Rows]]:
         """Look at the seconds of consecutive windows, once nothing can change in them."""
         rows = []
-        if self._sees_seconds and windows.is_final:
+        if self.closer and windows.is_final:
             ends = windows.start + (np.arange(len(windows)) + 1) * self._window
             for end in ends[ends % EVERY == 0].tolist():
                 if start_of(job) + WARM_UP + SERIES <= end <= end_of(job) - TAIL:

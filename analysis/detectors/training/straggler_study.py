@@ -49,7 +49,7 @@ class StragglerStudy:
     def __init__(self, cluster: Cluster, reader: Reader) -> None:
         self._window, self._spreads = cluster.bridge.window, cluster.thresholds.dropout_spreads
         self._group_of = {node.name: node.group for node in cluster.nodes}
-        self._reader, self._sees_seconds = reader, sees_seconds(cluster)
+        self._reader, self.closer = reader, _CLOSER_EVERY if sees_seconds(cluster) else 0
 
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
@@ -74,7 +74,7 @@ class StragglerStudy:
             seen = Field(window, windows.sent[part], state[part], phase[part], steady[part])
             going = stragglers.follow(going, seen)
             # Once, when nothing can change any more: until then every tick would ask again.
-            if self._sees_seconds and windows.is_final and end % _CLOSER_EVERY == 0:
+            if self.closer and windows.is_final and end % self.closer == 0:
                 going = stragglers.look_closer(going, self._reader.windows.pulse(job.nodes, end - _CLOSER, end))
             ranking = stragglers.rank(going, centre, spread)
             rows.append(_rows(job, carry.groups, int(starts[index]), ranking))
