@@ -5,7 +5,7 @@ more, for what was stored late; what was reported already is known by its id.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.log import Log
@@ -13,14 +13,17 @@ from cluster.model import Cluster, DeliverySettings, EventKind
 from delivery.event import Document, Event, event_id
 from store import schema
 from store.influx import Store
-from store.influxql import Column, Condition, Select, beside, merged, newest
-from store.schema import Kind, Measurement, Merge
+from store.influxql import Column, Condition, Select, beside, compare, is_in, merged, newest
+from store.schema import Kind, Measurement, Merge, Stage
 
 _STEP_SECONDS = 3600
 """Longest range of one query: after a long pause there is much to catch up with."""
 
 _SWEEP_SECONDS = 60
 """Shortest time between two looks at what was reported already."""
+
+_BACKLOG_SECONDS = 86_400
+"""How far back is looked for what a bridge, or an analysis, works off after an outage."""
 
 _LAST_SWEEPS = 5
 """Looks before a row leaves what is looked through, at which it is reported as it stands: one may come late."""
@@ -100,16 +103,18 @@ class Cursor:
         until: epoch second before which everything is.
         seen: id -> time of what may be found again.
         swept_at: epoch second of the last look at what came late.
+        written: epoch second up to which rows were written then; None if nothing said so.
     """
 
     since: int
     until: int
     seen: dict[str, int] = field(default_factory=dict)
     swept_at: float = 0.0
+    written: int | None = None
 
     def notes(self) -> dict[str, Any]:
         """Return what must be saved together with the events."""
-        return {"since": self.since, "until": self.until, "seen": self.seen}
+        return {"since": self.since, "until": self.until, "seen": self.seen, "written": self.written}
 
 
 class Reader:
@@ -131,7 +136,8 @@ class Reader:
         self._overlap = max(self._settings.overlap, reading.lasts)
         self._cursor: Cursor | None = None
         if noted is not None:
-            self._cursor = Cursor(int(noted["since"]), int(noted["until"]), dict(noted["seen"]))
+            since, until = int(noted["since"]), int(noted["until"])
+            self._cursor = Cursor(since, until, dict(noted["seen"]), written=noted.get("written"))
 
     @property
     def name(self) -> str:
@@ -154,12 +160,14 @@ class Reader:
             # The clock was ahead once: nothing would be reported until the present gets there.
             self._log.warning("clock_turned_back", reading=self.reading.measurement.name, seconds=cursor.until - end)
             cursor = self._cursor = Cursor(min(cursor.since, end), end, cursor.seen)
+        sweeps = now - cursor.swept_at >= pause and cursor.until < end
+        if sweeps:
+            cursor = self._rewound(cursor, now, end, step)
         while cursor.until < end:
             stop = min(cursor.until + max(_STEP_SECONDS // step * step, step), end)
-            sweeps = now - cursor.swept_at >= pause and stop == end
             start = max(cursor.until - self._overlap // step * step, cursor.since) if sweeps else cursor.until
             yield self._between(start, stop, cursor, now if sweeps else cursor.swept_at, _LAST_SWEEPS * pause)
-            cursor = self._cursor
+            cursor, sweeps = self._cursor, False
 
     def adopt(self, cursor: Cursor) -> None:
         """Go on from a cursor, whose events are kept now."""
@@ -173,11 +181,39 @@ class Reader:
         """Return how many seconds ago everything was reported."""
         return 0.0 if self._cursor is None else max(now - self._cursor.until, 0.0)
 
+    def _rewound(self, cursor: Cursor, now: float, end: int, step: int) -> Cursor:
+        """Return the cursor, set back to where rows were written up to at the last look if more are written now.
+
+        After an outage a bridge works off its backlog: rows of hours ago come when nobody looks there any more.
+        """
+        written = self._written(cursor, now, end)
+        until = cursor.until
+        if cursor.written is not None and written is not None and written > cursor.written:
+            back = max(cursor.written, until - _BACKLOG_SECONDS, cursor.since)
+            until = min(until, back // step * step)
+        return replace(cursor, until=until, written=cursor.written if written is None else written)
+
+    def _written(self, cursor: Cursor, now: float, end: int) -> int | None:
+        """Return up to when what this reads is written; None if nothing says so."""
+        first = cursor.until - self._overlap if cursor.written is None else cursor.written
+        exporters = Select(schema.EXPORTER_STATUS, schema.RAW).where(compare(schema.EXPORTER_BYTES, ">", 0))
+        asked = exporters.take(newest(schema.EXPORTER_BYTES)).between(max(first, end - _BACKLOG_SECONDS), end)
+        found = [moment for moment, _ in self._store.rows(asked)]
+        if found and self.reading.measurement.origin == "analysis":
+            beats = Select(schema.PIPELINE, schema.RAW).where(is_in(schema.REASON, [schema.HEARTBEAT]))
+            beats = beats.where(is_in(schema.STAGE, [Stage.ANALYSIS])).take(newest(schema.VALUE))
+            told = self._store.rows(beats.between(end - _BACKLOG_SECONDS, int(now)))
+            found += [int(moment - lag) for moment, lag in told]
+        return min(found, default=None)
+
     def _between(
         self, start: int, stop: int, cursor: Cursor, swept_at: float, leaving: int
     ) -> tuple[list[Document], Cursor]:
         horizon = stop - self._overlap
-        seen = {one: moment for one, moment in cursor.seen.items() if moment >= horizon}
+        # What is looked through again when more is written than is now is told of once, too.
+        written = stop if cursor.written is None else cursor.written
+        oldest = min(horizon, max(written, stop - _BACKLOG_SECONDS) - self._overlap)
+        seen = {one: moment for one, moment in cursor.seen.items() if moment >= oldest}
         events: list[Document] = []
         for row in sorted(self._rows(start, stop), key=lambda row: (row.time, row.id)):
             if row.id in cursor.seen:
@@ -188,9 +224,9 @@ class Reader:
             if event is None:
                 continue
             events.append(event.document())
-            if row.time >= horizon:
+            if row.time >= oldest:
                 seen[row.id] = row.time
-        return events, Cursor(cursor.since, stop, seen, swept_at)
+        return events, Cursor(cursor.since, stop, seen, swept_at, cursor.written)
 
     def _rows(self, start: int, stop: int) -> Iterable[Row]:
         """Return the rows of a range; those that differ in nothing that identifies them are one."""

@@ -306,6 +306,46 @@ def test_what_is_stored_late_is_found(scene: Scene) -> None:
     assert len({one["id"] for one in told}) == 3
 
 
+def test_what_is_worked_off_after_an_outage_is_told_of_once(scene: Scene) -> None:
+    """A bridge writes windows of hours ago then, and an analysis judges them later still."""
+    now = int(time.time()) // 300 * 300
+    began = now - 7200
+
+    def write(first: int, last: int) -> None:
+        for moment in range(first, last, 600):
+            scene.write(schema.EXPORTER_STATUS, moment, {schema.EXPORTER: "leaf-1"}, **{schema.EXPORTER_BYTES.name: 1})
+
+    def judge(moment: int, lag: int) -> None:
+        tags = {schema.STAGE: Stage.ANALYSIS.value, schema.REASON: schema.HEARTBEAT, schema.SHARD: "0"}
+        scene.write(schema.PIPELINE, moment, tags, **{schema.VALUE.name: float(lag)})
+
+    def violate(moment: int, name: str) -> None:
+        tags = TALK | {schema.KIND: "not_allowed", schema.SHARD: "0", schema.SRC: name}
+        scene.write(schema.VIOLATION, moment, tags, **{schema.BYTES.name: 1, schema.FLOWS.name: 1})
+
+    write(began - 1200, began)
+    judge(began - 30, 30)
+    scene.tick(began - 600)
+    scene.tick(began)
+    # The store was away: the bridge has written nothing since.
+    assert scene.tick(now - 600) == []
+    violate(began + 1200, "gpu-1")
+    write(began, began + 3000)
+    assert [at(one, "source.name") for one in scene.tick(now - 480)] == ["gpu-1"]
+    violate(began + 3600, "gpu-2")
+    write(began + 3000, now - 480)
+    assert [at(one, "source.name") for one in scene.tick(now - 360)] == ["gpu-1", "gpu-2"]
+    # The analysis judges last.
+    contact = {schema.BYTES.name: 1, schema.CONTACT_FIRST.name: float(began), schema.CONTACT_NEW.name: 1}
+    scene.write(schema.CONTACT, began + 2400, TALK, **contact)
+    judge(now - 300, 30)
+    told = [at(one, "kind") for one in scene.tick(now - 240)]
+    assert told == ["violation", "violation", "contact"]
+    scene.delivery.stop(now - 200)
+    scene.start()
+    assert len(scene.tick(now)) == 3
+
+
 @contextmanager
 def leading(scene: Scene, folder: Path) -> Iterator[None]:
     """The delivery of one of two machines, until that dies: without an end in order."""
