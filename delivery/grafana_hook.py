@@ -17,10 +17,10 @@ from cluster.sections.delivery import HOOK_PATH
 from delivery.alert_events import FAULTS, Report
 from rules.rule import Rule
 
-MOST_BYTES = 2 << 20
-"""Longest body: Grafana sends all alerts of a group in one."""
+MOST_BYTES = 32 << 20
+"""Longest body: Grafana sends all alerts of a rule in one, with some kilobytes of texts and links for each."""
 
-_MOST_ALERTS = 5_000
+_MOST_ALERTS = 10_000
 _MOST_TEXT = 10_000
 _MOST_CONNECTIONS = 16
 _SHORTEST_TOKEN = 8
@@ -122,6 +122,7 @@ class _Handler(GuardedHandler):
     def _take(self) -> None:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or len(length) > 9 or int(length) > MOST_BYTES:
+            self.log.sparse("alerts_refused", why=f"a body of {length[:20] or 'unknown'} bytes")
             self.answer(413, f"expected a body of at most {MOST_BYTES:,} bytes, with its length\n".encode())
             return
         try:

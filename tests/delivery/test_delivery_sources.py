@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from app.log import Log
-from cluster.load import parse_cluster
+from cluster.load import load_cluster, parse_cluster
 from cluster.model import (
     AlertsFrom,
     Cluster,
@@ -31,11 +31,14 @@ from cluster.model import (
 from delivery.alert_events import AlertBook, Report
 from delivery.deliver import SHARD, Delivery
 from delivery.event import Document, at, iso
+from delivery.grafana_hook import MOST_BYTES, GrafanaHook
 from delivery.known_addresses import Directory, SignedIn
 from delivery.parties import Parties
 from delivery.transports.history_transport import changes
 from operations.sightings import Sightings
 from operations.status.status import status_of
+from rules.grafana.example_alert import example_of
+from rules.grafana.message import Notification
 from rules.registry import rules_of
 from rules.runbook import address
 from store import schema, schema_version
@@ -819,7 +822,7 @@ def test_grafana_posts_alerts(
     assert post(firing, headers={}, auth=("grafana", "töken-of-ours")) == 401
     assert post({"alerts": [{"status": "burning"}]}) == 400
     assert post(None, json=None, data=b"{") == 400
-    assert post(None, json=None, data=b"x" * (3 << 20)) == 413
+    assert post(None, json=None, data=b"x" * (MOST_BYTES + 1)) == 413
     assert post(_notification("resolved", began, began + 60)) == 200
     assert post(_notification("resolved", began, began + 60)) == 200
     assert scene.delivery.drain(60) == []
@@ -830,6 +833,27 @@ def test_grafana_posts_alerts(
     assert at(told[0], "facts.what_to_do") == "look"
     assert at(told[0], "labels").keys() == TALK.keys()
     scene.delivery.stop(time.time())
+
+
+def test_grafana_posts_all_full_links_of_a_large_cluster_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """One rule, one body; Grafana gives up what is refused."""
+    cluster = load_cluster(Path(__file__).parents[2] / "cluster.yaml")
+    rule, now, taken = rules_of(cluster).rule("link_full"), int(time.time()), list[Report]()
+    one = example_of(cluster, rule, now).told
+    links = [
+        {schema.EXPORTER: f"leaf-{leaf}", schema.INTERFACE: f"et-{port}"} for leaf in range(64) for port in range(32)
+    ]
+    alerts = [replace(one, labels={**one.labels, **link}) for link in links]
+    body = Notification(alerts, ["rule"], "clusterflow-history", "https://grafana.example.org", now).webhook_body()
+    hook = GrafanaHook(f"127.0.0.1:{free_port()}", "a-token-of-ours", {rule.id: rule}, taken.extend, Log())
+    hook.start()
+    url, bearer = f"http://127.0.0.1:{hook.port}/grafana", {"Authorization": "Bearer a-token-of-ours"}
+    assert requests.post(url, body.encode(), headers=bearer, timeout=30).status_code == 200
+    assert len({report.key() for report in taken}) == len(links)
+    assert "alerts_refused" not in capsys.readouterr().err
+    assert requests.post(url, b"x" * (MOST_BYTES + 1), headers=bearer, timeout=30).status_code == 413
+    hook.stop()
+    assert "event=alerts_refused" in capsys.readouterr().err
 
 
 def test_status_knows_the_destinations(scene: Scene) -> None:
