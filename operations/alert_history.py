@@ -83,6 +83,12 @@ class StoredAlert:
         return self.tags[schema.RULE]
 
     @property
+    def source(self) -> str:
+        """Its source as conversations have it: the tag has the name that a directory gives an address outside."""
+        own = self.labels.get(schema.SRC, schema.OTHER)
+        return self.tags[schema.SRC] if own == schema.OTHER else own
+
+    @property
     def severity(self) -> str:
         """Its severity."""
         return self.tags[schema.SEVERITY]

@@ -12,7 +12,6 @@ from app.errors import UserError
 from archive.query import Answer, Filter
 from cluster.model import Cluster
 from operations.alert_history import find_alert
-from store.schema import SRC
 from store.schema_version import opened
 
 DEFAULT_BY = "src_node,dst_node,dst_port,protocol"
@@ -71,7 +70,7 @@ def _around(cluster: Cluster, question: Filter, prefix: str) -> Filter:
     alert = find_alert(store, prefix, int(time.time()))
     store.close()
     question = replace(question, start=alert.began - _AROUND, stop=(alert.ended or alert.began) + _AROUND)
-    source = alert.tags[SRC]
+    source = alert.source
     if not source:
         return question
     with suppress(ValueError):

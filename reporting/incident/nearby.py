@@ -66,7 +66,7 @@ def alerts_nearby(look: Look, alert: StoredAlert, node: str, destination: str, j
         shared = [
             word
             for word, mine, theirs in (
-                ("source", node, {other.tags[schema.SRC], other.labels.get(schema.NODE, "")}),
+                ("source", node, {other.source, other.labels.get(schema.NODE, "")}),
                 ("destination", destination, {other.labels.get(schema.DST, "")}),
                 ("job", job, {other.job, other.labels.get(schema.JOB, "")}),
             )

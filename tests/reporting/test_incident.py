@@ -191,6 +191,35 @@ def test_an_alert_about_no_conversation_has_a_page_too(night: Night) -> None:
     assert "Conversations of" not in html(found, night.cluster)
 
 
+class Named:
+    """A directory that knows a name of every address."""
+
+    def about(self, address: str) -> dict[str, str]:
+        return {schema.NAME: f"host-{address.rpartition('.')[2]}.example.net"}
+
+
+@pytest.mark.service
+def test_a_source_outside_is_found_by_its_address_though_it_has_a_name(
+    influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
+    cluster = replace(load_cluster(REPOSITORY / "cluster.yaml"), store=settings)
+    store, now = Store(settings), int(time.time())
+    store.ensure(cluster.retentions())
+    rule, talk = "unexpected_management_connection", {schema.SRC: "203.0.113.9", schema.SRC_GROUP: "external"}
+    reports = [
+        Report(rule, "Unexpected", now - 60.0, EventSeverity.WARNING, labels={**talk, schema.DST: f"bmc-{number}"})
+        for number in (1, 2)
+    ]
+    StoredHistory(store).send(AlertBook(cluster, rules_of(cluster), Parties(cluster, Named()), None).take(reports))
+    alert, other = stored_alerts(store, now - 600, now)
+    assert alert.tags[schema.SRC] == "host-9.example.net"
+    (near,) = _table(incident_of(cluster, store, alert, now), "others")
+    assert (near["shared"], near["id"]) == ("source", other.id[:8])
+    asked = completed(cluster, Filter(0, 0), start=None, stop=None, around=alert.id)
+    assert (asked.address, asked.node) == (("203.0.113.9",), ())
+
+
 @pytest.mark.service
 @pytest.mark.parametrize(("days", "is_known"), [(1, True), (20, False)])
 def test_of_what_is_kept_no_longer_no_page_says_that_it_was_not(
