@@ -107,11 +107,14 @@ class Outbox:
         least = min(found.positions.values(), default=found.end)
         waiting = asked.take(*map(beside, schema.OUTBOX.fields)).by(*schema.OUTBOX.tags)
         waiting = waiting.where(is_in(schema.OUTBOX_KIND, is_event), compare(schema.OUTBOX_NEXT, ">", least))
+        following = 0
         for entry in self._entries(waiting).get(_EVENTS, []):
-            if found.events and entry.first <= max(found.events):
+            if entry.first < following:
                 found.events = {number: text for number, text in found.events.items() if number < entry.first}
-            found.events |= enumerate(json.loads(entry.text), entry.first)
-        found.end = max([found.end, *(number + 1 for number in found.events)])
+            events = json.loads(entry.text)
+            found.events |= enumerate(events, entry.first)
+            following = entry.first + len(events)
+        found.end = max(found.end, following)
         return found
 
     def _entries(self, asked: Select) -> dict[str, list[_Entry]]:

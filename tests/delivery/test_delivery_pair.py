@@ -1,5 +1,6 @@
 """Two `clusterflow deliver`: another machine goes on where one ended, with all that was on its way."""
 
+import base64
 import json
 import os
 import secrets
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -84,6 +86,30 @@ def test_another_spool_goes_on_with_events_notes_and_positions(store: Store, tmp
         assert spool.note("reading") == {"until": 9}
         spool.append([event(7)], {})
         assert waiting(spool, "siem") == [7]
+
+
+def test_what_waits_for_a_receiver_that_was_away_for_a_day_is_taken_over_soon(store: Store, tmp_path: Path) -> None:
+    """Some events every ten seconds: many entries, whose number must not count squared."""
+    entries, each, now = 8640, 40, int(time.time())
+    names = [WINDOW, *schema.OUTBOX.tags, *(one.name for one in schema.OUTBOX.fields)]
+    text = base64.b64encode(zlib.compress(json.dumps([json.dumps(event(0))] * each).encode())).decode()
+    rows = [
+        (now - entries + at, "a", "events", "0", 1, at, at * each, (at + 1) * each, 1, text) for at in range(entries)
+    ]
+    note = base64.b64encode(zlib.compress(b"1")).decode()
+    rows += [(now, "a", kind, "0", 1, entries, 0, 0, 1, note) for kind in ("note.reading", "position.siem")]
+    for part in range(0, len(rows), 1000):
+        frame = pl.DataFrame(rows[part : part + 1000], names, orient="row")
+        store.write(encode(schema.OUTBOX, frame), schema.OUTBOX.kept)
+    with Lease(store.settings, "deliver", tmp_path, Log(quiet=True), threading.Event()) as lease:
+        outbox = Outbox(store, lease)
+        began = time.process_time()
+        copy = outbox.read(["siem"])
+        took = time.process_time() - began
+        outbox.close()
+    assert copy is not None
+    assert (len(copy.events), copy.end) == (entries * each, entries * each)
+    assert took < 8
 
 
 def test_the_first_copy_is_what_the_spool_had_before(store: Store, tmp_path: Path) -> None:
