@@ -79,7 +79,11 @@ def changes(events: Iterable[Document]) -> pl.DataFrame:
         is_over = event["state"] == State.RESOLVED
         for change in (Change.FIRED, Change.RESOLVED) if is_over else (Change.FIRED,):
             state = schema.RESOLVED if is_over else schema.FIRING
-            rows[event["incident"], change] = _row(event, change) | {schema.ALERT_STATE.name: state}
+            row = _row(event, change) | {schema.ALERT_STATE.name: state}
+            if is_over:
+                # Whether it was muted at last its row knows: planned work may have ended while it fired.
+                del row[schema.MUTED.name]
+            rows[event["incident"], change] = rows.get((event["incident"], change), {}) | row
     return pl.DataFrame(list(rows.values()), schema=_COLUMNS)
 
 

@@ -27,6 +27,7 @@ from store import schema, schema_version
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
 from store.points import encode
+from store.schema import Change
 
 SITE = """
 cluster: lab
@@ -172,6 +173,10 @@ def test_what_fires_on_when_its_window_is_over_is_muted_no_more() -> None:
         rows = changes(book.firing(moment)).sort(schema.RULE, descending=True)
         assert rows[schema.MAINTENANCE.name].to_list() == [why, None]
         assert rows[schema.MUTED.name].to_list() == [muted, 0]
+    # Its end was told to everybody: what its row says of that stays.
+    end = book.take([replace(dropout, ended=over + 600)])
+    ended = changes(end).filter(pl.col(schema.CHANGE) == Change.FIRED)
+    assert (ended[schema.MUTED.name].to_list(), ended[schema.MAINTENANCE.name].to_list()) == ([None], ["rack 3 power"])
 
 
 @pytest.mark.service
