@@ -14,7 +14,7 @@ from operations.sightings import Sighting, sighting_of
 from rules.common import texts
 from store import schema
 from store.influx import Store
-from store.influxql import beside, labelled
+from store.influxql import Condition, begins, beside, labelled
 from store.points import WINDOW, encode
 from store.schema import Change
 
@@ -126,13 +126,13 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def stored_alerts(store: Store, start: int, end: int, *, most: int = MOST) -> list[StoredAlert]:
-    """Return the alerts that began in [start, end], epoch seconds: the newest ones, newest first.
+def stored_alerts(store: Store, start: int, end: int, *where: Condition) -> list[StoredAlert]:
+    """Return the alerts that began in [start, end], epoch seconds: the newest `MOST`, newest first.
 
     Raises:
         StoreError: the store is away.
     """
-    asked = questions.alerts().take(*map(beside, _COLUMNS), *map(labelled, _TAGS)).newest_rows(most)
+    asked = questions.alerts().where(*where).take(*map(beside, _COLUMNS), *map(labelled, _TAGS)).newest_rows(MOST)
     return [
         _alert(dict(zip(series.columns, row, strict=True)))
         for series in store.query(asked.between(start, end))
@@ -149,7 +149,7 @@ def find_alert(store: Store, prefix: str, now: int) -> StoredAlert:
     hint = "`clusterflow alerts` lists them with their ids"
     if not _PREFIX.fullmatch(prefix):
         raise UserError(f"ID: {prefix!r}: expected 4 to 32 of the digits 0-9a-f", hint)
-    found = [one for one in stored_alerts(store, now - _KEPT_SECONDS, now) if one.id.startswith(prefix)]
+    found = stored_alerts(store, now - _KEPT_SECONDS, now, begins(schema.INCIDENT, prefix))
     if not found:
         raise UserError(f"ID: {prefix}: no alert of the history has it", hint)
     if len(found) > 1:

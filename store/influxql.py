@@ -338,6 +338,11 @@ def says(field: schema.Field, text: str, operator: str = "=") -> Condition:
     return Condition(f"{identifier(field.name)} {operator} {literal(text)}", (), (field.name,))
 
 
+def begins(field: schema.Field, letters: str) -> Condition:
+    """A field of text begins with these letters or digits."""
+    return Condition(f"{identifier(field.name)} =~ /^{letters}/", (), (field.name,))
+
+
 def ago(operator: str, length: str) -> Condition:
     """The point is older (``<``) or younger (``>``) than a length of time, such as ``90s``, when it is asked."""
     return Condition(f"time {operator} now() - {length}", is_moving=True)

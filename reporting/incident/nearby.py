@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from analysis.jobs.hostlist import expand
 from app.words import lasting
-from operations.alert_history import StoredAlert, stored_alerts
+from operations.alert_history import MOST, StoredAlert, stored_alerts
 from reporting.content import Cells, Column, Kind, Section, Table, Tone, Word
 from reporting.look import Look
 from reporting.words import counted
@@ -60,7 +60,8 @@ def alerts_nearby(look: Look, alert: StoredAlert, node: str, destination: str, j
     """Return other alerts of the same source, destination or job in the days before, and since."""
     start = alert.began - _DAYS * 86_400
     cells: list[Cells] = []
-    for other in stored_alerts(look.store, start, look.now):
+    known = stored_alerts(look.store, start, look.now)
+    for other in known:
         if other.id == alert.id:
             continue
         shared = [
@@ -89,11 +90,14 @@ def alerts_nearby(look: Look, alert: StoredAlert, node: str, destination: str, j
         Column("began", "Began", Kind.MOMENT), Column("rule", "Rule"), Column("shared", "The same"),
         Column("summary", "What happened"), Column("lasted", "Lasted", Kind.SECONDS), Column("id", "Id"),
     )  # fmt: skip
-    lead = f"{counted(len(cells), 'other alert')} of the same source, destination or job in {_DAYS} days."
-    note = (f"The newest {_MOST} are shown.",) if len(cells) > _MOST else ()
+    since = f"in the {_DAYS} days before it, or since"
+    lead = f"{counted(len(cells), 'other alert')} of the same source, destination or job {since}."
+    notes = [f"The newest {_MOST} are shown."] if len(cells) > _MOST else []
+    if len(known) == MOST:
+        notes.append(f"Of alerts before {look.words.moment(known[-1].began)} nothing was read: {MOST:,} came after.")
     table = Table("others", "Other alerts, the newest first", columns, tuple(cells[:_MOST]), "None.")
     return Section(
-        "others", "Other alerts", lead if cells else f"No other alert in {_DAYS} days.", blocks=(table,), notes=note
+        "others", "Other alerts", lead if cells else f"No other alert {since}.", blocks=(table,), notes=tuple(notes)
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from operations.alert_history import StoredAlert, stored_alerts
+from operations.alert_history import MOST, StoredAlert, stored_alerts
 from reporting.content import Cells, Column, Fact, Kind, Section, Table, Tone, Word
 from reporting.look import Look
 from reporting.words import counted
@@ -64,6 +64,8 @@ def history(look: Look) -> Section:
     if not found and not _was_kept(look):
         lead = "Not measured: no history of alerts; `clusterflow deliver` keeps one. --alerts evaluates the rules."
         return Section(ID, TITLE, lead, is_measured=False)
+    is_cut = len(found) == MOST
+    least = "At least " if is_cut else ""
     critical = sum(one.severity == Severity.CRITICAL for one in found)
     false = sum(one.is_false for one in found)
     muted = sum(bool(one.maintenance) for one in found)
@@ -71,10 +73,10 @@ def history(look: Look) -> Section:
     return Section(
         ID,
         TITLE,
-        f"{counted(len(found), 'alert')} fired, {critical:,} of them critical." if found else "No alert fired.",
+        f"{least}{counted(len(found), 'alert')} fired, {critical:,} of them critical." if found else "No alert fired.",
         facts=(
-            Fact("alerts", "Alerts that fired", len(found), Kind.COUNT, Tone.LOOK if found else Tone.QUIET,
-                 in_summary=True),
+            Fact("alerts", "Alerts that fired, the newest" if is_cut else "Alerts that fired", len(found), Kind.COUNT,
+                 Tone.LOOK if found else Tone.QUIET, in_summary=True),
             Fact("critical", "Critical ones", critical, Kind.COUNT, Tone.ACT if critical else Tone.QUIET),
             Fact("false", "Marked as false", false, Kind.COUNT),
             Fact("acknowledged", "Marked as acknowledged", len(waits), Kind.COUNT),
@@ -84,6 +86,7 @@ def history(look: Look) -> Section:
         ),
         blocks=(_by_rule(found), _stored_table(found, period.stop)),
         notes=(
+            *([f"Only the newest {MOST:,} are read and counted: ask for a shorter period."] if is_cut else []),
             "As they fired, by the rules of that time. Alerts that began before the period are not listed.",
             "False and acknowledged: marked by `clusterflow alerts mark`. Grafana does not say who has seen an alert.",
         ),

@@ -18,7 +18,7 @@ from app.log import Log
 from cluster.load import parse_cluster
 from cluster.model import AlertsFrom, DeliverySettings, Secret, StoreSettings
 from delivery.deliver import Delivery
-from operations.alert_history import find_alert, mark, stored_alerts
+from operations.alert_history import MOST, find_alert, mark, stored_alerts
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB, free_port
@@ -200,6 +200,20 @@ def test_marks_stay_whatever_is_told_afterwards(scene: Scene) -> None:
     fired, _ = scene.rows()
     assert fired[schema.ACKNOWLEDGE_SECONDS.name] == now + 70 - alert.began
     assert json.dumps(marked.json())
+
+
+def test_an_alert_is_found_by_its_id_however_many_came_after(scene: Scene) -> None:
+    """A ticket names it for two years; a large cluster has thousands of alerts in a bad week."""
+    now, number = int(time.time()), MOST + 1
+    tags = {schema.RULE: RULE, schema.SEVERITY: "warning", schema.SRC: "db-export-3", schema.ALERT_KEY: "0"}
+    ids = pl.Series([f"{one:08x}" for one in range(number)])
+    rows = pl.DataFrame({WINDOW: range(now - number, now), schema.INCIDENT.name: ids}).with_columns(
+        *(pl.lit(text).alias(name) for name, text in {**tags, schema.CHANGE: schema.Change.FIRED}.items())
+    )
+    scene.store.write(encode(schema.ALERT, rows), schema.ALERT.kept)
+    assert find_alert(scene.store, ids[0], now).began == now - number
+    with pytest.raises(UserError, match=r"000027: 17 alerts begin so"):
+        find_alert(scene.store, "000027", now)
 
 
 @pytest.mark.parametrize(("prefix", "words"), [("", "expected 4 to 32"), ("x' or", "expected 4"), ("dead", "no alert")])

@@ -12,9 +12,10 @@ import week
 
 from analysis.audit import period_of
 from cluster.model import Cluster
+from operations.alert_history import MOST
 from reporting.content import Bars, Section, Table
 from reporting.look import Look
-from reporting.sections import checkpoints, egress, gaps, inference, segmentation
+from reporting.sections import alerts, checkpoints, egress, gaps, inference, segmentation
 from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
@@ -175,3 +176,13 @@ def test_a_checkpoint_under_way_is_not_counted(place: Place) -> None:
     cluster, store, now = place.cluster, place.store, place.now
     later = Look(cluster, store, period_of(cluster, now - 3600, now, now + 7200), now + 7200)
     assert checkpoints.section(later).lead.startswith("2 of 2 checkpoints")
+
+
+def test_more_alerts_than_are_read_are_said(place: Place) -> None:
+    tags = {schema.RULE: "exfil_volume", schema.SEVERITY: "critical", schema.SRC: "store-1", schema.ALERT_KEY: "0"}
+    moments = range(place.now - 86_400, place.now - 86_400 + MOST)
+    written = {**tags, schema.CHANGE: schema.Change.FIRED.value}
+    place.put(schema.ALERT, schema.ALERT.kept, moments, written, **{schema.INCIDENT.name: "0"})
+    section = alerts.history(place.look(2 * DAY))
+    assert section.lead.startswith("At least 10,000 alerts fired")
+    assert any("Only the newest 10,000 are read" in note for note in section.notes)
