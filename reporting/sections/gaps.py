@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import polars as pl
+
 from app.words import lasting
 from cluster.model import Role
 from dashboards import palette
@@ -13,8 +15,10 @@ from reporting.look import TIME, Look
 from reporting.sections.sight import exporter_table, hidden, job_sources, lists
 from reporting.words import counted, percent, plain
 from store import schema
-from store.influxql import Condition, Select, beside, compare, count, is_in, total
+from store.influxql import Condition, Select, beside, compare, count, is_in
+from store.points import WINDOW
 from store.schema import Stage
+from store.sums import binned
 
 _RECORDS = schema.EXPORTER_RECORDS.name
 _ANYTHING = "all flow data"
@@ -153,12 +157,14 @@ def _floor(look: Look) -> Iterator[Table]:
 
 def _heard(look: Look) -> dict[str, list[int]]:
     """Return for each exporter, those of cluster.yaml first, the bins in which flow records of it came."""
-    records = Select(schema.EXPORTER_STATUS, look.period.retention).take(total(schema.EXPORTER_RECORDS))
+    step, period = look.audit.resolution, look.period
+    # As a frame: a thousand exporters have millions of bins in a week.
+    bins = binned(
+        look.store, schema.EXPORTER_STATUS, period.retention, (schema.EXPORTER_RECORDS,), (schema.EXPORTER,),
+        start=period.start // step * step, stop=period.stop, seconds=step,
+    ).filter(pl.col(_RECORDS) > 0)  # fmt: skip
     found: dict[str, list[int]] = {exporter.name: [] for exporter in look.cluster.exporters}
-    for row in look.rows(records.by(schema.EXPORTER).each(look.audit.resolution)):
-        if row[_RECORDS]:
-            found.setdefault(row[schema.EXPORTER], []).append(row[TIME])
-    return found
+    return found | dict(bins.group_by(schema.EXPORTER, maintain_order=True).agg(WINDOW).iter_rows())
 
 
 def _silences(look: Look, heard: dict[str, list[int]]) -> Iterator[_Gap]:

@@ -1,6 +1,7 @@
 """What is counted is counted once, and from where it is stored: also where raw points of the begin are gone."""
 
 import time
+import tracemalloc
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,11 @@ import polars as pl
 import pytest
 import week
 
-from analysis.audit import period_of
+from analysis.audit import Period, period_of
 from cluster.model import Cluster
 from operations.alert_history import MOST
 from reporting.content import Bars, Section, Table
+from reporting.incident.nearby import unseen
 from reporting.look import Look
 from reporting.sections import alerts, checkpoints, egress, gaps, inference, segmentation
 from store import schema
@@ -186,3 +188,21 @@ def test_more_alerts_than_are_read_are_said(place: Place) -> None:
     section = alerts.history(place.look(2 * DAY))
     assert section.lead.startswith("At least 10,000 alerts fired")
     assert any("Only the newest 10,000 are read" in note for note in section.notes)
+
+
+def test_exporters_by_the_hundred_are_counted_without_a_row_for_each_minute(place: Place) -> None:
+    """A thousand have ten million minutes in a week."""
+    minutes, start = 500, place.now - 40_000 // 60 * 60
+    names = pl.DataFrame({schema.EXPORTER: [f"leaf-{number:03d}" for number in range(300)]})
+    frame = pl.DataFrame({WINDOW: range(start, start + 60 * minutes, 60)}).join(names, how="cross")
+    frame = frame.with_columns(pl.lit("0").alias(schema.SHARD), pl.lit(1).alias(schema.EXPORTER_RECORDS.name))
+    place.store.write(encode(schema.EXPORTER_STATUS, frame), schema.MINUTE)
+    look = Look(place.cluster, place.store, Period(start, start + 60 * minutes, schema.MINUTE, 60), place.now)
+    assert look.audit.blind == 0
+    tracemalloc.start()
+    heard = gaps._heard(look)
+    unseen(look)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert {len(heard[name]) for name in names[schema.EXPORTER]} == {minutes}
+    assert peak < 40e6
