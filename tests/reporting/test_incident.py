@@ -318,8 +318,43 @@ def test_a_link_is_in_events_and_notifications_only_where_it_leads_somewhere() -
         annotations = rule_entry(cluster, rule_set.rule("exfil_volume"))["annotations"]
         told = Told({"rule": "exfil_volume", **report.labels}, annotations, 1_795_000_000, None, "cf-egress", 1)
         text = Notification([told], ["rule"], "noc", "https://grafana.example.org", 1_795_000_060).settings("email")
-        expected = "Incident: https://flows.example.org/incident/?began=1795000000000&rule=exfil_volume&src=a+b&dst="
+        expected = "Incident: https://flows.example.org/incident/?began=1795000000000&rule=exfil_volume&dst=203.0.113.9"
         assert (expected in text["message"]) is has_link
+
+
+@pytest.mark.service
+def test_a_link_leads_to_its_own_alert_of_several_that_began_at_once(
+    influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    """All exporters of a collector fall silent together; a source of data that fails has a page of its own."""
+    plain = load_cluster(REPOSITORY / "cluster.yaml")
+    settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
+    delivery = replace(plain.delivery, incident_url="https://flows.example.org/")
+    cluster = replace(plain, store=settings, delivery=delivery)
+    rule_set, store, began = rules_of(cluster), Store(settings), int(time.time()) - 60
+    store.ensure(cluster.retentions())
+    rule = rule_set.rule("exporter_silent")
+    own = [{"rule": rule.id, "alertname": rule.title, schema.EXPORTER: f"leaf-{number}"} for number in (1, 2, 3)]
+    own.append({"rule": rule.id, "alertname": "DatasourceError", "rulename": rule.title, "ref_id": "A"})
+    book = AlertBook(cluster, rule_set, Parties(cluster), None)
+    reports = [
+        Report(
+            "" if "rulename" in labels else rule.id, labels["alertname"], float(began), EventSeverity.WARNING,
+            labels=labels, annotations={"summary": f"summary of {labels.get(schema.EXPORTER, 'an outage')}"},
+        )
+        for labels in own
+    ]  # fmt: skip
+    StoredHistory(store).send(book.take(reports))
+    annotations, pages = rule_entry(cluster, rule)["annotations"], IncidentPages(cluster, lambda: began + 60)
+    for labels, words in zip(
+        own, [f"summary of leaf-{number}" for number in (1, 2, 3)] + ["DatasourceError"], strict=True
+    ):
+        told = Told(labels, annotations, began, None, "cf-pipeline", 1)
+        text = Notification([told], ["rule"], "noc", "https://grafana.example.org", began + 30).settings("email")[
+            "message"
+        ]
+        (link,) = re.findall(r"Incident: https://flows.example.org/incident/(\S+)", text)
+        assert words in pages.page(link).body.decode()
 
 
 @pytest.mark.service
