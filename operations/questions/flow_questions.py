@@ -19,7 +19,7 @@ RECORDS = "records"
 """In place of columns: every record."""
 
 _AROUND = 1800
-"""Seconds before an alert began and after it ended."""
+"""Seconds before an alert began and after it ended; while it fires, until now."""
 DEFAULT_PERIOD = 900
 
 
@@ -66,10 +66,12 @@ def columns_of(by: str) -> tuple[str, ...]:
 
 
 def _around(cluster: Cluster, question: Filter, prefix: str) -> Filter:
-    store = opened(cluster.store)
-    alert = find_alert(store, prefix, int(time.time()))
+    store, now = opened(cluster.store), int(time.time())
+    alert = find_alert(store, prefix, now)
     store.close()
-    question = replace(question, start=alert.began - _AROUND, stop=(alert.ended or alert.began) + _AROUND)
+    # One that fires on is not over: what its source sends now is what is asked about.
+    ends = now if alert.ended is None else alert.ended + _AROUND
+    question = replace(question, start=alert.began - _AROUND, stop=ends)
     source = alert.source
     if not source:
         return question

@@ -140,8 +140,7 @@ def test_the_page_of_the_theft_names_source_destination_port_and_bytes(night: Ni
     _is_self_contained(text)
     # `flows --around` asks for the same source, half an hour around it; the demo's test knows what it finds.
     asked = completed(night.cluster, Filter(0, 0), start=None, stop=None, around=night.alert.id[:8])
-    ends = night.alert.ended or night.alert.began
-    assert asked == Filter(night.alert.began - 1800, ends + 1800, node=(theft.src,))
+    assert asked == Filter(night.alert.began - 1800, asked.stop, node=(theft.src,))
 
 
 def _is_self_contained(text: str) -> None:
@@ -218,6 +217,27 @@ def test_a_source_outside_is_found_by_its_address_though_it_has_a_name(
     assert (near["shared"], near["id"]) == ("source", other.id[:8])
     asked = completed(cluster, Filter(0, 0), start=None, stop=None, around=alert.id)
     assert (asked.address, asked.node) == (("203.0.113.9",), ())
+
+
+@pytest.mark.service
+def test_flows_around_an_alert_go_on_while_it_fires(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    settings = StoreSettings(url=influxdb_v1.url, database=fresh_database)
+    cluster = replace(load_cluster(REPOSITORY / "cluster.yaml"), store=settings)
+    store, now = Store(settings), int(time.time())
+    store.ensure(cluster.retentions())
+    report = Report(
+        "exfil_volume", "Much", now - 20_000.0, EventSeverity.CRITICAL, labels={schema.SRC: "model-store-1"}
+    )
+    book, history = AlertBook(cluster, rules_of(cluster), Parties(cluster), None), StoredHistory(store)
+
+    def asked() -> Filter:
+        (alert,) = stored_alerts(store, now - 30_000, now)
+        return completed(cluster, Filter(0, 0), start=None, stop=None, around=alert.id)
+
+    history.send(book.take([report]))
+    assert (asked().start, asked().stop >= now) == (now - 21_800, True)
+    history.send(book.take([replace(report, ended=now - 10_000.0)]))
+    assert (asked().start, asked().stop) == (now - 21_800, now - 8200)
 
 
 @pytest.mark.service
