@@ -123,10 +123,13 @@ def unseen(look: Look) -> Section:
     lead = (
         f"{counted(len(cells), 'exporter')} silent or with losses." if cells else "Every exporter was heard throughout."
     )
+    none = "None was silent, and none lost records."
+    left = counted(len(cells) - _MOST, "more exporter") if len(cells) > _MOST else ""
     return Section(
         "unseen", "What was not seen", lead,
-        blocks=(Table("exporters", "Exporters", columns, tuple(cells), "None was silent, and none lost records."),),
+        blocks=(Table("exporters", "Exporters", columns, tuple(cells[:_MOST]), none),),
         notes=(
+            *((f"{left} left out: clusterflow report of this time has all.",) if left else ()),
             "Flow records do not show RDMA that bypasses the exporters, NVLink, or what was in a transfer.",
             "What an exporter that was silent would have reported is missing from every number above.",
         ),

@@ -3,7 +3,7 @@
 import time
 import tracemalloc
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from operations.alert_history import MOST
 from reporting.content import Bars, Section, Table
 from reporting.incident.nearby import unseen
 from reporting.look import Look
+from reporting.page import section_parts
 from reporting.sections import alerts, checkpoints, egress, gaps, inference, segmentation
 from store import schema
 from store.influx import Store
@@ -206,3 +207,15 @@ def test_exporters_by_the_hundred_are_counted_without_a_row_for_each_minute(plac
     tracemalloc.stop()
     assert {len(heard[name]) for name in names[schema.EXPORTER]} == {minutes}
     assert peak < 40e6
+
+
+def test_a_page_lists_some_of_many_silent_exporters_and_says_so(place: Place) -> None:
+    (one, *_) = place.cluster.exporters
+    many = tuple(replace(one, name=f"leaf-{number:02d}") for number in range(60))
+    look = place.look(7200)
+    section = unseen(Look(replace(place.cluster, exporters=many), place.store, look.period, place.now))
+    text = "".join(section_parts(section, look.words))
+    assert section.lead == "60 exporters silent or with losses."
+    assert "20 more exporters left out" in text
+    # That has another period, and no table of this page.
+    assert "report --json" not in text
