@@ -28,7 +28,7 @@ _FIELDS: dict[str, Field] = {
     "hours": schema.ACTIVE_HOURS,
     "days": schema.ACTIVE_DAYS,
 }
-"""Measures of both rules, for their texts."""
+"""Measures of both rules, for their texts; that of a rule's own time is `bytes`."""
 
 
 def watched(cluster: Cluster, rule_id: str) -> VisiblePairs:
@@ -40,7 +40,7 @@ def watched(cluster: Cluster, rule_id: str) -> VisiblePairs:
 
 
 def measures(
-    seen: VisiblePairs, first: Field, *conditions: Condition, reads: tuple[Field, ...], share: Field
+    seen: VisiblePairs, first: Field, *conditions: Condition, size: Field, reads: tuple[Field, ...], share: Field
 ) -> tuple[Measure, ...]:
     """Return the ledger's numbers of the pairs that the conditions let pass, `first` the one that is compared.
 
@@ -48,6 +48,7 @@ def measures(
         seen: pairs to look at.
         first: compared with the threshold; ``$values.slow``.
         conditions: on the newest row of a pair.
+        size: what was sent in the rule's own time: ``$values.bytes``, as every rule calls what it tells of.
         reads: fields that the conditions look at.
         share: of an artefact; ``$values.share``.
     """
@@ -57,7 +58,8 @@ def measures(
         rows = Select(schema.LEDGER, schema.LEDGER.kept).take(*columns).where(seen.condition()).by(*LABELS)
         return Select(rows).take(newest(field)).where(*conditions).by(*LABELS).per_series(f"{field.text}, of a pair.")
 
-    named = {"slow": first, **_FIELDS, "share": share}
+    fields = {schema.BYTES.name if field is size else name: field for name, field in _FIELDS.items()}
+    named = {"slow": first, **fields, "share": share}
     return tuple(Measure(name, of(field), _SINCE) for name, field in named.items())
 
 

@@ -1,15 +1,22 @@
 """Who the ends of an alert are: what its labels say of the one outside, and who is signed in at the one inside."""
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import polars as pl
 import pytest
 
-from cluster.load import parse_cluster
+from cluster.load import load_cluster, parse_cluster
 from cluster.model import EventSeverity, StoreSettings
 from delivery import known_addresses as directory_module
 from delivery.alert_events import AlertBook, Report
-from delivery.event import at
+from delivery.event import Document, at
+from delivery.grafana_hook import reports_of
 from delivery.known_addresses import Directory
 from delivery.parties import Parties
+from rules.grafana.example_alert import example_of
+from rules.grafana.message import Notification
 from rules.registry import rules_of
 from store import schema
 from store.influx import Store
@@ -72,3 +79,23 @@ def test_an_address_of_which_nothing_is_known_is_soon_asked_about_again(
     store.write(encode(schema.ADDRESS_NAME, pl.DataFrame([row])), schema.ADDRESS_NAME.kept)
     assert directory.about("203.0.113.9") == {schema.NAME: "drop.example.net"}
     store.close()
+
+
+@pytest.mark.parametrize("rule_id", ["low_and_slow_24h", "low_and_slow_7d"])
+def test_an_alert_about_a_slow_transfer_has_its_bytes_as_a_number(rule_id: str) -> None:
+    """For a SIEM, and to keep the most that was told when days leave the rule's time."""
+    cluster = load_cluster(Path(__file__).parents[1] / "rules" / "cluster.yaml")
+    rule_set = rules_of(cluster)
+    told = example_of(cluster, rule_set.rule(rule_id), 1_795_000_000).told
+    book = AlertBook(cluster, rule_set, Parties(cluster), None)
+
+    def events(size: float, ended: int | None = None) -> list[Document]:
+        alert = replace(told, values=dict.fromkeys(told.values, size), ended=ended)
+        posted = json.loads(Notification([alert], ["rule"], "history", "https://grafana", 1_795_000_000).webhook_body())
+        return book.take(reports_of(posted, {rule_id: rule_set.rule(rule_id)}))
+
+    (begin,) = events(60e9)
+    assert at(begin, "traffic.bytes") == 60_000_000_000
+    assert events(200e9) == events(20e9) == []
+    (end,) = events(0, 1_795_010_000)
+    assert at(end, "traffic.bytes") == 200_000_000_000

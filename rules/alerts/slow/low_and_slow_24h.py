@@ -17,10 +17,10 @@ def build(cluster: Cluster) -> RuleSet:
     seen = slow.watched(cluster, ID)
     limit = cluster.thresholds.low_and_slow_24h
     source, destination = conversations.source(cluster, seen), conversations.destination(cluster, seen)
-    compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "day")
+    compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "bytes")
     about = f", about {compared}" if compared else ""
     summary = (
-        f"{source} sent {texts.bytes_of('day')} to {destination} within 24 hours{about}: more than "
+        f"{source} sent {texts.bytes_of('bytes')} to {destination} within 24 hours{about}: more than "
         f"{format_size(limit)} in portions too small for other rules, in {texts.whole('hours')} of the last 168 hours."
     )
     what_to_do = (
@@ -31,6 +31,7 @@ def build(cluster: Cluster) -> RuleSet:
         seen,
         schema.SLOW_24H,
         compare(schema.SLOW_24H, ">", limit),
+        size=schema.BYTES_24H,
         reads=(schema.SLOW_24H,),
         share=schema.ARTEFACT_SHARE_24H,
     )
@@ -47,7 +48,7 @@ def build(cluster: Cluster) -> RuleSet:
             summary=summary,
             protocol="all",
             size=(
-                f"{texts.bytes_of('day')} in 24h, {texts.bytes_of('hour')} of it in the last hour; "
+                f"{texts.bytes_of('bytes')} in 24h, {texts.bytes_of('hour')} of it in the last hour; "
                 f"{texts.bytes_of('week')} in 7d, {texts.bytes_of('month')} in 30d"
             ),
             duration=f"24h, on {texts.whole('days')} of the last 30 days",

@@ -17,10 +17,10 @@ def build(cluster: Cluster) -> RuleSet:
     seen = slow.watched(cluster, ID)
     limits = cluster.thresholds
     source, destination = conversations.source(cluster, seen), conversations.destination(cluster, seen)
-    compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "week")
+    compared = slow.artefact(cluster.artefacts, borders(cluster.artefacts), "bytes")
     about = f", about {compared}" if compared else ""
     summary = (
-        f"{source} sent {texts.bytes_of('week')} to {destination} within 7 days{about}: more than "
+        f"{source} sent {texts.bytes_of('bytes')} to {destination} within 7 days{about}: more than "
         f"{format_size(limits.low_and_slow_7d)}, though on no day more than {format_size(limits.low_and_slow_24h)}."
     )
     what_to_do = (
@@ -33,6 +33,7 @@ def build(cluster: Cluster) -> RuleSet:
         schema.SLOW_7D,
         compare(schema.SLOW_7D, ">", limits.low_and_slow_7d),
         compare(schema.PEAK_24H, "<=", limits.low_and_slow_24h),
+        size=schema.BYTES_7D,
         reads=(schema.SLOW_7D, schema.PEAK_24H),
         share=schema.ARTEFACT_SHARE,
     )
@@ -49,7 +50,7 @@ def build(cluster: Cluster) -> RuleSet:
             summary=summary,
             protocol="all",
             size=(
-                f"{texts.bytes_of('week')} in 7d, {texts.bytes_of('day')} of it in the last 24h; "
+                f"{texts.bytes_of('bytes')} in 7d, {texts.bytes_of('day')} of it in the last 24h; "
                 f"{texts.bytes_of('month')} in 30d"
             ),
             duration=f"7d, in {texts.whole('hours')} of 168 hours",
