@@ -61,7 +61,7 @@ def history(look: Look) -> Section:
     """
     period = look.period
     found = stored_alerts(look.store, period.start, period.stop - 1)
-    if not found and not _was_kept(look):
+    if not found and not was_kept(look):
         lead = "Not measured: no history of alerts; `clusterflow deliver` keeps one. --alerts evaluates the rules."
         return Section(ID, TITLE, lead, is_measured=False)
     is_cut = len(found) == MOST
@@ -93,7 +93,7 @@ def history(look: Look) -> Section:
     )  # fmt: skip
 
 
-def _was_kept(look: Look) -> bool:
+def was_kept(look: Look) -> bool:
     """Whether `clusterflow deliver` ran, as far as raw points say so."""
     lived = Select(schema.PIPELINE, schema.RAW).take(highest(schema.VALUE))
     return bool(look.rows(lived.where(is_in(schema.STAGE, [schema.Stage.DELIVER]))))

@@ -12,6 +12,7 @@ from cluster.model import Role
 from dashboards import palette
 from reporting.content import Column, Fact, Kind, Mark, Marks, Section, Table, Tone, Word
 from reporting.look import TIME, Look
+from reporting.sections.alerts import was_kept
 from reporting.sections.sight import exporter_table, hidden, job_sources, lists
 from reporting.words import counted, percent, plain
 from store import schema
@@ -197,7 +198,8 @@ def _parts(look: Look) -> tuple[_Part, ...]:
         _Part("analysis (clusterflow analyze)", Stage.ANALYSIS, limits.analysis_silent, (behind,)),
         _Part(
             "delivery (clusterflow deliver)", Stage.DELIVER, limits.ingest_silent,
-            is_expected=bool(look.cluster.delivery.destinations),
+            # Without destinations it keeps the history of alerts, where somebody started it.
+            is_expected=bool(look.cluster.delivery.destinations) or was_kept(look),
         ),
     )  # fmt: skip
 

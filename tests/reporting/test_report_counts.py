@@ -219,3 +219,15 @@ def test_a_page_lists_some_of_many_silent_exporters_and_says_so(place: Place) ->
     assert "20 more exporters left out" in text
     # That has another period, and no table of this page.
     assert "report --json" not in text
+
+
+def test_a_history_of_alerts_that_ended_is_missing(place: Place) -> None:
+    """Deliver needs no destination to keep it; what fired later is in no report."""
+    tags = {schema.STAGE: Stage.DELIVER.value, schema.REASON: schema.HEARTBEAT}
+    moments = range(place.now - 40_000, place.now - 36_400, 10)
+    nothing = {row["subject"] for row in table(gaps.section(place.look(40_000)), "gaps")}
+    place.put(schema.PIPELINE, schema.RAW, moments, tags, **{schema.VALUE.name: 1.0})
+    assert alerts.history(place.look(40_000)).lead == "No alert fired."
+    section = gaps.section(place.look(40_000))
+    assert {row["subject"] for row in table(section, "gaps")} - nothing == {"delivery (clusterflow deliver)"}
+    assert not any("deliver" in note for note in section.notes if note.startswith("Not watched"))
