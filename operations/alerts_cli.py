@@ -15,9 +15,10 @@ from app.words import lasting
 from cluster.cli import cluster_option
 from cluster.model import Cluster
 from cluster.options import json_option, period_options, write_output
-from operations.alert_history import StoredAlert, find_alert, mark, stored_alerts
+from operations.alert_history import MOST, StoredAlert, find_alert, mark, stored_alerts
 from rules.common import texts
 from store import schema
+from store.influxql import is_in
 from store.schema_version import opened
 
 _SHORT = 8
@@ -37,8 +38,11 @@ def alerts() -> None:
 def list_alerts(cluster: Cluster, start: float, stop: float, rule: str | None, json_to: str | None) -> None:
     """Show alerts, newest first: `clusterflow deliver` stores them as they begin and end."""
     store = opened(cluster.store)
-    found = [one for one in stored_alerts(store, int(start), int(stop)) if rule in (None, one.rule)]
+    where = [] if rule is None else [is_in(schema.RULE, [rule])]
+    found = stored_alerts(store, int(start), int(stop), *where)
     store.close()
+    if len(found) == MOST:
+        click.echo(f"only the newest {MOST:,} are shown: ask for a shorter period, or for a rule", err=True)
     if json_to:
         write_output(json_to, "".join(f"{json.dumps(one.json())}\n" for one in found))
         return

@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from click.testing import CliRunner, Result
 
 from app.application import Application
 from cluster.dump import dump_cluster
-from cluster.load import parse_cluster
+from cluster.load import load_cluster, parse_cluster
 from cluster.model import StoreSettings
+from operations.alert_history import MOST
 from operations.alerts_cli import alerts
 from operations.cli import status
 from store import schema
@@ -71,6 +73,19 @@ def test_alerts_are_listed_newest_first_and_marked(config: Path) -> None:
     shown = json.loads(_run(config, "status", "--json").stdout)
     assert [one["id"] for one in shown["alert_history"]] == [IDS[0]]
     assert "last 24 h: 1 alerts, 0 of them over" in _run(config, "status").stdout
+
+
+def test_a_flood_of_one_rule_hides_no_alert_of_another(config: Path) -> None:
+    tags = {schema.RULE: "link_full", schema.SEVERITY: "warning", schema.SRC: "leaf-1", schema.ALERT_KEY: "0"}
+    rows = pl.DataFrame({WINDOW: range(NOW - MOST, NOW)}).with_columns(
+        *(pl.lit(text).alias(name) for name, text in {**tags, schema.CHANGE: schema.Change.FIRED}.items()),
+        pl.lit("0").alias(schema.INCIDENT.name),
+    )
+    with closing(Store(load_cluster(config).store)) as store:
+        store.write(encode(schema.ALERT, rows), schema.ALERT.kept)
+    found = _run(config, "alerts", "list", "--json", "--rule", "exfil_volume").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in found] == list(IDS)
+    assert "only the newest 10,000 are shown" in _run(config, "alerts", "list", "--json").stderr
 
 
 @pytest.mark.parametrize(
