@@ -1,5 +1,6 @@
 """A draft as a commented cluster.yaml."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
@@ -24,7 +25,10 @@ _STEMS = {
     Role.INFERENCE: "infer",
     Role.MANAGEMENT: "mgmt",
 }
-_USERS = "users"
+_USERS, _OTHERS = "users", "others"
+_MOST_UNKNOWN, _MOST_TOLD = 50, 1000
+"""Networks of no known purpose that are groups of their own, and blocks of a group that are told of: an hour in which
+somebody scanned has tens of thousands, and a cluster may have 200 groups."""
 _FILES = schema.CHECKPOINT.name
 """Service of what training writes to storage."""
 _MOST_OUTSIDE = 10
@@ -76,15 +80,17 @@ def _size(count: int) -> str:
 def groups_of(draft: Draft) -> dict[str, list[Block]]:
     """Return the blocks of each group by its id."""
     groups: dict[str, list[Block]] = defaultdict(list)
+    unknown = [block for block in draft.blocks if block.role is Role.CUSTOM and block.plane is None]
+    apart = {block.network for block in sorted(unknown, key=lambda one: -one.total)[:_MOST_UNKNOWN]}
     for block in draft.blocks:
         if block.role is not Role.CUSTOM:
             groups[block.role.value].append(block)
         elif block.plane is not None:
             groups[_USERS].append(block)
+        elif block.network in apart:
+            groups["other_" + re.sub("[.:]+", "_", str(block.network.network_address)).strip("_")].append(block)
         else:
-            groups[f"other-{str(block.network.network_address).replace('.', '-').replace(':', '-').strip('-')}"].append(
-                block
-            )
+            groups[_OTHERS].append(block)
     return dict(groups)
 
 
@@ -93,7 +99,7 @@ def _groups(groups: Mapping[str, list[Block]]) -> Iterator[str]:
     for name, blocks in groups.items():
         role = blocks[0].role
         yield f"  {name}:"
-        yield f"    title: {_TITLES.get(role, name.replace('-', ' ').title())}"
+        yield f"    title: {_TITLES.get(role, name.replace('_', ' ').title())}"
         yield f"    role: {role.value}"
         yield f"    prefixes: [{', '.join(quoted(prefix) for prefix in collapsed(block.network for block in blocks))}]"
         if role is Role.MODEL_STORAGE:
@@ -101,8 +107,10 @@ def _groups(groups: Mapping[str, list[Block]]) -> Iterator[str]:
         planes = Counter(block.plane for block in blocks if block.plane is not None and block.same_as is None)
         if planes:
             yield f"    plane: {planes.most_common(1)[0][0]}"
-        for block in blocks:
+        for block in blocks[:_MOST_TOLD]:
             yield f"    # {block.network}: {len(block.members)} addresses, {_size(block.total)}; {block.why}"
+        if len(blocks) > _MOST_TOLD:
+            yield f"    # and {len(blocks) - _MOST_TOLD:,} more networks"
 
 
 def collapsed(networks: Iterable[Network]) -> list[Network]:

@@ -159,6 +159,41 @@ def test_what_is_not_meant_with_the_outside_is_not_allowed(case: tuple[Cluster, 
     assert not draft.is_allowed("training", "external")
 
 
+def _from_logs(folder: Path, *talks: tuple[str, str, int, int]) -> Cluster:
+    """Return the draft of a cloud's flow logs; talks: source, destination, port that is called, IP protocol."""
+    (folder / "logs").mkdir()
+    lines = (
+        f"2 1 eni-1 {src} {dst} {40_000 + number if called else 0} {called} {proto} 6 9000 1700000000 1700000060 "
+        "ACCEPT OK\n"
+        for number, (src, dst, called, proto) in enumerate(talks)
+    )
+    (folder / "logs" / "a.log").write_text("".join(lines))
+    file = folder / "cluster.yaml"
+    told = CliRunner().invoke(init, [str(file), "--from-traffic", str(folder / "logs"), "--format", "aws-vpc"])
+    assert told.exception is None, "\n".join(getattr(told.exception, "lines", list)()) or told.exception
+    return load_cluster(file)
+
+
+def test_networks_whose_traffic_does_not_say_what_they_are_for_are_groups(tmp_path: Path) -> None:
+    draft = _from_logs(tmp_path, ("10.7.0.5", "10.8.0.9", 7777, 6), ("fd00:7::5", "fd00:8::9", 7777, 6))
+    assert {group.id: [*map(str, group.prefixes)] for group in draft.groups} == {
+        "other_10_7_0_0": ["10.7.0.0/24"],
+        "other_10_8_0_0": ["10.8.0.0/24"],
+        "other_fd00_7": ["fd00:7::/64"],
+        "other_fd00_8": ["fd00:8::/64"],
+    }
+    assert draft.is_allowed("other_10_7_0_0", "other_10_8_0_0")
+
+
+def test_a_scan_of_many_networks_makes_no_more_groups_than_a_cluster_may_have(tmp_path: Path) -> None:
+    scan = (("10.7.0.5", f"10.{one}.{two}.1", 22_022, 6) for one in (8, 9) for two in range(256))
+    draft = _from_logs(tmp_path, *scan)
+    assert len(draft.groups) < 60
+    found = [prefix for group in draft.groups for prefix in group.prefixes]
+    assert sum(prefix.num_addresses for prefix in found) == 513 * 256
+    assert draft.is_allowed("other_10_7_0_0", "others")
+
+
 @pytest.mark.parametrize(
     ("files", "arguments", "said"),
     [
