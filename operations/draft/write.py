@@ -269,6 +269,9 @@ def _services(draft: Draft) -> Iterator[str]:
         elif block.role is Role.TRAINING and block.same_as is None:
             collective.update(block.served)
             inside += block.inside
+    # Fragments, and the tunnels of a network of pods, have no port; and each port is of one service.
+    for port in (0, *files):
+        del collective[port]
     kept = [port for port, size in collective.most_common(_MOST_SERVICE_PORTS) if size > _COLLECTIVE_SHARE * inside]
     found = {_FILES: [port for port, _ in files.most_common(_MOST_SERVICE_PORTS)], "collective": kept}
     if not any(found.values()):

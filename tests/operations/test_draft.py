@@ -194,6 +194,23 @@ def test_a_scan_of_many_networks_makes_no_more_groups_than_a_cluster_may_have(tm
     assert draft.is_allowed("other_10_7_0_0", "others")
 
 
+def test_a_fabric_of_tunnels_has_no_port_to_name_a_service_by(tmp_path: Path) -> None:
+    talks = ((f"10.7.0.{one}", f"10.7.0.{one % 8 + 1}", 0, 4) for one in range(1, 9))
+    draft = _from_logs(tmp_path, *talks)
+    assert [group.role for group in draft.groups] == [Role.TRAINING]
+    assert "collective" not in {service.name for service in draft.services}
+
+
+def test_a_port_of_file_servers_that_nodes_serve_each_other_too_is_of_one_service(tmp_path: Path) -> None:
+    """Scratch space on the GPU nodes themselves."""
+    ring = [(f"10.7.0.{one}", f"10.7.0.{one % 8 + 1}") for one in range(1, 9)]
+    talks = [(*pair, port, 6) for pair in ring for port in (29500, 29501, 2049)]
+    draft = _from_logs(tmp_path, *talks, *((src, "10.8.0.1", 2049, 6) for src, _ in ring[:5]))
+    ports = {service.name: service.ports for service in draft.services}
+    assert ports["checkpoint"] == (2049,)
+    assert ports["collective"] == (29500, 29501)
+
+
 @pytest.mark.parametrize(
     ("files", "arguments", "said"),
     [
