@@ -39,7 +39,8 @@ def backup(cluster: Cluster, file: Path, state: Path | None, *, config_only: boo
         cluster_file(),
         named_files(cluster),
         None if config_only else state or Path(cluster.bridge.state),
-        Path(cluster.delivery.state) if cluster.delivery.destinations and not config_only else None,
+        None if config_only else Path(cluster.delivery.state),
+        has_destinations=bool(cluster.delivery.destinations),
     )
     with tempfile.TemporaryDirectory(prefix="clusterflow-backup-") as scratch:
         made = make_backup(file, sources, Path(scratch))

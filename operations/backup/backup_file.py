@@ -73,13 +73,15 @@ class Sources:
         config: cluster.yaml.
         named: files that it names beside the inventory and rules; those that are not text, or large, are left out.
         state: `bridge.state`; None: the configuration alone.
-        delivery: `delivery.state`; None where nothing is delivered.
+        delivery: `delivery.state`; None: as `state`.
+        has_destinations: whether a spool must be there; else it is where `clusterflow deliver` keeps the alert history.
     """
 
     config: Path
     named: Sequence[Path] = ()
     state: Path | None = None
     delivery: Path | None = None
+    has_destinations: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ def make_backup(target: Path, sources: Sources, scratch: Path) -> Summary:
             members = _config_files(sources, opened, missing)
             if sources.state is not None:
                 members |= _state(sources.state, sources.delivery, scratch, opened, missing)
+                if sources.has_destinations and sources.delivery is not None and _EVENTS not in members:
+                    missing.append(f"no spool of events in {sources.delivery / SPOOL}")
             places = {STATE: sources.state, DELIVERY: sources.delivery}
             lay = {name: str(place.resolve()) if place is not None else "" for name, place in places.items()}
             sizes = _write(target, members, {"config": sources.config.name, **lay})
@@ -169,8 +173,6 @@ def _state(
     if f"{STATE}/{BRIDGE}/{checkpoint.MANIFEST}" not in members:
         missing.append(f"no checkpoint in {state / BRIDGE}")
     missing += [f"no {name} in {state}" for name in SQLITE_FILES if f"{STATE}/{name}" not in members]
-    if delivery is not None and _EVENTS not in members:
-        missing.append(f"no spool of events in {delivery / SPOOL}")
     return members
 
 

@@ -239,7 +239,7 @@ def test_a_backup_of_a_state_folder_without_anything_is_none(site: Site) -> None
     done = CliRunner().invoke(backup, arguments)
     assert isinstance(done.exception, UserError), done.output
     (line,) = done.exception.lines()
-    assert f"{site.home / 'none'}: nothing of the state is there" in line
+    assert f"{site.home / 'none'} and /var/lib/clusterflow/delivery: nothing of the state is there" in line
     assert "--config-only" in line
     assert not site.file.exists()
 
@@ -391,6 +391,21 @@ def test_events_positions_and_alerts_come_back(site: Site, delivering: Path) -> 
     assert (delivering / "counters.json").read_text() == "{}"
     assert (delivering / "refused.jsonl").read_text() == '{"line": 1}\n'
     assert waiting(delivering) == ([4, 5, 6, 7, 8, 9], {"open": 9})
+
+
+def test_without_destinations_the_events_of_the_alert_history_are_in_it(site: Site, delivering: Path) -> None:
+    """`clusterflow deliver` keeps the history all the same; on its own machine there is no other state."""
+    site.config.write_text(site.config.read_text().partition(", destinations")[0] + "}\n")
+    shutil.rmtree(site.state)
+    assert site.make().exception is None
+    shutil.rmtree(delivering)
+    assert site.bring_back("--force").exception is None
+    assert waiting(delivering) == ([4, 5, 6, 7, 8, 9], {"open": 9})
+    # Where nobody runs it, nothing is missing.
+    shutil.rmtree(delivering)
+    site.save(2)
+    site.file.unlink()
+    assert "events" not in site.make().output
 
 
 def test_events_that_are_there_are_kept_aside(site: Site, delivering: Path) -> None:
