@@ -136,7 +136,11 @@ def _config_files(sources: Sources, opened: ExitStack, missing: list[str]) -> di
         if not is_named(place, names):
             raise ClusterflowError(f"{config}: it was changed while it was saved: {path}", "try again")
         if number <= len(needed):
-            members[name] = opened.enter_context(path.open("rb"))
+            try:
+                members[name] = opened.enter_context(path.open("rb"))
+            except FileNotFoundError as error:
+                # One with prefixes, whose last good version is in use.
+                missing.append(f"without {path}: {error.strerror}")
         elif name not in members:
             try:
                 members[name] = io.BytesIO(text_of(path))

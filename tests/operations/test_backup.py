@@ -25,6 +25,7 @@ from analysis.jobs.register import Register
 from analysis.state import State
 from app.errors import ClusterflowError, UserError
 from cluster.load import load_cluster
+from cluster.sections.network.prefix_files import keep
 from cluster.sources import named_in
 from delivery.queue import Spool
 from ingest.checkpoint import Checkpoint
@@ -345,6 +346,22 @@ delivery:
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {
         outside.removeprefix("config/")
     } == ours
+
+
+def test_a_file_with_prefixes_that_is_away_keeps_nothing_else_out_of_it(site: Site) -> None:
+    """The bridge goes on with its last good version; a backup of that night is worth more than none."""
+    prefixes = site.config.parent / "lists" / "cloud.txt"
+    prefixes.write_text("198.51.100.0/24\n")
+    group = "  cloud: {role: approved_external, prefixes_from: [lists/cloud.txt]}\n"
+    site.config.write_text(site.config.read_text().replace("inventory:", f"{group}inventory:"))
+    files = [file for one in load_cluster(site.config).groups for file in one.files]
+    keep(files, site.state / "prefixes")
+    prefixes.unlink()
+    done = site.make()
+    assert done.exception is None, done.exception
+    assert f"warning: without {prefixes}: No such file or directory" in done.output
+    with tarfile.open(site.file) as archive:
+        assert {"config/lists/nodes.csv", "config/own.py"} <= set(archive.getnames())
 
 
 # -- events that are not delivered yet ---------------------------------------------------------------
