@@ -111,7 +111,7 @@ def make_backup(target: Path, sources: Sources, scratch: Path) -> Summary:
     missing: list[str] = []
     try:
         with ExitStack() as opened:
-            members = _config_files(sources, opened, missing)
+            members = _config_files(sources, missing)
             if sources.state is not None:
                 members |= _state(sources.state, sources.delivery, scratch, opened, missing)
                 if sources.has_destinations and sources.delivery is not None and _EVENTS not in members:
@@ -124,7 +124,7 @@ def make_backup(target: Path, sources: Sources, scratch: Path) -> Summary:
     return Summary(sizes, tuple(missing))
 
 
-def _config_files(sources: Sources, opened: ExitStack, missing: list[str]) -> dict[str, IO[bytes]]:
+def _config_files(sources: Sources, missing: list[str]) -> dict[str, IO[bytes]]:
     config, *needed = files_of_cluster(sources.config)
     text = config.read_bytes()
     # Of the text that is saved: by these names a restore knows what belongs to it.
@@ -137,7 +137,8 @@ def _config_files(sources: Sources, opened: ExitStack, missing: list[str]) -> di
             raise ClusterflowError(f"{config}: it was changed while it was saved: {path}", "try again")
         if number <= len(needed):
             try:
-                members[name] = opened.enter_context(path.open("rb"))
+                # Whole: who writes over it meanwhile would leave another text than the one that was summed up.
+                members[name] = io.BytesIO(path.read_bytes())
             except FileNotFoundError as error:
                 # One with prefixes, whose last good version is in use.
                 missing.append(f"without {path}: {error.strerror}")

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import hashlib
 import io
+import itertools
 import json
 import os
 import shutil
@@ -362,6 +363,30 @@ def test_a_file_with_prefixes_that_is_away_keeps_nothing_else_out_of_it(site: Si
     assert f"warning: without {prefixes}: No such file or directory" in done.output
     with tarfile.open(site.file) as archive:
         assert {"config/lists/nodes.csv", "config/own.py"} <= set(archive.getnames())
+
+
+def test_a_file_that_is_written_meanwhile_makes_no_damaged_backup(site: Site) -> None:
+    nodes, stop = site.config.parent / "lists" / "nodes.csv", threading.Event()
+    nodes.write_text("# 0\nname,group,address\n" + "".join(f"n{n},a,10.0.{n >> 8}.{n & 255}\n" for n in range(4096)))
+
+    def write() -> None:
+        with nodes.open("r+b", buffering=0) as file:
+            for number in itertools.cycle(range(8)):
+                os.pwrite(file.fileno(), str(number).encode(), 2)
+                if stop.is_set():
+                    return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(10):
+            assert site.make().exception is None
+            done = site.bring_back("--state-only", "--force")
+            assert done.exception is None, done.exception
+            site.file.unlink()
+    finally:
+        stop.set()
+        writer.join()
 
 
 # -- events that are not delivered yet ---------------------------------------------------------------
