@@ -36,7 +36,8 @@ class StoreError(ClusterflowError):
     """InfluxDB cannot be reached, or refused what was asked. Exit code 1."""
 
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says where a disk is full, or somebody's share of it."""
 
 
 def of_disk(place: object, error: OSError, hint: str) -> ClusterflowError:
@@ -51,7 +52,7 @@ def of_disk(place: object, error: OSError, hint: str) -> ClusterflowError:
         ClusterflowError where the disk is full, which passes, so that whoever starts us tries again; else a UserError.
     """
     why = os.strerror(error.errno) if error.errno else str(error)
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         return ClusterflowError(f"{place}: {why}", "make room on its disk, and start again")
     return UserError(f"{place}: {why}", hint)
 

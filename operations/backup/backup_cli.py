@@ -1,7 +1,8 @@
 """``clusterflow backup`` and ``clusterflow restore``."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,16 @@ from app.units import format_moment, format_size
 from cluster.cli import cluster_file, cluster_option, config_option
 from cluster.model import Cluster
 from cluster.sources import delivery_state_of, state_of
-from operations.backup.backup_file import CONFIG, DELIVERY, STATE, Sources, check_configuration, make_backup, unpack
+from operations.backup.backup_file import (
+    CONFIG,
+    DELIVERY,
+    STATE,
+    Sources,
+    check_configuration,
+    make_backup,
+    no_room,
+    unpack,
+)
 from operations.backup.backup_named import named_files
 from operations.backup.restore import Homes, put_in_place
 
@@ -42,8 +52,8 @@ def backup(cluster: Cluster, file: Path, state: Path | None, *, config_only: boo
         None if config_only else Path(cluster.delivery.state),
         has_destinations=bool(cluster.delivery.destinations),
     )
-    with tempfile.TemporaryDirectory(prefix="clusterflow-backup-") as scratch:
-        made = make_backup(file, sources, Path(scratch))
+    with _scratch("backup") as scratch:
+        made = make_backup(file, sources, scratch)
     for line in made.missing:
         click.echo(f"{file}: warning: {line}", err=True)
     click.echo(f"{file}: {len(made.files)} files, {format_size(sum(made.files.values()))} unpacked")
@@ -74,8 +84,7 @@ def restore(
     Everything in it is checked before anything is changed; what it does not hold stays. Restore InfluxDB
     first, then this, then start the services.
     """
-    with tempfile.TemporaryDirectory(prefix="clusterflow-restore-") as name:
-        unpacked = Path(name)
+    with _scratch("restore") as unpacked:
         manifest = unpack(file, unpacked)
         saved = unpacked / CONFIG / manifest["config"]
         if not state_only:
@@ -96,6 +105,18 @@ def restore(
     if done.left:
         click.echo(f"left as it was, for the backup holds none: {', '.join(map(str, done.left))}")
     click.echo(f"{file}: of {format_moment(manifest['made'])}, by clusterflow {manifest['clusterflow']}")
+
+
+@contextmanager
+def _scratch(what: str) -> Iterator[Path]:
+    """Yield a folder among the temporary files, and remove it."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=f"clusterflow-{what}-")
+    except OSError as error:
+        # Where none of the usual places takes a file, the words have them.
+        raise no_room("temporary files", error) from error
+    with folder as name:
+        yield Path(name)
 
 
 def _rename(file: Path, saved: Path, config: Path) -> None:

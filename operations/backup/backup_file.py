@@ -23,7 +23,7 @@ from analysis.jobs import register
 from analysis.state import AUDIT
 from analysis.state import FILE as STATE_FILE
 from app import sqlite_file
-from app.errors import ClusterflowError, ConfigError, UserError
+from app.errors import NO_ROOM, ClusterflowError, ConfigError, UserError
 from app.version import own_version
 from cluster.document import read_text
 from cluster.sources import files_of as files_of_cluster
@@ -231,6 +231,8 @@ def _databases(paths: dict[str, Path], scratch: Path, opened: ExitStack) -> dict
                 # One file, without a log beside it.
                 target.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                raise no_room(scratch, error) from error
             raise ClusterflowError(f"{path}: cannot be copied: {error}") from error
         members[name] = opened.enter_context(copy.open("rb"))
     return members
@@ -339,11 +341,18 @@ def _add(archive: tarfile.TarFile, name: str, size: int, file: IO[bytes]) -> Non
     archive.addfile(entry, file)
 
 
+def no_room(place: Path | str, error: Exception) -> ClusterflowError:
+    """Return why nothing can be copied or unpacked among the temporary files."""
+    why = getattr(error, "strerror", None) or error
+    return ClusterflowError(f"{place}: {why}", "make room there, or name another folder for temporary files by TMPDIR")
+
+
 def unpack(source: Path, folder: Path) -> dict[str, Any]:
     """Check an archive and unpack it; return its manifest. Nothing outside of the folder is touched.
 
     Raises:
         UserError: it is no backup, of another version, or not what its checksums say.
+        ClusterflowError: there is no room in the folder.
     """
     try:
         with tarfile.open(source, "r:gz") as archive:
@@ -356,6 +365,8 @@ def unpack(source: Path, folder: Path) -> dict[str, Any]:
                     raise UserError(f"{source}: {entry.name!r} does not belong into a backup", "it was tampered with")
                 _extract(source, archive, entry, facts, folder / entry.name)
     except (tarfile.TarError, zlib.error, RecursionError, *_NO_BACKUP) as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise no_room(folder, error) from error
         raise UserError(f"{source}: cannot be read as a backup: {error}") from error
     if wanted:
         raise UserError(f"{source}: lacks {min(wanted)}", "it was cut short")

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import stat
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
+from trouble import small_disk
 
 from analysis.jobs.register import Register
 from analysis.state import State
@@ -387,6 +389,29 @@ def test_a_file_that_is_written_meanwhile_makes_no_damaged_backup(site: Site) ->
     finally:
         stop.set()
         writer.join()
+
+
+def test_a_full_disk_under_the_temporary_files_is_no_fault_of_the_backup(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with State.open(site.state) as state:
+        state.advance(1_772_352_000)
+    site.make()
+    whole = site.file.read_bytes()
+    with small_disk(site.home / "small", 16) as disk:
+        monkeypatch.setattr(tempfile, "tempdir", str(disk))
+        for done in (site.bring_back("--force"), (site.file.unlink(), site.make())[1]):
+            error = done.exception
+            assert isinstance(error, ClusterflowError), error
+            assert not isinstance(error, UserError), error.lines()
+            assert str(disk) in error.message
+            assert "TMPDIR" in error.hint
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
+    site.file.write_bytes(whole)
+    error = site.bring_back("--force").exception
+    assert isinstance(error, ClusterflowError)
+    assert "TMPDIR" in error.hint
 
 
 # -- events that are not delivered yet ---------------------------------------------------------------
