@@ -230,10 +230,14 @@ def _databases(paths: dict[str, Path], scratch: Path, opened: ExitStack) -> dict
                 sqlite_file.copy(path, target)
                 # One file, without a log beside it.
                 target.execute("PRAGMA journal_mode = DELETE")
+                (verdict,) = target.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
                 raise no_room(scratch, error) from error
             raise ClusterflowError(f"{path}: cannot be copied: {error}") from error
+        # Who has it open may not meet the damage for months, and a restore would bring it back.
+        if verdict != "ok":
+            raise ClusterflowError(f"{path}: is damaged: {verdict}", "restart its service, which moves it aside")
         members[name] = opened.enter_context(copy.open("rb"))
     return members
 

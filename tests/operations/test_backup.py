@@ -1069,6 +1069,18 @@ def test_a_checkpoint_that_a_disk_has_damaged_gets_into_no_backup(site: Site, wh
     assert not site.file.exists()
 
 
+def test_an_sqlite_file_that_a_disk_has_damaged_gets_into_no_backup(site: Site) -> None:
+    path = site.state / "analysis.sqlite"
+    text = bytearray(path.read_bytes())
+    for page in range(4096, len(text), 4096):
+        text[page : page + 8] = b"\xff" * 8
+    path.write_bytes(text)
+    done = site.make()
+    assert isinstance(done.exception, ClusterflowError)
+    assert f"{path}: is damaged: " in done.exception.message
+    assert not site.file.exists()
+
+
 def test_a_disk_without_hard_links_takes_a_backup_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stick, a share: what came meanwhile under the name is kept there as well."""
     monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(errno.EPERM, "Operation not permitted")))
