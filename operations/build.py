@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from watchfiles import Change as Saved
+from watchfiles import DefaultFilter
 from watchfiles import watch as changes
 
 from app.errors import UserError
@@ -96,8 +98,19 @@ def watch(
         after: called with each run's exit code.
     """
     after(subprocess.run(command, check=False).returncode)
-    existing = [path for path in paths if path.exists()]
-    for _ in changes(*existing, stop_event=stop, raise_interrupt=False):
+    named = [*paths]
+    folders = {inner.resolve() for path in named if path.is_dir() for inner in (path, *path.rglob("*/"))}
+    # Many editors replace a file, and who watches that alone goes on watching the one that is gone. So its folder is
+    # watched, without what is below: that may be anything.
+    files = {one for path in named if path.is_file() for one in (path.parent.resolve() / path.name, path.resolve())}
+    is_source = DefaultFilter()
+
+    def is_meant(change: Saved, name: str) -> bool:
+        path = Path(name)
+        return is_source(change, name) and (path in files or path.parent in folders)
+
+    places = {*folders, *(path.parent for path in files)}
+    for _ in changes(*places, watch_filter=is_meant, recursive=False, stop_event=stop, raise_interrupt=False):
         after(subprocess.run(command, check=False).returncode)
 
 

@@ -119,6 +119,30 @@ def test_watch_builds_again_after_a_save_and_survives_a_failure(tmp_path: Path) 
     assert log.read_text() == "one two"
 
 
+def test_watch_sees_every_save_of_an_editor_that_replaces_the_file(tmp_path: Path) -> None:
+    """As vim and many others do: the new text gets the name of the old file."""
+    source = tmp_path / "source.py"
+    source.write_text("")
+    codes: list[int] = []
+    stop = threading.Event()
+    arguments = ([sys.executable, "-c", ""], [source])
+    thread = threading.Thread(target=watch, args=arguments, kwargs={"stop": stop, "after": codes.append})
+    thread.start()
+    try:
+        _until(lambda: len(codes) == 1)
+        time.sleep(0.5)  # the watcher begins just after the first run
+        for builds in (2, 3, 4):
+            (tmp_path / "new").write_text(str(builds))
+            (tmp_path / "new").replace(source)
+            _until(lambda builds=builds: len(codes) == builds)  # type: ignore[misc]
+        (tmp_path / "another").write_text("of no interest")
+        time.sleep(1)
+        assert len(codes) == 4
+    finally:
+        stop.set()
+        thread.join(10)
+
+
 def _until(holds: object, seconds: float = 15) -> None:
     assert callable(holds)
     deadline = time.monotonic() + seconds
