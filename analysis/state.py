@@ -23,7 +23,7 @@ from analysis.detectors.management.openers import KNOWN as OPENERS
 from analysis.detectors.study import FLAW, Memory
 from analysis.jobs.job_windows import end_of, start_of
 from app import sqlite_file
-from app.errors import UserError
+from app.errors import UserError, of_disk
 from cluster.model import Job
 from store import schema
 
@@ -398,9 +398,13 @@ def _for(rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; UserError if another analysis holds it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a+", encoding="utf-8") as file:
+    """Hold the folder's lock; UserError if another analysis holds it, or the folder cannot be used."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise of_disk(folder, error, _WRITABLE) from error
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -132,6 +132,12 @@ def test_contacts_are_listed_acknowledged_forgotten_and_audited(config: Path) ->
         run(contacts, config, "ack", "gpu-0", "192.0.2.1")
 
 
+def test_a_state_that_cannot_be_written_is_the_users_to_mend(config: Path) -> None:
+    config.write_text(config.read_text().replace(str(config.parent / "state"), "/proc/none"))
+    with pytest.raises(UserError, match="/proc/none"):
+        run(analyze, config, "--once")
+
+
 def test_listing_before_the_first_start_is_empty_and_makes_nothing(config: Path) -> None:
     assert run(contacts, config, "list", "--json") == ""
     assert not (config.parent / "state" / FILE).exists()
