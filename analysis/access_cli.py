@@ -10,7 +10,6 @@ from datetime import datetime
 import click
 import polars as pl
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from analysis.detectors.inference.access import EVERY
@@ -79,7 +78,8 @@ def access(
             write_output(path, text(rows))
             printed |= path == "-"
     if not printed:
-        _show(cluster, rows, Console(width=None if sys.stdout.isatty() else 200, highlight=False))
+        width = None if sys.stdout.isatty() else 200
+        _show(cluster, rows, Console(width=width, highlight=False, markup=False, emoji=False))
 
 
 def accessed(store: Store, start: int, stop: int, where: list[Condition]) -> pl.DataFrame:
@@ -159,11 +159,11 @@ def _show(cluster: Cluster, rows: pl.DataFrame, console: Console) -> None:
                   f"first ({zone.key})", "last", box=None)  # fmt: skip
     for row in rows.head(rows_shown(_SHOWN)).iter_rows(named=True):
         table.add_row(
-            escape(row[schema.USER]),
+            row[schema.USER],
             row[schema.SRC],
             _title(cluster, row[schema.SRC_GROUP]),
             row[schema.COUNTRY],
-            escape(row[schema.NETWORK]),
+            row[schema.NETWORK],
             _title(cluster, row[schema.DST_GROUP]),
             row[schema.SERVICE],
             amount(row[_BYTES]),

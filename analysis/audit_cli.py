@@ -12,8 +12,8 @@ from typing import Any
 import click
 import polars as pl
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from analysis.access_cli import share_of_other
 from analysis.audit import FIRST, LAST, Audit, Permit, period_of
@@ -96,7 +96,8 @@ def audit(
             write_output(path, text(cluster, found), key)
             printed |= path == "-"
     if not printed:
-        _show(cluster, found, Console(width=None if sys.stdout.isatty() else 200, highlight=False))
+        width = None if sys.stdout.isatty() else 200
+        _show(cluster, found, Console(width=width, highlight=False, markup=False, emoji=False))
     wanted = {one for name in fail_on for one in (FINDINGS if name == "any" else (name,))}
     if any(FAILURES[name](found) for name in wanted):
         sys.exit(1)
@@ -239,8 +240,10 @@ def _show(cluster: Cluster, found: Audit, console: Console) -> None:
     period = found.period
     length = format_duration(period.stop - period.start)
     console.print(
-        f"[bold]{cluster.name}[/], {format_moment(period.start)} to {format_moment(period.stop)} ({length}), "
-        f"windows of {format_duration(period.window)}"
+        Text(cluster.name, "bold"),
+        f"{format_moment(period.start)} to {format_moment(period.stop)} ({length}), "
+        f"windows of {format_duration(period.window)}",
+        sep=", ",
     )
     _show_talks(cluster, console, "Violations of `allowed`", found.violations)
     _show_clients(cluster, console, found)
@@ -252,7 +255,7 @@ def _show(cluster: Cluster, found: Audit, console: Console) -> None:
 
 
 def _heading(console: Console, title: str, number: int) -> None:
-    console.print(f"\n[bold]{title}[/]: {number or 'none'}")
+    console.print(Text.assemble("\n", (title, "bold"), f": {number or 'none'}"))
 
 
 def _show_talks(cluster: Cluster, console: Console, title: str, frame: pl.DataFrame) -> None:
@@ -287,7 +290,7 @@ def _show_clients(cluster: Cluster, console: Console, found: Audit) -> None:
     table = Table("user", "client", "group", "asked", "service", "sent", "records", "first", "last", box=None)
     for row in found.clients.head(rows_shown(_SHOWN)).iter_rows(named=True):
         table.add_row(
-            escape(row[schema.USER]), row[schema.SRC], _title(cluster, row[schema.SRC_GROUP]),
+            row[schema.USER], row[schema.SRC], _title(cluster, row[schema.SRC_GROUP]),
             _title(cluster, row[schema.DST_GROUP]), row[schema.SERVICE], amount(row[schema.BYTES.name]),
             f"{row[schema.FLOWS.name]:,}", format_moment(row[FIRST]), format_moment(row[LAST]),
         )  # fmt: skip

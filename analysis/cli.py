@@ -302,7 +302,7 @@ def list_contacts(cluster: Cluster, only_new: bool, src: str | None, start: floa
             _word(row),
         )
     # Addresses are to be copied, not cut: a narrow terminal wraps instead.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False).print(table)
 
 
 def _word(row: Mapping[str, object]) -> str:

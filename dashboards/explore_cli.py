@@ -195,7 +195,8 @@ def explore(
         shown = cluster.title(name) if by in ("source", "destination") and name in cluster.group_ids() else name
         size, *others = (f"{row[one]:,}" for one in sums)
         table.add_row(shown, size, rate, *others)
-    Console().print(table if rows else "no traffic like that in this time")
+    # Titles of groups and addresses are shown, never interpreted.
+    Console(markup=False, emoji=False).print(table if rows else "no traffic like that in this time")
 
 
 def _refuse(question: Question) -> None:

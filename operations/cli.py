@@ -149,7 +149,7 @@ def status(cluster: Cluster, json_to: str | None) -> None:
         zone = cluster.site.time_zone
         show(
             found,
-            Console(highlight=False),
+            Console(highlight=False, markup=False, emoji=False),
             lambda at: datetime.fromtimestamp(at, zone).strftime("%H:%M:%S %Z"),
             verbose=is_verbose(),
         )

@@ -53,7 +53,9 @@ def inventory(names: tuple[str, ...], config: Path, json_to: str | None) -> None
         for row in rows:
             state = row["error"] or ("changed" if row["changed"] else "as before")
             table.add_row(row["source"], *(f"{row[key]:,}" for key in ("nodes", "machines", "left_out")), state)
-        Console(highlight=False).print(table if rows else "cluster.yaml names no inventory sources")
+        # What a source answered is shown, never interpreted.
+        console = Console(highlight=False, markup=False, emoji=False)
+        console.print(table if rows else "cluster.yaml names no inventory sources")
         lines = [f"{row['source']}: {line}" for row in rows for line in row["conflicts"]]
         for line in lines[: rows_shown(_MOST)]:
             click.echo(line)

@@ -319,7 +319,7 @@ def _has_failed(report: Report, what: FailOn) -> bool:
 
 
 def _tell(report: Report, html_file: Path | None) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
     stretch, run = report.stretch, report.run
     ticks = sum(effort.ticks for effort in run.efforts.values())
     queries = sum(effort.queries for effort in run.efforts.values())

@@ -95,7 +95,7 @@ def show(cluster: Cluster, job_id: str | None, start: float | None, stop: float 
     if json_to:
         write_output(json_to, json.dumps({"jobs": [one.document() for one in shown]}, indent=2) + "\n")
         return
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
     for one in shown:
         print_shown(one, cluster.site.time_zone, console)
     if not shown:
@@ -145,7 +145,7 @@ def _show(
         counted = f"{len(job.nodes):,}", _short(job), f"{number:,}" if number else ""
         table.add_row(job.id, job.job_class, *counted, _time(job.start, zone), end, outcome, job.origin)
     # Ids are to be copied, not cut: a narrow terminal wraps instead.
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
     if table.row_count:
         console.print(table)
     else:

@@ -51,7 +51,7 @@ def listen(cluster: Cluster, *, seconds: float, interface: str | None, json_to: 
         }
         write_output(json_to, f"{json.dumps(document, indent=2)}\n")
         return
-    _show(heard, silent, Console(highlight=False))
+    _show(heard, silent, Console(highlight=False, markup=False, emoji=False))
     if missed:
         click.echo(f"{missed:,} datagrams came too fast to look at: figures are too low; the collector got them")
     if found.unnamed:

@@ -57,7 +57,7 @@ def _show(found: tuple[ListStatus, ...], source: str) -> None:
         click.echo("cluster.yaml names no lists (docs/enrichment.md)")
         return
     click.echo("as the files are now:" if source == "files" else "as the bridge has them:")
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title, side in (("list", "left"), ("kind", "left"), ("", "left"), ("entries", "right"), ("age", "right")):
         table.add_column(title, justify="right" if side == "right" else "left", no_wrap=True)

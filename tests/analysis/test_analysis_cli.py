@@ -132,6 +132,14 @@ def test_contacts_are_listed_acknowledged_forgotten_and_audited(config: Path) ->
         run(contacts, config, "ack", "gpu-0", "192.0.2.1")
 
 
+def test_an_ipv6_address_is_listed_as_it_is(config: Path) -> None:
+    """For some libraries its part `:a:` is the picture of an A."""
+    run(analyze, config, "--once")
+    contact(config, "2001:db8:1:a::1")
+    run(analyze, config, "--once")
+    assert "2001:db8:1:a::1" in run(contacts, config, "list")
+
+
 def test_a_state_that_cannot_be_written_is_the_users_to_mend(config: Path) -> None:
     config.write_text(config.read_text().replace(str(config.parent / "state"), "/proc/none"))
     with pytest.raises(UserError, match="/proc/none"):

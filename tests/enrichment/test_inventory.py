@@ -439,6 +439,13 @@ def test_names_of_strangers_and_answers_that_do_not_end_do_no_harm(
     assert "its answer does not end" in said.output
 
 
+def test_what_is_wrong_is_shown_as_it_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table takes what stands in brackets for a style, and some parts of addresses for pictures."""
+    monkeypatch.chdir(tmp_path)
+    path = described(Path(), "    it: {type: slurm, file: 'lists/[gpu]/a:b:c'}\n")
+    assert "lists/[gpu]/a:b:c" in CliRunner().invoke(inventory, ["-c", str(path)]).output
+
+
 def test_a_filter_of_netbox_may_name_a_field_twice(tmp_path: Path, api: Api) -> None:
     """Its own pages write two sites so; of the first one no machine was known."""
     api.lists["/api/dcim/devices/"] = [{"id": 1, "name": "gpu-01", "role": {"slug": "gpu"}}]
