@@ -1,8 +1,10 @@
 """`clusterflow notify`, as a user runs it; with a real Grafana (GRAFANA_HOME) also what it sends."""
 
 import json
+import threading
 import time
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,43 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], line: str) -> None:
     assert result.exit_code == 2
     assert line in result.output
     assert "Traceback" not in result.output
+
+
+class _Grafana(BaseHTTPRequestHandler):
+    """Answers as Grafana 12 does where its host does not know Slack's name."""
+
+    def _answer(self, body: object) -> None:
+        text = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        self._answer([{"uid": "u", "name": "chat", "type": "slack", "settings": {"url": "[REDACTED]"}}])
+
+    def do_POST(self) -> None:
+        why = (
+            'failed to send slack message: failed to send request: Post "https://slack.example.org:444/services/T0/B0/'
+            'Zq7secret": dial tcp: lookup slack.example.org: no such host'
+        )
+        failed = {"name": "chat", "uid": "u", "status": "failed", "error": why}
+        self._answer({"receivers": [{"name": "chat", "grafana_managed_receiver_configs": [failed]}]})
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+def test_an_address_that_is_a_secret_is_not_in_what_grafana_could_not_do() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Grafana) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        done = _notify("--test", "chat", "--grafana-url", url, CLUSTERFLOW_GRAFANA_TOKEN="x")
+        server.shutdown()
+    assert done.exit_code == 1
+    assert "Grafana could not send to chat: " in done.output
+    assert '"https://slack.example.org:444/…": dial tcp: lookup slack.example.org: no such host' in done.output
+    assert "services" not in done.output
 
 
 @live_grafana.needs_grafana
