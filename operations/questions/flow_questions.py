@@ -93,8 +93,11 @@ def _grouped(cluster: Cluster, question: Filter) -> Filter:
 
 
 def lacking(cluster: Cluster, answer: Answer) -> list[str]:
-    """Return what the period lacks; exporters of cluster.yaml of which the archive has no record included."""
-    silent = [one.name for one in cluster.exporters if one.counts and one.name not in answer.heard]
+    """Return what the period lacks; exporters of cluster.yaml of which the archive has no record included.
+
+    Those that may fall silent, such as a canary, lack nothing.
+    """
+    silent = [one.name for one in cluster.exporters if one.counts and one.watched and one.name not in answer.heard]
     return [*answer.gaps, *([f"exporters without a record: {', '.join(silent)}"] if silent else [])]
 
 

@@ -15,7 +15,8 @@ from operations.questions.flows_cli import flows
 CLUSTER = """cluster: lab
 site: {time_zone: Asia/Tokyo}
 groups: {training: {role: training, prefixes: [10.1.0.0/16]}}
-exporters: {leaf: {address: 192.0.2.1}, spine: {address: 192.0.2.2}, torn: {address: 192.0.2.3}}
+exporters: {leaf: {address: 192.0.2.1}, spine: {address: 192.0.2.2}, torn: {address: 192.0.2.3},
+  canary: {address: 127.0.0.1, watched: false}}
 archive: {folder: FOLDER}
 """
 
@@ -86,7 +87,7 @@ def test_a_table_names_the_zone_and_what_is_lacking(run: Run) -> None:
     assert "(Asia/Tokyo)" in found
     assert "from 2026-09-21 22:00:00 to 2026-09-22 04:00:00 (Asia/Tokyo)" in found
     assert "4,600 bytes, 100.00% of all traffic (4,600)" in found
-    assert "exporters without a record: torn" in found
+    assert "lacks: exporters without a record: torn\n" in found
 
 
 def test_csv_and_parquet_hold_the_same_rows(run: Run, tmp_path: Path) -> None:
