@@ -12,6 +12,7 @@ from app.errors import UserError
 from archive.query import Answer, Filter
 from cluster.model import Cluster
 from operations.alert_history import find_alert
+from store.schema import EXPORTER, JOB, NAME, RELAY
 from store.schema_version import opened
 
 DEFAULT_BY = "src_node,dst_node,dst_port,protocol"
@@ -79,6 +80,12 @@ def _around(cluster: Cluster, question: Filter, prefix: str) -> Filter:
         return replace(question, address=(*question.address, str(ip_address(source))))
     if source in cluster.group_ids():
         return replace(question, group=(*question.group, source))
+    if source == alert.labels.get(EXPORTER):
+        return replace(question, exporter=(*question.exporter, source))
+    if source == alert.labels.get(JOB):
+        return replace(question, node=(*question.node, *runs_of(cluster, source)[0]))
+    if source in (alert.labels.get(RELAY), alert.labels.get(NAME)):
+        raise UserError(f"--around {prefix}: it is about {source}, which sends nothing", "ask by --from and --to")
     return replace(question, node=(*question.node, source))
 
 
