@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import click
 
-from app.errors import ClusterflowError
+from app.errors import NO_ROOM, ClusterflowError
 
 UNEXPECTED = 3
 INTERRUPTED = 130
@@ -114,14 +114,28 @@ class Application(click.Group):
         except (KeyboardInterrupt, click.Abort):
             sys.exit(INTERRUPTED)
         except Exception as error:  # noqa: BLE001 - the last resort: one line for the user, the rest in a file
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                click.echo(
+                    f"{error.filename or 'what it writes'}: {error.strerror} (make room, and try again)", err=True
+                )
+                # What is left of the output would be tried once more at the end.
+                sys.stdout = None
+                sys.exit(1)
             what = " ".join(f"{type(error).__name__}: {error}".split())
-            click.echo(f"unexpected error: {what} (the traceback is in {_log()}: please report it)", err=True)
+            click.echo(f"unexpected error: {what} (the traceback is {_log()}: please report it)", err=True)
             sys.exit(UNEXPECTED)
         sys.exit(code if isinstance(code, int) else 0)
 
 
 def _log() -> str:
-    """Write the traceback to a file that only its owner may read, and return its name."""
-    with tempfile.NamedTemporaryFile("w", prefix="clusterflow-", suffix=".log", delete=False, encoding="utf-8") as log:
-        traceback.print_exc(file=log)
-    return log.name
+    """Write the traceback to a file that only its owner may read, and return where it is."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="clusterflow-", suffix=".log", delete=False, encoding="utf-8"
+        ) as log:
+            traceback.print_exc(file=log)
+    except OSError:
+        # A full disk.
+        click.echo(traceback.format_exc(), err=True)
+        return "above"
+    return f"in {log.name}"

@@ -194,3 +194,28 @@ def test_interrupt_from_the_keyboard_ends_with_130(in_an_empty_folder: Path) -> 
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "\n")
+
+
+def _with_output(path: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "clusterflow", *arguments]
+    given = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
+    with Path(path).open("w", encoding="utf-8") as output:
+        return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, env=given, check=False)
+
+
+def test_a_full_disk_under_the_output_is_one_line_and_no_defect() -> None:
+    Path("cluster.yaml").write_text(SMALL)
+    done = _with_output("/dev/full", "dump")
+    assert (done.returncode, done.stderr) == (1, "what it writes: No space left on device (make room, and try again)\n")
+
+
+def test_a_defect_is_told_where_no_file_takes_its_traceback() -> None:
+    here = str(Path(__file__).parent)
+    code = (
+        f"import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); sys.path.insert(0, {here!r}); "
+        "from test_cli import run; sys.stderr.write(run('fail', 'bug').stderr)"
+    )
+    given = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=given, check=False)
+    assert "ValueError: two\nlines\n" in done.stderr
+    assert done.stderr.endswith("unexpected error: ValueError: two lines (the traceback is above: please report it)\n")
