@@ -27,6 +27,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _BACKFILL = "once-"
 _STDOUT = "-"
+_DATE_DIGITS = 8
 _NO_TIME = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
 """The first moment that cluster.yaml refuses, too."""
 
@@ -152,7 +153,9 @@ def _moment(text: str, zone: tzinfo) -> float | None:
     """Return the epoch seconds that a text stands for; None where it is no time."""
     if text == "now":
         return time.time()
-    for read in (float, lambda ago: time.time() - float(parse_duration(ago))):
+    # Eight digits are a date of ISO 8601, too: as seconds they would be a day of 1970.
+    is_date = len(text) == _DATE_DIGITS and text.isdecimal()
+    for read in () if is_date else (float, lambda ago: time.time() - float(parse_duration(ago))):
         with suppress(ValueError):
             return read(text)
     with suppress(ValueError):
