@@ -40,6 +40,10 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where a disk is full, or somebody's share of it."""
 
 
+FOREIGN = "run it as the user of the services, or as root"
+"""What to do where a state may not be read: it is for that user alone."""
+
+
 def of_disk(place: object, error: OSError, hint: str) -> ClusterflowError:
     """Return why a place on disk cannot be used.
 

@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from app.errors import UserError
+from app.errors import FOREIGN, UserError, of_disk
 
 VERSION = 1
 """Format of our SQLite files; one without a mark has the first."""
@@ -50,11 +50,13 @@ def copied_to_memory(path: Path, tables: str, hint: str) -> sqlite3.Connection:
         UserError: the file cannot be read, or a newer clusterflow wrote it.
     """
     memory = sqlite3.connect(":memory:", check_same_thread=False)
-    if path.exists():
-        try:
+    try:
+        if path.exists():
             copy(path, memory)
-        except sqlite3.Error as error:
-            raise UserError(f"state {path}: {error}", hint) from error
+    except OSError as error:
+        raise of_disk(f"state {path}", error, FOREIGN) from error
+    except sqlite3.Error as error:
+        raise UserError(f"state {path}: {error}", hint) from error
     _settle_version(memory, path)
     memory.executescript(tables)
     return memory

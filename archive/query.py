@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import polars as pl
 
-from app.errors import UserError
+from app.errors import FOREIGN, UserError, of_disk
 from app.units import format_moment
 from archive import layout, schema
 from archive.bucket import Bucket
@@ -166,6 +166,7 @@ class _Shard:
 def _shards(folder: Path, question: Filter, settings: ArchiveSettings | None) -> tuple[list[_Shard], list[str]]:
     """Return what there is, and a sentence where the bucket does not answer."""
     found: list[_Shard] = []
+    _refuse_foreign(folder)
     for path in sorted(path for below in _BELOW for path in folder.glob(f"{below}/{MANIFEST}")):
         try:
             manifest = read_manifest(path.parent)
@@ -191,6 +192,16 @@ def _shards(folder: Path, question: Filter, settings: ArchiveSettings | None) ->
         hint = "the bridge writes it (archive.enabled); set archive.folder or bridge.state as its cluster.yaml has them"
         raise UserError(f"{folder}: no flow archive", away[0] if away else hint)
     return found, away
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise UserError where the folder may not be read: a look for files passes it over, as if there were none."""
+    try:
+        next(folder.iterdir(), None)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise of_disk(folder, error, FOREIGN) from error
 
 
 def _in_bucket(bucket: Bucket, local: Sequence[_Shard]) -> Iterator[_Shard]:

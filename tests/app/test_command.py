@@ -1,6 +1,8 @@
 """The assembled command ``clusterflow``."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -97,3 +99,23 @@ def test_check_tells_a_program_of_every_fault(tmp_path: Path) -> None:
     assert (found["ok"], [one["path"] for one in found["faults"]]) == (False, ["groups.nodes.role"])
     path.write_text(CLUSTER)
     assert json.loads(CliRunner().invoke(main, ["check", str(path), "--json"]).stdout)["ok"]
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("words", ["contacts list", "jobs", "flows --job 4711", "flows", "sessions"])
+def test_who_may_not_read_the_state_is_told_so(words: str, tmp_path: Path) -> None:
+    """It is for the services' user alone, and people ask as themselves."""
+    (state := tmp_path / "state").mkdir()
+    before = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    if before:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root may read everything")
+        os.chown(state, 1, 1)
+    state.chmod(0o700 if before else 0)
+    (path := tmp_path / "cluster.yaml").write_text(f"{CLUSTER}bridge: {{state: {state}}}\n")
+    asked = [*before, sys.executable, "-m", "clusterflow", *words.split(), "-c", str(path)]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    state.chmod(0o700)
+    assert told.returncode == 2, told.stderr
+    assert "Permission denied" in told.stderr
+    assert "run it as the user of the services" in told.stderr
