@@ -68,7 +68,7 @@ def build(cluster: Cluster, out: Path, grafana_folder: str, only_check: bool, ke
         _watch(cluster)
         return
     files = artefacts(cluster, grafana_folder)
-    for line in advice(files):
+    for line in (*_without_nodes(cluster), *advice(files)):
         click.echo(f"warning: {line}", err=True)
     if only_check:
         _check(files, out)
@@ -82,6 +82,14 @@ def build(cluster: Cluster, out: Path, grafana_folder: str, only_check: bool, ke
         click.echo(f"Grafana needs, where it runs: {needed}")
     for skipped in rules_of(cluster).skipped:
         click.echo(f"rule not generated: {skipped}", err=True)
+
+
+def _without_nodes(cluster: Cluster) -> Iterable[str]:
+    """Yield which inventory sources gave no node: what they told lies on another machine, or is not for this user."""
+    for one in cluster.sources:
+        if not one.nodes:
+            why = f": {one.conflicts[0]}" if one.conflicts else ""
+            yield f"inventory.sources.{one.name}{why}: none of its nodes is in the boards and rules"
 
 
 def _written(drift: Drift) -> str:

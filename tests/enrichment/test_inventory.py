@@ -23,6 +23,7 @@ from cluster.model import Cluster
 from cluster.reload import Reload
 from enrichment.inventory import reaching
 from enrichment.inventory.asking import Watcher, configured_readings
+from operations.cli import build
 from operations.draft.draft_cli import init
 from operations.inventory_cli import inventory
 
@@ -444,6 +445,19 @@ def test_what_is_wrong_is_shown_as_it_was_told(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     path = described(Path(), "    it: {type: slurm, file: 'lists/[gpu]/a:b:c'}\n")
     assert "lists/[gpu]/a:b:c" in CliRunner().invoke(inventory, ["-c", str(path)]).output
+
+
+def test_a_build_without_the_nodes_of_a_source_says_so(tmp_path: Path) -> None:
+    """On another machine, or where the state may not be read: rules about listed nodes are then left out."""
+    (tmp_path / "answer").write_text(SLURM)
+    path = described(tmp_path, "    it: {type: slurm, file: answer}\n")
+    asked_for = ["-c", str(path), "--out", str(tmp_path / "out")]
+    told = CliRunner().invoke(build, asked_for)
+    assert told.exit_code == 0, told.output
+    line = "warning: inventory.sources.it: has not answered yet: `clusterflow inventory` asks it: none of its nodes"
+    assert line in told.stderr
+    asked(path)
+    assert "inventory.sources" not in CliRunner().invoke(build, asked_for).stderr
 
 
 def test_a_filter_of_netbox_may_name_a_field_twice(tmp_path: Path, api: Api) -> None:
