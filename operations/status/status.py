@@ -35,7 +35,8 @@ class ExporterStatus:
         age: seconds from the arrival of its newest record to now; None if it was never heard.
         records: flow records of the last hour.
         lost: records lost before the collector in the last hour.
-        silent: whether it was silent for longer than the threshold at the bridge's last reading, or there is none.
+        silent: whether it was silent for longer than the threshold at the bridge's last reading, or there is none; not
+            of one that may be, by `watched`.
         sampling: the rate last applied, 1 in so many; None where nobody says.
         notes: what else is wrong with it, a few words each.
     """
@@ -323,13 +324,14 @@ def _exporters(cluster: Cluster, look: _Look) -> tuple[ExporterStatus, ...]:
             yield f"samples, rate unknown: {unknown[name]:,.0f} records count 1:1"
 
     names = {(exporter.name,) for exporter in cluster.exporters} | set(ages)
+    may_be_silent = {(exporter.name,) for exporter in cluster.exporters if not exporter.watched}
     return tuple(
         ExporterStatus(
             name=name[0],
             age=max(look.now - last_seen[name], 0.0) if name in last_seen else None,
             records=int(records.get(name, 0)),
             lost=int(lost.get(name, 0)),
-            silent=name not in ages or ages[name] > limits.exporter_silent,
+            silent=name not in may_be_silent and (name not in ages or ages[name] > limits.exporter_silent),
             sampling=int(sampling[name]) if name in sampling else None,
             notes=tuple(notes(name)),
         )
