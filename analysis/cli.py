@@ -27,7 +27,7 @@ from app.errors import ClusterflowError, StoreError, UserError
 from app.log import Log
 from app.signals import SignalEvent
 from app.time_options import Duration
-from app.units import format_moment
+from app.units import format_local, format_moment
 from cluster.cli import cluster_file, cluster_option
 from cluster.model import Cluster
 from cluster.options import Moment, json_option, log_option, write_output
@@ -298,7 +298,7 @@ def list_contacts(cluster: Cluster, only_new: bool, src: str | None, start: floa
             row[schema.DST],
             cluster.title(row[schema.DST_GROUP]),
             service,
-            datetime.fromtimestamp(row[FIRST_SEEN], zone).strftime("%Y-%m-%d %H:%M:%S"),
+            format_local(row[FIRST_SEEN], zone),
             _word(row),
         )
     # Addresses are to be copied, not cut: a narrow terminal wraps instead.

@@ -5,7 +5,7 @@ its ``parse_*`` turns back into the same number.
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from fractions import Fraction
 
 SIZES = {
@@ -67,6 +67,13 @@ def format_moment(seconds: float | None, unknown: str = "unknown") -> str:
     if seconds is None:
         return unknown
     return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+def format_local(seconds: float, zone: tzinfo) -> str:
+    """Return epoch seconds as a zone's clocks show them, with the offset in an hour that they show twice."""
+    at = datetime.fromtimestamp(seconds, zone)
+    is_twice = at.replace(fold=0).utcoffset() != at.replace(fold=1).utcoffset()
+    return f"{at:%Y-%m-%d %H:%M:%S%z}" if is_twice else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def _quantity(text: str, units: dict[str, Fraction]) -> Fraction:

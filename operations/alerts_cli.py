@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-from datetime import datetime
 
 import click
 from rich.console import Console
@@ -11,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.errors import UserError
+from app.units import format_local
 from app.words import lasting
 from cluster.cli import cluster_option
 from cluster.model import Cluster
@@ -54,7 +54,7 @@ def list_alerts(cluster: Cluster, start: float, stop: float, rule: str | None, j
         "id", f"since ({zone.key})", "lasted", "state", "rule", "source → destination", "bytes", "duration", box=None
     )
     for one in found:
-        began = datetime.fromtimestamp(one.began, zone).strftime("%Y-%m-%d %H:%M:%S")
+        began = format_local(one.began, zone)
         lasted = "" if one.ended is None else lasting(one.ended - one.began)
         facts = one.facts
         ends = f"{facts[texts.SOURCE]} → {facts[texts.DESTINATION]}" if facts[texts.SOURCE] else one.summary

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.errors import UserError
+from app.units import format_local
 from archive import schema
 from archive.query import Answer, Filter, archive_folder, ask
 from cluster.cli import cluster_option
@@ -146,9 +146,7 @@ def _show(cluster: Cluster, answer: Answer, gaps: Sequence[str], question: Filte
 
 def period_words(question: Filter, zone: ZoneInfo) -> str:
     """Return the period of a question as people read it."""
-    begin, end = (
-        f"{datetime.fromtimestamp(moment, zone):%Y-%m-%d %H:%M:%S}" for moment in (question.start, question.stop)
-    )
+    begin, end = (format_local(moment, zone) for moment in (question.start, question.stop))
     return f"{begin} to {end} ({zone.key})"
 
 
@@ -166,7 +164,7 @@ def print_rows(frame: pl.DataFrame, zone: ZoneInfo, nothing: str) -> None:
 
 def _shown(name: str, value: Any, zone: ZoneInfo) -> str:  # noqa: ANN401 - of any column
     if name in _TIMES and value is not None:
-        return f"{datetime.fromtimestamp(value, zone):%Y-%m-%d %H:%M:%S}"
+        return format_local(value, zone)
     return f"{value:,}" if name in _SUMS else str(value)
 
 

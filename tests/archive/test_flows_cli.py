@@ -2,7 +2,9 @@
 
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
@@ -10,7 +12,9 @@ from click.testing import CliRunner, Result
 from test_archive import T0, an_archive, rows, saved
 
 from app.application import Application
-from operations.questions.flows_cli import flows
+from archive.query import Filter
+from cluster.options import moment_of
+from operations.questions.flows_cli import flows, period_words
 
 CLUSTER = """cluster: lab
 site: {time_zone: Asia/Tokyo}
@@ -88,6 +92,18 @@ def test_a_table_names_the_zone_and_what_is_lacking(run: Run) -> None:
     assert "from 2026-09-21 22:00:00 to 2026-09-22 04:00:00 (Asia/Tokyo)" in found
     assert "4,600 bytes, 100.00% of all traffic (4,600)" in found
     assert "lacks: exporters without a record: torn\n" in found
+
+
+def test_both_hours_of_an_autumn_night_are_told_apart() -> None:
+    """And what is printed may be asked for: without its offset a time is of the first of the two."""
+    zone = ZoneInfo("Europe/Amsterdam")
+    summer, winter = (int(datetime(2026, 10, 25, hour, 30, tzinfo=UTC).timestamp()) for hour in (0, 1))
+    said = period_words(Filter(summer, winter), zone)
+    assert said == "2026-10-25 02:30:00+0200 to 2026-10-25 02:30:00+0100 (Europe/Amsterdam)"
+    begin, end = (part.partition(" (")[0] for part in said.split(" to "))
+    assert [moment_of(text, zone) for text in (begin, end)] == [summer, winter]
+    later = period_words(Filter(winter + 3600, winter + 7200), zone)
+    assert later == "2026-10-25 03:30:00 to 2026-10-25 04:30:00 (Europe/Amsterdam)"
 
 
 def test_csv_and_parquet_hold_the_same_rows(run: Run, tmp_path: Path) -> None:
