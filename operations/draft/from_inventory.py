@@ -8,7 +8,7 @@ from ipaddress import ip_network
 
 from cluster.document import Faults
 from cluster.load import parse_cluster
-from cluster.model import RESERVED_GROUPS, Address, Cost, Machine, Network, Node, Plane, Role
+from cluster.model import MOST_GROUPS, RESERVED_GROUPS, Address, Cost, Machine, Network, Node, Plane, Role
 from cluster.sections.network.inventory import Inventory
 from operations.draft.guess import block_of
 from operations.draft.write import collapsed, quoted
@@ -21,6 +21,8 @@ _ROLES = {
     Role.TRAINING: "gpu|train|dgx|hgx|[abh][0-9]00",
 }
 """Words by which a group's role is guessed, the first that is found."""
+_MOST_KINDS, _OTHERS = 100, "others"
+"""Where they are more than a cluster may have groups, so many of the largest kinds are groups of their own."""
 _PLANES = {
     Role.TRAINING: f"{Plane.COMPUTE}, rail: 0",
     Role.STORAGE: Plane.STORAGE,
@@ -47,6 +49,11 @@ def text_of_inventory(machines: Iterable[Machine], source: str, now: str) -> str
         kinds[_group_id(one)].update(one.addresses)
         gpus[_group_id(one)] += one.gpus or 0
     kinds = {name: addresses for name, addresses in kinds.items() if addresses}
+    # Kinds by names alone may be as many as machines.
+    if len(kinds) > MOST_GROUPS:
+        small = sorted(kinds, key=lambda name: -len(kinds[name]))[_MOST_KINDS:]
+        others = {address for name in small for address in kinds.pop(name)}
+        kinds[_OTHERS] = kinds.get(_OTHERS, set()) | others
     roles = {name: _role(name, gpus[name]) for name in kinds}
     # An address of two kinds is of the first.
     owner = {address: name for name in reversed(kinds) for address in kinds[name]}

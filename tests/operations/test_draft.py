@@ -335,6 +335,20 @@ def test_hosts_of_a_file_become_nodes_and_those_without_an_address_are_told(
         assert "10.30.0.0/24: {plane: storage}" in path.read_text()
 
 
+def test_hosts_of_more_kinds_than_a_cluster_may_have_groups_share_one(tmp_path: Path) -> None:
+    """A file of hosts, each named after something else."""
+    letters = "abcdefghijklmnop"
+    hosts = [f"10.3.{n}.1 {letters[n // 16]}{letters[n % 16]}-1\n" for n in range(256)]
+    (tmp_path / "hosts").write_text("".join([*hosts, *(f"10.4.0.{n} gpu{n:03}\n" for n in range(1, 9))]))
+    path = tmp_path / "cluster.yaml"
+    said = CliRunner().invoke(init, [str(path), "--from", "ansible", "--at", str(tmp_path / "hosts")])
+    assert said.exception is None, str(said.exception)[:300]
+    draft = load_cluster(path)
+    assert len(draft.nodes) == 264
+    assert {node.group for node in draft.nodes if node.name.startswith("gpu")} == {"gpu"}
+    assert sum(node.group == "others" for node in draft.nodes) > 100
+
+
 def test_an_inventory_that_is_not_there_is_the_users_error(tmp_path: Path) -> None:
     said = CliRunner().invoke(init, [str(tmp_path / "c.yaml"), "--from", "slurm", "--at", str(tmp_path / "none")])
     assert isinstance(said.exception, UserError)
