@@ -13,7 +13,18 @@ from zoneinfo import ZoneInfo
 
 from app.errors import UserError
 from cluster.dump import dump_cluster
-from cluster.model import CheckpointMode, CloudFormat, Cluster, Job, JobClass, OffHours, Role
+from cluster.model import (
+    CheckpointMode,
+    CloudFormat,
+    CloudSettings,
+    Cluster,
+    Job,
+    JobClass,
+    KafkaSettings,
+    OffHours,
+    Role,
+    StoreApi,
+)
 from simulate.demo.demo_lists import with_lists
 from simulate.incidents.exfiltration_evidence import with_exfiltration
 from simulate.incidents.incident import Incident, IncidentKind, Transfer
@@ -242,18 +253,39 @@ def demo_cluster(
 
 
 def placed(cluster: Cluster, places: Places) -> str:
-    """Return the cluster.yaml of a cluster whose parts live in these places."""
+    """Return the cluster.yaml of a cluster whose parts live in these places.
+
+    The cluster may be one in earnest: its parts neither write to its flow archive and logs, nor ask its schedulers.
+    """
     cluster = replace(
         cluster,
-        store=replace(cluster.store, url=places.store_url),
+        store=replace(
+            cluster.store,
+            url=places.store_url,
+            api=StoreApi.AUTO,
+            token=None,
+            username=None,
+            password=None,
+            lease=False,
+        ),
         collector=replace(
             cluster.collector,
             listen="127.0.0.1",
             netflow_port=places.netflow_port,
             sflow_port=places.sflow_port,
+            sflow_sources=(),
             spool=str(places.spool),
         ),
-        bridge=replace(cluster.bridge, state=str(places.state), metrics_listen=f"127.0.0.1:{places.metrics_port}"),
+        bridge=replace(
+            cluster.bridge,
+            state=str(places.state),
+            metrics_listen=f"127.0.0.1:{places.metrics_port}",
+            metrics_token=None,
+        ),
+        archive=replace(cluster.archive, folder=None, bucket=None),
+        kafka=KafkaSettings(),
+        job_sources=(),
+        cloud=CloudSettings() if places.logs is None else cluster.cloud,
     )
     if places.grafana_url is not None:
         cluster = replace(cluster, grafana=replace(cluster.grafana, url=places.grafana_url))

@@ -136,6 +136,31 @@ def test_the_demo_is_consistent(base: Cluster, demo: Cluster) -> None:
     assert len(set(pairs)) == len(pairs)
 
 
+IN_EARNEST = """
+store: {url: "https://influx.example", api: v2, org: ops, token: {env: INFLUX_TOKEN}, lease: true}
+collector: {sflow_sources: [172.31.9.0/24]}
+bridge: {metrics_token: {env: METRICS_TOKEN}}
+archive: {folder: /srv/flows, bucket: s3://flows/a}
+kafka: {brokers: [kafka-1:9092]}
+cloud: {format: aws-vpc, folder: /srv/logs}
+job_sources: [{type: slurm}]
+"""
+
+
+@pytest.mark.parametrize("logs", [None, Path("var/logs")])
+def test_a_demo_of_a_cluster_in_earnest_leaves_it_alone(base: Cluster, logs: Path | None) -> None:
+    """Its cluster.yaml lies where `clusterflow demo` is run: nothing of it is written to, asked or logged in at."""
+    ours = parse_cluster(f"cluster: ours\ngroups: {{gpus: {{role: training, prefixes: [10.0.0.0/8]}}}}\n{IN_EARNEST}")
+    sections = {one: getattr(ours, one) for one in ("store", "collector", "bridge", "archive", "kafka", "cloud")}
+    places = replace(PLACES, logs=logs)
+    text = demo_cluster(
+        replace(base, **sections, job_sources=ours.job_sources), start=live_start(NOW, 10), places=places
+    )
+    theirs = "influx.example|api: v2|TOKEN|172.31.9.0|/srv/|s3://|kafka-1|type: slurm|lease: true"
+    assert [one for one in theirs.split("|") if one in text] == []
+    assert parse_cluster(text).cloud.folder == (None if logs is None else str(logs))
+
+
 def test_the_past_is_over_before_rules_look(demo: Cluster) -> None:
     """What went wrong before owes no alert, meets nobody whom the live phase meets, and each kind is there."""
     start = live_start(NOW, 10)
