@@ -172,6 +172,8 @@ def backtest(
         else _Staged(load_script(find_script(scenario), seed=seed).cluster, scenario, seed, url)
     )
     wanted = _wanted(source.cluster, ids, sweeps, None if against is None else _Versions(against, provisioned))
+    if FailOn.MISSED in fails and isinstance(source, _Stored):
+        source.refuse_nothing_due(ids)
     with ExitStack() as stack:
         told = stack.enter_context(progress(Console(stderr=True)))
         data = source.open(stack, told)
@@ -211,6 +213,15 @@ class _Stored:
     start: int
     end: int
     truth: Truth | None
+
+    def refuse_nothing_due(self, ids: Sequence[str]) -> None:
+        """Raise UserError where alerts are owed at other times alone: nothing could be missed."""
+        due = [one.due for one in (self.truth.owed if self.truth else ()) if one.must and (not ids or one.rule in ids)]
+        if due and not any(self.start <= one <= self.end for one in due):
+            raise UserError(
+                f"--fail-on missed: nothing of --truth is due from {moment(self.start)} to {moment(self.end)}",
+                f"it is due from {moment(min(due))} to {moment(max(due))}: see --from and --to",
+            )
 
     def open(self, stack: ExitStack, _told: Told) -> Data:
         """Return it, once the store answers."""
@@ -269,12 +280,13 @@ class _Versions:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What is evaluated: rules, other settings of them, earlier ones."""
+    """What is evaluated: rules (all of the cluster's, or some), other settings of them, earlier ones."""
 
     rules: tuple[Rule, ...]
     settings: tuple[tuple[Setting, ...], ...]
     before: str
     change: Change | None
+    is_all: bool
 
 
 def _wanted(cluster: Cluster, ids: Sequence[str], sweeps: Sequence[str], versions: _Versions | None) -> _Wanted:
@@ -282,8 +294,8 @@ def _wanted(cluster: Cluster, ids: Sequence[str], sweeps: Sequence[str], version
     rules = chosen(rules_of(cluster), ids)
     settings = tuple(settings_of(cluster, rules, text) for text in sweeps)
     if versions is None:
-        return _Wanted(rules, settings, "", None)
-    return _Wanted(rules, settings, versions.name, versions.change(cluster, rules, ids))
+        return _Wanted(rules, settings, "", None, not ids)
+    return _Wanted(rules, settings, versions.name, versions.change(cluster, rules, ids), not ids)
 
 
 def _report(data: Data, sight: Sight, wanted: _Wanted, told: Told) -> Report:
@@ -299,7 +311,9 @@ def _report(data: Data, sight: Sight, wanted: _Wanted, told: Told) -> Report:
         difference = compare(wanted.before, change, runner.run(change.earlier, told), run)
     scores: tuple[Score, ...] = ()
     if data.truth is not None:
-        scores = score(data.truth, run.firings, (rule.id for rule in rules), data.start, data.end)
+        evaluated = [rule.id for rule in rules]
+        scored = data.truth.scored(evaluated) if wanted.is_all else evaluated
+        scores = score(data.truth, run.firings, scored, data.start, data.end)
     return Report(cluster, stretch, data.source, run, swept, difference, data.truth, scores)
 
 

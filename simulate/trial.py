@@ -123,7 +123,7 @@ def run_trial(
         store.close()
     truth = truth_of(script.incidents)
     ids = [rule.id for rule in chosen]
-    scores = score(truth, run.firings, ids, script.start, script.end)
+    scores = score(truth, run.firings, ids if rules else truth.scored(ids), script.start, script.end)
     return Trial(script, cluster, recorded, reckoning, run, truth, scores, seconds)
 
 

@@ -100,6 +100,11 @@ class Truth:
         found = set(causes)
         return tuple(one for one in self.owed if one.must and one not in found)
 
+    def scored(self, evaluated: Iterable[str]) -> list[str]:
+        """Return the ids of the rules to score where all were evaluated: what one owes that there is not is missed."""
+        found = list(evaluated)
+        return found + sorted({one.rule for one in self.owed if one.must} - {*found})
+
 
 def read_truth(path: Path) -> Truth:
     """Return what a file of ground truth says; UserError if it is none."""

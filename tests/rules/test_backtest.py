@@ -256,6 +256,30 @@ def test_a_near_miss_that_fires_is_false(site: Site) -> None:
     assert site.run("--fail-on", "fired").exit_code == 1
 
 
+def test_what_a_rule_owes_that_the_cluster_does_not_have_is_missed(site: Site) -> None:
+    """Here nobody has inference, so its rules are not generated."""
+    site.config.write_text(site.config.read_text().replace("    role: inference\n", "    role: custom\n"))
+    site.store.ensure(load_cluster(site.config).retentions())
+    truth = _truth(site.folder, _owed("inference_spike", 1010))
+    whole = ["-c", str(site.config), "--from", moment(BEGINS), "--to", moment(BEGINS + 1800), "--truth", str(truth)]
+    result = CliRunner().invoke(backtest, [*whole, "--json", "-", "--fail-on", "missed"])
+    assert result.exit_code == 1, result.output
+    assert [one["rule"] for one in json.loads(result.stdout)["score"]["missed"]] == ["inference_spike"]
+    assert CliRunner().invoke(backtest, [*whole, "--rule", "exfil_volume"]).exit_code == 0
+
+
+def test_a_time_at_which_nothing_is_due_is_no_test(site: Site) -> None:
+    """Scenarios have days of their own: without --from nothing could be missed, whatever the rules do."""
+    truth = _truth(site.folder, _owed("exfil_volume", 9000))
+    said = site.run("--truth", str(truth), "--fail-on", "missed").exception
+    assert isinstance(said, UserError)
+    assert (
+        said.message == "--fail-on missed: nothing of --truth is due from 2026-02-03T12:00:00Z to 2026-02-03T14:00:00Z"
+    )
+    assert "it is due from 2026-02-03T14:30:00Z" in said.hint
+    assert site.run("--truth", str(truth)).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("labels", "fired_at", "is_it"),
     [
