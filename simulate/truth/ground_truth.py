@@ -210,6 +210,11 @@ class GroundTruth:
         pairs, sent, received = self._pairs, self._sent, self._received
         groups, nodes = self._addresses.groups, self._addresses.nodes
         owner = {node.name: node.group for node in self._cluster.nodes}
+        between = [
+            {"src_group": groups[i // len(groups)], "dst_group": groups[i % len(groups)], **_named(pairs[i])}
+            for i in np.flatnonzero(pairs[:, 2]).tolist()
+        ]
+        outside = self._cluster.outside_ids()
         return {
             "cluster": self._cluster.name,
             "seed": self._scenario.seed,
@@ -225,10 +230,8 @@ class GroundTruth:
                 "refused_flows": int(self._refused[0]),
                 "refused_packets": int(self._refused[1]),
             },
-            "group_pairs": [
-                {"src_group": groups[i // len(groups)], "dst_group": groups[i % len(groups)], **_named(pairs[i])}
-                for i in np.flatnonzero(pairs[:, 2]).tolist()
-            ],
+            "group_pairs": between,
+            "egress": [pair for pair in between if pair["dst_group"] in outside],
             "nodes": [
                 {
                     "node": node,

@@ -16,6 +16,7 @@ _UNITS = (schema.BYTES.name, schema.PACKETS.name, schema.FLOWS.name)
 _REFUSED = (schema.FLOWS.name, schema.PACKETS.name)
 
 _PARTS = {
+    "egress": ((schema.SRC_GROUP, schema.DST_GROUP), _UNITS),
     "rails": ((schema.NODE, schema.RAIL), (schema.TX_BYTES.name,)),
     "storage": ((schema.ENDPOINT,), (schema.READ_BYTES.name, schema.WRITE_BYTES.name)),
     "interfaces": (
@@ -28,7 +29,12 @@ _PARTS = {
 }
 """Sections of the truth, with what names a row of them and what is counted there."""
 
-_MEASUREMENTS = {"rails": schema.RAIL_TRAFFIC, "storage": schema.STORAGE_IO, "interfaces": schema.INTERFACE_TRAFFIC}
+_MEASUREMENTS = {
+    "egress": schema.EGRESS,
+    "rails": schema.RAIL_TRAFFIC,
+    "storage": schema.STORAGE_IO,
+    "interfaces": schema.INTERFACE_TRAFFIC,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +70,16 @@ class Reckoning:
 def reckon(store: Store, truth: dict[str, Any], shard: str | None) -> Reckoning:
     """Compare a ground truth (`GroundTruth.document`) with the points of one shard, or of all (None), as written.
 
-    Compared are bytes, packets and flow records of each group pair, bytes and packets of each node in both directions,
-    bytes of each rail, storage endpoint and interface in both directions, each staged transfer, the bytes that were
-    suppressed because two exporters saw them, and what a cloud refused.
+    Compared are bytes, packets and flow records of each group pair, once more of those that lead outside, bytes and
+    packets of each node in both directions, bytes of each rail, storage endpoint and interface in both directions, each
+    staged transfer, the bytes that were suppressed because two exporters saw them, and what a cloud refused.
     """
     sent, stored = _sent(truth), _stored(store, shard)
     transfers = _transfers(store, truth, shard)
-    sent |= {key: value for key, (value, _) in transfers.items()}
-    stored |= {key: value for key, (_, value) in transfers.items()}
-    keys = sorted({*sent, *stored})
+    sent.update({key: value for key, (value, _) in transfers.items()})
+    stored.update({key: value for key, (_, value) in transfers.items()})
+    # What is less than nothing differs, too.
+    keys = sorted(key for key in {*sent, *stored} if sent[key] or stored[key])
     differences = tuple(
         Difference(" ".join(key[:-1]), key[-1], sent[key], stored[key]) for key in keys if sent[key] != stored[key]
     )
@@ -102,7 +109,7 @@ def _sent(truth: dict[str, Any]) -> Sums:
     found["suppressed", schema.BYTES.name] += truth["totals"]["suppressed_bytes"]
     for unit in _REFUSED:
         found["refused", unit] += truth["totals"][f"refused_{unit}"]
-    return +found
+    return found
 
 
 def _stored(store: Store, shard: str | None) -> Sums:
@@ -119,7 +126,8 @@ def _stored(store: Store, shard: str | None) -> Sums:
         for tags, row in _sums(store, measurement, names, shard):
             for unit in fields:
                 found[kind, " ".join(tags[name] for name in names), unit] += row[unit]
-    return +(found + _uncounted(store, shard))
+    found.update(_uncounted(store, shard))
+    return found
 
 
 def _uncounted(store: Store, shard: str | None) -> Sums:

@@ -181,11 +181,9 @@ class Stack:
 
 def together(truths: list[dict[str, Any]]) -> dict[str, Any]:
     """Return several truths as one, as `simulate.truth.reckoning` reads them."""
-    parts = ("group_pairs", "nodes", "rails", "storage", "interfaces", "incidents", "conversations")
-    suppressed = sum(truth["totals"]["suppressed_bytes"] for truth in truths)
-    return {part: [row for truth in truths for row in truth[part]] for part in parts} | {
-        "totals": {"suppressed_bytes": suppressed}
-    }
+    lists = [part for part, rows in truths[0].items() if isinstance(rows, list)]
+    sums = {name: sum(truth["totals"][name] for truth in truths) for name in truths[0]["totals"]}
+    return {part: [row for truth in truths for row in truth[part]] for part in lists} | {"totals": sums}
 
 
 def await_that(is_so: Callable[[], bool], what: str, seconds: float = 120) -> None:

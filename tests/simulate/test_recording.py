@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import requests
 
 from ingest.read.readers import read_chunk
 from ingest.read.readers_format import sniff
@@ -55,6 +56,24 @@ def test_the_store_holds_what_was_sent(influxdb_v1: LocalInfluxDB, fresh_databas
     assert [str(difference) for difference in result.differences] == []
     assert recorded.records == truth.records > 10
     assert result.checked > 30
+
+
+def test_what_leaves_is_compared_whoever_sends_it(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """Rules about the outside read `egress`: bytes that it alone lacks differ, too."""
+    script = load_script(find_script("thefts"))
+    workload = around_first_incident(script)
+    truth, store = GroundTruth(workload), store_of(script, influxdb_v1, fresh_database)
+    record(workload, store, truth)
+    assert reckon(store, truth.document(), SHARD).differences == ()
+    asked = {"db": fresh_database, "q": f'DROP MEASUREMENT "{schema.EGRESS.name}"'}
+    requests.post(f"{influxdb_v1.url}/query", params=asked, timeout=30).raise_for_status()
+    differs = {one.what: one for one in reckon(store, truth.document(), SHARD).differences}
+    gone = differs["egress inference external"]
+    assert gone.sent > gone.stored == 0
+    # What was taken back and never counted is told as well.
+    store.write(f"traffic,src_group=a,dst_group=b,shard={SHARD} bytes=-5i {script.start}".encode(), schema.RAW)
+    assert "groups a -> b: sent 0 bytes, stored -5 (-5)" in map(str, reckon(store, truth.document(), SHARD).differences)
+    store.close()
 
 
 def test_rollups_hold_the_same(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
