@@ -40,22 +40,29 @@ class Watch:
     def __init__(self, evaluator: Evaluator, incidents: Iterable[Incident]) -> None:
         self._evaluator = evaluator
         self._truth = truth_of(incidents)
-        # (rule, labels) -> the alert with the most that it told, and when it was first seen firing.
-        self._fired: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Alert, int]] = {}
+        # Each alert from its begin to its end: with the most that it told, and when it was first seen firing.
+        self._fired: list[tuple[Alert, int]] = []
+        # (rule, labels) of those that fire -> their place there.
+        self._open: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
 
     def tick(self, now: int) -> list[Firing]:
         """Evaluate at an epoch second; return what fired for the first time."""
         self._evaluator.tick(now)
+        before, self._open = self._open, {}
         for alert in self._evaluator.alerts():
             if alert.is_firing:
                 key = alert.rule, tuple(sorted(alert.labels.items()))
-                before, fired_at = self._fired.get(key, (alert, now))
-                self._fired[key] = (before if says_less(alert.values, before.values) else alert), fired_at
+                place = self._open[key] = before.get(key, len(self._fired))
+                if place == len(self._fired):
+                    # One that had ended is told again, as delivery does.
+                    self._fired.append((alert, now))
+                most, fired_at = self._fired[place]
+                self._fired[place] = (most if says_less(alert.values, most.values) else alert), fired_at
         return [firing for firing in self.firings() if firing.fired_at == now]
 
     def firings(self) -> list[Firing]:
         """Return everything that fired, in the order of time."""
-        fired = sorted(self._fired.values(), key=lambda one: (one[1], one[0].rule))
+        fired = sorted(self._fired, key=lambda one: (one[1], one[0].rule))
         causes = self._truth.causes_of((alert.rule, alert.labels, fired_at) for alert, fired_at in fired)
         return [Firing(alert, fired_at, cause) for (alert, fired_at), cause in zip(fired, causes, strict=True)]
 

@@ -153,7 +153,8 @@ class Played:
         self._now = now
 
     def alerts(self) -> list[Alert]:
-        return [one.first for one in self._firings if one.fired_at <= self._now]
+        on = [one for one in self._firings if one.fired_at <= self._now < (one.ended_at or self._now + 1)]
+        return [*{(one.rule, *sorted(one.first.labels.items())): one.first for one in on}.values()]
 
 
 def test_live_play_judges_like_a_backtest() -> None:
@@ -183,6 +184,15 @@ def test_a_live_play_keeps_the_most_that_an_alert_told() -> None:
         kept += [one.alert.values["bytes"] for one in watch.firings()]
     assert kept == [20e9, 65e9, 65e9, 66e9]
     assert watch.firings()[0].fired_at == 100
+
+
+def test_what_ended_and_fires_again_is_another_alert_of_a_live_play() -> None:
+    """People are told twice, delivery counts it twice, and a backtest does."""
+    first = replace(firing("exfil_volume", {"src": "model-store-1"}, 100), ended_at=110)
+    watch = Watch(cast("Evaluator", Played([first, replace(first, fired_at=130, ended_at=None)])), [])
+    fresh = [len(watch.tick(at)) for at in range(90, 160, 10)]
+    assert fresh == [0, 1, 0, 0, 1, 0, 0]
+    assert [one.fired_at for one in watch.unexpected()] == [100, 130]
 
 
 def test_an_alert_may_have_another_incidents_cause() -> None:
