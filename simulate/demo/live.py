@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -265,6 +265,10 @@ class Demo:
         part = self._parts.get(_DELIVER)
         if part is None:
             return ()
+        if part.is_running:
+            # On a busy machine a short run may be over before it has begun, and can be told to stop.
+            with suppress(ClusterflowError):
+                part.wait_until(lambda: "event=started" in part.log.read_text(errors="replace"), _READY_SECONDS)
         part.stop()
         return (f"deliver ended with {part.exit_code}: {part.last_words()}",) if part.exit_code else ()
 
