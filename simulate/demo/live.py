@@ -4,6 +4,7 @@ InfluxDB, pmacct's daemons, the bridge, the analysis and, where there is one, Gr
 they would in earnest; the simulator and the rules' evaluator run here.
 """
 
+import math
 import os
 import signal
 import threading
@@ -25,6 +26,7 @@ from app.signals import SignalEvent
 from cluster.load import load_cluster
 from cluster.model import Cluster
 from rules.evaluate.evaluator import Evaluator
+from rules.evaluate.truth import Owed
 from rules.registry import rules_of
 from rules.rule import INTERVAL_SECONDS
 from simulate.demo import screen
@@ -64,6 +66,8 @@ _SETTLE_SECONDS = 40
 """How long after the last packet rules are still evaluated, if an alert is missing."""
 _DELIVER_SECONDS = 75
 """How long after the last packet an alert may be delivered; after two minutes silent exporters would be alerts, too."""
+_UNSENT_SECONDS = 15
+"""Of what happened in the last seconds before ^C, records had not all been sent."""
 _LOOK_SECONDS = 2.5
 _BEFORE_SECONDS = 900
 """How long before the live phase an alert of it may have begun: rules look back."""
@@ -130,6 +134,8 @@ class Demo:
         self._running = ExitStack()
         self._parts: dict[str, Part] = {}
         self._evaluated = 0
+        # When ^C ended the live phase early.
+        self._cut: float | None = None
 
     def run(self) -> Outcome | None:
         """Play it to its end or until ^C; None if ^C came before the live phase. Stops everything it started."""
@@ -307,6 +313,7 @@ class Demo:
             try:
                 self._follow(cluster, workload.scenario, store=store, watch=watch, truth=truth, sender=sender)
             finally:
+                self._cut = time.time() if self._stop.is_set() else None
                 self._stop.set()
                 sender.join()
             if trouble:
@@ -333,15 +340,15 @@ class Demo:
             past.reckon(),
             live,
             tuple(watch.firings()),
-            tuple(
-                f"{owed.incident}: {owed.rule}"
-                for owed in watch.missing()
-                # An incident that ^C cut short owes no alert.
-                if self._seconds is not None or owed.start < time.time() - _SETTLE_SECONDS - self._late
-            ),
+            tuple(f"{owed.incident}: {owed.rule}" for owed in self._missing(watch)),
             tuple(watch.unexpected()),
             replace(told, differences=(*told.differences, *trouble_at_end)),
         )
+
+    def _missing(self, watch: Watch) -> list[Owed]:
+        """Return what should have fired but did not; what ^C cut short before its evidence was sent owes no alert."""
+        by = math.inf if self._cut is None else self._cut - _UNSENT_SECONDS - self._late
+        return [owed for owed in watch.missing() if owed.due <= by]
 
     def _follow(
         self,
@@ -436,7 +443,7 @@ class Demo:
                 self._say(screen.alert_line(firing))
             waited = time.monotonic() - ended
             is_whole = result is not None and not result.differences
-            owes = bool(watch.missing()) and self._seconds is not None and waited < _SETTLE_SECONDS + self._late
+            owes = bool(self._missing(watch)) and waited < _SETTLE_SECONDS + self._late
             if result is not None and told is not None:
                 is_told = waited > _DELIVER_SECONDS + self._late or not told.differences
                 if is_told and ((is_whole and not owes) or waited > _DRAIN_SECONDS + self._late):

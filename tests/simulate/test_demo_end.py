@@ -2,12 +2,16 @@
 
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
+from rules.evaluate.evaluator import Evaluator
 from simulate.demo.live import Demo
 from simulate.demo.stack import Part
+from simulate.incidents.incident import Expected, Incident, IncidentKind
+from simulate.truth.watch import Watch
 
 SLOW = """
 import signal, sys, time
@@ -41,3 +45,30 @@ def test_a_deliver_that_ended_by_itself_is_told(demo: Demo, tmp_path: Path) -> N
     assert part.process
     part.process.wait()
     assert demo._end_delivery() == ("deliver ended with 1: no disk",)
+
+
+class Quiet:
+    """An evaluator in which nothing fires."""
+
+    def tick(self, now: int) -> None:
+        """Find nothing."""
+
+    def alerts(self) -> list[object]:
+        return []
+
+
+BOTH = ["soon", "late"]
+
+
+@pytest.mark.parametrize(
+    ("cut", "owed"), [(None, BOTH), (1_110, []), (1_116, ["soon"]), (1_400, ["soon"]), (9_100, BOTH)]
+)
+def test_what_was_cut_short_owes_no_alert(cut: float | None, owed: list[str], demo: Demo) -> None:
+    """Also where --for asked for more: of one the evidence was complete after 100 s, of the other after two hours."""
+    incidents = [
+        Incident(name, IncidentKind.FIRST_CONTACT, 1_000, 9_000, alerts=(Expected("r", (), due, 9_999),))
+        for name, due in (("soon", 1_100), ("late", 8_200))
+    ]
+    demo._cut = cut
+    found = demo._missing(Watch(cast("Evaluator", Quiet()), incidents))
+    assert [one.incident for one in found] == owed
