@@ -421,10 +421,13 @@ class Demo:
         return watch.tick(tick)
 
     def _are_alive(self, store: Store, moment: int) -> bool:
-        """Whether bridge and analysis said so in the minute before a moment (epoch seconds)."""
+        """Whether bridge and analysis said so in the minute before a moment (epoch seconds), and the store answers."""
         asked = Select(schema.PIPELINE, schema.RAW).take(newest(schema.VALUE)).by(schema.STAGE)
         asked = asked.where(is_in(schema.REASON, [schema.HEARTBEAT])).between(moment - 60, moment)
-        return {schema.Stage.BRIDGE, schema.Stage.ANALYSIS} <= {stage for _, stage, _ in store.rows(asked)}
+        try:
+            return {schema.Stage.BRIDGE, schema.Stage.ANALYSIS} <= {stage for _, stage, _ in store.rows(asked)}
+        except StoreError:
+            return False
 
     def _settle(
         self, store: Store, cluster: Cluster, document: dict[str, Any], watch: Watch, delivered: Callable[[], Account]
@@ -433,15 +436,18 @@ class Demo:
         self._say("the last packets are on their way")
         ended = time.monotonic()
         while True:
+            waited = time.monotonic() - ended
             try:
                 result = reckon(store, document, cluster.bridge.shard)
                 fresh = self._evaluate(watch, time.time(), store)
                 told = delivered()
             except StoreError:
+                if waited > _DELIVER_SECONDS + self._late:
+                    # It is gone: nothing can be compared any more.
+                    raise
                 result, fresh, told = None, [], None
             for firing in fresh:
                 self._say(screen.alert_line(firing))
-            waited = time.monotonic() - ended
             is_whole = result is not None and not result.differences
             owes = bool(self._missing(watch)) and waited < _SETTLE_SECONDS + self._late
             if result is not None and told is not None:

@@ -1,17 +1,23 @@
 """How a run of the demo ends: what it waits for, and what it then holds against it."""
 
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
+from app.errors import StoreError
+from cluster.model import Cluster, StoreSettings
 from rules.evaluate.evaluator import Evaluator
+from simulate.demo import live
 from simulate.demo.live import Demo
 from simulate.demo.stack import Part
 from simulate.incidents.incident import Expected, Incident, IncidentKind
 from simulate.truth.watch import Watch
+from store.influx import Store
+from store.local_influxdb import free_port
 
 SLOW = """
 import signal, sys, time
@@ -72,3 +78,20 @@ def test_what_was_cut_short_owes_no_alert(cut: float | None, owed: list[str], de
     demo._cut = cut
     found = demo._missing(Watch(cast("Evaluator", Quiet()), incidents))
     assert [one.incident for one in found] == owed
+
+
+def test_a_store_that_is_away_for_a_moment_ends_no_run_and_one_that_is_gone_does(
+    demo: Demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is live, rules wait for it; at the end there is nothing to compare, however long one waits."""
+    store, watch = Store(StoreSettings(url=f"http://127.0.0.1:{free_port()}")), Watch(cast("Evaluator", Quiet()), [])
+    assert demo._evaluate(watch, 1_000, store) == []
+    truth: dict[str, Any] = {
+        part: [] for part in ("group_pairs", "egress", "nodes", "rails", "storage", "interfaces", "conversations")
+    }
+    truth |= {"incidents": [], "totals": Counter()}
+    for name in ("_DELIVER_SECONDS", "_LOOK_SECONDS"):
+        monkeypatch.setattr(live, name, 0.1)
+    with pytest.raises(StoreError, match="InfluxDB at"):
+        demo._settle(store, Cluster("x", ()), truth, watch, lambda: pytest.fail("nothing is compared"))
+    store.close()
