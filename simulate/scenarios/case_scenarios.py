@@ -1,6 +1,7 @@
 """Scenarios as the input of rule cases and backtests: each is played and analysed once, into a database of its own."""
 
 import tempfile
+import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +54,7 @@ class Scenarios:
     url: str
     told: Told = lambda _what, _share: None
     _played: dict[tuple[Path, int | None], Played] = field(default_factory=dict)
+    _stores: list[Store] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         return self
@@ -60,9 +62,9 @@ class Scenarios:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for played in self._played.values():
-            played.store.execute(f'DROP DATABASE "{played.cluster.store.database}"')
-            played.store.close()
+        for store in self._stores:
+            store.execute(f'DROP DATABASE "{store.settings.database}"')
+            store.close()
 
     def play(self, name: str, seed: int | None, folder: Path | None = None) -> Played:
         """Return a scenario in a store.
@@ -78,14 +80,17 @@ class Scenarios:
         path = (folder or Path()) / find_script(name)
         key = path.resolve(), seed
         if key not in self._played:
-            self._played[key] = self._fresh(load_script(path, seed=seed), len(self._played))
+            self._played[key] = self._fresh(load_script(path, seed=seed))
         return self._played[key]
 
-    def _fresh(self, script: Script, number: int) -> Played:
-        settings = replace(script.cluster.store, url=self.url, api=StoreApi.V1, database=f"scenario_{number}")
+    def _fresh(self, script: Script) -> Played:
+        # A name of its own: others may play on the same InfluxDB.
+        database = f"scenario_{uuid.uuid4().hex[:12]}"
+        settings = replace(script.cluster.store, url=self.url, api=StoreApi.V1, database=database)
         cluster = replace(script.cluster, store=settings)
         store = Store(settings)
-        store.execute(f'DROP DATABASE "{settings.database}"')
+        # What is interrupted goes, too.
+        self._stores.append(store)
         play(script, store, self.told)
         with tempfile.TemporaryDirectory(prefix="clusterflow-scenario-") as folder:
             analyse(script, cluster, store, Path(folder), self.told)

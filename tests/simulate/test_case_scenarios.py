@@ -12,6 +12,7 @@ from rules.evaluate.cases import load_cases
 from simulate.backtest_cli import backtest
 from simulate.rule_checks_cli import test_rules as command
 from simulate.scenarios.case_scenarios import Scenarios
+from store import schema
 from store.influx import Store
 from store.local_influxdb import LocalInfluxDB
 
@@ -90,6 +91,17 @@ def test_each_scenario_is_played_once(files: Path, influxdb_v1: LocalInfluxDB) -
         assert scenarios.stage(case).store is scenarios.stage(case).store
         with pytest.raises(UserError, match="no such scenario"):
             scenarios.play("nothing-of-this-name", None)
+
+
+def test_two_play_on_one_influxdb_at_once(files: Path, influxdb_v1: LocalInfluxDB) -> None:
+    """Two backtests, or one and `test-rules`, with the same --url: neither takes the other's points away."""
+    (files / "other.yaml").write_text(SCENARIO.replace("factor: 0.9", "factor: 0.5"))
+    with Scenarios(influxdb_v1.url) as scenarios, Scenarios(influxdb_v1.url) as others:
+        played = scenarios.play("leak.yaml", None, files)
+        asked = f'SELECT sum("{schema.BYTES.name}") FROM "{schema.RAW}"."{schema.EGRESS.name}"'
+        before = played.store.query(asked)[0].values
+        others.play("other.yaml", None, files)
+        assert played.store.query(asked)[0].values == before
 
 
 def test_a_scenario_has_a_time_of_its_own() -> None:
