@@ -13,6 +13,7 @@ from bench.boards import misses
 from bench.costs.processes import Meter, Usage, descendants, usage
 from bench.load.fill import EVERY, fill, series
 from bench.load.probe import percentiles
+from bench.peer import _whole
 from bench.pipelines import differences, printed_records
 from cluster.load import load_cluster
 from cluster.model import StoreSettings
@@ -104,6 +105,15 @@ def test_what_nfacctd_says_it_printed() -> None:
         b"INFO ( flows/print ): *** Purging cache - END (PID: 9, QN: 180520/180520, ET: 5) ***\n"
     )
     assert printed_records(log) == 180_600
+
+
+def test_what_is_written_after_the_last_record_counts_as_with_other_collectors() -> None:
+    """Of 1 M flows in 10 s the bridge took 3 s of CPU while they came, and 1 s more until all of it was stored."""
+    part = {"cpu_seconds": 3.0, "cores": 0.3, "peak_mib": 7, "cpu_us_a_flow": 4.0}
+    counts = {"rate": 100_000, "sent": 1_000_000, "printed": 1_000_000, "seconds": 10.0, "exact": True}
+    lost = {"lost_kernel_datagrams": 0, "sent_datagrams": 40_000, "other_cores": 0.0}
+    found = _whole({**counts, **lost, "processes": {"bridge": part, "sender": part}})
+    assert (found["cpu_us_a_flow"], found["cores_needed"], found["lost_share"]) == (4.0, 0.4, 0.0)
 
 
 def test_differences_are_named() -> None:
