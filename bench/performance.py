@@ -651,8 +651,8 @@ def _boards(book: Book) -> Iterator[str]:
     )
     spans = list(dict.fromkeys((one["nodes"], one["span"]) for one in sorted(asked, key=_span_order)))
     yield (
-        "Seconds, cold / warm: by the clock, or of InfluxDB's processor time where that is less, as on a machine with\n"
-        "other work:\n"
+        "Seconds, cold / warm: cold by the clock; warm too, or of InfluxDB's processor time where that is less, as\n"
+        "on a machine with other work:\n"
     )
     yield table(
         ("board", *(f"{nodes:,} nodes, {span}" for nodes, span in spans)),

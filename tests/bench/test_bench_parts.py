@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from bench.boards import misses
+from bench.boards import Filled, _timed, misses
 from bench.costs.processes import Meter, Usage, descendants, usage
 from bench.load.fill import EVERY, fill, series
 from bench.load.probe import percentiles
@@ -145,6 +147,18 @@ def test_a_filled_store_has_every_series(influxdb_v1: LocalInfluxDB, fresh_datab
     assert len(nodes) == len(rows[schema.NODE_TRAFFIC])
     assert {one.values[0][1] for one in nodes} == {3}
     store.close()
+
+
+def test_a_server_that_waits_for_its_disk_is_slow_where_its_cache_is_cold() -> None:
+    """Warm, what it does not work is other work on the machine."""
+
+    class Disk:
+        def query(self, _text: str) -> None:
+            time.sleep(0.05)
+
+    idle = cast("Filled", SimpleNamespace(worked=lambda: 0.0))
+    cold, warm = (_timed(idle, cast("Store", Disk()), [("panel", "q")], is_cold=one)[0] for one in (True, False))
+    assert cold.seconds >= 0.05 > warm.seconds
 
 
 def test_what_is_over_its_budget_is_listed() -> None:
