@@ -78,8 +78,11 @@ def test_rules(
         raise UserError(f"{CASE_FOLDER}: no such folder here", "name files or folders of rule cases")
     loaded = _cases(files or (Path(CASE_FOLDER),), config)
     cases = [case for case in loaded if (not rules or case.rule in rules) and part in case.name]
-    if not cases:
-        raise UserError("no case is chosen", f"{len(loaded)} cases were found; see --rule and --case")
+    known = {case.rule for case in loaded}
+    if not cases or not known.issuperset(rules):
+        unknown = ", ".join(f"--rule {rule}" for rule in rules if rule not in known)
+        what = f"no case is chosen by {unknown}" if unknown else "no case is chosen"
+        raise UserError(what, f"{len(loaded)} cases were found; see --rule and --case")
     for case in cases:
         if case.scenario:
             # An unknown scenario should fail now, not after all other cases or behind a store that is away.

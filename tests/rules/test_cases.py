@@ -223,6 +223,10 @@ def test_exit_codes(tmp_path: Path, influxdb_v1: LocalInfluxDB) -> None:
     assert good.output.splitlines()[0] == f"ok      {path}:3: exfil_volume: it leaves"
     assert _run(str(path), "--url", influxdb_v1.url, "--rule", "exfil_volume", "--case", "leaves").exit_code == 0
     assert isinstance(_run(str(path), "--rule", "nothing").exception, UserError)
+    # One of two that is misspelt would pass, too, and --complete with it.
+    both = _run(str(path), "--rule", "exfil_volume", "--rule", "exfiltrations", "--complete").exception
+    assert isinstance(both, UserError)
+    assert both.message == "no case is chosen by --rule exfiltrations"
     path.write_text("rule: x\ncases: []\n")
     assert isinstance(_run(str(path)).exception, ConfigError)
     (tmp_path / "empty").mkdir()
