@@ -14,7 +14,7 @@ from analysis.detectors.egress import exfiltration
 from analysis.detectors.egress.exfiltration_study import ExfiltrationStudy, drilled, watched
 from analysis.detectors.egress.history import BYTES, EgressHistory
 from analysis.detectors.study import Span
-from bench.evasions.library import MANY, NEAR_MISSES, THEFTS
+from bench.evasions.library import MANY, NEAR_MISSES, PARTNERS, THEFTS, Theft
 from bench.evasions.play import judged, play, study_of
 from bench.evasions.scene import DAY, HOUR, MODEL, NOW, TALK, add, cluster_of, ordinary, put, stolen, talk
 from cluster.model import Cluster, Group, OffHours, Role
@@ -67,6 +67,16 @@ def test_a_busy_day_of_the_api_is_no_theft(influxdb_v1: LocalInfluxDB, fresh_dat
     told = play(cluster, store, NEAR_MISSES["a busy day of the API and of people"])
     store.close()
     assert not told.alerts, told
+
+
+def test_a_theft_is_told_where_approved_addresses_get_little(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """Half goes to an approved address, and neither half is too much by itself."""
+    cluster = cluster_of(influxdb_v1.url, fresh_database)
+    store = put(cluster, ordinary().filter(pl.col(schema.SRC) == "mgmt-1"))
+    theft = Theft((talk("store-1", MANY[0]), talk("gpu-3", PARTNERS[0])), volume=90e9)
+    told = play(cluster, store, theft)
+    store.close()
+    assert (told.alerts, told.gone < 60e9) == (1, True), told
 
 
 # -- what is usual --------------------------------------------------------------------------------------

@@ -392,7 +392,7 @@ class _Slow:
             lately = self._sent(max(begin, at - HOUR), until, at)
             beyond, learnt = np.zeros(len(sent)), None
             if horizon.kind is Leak.DAY:
-                beyond, learnt = self._beyond(state, begin, until, at)
+                beyond, learnt = self._beyond(state, begin, until, at, sent)
             if study.surely(((sent + beyond) / study.scale).sum(), at) <= horizon.limit:
                 continue
             # What is beyond the usual is by the day: that it goes on is not asked.
@@ -431,14 +431,20 @@ class _Slow:
     def _talks(self, names: pl.DataFrame, begin: int, until: int, at: int) -> pl.DataFrame:
         return self._sums(begin, until, at).join(names, on=CODE).select(*TALK, WINDOW, BYTES)
 
-    def _beyond(self, state: State, begin: int, until: int, at: int) -> tuple[Floats, pl.DataFrame]:
-        """Return [group] bytes beyond what is usual for approved destinations, answers, people; and who talked."""
+    def _beyond(self, state: State, begin: int, until: int, at: int, sent: Floats) -> tuple[Floats, pl.DataFrame]:
+        """Return [group] bytes beyond what is usual for approved destinations, answers, people; and who talked.
+
+        They come on top of `sent`, [group] bytes that count anyway.
+        """
         study = self._study
         nothing = np.zeros(len(study.groups))
         limits = study.cluster.thresholds
         named = self._sums(begin, until, at).join(self._learnt, on=CODE)
-        # Less than may leave at all is not looked at closer.
-        if named.get_column(BYTES).sum() <= limits.exfil_24h * float(study.scale.min()):
+        most = sent.copy()
+        for group, volume in named.group_by(schema.SRC_GROUP).agg(pl.col(BYTES).sum()).iter_rows():
+            most[study.groups.index(group)] += volume
+        # Less than may leave at all is not looked at closer: it is too little even if nothing of it is usual.
+        if (most / study.scale).sum() <= limits.exfil_24h:
             return nothing, named.select(*TALK, WINDOW, BYTES).clear()
         keys = (schema.SRC_GROUP, GROUP_TODAY)
         wide = named.group_by(keys).agg(pl.col(BYTES).sum()).sort(keys)
