@@ -11,7 +11,9 @@ from egress_scene import DAY, HOUR, NOW, Month, sent, talk
 
 from analysis.detectors.egress.history import EgressHistory
 from analysis.detectors.egress.ledger import LedgerPolicy, LedgerStudy
+from analysis.detectors.egress.recurrence import RecurrenceStudy
 from analysis.detectors.study import Span
+from bench.evasions.scene import add, put
 from cluster.model import Cluster
 from store import schema
 from store.local_influxdb import LocalInfluxDB
@@ -130,6 +132,32 @@ def test_late_bytes_reach_the_rows_that_may_still_change(influxdb_v1: LocalInflu
     assert at[NOW - 300][schema.BYTES_1H.name] == 70
     assert at[NOW][schema.BYTES_1H.name] == 75
     assert at[NOW + 300][schema.BYTES_24H.name] == 75
+
+
+def test_bytes_that_an_outage_held_back_for_hours_are_in_later_rows(
+    influxdb_v1: LocalInfluxDB, fresh_database: str
+) -> None:
+    """Its hours were read empty: windows are final an hour after their time, whether or not the bridge has come."""
+    cluster = month.cluster_of(influxdb_v1.url, fresh_database)
+    windows = np.arange(NOW - 3 * DAY, NOW + 7 * HOUR, 600)
+    truth = sent(talk("gpu-0", "203.0.113.9"), windows, np.full(len(windows), 10))
+    store, out, back = put(cluster, truth.filter(pl.col(WINDOW) < NOW)), NOW, NOW + 5 * HOUR
+    history = EgressHistory(cluster, store)
+    studies = LedgerStudy(cluster, history), RecurrenceStudy(cluster, history)
+    final, last = NOW - 300, [pl.DataFrame(), pl.DataFrame()]
+    for closed in (NOW, back, *range(back + 300, back + 2 * HOUR, 300)):
+        if closed == back + 300:
+            add(store, truth.filter(pl.col(WINDOW) >= out), "late")
+        # At the first look after the outage the bridge has not read its backlog yet.
+        start, final = final, back - 3_900 if closed == back else closed - 300
+        span = Span(start, final, closed, closed)
+        last = [pl.concat(frame for _, frame in study.judge(span, ())).sort(WINDOW).tail(1) for study in studies]
+    store.close()
+    at = int(last[0][0, WINDOW])
+    hours, sums = -(-(at - windows[0]) // HOUR), 10 * -(-(at - windows[0]) // 600)
+    asked = [schema.BYTES_24H.name, schema.SLOW_7D.name, schema.ACTIVE_HOURS.name]
+    assert last[0].select(asked).row(0) == (10 * DAY // 600, sums, hours)
+    assert last[1].select(schema.BYTES_30D.name, schema.ACTIVE_HOURS.name).row(0) == (sums, hours)
 
 
 def test_hours_and_days_are_counted_by_the_site_s_clock(stored: tuple[Cluster, Month]) -> None:

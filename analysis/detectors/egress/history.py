@@ -85,6 +85,7 @@ class EgressHistory:
     Attributes:
         conversations: CONVERSATION as stored, GROUP_TODAY, CODE, PAIR_CODE, CALL_CODE, CALLER_CODE. A number stays the
             same as long as anything of it is here.
+        read_from: from when on whole hours may differ from what they were an hour ago, epoch seconds.
     """
 
     def __init__(self, cluster: Cluster, store: Store) -> None:
@@ -96,6 +97,7 @@ class EgressHistory:
         self.conversations = pl.DataFrame(schema={**names, **dict.fromkeys(self._codes, pl.UInt32)})
         self._hours = pl.DataFrame(schema=SUMS)
         self._hours_from = self._hours_until = 0
+        self.read_from = 0
         self._bins = pl.DataFrame(schema=SUMS)
         self._bins_from = self._settled = 0
         self._heads: dict[int, pl.DataFrame] = {}
@@ -199,6 +201,7 @@ class EgressHistory:
         self._hours = pl.concat([self._hours.filter(pl.col(WINDOW) >= start, pl.col(WINDOW) < known), *fresh])
         self._hours_from, self._hours_until = start, max(stop, self._hours_until)
         if fresh:
+            self.read_from = known
             self._forget()
 
     def _forget(self) -> None:

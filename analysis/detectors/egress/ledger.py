@@ -370,8 +370,10 @@ class LedgerStudy:
             if not self._hours_from <= first <= self._hours_until:
                 self._hours, self._hours_until = pl.DataFrame(schema=BINS), first
             if self._hours_until < until:
-                fresh = self._paired(self._history.hours(self._hours_until, until), burst, HOUR)
-                self._hours = pl.concat([self._hours.filter(pl.col(WINDOW) >= first), fresh.select(*BINS)])
+                known = max(min(self._hours_until, self._history.read_from), first)
+                fresh = self._paired(self._history.hours(known, until), burst, HOUR)
+                kept = self._hours.filter(pl.col(WINDOW) >= first, pl.col(WINDOW) < known)
+                self._hours = pl.concat([kept, fresh.select(*BINS)])
                 self._hours_from, self._hours_until = first, until
             hours = self._hours.filter(pl.col(WINDOW) >= first, pl.col(WINDOW) < until)
             self._base = key, base(hours, at, self._zone)

@@ -188,8 +188,10 @@ class RecurrenceStudy:
         if not self._hours_from <= first <= self._hours_until:
             self._hours, self._hours_until = pl.DataFrame(schema=CALLS), first
         if self._hours_until < until:
-            fresh = self._calls(self._history.hours(self._hours_until, until), HOUR)
-            self._hours = pl.concat([self._hours.filter(pl.col(WINDOW) >= first), fresh.select(*CALLS)])
+            known = max(min(self._hours_until, self._history.read_from), first)
+            fresh = self._calls(self._history.hours(known, until), HOUR)
+            kept = self._hours.filter(pl.col(WINDOW) >= first, pl.col(WINDOW) < known)
+            self._hours = pl.concat([kept, fresh.select(*CALLS)])
             self._hours_from, self._hours_until = first, until
         return self._hours.filter(pl.col(WINDOW) >= first, pl.col(WINDOW) < until)
 
