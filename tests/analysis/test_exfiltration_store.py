@@ -256,6 +256,21 @@ def test_at_a_groups_own_off_hours_its_limit_is_the_lower_one(influxdb_v1: Local
     assert counts == [[], [("off_hours", "gpu-1")]]
 
 
+def test_what_was_approved_when_it_was_sent_is_no_theft_once_the_addresses_change(
+    usual: tuple[Cluster, Store],
+) -> None:
+    """Partners got 100 GB a day; from now on they have other addresses, and what goes to the old ones is a theft."""
+    cluster, store = usual
+    moved = tuple(
+        replace(one, prefixes=(ip_network("198.51.99.0/24"),)) if one.id == "partner" else one for one in cluster.groups
+    )
+    theft = talk("store-1", "198.51.100.11") | {schema.DST_GROUP: "external"}
+    changed = replace(cluster, groups=moved)
+    assert not begun(judged(study_of(changed, store), NOW, NOW + 2 * HOUR))
+    told = play(changed, store, Theft((theft,)))
+    assert (told.alerts, told.kind) == (1, Leak.DAY.value), told
+
+
 def test_a_drill_neither_hides_a_theft_nor_adds_to_one(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
     """Its bytes are summed up by themselves: both are told, each once, with its own bytes."""
     plain = cluster_of(influxdb_v1.url, fresh_database)

@@ -367,7 +367,8 @@ class _Slow:
         answers = pl.col(schema.SRC_GROUP).is_in(study.serving) & (pl.col(schema.INITIATOR) != schema.BY_SOURCE)
         is_open = (pl.col(GROUP_TODAY) == EXTERNAL) & ~answers & ~pl.col(schema.SRC_GROUP).is_in(study.people)
         ours = names.filter(is_ours).select(CODE, *CONVERSATION, GROUP_TODAY)
-        self._counted = ours.filter(is_open)
+        # What was approved when it was sent is none: a partner that moves to other addresses would be a theft.
+        self._counted = ours.filter(is_open, pl.col(schema.DST_GROUP) == EXTERNAL)
         # Answers to whoever asks are one destination; an approved group is another; so is all that people talk to.
         self._learnt = ours.filter(~is_open)
         until, stop = boundary(span.final), span.closed // BIN * BIN
