@@ -256,6 +256,28 @@ def test_at_a_groups_own_off_hours_its_limit_is_the_lower_one(influxdb_v1: Local
     assert counts == [[], [("off_hours", "gpu-1")]]
 
 
+def test_a_group_keeps_its_past_when_it_is_renamed(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """What partners usually get is still known, and what a drip has brought out so far still counts."""
+    plain = cluster_of(influxdb_v1.url, fresh_database)
+    names = {"models": "weights"}
+    cluster = replace(
+        plain,
+        groups=tuple(replace(one, id=names.get(one.id, one.id)) for one in plain.groups),
+        nodes=tuple(replace(one, group=names.get(one.group, one.group)) for one in plain.nodes),
+    )
+    drip = stolen([talk("store-1", MANY[0])], 110e9, 5 * DAY, delay=-4 * DAY)
+    truth = pl.concat([ordinary(), drip]).with_columns(
+        pl.when(pl.col(WINDOW) < NOW)
+        .then(schema.SRC_GROUP)
+        .otherwise(pl.col(schema.SRC_GROUP).replace(names))
+        .alias(schema.SRC_GROUP)
+    )
+    store = put(cluster, truth)
+    found = judged(study_of(cluster, store), NOW, NOW + 2 * DAY)
+    store.close()
+    assert [*begun(found), *found.get_column(schema.SRC_GROUP).unique()] == [("7d", "store-1"), "weights"]
+
+
 def test_what_was_approved_when_it_was_sent_is_no_theft_once_the_addresses_change(
     usual: tuple[Cluster, Store],
 ) -> None:

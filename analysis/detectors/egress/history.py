@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from analysis.detectors.study import Span
-from cluster.model import Cluster
+from cluster.model import RESERVED_GROUPS, UNLISTED, Cluster
 from ingest.flows.classify import AddressBook
 from store import schema
 from store.influx import Store
@@ -92,6 +92,8 @@ class EgressHistory:
         self._store = store
         self._keep_raw = cluster.store.keep_raw
         self._book = AddressBook(cluster)
+        self._groups = [*cluster.group_ids(), UNLISTED]
+        self._nodes = {node.name: node.group for node in cluster.nodes}
         names = dict.fromkeys((*CONVERSATION, GROUP_TODAY), pl.String)
         self._codes = dict.fromkeys((CODE, *_NUMBERED), 0)
         self.conversations = pl.DataFrame(schema={**names, **dict.fromkeys(self._codes, pl.UInt32)})
@@ -221,7 +223,19 @@ class EgressHistory:
             self._store, schema.EGRESS, retention, (schema.BYTES,), CONVERSATION,
             start=start, stop=stop, seconds=seconds, where=where,
         )  # fmt: skip
-        return self._coded(found.filter(pl.col(BYTES) > 0))
+        return self._coded(self._with_sources_today(found.filter(pl.col(BYTES) > 0)))
+
+    def _with_sources_today(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Give sources of groups that cluster.yaml no longer has the group that they are in now: one was renamed."""
+        is_gone = ~pl.col(schema.SRC_GROUP).is_in(self._groups)
+        sources = found.filter(is_gone).get_column(schema.SRC).unique()
+        if sources.is_empty():
+            return found
+        by_address = dict(zip(sources, self._group_of(sources), strict=True))
+        owners = {src: group for src, group in by_address.items() if group not in RESERVED_GROUPS} | self._nodes
+        today = pl.col(schema.SRC).replace_strict(owners, default=None, return_dtype=pl.String)
+        group = pl.when(is_gone).then(pl.coalesce(today, schema.SRC_GROUP)).otherwise(schema.SRC_GROUP)
+        return found.with_columns(group.alias(schema.SRC_GROUP))
 
     def _coded(self, found: pl.DataFrame) -> pl.DataFrame:
         """Give each conversation its number."""
@@ -246,11 +260,14 @@ class EgressHistory:
         return fresh.join(pl.concat([known, added]), on=names, how="left", maintain_order="left")
 
     def _with_groups(self, conversations: pl.DataFrame) -> pl.DataFrame:
-        (numbers,) = self._book.number(conversations.get_column(schema.DST))
-        groups = pl.Series(self._book.groups).gather(pl.Series(self._book.group_codes))
         # `other` is no address.
-        today = pl.select(pl.coalesce(groups.gather(numbers), conversations.get_column(schema.DST_GROUP)))
-        return conversations.with_columns(today.to_series().alias(GROUP_TODAY))
+        today = pl.coalesce(self._group_of(conversations.get_column(schema.DST)), schema.DST_GROUP)
+        return conversations.with_columns(today.alias(GROUP_TODAY))
+
+    def _group_of(self, addresses: pl.Series) -> pl.Series:
+        """Return the group that cluster.yaml gives each address; null for what is none."""
+        (numbers,) = self._book.number(addresses)
+        return pl.Series(self._book.groups).gather(pl.Series(self._book.group_codes)).gather(numbers)
 
 
 def boundary(moment: int) -> int:
