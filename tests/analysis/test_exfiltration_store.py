@@ -215,20 +215,25 @@ def test_live_ticks_with_a_restart_and_a_later_run_agree(dripped: tuple[Cluster,
     assert wanted.get_column(schema.SRC).n_unique() == 2
 
 
-def test_a_theft_that_an_outage_held_back_for_hours_is_told(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
-    """Windows are final after an hour without their bytes, so no short sum has them; that of the day has."""
+@pytest.mark.parametrize(
+    ("hours", "volume", "kind"), [pytest.param(5, 80e9, "24h", id="hours"), pytest.param(54, 110e9, "7d", id="days")]
+)
+def test_a_theft_that_an_outage_held_back_is_told(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, hours: int, volume: float, kind: str
+) -> None:
+    """Windows are final after an hour without their bytes, so no short sum has them; that of the day, or week, has."""
     cluster = cluster_of(influxdb_v1.url, fresh_database)
     store = put(cluster, ordinary(days=1))
-    study, back = study_of(cluster, store), NOW + 5 * HOUR
+    study, back = study_of(cluster, store), NOW + hours * HOUR
     found, final = [], NOW
-    for closed in (NOW, back, *range(back + 300, back + 2 * HOUR, 300)):
+    for closed in (NOW, back, *range(back + 300, back + (2 if hours < 24 else 5) * HOUR, 300)):
         if closed == back + 300:
-            add(store, stolen([talk("store-1", MANY[0])], 80e9, 600, delay=300))
+            add(store, stolen([talk("store-1", MANY[0])], volume, 600, delay=300))
         # At the first look after the outage the bridge has not read its backlog yet.
         start, final = final, NOW if closed == NOW else back - 3_900 if closed == back else closed - 300
         found += [frame for _, frame in study.judge(Span(start, final, closed, closed), ())]
     store.close()
-    assert begun(pl.concat(found)) == [("24h", "store-1")]
+    assert begun(pl.concat(found)) == [(kind, "store-1")]
 
 
 def test_a_group_that_may_send_more_counts_less(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:

@@ -115,9 +115,7 @@ class EgressHistory:
         if self._pass == (span, upto):
             return
         self._newest = span.closed
-        # Live, what an outage held back was not there when its hours became final.
-        again = DAY if span.final < span.closed else 0
-        self._load_hours(first_hour - MONTH, boundary(span.final), again)
+        self._load_hours(first_hour - MONTH, boundary(span.final), is_live=span.final < span.closed)
         # The hour before is there for bursts that reach over its end.
         needed = first_hour - HOUR
         if not self._bins_from <= needed <= self._settled:
@@ -191,12 +189,19 @@ class EgressHistory:
         if missing:
             self._head_hour(missing[0])
 
-    def _load_hours(self, start: int, stop: int, again: int) -> None:
-        """Bring the whole hours to [start, stop); with new ones, those of `again` seconds before are read again."""
+    def _load_hours(self, start: int, stop: int, *, is_live: bool) -> None:
+        """Bring the whole hours to [start, stop).
+
+        Live, what an outage held back was not there when its hours became final: with each new hour those of a day
+        before are read again, with the first one of a day those of a week.
+        """
         start -= HOUR
         if not self._hours_from <= start <= self._hours_until:
             self._hours, self._hours_until = pl.DataFrame(schema=SUMS), start
-        known = max(min(self._hours_until, stop - again), start) if stop > self._hours_until else self._hours_until
+        known = self._hours_until
+        if is_live and stop > known:
+            again = WEEK if stop // DAY > known // DAY else DAY
+            known = max(min(known, stop - again), start)
         fresh = [
             self._read(begin, min(begin + _STRETCH, stop), HOUR, schema.HOUR) for begin in range(known, stop, _STRETCH)
         ]
