@@ -157,7 +157,7 @@ def test_reports_of_a_month_outlive_a_restart_and_no_older_ones() -> None:
     horizon = exfiltration.Horizon(Leak.DAY, DAY, 1)
     for at, group in ((NOW - 40 * DAY, "office"), (NOW - 20 * DAY, "office"), (NOW - 2 * DAY + 10, "training")):
         state.close(at)
-        found.append((at, exfiltration.report(state, at, horizon, talks=talks, sent=1.0, group=group)))
+        found.append((at, exfiltration.report(state, at, horizon, talks=talks, sent=1.0, untold=0.0, group=group)))
     assert state.reports == {("office", NOW - 20 * DAY), ("training", NOW - 2 * DAY)}
     restored, _ = exfiltration.state_of(exfiltration.rows(found, ()), NOW)
     assert restored.reports == state.reports
@@ -194,6 +194,26 @@ def test_a_drip_is_one_incident_and_a_burst_beside_it_another(dripped: tuple[Clu
     assert (last[schema.ARTEFACT_NAME.name], round(last[schema.LEAK_SHARE.name], 1)) == ("llama-70b", 1.5)
     assert last[schema.LEAK_SINCE.name] == NOW
     assert set(drip.get_column(WINDOW).diff().drop_nulls()) <= {*range(10, 310, 10)}
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        pytest.param([talk(src, MANY[0]) for src in ("store-1", "store-2", "gpu-1", "nas-1")], id="of three groups"),
+        pytest.param([talk("store-1", PARTNERS[0])], id="to an approved address"),
+    ],
+)
+def test_an_incident_that_goes_on_has_all_that_was_reported(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, pairs: list[dict[str, str]]
+) -> None:
+    """Its last words are of two limits at least: after the second nobody else tells of those bytes."""
+    cluster = cluster_of(influxdb_v1.url, fresh_database)
+    past = ordinary().filter(pl.col(schema.SRC) == "mgmt-1")
+    store = put(cluster, pl.concat([past, stolen(pairs, MODEL, 20 * HOUR)]))
+    found = judged(study_of(cluster, store), NOW - HOUR, NOW + DAY)
+    store.close()
+    assert len(begun(found)) == 1
+    assert 100e9 < float(found[-1, schema.EVENT_BYTES.name]) <= MODEL + 1e9
 
 
 def test_live_ticks_with_a_restart_and_a_later_run_agree(dripped: tuple[Cluster, Store]) -> None:
@@ -314,10 +334,10 @@ def test_a_drill_neither_hides_a_theft_nor_adds_to_one(influxdb_v1: LocalInfluxD
     found, alone = (judged(one, NOW - 4 * HOUR, NOW + 6 * HOUR) for one in (real, drills))
     store.close()
     assert found.unique(list(schema.EXFILTRATION.tags)).select(schema.SRC, schema.DST).rows() == [("store-1", MANY[0])]
-    # With a day's telemetry of management.
+    # With the telemetry of management, of a day and of the hours in which it went on.
     largest = found.get_column(schema.EVENT_BYTES.name).max()
     assert isinstance(largest, int)
-    assert MODEL <= largest < MODEL + 3e8
+    assert MODEL <= largest < MODEL + 4e8
     assert set(alone.get_column(schema.SRC_GROUP)) == {"drill"}
     assert set(alone.get_column(schema.EVENT_BYTES.name)) == {MODEL}
 

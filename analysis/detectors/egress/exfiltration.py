@@ -150,9 +150,9 @@ class Incident:
         """The group that sent most."""
         return self.tags[schema.SRC_GROUP]
 
-    def again(self, at: int, hold: int) -> "Incident":
-        """Return it after another sum was too large."""
-        return replace(self, reported=at, until=max(self.until, at + hold))
+    def again(self, at: int, hold: int, untold: float) -> "Incident":
+        """Return it after another sum was too large, with what that sum has and no incident had yet."""
+        return replace(self, sent=self.sent + untold, reported=at, until=max(self.until, at + hold))
 
 
 @dataclass(slots=True)
@@ -196,7 +196,14 @@ def leader(sent: Floats, lately: Floats) -> int:
     return int(np.argmax(np.where(is_active, sent, 0.0) if is_active.any() else sent))
 
 
-def report(state: State, at: int, horizon: Horizon, *, talks: pl.DataFrame, sent: float, group: str) -> Incident:
+def untold(state: State, groups: Sequence[str], sent: Floats) -> float:
+    """Return the bytes of groups ([group]) without an open incident: those of the others are in theirs already."""
+    return float(sum(volume for group, volume in zip(groups, sent, strict=True) if group not in state.open))
+
+
+def report(
+    state: State, at: int, horizon: Horizon, *, talks: pl.DataFrame, sent: float, untold: float, group: str
+) -> Incident:
     """Open an incident of a group, or prolong the one that it has; everything before `at` is reported.
 
     Args:
@@ -205,10 +212,11 @@ def report(state: State, at: int, horizon: Horizon, *, talks: pl.DataFrame, sent
         horizon: whose sum is too large.
         talks: TALK, WINDOW, BYTES: what was sent, as far as it is not reported yet.
         sent: bytes of the sum.
+        untold: those of them that no open incident has.
         group: the one that gives it its name.
     """
     before = state.open.get(group)
-    incident = before.again(at, horizon.hold) if before else _opened(at, horizon, talks, sent, group)
+    incident = before.again(at, horizon.hold, untold) if before else _opened(at, horizon, talks, sent, group)
     state.open[group] = incident
     state.reported = at
     state.note((group, at))

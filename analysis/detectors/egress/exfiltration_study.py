@@ -244,7 +244,10 @@ class ExfiltrationStudy:
             if self.surely((sent / self.scale).sum(), at) > horizon.limit:
                 of_sum = talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at)
                 group = self.groups[exfiltration.leader(sent, grid.between(max(begin, at - HOUR), at))]
-                return exfiltration.report(state, at, horizon, talks=of_sum, sent=float(sent.sum()), group=group)
+                untold = exfiltration.untold(state, self.groups, sent)
+                return exfiltration.report(
+                    state, at, horizon, talks=of_sum, sent=float(sent.sum()), untold=untold, group=group
+                )
         return None
 
     # -- reading -----------------------------------------------------------------------------------
@@ -403,7 +406,11 @@ class _Slow:
                 talks = learnt if beyond.sum() > sent.sum() else pl.concat([learnt, talks])
             kind = Leak.LEARNT if beyond.sum() > sent.sum() else horizon.kind
             named = Horizon(kind, horizon.seconds, horizon.limit)
-            return exfiltration.report(state, at, named, talks=talks, sent=float((sent + beyond).sum()), group=group)
+            # What is beyond the usual is in no incident: these go on with what unapproved addresses get.
+            untold = exfiltration.untold(state, study.groups, sent) + float(beyond.sum())
+            return exfiltration.report(
+                state, at, named, talks=talks, sent=float((sent + beyond).sum()), untold=untold, group=group
+            )
         return None
 
     def _begin(self, state: State, at: int, horizon: Horizon) -> int:

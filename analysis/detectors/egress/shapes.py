@@ -169,7 +169,8 @@ class ShapeStudy:
         if sent.sum() > horizon.limit:
             within = talks.filter(pl.col(WINDOW) >= begin, pl.col(WINDOW) < at)
             group = self._groups[exfiltration.leader(sent, sent)]
-            exfiltration.report(state, at, horizon, talks=within, sent=float(sent.sum()), group=group)
+            untold = exfiltration.untold(state, self._groups, sent)
+            exfiltration.report(state, at, horizon, talks=within, sent=float(sent.sum()), untold=untold, group=group)
 
     def _judge_steady(self, state: State, horizon: Horizon, hours: pl.DataFrame, at: int) -> None:
         """Judge the whole hours before a moment, once an hour."""
@@ -182,13 +183,11 @@ class ShapeStudy:
         if sent > horizon.limit:
             talks = found.with_columns(pl.lit("").alias(name) for name in (schema.COUNTRY, schema.NETWORK))
             group = str(by_group[-1, schema.SRC_GROUP])
-            was_open = group in state.open
-            one = exfiltration.report(
-                state, at, horizon, talks=talks.select(*TALK, WINDOW, BYTES), sent=sent, group=group
-            )
-            if was_open:
-                newest = found.filter(pl.col(WINDOW) == until - HOUR).get_column(BYTES).sum()
-                state.open[group] = replace(one, sent=one.sent + float(newest))
+            newest = found.filter(pl.col(WINDOW) == until - HOUR).get_column(BYTES).sum()
+            exfiltration.report(
+                state, at, horizon, talks=talks.select(*TALK, WINDOW, BYTES), sent=sent, untold=float(newest),
+                group=group,
+            )  # fmt: skip
 
     # -- reading -----------------------------------------------------------------------------------
 
