@@ -16,7 +16,7 @@ from analysis.detectors.egress.history import BYTES, EgressHistory
 from analysis.detectors.study import Span
 from bench.evasions.library import MANY, NEAR_MISSES, PARTNERS, THEFTS, Theft
 from bench.evasions.play import judged, play, study_of
-from bench.evasions.scene import DAY, HOUR, MODEL, NOW, TALK, add, cluster_of, ordinary, put, stolen, talk
+from bench.evasions.scene import DAY, HOUR, MODEL, NOW, TALK, add, cluster_of, ordinary, put, sent, stolen, talk
 from cluster.model import Cluster, Group, OffHours, Role
 from store import schema
 from store.influx import Store
@@ -214,6 +214,24 @@ def test_an_incident_that_goes_on_has_all_that_was_reported(
     store.close()
     assert len(begun(found)) == 1
     assert 100e9 < float(found[-1, schema.EVENT_BYTES.name]) <= MODEL + 1e9
+
+
+def test_bytes_that_come_late_make_no_second_alert(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+    """Records come once a minute: with those of the second conversation the incident begins 20 s earlier."""
+    cluster, begin = cluster_of(influxdb_v1.url, fresh_database), NOW + 12 * HOUR
+    windows = begin + np.arange(0, 600, 10)
+    one, other = (sent(talk("store-1", dst), windows, np.full(60, 5e8)) for dst in MANY[:2])
+    is_early = pl.col(WINDOW) < begin + 480
+    store = put(cluster, pl.concat([one, other.filter(is_early)]))
+    study = study_of(cluster, store)
+    passes = []
+    for closed in (begin + 600, begin + 610, begin + 900):
+        passes += [frame for _, frame in study.judge(Span(begin, begin + 20, closed, closed), ())]
+        if closed == begin + 600:
+            add(store, other.filter(~is_early), "late")
+    store.close()
+    assert [int(one[0, WINDOW]) - begin for one in passes] == [530, 510, 510]
+    assert len(begun(pl.concat(passes))) == 1
 
 
 def test_live_ticks_with_a_restart_and_a_later_run_agree(dripped: tuple[Cluster, Store]) -> None:

@@ -23,7 +23,7 @@ prolongs the incident and is no second alert.
 [1] Hahn, Meeker, Escobar: Statistical Intervals, 2nd ed. 2017, section 4.8 (prediction interval).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -163,11 +163,13 @@ class State:
         reported: until when all bytes are reported.
         open: incidents by the group that sent most.
         reports: group and whole hour of every report that what is usual may still reach.
+        told: tags of incidents, by group, that were opened when the same windows were last judged.
     """
 
     reported: int = 0
     open: dict[str, Incident] = field(default_factory=dict)
     reports: frozenset[tuple[str, int]] = frozenset()
+    told: Mapping[str, dict[str, str]] = field(default_factory=dict)
 
     def copy(self) -> "State":
         """Return one that changes by itself."""
@@ -216,7 +218,12 @@ def report(
         group: the one that gives it its name.
     """
     before = state.open.get(group)
-    incident = before.again(at, horizon.hold, untold) if before else _opened(at, horizon, talks, sent, group)
+    if before:
+        incident = before.again(at, horizon.hold, untold)
+    else:
+        incident = _opened(at, horizon, talks, sent, group)
+        # Late bytes make it begin earlier, with other names: as another alert it would be told twice.
+        incident = replace(incident, tags=state.told.get(group, incident.tags))
     state.open[group] = incident
     state.reported = at
     state.note((group, at))

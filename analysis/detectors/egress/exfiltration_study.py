@@ -135,6 +135,7 @@ class ExfiltrationStudy:
         self._bins_from = self._settled = 0
         self._judged: tuple[tuple[int, int], int, _Slow] | None = None
         self._known: tuple[int, State] | None = None
+        self._told: dict[str, dict[str, str]] = {}
         self._made: tuple[tuple[int, ...], int, pl.DataFrame] | None = None
         self.usual: dict[tuple[object, ...], exfiltration.Usual] = {}
         status = Source(schema.EXPORTER_STATUS, schema.HOUR)
@@ -182,10 +183,12 @@ class ExfiltrationStudy:
         night = self.grid(dark, bins_from, span.closed, step)
         judged = self._long_sums(span)
         state = self._state_at(first, grid)
+        state.told = self._told
+        final = state.copy()
         found: list[tuple[int, Incident]] = []
         for at in range(first, span.closed, step):
             if at == mark:
-                self._known = at, state.copy()
+                final = state.copy()
             self._grow(state, grid, at)
             changed = self._judge_fast(state, at, (grid, night), (bins, dark))
             if at % BIN == 0:
@@ -194,9 +197,10 @@ class ExfiltrationStudy:
                 found += [(at, one) for one in state.open.values()]
             elif changed is not None:
                 found.append((at, changed))
-        if mark >= span.closed:
-            # A pass over the past ends where its final windows do.
-            self._known = mark, state.copy()
+        # A pass over the past ends where its final windows do.
+        self._known = mark, state.copy() if mark >= span.closed else final
+        kept = {group: one.tags for group, one in self._known[1].open.items()}
+        self._told = {group: one.tags for group, one in state.open.items() if one.tags != kept.get(group)}
         return exfiltration.rows(found, self.cluster.artefacts)
 
     def _long_sums(self, span: Span) -> "_Slow":
