@@ -1,7 +1,8 @@
 """From stored egress over the ledger to alerts: a week in which one pair drips, one bursts, and hubs are called."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from ipaddress import ip_network
 
 import egress_scene as month
 import numpy as np
@@ -131,3 +132,15 @@ def test_what_comes_back_fires_on_its_fifth_day(week: Week) -> None:
 def test_a_day_and_a_half_is_no_dependency(week: Week) -> None:
     """36 hours on two or three days: less than 48 hours and than five days."""
     assert {alert.labels["dst"] for alert in week.alerts(recurring_dependency.ID, NOW)} == {"203.0.113.80"}
+
+
+def test_a_partner_that_moved_to_other_addresses_is_no_dependency(week: Week) -> None:
+    """It was called on each of eight days where nobody calls it any more."""
+    groups = tuple(
+        replace(one, prefixes=(ip_network("198.51.99.0/24"),)) if one.id == "partner" else one
+        for one in week.cluster.groups
+    )
+    cluster = replace(week.cluster, groups=groups)
+    study = RecurrenceStudy(cluster, EgressHistory(cluster, week.held.store))
+    found = pl.concat(frame for _, frame in study.judge(Span(NOW - 300, NOW + 10, NOW + 10, NOW + 10), ()))
+    assert set(found.get_column(schema.DST)) == {"203.0.113.10", "203.0.113.80", "203.0.113.81"}

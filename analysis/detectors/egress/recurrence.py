@@ -1,7 +1,8 @@
 """Recurring dependencies: unlisted destinations that a group of the cluster calls again and again.
 
-A destination counts where our side opened the conversation and cluster.yaml puts its address in no group. What comes
-back is reported by destination, group, protocol and service, whichever nodes call it: a dependency is the fleet's.
+A destination counts where our side opened the conversation and cluster.yaml puts its address in no group, neither now
+nor when it was called. What comes back is reported by destination, group, protocol and service, whichever nodes call
+it: a dependency is the fleet's.
 
 Everything here is a function of sums that the store holds.
 """
@@ -200,6 +201,8 @@ class RecurrenceStudy:
         called = self._history.conversations.filter(
             pl.col(schema.INITIATOR) == schema.BY_SOURCE,
             pl.col(GROUP_TODAY) == EXTERNAL,
+            # What was listed when it was called counts no more than what is listed now.
+            pl.col(schema.DST_GROUP) == EXTERNAL,
             ~pl.col(schema.SRC_GROUP).is_in(self._strangers),
             pl.col(schema.DST) != schema.OTHER,
         )
