@@ -108,6 +108,28 @@ def test_live_ticks_a_restart_and_a_later_run_agree(site: Site) -> None:
         assert site.judged(state, *passes(start, stop)).equals(live)
 
 
+def test_bytes_that_come_late_make_no_second_alert(site: Site) -> None:
+    """With them the limit is crossed earlier, by another conversation; rows are named as they were first told."""
+    site.send(NOW, "store-1", "198.51.100.7", "AS64500 One", 1)
+    at = END + 600
+    site.send(at + 30, "store-1", "203.0.113.9", "AS64501 Two", 12 * MB)
+    with State.open(site.folder) as state:
+        study = NetworkStudy(site.cluster, site.store, state, Log(quiet=True))
+        study.judge(Span(NOW, NOW + 300, NOW + 300, NOW + 300), ())
+        found = []
+        for closed in range(at + 40, at + 1200, 10):
+            start = max(closed - 310, at)
+            spans = Span(start, max(closed - 300, start), closed, closed)
+            found += [frame for _, frame in study.judge(spans, ()) if frame.height]
+            if closed == at + 40:
+                site.send(at, "store-2", "203.0.113.80", "AS64501 Two", 14 * MB)
+            if closed < at + 900:
+                site.send(closed, "store-1", "203.0.113.10", "AS64501 Two", 3 * MB)
+    first = found[1].row(0, named=True)
+    assert (first[WINDOW], first[schema.EVENT_SOURCES.name]) == (at, 1)
+    assert pl.concat(found).select(schema.NEW_NETWORK.tags).unique().height == 1
+
+
 def test_what_no_file_knows_and_what_inference_answers_is_no_network(site: Site) -> None:
     site.send(NOW, "store-1", "198.51.100.7", "AS64500 One", 1)
     site.send(END + 300, "store-1", "203.0.113.1", "", 900 * MB)

@@ -6,6 +6,7 @@ import pytest
 from analysis.detectors.egress.networks import (
     FIRST_SEEN,
     KNOWN,
+    NAMES,
     NEW,
     SENT,
     TALKS,
@@ -23,6 +24,7 @@ from store.points import WINDOW, encode
 T0 = 1_760_000_000
 POLICY = NetworkPolicy(volume=100, window=60, episode=50)
 NOBODY = pl.DataFrame(schema=KNOWN)
+NOTHING = pl.DataFrame(schema=NAMES)
 
 Summary = list[tuple[int, str, str, int]]
 
@@ -95,7 +97,7 @@ def talks(*given: tuple[int, str, str, str, int]) -> pl.DataFrame:
 
 def told(frame: pl.DataFrame, networks: pl.DataFrame, *, start: int = 0) -> list[tuple[object, ...]]:
     """Return (seconds, source, destination, network, bytes, duration, sources, destinations) of each row."""
-    found = rows(frame, young([networks], T0 + start, POLICY), start=T0 + start, policy=POLICY)
+    found = rows(frame, young([networks], T0 + start, POLICY), start=T0 + start, policy=POLICY, told=NOTHING)
     numbers = (schema.BYTES, schema.DURATION, schema.EVENT_SOURCES, schema.EVENT_DESTINATIONS)
     tags = (schema.SRC, schema.DST, schema.NETWORK)
     return found.select(pl.col(WINDOW) - T0, *tags, *(one.name for one in numbers)).rows()
@@ -127,7 +129,9 @@ def test_what_was_learnt_gives_no_rows() -> None:
 
 
 def test_a_row_is_written_as_the_schema_says() -> None:
-    found = rows(talks((0, "n1", "x", "AS1 One", 900)), known(("a", "AS1", 0, 1)), start=T0, policy=POLICY)
+    found = rows(
+        talks((0, "n1", "x", "AS1 One", 900)), known(("a", "AS1", 0, 1)), start=T0, policy=POLICY, told=NOTHING
+    )
     tags = "src=n1,src_group=a,dst=x,dst_group=external,proto=tcp,service=https,country=NL,network=AS1\\ One"
     fields = f"bytes=900i,duration=4.0,sources=1i,destinations=1i,first_seen={T0}.0"
     assert encode(schema.NEW_NETWORK, found).decode() == f"new_network,{tags} {fields} {T0}"

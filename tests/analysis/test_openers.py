@@ -7,7 +7,7 @@ import pytest
 
 from analysis.detectors.egress.networks import NetworkPolicy, find
 from analysis.detectors.inference.access import EVERY
-from analysis.detectors.management.openers import KEY, KNOWN, MOST_NAMED, rows, young
+from analysis.detectors.management.openers import KEY, KNOWN, MOST_NAMED, NAMES, rows, young
 from analysis.detectors.management.session_study import ledger
 from store import schema
 from store.points import WINDOW
@@ -83,7 +83,8 @@ def _found(used: pl.DataFrame, known: Iterable[tuple[object, ...]] = (), start: 
     before = pl.DataFrame(list(known), schema=KNOWN, orient="row")
     sums = used.group_by(WINDOW, *KEY).agg(pl.sum("bytes"))
     found = find(sums, before, start=T0 + start, learning_end=T0 - 5_000, policy=POLICY, pair=KEY)
-    return rows(used, young(pl.concat([before, found]), T0 + start, POLICY), start=T0 + start, window=W, policy=POLICY)
+    fresh = young(pl.concat([before, found]), T0 + start, POLICY)
+    return rows(used, fresh, start=T0 + start, window=W, policy=POLICY, told=pl.DataFrame(schema=NAMES))
 
 
 def test_a_new_source_is_told_with_what_led_to_it() -> None:

@@ -33,12 +33,15 @@ class Site:
     store: Store
     folder: Path
 
-    def open(self, at: int, src: str, dst_group: str, *, size: int = 6_000, service: str = "ssh") -> None:
+    def open(
+        self, at: int, src: str, dst_group: str, *, size: int = 6_000, service: str = "ssh", node: str = ""
+    ) -> None:
         """Write a window in which a manager, or with a dot in its name a user, opened a service of `gpu-1` or so."""
         row = {
             WINDOW: at, schema.SRC: src, schema.SRC_GROUP: "users" if "." in src else "management",
-            schema.DST: f"{dst_group}-1", schema.DST_GROUP: dst_group, schema.PROTO: "tcp", schema.SERVICE: service,
-            schema.SHARD: "0", schema.BYTES.name: size, schema.TX_BYTES.name: size // 3, schema.FLOWS.name: 2,
+            schema.DST: node or f"{dst_group}-1", schema.DST_GROUP: dst_group, schema.PROTO: "tcp",
+            schema.SERVICE: service, schema.SHARD: "0", schema.BYTES.name: size, schema.TX_BYTES.name: size // 3,
+            schema.FLOWS.name: 2,
         }  # fmt: skip
         scene.write(self.store, schema.MANAGED, pl.DataFrame([row]))
 
@@ -98,6 +101,21 @@ def test_live_ticks_a_restart_and_a_later_run_agree(site: Site) -> None:
         (LATER + 310, "mgmt-2", "training-1", "ssh", 3_000, LATER + 310.0),
     ]
     assert parts.equals(whole)
+
+
+def test_windows_that_come_late_make_no_second_alert(site: Site) -> None:
+    """With them the session begins earlier, at another node; rows name the node that was first told."""
+    site.open(LATER + 30, "mgmt-2", "training")
+    with State.open(site.folder) as state:
+        study = OpenerStudy(site.cluster, site.store, state, Log(quiet=True))
+        found = []
+        for closed in range(LATER + 40, LATER + 600, 10):
+            start = max(closed - 310, LATER)
+            found += [frame for _, frame in study.judge(Span(start, max(closed - 300, start), closed, closed), ())]
+            if closed == LATER + 40:
+                site.open(LATER, "mgmt-2", "training", node="training-2")
+    assert found[1].select(WINDOW, schema.EVENT_DESTINATIONS.name).rows() == [(LATER, 1), (LATER + 30, 2)]
+    assert pl.concat(found).select(schema.NEW_SESSION.tags).unique().height == 1
 
 
 def test_a_later_start_knows_what_history_holds(site: Site) -> None:

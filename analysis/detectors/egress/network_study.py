@@ -61,6 +61,7 @@ class NetworkStudy:
         self._where = _judged(cluster)
         self._sent = pl.DataFrame(schema=networks.SENT)
         self._sent_from = self._sent_until = 0
+        self._told = pl.DataFrame(schema=networks.NAMES)
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of closed windows: the largest conversation of one that fills may be another in the end."""
@@ -78,7 +79,9 @@ class NetworkStudy:
         if young.is_empty():
             return []
         talks = self._talks(young, span.closed)
-        return [(schema.NEW_NETWORK, networks.rows(talks, young, start=span.start, policy=self._policy))]
+        rows = networks.rows(talks, young, start=span.start, policy=self._policy, told=self._told)
+        self._told = networks.names_of(rows, self._told, young)
+        return [(schema.NEW_NETWORK, rows)]
 
     def _learning_end(self, span: Span) -> int | None:
         """Return until when nothing is new; None as long as the store knows no network.

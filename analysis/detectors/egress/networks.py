@@ -4,7 +4,8 @@ A group knows a network once it sent more than a floor there within some minutes
 it sent anything. What is below the floor makes nothing known: whoever knocks first and takes much later is reported all
 the same. A network that becomes known after the learning period is new: for its first minutes every base window becomes
 a row with all that the group sent there, the first row with what led to it, so that the sum over the rows is what went
-to the new network so far. The rows name one conversation, the largest until the floor was crossed.
+to the new network so far. The rows name one conversation, the largest until the floor was crossed, by what was stored
+when it was first told: late bytes would make another alert of it.
 
 Networks are told apart by their number: a file that spells an organisation otherwise makes no network new. What has no
 number goes by its name.
@@ -62,6 +63,8 @@ PAIR = (schema.SRC_GROUP, schema.NETWORK)
 _NUMBER, _ROW = "number", "row"
 _GROUPED = [schema.SRC_GROUP, _NUMBER]
 _TALK = [name for name in TALKS if name not in (WINDOW, schema.SRC_GROUP, BYTES, DURATION)]
+NAMES: dict[str, pl.DataType] = dict.fromkeys([*_GROUPED, *_TALK], pl.String())
+"""Which conversation rows name: one a group and network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,9 @@ def young(known: Iterable[pl.DataFrame], start: int, policy: NetworkPolicy) -> p
     return pl.concat(known).filter(pl.col(NEW) == 1, pl.col(FIRST_SEEN) > start - policy.episode)
 
 
-def rows(talks: pl.DataFrame, networks: pl.DataFrame, *, start: int, policy: NetworkPolicy) -> pl.DataFrame:
+def rows(
+    talks: pl.DataFrame, networks: pl.DataFrame, *, start: int, policy: NetworkPolicy, told: pl.DataFrame
+) -> pl.DataFrame:
     """Return the rows of young networks from `start` on.
 
     Args:
@@ -135,6 +140,7 @@ def rows(talks: pl.DataFrame, networks: pl.DataFrame, *, start: int, policy: Net
         networks: as `young` gives them.
         start: epoch seconds.
         policy: see there.
+        told: NAMES under which some of them were told before.
 
     Returns:
         A frame for ``encode(schema.NEW_NETWORK, ...)``.
@@ -162,7 +168,7 @@ def rows(talks: pl.DataFrame, networks: pl.DataFrame, *, start: int, policy: Net
     return (
         sums.sort(*_GROUPED, _ROW)
         .with_columns(pl.col(counts).fill_null(0).cum_sum().over(_GROUPED), pl.col(FIRST_SEEN).cast(pl.Float64))
-        .join(_largest(of_networks), on=_GROUPED)
+        .join(kept(_largest(of_networks), told, _GROUPED), on=_GROUPED)
         .filter(pl.col(_ROW) >= start)
         .with_columns(pl.lit(EXTERNAL).alias(schema.DST_GROUP))
         .select(
@@ -184,6 +190,24 @@ def _largest(talks: pl.DataFrame) -> pl.DataFrame:
         .group_by(_GROUPED, maintain_order=True)
         .agg(pl.col(_TALK).first())
     )
+
+
+def kept(largest: pl.DataFrame, told: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the names of conversations (`largest`), but those under which something was told before where it was."""
+    before = told.join(largest, on=keys, how="semi").select(largest.columns)
+    return pl.concat([before, largest.join(told, on=keys, how="anti")])
+
+
+def names_of(found: pl.DataFrame, told: pl.DataFrame, networks: pl.DataFrame) -> pl.DataFrame:
+    """Return NAMES of young networks: those of their rows, else those under which they were told before."""
+    number = number_of(pl.col(schema.NETWORK)).alias(_NUMBER)
+    fresh = found.with_columns(number).select(*NAMES).unique(_GROUPED)
+    return remembered(fresh, told, networks.select(schema.SRC_GROUP, number), _GROUPED)
+
+
+def remembered(fresh: pl.DataFrame, told: pl.DataFrame, young: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the names of what is young: those of its newest rows, else those that it had before."""
+    return pl.concat([fresh, told.join(fresh, on=keys, how="anti")]).join(young, on=keys, how="semi")
 
 
 def _met(talks: pl.DataFrame, tag: str, name: str) -> pl.DataFrame:

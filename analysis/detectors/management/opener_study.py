@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from analysis.detectors.egress.networks import FIRST_SEEN, NEW, NetworkPolicy, find
-from analysis.detectors.management.openers import KEY, KNOWN, rows, young
+from analysis.detectors.management.openers import KEY, KNOWN, NAMES, names_of, rows, young
 from analysis.detectors.study import Points, Span
 from analysis.state import State
 from app.log import Log
@@ -38,6 +38,7 @@ class OpenerStudy:
         self._window = cluster.bridge.window
         limits = cluster.thresholds
         self._policy = NetworkPolicy(limits.first_session_bytes, limits.violation_window)
+        self._told = pl.DataFrame(schema=NAMES)
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of closed windows: the largest target of one that fills may be another in the end."""
@@ -60,7 +61,9 @@ class OpenerStudy:
         if fresh.is_empty():
             return []
         used = self._used(min(fresh[FIRST_SEEN]) - self._policy.window, span.closed)
-        return [(schema.NEW_SESSION, rows(used, fresh, start=span.start, window=self._window, policy=self._policy))]
+        told = rows(used, fresh, start=span.start, window=self._window, policy=self._policy, told=self._told)
+        self._told = names_of(told, self._told, fresh)
+        return [(schema.NEW_SESSION, told)]
 
     def _used(self, start: int, stop: int) -> pl.DataFrame:
         """Return the uses of management services that are judged, whose source has a name."""

@@ -11,7 +11,7 @@ function of the windows and of what was known before them.
 
 import polars as pl
 
-from analysis.detectors.egress.networks import FIRST_SEEN, NEW, NetworkPolicy
+from analysis.detectors.egress.networks import FIRST_SEEN, NEW, NetworkPolicy, kept, remembered
 from store import schema
 from store.points import WINDOW
 
@@ -26,6 +26,8 @@ _STORM = 600
 _BYTES = schema.BYTES.name
 _SOURCES, _DESTINATIONS = schema.EVENT_SOURCES.name, schema.EVENT_DESTINATIONS.name
 _NAMED = [schema.SRC_GROUP, schema.DST, schema.PROTO, schema.COUNTRY, schema.NETWORK]
+NAMES: dict[str, pl.DataType] = dict.fromkeys([*KEY, *_NAMED], pl.String())
+"""What rows say of an opener that is told by name."""
 _ROW, _CROWD = "row", "crowd"
 _OF_MANY = ((schema.SRC, schema.OTHER), (schema.DST, schema.OTHER), (schema.COUNTRY, ""), (schema.NETWORK, ""))
 
@@ -41,7 +43,9 @@ def young(known: pl.DataFrame, start: int, policy: NetworkPolicy) -> pl.DataFram
     )  # fmt: skip
 
 
-def rows(used: pl.DataFrame, openers: pl.DataFrame, *, start: int, window: int, policy: NetworkPolicy) -> pl.DataFrame:
+def rows(
+    used: pl.DataFrame, openers: pl.DataFrame, *, start: int, window: int, policy: NetworkPolicy, told: pl.DataFrame
+) -> pl.DataFrame:
     """Return the rows of young openers from `start` on, a frame for ``encode(schema.NEW_SESSION, ...)``.
 
     Args:
@@ -50,6 +54,7 @@ def rows(used: pl.DataFrame, openers: pl.DataFrame, *, start: int, window: int, 
         start: epoch seconds.
         window: seconds.
         policy: see there.
+        told: NAMES under which some of them were told before: other ones would make another alert.
     """
     began = pl.col(FIRST_SEEN)
     mine = (
@@ -74,7 +79,7 @@ def rows(used: pl.DataFrame, openers: pl.DataFrame, *, start: int, window: int, 
         .join(met, on=[*KEY, _ROW], how="left")
         .sort(*KEY, _ROW)
         .with_columns(pl.col("met").fill_null(0).cum_sum().over(KEY).alias(_DESTINATIONS))
-        .join(largest, on=KEY)
+        .join(kept(largest, told, KEY), on=KEY)
     )
     is_many = pl.col(_CROWD) > MOST_NAMED
     return (
@@ -94,3 +99,9 @@ def rows(used: pl.DataFrame, openers: pl.DataFrame, *, start: int, window: int, 
         )
         .sort(WINDOW, *schema.NEW_SESSION.tags)
     )  # fmt: skip
+
+
+def names_of(found: pl.DataFrame, told: pl.DataFrame, openers: pl.DataFrame) -> pl.DataFrame:
+    """Return NAMES of young openers: those of their rows, else those under which they were told before."""
+    fresh = found.filter(pl.col(schema.SRC) != schema.OTHER).select(*NAMES).unique(KEY)
+    return remembered(fresh, told, openers, KEY)
