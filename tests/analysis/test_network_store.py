@@ -154,6 +154,22 @@ def test_networks_are_learnt_from_the_first_label_on_and_history_is_known(site: 
         assert state.networks_learning_end == NOW - 900 + LEARNING
 
 
+def test_who_knocked_once_is_not_known_when_memory_is_rebuilt(site: Site) -> None:
+    """As after another analysis led: what was learnt is known, what was told, too, and no probe."""
+    site.send(NOW, "store-1", "198.51.100.7", "AS64500 One", 1)
+    site.send(END + 300, "store-1", "203.0.113.1", "AS64501 Two", 50 * MB)
+    site.send(END + 300, "store-1", "203.0.113.2", "AS64502 Three", 100)
+    with State.open(site.folder / "first") as state:
+        told = site.judged(state, *passes(NOW, END + 600))
+    scene.write(site.store, schema.NEW_NETWORK, told, schema.NEW_NETWORK.kept)
+    later = END + 7200
+    for number in range(3):
+        site.send(later, "store-1", f"203.0.113.{number}", f"AS6450{number} One, two or three", 50 * MB)
+    with State.open(site.folder / "second") as state:
+        found = site.judged(state, *passes(later - 300, later + 300))
+    assert found.get_column(schema.NETWORK).to_list() == ["AS64502 One, two or three"]
+
+
 def test_without_files_of_places_nothing_is_judged(site: Site) -> None:
     with State.open(site.folder) as state:
         assert len(network_studies(site.cluster, site.store, state, Log(quiet=True))) == 1

@@ -120,8 +120,10 @@ def test_windows_that_come_late_make_no_second_alert(site: Site) -> None:
 
 def test_a_later_start_knows_what_history_holds(site: Site) -> None:
     site.open(NOW + 600, "mgmt-2", "training")
-    site.open(LATER, "mgmt-2", "training")
-    site.open(LATER, "mgmt-3", "training")
+    site.open(NOW + 1800, "mgmt-3", "training", size=100)  # refused
+    site.open(NOW + 1800, "mgmt-4", "training")
+    for number in range(2, 5):
+        site.open(LATER, f"mgmt-{number}", "training")
     with State.open(site.folder) as state:
         assert site.judged(state, *passes(LATER - 600, LATER + 900))[schema.SRC].to_list() == ["mgmt-3"]
 

@@ -22,6 +22,7 @@ from store.influxql import (
     earliest,
     highest,
     is_in,
+    lowest,
     matches,
     not_in,
     total,
@@ -95,7 +96,7 @@ class NetworkStudy:
         if earliest is None or earliest >= span.closed:
             return None
         ends = max(self._state.learning_end, earliest + self._cluster.thresholds.contact_learning)
-        seeds = self._before(span.start)
+        seeds = self._before(span.start, ends)
         self._state.begin_networks(ends, seeds)
         self._log.line("networks_learned", networks=seeds.height, learning_until=format_moment(ends))
         return ends
@@ -151,17 +152,34 @@ class NetworkStudy:
         found = first_seen(self._store, self._cluster.retentions(), _FIRST_LABELLED)
         return min((moment for moment, _ in found), default=None)
 
-    def _before(self, moment: int) -> pl.DataFrame:
-        """Return the networks to which a group sent anything in a window that ended by then, KNOWN, none new."""
-        there = _FIRST_LABELLED.where(self._where, compare(schema.BYTES, ">", 0))
-        there = there.by(schema.SRC_GROUP, schema.NETWORK)
-        found = first_seen(self._store, self._cluster.retentions(), there, moment)
-        frame = pl.DataFrame([(*tags, first, 0) for first, tags in found], schema=networks.KNOWN, orient="row")
+    def _before(self, moment: int, learning_end: int) -> pl.DataFrame:
+        """Return the networks that groups knew in windows that ended by then, KNOWN: learnt ones, and those told of.
+
+        After the learning period only a window that alone holds more than the floor makes one known: else who once
+        knocked would be.
+        """
+        there, retentions = _FIRST_LABELLED.where(self._where), self._cluster.retentions()
+        any_bytes, enough = (
+            there.where(compare(schema.BYTES, ">", least)).by(schema.SRC_GROUP, schema.NETWORK)
+            for least in (0, self._policy.volume)
+        )
+        rows = [
+            *(
+                (*tags, at, 0)
+                for at, tags in first_seen(self._store, retentions, any_bytes, moment)
+                if at < learning_end
+            ),
+            *((*tags, at, 0) for at, tags in first_seen(self._store, retentions, enough, moment)),
+        ]
+        new = Select(schema.NEW_NETWORK, schema.NEW_NETWORK.kept).take(lowest(schema.CONTACT_FIRST))
+        told = new.where(compare(schema.CONTACT_FIRST, ">", 0)).by(schema.SRC_GROUP, schema.NETWORK)
+        rows += [(*tags, int(first), 1) for _, *tags, first in self._store.rows(told.between(stop=moment))]
         return (
-            frame.with_columns(number_of(pl.col(schema.NETWORK)))
-            .group_by(schema.SRC_GROUP, schema.NETWORK)
-            .agg(pl.col(FIRST_SEEN).min(), pl.col(NEW).first())
-            .sort(schema.SRC_GROUP, schema.NETWORK)
+            pl.DataFrame(rows, schema=networks.KNOWN, orient="row")
+            .with_columns(number_of(pl.col(schema.NETWORK)))
+            .sort(NEW, FIRST_SEEN, descending=[True, False])
+            .unique(networks.PAIR, keep="first", maintain_order=True)
+            .sort(networks.PAIR)
         )
 
 

@@ -93,7 +93,13 @@ class OpenerStudy:
         if begun is None or begun >= span.closed:
             return None
         ends = max(self._state.learning_end, begun + self._cluster.thresholds.session_learning)
-        before = first_seen(self._store, retentions, there.by(*_PLACE, schema.SRC), span.start)
+        each = there.by(*_PLACE, schema.SRC)
+        # Of what came after the learning period, refused attempts make nothing known.
+        enough = each.where(compare(schema.BYTES, ">", self._policy.volume))
+        before = (
+            *((first, tags) for first, tags in first_seen(self._store, retentions, each, span.start) if first < ends),
+            *first_seen(self._store, retentions, enough, span.start),
+        )
         seeds = [(src, dst, service, first, 0) for first, (group, dst, service, src) in before
                  if self._is_judged(group, dst, service)]  # fmt: skip
         frame = pl.DataFrame(seeds, schema=KNOWN, orient="row")
