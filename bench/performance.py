@@ -179,8 +179,23 @@ def _measured_on(lines: Sequence[Line]) -> str:
     return f"*Measured on {'; '.join(texts)}.{busy}*\n" if texts else ""
 
 
-def _missing(title: str, how: str) -> list[str]:
-    return [f"## {title}\n", f"Not measured yet: `scripts/bench {how}`.\n"]
+_Part = Callable[[Book], Iterator[str]]
+
+
+def _section(title: str, how: str, *steps: str) -> Callable[[_Part], _Part]:
+    """Put a title before a part of the page; without a line of each of these steps it says how they are measured."""
+
+    def decorated(part: _Part) -> _Part:
+        def titled(book: Book) -> Iterator[str]:
+            yield f"## {title}\n"
+            if all(map(book.of, steps)):
+                yield from part(book)
+            else:
+                yield f"Not measured yet: `scripts/bench {how}`.\n"
+
+        return titled
+
+    return decorated
 
 
 def _millions(rate: float) -> str:
@@ -297,12 +312,9 @@ def _target_rows(book: Book) -> Iterator[_Row]:
         )
 
 
+@_section("Files to points", "memory", "memory")
 def _memory(book: Book) -> Iterator[str]:
     lines = [*book.of("memory"), *book.of("result")]
-    if not lines:
-        yield from _missing("Files to points", "memory")
-        return
-    yield "## Files to points\n"
     yield (
         "The bridge reads spool files to their end, checkpoint included: into line protocol that nobody keeps,\n"
         "and into InfluxDB on the same cores. Beside it, in the same run, polars alone reads the same files.\n"
@@ -322,12 +334,9 @@ def _memory(book: Book) -> Iterator[str]:
     yield _measured_on(lines)
 
 
+@_section("Flow logs of a cloud", "cloud", "cloud")
 def _cloud(book: Book) -> Iterator[str]:
     lines = book.of("cloud")
-    if not lines:
-        yield from _missing("Flow logs of a cloud", "cloud")
-        return
-    yield "## Flow logs of a cloud\n"
     yield (
         "AWS VPC flow logs of 512 nodes, both ends of each flow, read once as `ingest --once` does, to points that\n"
         "nobody keeps: `scripts/bench cloud`. Their bytes were those that were sent, each flow once. Memory holds the\n"
@@ -347,12 +356,9 @@ def _cloud(book: Book) -> Iterator[str]:
     yield _measured_on(lines)
 
 
+@_section("Enrichment", "enrichment", "enrichment")
 def _enrichment(book: Book) -> Iterator[str]:
-    whole, parts = book.one("enrichment"), book.of("enrichment_part")
-    if whole is None:
-        yield from _missing("Enrichment", "enrichment")
-        return
-    yield "## Enrichment\n"
+    (whole,), parts = book.of("enrichment"), book.of("enrichment_part")
     yield (
         f"{whole['flows']:,} flow records to points in memory, one in ten to an address outside, without lists and\n"
         "with them in the same run: what is left of the speed, by processor time (which other work on the machine\n"
@@ -373,12 +379,9 @@ def _enrichment(book: Book) -> Iterator[str]:
     yield _measured_on([whole])
 
 
+@_section("Every byte once", "once", "once")
 def _once(book: Book) -> Iterator[str]:
-    one = book.one("once")
-    if one is None:
-        yield from _missing("Every byte once", "once")
-        return
-    yield "## Every byte once\n"
+    (one,) = book.of("once")
     yield (
         f"{one['flows']:,} flow records of {one['exporters']} exporters to points in memory. Where cluster.yaml says\n"
         "nothing of who counts, and it must be found what several of them saw, the bridge takes so many times the\n"
@@ -394,12 +397,9 @@ def _once(book: Book) -> Iterator[str]:
     yield _measured_on([one])
 
 
+@_section("From the wire to a query", "live", "live")
 def _live(book: Book) -> Iterator[str]:
     lines = book.of("live")
-    if not lines:
-        yield from _missing("From the wire to a query", "live")
-        return
-    yield "## From the wire to a query\n"
     yield (
         "Real NetFlow v5, v9 and IPFIX datagrams of a cluster's exporters, sent to nfacctd at a steady rate, with\n"
         "everything on the same cores. *Delay* is from sending a record to the first query that finds it; nfacctd\n"
@@ -451,12 +451,9 @@ def _shortage(lines: Sequence[Line]) -> Iterator[str]:
         )
 
 
+@_section("Several nfacctd", "live --daemons 1,2 --rate 200000,400000", "live_shared")
 def _shared(book: Book) -> Iterator[str]:
     lines = book.of("live_shared")
-    if not lines:
-        yield from _missing("Several nfacctd", "live --daemons 1,2 --rate 200000,400000")
-        return
-    yield "## Several nfacctd\n"
     yield (
         "The same with so many nfacctd at one port (`collector.netflow_daemons`), in one run; *sent* is what the\n"
         "sender reached beside all others on these cores.\n"
@@ -478,13 +475,10 @@ def _shared(book: Book) -> Iterator[str]:
     yield _measured_on(lines)
 
 
+@_section("Inside nfacctd", "nfacctd", "print_cost")
 def _print_cost(book: Book) -> Iterator[str]:
     # As it is first, then the cheapest.
     lines = sorted(book.of("print_cost"), key=lambda one: (not one["variant"].startswith("as "), one["us"]))
-    if not lines:
-        yield from _missing("Inside nfacctd", "nfacctd")
-        return
-    yield "## Inside nfacctd\n"
     yield (
         f"`scripts/bench nfacctd`: µs of CPU a flow at {lines[0]['rate']:,} flows/s, counted by a control group, with\n"
         "other settings in the same run. *Core* receives and decodes, the *plugin* keeps records and starts a\n"
@@ -529,12 +523,9 @@ def _delay(one: Line) -> str:
     return " / ".join("-" if delay[name] is None else f"{delay[name]:.1f} s" for name in ("p50", "p95", "max"))
 
 
+@_section("Soak", "soak --for 30m --log docs/reference/soak.log", "soak")
 def _soak(book: Book) -> Iterator[str]:
-    one = book.one("soak")
-    if one is None:
-        yield from _missing("Soak", "soak --for 30m --log docs/reference/soak.log")
-        return
-    yield "## Soak\n"
+    (one,) = book.of("soak")
     yield (
         f"{one['rate']:,} flows/s for {one['seconds'] / 60:.0f} min: {one['sent']:,} sent, "
         f"{_lost_records(one):,} lost, totals {'exact' if one['exact'] else '**not exact**'}; "
@@ -559,12 +550,9 @@ def _soak(book: Book) -> Iterator[str]:
     yield _measured_on([one])
 
 
+@_section("Through Kafka", "kafka", "relay", "kafka")
 def _kafka(book: Book) -> Iterator[str]:
-    relay, workers = book.one("relay"), book.of("kafka")
-    if relay is None or not workers:
-        yield from _missing("Through Kafka", "kafka")
-        return
-    yield "## Through Kafka\n"
+    (relay,), workers = book.of("relay"), book.of("kafka")
     yield (
         f"The relay sends {relay['flows']:,} flow records from a spool into a topic: "
         f"{relay['flows_per_second']:,} flows/s\n({relay['cpu_seconds'] / relay['flows'] * 1e6:.2f} µs of CPU a flow). "
@@ -626,12 +614,9 @@ def _losses(one: Line) -> tuple[int, int, int]:
     return one["lost_kernel_datagrams"], _lost_records(one), missing
 
 
+@_section("Boards", "boards", "boards_fill", "board")
 def _boards(book: Book) -> Iterator[str]:
     fills, asked = book.of("boards_fill"), book.of("board")
-    if not fills or not asked:
-        yield from _missing("Boards", "boards")
-        return
-    yield "## Boards\n"
     yield (
         "All queries of a board, one after the other, with everything chosen; *cold* is a new InfluxDB with an\n"
         "empty page cache. Series and points were written straight into the store, as bridge and analysis would;\n"
@@ -692,12 +677,9 @@ def _seconds(one: Line | None) -> str:
     return f"{cold} / {one['warm_seconds']:.2f}"
 
 
+@_section("Analysis", "analyze", "rerun", "tick")
 def _analysis(book: Book) -> Iterator[str]:
     lines = [again | {"round": tick} for again in book.of("rerun") if (tick := book.one("tick", nodes=again["nodes"]))]
-    if not lines:
-        yield from _missing("Analysis", "analyze")
-        return
-    yield "## Analysis\n"
     yield (
         "A job and earlier runs of its class, judged again from the store by a process of its own; then live rounds\n"
         "at its end: `scripts/bench analyze --nodes 256,1024,4096`. Growth is linear where a node takes as long in\n"
@@ -749,12 +731,9 @@ def _growth(lines: Sequence[Line]) -> str:
     )
 
 
+@_section("Flow archive", "archive", "archive")
 def _archive(book: Book) -> Iterator[str]:
     days, asked = book.of("archive"), book.of("archive_question")
-    if not days:
-        yield from _missing("Flow archive", "archive")
-        return
-    yield "## Flow archive\n"
     yield (
         "A day of records, each of which two exporters saw, written as the bridge does; then questions, each in a\n"
         "process of its own: with the files out of the page cache, and again. Sums and the share of all traffic are\n"
@@ -804,12 +783,9 @@ def _archive(book: Book) -> Iterator[str]:
     yield _measured_on(days)
 
 
+@_section("Beside other collectors", "peer", "peer")
 def _peers(book: Book) -> Iterator[str]:
     lines = book.of("peer")
-    if not lines:
-        yield from _missing("Beside other collectors", "peer")
-        return
-    yield "## Beside other collectors\n"
     versions = book.one("peer_versions") or {}
     told = ", ".join(str(value) for name, value in versions.items() if name not in ("step", _MACHINE) and value)
     is_short = any(one["peer"] == "clusterflow" and not one.get("counts_drain") for one in lines)
@@ -844,12 +820,9 @@ def _peers(book: Book) -> Iterator[str]:
     yield _measured_on(lines)
 
 
+@_section("InfluxDB 1.6, 1.8, 2.7", "stores --influxd PATH --influxd PATH", "store")
 def _stores(book: Book) -> Iterator[str]:
     lines = book.of("store")
-    if not lines:
-        yield from _missing("InfluxDB 1.6, 1.8, 2.7", "stores --influxd PATH --influxd PATH")
-        return
-    yield "## InfluxDB 1.6, 1.8, 2.7\n"
     one = lines[0]
     yield (
         f"{one['hours']} hours of {one['nodes']} simulated nodes in one job, whose leaves send NetFlow or sFlow:\n"
