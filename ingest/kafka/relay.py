@@ -25,7 +25,7 @@ from app.log import Log
 from ingest.collect.template_file import TemplateFile
 from ingest.count.sequence import SequenceTracker
 from ingest.counters import Counters
-from ingest.dead_letter import DeadLetters
+from ingest.dead_letter import DeadLetters, bury
 from ingest.flows.known_rates import KnownRates, RateChange, tell_changes
 from ingest.flows.two_way import with_replies
 from ingest.kafka.flow_messages import MAX_TEXT_BYTES, Kind, bodies, compact, encode, envelope
@@ -309,12 +309,7 @@ class Relay:
         self._dead_letter.add_records(source, long, Reason.BAD_ADDRESS)
 
     def _bury(self, dead: pl.DataFrame, source: str) -> None:
-        if dead.is_empty():
-            return
-        self._dead_letter.add(source, dead)
-        self._counters.add(Stage.READ, "dead_letters", dead.height)
-        self._counters.add_all(Stage.READ, dict(dead.group_by("reason").len().iter_rows()))
-        self._log.sparse("dead_letters", count=dead.height, source=source, reason=dead.get_column("reason")[0])
+        bury(self._dead_letter, dead, source, counters=self._counters, log=self._log)
 
     # -- what is sent ------------------------------------------------------------------------------
 
