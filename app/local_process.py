@@ -6,7 +6,6 @@ import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 _PR_SET_PDEATHSIG = 1
@@ -57,9 +56,7 @@ class LocalProcess(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _launch(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:

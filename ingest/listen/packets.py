@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from threading import Event
-from types import TracebackType
 from typing import Self
 
 from app.errors import ClusterflowError, UserError
@@ -111,9 +110,7 @@ class Copies:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def datagrams(self, seconds: float, stop: Event) -> Iterator[Datagram]:

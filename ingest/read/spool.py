@@ -23,7 +23,6 @@ from enum import StrEnum
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from app.errors import ClusterflowError, UserError
@@ -266,9 +265,7 @@ class Spool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

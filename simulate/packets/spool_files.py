@@ -9,7 +9,6 @@ from collections import Counter
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -92,9 +91,7 @@ class SpoolWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def write(self, batch: FlowBatch) -> None:

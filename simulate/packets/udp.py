@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -136,9 +135,7 @@ class UdpEmitter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

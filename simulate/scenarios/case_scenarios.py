@@ -4,7 +4,6 @@ import tempfile
 import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from app.errors import ConfigError, UserError
@@ -59,9 +58,7 @@ class Scenarios:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for store in self._stores:
             store.execute(f'DROP DATABASE "{store.settings.database}"')
             store.close()
