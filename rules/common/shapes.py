@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from analysis.detectors.egress.exfiltration_study import watched
 from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
-from rules.common import texts
-from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.common import texts, verdicts
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, compare, is_in, newest
+from store.influxql import Select, compare, is_in
 from store.schema import Field, Shape
 
 LABELS = schema.SHAPE.tags
@@ -57,10 +57,7 @@ def rule_of(
         title=title,
         family="slow",
         severity=Severity.WARNING,
-        measures=tuple(
-            Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of an incident."), _SINCE)
-            for name, one in _MEASURES.items()
-        ),
+        measures=verdicts.measures(stored, _MEASURES, _SINCE, "an incident"),
         threshold=Threshold(threshold, Comparison.ABOVE, 0),
         annotations=texts.annotations(
             source=source,

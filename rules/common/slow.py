@@ -5,11 +5,11 @@ One transfer is told once. What `exfil_volume` has told of within minutes is not
 """
 
 from cluster.model import Artefact, Cluster, Role
-from rules.common import texts
+from rules.common import texts, verdicts
 from rules.common.visibility import VisiblePairs, visible_pairs
 from rules.rule import Measure, NoRuleError
 from store import schema
-from store.influxql import Condition, Query, Select, newest
+from store.influxql import Condition, Select
 from store.schema import Field
 
 LABELS = schema.LEDGER.tags
@@ -40,7 +40,7 @@ def watched(cluster: Cluster, rule_id: str) -> VisiblePairs:
 
 
 def measures(
-    seen: VisiblePairs, first: Field, *conditions: Condition, size: Field, reads: tuple[Field, ...], share: Field
+    seen: VisiblePairs, first: Field, *conditions: Condition, size: Field, share: Field
 ) -> tuple[Measure, ...]:
     """Return the ledger's numbers of the pairs that the conditions let pass, `first` the one that is compared.
 
@@ -49,18 +49,11 @@ def measures(
         first: compared with the threshold; ``$values.slow``.
         conditions: on the newest row of a pair.
         size: what was sent in the rule's own time: ``$values.bytes``, as every rule calls what it tells of.
-        reads: fields that the conditions look at.
         share: of an artefact; ``$values.share``.
     """
-
-    def of(field: Field) -> Query:
-        columns = [newest(one) for one in dict.fromkeys((*reads, field))]
-        rows = Select(schema.LEDGER, schema.LEDGER.kept).take(*columns).where(seen.condition()).by(*LABELS)
-        return Select(rows).take(newest(field)).where(*conditions).by(*LABELS).per_series(f"{field.text}, of a pair.")
-
+    stored = Select(schema.LEDGER, schema.LEDGER.kept).where(seen.condition()).by(*LABELS)
     fields = {schema.BYTES.name if field is size else name: field for name, field in _FIELDS.items()}
-    named = {"slow": first, **fields, "share": share}
-    return tuple(Measure(name, of(field), _SINCE) for name, field in named.items())
+    return verdicts.measures(stored, {"slow": first, **fields, "share": share}, _SINCE, "a pair", *conditions)
 
 
 def artefact(artefacts: tuple[Artefact, ...], borders: list[int], volume: str) -> str:

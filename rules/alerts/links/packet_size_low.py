@@ -7,11 +7,11 @@ packets a switch that samples 1:32768 takes 305: with acknowledgements among the
 from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
-from rules.common import cohorts, texts
+from rules.common import cohorts, texts, verdicts
 from rules.common.freshness import final_seconds
-from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, Rule, RuleSet, Severity, Threshold
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, newest
+from store.influxql import Select
 
 ID = "packet_size_low"
 
@@ -31,10 +31,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="Packets of a node are small",
         family="links",
         severity=Severity.WARNING,
-        measures=tuple(
-            Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of a node."), since)
-            for name, one in _FIELDS.items()
-        ),
+        measures=verdicts.measures(stored, _FIELDS, since, "a node"),
         threshold=Threshold("packet_size_low", Comparison.ABOVE, limits.packet_size_low),
         annotations=texts.annotations(
             summary=(

@@ -5,10 +5,10 @@ from analysis.detectors.egress.ledger import borders
 from app.units import format_duration
 from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
-from rules.common import slow, texts
-from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.common import slow, texts, verdicts
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, compare, newest
+from store.influxql import Select, compare
 from store.schema import Field, Leak
 
 ID = "exfiltration"
@@ -59,10 +59,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="Exfiltration: more leaves the cluster than may",
         family="security",
         severity=Severity.CRITICAL,
-        measures=tuple(
-            Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of an incident."), _SINCE)
-            for name, one in _MEASURES.items()
-        ),
+        measures=verdicts.measures(stored, _MEASURES, _SINCE, "an incident"),
         threshold=Threshold("exfil_24h", Comparison.ABOVE, 0),
         annotations=texts.annotations(
             source=source,

@@ -3,11 +3,11 @@
 from app.units import format_duration
 from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
-from rules.common import texts
+from rules.common import texts, verdicts
 from rules.common.freshness import fresh_seconds
-from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Query, Select, compare, is_in, newest
+from store.influxql import Select, compare, is_in
 from store.schema import LoadState
 
 ID = "inference_spike"
@@ -38,12 +38,17 @@ def build(cluster: Cluster) -> RuleSet:
     )
     # Rows come once a minute, so the newest may be a minute older than other verdicts.
     since = fresh_seconds(cluster) + _MINUTE
+    stored = Select(schema.INFERENCE_LOAD, schema.RAW).where(is_in(schema.GROUP, groups)).by(schema.GROUP)
+    # Groups that are ok, or learn, give no series.
+    is_spike = compare(schema.LOAD_STATE, "=", LoadState.SPIKE)
     rule = Rule(
         id=ID,
         title="Inference load is far above its usual",
         family="security",
         severity=Severity.WARNING,
-        measures=tuple(Measure(field.name, _of_spikes(groups, field), since) for field in _FIELDS),
+        measures=verdicts.measures(
+            stored, {field.name: field for field in _FIELDS}, since, "groups with a spike", is_spike
+        ),
         threshold=Threshold("inference_spike_for", Comparison.AT_LEAST, limits.inference_spike_for),
         annotations=texts.annotations(
             summary=summary,
@@ -59,16 +64,3 @@ def build(cluster: Cluster) -> RuleSet:
         group_by=("rule", schema.GROUP),
     )
     return RuleSet((rule,), ())
-
-
-def _of_spikes(groups: tuple[str, ...], field: schema.Field) -> Query:
-    """Return a field of every group whose newest verdict is a spike; groups that are ok or learn give no series."""
-    columns = [newest(one) for one in dict.fromkeys((schema.LOAD_STATE, field))]
-    verdicts = Select(schema.INFERENCE_LOAD, schema.RAW).take(*columns).where(is_in(schema.GROUP, groups))
-    return (
-        Select(verdicts.by(schema.GROUP))
-        .take(newest(field))
-        .where(compare(schema.LOAD_STATE, "=", LoadState.SPIKE))
-        .by(schema.GROUP)
-        .per_series(f"{field.text}, of groups with a spike.")
-    )

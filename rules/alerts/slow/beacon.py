@@ -3,11 +3,11 @@
 from analysis.detectors.egress.exfiltration_study import watched
 from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
-from rules.common import conversations, texts
+from rules.common import conversations, texts, verdicts
 from rules.common.visibility import VisiblePairs, visible_pairs
 from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Query, Select, compare, is_in, newest
+from store.influxql import Select, compare, is_in
 from store.schema import Field
 
 ID = "beacon"
@@ -69,17 +69,10 @@ _TWO = '{{ printf "%.2f" .Value }}'
 
 
 def _measures(cluster: Cluster, seen: VisiblePairs) -> tuple[Measure, ...]:
-    labels = schema.BEACON.tags
+    stored = (
+        Select(schema.BEACON, schema.BEACON.kept)
+        .where(is_in(schema.SRC_GROUP, seen.sources()), compare(schema.BEACON_SCORE, ">", 0))
+        .by(*schema.BEACON.tags)
+    )
     rare = compare(schema.EVENT_SOURCES, "<=", cluster.thresholds.beacon_sources)
-
-    def of(field: Field) -> Query:
-        columns = [newest(one) for one in dict.fromkeys((schema.EVENT_SOURCES, field))]
-        rows = (
-            Select(schema.BEACON, schema.BEACON.kept)
-            .take(*columns)
-            .where(is_in(schema.SRC_GROUP, seen.sources()), compare(schema.BEACON_SCORE, ">", 0))
-            .by(*labels)
-        )
-        return Select(rows).take(newest(field)).where(rare).by(*labels).per_series(f"{field.text}, of a conversation.")
-
-    return tuple(Measure(name, of(field), _SINCE) for name, field in _FIELDS.items())
+    return verdicts.measures(stored, _FIELDS, _SINCE, "a conversation", rare)

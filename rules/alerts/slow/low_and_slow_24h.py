@@ -32,7 +32,6 @@ def build(cluster: Cluster) -> RuleSet:
         schema.SLOW_24H,
         compare(schema.SLOW_24H, ">", limit),
         size=schema.BYTES_24H,
-        reads=(schema.SLOW_24H,),
         share=schema.ARTEFACT_SHARE_24H,
     )
     rule = Rule(

@@ -34,7 +34,6 @@ def build(cluster: Cluster) -> RuleSet:
         compare(schema.SLOW_7D, ">", limits.low_and_slow_7d),
         compare(schema.PEAK_24H, "<=", limits.low_and_slow_24h),
         size=schema.BYTES_7D,
-        reads=(schema.SLOW_7D, schema.PEAK_24H),
         share=schema.ARTEFACT_SHARE,
     )
     rule = Rule(

@@ -2,11 +2,11 @@
 
 from cluster.model import EXTERNAL, Cluster
 from dashboards.registry import panel_ref
-from rules.common import conversations, texts
+from rules.common import conversations, texts, verdicts
 from rules.common.visibility import VisiblePairs, visible_pairs
 from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Query, Select, any_of, compare, is_in, newest
+from store.influxql import Select, any_of, compare, is_in
 from store.schema import Field
 
 ID = "recurring_dependency"
@@ -65,20 +65,13 @@ def build(cluster: Cluster) -> RuleSet:
 
 def _measures(cluster: Cluster, seen: VisiblePairs) -> tuple[Measure, ...]:
     limits = cluster.thresholds
-    labels = schema.RECURRENCE.tags
+    stored = (
+        Select(schema.RECURRENCE, schema.RECURRENCE.kept)
+        .where(is_in(schema.SRC_GROUP, seen.sources()))
+        .by(*schema.RECURRENCE.tags)
+    )
     often = any_of(
         compare(schema.ACTIVE_DAYS, ">=", limits.recurrence_days),
         compare(schema.ACTIVE_HOURS, ">=", limits.recurrence_hours),
     )
-
-    def of(field: Field) -> Query:
-        columns = [newest(one) for one in dict.fromkeys((schema.ACTIVE_DAYS, schema.ACTIVE_HOURS, field))]
-        rows = (
-            Select(schema.RECURRENCE, schema.RECURRENCE.kept)
-            .take(*columns)
-            .where(is_in(schema.SRC_GROUP, seen.sources()))
-            .by(*labels)
-        )
-        return Select(rows).take(newest(field)).where(often).by(*labels).per_series(f"{field.text}, of a destination.")
-
-    return tuple(Measure(name, of(field), _SINCE) for name, field in _FIELDS.items())
+    return verdicts.measures(stored, _FIELDS, _SINCE, "a destination", often)

@@ -3,10 +3,10 @@
 from app.units import format_size
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
-from rules.common import texts
-from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Measure, Rule, RuleSet, Severity, Threshold
+from rules.common import texts, verdicts
+from rules.rule import SLOW_INTERVAL_SECONDS, Comparison, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, compare, newest
+from store.influxql import Select, compare
 from store.schema import Field
 
 ID = "unseen_bytes"
@@ -35,10 +35,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="Traffic without flow records",
         family="slow",
         severity=Severity.WARNING,
-        measures=tuple(
-            Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of an exporter."), _SINCE)
-            for name, one in _MEASURES.items()
-        ),
+        measures=verdicts.measures(stored, _MEASURES, _SINCE, "an exporter"),
         threshold=Threshold("unseen_bytes", Comparison.ABOVE, limit),
         annotations=texts.annotations(
             summary=summary,

@@ -3,16 +3,14 @@
 from app.units import format_duration
 from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
-from rules.common import texts
+from rules.common import texts, verdicts
 from rules.common.freshness import fresh_seconds
 from rules.common.visibility import visible_pairs
 from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Query, Select, compare, newest
+from store.influxql import Select, compare
 
 ID = "checkpoint_missed"
-
-_LABELS = (schema.JOB, schema.JOB_CLASS)
 
 
 def build(cluster: Cluster) -> RuleSet:
@@ -72,7 +70,7 @@ def build(cluster: Cluster) -> RuleSet:
 
 
 def _measures(cluster: Cluster) -> tuple[Measure, ...]:
-    since = fresh_seconds(cluster)
+    """Return the newest numbers of each running job whose checkpoints are judged; all from the same points."""
     fields = {
         schema.OVERDUE.name: schema.OVERDUE,
         "age": schema.CHECKPOINT_AGE,
@@ -81,11 +79,6 @@ def _measures(cluster: Cluster) -> tuple[Measure, ...]:
         "gpus": schema.JOB_GPUS,
         "usd": schema.USD_AT_RISK,
     }
-    return tuple(Measure(name, _of_judged_jobs(field), since) for name, field in fields.items())
-
-
-def _of_judged_jobs(field: schema.Field) -> Query:
-    """Return the newest value of each running job whose checkpoints are judged; all from the same points."""
     judged = compare(schema.IS_REGULAR, "=", 1)
-    status = Select(schema.CHECKPOINT_STATUS, schema.RAW).take(newest(field)).where(judged).by(*_LABELS)
-    return status.per_series(f"{field.text}, of jobs that are judged.")
+    stored = Select(schema.CHECKPOINT_STATUS, schema.RAW).where(judged).by(schema.JOB, schema.JOB_CLASS)
+    return verdicts.measures(stored, fields, fresh_seconds(cluster), "jobs that are judged")

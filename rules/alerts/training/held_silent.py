@@ -3,11 +3,11 @@
 from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
-from rules.common import cohorts, texts
+from rules.common import cohorts, texts, verdicts
 from rules.common.freshness import fresh_node_seconds
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
+from rules.rule import Comparison, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, newest
+from store.influxql import Select
 
 ID = "held_silent"
 
@@ -38,10 +38,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="Nodes held but silent",
         family="training",
         severity=Severity.WARNING,
-        measures=tuple(
-            Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of a job."), since)
-            for name, one in _FIELDS.items()
-        ),
+        measures=verdicts.measures(stored, _FIELDS, since, "a job"),
         threshold=Threshold("held_silent_for", Comparison.AT_LEAST, limit),
         annotations=texts.annotations(
             summary=summary,

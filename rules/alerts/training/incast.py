@@ -3,12 +3,12 @@
 from app.units import format_duration, format_size
 from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
-from rules.common import texts
+from rules.common import texts, verdicts
 from rules.common.freshness import fresh_seconds
 from rules.common.visibility import VisiblePairs, visible_pairs
 from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Skipped, Threshold
 from store import schema
-from store.influxql import Query, Select, compare, newest
+from store.influxql import Select, compare
 
 ID = "incast"
 
@@ -68,7 +68,6 @@ def build(cluster: Cluster) -> RuleSet:
 
 
 def _measures(cluster: Cluster, seen: VisiblePairs) -> tuple[Measure, ...]:
-    since = fresh_seconds(cluster)
     fields = {
         "bytes": schema.EVENT_BYTES,
         "sources": schema.EVENT_SOURCES,
@@ -76,10 +75,6 @@ def _measures(cluster: Cluster, seen: VisiblePairs) -> tuple[Measure, ...]:
         "share": schema.TOP_SHARE,
         "usual": schema.TYPICAL_SHARE,
     }
-
-    def of(field: schema.Field) -> Query:
-        lasts = compare(schema.EVENT_SECONDS, ">=", cluster.thresholds.incast_for)
-        bursts = Select(schema.BURST, schema.RAW).take(newest(field)).where(lasts, seen.condition()).by(*_LABELS)
-        return bursts.per_series(f"{field.text}, of bursts that last.")
-
-    return tuple(Measure(name, of(field), since) for name, field in fields.items())
+    lasts = compare(schema.EVENT_SECONDS, ">=", cluster.thresholds.incast_for)
+    stored = Select(schema.BURST, schema.RAW).where(lasts, seen.condition()).by(*_LABELS)
+    return verdicts.measures(stored, fields, fresh_seconds(cluster), "bursts that last")

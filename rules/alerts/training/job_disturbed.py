@@ -3,11 +3,11 @@
 from app.units import format_duration, format_size
 from cluster.model import Cluster, Role
 from dashboards.registry import panel_ref
-from rules.common import texts
+from rules.common import texts, verdicts
 from rules.common.freshness import final_seconds
-from rules.rule import Comparison, Measure, NoRuleError, Rule, RuleSet, Severity, Threshold
+from rules.rule import Comparison, NoRuleError, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, newest
+from store.influxql import Select
 from store.schema import Disturber
 
 ID = "job_disturbed"
@@ -46,10 +46,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="Job disturbed by others",
         family="training",
         severity=Severity.WARNING,
-        measures=tuple(
-            Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of a disturber."), since)
-            for name, one in _FIELDS.items()
-        ),
+        measures=verdicts.measures(stored, _FIELDS, since, "a disturber"),
         threshold=Threshold("disturbance_bytes", Comparison.ABOVE, limits.disturbance_bytes),
         annotations=texts.annotations(
             summary=summary,

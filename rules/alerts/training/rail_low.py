@@ -8,11 +8,11 @@ Half of five minutes is a rail that was dead for half of them; all ranks wait fo
 from app.units import format_duration
 from cluster.model import Cluster
 from dashboards.registry import panel_ref
-from rules.common import cohorts, texts
+from rules.common import cohorts, texts, verdicts
 from rules.common.freshness import final_seconds
-from rules.rule import Comparison, Measure, Rule, RuleSet, Severity, Threshold
+from rules.rule import Comparison, Rule, RuleSet, Severity, Threshold
 from store import schema
-from store.influxql import Select, newest
+from store.influxql import Select
 
 ID = "rail_low"
 
@@ -32,10 +32,7 @@ def build(cluster: Cluster) -> RuleSet:
         title="Rail of a node is low or dead",
         family="training",
         severity=Severity.WARNING,
-        measures=tuple(
-            Measure(name, stored.take(newest(one)).per_series(f"{one.text}, of a rail."), since)
-            for name, one in _FIELDS.items()
-        ),
+        measures=verdicts.measures(stored, _FIELDS, since, "a rail"),
         threshold=Threshold("rail_low", Comparison.ABOVE, limits.rail_low),
         annotations=texts.annotations(
             summary=(
