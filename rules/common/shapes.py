@@ -1,6 +1,6 @@
 """What the rules about odd ways out share: each shape of `analysis.detectors.egress.shapes` belongs to one rule."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from analysis.detectors.egress.exfiltration_study import watched
 from cluster.model import EXTERNAL, Cluster
@@ -46,8 +46,9 @@ def rule_of(
     outside = texts.plain(cluster.title(EXTERNAL))
     destination = f"{texts.one_or(schema.DST, 'destinations', 'destinations')} ({texts.PLACE}{outside})"
     others = texts.number("others", '{{ if gt .Value 0.0 }} and {{ printf "%.0f" .Value }} others{{ end }}', "")
+    why = texts.chosen(schema.KIND, words.items()) if len(words) > 1 else next(iter(words.values()))
     summary = (
-        f"{source} sent {texts.bytes_of('bytes')} to {destination}{_why(tuple(words.items()))}. "
+        f"{source} sent {texts.bytes_of('bytes')} to {destination}{why}. "
         f"Largest: {{{{ $labels.{schema.LARGEST} }}}}{others}."
     )
     kinds = is_in(schema.KIND, [kind.value for kind in words])
@@ -73,13 +74,3 @@ def rule_of(
         interval=SLOW_INTERVAL_SECONDS,
     )
     return RuleSet((rule,), ())
-
-
-def _why(words: Sequence[tuple[Shape, str]]) -> str:
-    if len(words) == 1:
-        return words[0][1]
-    chain = "".join(
-        f'{{{{ {"if" if place == 0 else "else if"} eq $labels.{schema.KIND} "{kind.value}" }}}}{text}'
-        for place, (kind, text) in enumerate(words)
-    )
-    return f"{chain}{{{{ end }}}}"

@@ -115,11 +115,17 @@ def group_title(cluster: Cluster, tag: str, groups: Iterable[str]) -> str:
     ids = tuple(groups)
     if len(ids) == 1:
         return plain(cluster.title(ids[0]))
+    titles = ((group, plain(cluster.title(group))) for group in ids)
+    return chosen(tag, titles, f"{{{{ $labels.{tag} }}}}")
+
+
+def chosen(tag: str, words: Iterable[tuple[str, str]], otherwise: str = "") -> str:
+    """Return the words that stand beside a label's value, or others where it has none of these."""
     chain = "".join(
-        f'{{{{ {"if" if position == 0 else "else if"} eq $labels.{tag} "{group}" }}}}{plain(cluster.title(group))}'
-        for position, group in enumerate(ids)
+        f'{{{{ {"else if" if place else "if"} eq $labels.{tag} "{value}" }}}}{text}'
+        for place, (value, text) in enumerate(words)
     )
-    return f"{chain}{{{{ else }}}}{{{{ $labels.{tag} }}}}{{{{ end }}}}"
+    return f"{chain}{{{{ else }}}}{otherwise}{{{{ end }}}}" if otherwise else f"{chain}{{{{ end }}}}"
 
 
 def plain(text: str) -> str:

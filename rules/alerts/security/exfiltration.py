@@ -88,8 +88,4 @@ def _why(cluster: Cluster) -> str:
         Leak.MONTH: "more than may leave for unapproved addresses within 30 days",
         Leak.LEARNT: "far more than it usually sends in a day to those who get it",
     }
-    chain = "".join(
-        f'{{{{ {"if" if place == 0 else "else if"} eq $labels.{schema.KIND} "{kind.value}" }}}}{text}'
-        for place, (kind, text) in enumerate(words.items())
-    )
-    return f"{chain}{{{{ end }}}}"
+    return texts.chosen(schema.KIND, words.items())
