@@ -17,7 +17,7 @@ from cluster.model import Cluster
 from dashboards.palette import OTHER_COLOUR, group_colours
 from reporting.incident.incident_page import DARK
 from reporting.incident.line_chart import STYLE as CHART_STYLE
-from reporting.page import STYLE, policy
+from reporting.page import document
 from reporting.time_bars import STYLE as BARS_STYLE
 from reporting.time_bars import Series, time_bars
 from reporting.words import Wording, counted, percent, plain
@@ -121,14 +121,11 @@ def html(cluster: Cluster, texts: Mapping[str, str], trouble: str = "", *parts: 
         parts: of the answer.
     """
     told = f'<p class="trouble"><b>{escape(trouble)}</b></p>' if trouble else ""
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(()))}">'
-        f'<meta name="viewport" content="width=device-width"><title>Conversations · {escape(cluster.name)}</title>'
-        f"<style>{STYLE}{DARK}{CHART_STYLE}{BARS_STYLE}{_OWN}</style></head><body>"
+    body = (
         f'<p class="note">{escape(cluster.name)}</p><h1>Who talked to whom</h1>'
-        f"{''.join(_form(cluster, texts))}{told}{''.join(parts)}</body></html>\n"
+        f"{''.join(_form(cluster, texts))}{told}{''.join(parts)}"
     )
+    return document(f"Conversations · {cluster.name}", body, DARK, CHART_STYLE, BARS_STYLE, _OWN)
 
 
 def answered(cluster: Cluster, asked: Asked, answer: Answer, gaps: Sequence[str]) -> Iterator[str]:

@@ -184,26 +184,34 @@ for (const place of document.querySelectorAll("[data-chart]")) {
 
 def html(report: Report, words: Wording) -> str:
     """Return the whole document."""
-    title = escape(f"clusterflow report: {report.cluster}")
     blocks = [block for section in report.sections for block in section.blocks]
     has_charts = any(not isinstance(block, Table) and is_drawn(block) for block in blocks)
     scripts = [get_plotlyjs(), _DRAW] if has_charts else []
     body = "".join(
         [*_head(report, words), *(part for section in report.sections for part in section_parts(section, words))]
     )
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(scripts))}">'
-        f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{STYLE}</style></head>'
-        f"<body>{body}{''.join(f'<script>{script}</script>' for script in scripts)}</body></html>\n"
-    )
+    return document(f"clusterflow report: {report.cluster}", body, scripts=scripts)
 
 
-def policy(scripts: Sequence[str]) -> str:
-    """Return the page's own policy: nothing is loaded, and no script runs but these."""
+def document(title: str, body: str, *styles: str, scripts: Sequence[str] = ()) -> str:
+    """Return a whole document, whose own policy is that nothing is loaded, and no script runs but these.
+
+    Args:
+        title: as text.
+        body: as HTML.
+        styles: besides what all pages share.
+        scripts: that it ends with.
+    """
     hashes = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts]
     allowed = " ".join(hashes) or "'none'"
-    return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {allowed}"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {allowed}"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
+        f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
+        f"<style>{STYLE}{''.join(styles)}</style></head>"
+        f"<body>{body}{''.join(f'<script>{script}</script>' for script in scripts)}</body></html>\n"
+    )
 
 
 # -- the head ------------------------------------------------------------------------------------------

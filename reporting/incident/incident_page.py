@@ -12,7 +12,7 @@ from cluster.model import Cluster
 from reporting.incident.incident import Incident
 from reporting.incident.line_chart import STYLE as CHART_STYLE
 from reporting.incident.line_chart import line_chart
-from reporting.page import STYLE, policy, section_parts
+from reporting.page import document, section_parts
 from reporting.words import Wording, plain
 from rules.rule import Severity
 
@@ -47,13 +47,7 @@ def html(incident: Incident, cluster: Cluster) -> str:
     """Return the whole document."""
     words = Wording.of(cluster)
     body = "".join(_parts(incident, cluster, words))
-    title = escape(f"{plain(incident.alert.title)} · {cluster.name}")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(()))}">'
-        f'<meta name="viewport" content="width=device-width"><title>{title}</title>'
-        f"<style>{STYLE}{DARK}{_OWN}{CHART_STYLE}</style></head><body>{body}</body></html>\n"
-    )
+    return document(f"{plain(incident.alert.title)} · {cluster.name}", body, DARK, _OWN, CHART_STYLE)
 
 
 def _parts(incident: Incident, cluster: Cluster, words: Wording) -> Iterator[str]:
