@@ -122,16 +122,6 @@ def collector_files(
     return files
 
 
-def nfacctd_config(cluster: Cluster, folder: Path = Path("/etc/clusterflow/pmacct"), spool: Path | None = None) -> str:
-    """Return nfacctd's configuration; arguments as for `collector_files`."""
-    return _config(cluster, NFACCTD, folder, spool)
-
-
-def sfacctd_config(cluster: Cluster, folder: Path = Path("/etc/clusterflow/pmacct"), spool: Path | None = None) -> str:
-    """Return sfacctd's configuration; arguments as for `collector_files`."""
-    return _config(cluster, SFACCTD, folder, spool)
-
-
 def receive_buffer_advice(granted: int | None = None) -> str | None:
     """Return what to set where the kernel grants less socket buffer than wanted; None if all is well.
 

@@ -17,9 +17,7 @@ from ingest.collect.pmacct import (
     RECEIVE_BUFFER,
     collector_files,
     granted_receive_buffer,
-    nfacctd_config,
     receive_buffer_advice,
-    sfacctd_config,
 )
 
 LEAF = Exporter("leaf-1", ip_address("10.0.0.1"))
@@ -59,13 +57,14 @@ def test_a_daemon_without_exporters_is_left_out() -> None:
     unknown = replace(CLUSTER, exporters=())
     found = collector_files(unknown, Path("/etc/pm"))
     assert {name for name in found if name.endswith(".conf")} == {"nfacctd.conf", "sfacctd.conf"}
-    assert "allow_file" not in nfacctd_config(unknown)
+    assert "allow_file" not in found["nfacctd.conf"]
 
 
 def test_sflow_has_no_allow_list_unless_its_sources_are_named() -> None:
     """It would compare the UDP source with addresses that are the agents'."""
-    assert "allow_file" not in sfacctd_config(CLUSTER)
-    assert "sfacctd.allow" not in collector_files(CLUSTER, Path("/etc/pm"))
+    files = collector_files(CLUSTER, Path("/etc/pm"))
+    assert "allow_file" not in files["sfacctd.conf"]
+    assert "sfacctd.allow" not in files
     sources = (ip_network("10.60.0.0/24"), ip_network("10.60.9.17"))
     files = collector_files(
         replace(CLUSTER, collector=replace(CLUSTER.collector, sflow_sources=sources)), Path("/etc/pm")
@@ -75,8 +74,9 @@ def test_sflow_has_no_allow_list_unless_its_sources_are_named() -> None:
     assert files["nfacctd.allow"] == "10.0.0.1\n2001:db8::1\n"
 
 
-@pytest.mark.parametrize("config", [nfacctd_config(CLUSTER), sfacctd_config(CLUSTER)])
-def test_pmacct_neither_scales_nor_spreads_nor_keeps_back(config: str) -> None:
+@pytest.mark.parametrize("name", ["nfacctd.conf", "sfacctd.conf"])
+def test_pmacct_neither_scales_nor_spreads_nor_keeps_back(name: str) -> None:
+    config = collector_files(CLUSTER, Path("/etc/pm"))[name]
     forbidden = {
         "nfacctd_renormalize", "sfacctd_renormalize", "nfacctd_ext_sampling_rate", "sfacctd_ext_sampling_rate",
         "print_history", "nfacctd_pro_rating", "nfacctd_time_new", "plugin_buffer_size",
@@ -90,7 +90,8 @@ def test_pmacct_neither_scales_nor_spreads_nor_keeps_back(config: str) -> None:
 )
 def test_files_rotate_at_least_as_often_as_asked(rotate: int, ending: str) -> None:
     cluster = replace(CLUSTER, collector=replace(CLUSTER.collector, rotate=rotate))
-    assert keys(sfacctd_config(cluster))["print_output_file"] == f"/var/spool/clusterflow/sfacct-{ending}.csv"
+    config = collector_files(cluster, Path("/etc/pm"))["sfacctd.conf"]
+    assert keys(config)["print_output_file"] == f"/var/spool/clusterflow/sfacct-{ending}.csv"
 
 
 def test_whoever_moves_the_links_saves_pmacct_the_names() -> None:

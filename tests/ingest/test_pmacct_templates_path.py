@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 from cluster.load import load_cluster
-from cluster.model import Exporter, ExportProtocol
-from ingest.collect.pmacct import nfacctd_config
+from cluster.model import Cluster, Exporter, ExportProtocol
+from ingest.collect.pmacct import collector_files
 from ingest.collect.supervise import Collector
 from tests.ingest.test_pmacct_daemons import a_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = load_cluster(REPOSITORY / "cluster.yaml")
+
+
+def nfacctd_config(cluster: Cluster) -> str:
+    return collector_files(cluster, Path("/etc/pm"))["nfacctd.conf"]
 
 
 @pytest.mark.parametrize("length", range(1, 40))

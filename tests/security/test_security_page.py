@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from cluster.load import load_cluster
-from ingest.collect.pmacct import sfacctd_config
+from ingest.collect.pmacct import collector_files
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
@@ -20,10 +20,11 @@ def _section(heading: str) -> str:
 
 
 def test_its_example_names_who_may_send_sflow() -> None:
-    assert "allow_file" not in sfacctd_config(CLUSTER)
+    assert "allow_file" not in collector_files(CLUSTER, ROOT)["sfacctd.conf"]
     named = yaml.safe_load(_section("Who may send").split("```yaml\n", 1)[1].split("```", 1)[0])["collector"]
     collector = replace(CLUSTER.collector, sflow_sources=tuple(map(ip_network, named["sflow_sources"])))
-    assert "sfacctd_allow_file" in sfacctd_config(replace(CLUSTER, collector=collector))
+    files = collector_files(replace(CLUSTER, collector=collector), ROOT)
+    assert "sfacctd_allow_file" in files["sfacctd.conf"]
 
 
 def test_it_says_how_images_are_pinned_and_what_the_list_of_packages_covers() -> None:
