@@ -19,11 +19,11 @@ from simulate.traces.faults import Fault, FaultKind
 from simulate.traces.layout import Model, layout_of
 from simulate.traces.play import Played, play
 from simulate.traces.records import netflow, sflow
-from simulate.traces.synthetic import synthetic_trace
 from store import schema
 from store.influx import Store
 from store.influxql import Select, newest, total
 from store.local_influxdb import LocalInfluxDB
+from tests.simulate.synthetic_trace import synthetic_trace
 
 T0 = time.time() // 10 * 10 - 600
 SECONDS = 60

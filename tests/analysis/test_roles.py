@@ -17,9 +17,9 @@ from simulate.traces.faults import Fault, FaultKind
 from simulate.traces.layout import Model, layout_of
 from simulate.traces.play import Played, play
 from simulate.traces.records import sflow
-from simulate.traces.synthetic import synthetic_trace
 from simulate.traces.trace_file import Trace, read_trace
 from store import schema
+from tests.simulate.synthetic_trace import synthetic_trace
 
 TRACES = Path(os.environ.get("CLUSTERFLOW_TRACES") or Path(__file__).parents[3] / "shared" / "traces")
 RATE = 32768

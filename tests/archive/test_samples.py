@@ -13,7 +13,7 @@ from cluster.load import parse_cluster
 from simulate.traces.layout import layout_of
 from simulate.traces.play import play
 from simulate.traces.records import sflow
-from simulate.traces.synthetic import synthetic_trace
+from tests.simulate.synthetic_trace import synthetic_trace
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis"))
 

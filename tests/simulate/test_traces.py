@@ -14,8 +14,8 @@ from simulate.traces.layout import Model, layout_of
 from simulate.traces.play import DATA, ENDS, PIPELINE, Played, play
 from simulate.traces.records import netflow, sflow
 from simulate.traces.replay import Replay
-from simulate.traces.synthetic import synthetic_trace
 from simulate.traces.trace_file import Trace, read_trace
+from tests.simulate.synthetic_trace import synthetic_trace
 
 TRACES = Path(os.environ.get("CLUSTERFLOW_TRACES") or Path(__file__).parents[3] / "shared" / "traces")
 """Recorded jobs: no part of the repository."""
