@@ -14,7 +14,7 @@ from analysis.detectors.egress.exfiltration import leader
 from analysis.detectors.egress.exfiltration_study import watched
 from cluster.calendar import off_hours_mask
 from cluster.model import EXTERNAL, Role
-from simulate.incidents.expect import CLOSE, EXFILTRATION, GRACE, labels
+from simulate.incidents.expect import CLOSE, GRACE, labels
 from simulate.incidents.incident import Expected, Incident, Transfer
 from simulate.incidents.stage import Stage
 from store import schema
@@ -44,7 +44,7 @@ def with_exfiltration(stage: Stage, incidents: Sequence[Incident]) -> tuple[Inci
         about = labels(**{schema.SRC_GROUP: one.group})
         due = max(one.at, incident.start)
         earliest = max(min(begins - _LONG_STEP, due), 0)
-        alert = Expected(EXFILTRATION, about, due, one.at + _LONG_STEP + 2 * GRACE, earliest=earliest)
+        alert = Expected("exfiltration", about, due, one.at + _LONG_STEP + 2 * GRACE, earliest=earliest)
         found[one.culprit] = replace(incident, alerts=(*incident.alerts, alert))
     return tuple(found)
 

@@ -38,70 +38,24 @@ from simulate.scenarios.scenario import Run
 from store import schema
 from store.points import WINDOW
 
-EXFIL_VOLUME = "exfil_volume"
-EXFILTRATION = "exfiltration"
-FIRST_EXTERNAL_CONTACT = "first_external_contact"
-BEACON = "beacon"
-HIDDEN_CHANNEL = "hidden_channel"
-OUTSIDE_PULL = "outside_pull"
-STEADY_CONNECTION = "steady_connection"
-THREAT_MATCH = "threat_match"
-EGRESS_NEW_ASN = "egress_new_asn"
-OFF_HOURS_TRANSFER = "off_hours_transfer"
-LOW_AND_SLOW_24H = "low_and_slow_24h"
-LOW_AND_SLOW_7D = "low_and_slow_7d"
-RECURRING_DEPENDENCY = "recurring_dependency"
-SEGMENTATION_VIOLATION = "segmentation_violation"
-SHADOW_NODE = "shadow_node"
-STORAGE_ON_COMPUTE_PLANE = "storage_on_compute_plane"
-FIRST_MANAGEMENT_SESSION = "first_management_session"
-UNEXPECTED_MANAGEMENT_CONNECTION = "unexpected_management_connection"
-REFUSED_INSIDE = "refused_inside"
-INFERENCE_UNAUTHORISED_SOURCE = "inference_unauthorised_source"
-INFERENCE_SPIKE = "inference_spike"
-INFERENCE_OFF_WINDOW = "inference_off_window"
-INFERENCE_ACCESS_DENIED = "inference_access_denied"
-INFERENCE_UNUSUAL_COUNTRY = "inference_unusual_country"
-INCAST = "incast"
-JOB_DISTURBED = "job_disturbed"
-HELD_SILENT = "held_silent"
-RAIL_LOW = "rail_low"
-PACKET_SIZE_LOW = "packet_size_low"
-LINK_FULL, LINK_DISCARDS, UPLINKS_UNEVEN = "link_full", "link_discards", "uplinks_uneven"
-ECN_MARKS = "ecn_marks"
-NODE_DROPOUT = "node_dropout"
-DROPOUT_DIGEST = "dropout_digest"
-COHORT_SLOWDOWN = "cohort_slowdown"
-JOB_STALLED = "job_stalled"
-CHECKPOINT_MISSED = "checkpoint_missed"
-EXPORTER_SILENT = "exporter_silent"
-RELAY_SILENT = "relay_silent"
-UNSEEN_BYTES = "unseen_bytes"
-FLOW_LOSS = "flow_loss"
-CLOCK_SKEWED = "clock_skewed"
-INGEST_LAG = "ingest_lag"
-ANALYSIS_STALLED = "analysis_stalled"
-INGEST_DEADMAN = "ingest_deadman"
-ENRICHMENT_STALE = "enrichment_stale"
-
 RESTS_ON_HISTORY = frozenset(
     {
-        FIRST_EXTERNAL_CONTACT,
-        EGRESS_NEW_ASN,
-        FIRST_MANAGEMENT_SESSION,
-        EXFILTRATION,
-        STEADY_CONNECTION,
-        BEACON,
-        UNSEEN_BYTES,
-        LOW_AND_SLOW_24H,
-        LOW_AND_SLOW_7D,
-        RECURRING_DEPENDENCY,
-        INFERENCE_UNUSUAL_COUNTRY,
-        INFERENCE_SPIKE,
-        INCAST,
-        NODE_DROPOUT,
-        DROPOUT_DIGEST,
-        COHORT_SLOWDOWN,
+        "first_external_contact",
+        "egress_new_asn",
+        "first_management_session",
+        "exfiltration",
+        "steady_connection",
+        "beacon",
+        "unseen_bytes",
+        "low_and_slow_24h",
+        "low_and_slow_7d",
+        "recurring_dependency",
+        "inference_unusual_country",
+        "inference_spike",
+        "incast",
+        "node_dropout",
+        "dropout_digest",
+        "cohort_slowdown",
     }
 )
 """Rules that say nothing without the hours, days or runs before."""
@@ -179,7 +133,7 @@ def threat_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tup
     pieces = [Piece(talk.start, talk.end, talk.volume) for talk in transfers]
     forth = labels(**{schema.SRC: node, schema.DST: address})
     told = volume_alert(
-        stage, THREAT_MATCH, forth, pieces, window=limits.threat_window, limit=max(limits.threat_bytes, 1)
+        stage, "threat_match", forth, pieces, window=limits.threat_window, limit=max(limits.threat_bytes, 1)
     )
     back = labels(**{schema.SRC: address, schema.DST: node})
     is_certain = sum(piece.volume for piece in pieces) > _ACKNOWLEDGED * limits.threat_bytes
@@ -197,7 +151,7 @@ def network_alerts(stage: Stage, node: str, transfers: Sequence[Transfer]) -> tu
     pieces = [Piece(talk.start, talk.end, talk.volume) for talk in talks]
     about = labels(**{schema.SRC: node, schema.DST: talks[0].dst})
     told = volume_alert(
-        stage, EGRESS_NEW_ASN, about, pieces, window=limits.new_network_window, limit=limits.new_network_bytes
+        stage, "egress_new_asn", about, pieces, window=limits.new_network_window, limit=limits.new_network_bytes
     )
     return tuple(replace(alert, most=1) for alert in told)
 
@@ -222,7 +176,12 @@ def session_alerts(stage: Stage, source: Node, target: Node, transfers: Sequence
     about = labels(**{schema.SRC: source.name, schema.DST: target.name})
     pieces = [Piece(talk.start, talk.end, talk.volume + (talk.reply or 0)) for talk in transfers]
     told = volume_alert(
-        stage, FIRST_MANAGEMENT_SESSION, about, pieces, window=limits.violation_window, limit=limits.first_session_bytes
+        stage,
+        "first_management_session",
+        about,
+        pieces,
+        window=limits.violation_window,
+        limit=limits.first_session_bytes,
     )
     return tuple(replace(alert, most=1) for alert in told)
 
@@ -279,14 +238,14 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
     told = None
     if source.role is Role.MODEL_STORAGE and group == EXTERNAL:
         told = crossing(everything, window=limits.exfil_window, limit=limits.exfil_volume, step=step, close=CLOSE)
-        owe(EXFIL_VOLUME, told, limits.exfil_window)
+        owe("exfil_volume", told, limits.exfil_window)
     is_known = group != EXTERNAL and (node, address) in stage.known(start)
     is_new = not is_known and not stage.is_learning(start)
     volume = sum(piece.volume for piece in sent)
     is_told = group == EXTERNAL or cluster.group(group).first_contact is FirstContact.ALERT
     watched = is_told and source.role in (Role.MODEL_STORAGE, Role.TRAINING)
     if watched and is_new and volume > limits.first_contact_bytes and any(not talk.answers for talk in talks):
-        found.append(Expected(FIRST_EXTERNAL_CONTACT, about, start, start + _CONTACT_SHOWN + GRACE))
+        found.append(Expected("first_external_contact", about, start, start + _CONTACT_SHOWN + GRACE))
     if source.sensitive:
 
         def is_off(windows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -300,22 +259,22 @@ def _egress_pair(stage: Stage, node: str, address: str, talks: list[Transfer]) -
             counts=is_off,
             close=CLOSE,
         )
-        owe(OFF_HOURS_TRANSFER, seen, limits.off_hours_window)
+        owe("off_hours_transfer", seen, limits.off_hours_window)
     # A burst that was reported is not told again as low and slow.
     if told is None and (source.role in _LEDGER_ROLES or source.sensitive):
         day, week = (
             crossing(everything, window=span, limit=limit, step=LEDGER_SECONDS, close=CLOSE)
             for span, limit in ((_DAY, limits.low_and_slow_24h), (_WEEK, limits.low_and_slow_7d))
         )
-        owe(LOW_AND_SLOW_24H, day, _LEDGER_SEEN, every=LEDGER_SECONDS)
-        owe(LOW_AND_SLOW_7D, _before(week, day), _LEDGER_SEEN, every=LEDGER_SECONDS)
+        owe("low_and_slow_24h", day, _LEDGER_SEEN, every=LEDGER_SECONDS)
+        owe("low_and_slow_7d", _before(week, day), _LEDGER_SEEN, every=LEDGER_SECONDS)
     if group == EXTERNAL:
         found += _unlisted(stage, source.id, address, about, talks)
     forbidden = not cluster.is_allowed(source.id, group) and source.role not in _EGRESS_ROLES
     if forbidden:
         both = [Piece(talk.start, talk.end, talk.volume + (talk.reply or 0)) for talk in talks]
         seen = crossing(both, window=limits.violation_window, limit=limits.violation_bytes, step=step, close=CLOSE)
-        owe(SEGMENTATION_VIOLATION, seen, limits.violation_window)
+        owe("segmentation_violation", seen, limits.violation_window)
     return found
 
 
@@ -340,7 +299,7 @@ def _new_network(
     if not is_judged or sum(map(_outwards, talks)) <= limits.new_network_bytes:
         return []
     start, end = talks[0].start, max(talk.end for talk in talks)
-    return [Expected(EGRESS_NEW_ASN, about, start, end + limits.new_network_window + GRACE, must=False)]
+    return [Expected("egress_new_asn", about, start, end + limits.new_network_window + GRACE, must=False)]
 
 
 def _before(week: Crossing | None, day: Crossing | None) -> Crossing | None:
@@ -364,7 +323,7 @@ def _recurring(stage: Stage, group: str, address: str, calls: list[int]) -> list
         return []
     about = labels(**{schema.DST: address, schema.SRC_GROUP: group})
     until = max(calls) + _WEEK + _LEDGER_SEEN
-    return [Expected(RECURRING_DEPENDENCY, about, due, until, earliest=early(stage, complete))]
+    return [Expected("recurring_dependency", about, due, until, earliest=early(stage, complete))]
 
 
 def _beacon(stage: Stage, about: tuple[tuple[str, str], ...], talks: list[Transfer]) -> list[Expected]:
@@ -399,7 +358,7 @@ def _beacon(stage: Stage, about: tuple[tuple[str, str], ...], talks: list[Transf
     due = above[0] if above else close[0]
     earliest = early(stage, close[0], step=_HOUR)
     return [
-        Expected(BEACON, about, due, close[-1] + 3 * _HOUR + GRACE, must=bool(above), earliest=max(earliest, start))
+        Expected("beacon", about, due, close[-1] + 3 * _HOUR + GRACE, must=bool(above), earliest=max(earliest, start))
     ]
 
 
@@ -439,7 +398,7 @@ def refused_alerts(stage: Stage, source: str, transfers: Sequence[Transfer]) -> 
         return ()
     due = sorted(called.values())[limits.refused_targets - 1]
     until = transfers[-1].end + limits.violation_window + GRACE
-    return (Expected(REFUSED_INSIDE, labels(**{schema.SRC: source}), due, until),)
+    return (Expected("refused_inside", labels(**{schema.SRC: source}), due, until),)
 
 
 def incast_alerts(stage: Stage, target: str, transfers: Sequence[Transfer]) -> tuple[Expected, ...]:
@@ -455,7 +414,7 @@ def incast_alerts(stage: Stage, target: str, transfers: Sequence[Transfer]) -> t
         return ()
     least = start // window * window + limits.incast_for
     due, earliest = max(seen.first, least), early(stage, max(seen.earliest, least))
-    return (Expected(INCAST, labels(**{schema.DST: target}), due, end + GRACE, earliest=earliest),)
+    return (Expected("incast", labels(**{schema.DST: target}), due, end + GRACE, earliest=earliest),)
 
 
 def disturbance_alerts(stage: Stage, source: str, target: str, talk: Transfer) -> tuple[Expected, ...]:
@@ -467,7 +426,7 @@ def disturbance_alerts(stage: Stage, source: str, target: str, talk: Transfer) -
         return ()
     about = labels(**{schema.SRC: source, schema.DST: target, schema.JOB: victims[0].job})
     found = volume_alert(
-        stage, JOB_DISTURBED, about, [Piece(talk.start, talk.end, talk.volume)], window=limits.disturbance_window,
+        stage, "job_disturbed", about, [Piece(talk.start, talk.end, talk.volume)], window=limits.disturbance_window,
         limit=limits.disturbance_bytes,
     )  # fmt: skip
     # Told once final, by whole minutes; told on for as long as the rule looks back. A backtest, for which all rows are
@@ -516,7 +475,7 @@ def dropout_alerts(stage: Stage, run: Run, node: str, *, start: int, end: int, s
     due = start + thresholds.dropout_for
     # Near the limit, or hardly longer than it takes: either is right.
     is_certain = is_clear and long_enough
-    return (Expected(NODE_DROPOUT, about, due, end + GRACE, must=is_certain, earliest=early(stage, due)),)
+    return (Expected("node_dropout", about, due, end + GRACE, must=is_certain, earliest=early(stage, due)),)
 
 
 def digest_alerts(stage: Stage, run: Run, nodes: Sequence[str], *, start: int, end: int) -> tuple[Expected, ...]:
@@ -526,7 +485,7 @@ def digest_alerts(stage: Stage, run: Run, nodes: Sequence[str], *, start: int, e
     if len(found) <= stage.cluster.thresholds.dropout_digest:
         return found
     # All of them fall in the same window, so none is reported by itself first.
-    return (replace(found[0], rule=DROPOUT_DIGEST, labels=labels(**{schema.JOB: run.job}), must=True),)
+    return (replace(found[0], rule="dropout_digest", labels=labels(**{schema.JOB: run.job}), must=True),)
 
 
 def earlier_runs(stage: Stage, run: Run) -> list[Run]:
@@ -546,7 +505,7 @@ def slowdown_alerts(stage: Stage, run: Run, *, start: int, end: int, share: floa
         return ()
     if 1 - share < _NEAR * limit:
         return _lasting_slowdown(stage, run, start=start, end=end, share=share)
-    alert = _of_job(stage, COHORT_SLOWDOWN, run, start + limits.slowdown_for, end + GRACE)
+    alert = _of_job(stage, "cohort_slowdown", run, start + limits.slowdown_for, end + GRACE)
     return (replace(alert, must=is_clear and long_enough),)
 
 
@@ -555,7 +514,7 @@ def _lasting_slowdown(stage: Stage, run: Run, *, start: int, end: int, share: fl
     is_unknown = start - run.start < _LASTING_FOR and len(earlier_runs(stage, run)) < _LEAST_RUNS
     if 1 - share <= _LEAST_LOSS or end - start < _LEAST_FOR or is_unknown:
         return ()
-    alert = _of_job(stage, COHORT_SLOWDOWN, run, start + _LEAST_FOR, end + GRACE)
+    alert = _of_job(stage, "cohort_slowdown", run, start + _LEAST_FOR, end + GRACE)
     is_sure = 1 - share >= _LASTING_LOSS and end - start >= _LASTING_FOR and start - run.start >= _LEARNT_IN
     return (replace(alert, must=is_sure),)
 
@@ -565,7 +524,7 @@ def stall_alerts(stage: Stage, run: Run, *, start: int, end: int) -> tuple[Expec
     limit = stage.cluster.thresholds.stalled_for
     if end - start < limit + _COHORT_WINDOWS * stage.cluster.bridge.window:
         return ()
-    return (_of_job(stage, JOB_STALLED, run, start + limit, end + GRACE),)
+    return (_of_job(stage, "job_stalled", run, start + limit, end + GRACE),)
 
 
 def held_alerts(stage: Stage, run: Run, *, start: int, end: int) -> tuple[Expected, ...]:
@@ -573,7 +532,7 @@ def held_alerts(stage: Stage, run: Run, *, start: int, end: int) -> tuple[Expect
     limit = stage.cluster.thresholds.held_silent_for
     if end - start < limit + 2 * _MINUTE:
         return ()
-    return (_of_job(stage, HELD_SILENT, run, start + limit + _MINUTE, end + GRACE + 2 * _MINUTE),)
+    return (_of_job(stage, "held_silent", run, start + limit + _MINUTE, end + GRACE + 2 * _MINUTE),)
 
 
 def rail_alerts(stage: Stage, run: Run, node: str, rail: int, *, start: int, end: int) -> tuple[Expected, ...]:
@@ -587,7 +546,7 @@ def rail_alerts(stage: Stage, run: Run, node: str, rail: int, *, start: int, end
     late = stage.cluster.bridge.grace + _MINUTE
     due = round(max(start + least, run.start + limits.rail_low_window)) + late
     earliest = early(stage, due, step=late + 2 * _MINUTE)
-    return (Expected(RAIL_LOW, about, due, end + limits.rail_low_window + 2 * late, earliest=earliest),)
+    return (Expected("rail_low", about, due, end + limits.rail_low_window + 2 * late, earliest=earliest),)
 
 
 def packet_size_alerts(stage: Stage, run: Run, node: str, packet: int, *, start: int, end: int) -> tuple[Expected, ...]:
@@ -606,7 +565,7 @@ def packet_size_alerts(stage: Stage, run: Run, node: str, packet: int, *, start:
     # Acknowledgements make the mean fall sooner or later than that by a minute or two.
     earliest = early(stage, due, step=late + 4 * _MINUTE)
     about = labels(**{schema.JOB: run.job, schema.NODE: node})
-    return (Expected(PACKET_SIZE_LOW, about, due, end + limits.packet_size_window + 2 * late, earliest=earliest),)
+    return (Expected("packet_size_low", about, due, end + limits.packet_size_window + 2 * late, earliest=earliest),)
 
 
 def congestion_alerts(
@@ -620,10 +579,10 @@ def congestion_alerts(
     limits = stage.cluster.thresholds
     here = labels(**{schema.EXPORTER: exporter.name, schema.INTERFACE: link.name})
     rules = [
-        (LINK_FULL, here, limits.link_full_window, limits.link_full / load if load else np.inf),
-        (LINK_DISCARDS, here, limits.link_discards_window,
+        ("link_full", here, limits.link_full_window, limits.link_full / load if load else np.inf),
+        ("link_discards", here, limits.link_discards_window,
          limits.link_discards / (discards * limits.link_discards_window) if discards else np.inf),
-        (ECN_MARKS, labels(**{schema.NODE: node}), limits.ecn_marks_window, limits.ecn_marks / marks if marks else
+        ("ecn_marks", labels(**{schema.NODE: node}), limits.ecn_marks_window, limits.ecn_marks / marks if marks else
          np.inf),
     ]  # fmt: skip
     uplinks = [one for one in exporter.interfaces if not one.counts]
@@ -631,7 +590,7 @@ def congestion_alerts(
         # The others carry what nodes of two leaves send each other: a few per cent.
         about = labels(**{schema.EXPORTER: exporter.name})
         apart = limits.uplinks_uneven / max(load - _OTHER_UPLINKS, 1e-9)
-        rules.append((UPLINKS_UNEVEN, about, limits.uplinks_uneven_window, apart))
+        rules.append(("uplinks_uneven", about, limits.uplinks_uneven_window, apart))
     found = []
     # As `Workload.batches` has polls: as far apart as records may be.
     poll = POLL_SECONDS if stage.history is None else max(POLL_SECONDS, stage.history.timeout)
@@ -664,7 +623,7 @@ def missed_checkpoint_alerts(stage: Stage, run: Run, times: list[int], *, latene
     ends = run.end if lateness is None else times[-1] + lateness
     if due >= ends:
         return ()
-    return (_of_job(stage, CHECKPOINT_MISSED, run, due, run.end + GRACE),)
+    return (_of_job(stage, "checkpoint_missed", run, due, run.end + GRACE),)
 
 
 def off_window_alert(stage: Stage, client: str, node: str, pieces: list[Piece]) -> tuple[Expected, ...]:
@@ -686,4 +645,4 @@ def off_window_alert(stage: Stage, client: str, node: str, pieces: list[Piece]) 
     if seen is None:
         return ()
     about = labels(**{schema.SRC: client, schema.DST: node})
-    return (_exceeding(stage, INFERENCE_OFF_WINDOW, about, seen, limits.inference_window),)
+    return (_exceeding(stage, "inference_off_window", about, seen, limits.inference_window),)

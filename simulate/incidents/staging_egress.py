@@ -6,13 +6,7 @@ from ipaddress import ip_address, ip_network
 
 from app.errors import UserError
 from cluster.model import Role
-from simulate.incidents.expect import (
-    EGRESS_NEW_ASN,
-    egress_alerts,
-    network_alerts,
-    scan_alerts,
-    threat_alerts,
-)
+from simulate.incidents.expect import egress_alerts, network_alerts, scan_alerts, threat_alerts
 from simulate.incidents.incident import (
     Incident,
     IncidentKind,
@@ -108,7 +102,7 @@ def new_network(
     incident = _egress(stage, IncidentKind.NEW_NETWORK, transfers, (start, end), node=source.name, target=targets[0])
     number = _FIRST_NETWORK + stage.number
     # Here it is known whose network it is.
-    others = (alert for alert in incident.alerts if alert.rule != EGRESS_NEW_ASN)
+    others = (alert for alert in incident.alerts if alert.rule != "egress_new_asn")
     return replace(
         incident,
         placements=tuple(Placement(target, "NL", number, f"Example Network {stage.number}") for target in targets),

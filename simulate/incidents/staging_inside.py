@@ -38,7 +38,7 @@ def forbidden_transfer(
         about = expect.labels(**{schema.SRC: source.name, schema.DST: target.name})
         alerts = expect.volume_alert(
             stage,
-            expect.SEGMENTATION_VIOLATION,
+            "segmentation_violation",
             about,
             [Piece(start, end, volume)],
             window=limits.violation_window,
@@ -57,7 +57,7 @@ def storage_bleed(stage: Stage, start: int, end: int, *, factor: float = 3.0, no
     talk = Transfer(address, stage.address(target), start, end, volume, port=_NFS, packet=9000)
     alerts = expect.volume_alert(
         stage,
-        expect.STORAGE_ON_COMPUTE_PLANE,
+        "storage_on_compute_plane",
         expect.labels(**{schema.SRC: source.name, schema.DST: target.name}),
         [Piece(start, end, volume)],
         window=limits.violation_window,
@@ -77,7 +77,7 @@ def shadow_node(
     talk = Transfer(source, stage.address(target), start, end, volume, port=_NFS)
     alerts = expect.volume_alert(
         stage,
-        expect.SHADOW_NODE,
+        "shadow_node",
         expect.labels(**{schema.SRC: source, schema.DST: target.name, schema.ADDRESS: source}),
         [Piece(start, end, volume)],
         window=limits.violation_window,
@@ -99,7 +99,7 @@ def management_intruder(
     if _is_unexpected(stage, source.group, port):
         alerts = expect.volume_alert(
             stage,
-            expect.UNEXPECTED_MANAGEMENT_CONNECTION,
+            "unexpected_management_connection",
             expect.labels(**{schema.SRC: source.name, schema.DST: target.name}),
             [Piece(start, end, 2 * volume)],
             window=limits.violation_window,
@@ -256,7 +256,7 @@ def inference_spike(stage: Stage, start: int, end: int, *, factor: float = 3.0) 
         group = stage.cluster.groups_with(Role.INFERENCE)[0].id
         found = expect.volume_alert(
             stage,
-            expect.INFERENCE_SPIKE,
+            "inference_spike",
             expect.labels(**{schema.GROUP: group}),
             [Piece(one.start, one.end, one.volume) for one in transfers],
             window=routine.LOAD_SECONDS,
@@ -291,7 +291,7 @@ def inference_intruder(
         pieces = [Piece(start, end, volume)]
         alerts = expect.volume_alert(
             stage,
-            expect.INFERENCE_UNAUTHORISED_SOURCE,
+            "inference_unauthorised_source",
             about,
             pieces,
             window=limits.inference_window,
@@ -335,7 +335,7 @@ def inference_unlisted(
     if not _is_listed(stage, stage.group_of(source), target.group, port):
         alerts = expect.volume_alert(
             stage,
-            expect.INFERENCE_ACCESS_DENIED,
+            "inference_access_denied",
             expect.labels(**{schema.SRC: source, schema.DST: target.name}),
             [Piece(start, end, volume)],
             window=limits.inference_window,
@@ -370,7 +370,7 @@ def unusual_country(
         shown = min(end, start // EVERY * EVERY + EVERY)
         alerts = expect.volume_alert(
             stage,
-            expect.INFERENCE_UNUSUAL_COUNTRY,
+            "inference_unusual_country",
             expect.labels(**{schema.SRC: source, schema.DST: target.name, schema.COUNTRY: country}),
             [Piece(start, shown, volume * (shown - start) / (end - start))],
             window=limits.inference_window,

@@ -41,7 +41,7 @@ def export_off(stage: Stage, start: int, end: int, *, exporter: str = "") -> Inc
     # What is missing is looked at over an hour, and told when its minutes are rolled up.
     if rate * min(end - start, _HOUR) > stage.cluster.thresholds.unseen_bytes and _has_history(stage, start):
         due = start + round(stage.cluster.thresholds.unseen_bytes / rate) + 2 * _UNSEEN_STEP
-        (alert,) = _about(expect.UNSEEN_BYTES, name, due=due, until=end + _HOUR)
+        (alert,) = _about("unseen_bytes", name, due=due, until=end + _HOUR)
         alerts = (replace(alert, earliest=start),)
     return _of_exporter(IncidentKind.EXPORT_OFF, name, start, end, alerts=alerts)
 
@@ -77,7 +77,7 @@ def exporter_skewed(stage: Stage, start: int, end: int, *, seconds: int = 1800, 
     if seconds > stage.cluster.bridge.future_skew:
         window = stage.cluster.thresholds.flow_loss_window
         # By then most of the window's records are its own.
-        alerts = _about(expect.CLOCK_SKEWED, name, due=start, until=end + window)
+        alerts = _about("clock_skewed", name, due=start, until=end + window)
     return _of_exporter(IncidentKind.EXPORTER_SKEWED, name, start, end, seconds=seconds, alerts=alerts)
 
 
@@ -97,7 +97,7 @@ def flow_loss(stage: Stage, start: int, end: int, *, lost: float = 0.2, exporter
     limits = stage.cluster.thresholds
     alerts: tuple[Expected, ...] = ()
     if lost > limits.flow_loss:
-        alerts = _about(expect.FLOW_LOSS, name, due=start, until=end + limits.flow_loss_window)
+        alerts = _about("flow_loss", name, due=start, until=end + limits.flow_loss_window)
     return _of_exporter(IncidentKind.FLOW_LOSS, name, start, end, share=1 - lost, alerts=alerts)
 
 
@@ -108,7 +108,7 @@ def template_loss(stage: Stage, start: int, end: int, *, exporter: str = "") -> 
     lost: tuple[Expected, ...] = ()
     # Between runs, a routine background is fewer records than the rule judges by (`flow_loss_records`).
     if stage.background is Background.DENSE or any(run.start < end and start < run.end + window for run in stage.runs):
-        lost = _about(expect.FLOW_LOSS, name, due=end, until=end + window)
+        lost = _about("flow_loss", name, due=end, until=end + window)
     alerts = (*lost, *_silence(stage, name, start, end))
     return _of_exporter(IncidentKind.TEMPLATE_LOSS, name, start, end, share=0.0, alerts=alerts)
 
@@ -118,7 +118,7 @@ def ingest_stopped(stage: Stage, start: int, end: int) -> Incident:
     limit = stage.cluster.thresholds.ingest_silent
     alerts: tuple[Expected, ...] = ()
     if end - start > limit + 2 * stage.cluster.bridge.window:
-        alerts = _unwell(stage, expect.INGEST_DEADMAN, start + limit, end)
+        alerts = _unwell(stage, "ingest_deadman", start + limit, end)
     return _of_part(IncidentKind.INGEST_STOPPED, start, end, alerts)
 
 
@@ -127,7 +127,7 @@ def ingest_behind(stage: Stage, start: int, end: int, *, seconds: int = 600) -> 
     limits = stage.cluster.thresholds
     alerts: tuple[Expected, ...] = ()
     if seconds > limits.ingest_lag and end - start > limits.ingest_lag_for + 120:
-        alerts = _unwell(stage, expect.INGEST_LAG, start + limits.ingest_lag_for, end)
+        alerts = _unwell(stage, "ingest_lag", start + limits.ingest_lag_for, end)
     return _of_part(IncidentKind.INGEST_BEHIND, start, end, alerts, seconds=seconds)
 
 
@@ -136,7 +136,7 @@ def analysis_stopped(stage: Stage, start: int, end: int) -> Incident:
     limit = stage.cluster.thresholds.analysis_silent
     alerts: tuple[Expected, ...] = ()
     if end - start > limit + 120:
-        alerts = _unwell(stage, expect.ANALYSIS_STALLED, start + limit, end)
+        alerts = _unwell(stage, "analysis_stalled", start + limit, end)
     return _of_part(IncidentKind.ANALYSIS_STOPPED, start, end, alerts)
 
 
@@ -149,7 +149,7 @@ def list_broken(stage: Stage, start: int, end: int) -> Incident:
     limit = stage.cluster.thresholds.list_stale_for
     alerts: tuple[Expected, ...] = ()
     if end - start > limit + 120:
-        alerts = _unwell(stage, expect.ENRICHMENT_STALE, start + limit, end)
+        alerts = _unwell(stage, "enrichment_stale", start + limit, end)
     return _of_part(IncidentKind.LIST_BROKEN, start, end, alerts)
 
 
@@ -162,7 +162,7 @@ def relay_silent(stage: Stage, start: int, end: int) -> Incident:
     limit = stage.cluster.thresholds.relay_silent + relay_rule.SILENT_SECONDS
     alerts: tuple[Expected, ...] = ()
     if built(relay_rule.build, stage.cluster).rules and end - start > limit + 120:
-        alerts = _unwell(stage, expect.RELAY_SILENT, start + limit, end)
+        alerts = _unwell(stage, "relay_silent", start + limit, end)
     return _of_part(IncidentKind.RELAY_SILENT, start, end, alerts)
 
 
@@ -186,7 +186,7 @@ def _silence(stage: Stage, exporter: str, start: int, end: int) -> tuple[Expecte
     if end - start <= limit - _REPORT or not _is_watched(stage, exporter):
         return ()
     due = start + limit
-    (alert,) = _about(expect.EXPORTER_SILENT, exporter, due=due, until=end)
+    (alert,) = _about("exporter_silent", exporter, due=due, until=end)
     is_long = end - start > limit + 2 * stage.cluster.bridge.window
     return (replace(alert, must=is_long, earliest=expect.early(stage, due, spare=_REPORT)),)
 

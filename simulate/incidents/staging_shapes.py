@@ -41,7 +41,7 @@ def hidden_channel(
     limit = _channel_limit(stage.cluster, proto, port)
     alerts: tuple[Expected, ...] = ()
     if limit and stage.group_of(target) == EXTERNAL:
-        alerts = _sum_alert(stage, expect.HIDDEN_CHANNEL, source.group, Piece(start, end, volume), limit)
+        alerts = _sum_alert(stage, "hidden_channel", source.group, Piece(start, end, volume), limit)
     owed = expect.egress_alerts(stage, source.name, (talk,))
     return _incident(IncidentKind.HIDDEN_CHANNEL, source.name, target, talk, (*owed, *alerts))
 
@@ -57,12 +57,12 @@ def outside_pull(
     group = stage.group_of(outsider)
     alerts: tuple[Expected, ...] = ()
     if group == EXTERNAL:
-        alerts += _sum_alert(stage, expect.OUTSIDE_PULL, source.group, Piece(start, end, volume), limits.pull_bytes)
+        alerts += _sum_alert(stage, "outside_pull", source.group, Piece(start, end, volume), limits.pull_bytes)
     if not cluster.is_allowed(group, source.group):
         about = expect.labels(**{schema.SRC: outsider, schema.DST: source.name})
         pieces = [Piece(start, end, volume + _REQUEST)]
         alerts += expect.volume_alert(
-            stage, expect.SEGMENTATION_VIOLATION, about, pieces, window=limits.violation_window,
+            stage, "segmentation_violation", about, pieces, window=limits.violation_window,
             limit=limits.violation_bytes,
         )  # fmt: skip
     return _incident(IncidentKind.OUTSIDE_PULL, source.name, outsider, talk, alerts)
@@ -92,7 +92,7 @@ def steady_connection(
         due = whole + _HOUR + BIN
         about = expect.labels(**{schema.SRC_GROUP: source.group})
         alerts = (
-            Expected(expect.STEADY_CONNECTION, about, due, end + _HELD, earliest=expect.early(stage, due, spare=_HOUR)),
+            Expected("steady_connection", about, due, end + _HELD, earliest=expect.early(stage, due, spare=_HOUR)),
         )
     owed = expect.egress_alerts(stage, source.name, (talk,))
     return _incident(IncidentKind.STEADY_CONNECTION, source.name, target, talk, (*owed, *alerts))
@@ -127,7 +127,7 @@ def beacon(
         ]
     alerts = [alert for name, sent in talks.items() for alert in expect.egress_alerts(stage, name, sent)]
     if len(nodes) > stage.cluster.thresholds.beacon_sources:
-        alerts = [alert for alert in alerts if alert.rule != expect.BEACON]
+        alerts = [alert for alert in alerts if alert.rule != "beacon"]
     first = nodes[0].name
     return Incident(
         id=f"{IncidentKind.BEACON.value}-{first}",

@@ -16,7 +16,6 @@ from dashboards.questions import ALERT_COLUMNS, newest_alerts
 from rules.common import texts
 from rules.evaluate.evaluator import Alert
 from simulate.demo.demo_lists import ADMINISTRATOR, FEED, names_of, place_of
-from simulate.incidents.expect import EXFIL_VOLUME
 from simulate.incidents.incident import Incident, IncidentKind
 from simulate.truth.watch import Firing
 from store import schema
@@ -77,7 +76,7 @@ def account(
     told = []
     for firing in firings:
         incident = staged.get(firing.cause.incident) if firing.cause is not None else None
-        if incident is None or firing.alert.rule != EXFIL_VOLUME:
+        if incident is None or firing.alert.rule != "exfil_volume":
             continue
         told.append(firing.alert.annotations[texts.SUMMARY])
         wanted = _expected(incident, cluster, names, truth)
