@@ -12,6 +12,8 @@ from simulate.incidents.stage import Stage
 from simulate.traffic import routine
 from store import schema
 
+Labels = tuple[tuple[str, str], ...]
+
 _NFS, _SSH, _INFERENCE, _NCCL = 2049, 22, 8443, 29500
 
 _MINUTE = 60
@@ -30,20 +32,12 @@ def forbidden_transfer(
     """An inference node reads from training storage, `factor` times the bytes that a stray conversation may have."""
     source = stage.chosen(node, 0, Role.INFERENCE)
     target = stage.chosen(to, 0, Role.STORAGE)
-    limits = stage.cluster.thresholds
-    volume = int(limits.violation_bytes * factor)
+    limit = stage.cluster.thresholds.violation_bytes
+    volume = int(limit * factor)
     talk = Transfer(stage.address(source), stage.address(target), start, end, volume, port=_NFS)
     alerts: tuple[Expected, ...] = ()
     if not stage.cluster.is_allowed(source.group, target.group):
-        about = expect.labels(**{schema.SRC: source.name, schema.DST: target.name})
-        alerts = expect.volume_alert(
-            stage,
-            "segmentation_violation",
-            about,
-            [Piece(start, end, volume)],
-            window=limits.violation_window,
-            limit=limits.violation_bytes,
-        )
+        alerts = _violation(stage, "segmentation_violation", _ends(source.name, target.name), talk, limit)
     return _between(IncidentKind.FORBIDDEN_TRANSFER, source.name, target.name, (talk,), alerts)
 
 
@@ -51,18 +45,11 @@ def storage_bleed(stage: Stage, start: int, end: int, *, factor: float = 3.0, no
     """A training node writes to storage over a compute rail, `factor` times the bytes that may go there."""
     source = stage.chosen(node, 0.6, Role.TRAINING)
     target = stage.chosen(to, 0, Role.STORAGE)
-    limits = stage.cluster.thresholds
-    volume = int(limits.storage_on_compute_bytes * factor)
+    limit = stage.cluster.thresholds.storage_on_compute_bytes
+    volume = int(limit * factor)
     address = stage.address(source, Plane.COMPUTE)
     talk = Transfer(address, stage.address(target), start, end, volume, port=_NFS, packet=9000)
-    alerts = expect.volume_alert(
-        stage,
-        "storage_on_compute_plane",
-        expect.labels(**{schema.SRC: source.name, schema.DST: target.name}),
-        [Piece(start, end, volume)],
-        window=limits.violation_window,
-        limit=limits.storage_on_compute_bytes,
-    )
+    alerts = _violation(stage, "storage_on_compute_plane", _ends(source.name, target.name), talk, limit)
     return _between(IncidentKind.STORAGE_BLEED, source.name, target.name, (talk,), alerts)
 
 
@@ -72,17 +59,11 @@ def shadow_node(
     """An address of the training network that no inventory knows writes to storage."""
     source = address or _unlisted(stage)
     target = stage.chosen(to, 0, Role.STORAGE)
-    limits = stage.cluster.thresholds
-    volume = int(limits.shadow_node_bytes * factor)
+    limit = stage.cluster.thresholds.shadow_node_bytes
+    volume = int(limit * factor)
     talk = Transfer(source, stage.address(target), start, end, volume, port=_NFS)
-    alerts = expect.volume_alert(
-        stage,
-        "shadow_node",
-        expect.labels(**{schema.SRC: source, schema.DST: target.name, schema.ADDRESS: source}),
-        [Piece(start, end, volume)],
-        window=limits.violation_window,
-        limit=limits.shadow_node_bytes,
-    )
+    about = expect.labels(**{schema.SRC: source, schema.DST: target.name, schema.ADDRESS: source})
+    alerts = _violation(stage, "shadow_node", about, talk, limit)
     return _between(IncidentKind.SHADOW_NODE, source, target.name, (talk,), alerts)
 
 
@@ -92,19 +73,12 @@ def management_intruder(
     """An inference node logs in to a management node."""
     source = stage.chosen(node, 0, Role.INFERENCE)
     target = stage.chosen(to, 0, Role.MANAGEMENT)
-    limits = stage.cluster.thresholds
-    volume = int(limits.management_bytes * factor)
+    limit = stage.cluster.thresholds.management_bytes
+    volume = int(limit * factor)
     talk = Transfer(stage.address(source), stage.address(target), start, end, volume, port=port, reply=volume)
     alerts: tuple[Expected, ...] = ()
     if _is_unexpected(stage, source.group, port):
-        alerts = expect.volume_alert(
-            stage,
-            "unexpected_management_connection",
-            expect.labels(**{schema.SRC: source.name, schema.DST: target.name}),
-            [Piece(start, end, 2 * volume)],
-            window=limits.violation_window,
-            limit=limits.management_bytes,
-        )
+        alerts = _violation(stage, "unexpected_management_connection", _ends(source.name, target.name), talk, limit)
     return _between(IncidentKind.MANAGEMENT_INTRUDER, source.name, target.name, (talk,), alerts)
 
 
@@ -159,6 +133,17 @@ def management_session(
         talks,
         expect.session_alerts(stage, source, target, talks),
     )
+
+
+def _ends(src: str, dst: str) -> Labels:
+    return expect.labels(**{schema.SRC: src, schema.DST: dst})
+
+
+def _violation(stage: Stage, rule: str, about: Labels, talk: Transfer, limit: float) -> tuple[Expected, ...]:
+    """Return what a rule about the segmentation owes for a conversation, both its directions together."""
+    window = stage.cluster.thresholds.violation_window
+    pieces = [Piece(talk.start, talk.end, talk.volume + (talk.reply or 0))]
+    return expect.volume_alert(stage, rule, about, pieces, window=window, limit=limit)
 
 
 def _is_unexpected(stage: Stage, group: str, port: int) -> bool:
@@ -280,24 +265,29 @@ def inference_intruder(
     """A storage node asks inference, which it may not reach."""
     source = stage.chosen(node, 0, Role.STORAGE)
     target = stage.chosen(to, 0, Role.INFERENCE)
-    limits = stage.cluster.thresholds
-    volume = int(limits.inference_unauthorised_bytes * factor)
+    limit = stage.cluster.thresholds.inference_unauthorised_bytes
+    volume = int(limit * factor)
     talk = Transfer(
         stage.address(source), stage.address(target), start, end, volume, port=_INFERENCE, reply=10 * volume
     )
     alerts: tuple[Expected, ...] = ()
-    about = expect.labels(**{schema.SRC: source.name, schema.DST: target.name})
     if not _may_ask(stage, source.group, target.group):
-        pieces = [Piece(start, end, volume)]
-        alerts = expect.volume_alert(
-            stage,
-            "inference_unauthorised_source",
-            about,
-            pieces,
-            window=limits.inference_window,
-            limit=limits.inference_unauthorised_bytes,
-        )
+        alerts = _asking(stage, "inference_unauthorised_source", _ends(source.name, target.name), talk, limit)
     return _between(IncidentKind.INFERENCE_INTRUDER, source.name, target.name, (talk,), alerts)
+
+
+def _client(stage: Stage, incident: str) -> str:
+    """Return the address of a client that may ask inference."""
+    if not len(stage.cast.users):
+        raise UserError(f"{incident}: no clients", "add a group of role custom that may talk to inference")
+    return str(stage.cast.addresses.text[int(stage.cast.users[0])])
+
+
+def _asking(stage: Stage, rule: str, about: Labels, talk: Transfer, limit: float) -> tuple[Expected, ...]:
+    """Return what a rule about clients of inference owes for what one of them sends."""
+    window = stage.cluster.thresholds.inference_window
+    pieces = [Piece(talk.start, talk.end, talk.volume)]
+    return expect.volume_alert(stage, rule, about, pieces, window=window, limit=limit)
 
 
 def _may_ask(stage: Stage, source: str, target: str) -> bool:
@@ -308,12 +298,9 @@ def _may_ask(stage: Stage, source: str, target: str) -> bool:
 def inference_off_window(stage: Stage, start: int, end: int, *, factor: float = 5.0, to: str = "") -> Incident:
     """A client that may ask inference does so outside `inference.hours`."""
     target = stage.chosen(to, 0, Role.INFERENCE)
-    users = stage.cast.users
-    if not len(users):
-        raise UserError("inference_off_window: no clients", "add a group of role custom that may talk to inference")
-    source = str(stage.cast.addresses.text[int(users[0])])
-    limits = stage.cluster.thresholds
-    volume = int(limits.inference_off_window_bytes * factor)
+    source = _client(stage, "inference_off_window")
+    limit = stage.cluster.thresholds.inference_off_window_bytes
+    volume = int(limit * factor)
     talk = Transfer(source, stage.address(target), start, end, volume, port=_INFERENCE, reply=10 * volume)
     alerts = expect.off_window_alert(stage, source, target.name, [Piece(start, end, volume)])
     return _between(IncidentKind.INFERENCE_OFF_WINDOW, source, target.name, (talk,), alerts)
@@ -324,23 +311,14 @@ def inference_unlisted(
 ) -> Incident:
     """A client that may ask inference calls a service there that `inference.access` does not list for it."""
     target = stage.chosen(to, 0, Role.INFERENCE)
-    users = stage.cast.users
-    if not len(users):
-        raise UserError("inference_unlisted: no clients", "add a group of role custom that may talk to inference")
-    source = client or str(stage.cast.addresses.text[int(users[0])])
-    limits = stage.cluster.thresholds
-    volume = int(limits.inference_access_bytes * factor)
+    usual = _client(stage, "inference_unlisted")
+    source = client or usual
+    limit = stage.cluster.thresholds.inference_access_bytes
+    volume = int(limit * factor)
     talk = Transfer(source, stage.address(target), start, end, volume, port=port, reply=10 * volume)
     alerts: tuple[Expected, ...] = ()
     if not _is_listed(stage, stage.group_of(source), target.group, port):
-        alerts = expect.volume_alert(
-            stage,
-            "inference_access_denied",
-            expect.labels(**{schema.SRC: source, schema.DST: target.name}),
-            [Piece(start, end, volume)],
-            window=limits.inference_window,
-            limit=limits.inference_access_bytes,
-        )
+        alerts = _asking(stage, "inference_access_denied", _ends(source, target.name), talk, limit)
     return _between(IncidentKind.INFERENCE_UNLISTED, source, target.name, (talk,), alerts)
 
 
