@@ -43,7 +43,7 @@ class Field:
     unit: str
     text: str
     kind: Kind = Kind.INT
-    merge: Merge = Merge.SUM
+    merge: Merge = Merge.LAST
     gone: int = 0
 
 
@@ -84,7 +84,7 @@ class Measurement:
     fields: tuple[Field, ...]
     origin: str
     cardinality: str
-    rollup: bool = True
+    rollup: bool = False
     kept: str = RAW
     bound: Bound | None = None
 
@@ -238,11 +238,11 @@ TAG_TEXT = {
 }
 
 # Fields shared by several measurements --------------------------------------------------------------
-BYTES = Field("bytes", "bytes", "IP bytes, scaled by sampling, each flow once")
-PACKETS = Field("packets", "packets", "packets, scaled by sampling, each flow once")
-FLOWS = Field("flows", "records", "flow records that began in the window")
-SEEN_BYTES = Field("seen_bytes", "bytes", "bytes of all exporters together, duplicates included")
-DURATION = Field("duration", "seconds", "from first to last byte within the window", Kind.FLOAT)
+BYTES = Field("bytes", "bytes", "IP bytes, scaled by sampling, each flow once", merge=Merge.SUM)
+PACKETS = Field("packets", "packets", "packets, scaled by sampling, each flow once", merge=Merge.SUM)
+FLOWS = Field("flows", "records", "flow records that began in the window", merge=Merge.SUM)
+SEEN_BYTES = Field("seen_bytes", "bytes", "bytes of all exporters together, duplicates included", merge=Merge.SUM)
+DURATION = Field("duration", "seconds", "from first to last byte within the window", Kind.FLOAT, merge=Merge.SUM)
 SRC_ADDRESS = Field(
     "src_address", "text", "address of the source; of several that one node used, one", Kind.STRING, Merge.MAX
 )
@@ -259,10 +259,10 @@ ENTERED = Field(
 OPENED_BY = Field("opened_by", "text", "src or dst: the side that opened it; of both, src", Kind.STRING, Merge.MAX)
 DETAILS = (SRC_ADDRESS, DST_ADDRESS, PORT, PORT_MAX, OPENED_BY, ENTERED)
 """What tells more of a conversation and makes no series: absent in rows that are `other`."""
-TX_BYTES = Field("tx_bytes", "bytes", "bytes sent")
-RX_BYTES = Field("rx_bytes", "bytes", "bytes received")
-TX_PACKETS = Field("tx_packets", "packets", "packets sent")
-RX_PACKETS = Field("rx_packets", "packets", "packets received")
+TX_BYTES = Field("tx_bytes", "bytes", "bytes sent", merge=Merge.SUM)
+RX_BYTES = Field("rx_bytes", "bytes", "bytes received", merge=Merge.SUM)
+TX_PACKETS = Field("tx_packets", "packets", "packets sent", merge=Merge.SUM)
+RX_PACKETS = Field("rx_packets", "packets", "packets received", merge=Merge.SUM)
 
 TRAFFIC = Measurement(
     "traffic",
@@ -271,6 +271,7 @@ TRAFFIC = Measurement(
     (BYTES, PACKETS, FLOWS, SEEN_BYTES),
     "ingest",
     "groups^2 x protocols x services x planes in use",
+    rollup=True,
 )
 NODE_TRAFFIC = Measurement(
     "node",
@@ -279,6 +280,7 @@ NODE_TRAFFIC = Measurement(
     (TX_BYTES, RX_BYTES, TX_PACKETS, RX_PACKETS, FLOWS),
     "ingest",
     "nodes x groups x planes in use",
+    rollup=True,
 )
 NODE_TOTAL = Measurement(
     "node_total",
@@ -287,6 +289,7 @@ NODE_TOTAL = Measurement(
     (TX_BYTES, RX_BYTES),
     "ingest",
     "nodes",
+    rollup=True,
     kept=MINUTE,
 )
 PAIR = Measurement(
@@ -296,7 +299,6 @@ PAIR = Measurement(
     (BYTES,),
     "ingest",
     "ring: 2 x nodes; all-to-all: nodes^2, bounded per source node",
-    rollup=False,
     kept=MINUTE,
     bound=Bound((DST,), SRC),
 )
@@ -308,6 +310,7 @@ EGRESS = Measurement(
     "ingest",
     "the largest K per source group and window (from 1 MB on, of groups inside all), under a series budget; the rest "
     "is `other`",
+    rollup=True,
     bound=Bound((DST, *LABELS), SRC_GROUP, unlisted=(SRC,)),
 )
 
@@ -336,6 +339,7 @@ THREAT = Measurement(
     (BYTES, PACKETS, FLOWS, DURATION, CONFIDENCE, LISTED_SINCE, KNOWN_SINCE, SEEN_AT, *DETAILS),
     "ingest, late ones by analysis",
     "the largest K per direction and window, under a series budget; the rest is `other`",
+    rollup=True,
     bound=Bound((INDICATOR, COUNTRY, NETWORK), DIRECTION, unlisted=(SRC, DST)),
 )
 
@@ -356,6 +360,7 @@ VIOLATION = Measurement(
     (BYTES, FLOWS, *DETAILS),
     "ingest",
     "the largest K per source group and window; the rest is `other`",
+    rollup=True,
     bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
 )
 PORTS = Field(
@@ -369,9 +374,15 @@ DENIED = Measurement(
     (PACKETS, FLOWS, PORTS),
     "ingest",
     "the largest K per source group and window; the rest is `other`",
+    rollup=True,
     bound=Bound((DST,), SRC_GROUP, unlisted=(SRC,)),
 )
-SKIPPED = Field("skipped", "records", "intervals of which a cloud's flow logs hold no records though packets went by")
+SKIPPED = Field(
+    "skipped",
+    "records",
+    "intervals of which a cloud's flow logs hold no records though packets went by",
+    merge=Merge.SUM,
+)
 LOG_GAP = Measurement(
     "log_gap",
     "Interfaces of which a cloud's flow logs left out records (SKIPDATA).",
@@ -379,6 +390,7 @@ LOG_GAP = Measurement(
     (SKIPPED,),
     "ingest",
     "the interfaces of a cloud, rare by nature",
+    rollup=True,
 )
 UNKNOWN_NODE = Measurement(
     "unknown_node",
@@ -387,6 +399,7 @@ UNKNOWN_NODE = Measurement(
     (BYTES, FLOWS, TX_BYTES),
     "ingest",
     "the largest K per group and window; the rest is `other`",
+    rollup=True,
     bound=Bound((ADDRESS,), GROUP),
 )
 
@@ -397,11 +410,10 @@ RAIL_TRAFFIC = Measurement(
     (TX_BYTES,),
     "ingest",
     "nodes x rails",
-    rollup=False,
     kept=MINUTE,
 )
-READ_BYTES = Field("read_bytes", "bytes", "bytes that the node read: endpoint to node")
-WRITE_BYTES = Field("write_bytes", "bytes", "bytes that the node wrote: node to endpoint")
+READ_BYTES = Field("read_bytes", "bytes", "bytes that the node read: endpoint to node", merge=Merge.SUM)
+WRITE_BYTES = Field("write_bytes", "bytes", "bytes that the node wrote: node to endpoint", merge=Merge.SUM)
 STORAGE_IO = Measurement(
     "storage_io",
     "Bytes between each storage endpoint (groups of role storage and model_storage) and the nodes that use it.",
@@ -409,14 +421,20 @@ STORAGE_IO = Measurement(
     (READ_BYTES, WRITE_BYTES),
     "ingest",
     "endpoints x nodes that use them, the largest K per endpoint and window; the rest is `other`",
+    rollup=True,
     bound=Bound((NODE,), ENDPOINT, unlisted=(ENDPOINT,)),
 )
-MARKED_PACKETS = Field("marked_packets", "packets", "packets whose tos field says congestion experienced (ECN CE)")
+MARKED_PACKETS = Field(
+    "marked_packets", "packets", "packets whose tos field says congestion experienced (ECN CE)", merge=Merge.SUM
+)
 KIB = 1024
 PULSE_KIB = Field(
-    "kib", "KiB", "bytes over 1,024, rounded: half the room on disk, for what sampling leaves inexact anyhow"
+    "kib",
+    "KiB",
+    "bytes over 1,024, rounded: half the room on disk, for what sampling leaves inexact anyhow",
+    merge=Merge.SUM,
 )
-PULSE_BYTES = Field("bytes", "bytes", "the same in bytes, of before they were KiB")
+PULSE_BYTES = Field("bytes", "bytes", "the same in bytes, of before they were KiB", merge=Merge.SUM)
 PULSE = Measurement(
     "pulse",
     "Bytes that each node sent to its own group in windows of 1 s: sFlow exporters only, whose samples no flow cache "
@@ -425,7 +443,6 @@ PULSE = Measurement(
     (PULSE_KIB, PACKETS, MARKED_PACKETS, PULSE_BYTES),
     "ingest",
     "nodes behind sFlow exporters",
-    rollup=False,
 )
 INFERENCE = Measurement(
     "inference",
@@ -435,6 +452,7 @@ INFERENCE = Measurement(
     "ingest",
     "the largest K clients per inference group and window, and K/4 that are the largest of their group, their country "
     "or of new clients; the rest is `other`",
+    rollup=True,
     bound=Bound((SRC, *LABELS), DST_GROUP, unlisted=(DST,), kinds=(SRC_GROUP, COUNTRY)),
 )
 PACKED = Field("packed", "text", "rows as CSV with a header, zlib, Base64; empty: none", Kind.STRING, Merge.MAX)
@@ -445,7 +463,6 @@ INFERENCE_UNNAMED = Measurement(
     (PACKED,),
     "ingest",
     "inference groups x 17, however many clients there are",
-    rollup=False,
 )
 MANAGED = Measurement(
     "managed",
@@ -454,17 +471,27 @@ MANAGED = Measurement(
     (BYTES, TX_BYTES, FLOWS, *DETAILS),
     "ingest",
     "the largest K per source group and window; the rest is `other`",
+    rollup=True,
     bound=Bound((DST, COUNTRY, NETWORK), SRC_GROUP, unlisted=(SRC,)),
 )
-IN_BYTES = Field("in_bytes", "bytes", "bytes that entered here, by flow records, scaled")
-OUT_BYTES = Field("out_bytes", "bytes", "bytes that left here, by flow records, scaled")
-COUNTER_IN_BYTES = Field("counter_in_bytes", "bytes", "bytes that entered, by the interface's own counter (sFlow)")
-COUNTER_OUT_BYTES = Field("counter_out_bytes", "bytes", "bytes that left, by the interface's own counter (sFlow)")
-IN_ERRORS = Field("in_errors", "packets", "receive errors, by the interface's own counter (sFlow)")
-OUT_ERRORS = Field("out_errors", "packets", "send errors, by the interface's own counter (sFlow)")
-IN_DISCARDS = Field("in_discards", "packets", "packets discarded on receipt, by the interface's own counter (sFlow)")
+IN_BYTES = Field("in_bytes", "bytes", "bytes that entered here, by flow records, scaled", merge=Merge.SUM)
+OUT_BYTES = Field("out_bytes", "bytes", "bytes that left here, by flow records, scaled", merge=Merge.SUM)
+COUNTER_IN_BYTES = Field(
+    "counter_in_bytes", "bytes", "bytes that entered, by the interface's own counter (sFlow)", merge=Merge.SUM
+)
+COUNTER_OUT_BYTES = Field(
+    "counter_out_bytes", "bytes", "bytes that left, by the interface's own counter (sFlow)", merge=Merge.SUM
+)
+IN_ERRORS = Field("in_errors", "packets", "receive errors, by the interface's own counter (sFlow)", merge=Merge.SUM)
+OUT_ERRORS = Field("out_errors", "packets", "send errors, by the interface's own counter (sFlow)", merge=Merge.SUM)
+IN_DISCARDS = Field(
+    "in_discards", "packets", "packets discarded on receipt, by the interface's own counter (sFlow)", merge=Merge.SUM
+)
 OUT_DISCARDS = Field(
-    "out_discards", "packets", "packets discarded before sending, by the interface's own counter (sFlow)"
+    "out_discards",
+    "packets",
+    "packets discarded before sending, by the interface's own counter (sFlow)",
+    merge=Merge.SUM,
 )
 SPEED = Field("speed", "bits/second", "speed: cluster.yaml's, else what the interface says", merge=Merge.MAX)
 INTERFACE_TRAFFIC = Measurement(
@@ -477,6 +504,7 @@ INTERFACE_TRAFFIC = Measurement(
     ),
     "ingest",
     "interfaces in use; KIND is edge where flows are counted, core where `counts` is false",
+    rollup=True,
 )  # fmt: skip
 DISCARDING = Measurement(
     "discarding",
@@ -486,7 +514,6 @@ DISCARDING = Measurement(
     (IN_DISCARDS, OUT_DISCARDS),
     "ingest",
     "interfaces that discard packets",
-    rollup=False,
 )
 
 
@@ -498,23 +525,30 @@ class Link(StrEnum):
 
 
 LAST_SEEN = Field("last_seen", "epoch seconds", "arrival of its newest record or counter sample", Kind.FLOAT, Merge.MAX)
-AGE = Field("age", "seconds", "time since its newest record or counter sample arrived", Kind.FLOAT, Merge.LAST)
-LAG = Field("lag", "seconds", "from the end of a flow to its arrival, mean", Kind.FLOAT, Merge.LAST)
-SKEW = Field("skew", "seconds", "largest distance of a record's time from its arrival", Kind.FLOAT, Merge.LAST)
-SAMPLING = Field("sampling", "packets", "sampling rate applied: 1 in this many", Kind.INT, Merge.LAST)
-EXPORTER_RECORDS = Field("records", "records", "flow records received")
-EXPORTER_BYTES = Field("bytes", "bytes", "bytes received, scaled, duplicates included")
-EXPORTER_SUPPRESSED = Field("suppressed_bytes", "bytes", "bytes that another exporter counted already")
+AGE = Field("age", "seconds", "time since its newest record or counter sample arrived", Kind.FLOAT)
+LAG = Field("lag", "seconds", "from the end of a flow to its arrival, mean", Kind.FLOAT)
+SKEW = Field("skew", "seconds", "largest distance of a record's time from its arrival", Kind.FLOAT)
+SAMPLING = Field("sampling", "packets", "sampling rate applied: 1 in this many", Kind.INT)
+EXPORTER_RECORDS = Field("records", "records", "flow records received", merge=Merge.SUM)
+EXPORTER_BYTES = Field("bytes", "bytes", "bytes received, scaled, duplicates included", merge=Merge.SUM)
+EXPORTER_SUPPRESSED = Field("suppressed_bytes", "bytes", "bytes that another exporter counted already", merge=Merge.SUM)
 SEQ_LOST = Field(
     "seq_lost",
     "records",
     "lost before nfacctd, by gaps in the sequence numbers (NetFlow v9: estimated by the size of its other datagrams)",
+    merge=Merge.SUM,
 )
-UNKNOWN_RATE = Field("unknown_rate", "records", "records of a sampling exporter with an unknown rate, counted as 1:1")
-ZERO_COUNTERS = Field("zero_counters", "records", "records without bytes")
-SKEWED = Field("skewed", "records", "records whose time was replaced by their arrival")
-LATE_BYTES = Field("late_bytes", "bytes", "bytes that came after their window had closed, and were added to it")
-CLAMPED_BYTES = Field("clamped_bytes", "bytes", "bytes older than the grace, added to the oldest window kept")
+UNKNOWN_RATE = Field(
+    "unknown_rate", "records", "records of a sampling exporter with an unknown rate, counted as 1:1", merge=Merge.SUM
+)
+ZERO_COUNTERS = Field("zero_counters", "records", "records without bytes", merge=Merge.SUM)
+SKEWED = Field("skewed", "records", "records whose time was replaced by their arrival", merge=Merge.SUM)
+LATE_BYTES = Field(
+    "late_bytes", "bytes", "bytes that came after their window had closed, and were added to it", merge=Merge.SUM
+)
+CLAMPED_BYTES = Field(
+    "clamped_bytes", "bytes", "bytes older than the grace, added to the oldest window kept", merge=Merge.SUM
+)
 
 
 class Unread(IntFlag):
@@ -541,7 +575,7 @@ def unread_words(bits: int) -> str:
     return "; ".join(words for bit, words in UNREAD_WORDS.items() if bits & bit)
 
 
-UNREAD = Field("unread", "bits", "what it sends that pmacct does not read (`Unread`)", merge=Merge.LAST)
+UNREAD = Field("unread", "bits", "what it sends that pmacct does not read (`Unread`)")
 EXPORTER_STATUS = Measurement(
     "exporter",
     "What each exporter sends, and what is wrong with it.",
@@ -552,6 +586,7 @@ EXPORTER_STATUS = Measurement(
     ),
     "ingest",
     "exporters",
+    rollup=True,
 )  # fmt: skip
 
 
@@ -572,7 +607,7 @@ class Because(StrEnum):
     """The other one's records came first, and their windows are closed for good."""
 
 
-COUNTING_BYTES = Field("bytes", "bytes", "bytes that the exporter saw, scaled")
+COUNTING_BYTES = Field("bytes", "bytes", "bytes that the exporter saw, scaled", merge=Merge.SUM)
 COUNTING = Measurement(
     "counting",
     "Which exporter counts what each of several saw, where neither `authority` nor its interfaces say so.",
@@ -580,10 +615,11 @@ COUNTING = Measurement(
     (COUNTING_BYTES,),
     "ingest",
     "group pairs x pairs of exporters that see the same traffic",
+    rollup=True,
 )
 
-TOTAL = Field("total", "count", "running total since the checkpoint was first made", Kind.FLOAT, Merge.LAST)
-VALUE = Field("value", "as the reason says", "reading at the time", Kind.FLOAT, Merge.LAST)
+TOTAL = Field("total", "count", "running total since the checkpoint was first made", Kind.FLOAT)
+VALUE = Field("value", "as the reason says", "reading at the time", Kind.FLOAT)
 PIPELINE = Measurement(
     "pipeline",
     "Counters (`total`) and readings (`value`) of the pipeline itself.",
@@ -591,6 +627,7 @@ PIPELINE = Measurement(
     (TOTAL, VALUE),
     "ingest",
     "a few dozen",
+    rollup=True,
 )
 
 
@@ -604,20 +641,14 @@ LAG_SECONDS = "lag_seconds"
 """REASON of the bridge's reading: seconds from the newest flow to now."""
 
 RELAY_LAST_SEEN = Field("last_seen", "epoch seconds", "when it last reported", Kind.FLOAT, Merge.MAX)
-RELAY_AGE = Field("age", "seconds", "time since then, as far as the topic is read", Kind.FLOAT, Merge.LAST)
-RELAY_BACKLOG = Field(BACKLOG_BYTES, "bytes", "bytes that wait in its spools, as it last said", merge=Merge.LAST)
-RELAY_RECORDS = Field("records", "records", "flow records read since it was started", merge=Merge.LAST)
-RELAY_BYTES = Field(
-    "bytes", "bytes", "bytes of flow files read since then; files of interface counters do not count", merge=Merge.LAST
-)
-RELAY_DEAD_LETTERS = Field("dead_letters", "lines", "lines that were no records, since then", merge=Merge.LAST)
-RELAY_REPEATED = Field(
-    "repeated_records", "records", "records that pmacct had read twice, since then", merge=Merge.LAST
-)
-RELAY_TRANSACTIONS = Field("transactions", "transactions", "transactions committed since then", merge=Merge.LAST)
-RELAY_RETRIED = Field(
-    "transactions_retried", "transactions", "attempts to send a transaction again, since then", merge=Merge.LAST
-)
+RELAY_AGE = Field("age", "seconds", "time since then, as far as the topic is read", Kind.FLOAT)
+RELAY_BACKLOG = Field(BACKLOG_BYTES, "bytes", "bytes that wait in its spools, as it last said")
+RELAY_RECORDS = Field("records", "records", "flow records read since it was started")
+RELAY_BYTES = Field("bytes", "bytes", "bytes of flow files read since then; files of interface counters do not count")
+RELAY_DEAD_LETTERS = Field("dead_letters", "lines", "lines that were no records, since then")
+RELAY_REPEATED = Field("repeated_records", "records", "records that pmacct had read twice, since then")
+RELAY_TRANSACTIONS = Field("transactions", "transactions", "transactions committed since then")
+RELAY_RETRIED = Field("transactions_retried", "transactions", "attempts to send a transaction again, since then")
 RELAY_STATUS = Measurement(
     "relay",
     "What each relay last said of itself, by the worker that reads its partition. A relay that was not heard for a day "
@@ -629,7 +660,6 @@ RELAY_STATUS = Measurement(
     ),
     "ingest",
     "relays, 256 a partition at most",
-    rollup=False,
 )  # fmt: skip
 
 
@@ -657,7 +687,9 @@ class JobReading(StrEnum):
     STRANGERS = "unknown_nodes"
 
 
-CONTACT_NEW = Field("new", "0 or 1", "1 for the first contact ever seen, 0 for one that was known or learned")
+CONTACT_NEW = Field(
+    "new", "0 or 1", "1 for the first contact ever seen, 0 for one that was known or learned", merge=Merge.SUM
+)
 CONTACT_FIRST = Field("first_seen", "epoch seconds", "start of the window of the first contact", Kind.FLOAT, Merge.MIN)
 CONTACT = Measurement(
     "contact",
@@ -666,22 +698,23 @@ CONTACT = Measurement(
     (BYTES, DURATION, CONTACT_NEW, CONTACT_FIRST),
     "analysis",
     "rare by nature; a storm becomes one row with destination `other`",
-    rollup=False,
 )
 
-ACTIVE = Field("active", "0 or 1", "1 while the job runs", merge=Merge.LAST)
-JOB_NODES = Field("nodes", "nodes", "nodes of the job", merge=Merge.LAST)
-JOB_EVENT = Field("event", "text", "start or stop, at the moment it happens", Kind.STRING, Merge.LAST)
-JOB_GPUS = Field("gpus", "GPUs", "GPUs of the job's nodes", merge=Merge.LAST)
-JOB_OUTCOME = Field("outcome", "text", "at its stop: completed, failed, cancelled or unknown", Kind.STRING, Merge.LAST)
-JOB_ORIGIN = Field("origin", "text", "its job source", Kind.STRING, Merge.LAST)
-JOB_NODE_NAMES = Field("node_names", "text", "at its start: its nodes, as in gpu-[01-16]", Kind.STRING, Merge.LAST)
-JOB_QUIET = Field("quiet", "seconds", "at its stop: seconds of silence by which its end was found", merge=Merge.LAST)
-JOB_SINCE = Field("job_since", "epoch seconds", "when it started", Kind.FLOAT, Merge.LAST)
+ACTIVE = Field("active", "0 or 1", "1 while the job runs")
+JOB_NODES = Field("nodes", "nodes", "nodes of the job")
+JOB_EVENT = Field("event", "text", "start or stop, at the moment it happens", Kind.STRING)
+JOB_GPUS = Field("gpus", "GPUs", "GPUs of the job's nodes")
+JOB_OUTCOME = Field("outcome", "text", "at its stop: completed, failed, cancelled or unknown", Kind.STRING)
+JOB_ORIGIN = Field("origin", "text", "its job source", Kind.STRING)
+JOB_NODE_NAMES = Field("node_names", "text", "at its start: its nodes, as in gpu-[01-16]", Kind.STRING)
+JOB_QUIET = Field("quiet", "seconds", "at its stop: seconds of silence by which its end was found")
+JOB_SINCE = Field("job_since", "epoch seconds", "when it started", Kind.FLOAT)
 JOB_UNTIL = Field(
-    "job_until", "epoch seconds", "its end as far as the row knows: that of the window, at its stop the job's own",
-    Kind.FLOAT, Merge.LAST,
-)  # fmt: skip
+    "job_until",
+    "epoch seconds",
+    "its end as far as the row knows: that of the window, at its stop the job's own",
+    Kind.FLOAT,
+)
 JOB_STATUS = Measurement(
     "job",
     "Job windows: a row a window while a job runs, and its start and stop as events.",
@@ -692,25 +725,19 @@ JOB_STATUS = Measurement(
     ),
     "analysis",
     "jobs in the retention",
-    rollup=False,
 )  # fmt: skip
 
-OBSERVED = Field(
-    "observed", "ratio", "bytes sent over the cohort's median; held where nothing is judged", Kind.FLOAT, Merge.LAST
-)
-EXPECTED = Field("expected", "ratio", "median of the same over the node's good runs", Kind.FLOAT, Merge.LAST)
-LOWER = Field("lower", "ratio", "limit: expected less k spreads, or 5 % of expected", Kind.FLOAT, Merge.LAST)
-SCORE = Field("score", "spreads", "how far below expected, in spreads", Kind.FLOAT, Merge.LAST)
-RUNS = Field("runs", "runs", "earlier good runs in the baseline", merge=Merge.LAST)
-STATE = Field("state", "state", "0 learning, 1 ok, 2 low, 3 down, 4 blind, -1 taken back", merge=Merge.LAST, gone=-1)
-LOW_FOR = Field("low_for", "seconds", "how long it has been low or down", Kind.FLOAT, Merge.LAST)
-SENT_BYTES = Field("sent_bytes", "bytes", "bytes it sent in the window", merge=Merge.LAST)
-MISSING_BYTES = Field("missing_bytes", "bytes", "bytes below expected since it went low", merge=Merge.LAST)
+OBSERVED = Field("observed", "ratio", "bytes sent over the cohort's median; held where nothing is judged", Kind.FLOAT)
+EXPECTED = Field("expected", "ratio", "median of the same over the node's good runs", Kind.FLOAT)
+LOWER = Field("lower", "ratio", "limit: expected less k spreads, or 5 % of expected", Kind.FLOAT)
+SCORE = Field("score", "spreads", "how far below expected, in spreads", Kind.FLOAT)
+RUNS = Field("runs", "runs", "earlier good runs in the baseline")
+STATE = Field("state", "state", "0 learning, 1 ok, 2 low, 3 down, 4 blind, -1 taken back", gone=-1)
+LOW_FOR = Field("low_for", "seconds", "how long it has been low or down", Kind.FLOAT)
+SENT_BYTES = Field("sent_bytes", "bytes", "bytes it sent in the window")
+MISSING_BYTES = Field("missing_bytes", "bytes", "bytes below expected since it went low")
 IN_DIGEST = Field(
-    "in_digest",
-    "0 or 1",
-    "1 while so many nodes of its job are low or down that they are one alert (dropout_digest)",
-    merge=Merge.LAST,
+    "in_digest", "0 or 1", "1 while so many nodes of its job are low or down that they are one alert (dropout_digest)"
 )
 BASELINE = Measurement(
     "baseline",
@@ -720,7 +747,6 @@ BASELINE = Measurement(
     (OBSERVED, EXPECTED, LOWER, SCORE, RUNS, STATE, LOW_FOR, SENT_BYTES, MISSING_BYTES, IN_DIGEST),
     "analysis",
     "nodes x jobs in the retention",
-    rollup=False,
 )
 LOW_NODE = Measurement(
     "low_node",
@@ -730,7 +756,6 @@ LOW_NODE = Measurement(
     (STATE, OBSERVED, EXPECTED, LOWER, LOW_FOR, SENT_BYTES, MISSING_BYTES, IN_DIGEST, JOB_NODES, JOB_GPUS),
     "analysis",
     "nodes that are low, down or blind x jobs",
-    rollup=False,
 )
 
 
@@ -755,22 +780,17 @@ NODE_STATE_WORDS = {
 # What follows is one row a window and job unless the text says otherwise. ---------------------------
 
 DEFICIT = Field(
-    "deficit",
-    "ratio",
-    "share of its expected bytes that it did not send, since steady state began",
-    Kind.FLOAT,
-    Merge.LAST,
+    "deficit", "ratio", "share of its expected bytes that it did not send, since steady state began", Kind.FLOAT
 )
-DEFICIT_BYTES = Field("deficit_bytes", "bytes", "the same in bytes", merge=Merge.LAST)
+DEFICIT_BYTES = Field("deficit_bytes", "bytes", "the same in bytes")
 ONSET_LAG = Field(
     "onset_lag",
     "seconds",
     "mean delay of its starts after pauses behind the cohort's; of its steps where they are seen by the second (sFlow)",
     Kind.FLOAT,
-    Merge.LAST,
 )
-LOW_SECONDS = Field("low_seconds", "seconds", "time it was low or down so far", Kind.FLOAT, Merge.LAST)
-RANK = Field("rank", "place", "1 is the worst straggler of the job", merge=Merge.LAST)
+LOW_SECONDS = Field("low_seconds", "seconds", "time it was low or down so far", Kind.FLOAT)
+RANK = Field("rank", "place", "1 is the worst straggler of the job")
 JOB_NODE = Measurement(
     "job_node",
     "Stragglers: each node of a job, ranked every five minutes while it runs and once at its end.",
@@ -778,7 +798,6 @@ JOB_NODE = Measurement(
     (DEFICIT, DEFICIT_BYTES, SCORE, ONSET_LAG, LOW_SECONDS, RANK),
     "analysis",
     "nodes x jobs in the retention",
-    rollup=False,
 )
 
 
@@ -801,32 +820,23 @@ COHORT_STATE_WORDS = {
     CohortState.ENDED: "ended",
     CohortState.BLIND: "blind",
 }
-COHORT_RATE = Field("rate", "bytes/second", "bytes a second of the cohort's median node", Kind.FLOAT, Merge.LAST)
-EXPECTED_RATE = Field(
-    "expected_rate", "bytes/second", "median of the same over earlier good runs", Kind.FLOAT, Merge.LAST
-)
-LOWER_RATE = Field("lower_rate", "bytes/second", "limit: expected less k spreads", Kind.FLOAT, Merge.LAST)
-COHORT_STATE = Field("state", "state", "0 learning, 1 ok, 2 slow, 3 stalled, 4 ended, 5 blind", merge=Merge.LAST)
-STATE_FOR = Field("state_for", "seconds", "how long it has been slow or stalled", Kind.FLOAT, Merge.LAST)
-SENDING = Field("sending", "nodes", "nodes that send", merge=Merge.LAST)
-LOW_NODES = Field("low_nodes", "nodes", "nodes that are low or down", merge=Merge.LAST)
+COHORT_RATE = Field("rate", "bytes/second", "bytes a second of the cohort's median node", Kind.FLOAT)
+EXPECTED_RATE = Field("expected_rate", "bytes/second", "median of the same over earlier good runs", Kind.FLOAT)
+LOWER_RATE = Field("lower_rate", "bytes/second", "limit: expected less k spreads", Kind.FLOAT)
+COHORT_STATE = Field("state", "state", "0 learning, 1 ok, 2 slow, 3 stalled, 4 ended, 5 blind")
+STATE_FOR = Field("state_for", "seconds", "how long it has been slow or stalled", Kind.FLOAT)
+SENDING = Field("sending", "nodes", "nodes that send")
+LOW_NODES = Field("low_nodes", "nodes", "nodes that are low or down")
 STEP_BYTES = Field(
     "step_bytes",
     "bytes",
     "bytes that each node should send in a step, by the declared size of the model, as a ring all-reduce of its "
     "gradients does; absent if not declared",
-    merge=Merge.LAST,
 )
-STEP_SECONDS = Field(
-    "step_seconds",
-    "seconds",
-    "length of a step at this rate: `step_bytes` over `rate`",
-    Kind.FLOAT,
-    Merge.LAST,
-)
-COHORT_EVENT = Field("event", "text", "its state where it changed, else empty", Kind.STRING, Merge.LAST)
-LOST_SECONDS = Field("lost_seconds", "seconds", "time lost, all GPUs of the job alike", Kind.FLOAT)
-USD = Field("usd", "USD", "their cost: GPUs x lost seconds / 3600 x USD per GPU-hour", Kind.FLOAT)
+STEP_SECONDS = Field("step_seconds", "seconds", "length of a step at this rate: `step_bytes` over `rate`", Kind.FLOAT)
+COHORT_EVENT = Field("event", "text", "its state where it changed, else empty", Kind.STRING)
+LOST_SECONDS = Field("lost_seconds", "seconds", "time lost, all GPUs of the job alike", Kind.FLOAT, merge=Merge.SUM)
+USD = Field("usd", "USD", "their cost: GPUs x lost seconds / 3600 x USD per GPU-hour", Kind.FLOAT, merge=Merge.SUM)
 COHORT = Measurement(
     "cohort",
     "The cohort of a running job as a whole, against earlier runs of its class. Time and USD are those lost since it "
@@ -838,7 +848,6 @@ COHORT = Measurement(
     ),
     "analysis",
     "jobs in the retention",
-    rollup=False,
 )  # fmt: skip
 DROPOUT_DIGEST = Measurement(
     "dropout_digest",
@@ -847,7 +856,6 @@ DROPOUT_DIGEST = Measurement(
     (LOW_NODES, JOB_NODES, LOW_FOR, SENT_BYTES, MISSING_BYTES, JOB_GPUS),
     "analysis",
     "rare by nature",
-    rollup=False,
 )
 
 
@@ -868,13 +876,11 @@ PHASE_WORDS = {
     Phase.CHECKPOINT: "checkpoint",
     Phase.BLIND: "blind",
 }
-PHASE_STATE = Field(
-    "phase", "state", "0 idle, 1 loading, 2 computing, 3 checkpoint, 4 blind, -1 taken back", merge=Merge.LAST, gone=-1
-)
-COMPUTE_BYTES = Field("compute_bytes", "bytes", "training to training", merge=Merge.LAST)
-JOB_READ_BYTES = Field("read_bytes", "bytes", "storage to the job's nodes", merge=Merge.LAST)
-JOB_WRITE_BYTES = Field("write_bytes", "bytes", "the job's nodes to storage", merge=Merge.LAST)
-OTHER_STORAGE_BYTES = Field("competing_bytes", "bytes", "bytes of others with the same storage", merge=Merge.LAST)
+PHASE_STATE = Field("phase", "state", "0 idle, 1 loading, 2 computing, 3 checkpoint, 4 blind, -1 taken back", gone=-1)
+COMPUTE_BYTES = Field("compute_bytes", "bytes", "training to training")
+JOB_READ_BYTES = Field("read_bytes", "bytes", "storage to the job's nodes")
+JOB_WRITE_BYTES = Field("write_bytes", "bytes", "the job's nodes to storage")
+OTHER_STORAGE_BYTES = Field("competing_bytes", "bytes", "bytes of others with the same storage")
 PHASE = Measurement(
     "phase",
     "What a running job does.",
@@ -882,7 +888,6 @@ PHASE = Measurement(
     (PHASE_STATE, COMPUTE_BYTES, JOB_READ_BYTES, JOB_WRITE_BYTES, OTHER_STORAGE_BYTES),
     "analysis",
     "jobs in the retention",
-    rollup=False,
 )
 
 
@@ -910,21 +915,16 @@ CHECKPOINT_WORDS = {
 CHECKPOINT_AWAITED = 7200
 """Seconds after its begin for which a checkpoint's end is waited for; then it is reported as it stands."""
 
-EVENT_SECONDS = Field("seconds", "seconds", "from its first to its last window", Kind.FLOAT, Merge.LAST)
-EVENT_BYTES = Field("bytes", "bytes", "bytes of the event", merge=Merge.LAST)
-EVENT_NODES = Field("nodes", "nodes", "nodes that took part", merge=Merge.LAST)
-EXPECTED_NODES = Field("expected_nodes", "nodes", "nodes that should have taken part", merge=Merge.LAST)
-EXPECTED_BYTES = Field(
-    "expected_bytes", "bytes", "bytes expected: declared, or the median of earlier ones", merge=Merge.LAST
-)
+EVENT_SECONDS = Field("seconds", "seconds", "from its first to its last window", Kind.FLOAT)
+EVENT_BYTES = Field("bytes", "bytes", "bytes of the event")
+EVENT_NODES = Field("nodes", "nodes", "nodes that took part")
+EXPECTED_NODES = Field("expected_nodes", "nodes", "nodes that should have taken part")
+EXPECTED_BYTES = Field("expected_bytes", "bytes", "bytes expected: declared, or the median of earlier ones")
 CHECKPOINT_STATE = Field(
-    "state",
-    "state",
-    "0 on time, 1 late, 2 missed, 3 short, 4 over-long, 5 nodes missing, 6 not judged",
-    merge=Merge.LAST,
+    "state", "state", "0 on time, 1 late, 2 missed, 3 short, 4 over-long, 5 nodes missing, 6 not judged"
 )
-DUE = Field("due", "epoch seconds", "when it was due; 0 if unknown", Kind.FLOAT, Merge.LAST)
-GAP = Field("gap", "seconds", "from the start of the one before to its own; 0 for the first", Kind.FLOAT, Merge.LAST)
+DUE = Field("due", "epoch seconds", "when it was due; 0 if unknown", Kind.FLOAT)
+GAP = Field("gap", "seconds", "from the start of the one before to its own; 0 for the first", Kind.FLOAT)
 CHECKPOINT = Measurement(
     "checkpoint",
     "Checkpoints: one row each, at its first window (a missed one at the window that gave it up).",
@@ -932,7 +932,6 @@ CHECKPOINT = Measurement(
     (EVENT_SECONDS, EVENT_BYTES, EVENT_NODES, EXPECTED_NODES, EXPECTED_BYTES, CHECKPOINT_STATE, DUE, GAP),
     "analysis",
     "jobs in the retention",
-    rollup=False,
     kept=HOUR,
 )
 CHECKPOINT_AGE = Field(
@@ -940,26 +939,18 @@ CHECKPOINT_AGE = Field(
     "seconds",
     "since the last complete checkpoint began, or since the job started: what a crash now would lose",
     Kind.FLOAT,
-    Merge.LAST,
 )
-OVERDUE = Field(
-    "overdue", "seconds", "beyond the time it was due, tolerance included; 0 while it is not", Kind.FLOAT, Merge.LAST
-)
-PERIOD = Field("period", "seconds", "declared or observed time between checkpoints; 0: unknown", Kind.FLOAT, Merge.LAST)
+OVERDUE = Field("overdue", "seconds", "beyond the time it was due, tolerance included; 0 while it is not", Kind.FLOAT)
+PERIOD = Field("period", "seconds", "declared or observed time between checkpoints; 0: unknown", Kind.FLOAT)
 REGULARITY = Field(
     "regularity",
     "ratio",
     "share of the last gaps between checkpoints that are near their median; 0 if there are too few",
     Kind.FLOAT,
-    Merge.LAST,
 )
-IS_REGULAR = Field(
-    "regular", "0 or 1", "1 where regularity is judged: declared, or learnt from enough gaps", merge=Merge.LAST
-)
-LAST_BYTES = Field("last_bytes", "bytes", "bytes of the last complete checkpoint", merge=Merge.LAST)
-USD_AT_RISK = Field(
-    "usd_at_risk", "USD", "GPU time since then: age x GPUs / 3600 x USD per GPU-hour", Kind.FLOAT, Merge.LAST
-)
+IS_REGULAR = Field("regular", "0 or 1", "1 where regularity is judged: declared, or learnt from enough gaps")
+LAST_BYTES = Field("last_bytes", "bytes", "bytes of the last complete checkpoint")
+USD_AT_RISK = Field("usd_at_risk", "USD", "GPU time since then: age x GPUs / 3600 x USD per GPU-hour", Kind.FLOAT)
 CHECKPOINT_STATUS = Measurement(
     "checkpoint_status",
     "Where a running job stands between two checkpoints.",
@@ -967,9 +958,8 @@ CHECKPOINT_STATUS = Measurement(
     (CHECKPOINT_AGE, OVERDUE, PERIOD, REGULARITY, IS_REGULAR, LAST_BYTES, JOB_GPUS, USD_AT_RISK),
     "analysis",
     "jobs in the retention",
-    rollup=False,
 )
-OVERLAP = Field("overlap", "seconds", "how long loading went on after computing began", Kind.FLOAT, Merge.LAST)
+OVERLAP = Field("overlap", "seconds", "how long loading went on after computing began", Kind.FLOAT)
 DATASET_LOAD = Measurement(
     "dataset_load",
     "Loading of the data set at the start of a job: one row each, at its first window (zeros: it never ended, the job "
@@ -978,7 +968,6 @@ DATASET_LOAD = Measurement(
     (EVENT_SECONDS, EVENT_BYTES, EVENT_NODES, OVERLAP),
     "analysis",
     "jobs in the retention",
-    rollup=False,
     kept=HOUR,
 )
 
@@ -998,12 +987,13 @@ class Cause(StrEnum):
     """It was slow or still while nodes of others sent much to its nodes."""
 
 
-STALL_GPUS = Field("gpus", "GPUs", "GPUs that waited", merge=Merge.LAST)
+STALL_GPUS = Field("gpus", "GPUs", "GPUs that waited")
 STALL_BY = Field(
-    "caused_by", "text",
+    "caused_by",
+    "text",
     "who did it, where that is seen: the group that kept storage busy, the nodes that sent to the job's",
-    Kind.STRING, Merge.LAST,
-)  # fmt: skip
+    Kind.STRING,
+)
 STALL = Measurement(
     "stall",
     "The stall ledger: a row a window in which a job lost time; the first one of a verdict holds what was lost until "
@@ -1012,17 +1002,18 @@ STALL = Measurement(
     (LOST_SECONDS, STALL_GPUS, USD, STALL_BY),
     "analysis",
     "jobs in the retention x causes",
-    rollup=False,
     kept=HOUR,
 )
 
-HELD_NODES = Field("silent_nodes", "nodes", "nodes that have been silent for too long", merge=Merge.LAST)
-HELD_NEVER = Field("never_sent", "nodes", "of these, nodes that have not sent since the job began", merge=Merge.LAST)
-HELD_FOR = Field("silent_for", "seconds", "how long the longest of them has been silent", Kind.FLOAT, Merge.LAST)
-HELD_GPU_HOURS = Field("held_gpu_hours", "GPU-hours", "what their GPUs were held for since the row before", Kind.FLOAT)
-HELD_USD = Field("usd", "USD", "their cost", Kind.FLOAT)
-HELD_SO_FAR = Field("usd_so_far", "USD", "the same since they fell silent", Kind.FLOAT, Merge.LAST)
-HELD_NAMES = Field("node_names", "text", "the nodes, as in gpu-[01-16]", Kind.STRING, Merge.LAST)
+HELD_NODES = Field("silent_nodes", "nodes", "nodes that have been silent for too long")
+HELD_NEVER = Field("never_sent", "nodes", "of these, nodes that have not sent since the job began")
+HELD_FOR = Field("silent_for", "seconds", "how long the longest of them has been silent", Kind.FLOAT)
+HELD_GPU_HOURS = Field(
+    "held_gpu_hours", "GPU-hours", "what their GPUs were held for since the row before", Kind.FLOAT, merge=Merge.SUM
+)
+HELD_USD = Field("usd", "USD", "their cost", Kind.FLOAT, merge=Merge.SUM)
+HELD_SO_FAR = Field("usd_so_far", "USD", "the same since they fell silent", Kind.FLOAT)
+HELD_NAMES = Field("node_names", "text", "the nodes, as in gpu-[01-16]", Kind.STRING)
 HELD = Measurement(
     "held_nodes",
     "Held but silent: nodes of a running job that have sent and read nothing for `held_silent_for`, or for longer than "
@@ -1031,31 +1022,22 @@ HELD = Measurement(
     (HELD_NODES, HELD_NEVER, JOB_NODES, HELD_FOR, HELD_GPU_HOURS, HELD_USD, HELD_SO_FAR, HELD_NAMES),
     "analysis",
     "rare by nature",
-    rollup=False,
     kept=HOUR,
 )
 
-BYTES_1H = Field("bytes_1h", "bytes", "over the last hour", merge=Merge.LAST)
-BYTES_24H = Field("bytes_24h", "bytes", "over the last 24 hours", merge=Merge.LAST)
-BYTES_7D = Field("bytes_7d", "bytes", "over the last 7 days", merge=Merge.LAST)
-BYTES_30D = Field("bytes_30d", "bytes", "over the last 30 days", merge=Merge.LAST)
-SLOW_24H = Field("slow_24h", "bytes", "bytes_24h less the bursts that the rule exfil_volume reported", merge=Merge.LAST)
-SLOW_7D = Field("slow_7d", "bytes", "bytes_7d less the bursts that the rule exfil_volume reported", merge=Merge.LAST)
-PEAK_24H = Field("peak_24h", "bytes", "largest slow_24h of the last 7 days, by whole hours", merge=Merge.LAST)
-ACTIVE_HOURS = Field("active_hours", "hours", "whole hours of the last 7 days in which it sent", merge=Merge.LAST)
-ACTIVE_DAYS = Field("active_days", "days", "days of the last 30, site time, on which it sent", merge=Merge.LAST)
-ARTEFACT = Field(
-    "artefact", "text", "the listed artefact nearest in size to the volume of 7 days", Kind.STRING, Merge.LAST
-)
-ARTEFACT_SHARE = Field(
-    "artefact_share", "ratio", "volume of 7 days over the size of that artefact", Kind.FLOAT, Merge.LAST
-)
+BYTES_1H = Field("bytes_1h", "bytes", "over the last hour")
+BYTES_24H = Field("bytes_24h", "bytes", "over the last 24 hours")
+BYTES_7D = Field("bytes_7d", "bytes", "over the last 7 days")
+BYTES_30D = Field("bytes_30d", "bytes", "over the last 30 days")
+SLOW_24H = Field("slow_24h", "bytes", "bytes_24h less the bursts that the rule exfil_volume reported")
+SLOW_7D = Field("slow_7d", "bytes", "bytes_7d less the bursts that the rule exfil_volume reported")
+PEAK_24H = Field("peak_24h", "bytes", "largest slow_24h of the last 7 days, by whole hours")
+ACTIVE_HOURS = Field("active_hours", "hours", "whole hours of the last 7 days in which it sent")
+ACTIVE_DAYS = Field("active_days", "days", "days of the last 30, site time, on which it sent")
+ARTEFACT = Field("artefact", "text", "the listed artefact nearest in size to the volume of 7 days", Kind.STRING)
+ARTEFACT_SHARE = Field("artefact_share", "ratio", "volume of 7 days over the size of that artefact", Kind.FLOAT)
 ARTEFACT_SHARE_24H = Field(
-    "artefact_share_24h",
-    "ratio",
-    "volume of 24 hours over the size of the listed artefact nearest to it",
-    Kind.FLOAT,
-    Merge.LAST,
+    "artefact_share_24h", "ratio", "volume of 24 hours over the size of the listed artefact nearest to it", Kind.FLOAT
 )
 LEDGER = Measurement(
     "ledger",
@@ -1068,13 +1050,11 @@ LEDGER = Measurement(
     ),
     "analysis",
     "egress pairs that were active in the last 30 days, the 1,000 largest of each source group; the rest is `other`",
-    rollup=False,
 )  # fmt: skip
-EVENT_SOURCES = Field("sources", "nodes", "nodes that took part", merge=Merge.LAST)
+EVENT_SOURCES = Field("sources", "nodes", "nodes that took part")
 FIRST_HOUR = Field(
-    "first_seen", "epoch seconds", "start of the first hour of the last 30 days in which it was called", Kind.FLOAT,
-    Merge.LAST,
-)  # fmt: skip
+    "first_seen", "epoch seconds", "start of the first hour of the last 30 days in which it was called", Kind.FLOAT
+)
 RECURRENCE = Measurement(
     "recurrence",
     "Unlisted destinations that a group calls on more than one day or in many hours. A row every 5 min.",
@@ -1082,7 +1062,6 @@ RECURRENCE = Measurement(
     (ACTIVE_HOURS, ACTIVE_DAYS, BYTES_30D, EVENT_SOURCES, FIRST_HOUR),
     "analysis",
     "unlisted destinations of the last 30 days that came back, the 500 most frequent",
-    rollup=False,
 )
 
 
@@ -1095,7 +1074,7 @@ class Breach(StrEnum):
     SEGMENTATION = "segmentation"
 
 
-EVENT_DESTINATIONS = Field("destinations", "destinations", "destinations that were called", merge=Merge.LAST)
+EVENT_DESTINATIONS = Field("destinations", "destinations", "destinations that were called")
 BREACH = Measurement(
     "breach",
     "What breaks the cluster's segmentation, each conversation under one kind only, with both directions together: "
@@ -1104,7 +1083,6 @@ BREACH = Measurement(
     (TX_BYTES, RX_BYTES, BYTES, FLOWS, DURATION, EVENT_SOURCES, EVENT_DESTINATIONS),
     "analysis",
     "rare by nature",
-    rollup=False,
 )
 
 
@@ -1127,7 +1105,6 @@ DISTURBANCE = Measurement(
     (EVENT_BYTES, EVENT_SOURCES, EVENT_DESTINATIONS, EVENT_SECONDS),
     "analysis",
     "rare by nature",
-    rollup=False,
 )
 NEW_NETWORK = Measurement(
     "new_network",
@@ -1137,7 +1114,6 @@ NEW_NETWORK = Measurement(
     (BYTES, DURATION, EVENT_SOURCES, EVENT_DESTINATIONS, CONTACT_FIRST),
     "analysis",
     "rare by nature",
-    rollup=False,
     kept=HOUR,
 )
 
@@ -1153,17 +1129,15 @@ class Leak(StrEnum):
     LEARNT = "learnt"
 
 
-OTHER_TALKS = Field("other_pairs", "pairs", "pairs of source and destination beside the largest", merge=Merge.LAST)
+OTHER_TALKS = Field("other_pairs", "pairs", "pairs of source and destination beside the largest")
 LEAK_SHARE = Field(
-    "artefact_multiple", "ratio", "bytes as a multiple of `artefact`; 0 where none is listed", Kind.FLOAT, Merge.LAST
+    "artefact_multiple", "ratio", "bytes as a multiple of `artefact`; 0 where none is listed", Kind.FLOAT
 )
-LEAK_SINCE = Field("sent_since", "epoch seconds", "start of the first bin whose bytes count", Kind.FLOAT, Merge.LAST)
-LEAK_REPORTED = Field(
-    "reported_at", "epoch seconds", "when a sum was last too large: earlier bytes are reported", merge=Merge.LAST
-)
-LEAK_UNTIL = Field("open_until", "epoch seconds", "when it ends, unless a sum is too large again", merge=Merge.LAST)
+LEAK_SINCE = Field("sent_since", "epoch seconds", "start of the first bin whose bytes count", Kind.FLOAT)
+LEAK_REPORTED = Field("reported_at", "epoch seconds", "when a sum was last too large: earlier bytes are reported")
+LEAK_UNTIL = Field("open_until", "epoch seconds", "when it ends, unless a sum is too large again")
 ARTEFACT_NAME = Field(
-    "artefact", "text", "the artefact of cluster.yaml nearest in size; empty without one", Kind.STRING, Merge.LAST
+    "artefact", "text", "the artefact of cluster.yaml nearest in size; empty without one", Kind.STRING
 )
 EXFILTRATION = Measurement(
     "exfiltration",
@@ -1177,7 +1151,6 @@ EXFILTRATION = Measurement(
     ),
     "analysis",
     "rare by nature",
-    rollup=False,
     kept=HOUR,
 )  # fmt: skip
 
@@ -1208,19 +1181,14 @@ SHAPE = Measurement(
     EXFILTRATION.fields,
     "analysis",
     "rare by nature",
-    rollup=False,
     kept=HOUR,
 )
 
-BEACON_SCORE = Field(
-    "score", "ratio", "mean of the scores of timing, size, evenness and duration, 0 to 1", Kind.FLOAT, Merge.LAST
-)
-TIMING_SCORE = Field("timing_score", "ratio", "how regular its calls come, 0 to 1", Kind.FLOAT, Merge.LAST)
-CALL_PERIOD = Field("period", "seconds", "from call to call, median", Kind.FLOAT, Merge.LAST)
-CALL_JITTER = Field(
-    "jitter", "ratio", "by how much it varies: twice the median deviation over the median", Kind.FLOAT, Merge.LAST
-)
-CALLS = Field("calls", "calls", "calls within the 24 hours", merge=Merge.LAST)
+BEACON_SCORE = Field("score", "ratio", "mean of the scores of timing, size, evenness and duration, 0 to 1", Kind.FLOAT)
+TIMING_SCORE = Field("timing_score", "ratio", "how regular its calls come, 0 to 1", Kind.FLOAT)
+CALL_PERIOD = Field("period", "seconds", "from call to call, median", Kind.FLOAT)
+CALL_JITTER = Field("jitter", "ratio", "by how much it varies: twice the median deviation over the median", Kind.FLOAT)
+CALLS = Field("calls", "calls", "calls within the 24 hours")
 BEACON = Measurement(
     "beacon",
     "Beacons: conversations with unapproved addresses that begin again and again as by a clock. A row an hour for the "
@@ -1229,16 +1197,11 @@ BEACON = Measurement(
     (BEACON_SCORE, TIMING_SCORE, CALL_PERIOD, CALL_JITTER, CALLS, EVENT_BYTES, EVENT_SECONDS, EVENT_SOURCES),
     "analysis",
     "200 conversations an hour at most",
-    rollup=False,
     kept=HOUR,
 )
 
-TOP_SHARE = Field(
-    "share", "ratio", "share of all bytes to its group in these windows that went to it", Kind.FLOAT, Merge.LAST
-)
-TYPICAL_SHARE = Field(
-    "typical_share", "ratio", "the same in the hour before the last ten minutes", Kind.FLOAT, Merge.LAST
-)
+TOP_SHARE = Field("share", "ratio", "share of all bytes to its group in these windows that went to it", Kind.FLOAT)
+TYPICAL_SHARE = Field("typical_share", "ratio", "the same in the hour before the last ten minutes", Kind.FLOAT)
 BURST = Measurement(
     "burst",
     "Incast: many nodes write to one storage endpoint, or to a few, while its peers idle. A row a window while it "
@@ -1247,7 +1210,6 @@ BURST = Measurement(
     (EVENT_BYTES, EVENT_SOURCES, EVENT_SECONDS, TOP_SHARE, TYPICAL_SHARE),
     "analysis",
     "rare by nature",
-    rollup=False,
 )
 
 
@@ -1268,13 +1230,10 @@ PATTERN_WORDS = {
     Pattern.ALL_TO_ALL: "all to all",
     Pattern.MIXED: "mixed",
 }
-PATTERN_STATE = Field("pattern", "state", "0 none, 1 ring, 2 tree, 3 all to all, 4 mixed", merge=Merge.LAST)
-NEIGHBOURS = Field("neighbours", "nodes", "nodes that a node sends to, median over the cohort", Kind.FLOAT, Merge.LAST)
+PATTERN_STATE = Field("pattern", "state", "0 none, 1 ring, 2 tree, 3 all to all, 4 mixed")
+NEIGHBOURS = Field("neighbours", "nodes", "nodes that a node sends to, median over the cohort", Kind.FLOAT)
 CHANGED = Field(
-    "changed",
-    "nodes",
-    "nodes that send to others than ten minutes ago, or than in the row before; see `changed_pair`",
-    merge=Merge.LAST,
+    "changed", "nodes", "nodes that send to others than ten minutes ago, or than in the row before; see `changed_pair`"
 )
 IMBALANCE = Field(
     "rail_imbalance",
@@ -1282,7 +1241,6 @@ IMBALANCE = Field(
     "largest rail of a node over the mean of its rails, less 1, of the node where it is worst; absent where nodes have "
     "one rail or none",
     Kind.FLOAT,
-    Merge.LAST,
 )
 STEP_PERIOD = Field(
     "step_period",
@@ -1290,24 +1248,21 @@ STEP_PERIOD = Field(
     "compute/exchange period by autocorrelation of 1 s windows; absent where nothing resolves it: no sFlow, no clear "
     "period, or one below 2.2 s",
     Kind.FLOAT,
-    Merge.LAST,
 )
 STEP_DRIFT = Field(
-    "step_drift", "ratio", "the period over that of the job's first hour, less 1; absent in that hour", Kind.FLOAT,
-    Merge.LAST,
-)  # fmt: skip
+    "step_drift", "ratio", "the period over that of the job's first hour, less 1; absent in that hour", Kind.FLOAT
+)
 STEP_ERROR = Field(
     "step_error",
     "seconds",
     "half the width of the period's 95 % confidence, from all that is not periodic: packet sampling above all",
     Kind.FLOAT,
-    Merge.LAST,
 )
 STEP_EXPECTED = Field(
-    "expected_period", "seconds", "length of a step in earlier good runs; absent without any", Kind.FLOAT, Merge.LAST
+    "expected_period", "seconds", "length of a step in earlier good runs; absent without any", Kind.FLOAT
 )
-STEP_LIMIT = Field("limit_period", "seconds", "the longest ordinary one; absent without any", Kind.FLOAT, Merge.LAST)
-STEP_STATE = Field("state", "state", "0 learning, 1 ok, 2 longer", merge=Merge.LAST)
+STEP_LIMIT = Field("limit_period", "seconds", "the longest ordinary one; absent without any", Kind.FLOAT)
+STEP_STATE = Field("state", "state", "0 learning, 1 ok, 2 longer")
 
 
 class StepState:
@@ -1326,7 +1281,6 @@ STEP = Measurement(
     (STEP_PERIOD, STEP_ERROR, STEP_EXPECTED, STEP_LIMIT, RUNS, STEP_STATE),
     "analysis",
     "jobs in the retention",
-    rollup=False,
 )
 
 
@@ -1337,9 +1291,9 @@ class Neighbour(StrEnum):
     GONE = "gone"
 
 
-PAIR_BEFORE = Field("before_bytes", "bytes", "sent in the minute that is compared with", merge=Merge.LAST)
-PAIR_NOW = Field("now_bytes", "bytes", "sent in the minute before", merge=Merge.LAST)
-COMPARED_AT = Field("compared_at", "epoch seconds", "end of that minute", Kind.FLOAT, Merge.LAST)
+PAIR_BEFORE = Field("before_bytes", "bytes", "sent in the minute that is compared with")
+PAIR_NOW = Field("now_bytes", "bytes", "sent in the minute before")
+COMPARED_AT = Field("compared_at", "epoch seconds", "end of that minute", Kind.FLOAT)
 CHANGED_PAIR = Measurement(
     "changed_pair",
     "Pairs of a job that are new or gone against ten minutes ago, as `pattern`, whose `changed` counts their senders; "
@@ -1348,7 +1302,6 @@ CHANGED_PAIR = Measurement(
     (PAIR_BEFORE, PAIR_NOW, COMPARED_AT),
     "analysis",
     "20 at each change",
-    rollup=False,
 )
 PATTERN = Measurement(
     "pattern",
@@ -1358,16 +1311,11 @@ PATTERN = Measurement(
     (PATTERN_STATE, NEIGHBOURS, CHANGED, IMBALANCE, STEP_PERIOD, STEP_DRIFT, STEP_ERROR),
     "analysis",
     "jobs in the retention",
-    rollup=False,
 )
 
-RAIL_MISSING = Field(
-    "missing_share", "ratio", "part of the expected bytes that the rail did not send", Kind.FLOAT, Merge.LAST
-)
-RAIL_SENT = Field("sent_bytes", "bytes", "sent over the rail within `rail_low_window`", merge=Merge.LAST)
-RAIL_EXPECTED = Field(
-    "expected_bytes", "bytes", "as the node's other rails and the job's other nodes do", merge=Merge.LAST
-)
+RAIL_MISSING = Field("missing_share", "ratio", "part of the expected bytes that the rail did not send", Kind.FLOAT)
+RAIL_SENT = Field("sent_bytes", "bytes", "sent over the rail within `rail_low_window`")
+RAIL_EXPECTED = Field("expected_bytes", "bytes", "as the node's other rails and the job's other nodes do")
 RAIL_LOW = Measurement(
     "low_rail",
     "Rails of a job's nodes that carry less than they should, from half of the threshold on: a row a minute, once "
@@ -1376,14 +1324,11 @@ RAIL_LOW = Measurement(
     (RAIL_MISSING, RAIL_SENT, RAIL_EXPECTED),
     "analysis",
     "rare by nature",
-    rollup=False,
 )
 
-SMALLER_BY = Field("smaller_by", "ratio", "part by which its packets are smaller", Kind.FLOAT, Merge.LAST)
-MEAN_SIZE = Field(
-    "mean_size", "bytes", "bytes a packet that the node sent, acknowledgements included", merge=Merge.LAST
-)
-USUAL_SIZE = Field("usual_size", "bytes", "the same of the job's median node", merge=Merge.LAST)
+SMALLER_BY = Field("smaller_by", "ratio", "part by which its packets are smaller", Kind.FLOAT)
+MEAN_SIZE = Field("mean_size", "bytes", "bytes a packet that the node sent, acknowledgements included")
+USUAL_SIZE = Field("usual_size", "bytes", "the same of the job's median node")
 PACKET_SIZE_LOW = Measurement(
     "small_packets",
     "Nodes of a job whose packets are smaller than those of its other nodes, from half of the threshold on: a row a "
@@ -1392,7 +1337,6 @@ PACKET_SIZE_LOW = Measurement(
     (SMALLER_BY, MEAN_SIZE, USUAL_SIZE),
     "analysis",
     "rare by nature",
-    rollup=False,
 )
 
 JOB_ROLE = Measurement(
@@ -1401,19 +1345,18 @@ JOB_ROLE = Measurement(
     "seen.",
     (JOB, NODE),
     (
-        Field("pipeline_stage", "stage", "stage of the pipeline, from 0; -1: not told", merge=Merge.LAST),
-        Field("pipeline_of", "text", "its pipeline, named by its first node", Kind.STRING, Merge.LAST),
-        Field("ring_of", "text", "its data-parallel group, named by its first node", Kind.STRING, Merge.LAST),
-        Field("ring_nodes", "nodes", "of that group", merge=Merge.LAST),
+        Field("pipeline_stage", "stage", "stage of the pipeline, from 0; -1: not told"),
+        Field("pipeline_of", "text", "its pipeline, named by its first node", Kind.STRING),
+        Field("ring_of", "text", "its data-parallel group, named by its first node", Kind.STRING),
+        Field("ring_nodes", "nodes", "of that group"),
     ),
     "analysis",
     "jobs in the retention x their nodes",
-    rollup=False,
 )  # fmt: skip
 ROLE_STAGE, ROLE_PIPELINE, ROLE_RING, RING_NODES = JOB_ROLE.fields
 
-ROLE_PAIRS = Field("role_pairs", "pairs", "of nodes", merge=Merge.LAST)
-ROLE_BYTES = Field("role_bytes", "bytes", "sent this way in the ten minutes before", merge=Merge.LAST)
+ROLE_PAIRS = Field("role_pairs", "pairs", "of nodes")
+ROLE_BYTES = Field("role_bytes", "bytes", "sent this way in the ten minutes before")
 JOB_PAIR = Measurement(
     "job_pair",
     "What stages of a job's pipeline send to each other, as `job_role`. KIND: pipeline, data (data-parallel), ends "
@@ -1422,15 +1365,12 @@ JOB_PAIR = Measurement(
     (ROLE_PAIRS, ROLE_BYTES),
     "analysis",
     "jobs in the retention x pairs of stages",
-    rollup=False,
 )
 
-STEPS = Field("steps_ended", "steps", "that ended in the window", merge=Merge.LAST)
-STEP_LENGTH = Field("step_length", "seconds", "median of these", Kind.FLOAT, Merge.LAST)
-STEP_LONGEST = Field("step_longest", "seconds", "the longest of these", Kind.FLOAT, Merge.LAST)
-EXCHANGE = Field(
-    "exchange_share", "ratio", "share of a step that its last exchange takes, median", Kind.FLOAT, Merge.LAST
-)
+STEPS = Field("steps_ended", "steps", "that ended in the window")
+STEP_LENGTH = Field("step_length", "seconds", "median of these", Kind.FLOAT)
+STEP_LONGEST = Field("step_longest", "seconds", "the longest of these", Kind.FLOAT)
+EXCHANGE = Field("exchange_share", "ratio", "share of a step that its last exchange takes, median", Kind.FLOAT)
 JOB_STEPS = Measurement(
     "job_steps",
     "Steps of a job one by one, from the exchange that ends each, as `job_role`: a row a window in which some ended.",
@@ -1438,7 +1378,6 @@ JOB_STEPS = Measurement(
     (STEPS, STEP_LONGEST, STEP_LENGTH, EXCHANGE),
     "analysis",
     "jobs in the retention",
-    rollup=False,
 )
 
 JOB_VERDICT = Measurement(
@@ -1447,29 +1386,26 @@ JOB_VERDICT = Measurement(
     "look found none.",
     (JOB, PLACE),
     (
-        Field("blame", "text", "node, dead rail, link, whole job, imbalance of the stages, or nobody", Kind.STRING,
-              Merge.LAST),
-        Field("culprits", "text", "the node, or those among which it is", Kind.STRING, Merge.LAST),
-        Field("culprit_rail", "number", "of the rail; absent where it is none", merge=Merge.LAST),
-        Field("culprit_share", "ratio", "how much longer or less; of a pause its seconds", Kind.FLOAT, Merge.LAST),
-        Field("certainty", "ratio", "confidence, 0 to 1", Kind.FLOAT, Merge.LAST),
-        Field("verdict_evidence", "text", "the figures", Kind.STRING, Merge.LAST),
+        Field("blame", "text", "node, dead rail, link, whole job, imbalance of the stages, or nobody", Kind.STRING),
+        Field("culprits", "text", "the node, or those among which it is", Kind.STRING),
+        Field("culprit_rail", "number", "of the rail; absent where it is none"),
+        Field("culprit_share", "ratio", "how much longer or less; of a pause its seconds", Kind.FLOAT),
+        Field("certainty", "ratio", "confidence, 0 to 1", Kind.FLOAT),
+        Field("verdict_evidence", "text", "the figures", Kind.STRING),
     ),
     "analysis",
     "jobs in the retention x 5",
-    rollup=False,
 )  # fmt: skip
 BLAME, CULPRITS, CULPRIT_RAIL, CULPRIT_SHARE, SURE, EVIDENCE = JOB_VERDICT.fields
 
-LOAD_BYTES = Field("bytes", "bytes", "bytes to the inference nodes in the five minutes before", merge=Merge.LAST)
+LOAD_BYTES = Field("bytes", "bytes", "bytes to the inference nodes in the five minutes before")
 LOAD_EXPECTED = Field(
-    "expected", "bytes", "median of the same time of the week in earlier weeks; absent while learning", Kind.FLOAT,
-    Merge.LAST,
-)  # fmt: skip
-LOAD_UPPER = Field("upper", "bytes", "limit: expected and k spreads; absent while learning", Kind.FLOAT, Merge.LAST)
-WEEKS = Field("weeks", "weeks", "earlier weeks in the baseline", merge=Merge.LAST)
-SPIKE_FOR = Field("spike_for", "seconds", "how long it has been a spike, 30 min at most", Kind.FLOAT, Merge.LAST)
-LOAD_STATE = Field("state", "state", "0 learning, 1 ok, 2 spike", merge=Merge.LAST)
+    "expected", "bytes", "median of the same time of the week in earlier weeks; absent while learning", Kind.FLOAT
+)
+LOAD_UPPER = Field("upper", "bytes", "limit: expected and k spreads; absent while learning", Kind.FLOAT)
+WEEKS = Field("weeks", "weeks", "earlier weeks in the baseline")
+SPIKE_FOR = Field("spike_for", "seconds", "how long it has been a spike, 30 min at most", Kind.FLOAT)
+LOAD_STATE = Field("state", "state", "0 learning, 1 ok, 2 spike")
 
 
 class LoadState:
@@ -1488,7 +1424,6 @@ INFERENCE_LOAD = Measurement(
     (LOAD_BYTES, LOAD_EXPECTED, LOAD_UPPER, SCORE, WEEKS, SPIKE_FOR, LOAD_STATE),
     "analysis",
     "inference groups",
-    rollup=False,
 )
 
 
@@ -1511,7 +1446,6 @@ ACCESS = Measurement(
     (BYTES, FLOWS),
     "analysis",
     "clients that `inference` names x services x their users; the rest is `other`",
-    rollup=False,
     kept=HOUR,
 )
 ACCESS_UNNAMED = Measurement(
@@ -1521,7 +1455,6 @@ ACCESS_UNNAMED = Measurement(
     (PACKED,),
     "analysis",
     "inference groups x 17, however many clients there are",
-    rollup=False,
     kept=HOUR,
 )
 ACCESS_BREACH = Measurement(
@@ -1531,10 +1464,11 @@ ACCESS_BREACH = Measurement(
     (BYTES, FLOWS, DURATION),
     "analysis",
     "clients that are not listed: those that `inference` names, and 20 more in five minutes; the rest is `other`",
-    rollup=False,
 )
-SESSIONS = Field("sessions_begun", "sessions", "sessions that began in the 5 min")
-OPEN_SECONDS = Field("open_seconds", "seconds", "how long they were open, gaps below `management.session_gap` included")
+SESSIONS = Field("sessions_begun", "sessions", "sessions that began in the 5 min", merge=Merge.SUM)
+OPEN_SECONDS = Field(
+    "open_seconds", "seconds", "how long they were open, gaps below `management.session_gap` included", merge=Merge.SUM
+)
 SESSION = Measurement(
     "management_session",
     "The ledger of management sessions: a row every 5 min for the 5 min before, each window under the user who had the "
@@ -1543,7 +1477,6 @@ SESSION = Measurement(
     (SESSIONS, OPEN_SECONDS, BYTES, TX_BYTES, FLOWS),
     "analysis",
     "pairs that use management services x their users, as far as `managed` names them",
-    rollup=False,
     kept=HOUR,
 )
 NEW_SESSION = Measurement(
@@ -1554,7 +1487,6 @@ NEW_SESSION = Measurement(
     (BYTES, DURATION, EVENT_SOURCES, EVENT_DESTINATIONS, CONTACT_FIRST),
     "analysis",
     "rare by nature",
-    rollup=False,
     kept=HOUR,
 )
 UNUSUAL_COUNTRY = Measurement(
@@ -1565,7 +1497,6 @@ UNUSUAL_COUNTRY = Measurement(
     (BYTES, FLOWS, DURATION, CONTACT_FIRST),
     "analysis",
     "rare by nature: clients of a country that is new to a service, for a day, bounded as those of `access_breach`",
-    rollup=False,
 )
 
 
@@ -1588,12 +1519,9 @@ COVERAGE_WORDS = {
 }
 DECLARED_WORDS = {0: "tcp", 1: "roce", 2: "infiniband", 3: "roce, sampled"}
 UNSEEN_BYTES = Field(
-    "bytes",
-    "bytes",
-    "bytes that flows usually tell of at these counters, less those that they told of",
-    merge=Merge.LAST,
+    "bytes", "bytes", "bytes that flows usually tell of at these counters, less those that they told of"
 )
-UNSEEN_FLOWS = Field("flow_bytes", "bytes", "bytes of flow records in that time", merge=Merge.LAST)
+UNSEEN_FLOWS = Field("flow_bytes", "bytes", "bytes of flow records in that time")
 UNSEEN = Measurement(
     "unseen",
     "Exporters whose interface counters (sFlow) went on while their flow records did not: a row every 5 min, for an "
@@ -1602,30 +1530,21 @@ UNSEEN = Measurement(
     (UNSEEN_BYTES, UNSEEN_FLOWS, EVENT_SECONDS),
     "analysis",
     "rare by nature",
-    rollup=False,
     kept=HOUR,
 )
-COVERED_BYTES = Field("bytes", "bytes", "bytes of the pair, each flow once", merge=Merge.LAST)
-UNCOUNTED_BYTES = Field(
-    "uncounted_bytes", "bytes", "bytes that only exporters saw whose flows do not count", merge=Merge.LAST
-)
+COVERED_BYTES = Field("bytes", "bytes", "bytes of the pair, each flow once")
+UNCOUNTED_BYTES = Field("uncounted_bytes", "bytes", "bytes that only exporters saw whose flows do not count")
 DECLARED = Field(
-    "declared",
-    "state",
-    "transport by cluster.yaml: 0 tcp, 1 roce, 2 infiniband, 3 roce that sFlow samples",
-    merge=Merge.LAST,
+    "declared", "state", "transport by cluster.yaml: 0 tcp, 1 roce, 2 infiniband, 3 roce that sFlow samples"
 )
 COUNTER_SHARE = Field(
     "counter_share",
     "ratio",
     "flow bytes over counter bytes of the interfaces of its main plane; absent without counters",
     Kind.FLOAT,
-    Merge.LAST,
 )
-ROCE_BYTES = Field("roce_bytes", "bytes", "of these, RoCEv2 (UDP/4791)", merge=Merge.LAST)
-COVERAGE_STATE = Field(
-    "state", "state", "0 nothing seen, 1 as declared, 2 not as declared, 3 invisible, 4 partly seen", merge=Merge.LAST
-)
+ROCE_BYTES = Field("roce_bytes", "bytes", "of these, RoCEv2 (UDP/4791)")
+COVERAGE_STATE = Field("state", "state", "0 nothing seen, 1 as declared, 2 not as declared, 3 invisible, 4 partly seen")
 COVERAGE = Measurement(
     "coverage",
     "Declared transport of each group pair against what was seen in the hour before: a row every 5 min.",
@@ -1633,7 +1552,6 @@ COVERAGE = Measurement(
     (COVERED_BYTES, ROCE_BYTES, UNCOUNTED_BYTES, DECLARED, COUNTER_SHARE, COVERAGE_STATE),
     "analysis",
     "group pairs in use, allowed or declared",
-    rollup=False,
 )
 
 
@@ -1646,23 +1564,13 @@ class Capacity(StrEnum):
     ENDPOINT = "endpoint"
 
 
-P95 = Field("p95", "bits/second", "95th percentile of the minutes of the last 24 hours", Kind.FLOAT, Merge.LAST)
-UTILISATION = Field("utilisation", "ratio", "p95 over the limit; absent without one", Kind.FLOAT, Merge.LAST)
-PEAK = Field("peak", "bits/second", "largest minute of the last 24 hours", Kind.FLOAT, Merge.LAST)
-LIMIT_BPS = Field("limit", "bits/second", "what it can carry; absent if unknown", Kind.FLOAT, Merge.LAST)
-TREND = Field(
-    "trend",
-    "bits/second/day",
-    "slope of the p95 of each day's hours, up to 30 days (Theil-Sen)",
-    Kind.FLOAT,
-    Merge.LAST,
-)
+P95 = Field("p95", "bits/second", "95th percentile of the minutes of the last 24 hours", Kind.FLOAT)
+UTILISATION = Field("utilisation", "ratio", "p95 over the limit; absent without one", Kind.FLOAT)
+PEAK = Field("peak", "bits/second", "largest minute of the last 24 hours", Kind.FLOAT)
+LIMIT_BPS = Field("limit", "bits/second", "what it can carry; absent if unknown", Kind.FLOAT)
+TREND = Field("trend", "bits/second/day", "slope of the p95 of each day's hours, up to 30 days (Theil-Sen)", Kind.FLOAT)
 FULL_AT = Field(
-    "full_at",
-    "epoch seconds",
-    "when the trend reaches the limit; absent if it does not within 2 years",
-    Kind.FLOAT,
-    Merge.LAST,
+    "full_at", "epoch seconds", "when the trend reaches the limit; absent if it does not within 2 years", Kind.FLOAT
 )
 CAPACITY = Measurement(
     "capacity",
@@ -1671,7 +1579,6 @@ CAPACITY = Measurement(
     (P95, PEAK, LIMIT_BPS, UTILISATION, TREND, FULL_AT),
     "analysis",
     "group pairs + interfaces + endpoints in use",
-    rollup=False,
     kept=HOUR,
 )
 
@@ -1683,12 +1590,11 @@ LOADED = Measurement(
     (UTILISATION,),
     "analysis",
     "interfaces and the like that are more than a tenth full",
-    rollup=False,
     kept=HOUR,
 )
 
-SCHEMA_NUMBER = Field("schema_number", "version", "the schema that the store has from then on", merge=Merge.LAST)
-SCHEMA_WRITER = Field("written_by", "text", "version of the program that brought it there", Kind.STRING, Merge.LAST)
+SCHEMA_NUMBER = Field("schema_number", "version", "the schema that the store has from then on")
+SCHEMA_WRITER = Field("written_by", "text", "version of the program that brought it there", Kind.STRING)
 SCHEMA_VERSION = Measurement(
     "schema_version",
     "Which schema the store has: a row when it was made, and one for each migration.",
@@ -1696,7 +1602,6 @@ SCHEMA_VERSION = Measurement(
     (SCHEMA_NUMBER, SCHEMA_WRITER),
     "ingest",
     "1",
-    rollup=False,
     kept=META,
 )
 
@@ -1710,13 +1615,13 @@ class ListState:
 
 
 LIST_STATE_WORDS = {ListState.OK: "ok", ListState.STALE: "stale", ListState.BROKEN: "broken"}
-LIST_STATE = Field("state", "state", "0 ok, 1 older than it may be, 2 what is there is not in use", merge=Merge.LAST)
-LIST_ENTRIES = Field("entries", "entries", "what the version in use lists", merge=Merge.LAST)
-LIST_AGE = Field("age", "seconds", "age of the version in use; 0 without one", Kind.FLOAT, Merge.LAST)
-LIST_SKIPPED = Field("skipped", "entries", "entries skipped in the version in use", merge=Merge.LAST)
-LIST_ERROR = Field("error", "text", "why the file is not in use, or the first entry skipped", Kind.STRING, Merge.LAST)
-LIST_IN_USE = Field("in_use", "0 or 1", "1 where any version is in use", merge=Merge.LAST)
-LIST_ORIGIN = Field("origin", "text", "where it comes from, by its own words", Kind.STRING, Merge.LAST)
+LIST_STATE = Field("state", "state", "0 ok, 1 older than it may be, 2 what is there is not in use")
+LIST_ENTRIES = Field("entries", "entries", "what the version in use lists")
+LIST_AGE = Field("age", "seconds", "age of the version in use; 0 without one", Kind.FLOAT)
+LIST_SKIPPED = Field("skipped", "entries", "entries skipped in the version in use")
+LIST_ERROR = Field("error", "text", "why the file is not in use, or the first entry skipped", Kind.STRING)
+LIST_IN_USE = Field("in_use", "0 or 1", "1 where any version is in use")
+LIST_ORIGIN = Field("origin", "text", "where it comes from, by its own words", Kind.STRING)
 ENRICHMENT = Measurement(
     "enrichment",
     "The state of each list about addresses, every half minute.",
@@ -1724,18 +1629,16 @@ ENRICHMENT = Measurement(
     (LIST_STATE, LIST_ENTRIES, LIST_AGE, LIST_SKIPPED, LIST_ERROR, LIST_IN_USE, LIST_ORIGIN),
     "ingest",
     "files of cluster.yaml",
-    rollup=False,
 )
 
-KNOWN_NAME = Field("name", "text", "host name; empty where none is known", Kind.STRING, Merge.LAST)
+KNOWN_NAME = Field("name", "text", "host name; empty where none is known", Kind.STRING)
 NAME_SOURCE = Field(
     "name_source",
     "text",
     "the file that says so, or reverse DNS, or reverse DNS that leads back to the address (confirmed)",
     Kind.STRING,
-    Merge.LAST,
 )
-KNOWN_LABELS = tuple(Field(tag, "text", TAG_TEXT[tag], Kind.STRING, Merge.LAST) for tag in LABELS)
+KNOWN_LABELS = tuple(Field(tag, "text", TAG_TEXT[tag], Kind.STRING) for tag in LABELS)
 ADDRESS_NAME = Measurement(
     "address",
     "Directory of outside addresses: what was known of each when it was first seen, and again when that changed. An "
@@ -1745,7 +1648,6 @@ ADDRESS_NAME = Measurement(
     "ingest",
     "outside addresses that were told apart (`egress`, `inference`) and of which something is known, 20,000 new ones a "
     "day and bridge at most",
-    rollup=False,
     kept=HOUR,
 )
 
@@ -1761,46 +1663,39 @@ FIRING = "firing"
 RESOLVED = "resolved"
 """Values of ALERT_STATE."""
 
-INCIDENT = Field("incident", "text", "id of the alert from its begin to its end", Kind.STRING, Merge.LAST)
-ALERT_STATE = Field("state", "text", "firing or resolved, as it is now", Kind.STRING, Merge.LAST)
-ALERT_TITLE = Field("title", "text", "what the rule is called", Kind.STRING, Merge.LAST)
-ALERT_SUMMARY = Field("summary", "text", "what happened, in one sentence", Kind.STRING, Merge.LAST)
-ALERT_SOURCE = Field("source", "text", "source, as the notification names it", Kind.STRING, Merge.LAST)
-ALERT_DESTINATION = Field("destination", "text", "destination, in the same way", Kind.STRING, Merge.LAST)
-ALERT_PROTOCOL = Field("protocol", "text", "protocol, in the same way", Kind.STRING, Merge.LAST)
-BYTES_TEXT = Field("bytes_text", "text", "bytes, in the same way", Kind.STRING, Merge.LAST)
-DURATION_TEXT = Field("duration_text", "text", "duration, in the same way", Kind.STRING, Merge.LAST)
-ALERT_BYTES = Field("bytes", "bytes", "the same as a number, where the rule has one", merge=Merge.LAST)
-ALERT_DURATION = Field("duration", "seconds", "the same as a number", Kind.FLOAT, Merge.LAST)
-ALERT_NODE = Field("node", "text", "node that it is about", Kind.STRING, Merge.LAST)
-ALERT_JOB = Field("job", "text", "job that it is about", Kind.STRING, Merge.LAST)
-ALERT_COST = Field("cost", "text", "dollars, as the notification says them", Kind.STRING, Merge.LAST)
-WHAT_TO_DO = Field("what_to_do", "text", "the next step", Kind.STRING, Merge.LAST)
-RUNBOOK = Field("runbook", "text", "address of the runbook's section", Kind.STRING, Merge.LAST)
-BEGAN = Field("began", "epoch seconds", "when it fired", Kind.FLOAT, Merge.LAST)
-ENDED = Field("ended", "epoch seconds", "when it was resolved; absent while it fires", Kind.FLOAT, Merge.LAST)
-FIRED_SECONDS = Field("fired_seconds", "seconds", "from then to then", Kind.FLOAT, Merge.LAST)
-ACKNOWLEDGED = Field(
-    "acknowledged", "epoch seconds", "when it was acknowledged: `clusterflow alerts mark`", Kind.FLOAT,
-    Merge.LAST,
-)  # fmt: skip
-ACKNOWLEDGE_SECONDS = Field("acknowledge_seconds", "seconds", "from its begin to then", Kind.FLOAT, Merge.LAST)
-FALSE_ALERT = Field("false_alert", "0 or 1", "1 if marked as false", merge=Merge.LAST)
-ALERT_SRC_ADDRESS = Field("src_address", "text", "address of the source", Kind.STRING, Merge.LAST)
-ALERT_DST_ADDRESS = Field("dst_address", "text", "address of the destination", Kind.STRING, Merge.LAST)
-ALERT_PORT = Field("port", "port", "port of the server, the lowest if there are several", merge=Merge.LAST)
-ALERT_PORT_MAX = Field("port_max", "port", "the highest if there are several", merge=Merge.LAST)
-ALERT_LABELS = Field("labels", "text", "its labels, as JSON", Kind.STRING, Merge.LAST)
-ALERT_ENTERED = Field("entered", "text", "exporter and interface where it entered", Kind.STRING, Merge.LAST)
-MARKED_WHY = Field("marked_why", "text", "why, in their words", Kind.STRING, Merge.LAST)
+INCIDENT = Field("incident", "text", "id of the alert from its begin to its end", Kind.STRING)
+ALERT_STATE = Field("state", "text", "firing or resolved, as it is now", Kind.STRING)
+ALERT_TITLE = Field("title", "text", "what the rule is called", Kind.STRING)
+ALERT_SUMMARY = Field("summary", "text", "what happened, in one sentence", Kind.STRING)
+ALERT_SOURCE = Field("source", "text", "source, as the notification names it", Kind.STRING)
+ALERT_DESTINATION = Field("destination", "text", "destination, in the same way", Kind.STRING)
+ALERT_PROTOCOL = Field("protocol", "text", "protocol, in the same way", Kind.STRING)
+BYTES_TEXT = Field("bytes_text", "text", "bytes, in the same way", Kind.STRING)
+DURATION_TEXT = Field("duration_text", "text", "duration, in the same way", Kind.STRING)
+ALERT_BYTES = Field("bytes", "bytes", "the same as a number, where the rule has one")
+ALERT_DURATION = Field("duration", "seconds", "the same as a number", Kind.FLOAT)
+ALERT_NODE = Field("node", "text", "node that it is about", Kind.STRING)
+ALERT_JOB = Field("job", "text", "job that it is about", Kind.STRING)
+ALERT_COST = Field("cost", "text", "dollars, as the notification says them", Kind.STRING)
+WHAT_TO_DO = Field("what_to_do", "text", "the next step", Kind.STRING)
+RUNBOOK = Field("runbook", "text", "address of the runbook's section", Kind.STRING)
+BEGAN = Field("began", "epoch seconds", "when it fired", Kind.FLOAT)
+ENDED = Field("ended", "epoch seconds", "when it was resolved; absent while it fires", Kind.FLOAT)
+FIRED_SECONDS = Field("fired_seconds", "seconds", "from then to then", Kind.FLOAT)
+ACKNOWLEDGED = Field("acknowledged", "epoch seconds", "when it was acknowledged: `clusterflow alerts mark`", Kind.FLOAT)
+ACKNOWLEDGE_SECONDS = Field("acknowledge_seconds", "seconds", "from its begin to then", Kind.FLOAT)
+FALSE_ALERT = Field("false_alert", "0 or 1", "1 if marked as false")
+ALERT_SRC_ADDRESS = Field("src_address", "text", "address of the source", Kind.STRING)
+ALERT_DST_ADDRESS = Field("dst_address", "text", "address of the destination", Kind.STRING)
+ALERT_PORT = Field("port", "port", "port of the server, the lowest if there are several")
+ALERT_PORT_MAX = Field("port_max", "port", "the highest if there are several")
+ALERT_LABELS = Field("labels", "text", "its labels, as JSON", Kind.STRING)
+ALERT_ENTERED = Field("entered", "text", "exporter and interface where it entered", Kind.STRING)
+MARKED_WHY = Field("marked_why", "text", "why, in their words", Kind.STRING)
 MAINTENANCE = Field(
-    "muted_by",
-    "text",
-    "the planned work during which it began: nobody was told before its end",
-    Kind.STRING,
-    Merge.LAST,
+    "muted_by", "text", "the planned work during which it began: nobody was told before its end", Kind.STRING
 )
-MUTED = Field("is_muted", "0 or 1", "1 while planned work mutes it: it fires and notifies nobody", merge=Merge.LAST)
+MUTED = Field("is_muted", "0 or 1", "1 while planned work mutes it: it fires and notifies nobody")
 ALERT = Measurement(
     "alert",
     "Alert history: a row for every change of an alert's state, at the time of the change. The row of `fired` is kept "
@@ -1815,15 +1710,14 @@ ALERT = Measurement(
     ),
     "deliver",
     "alerts of two years that differ in rule or labels, two each",
-    rollup=False,
     kept=HOUR,
 )  # fmt: skip
 
-STORED_AFTER = Field("stored_after", "seconds", "until all its bytes were stored", Kind.FLOAT, Merge.LAST)
-JUDGED_AFTER = Field("judged_after", "seconds", "until `analyze` had found the incident", Kind.FLOAT, Merge.LAST)
-FIRED_AFTER = Field("fired_after", "seconds", "until its alert fired", Kind.FLOAT, Merge.LAST)
-TOLD_AFTER = Field("told_after", "seconds", "until `deliver` had the alert from Grafana", Kind.FLOAT, Merge.LAST)
-TROUBLE = Field("drill_trouble", "text", "what was wrong; empty if nothing", Kind.STRING, Merge.LAST)
+STORED_AFTER = Field("stored_after", "seconds", "until all its bytes were stored", Kind.FLOAT)
+JUDGED_AFTER = Field("judged_after", "seconds", "until `analyze` had found the incident", Kind.FLOAT)
+FIRED_AFTER = Field("fired_after", "seconds", "until its alert fired", Kind.FLOAT)
+TOLD_AFTER = Field("told_after", "seconds", "until `deliver` had the alert from Grafana", Kind.FLOAT)
+TROUBLE = Field("drill_trouble", "text", "what was wrong; empty if nothing", Kind.STRING)
 DRILL = Measurement(
     "drill",
     "Thefts that `clusterflow drill` staged: a row each, at the time it was sent. What was not reached in time is "
@@ -1832,13 +1726,12 @@ DRILL = Measurement(
     (EVENT_BYTES, STORED_AFTER, JUDGED_AFTER, FIRED_AFTER, TOLD_AFTER, TROUBLE),
     "drill",
     "one a drill",
-    rollup=False,
     kept=HOUR,
 )
 
-DAILY_UNSEEN = Field("in_a_day", "bytes", "what may leave within 24 hours, once", Kind.FLOAT, Merge.LAST)
-SUSTAINED_UNSEEN = Field("every_day", "bytes", "what may leave every day for 30 days", Kind.FLOAT, Merge.LAST)
-DAYS_TO_LOSE = Field("model_days", "text", "each artefact and the days that it takes", Kind.STRING, Merge.LAST)
+DAILY_UNSEEN = Field("in_a_day", "bytes", "what may leave within 24 hours, once", Kind.FLOAT)
+SUSTAINED_UNSEEN = Field("every_day", "bytes", "what may leave every day for 30 days", Kind.FLOAT)
+DAYS_TO_LOSE = Field("model_days", "text", "each artefact and the days that it takes", Kind.STRING)
 FLOOR = Measurement(
     "floor",
     "How much could leave without an alert, as `clusterflow floor` found it: a row a way and run. KIND is the way; "
@@ -1847,14 +1740,13 @@ FLOOR = Measurement(
     (DAILY_UNSEEN, SUSTAINED_UNSEEN, DAYS_TO_LOSE),
     "floor",
     "ten ways a run",
-    rollup=False,
     kept=HOUR,
 )
 
-LEASE_STATE = Field("state", "state", "0 waits, 1 claims, 2 leads", merge=Merge.LAST)
-LEASE_TERM = Field("term", "terms", "the last that it led in, or claims: one more than any before", merge=Merge.LAST)
-LEASE_SESSION = Field("lease_session", "text", "of its process: another one may have its name", Kind.STRING, Merge.LAST)
-LEASE_AT = Field("written_at", "epoch seconds", "by its own clock; grows with each row", merge=Merge.LAST)
+LEASE_STATE = Field("state", "state", "0 waits, 1 claims, 2 leads")
+LEASE_TERM = Field("term", "terms", "the last that it led in, or claims: one more than any before")
+LEASE_SESSION = Field("lease_session", "text", "of its process: another one may have its name", Kind.STRING)
+LEASE_AT = Field("written_at", "epoch seconds", "by its own clock; grows with each row")
 LEASE = Measurement(
     "lease",
     "Which of several `analyze` or `deliver` works (`store.lease`): each says every 2 s that it lives.",
@@ -1862,26 +1754,24 @@ LEASE = Measurement(
     (LEASE_STATE, LEASE_TERM, LEASE_SESSION, LEASE_AT),
     "analysis, deliver",
     "processes of a week",
-    rollup=False,
 )
 
-OUTBOX_FIRST = Field("first_event", "number", "of the first event; of a position, of the next", merge=Merge.LAST)
-OUTBOX_NEXT = Field("next_event", "number", "after the last event", merge=Merge.LAST)
+OUTBOX_FIRST = Field("first_event", "number", "of the first event; of a position, of the next")
+OUTBOX_NEXT = Field("next_event", "number", "after the last event")
 OUTBOX = Measurement(
     "outbox",
     "The copy of `deliver`'s spool from which another machine goes on (`store.lease`).",
     (HOLDER, OUTBOX_KIND, OUTBOX_PART),
     (
-        Field("outbox_term", "terms", "in which its writer led", merge=Merge.LAST),
-        Field("outbox_number", "number", "of the entry in that term", merge=Merge.LAST),
+        Field("outbox_term", "terms", "in which its writer led"),
+        Field("outbox_number", "number", "of the entry in that term"),
         OUTBOX_FIRST,
         OUTBOX_NEXT,
-        Field("part_count", "number", "parts that the entry has", merge=Merge.LAST),
-        Field("part_text", "text", "a part of it: JSON, zlib, Base64", Kind.STRING, Merge.LAST),
+        Field("part_count", "number", "parts that the entry has"),
+        Field("part_text", "text", "a part of it: JSON, zlib, Base64", Kind.STRING),
     ),
     "deliver",
     "sources and destinations, by parts that were written in a second",
-    rollup=False,
 )
 
 MEASUREMENTS = (
