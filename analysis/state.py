@@ -25,7 +25,6 @@ from analysis.jobs.job_windows import end_of, start_of
 from app import sqlite_file
 from app.errors import UserError, of_disk
 from cluster.model import Job
-from store import schema
 
 FILE = "analysis.sqlite"
 LOCK = "analysis.lock"
@@ -49,8 +48,7 @@ ones."""
 
 _WRITABLE = "set bridge.state to a folder that this user may write"
 _POSITION, _HEARD = "position", "heard"
-_LEARNING_END, _COUNTRIES_FROM = "learning_end", "countries_from"
-_NETWORKS_LEARNING_END, _OPENERS_LEARNING_END = "networks_learning_end", "openers_learning_end"
+_LEARNING_END = "learning_end"
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -102,6 +100,46 @@ DELETE FROM memory WHERE (study, job, start) IN (
 """
 
 
+class Learnt:
+    """One table of the file: what is known of a kind, since when, and whether it was new then.
+
+    Args:
+        connection: to the file.
+        table: its name.
+        columns: of its frames, as in the table; all but the last two tell rows apart.
+        mark: under which the moment of `begin` is noted.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, table: str, columns: dict[str, pl.DataType], mark: str) -> None:
+        self._connection, self._table, self._columns, self._mark = connection, table, columns, mark
+
+    @property
+    def begun(self) -> int | None:
+        """The moment that `begin` noted, epoch seconds; None before."""
+        return _meta(self._connection, self._mark)
+
+    def begin(self, moment: int, rows: pl.DataFrame) -> None:
+        """Start with the rows that history holds, and note a moment."""
+        with self._connection:
+            _set_meta(self._connection, self._mark, moment)
+            self._insert(rows)
+
+    def rows(self) -> pl.DataFrame:
+        """Return all that is known, in order."""
+        return _read(self._connection, self._table, self._columns).sort(list(self._columns)[:-2])
+
+    def save(self, start: int, rows: pl.DataFrame) -> None:
+        """Save the rows found from `start` on, in place of those found there before."""
+        with self._connection:
+            self._connection.execute(f"DELETE FROM {self._table} WHERE first_seen >= ?", (start,))  # noqa: S608 - our name
+            self._insert(rows)
+
+    def _insert(self, rows: pl.DataFrame) -> None:
+        places = ", ".join("?" * len(self._columns))
+        insert = f"INSERT OR REPLACE INTO {self._table} VALUES ({places})"  # noqa: S608 - our name
+        self._connection.executemany(insert, rows.select(*self._columns).iter_rows())
+
+
 class State:
     """The file, open. Use it as a context manager.
 
@@ -111,11 +149,17 @@ class State:
 
     Attributes:
         is_behind: whether it was forgotten because the store tells better.
+        networks: that groups send to, since when learning is over.
+        openers: who opens which management service of which group, since when learning is over.
+        countries: that services have seen, since when they are looked at.
     """
 
     def __init__(self, connection: sqlite3.Connection, *, broken: str = "") -> None:
         self.broken, self.is_behind = broken, False
         self._connection = connection
+        self.networks = Learnt(connection, "network", KNOWN, "networks_learning_end")
+        self.openers = Learnt(connection, "opener", OPENERS, "openers_learning_end")
+        self.countries = Learnt(connection, "country", COUNTRY_COLUMNS, "countries_from")
         self._version = -1
         self._contacts = pl.DataFrame(schema=CONTACT_COLUMNS)
         self._decisions = pl.DataFrame(schema=DECISION_COLUMNS)
@@ -143,30 +187,23 @@ class State:
     @property
     def position(self) -> int | None:
         """Start of the first window that may still be judged again, epoch seconds; None before the first run."""
-        return self._meta(_POSITION)
+        return _meta(self._connection, _POSITION)
 
     @property
     def heard(self) -> int | None:
         """End of the newest stored window that was judged, epoch seconds; None where none was, or nobody noted it."""
-        return self._meta(_HEARD)
+        return _meta(self._connection, _HEARD)
 
     @property
     def learning_end(self) -> int:
         """Contacts first seen before this, epoch seconds, are not new."""
-        return self._meta(_LEARNING_END) or 0
-
-    def _meta(self, key: str) -> int | None:
-        row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else int(row[0])
-
-    def _set_meta(self, key: str, value: int) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+        return _meta(self._connection, _LEARNING_END) or 0
 
     def begin(self, position: int, learning_end: int, contacts: pl.DataFrame) -> None:
         """Start with the contacts that history holds (CONTACT_COLUMNS)."""
         with self._connection:
-            self._set_meta(_POSITION, position)
-            self._set_meta(_LEARNING_END, learning_end)
+            _set_meta(self._connection, _POSITION, position)
+            _set_meta(self._connection, _LEARNING_END, learning_end)
             self._insert(contacts)
         self._version = -1
 
@@ -180,12 +217,12 @@ class State:
     def advance(self, position: int) -> None:
         """Save the position."""
         with self._connection:
-            self._set_meta(_POSITION, position)
+            _set_meta(self._connection, _POSITION, position)
 
     def hear(self, moment: int) -> None:
         """Save up to where windows are stored."""
         with self._connection:
-            self._set_meta(_HEARD, moment)
+            _set_meta(self._connection, _HEARD, moment)
 
     def save_contacts(self, start: int, contacts: pl.DataFrame) -> None:
         """Save the contacts found from `start` on, in place of those found there before."""
@@ -216,12 +253,8 @@ class State:
         version = int(self._connection.execute("PRAGMA data_version").fetchone()[0])
         if version != self._version:
             self._version = version
-            self._contacts = self._read("contact", CONTACT_COLUMNS)
-            self._decisions = self._read("decision", DECISION_COLUMNS)
-
-    def _read(self, table: str, columns: dict[str, pl.DataType]) -> pl.DataFrame:
-        rows = self._connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()  # noqa: S608 - our names
-        return pl.DataFrame(rows, schema=columns, orient="row")
+            self._contacts = _read(self._connection, "contact", CONTACT_COLUMNS)
+            self._decisions = _read(self._connection, "decision", DECISION_COLUMNS)
 
     def acknowledge(self, src: str, dst: str, moment: int) -> bool:
         """Take a contact for known from `moment` on; False if it was never seen."""
@@ -246,87 +279,6 @@ class State:
             self._connection.execute(change, (moment, src, dst))
         self._version = -1
         return True
-
-    # -- networks that groups send to ---------------------------------------------------------------
-
-    @property
-    def networks_learning_end(self) -> int | None:
-        """Networks that become known before this, epoch seconds, are not new; None before any network was known."""
-        return self._meta(_NETWORKS_LEARNING_END)
-
-    def begin_networks(self, learning_end: int, networks: pl.DataFrame) -> None:
-        """Start with the networks that history holds (analysis.detectors.egress.networks.KNOWN)."""
-        with self._connection:
-            self._set_meta(_NETWORKS_LEARNING_END, learning_end)
-            self._insert_networks(networks)
-
-    def networks(self) -> pl.DataFrame:
-        """Return all networks that groups send to, KNOWN."""
-        return self._read("network", KNOWN)
-
-    def save_networks(self, start: int, networks: pl.DataFrame) -> None:
-        """Save the networks found from `start` on, in place of those found there before."""
-        with self._connection:
-            self._connection.execute("DELETE FROM network WHERE first_seen >= ?", (start,))
-            self._insert_networks(networks)
-
-    def _insert_networks(self, networks: pl.DataFrame) -> None:
-        rows = networks.select(*KNOWN).iter_rows()
-        self._connection.executemany("INSERT OR REPLACE INTO network VALUES (?, ?, ?, ?)", rows)
-
-    # -- who opens which management service of which group ------------------------------------------
-
-    @property
-    def openers_learning_end(self) -> int | None:
-        """Sources that first open a management service before this are not new; None before any did."""
-        return self._meta(_OPENERS_LEARNING_END)
-
-    def begin_openers(self, learning_end: int, openers: pl.DataFrame) -> None:
-        """Start with the openers (analysis.detectors.management.openers.KNOWN) that history holds."""
-        with self._connection:
-            self._set_meta(_OPENERS_LEARNING_END, learning_end)
-            self._insert_openers(openers)
-
-    def openers(self) -> pl.DataFrame:
-        """Return who opens which management service of which group, KNOWN."""
-        return self._read("opener", OPENERS)
-
-    def save_openers(self, start: int, openers: pl.DataFrame) -> None:
-        """Save the openers found from `start` on, in place of those found there before."""
-        with self._connection:
-            self._connection.execute("DELETE FROM opener WHERE first_seen >= ?", (start,))
-            self._insert_openers(openers)
-
-    def _insert_openers(self, openers: pl.DataFrame) -> None:
-        rows = openers.select(*OPENERS).iter_rows()
-        self._connection.executemany("INSERT OR REPLACE INTO opener VALUES (?, ?, ?, ?, ?)", rows)
-
-    # -- countries that services have seen -----------------------------------------------------------
-
-    @property
-    def knows_countries(self) -> bool:
-        """Whether `begin_countries` was called once."""
-        return self._meta(_COUNTRIES_FROM) is not None
-
-    def begin_countries(self, moment: int, countries: pl.DataFrame) -> None:
-        """Start with the countries (COUNTRY_COLUMNS) that history holds before a moment, epoch seconds."""
-        with self._connection:
-            self._set_meta(_COUNTRIES_FROM, moment)
-            self._insert_countries(countries)
-
-    def countries(self) -> pl.DataFrame:
-        """Return every country that a service has seen, COUNTRY_COLUMNS, in order of services."""
-        return self._read("country", COUNTRY_COLUMNS).sort(schema.DST_GROUP, schema.SERVICE, schema.COUNTRY)
-
-    def save_countries(self, start: int, countries: pl.DataFrame) -> None:
-        """Save the countries found from `start` on, in place of those found there before."""
-        with self._connection:
-            self._connection.execute("DELETE FROM country WHERE first_seen >= ?", (start,))
-            self._insert_countries(countries)
-
-    def _insert_countries(self, countries: pl.DataFrame) -> None:
-        rows = countries.select(*COUNTRY_COLUMNS).iter_rows()
-        self._connection.executemany("INSERT OR REPLACE INTO country VALUES (?, ?, ?, ?, ?)", rows)
 
     # -- what runs taught --------------------------------------------------------------------------
 
@@ -382,6 +334,20 @@ class State:
             (study, job_class, before, most),
         )
         return [json.loads(row[0]) for row in rows]
+
+
+def _meta(connection: sqlite3.Connection, key: str) -> int | None:
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _set_meta(connection: sqlite3.Connection, key: str, value: int) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+
+def _read(connection: sqlite3.Connection, table: str, columns: dict[str, pl.DataType]) -> pl.DataFrame:
+    rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()  # noqa: S608 - our names
+    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 def fingerprint(job: Job) -> str:

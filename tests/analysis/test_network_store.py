@@ -146,12 +146,12 @@ def test_networks_are_learnt_from_the_first_label_on_and_history_is_known(site: 
     site.send(NOW - 86_400, "store-1", "203.0.113.1", "", 900 * MB)
     with State.open(site.folder) as state:
         assert site.judged(state, *passes(NOW - 86_400, NOW - 86_100)).is_empty()
-        assert state.networks_learning_end is None
+        assert state.networks.begun is None
         site.send(NOW - 900, "store-1", "203.0.113.1", "AS64500 One", 50 * MB)
         site.send(NOW, "store-1", "203.0.113.2", "AS64501 Two", 50 * MB)
         site.send(NOW + 300, "store-1", "203.0.113.1", "AS64500 One", 50 * MB)
         assert site.judged(state, *passes(NOW, NOW + 600)).get_column(schema.NETWORK).to_list() == ["AS64501 Two"]
-        assert state.networks_learning_end == NOW - 900 + LEARNING
+        assert state.networks.begun == NOW - 900 + LEARNING
 
 
 def test_who_knocked_once_is_not_known_when_memory_is_rebuilt(site: Site) -> None:

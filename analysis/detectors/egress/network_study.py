@@ -70,13 +70,13 @@ class NetworkStudy:
         learning_end = self._learning_end(span)
         if learning_end is None:
             return []
-        seen = self._state.networks()
+        seen = self._state.networks.rows()
         known = seen.filter(pl.col(FIRST_SEEN) < span.start)
         found = networks.find(self._sums(span), known, start=span.start, learning_end=learning_end, policy=self._policy)
         young = networks.young([known, found], span.start, self._policy)
         self._tell(found, seen)
         # From the same start on they are found again, so that a crash before the position moves costs nothing.
-        self._state.save_networks(span.start, found)
+        self._state.networks.save(span.start, found)
         if young.is_empty():
             return []
         talks = self._talks(young, span.closed)
@@ -89,7 +89,7 @@ class NetworkStudy:
 
         Learning begins with the first label, not with the first byte: files may come long after the flows.
         """
-        known = self._state.networks_learning_end
+        known = self._state.networks.begun
         if known is not None:
             return known
         earliest = self._earliest_label()
@@ -97,7 +97,7 @@ class NetworkStudy:
             return None
         ends = max(self._state.learning_end, earliest + self._cluster.thresholds.contact_learning)
         seeds = self._before(span.start, ends)
-        self._state.begin_networks(ends, seeds)
+        self._state.networks.begin(ends, seeds)
         self._log.line("networks_learned", networks=seeds.height, learning_until=format_moment(ends))
         return ends
 

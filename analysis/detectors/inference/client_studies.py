@@ -105,9 +105,9 @@ class CountryStudy:
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return the rows of the windows of the pass whose clients come from a country that is new to the service."""
         del jobs
-        if not self._state.knows_countries:
-            self._state.begin_countries(span.start, self._before(span.start))
-        seen = self._state.countries()
+        if self._state.countries.begun is None:
+            self._state.countries.begin(span.start, self._before(span.start))
+        seen = self._state.countries.rows()
         # Who may not ask at all is reported by others, not learnt here.
         asked = self._asked.of(span).join(self._denied, on=[schema.SRC_GROUP, schema.DST_GROUP], how="anti")
         found = countries.find(
@@ -121,7 +121,7 @@ class CountryStudy:
         self._tell(found.countries, told)
         if not found.countries.equals(told):
             # From the same start on they are found again, so that a crash before the position moves costs nothing.
-            self._state.save_countries(span.start, found.countries)
+            self._state.countries.save(span.start, found.countries)
         return [(schema.UNUSUAL_COUNTRY, found.points)]
 
     def _before(self, moment: int) -> pl.DataFrame:

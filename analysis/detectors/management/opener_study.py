@@ -46,7 +46,7 @@ class OpenerStudy:
         learning_end = self._learning_end(span)
         if learning_end is None:
             return []
-        seen = self._state.openers()
+        seen = self._state.openers.rows()
         known = seen.filter(pl.col(FIRST_SEEN) < span.start)
         sums = self._used(span.start, span.closed)
         # What was before matters only to who is not known yet.
@@ -56,7 +56,7 @@ class OpenerStudy:
         found = find(sums, known, start=span.start, learning_end=learning_end, policy=self._policy, pair=KEY)
         self._tell(found, seen)
         # From the same start on they are found again, so that a crash before the position moves costs nothing.
-        self._state.save_openers(span.start, found)
+        self._state.openers.save(span.start, found)
         fresh = young(pl.concat([known, found]), span.start, self._policy)
         if fresh.is_empty():
             return []
@@ -85,7 +85,7 @@ class OpenerStudy:
 
     def _learning_end(self, span: Span) -> int | None:
         """Return until when nothing is new; None as long as the store knows no management session."""
-        if (known := self._state.openers_learning_end) is not None:
+        if (known := self._state.openers.begun) is not None:
             return known
         there = Select(schema.MANAGED, schema.RAW).take(earliest(schema.BYTES)).where(compare(schema.BYTES, ">", 0))
         retentions = self._cluster.retentions()
@@ -103,7 +103,7 @@ class OpenerStudy:
         seeds = [(src, dst, service, first, 0) for first, (group, dst, service, src) in before
                  if self._is_judged(group, dst, service)]  # fmt: skip
         frame = pl.DataFrame(seeds, schema=KNOWN, orient="row")
-        self._state.begin_openers(ends, frame.group_by(KEY).agg(pl.min(FIRST_SEEN), pl.first(NEW)))
+        self._state.openers.begin(ends, frame.group_by(KEY).agg(pl.min(FIRST_SEEN), pl.first(NEW)))
         return ends
 
     def _tell(self, found: pl.DataFrame, told: pl.DataFrame) -> None:
