@@ -18,7 +18,7 @@ from cluster.model import UNLISTED, Cluster
 from dashboards.links import Link, row, to_flows
 from dashboards.palette import ACT, DIM, LOOK, QUIET, group_colours, group_titles, shade
 from store import schema
-from store.influxql import Query, Unit, logged_late
+from store.influxql import ROWS, Query, Unit, logged_late
 
 Json = dict[str, Any]
 COLUMNS = 24
@@ -484,7 +484,7 @@ def table(
     order: TableOrder | None = None,
     before: Sequence[Json] = (),
     missing: str = "none",
-    limit_rows: int = 50,
+    limit_rows: int = ROWS,
     any_column: bool = False,
     header: bool = True,
 ) -> Built:

@@ -57,6 +57,9 @@ _BINS_OF_SEVERAL, _FEWEST_OF_SEVERAL = 48_000, 15
 all nodes is given about so many bins of nodes, and never fewer than make a curve; fewer where nodes are read for
 several functions."""
 
+ROWS = 50
+"""Of a table, where it does not say otherwise."""
+
 _SUMMED = 24
 WHOLE_HOURS = "18 hours and more are summed by whole hours."
 """Bins that a table's range is divided into, and what follows: of bins of 45 min and more Grafana makes hours."""
@@ -677,7 +680,7 @@ def tag_values(measurement: schema.Measurement, tag: str) -> str:
     return f"SHOW TAG VALUES FROM {identifier(measurement.name)} WITH KEY = {identifier(tag)}"
 
 
-def top_rows(inner: Select | tuple[Select, ...], rows: int | str) -> Query:
+def top_rows(inner: Select | tuple[Select, ...], rows: int | str = ROWS) -> Query:
     """Return the rows with the largest values of the inner question's first column, as a table.
 
     Args:
@@ -693,7 +696,7 @@ def top_rows(inner: Select | tuple[Select, ...], rows: int | str) -> Query:
 
 
 def top_sums(
-    cluster: Cluster, inner: Select, rows: int | str, known: Select | None = None, *, sign: str = "1"
+    cluster: Cluster, inner: Select, rows: int | str = ROWS, known: Select | None = None, *, sign: str = "1"
 ) -> Query:
     """Return the same rows of what is summed over the range: from 18 hours on in whole hours.
 

@@ -45,7 +45,6 @@ _NEWEST = "100m"
 _MOMENT = "full"
 _BUCKETS, _COLUMNS = 10, 32
 """Cells of a histogram, down and across: a week has columns of six hours."""
-_ROWS = 50
 _HOUR = 3_600
 _LINKS = (Capacity.EDGE, Capacity.CORE)
 
@@ -303,7 +302,7 @@ def _errors(cluster: Cluster) -> Built:
             "Discards towards storage or training nodes mean that a queue overflows: compare with the links above.",
             x=0, y=34, w=12, h=9, links=(to_board("pipeline"),), since="24h",
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             panels.Column(schema.EXPORTER, "Exporter"),
             panels.Column(schema.INTERFACE, "Interface"),

@@ -19,7 +19,6 @@ from store.influxql import (
     WHOLE_HOURS,
     Column,
     Condition,
-    Fill,
     Query,
     Select,
     Unit,
@@ -44,7 +43,6 @@ BOARD = "checkpoints"
 
 _NOW = "2m"
 """Holds the newest row of every running job."""
-_ROWS = 50
 _DELAY = "against schedule"
 _FAULTS = (
     CheckpointState.LATE,
@@ -308,7 +306,7 @@ def _age_over_time(cluster: Cluster) -> Built:
         ),
         [
             status().take(column).by(schema.JOB).over_time(
-                cluster, column.name, alias=alias, fill=Fill.GAP, settled=False
+                cluster, column.name, alias=alias, settled=False
             )
             for column, alias in series
         ],
@@ -482,7 +480,7 @@ def _endpoints(cluster: Cluster) -> Built:
             "Its nodes stand beside it; the capacity board shows how full an endpoint is.",
             x=0, y=36, w=10, h=8, links=(to_board("capacity"),),
         ),
-        [top_sums(cluster, each, _ROWS)],
+        [top_sums(cluster, each)],
         [
             panels.Column(
                 schema.ENDPOINT, "Endpoint", width=150,
@@ -511,7 +509,7 @@ def _endpoint_nodes(cluster: Cluster) -> Built:
             "Click a node to explore what else it does.",
             x=10, y=36, w=14, h=8, links=(to_board("explore"),),
         ),
-        [top_sums(cluster, inner, _ROWS)],
+        [top_sums(cluster, inner)],
         [
             panels.Column(schema.ENDPOINT, "Endpoint", width=150),
             panels.Column(

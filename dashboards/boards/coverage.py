@@ -34,7 +34,6 @@ BOARD = "coverage"
 _LATEST = "20m"
 """Holds the newest verdicts, which come every five minutes and wait until no late record can change them."""
 _FLOWS, _COUNTERS, _SHARE = "flows", "counters", "of_counters"
-_ROWS = 50
 _LEAST_SHARE = 0.5
 """Below it a link is seen in part (``analysis.detectors.fabric.coverage.LEAST_SHARE``)."""
 
@@ -250,7 +249,7 @@ def _interfaces(cluster: Cluster) -> Built:
             "A share far below 1 is lost records, a wrong sampling rate, or traffic that is not exported.",
             x=0, y=26, w=12, h=10, links=(to_board("pipeline"),), since="1h",
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             Column(schema.EXPORTER, "Exporter"),
             Column(schema.INTERFACE, "Interface"),
@@ -383,7 +382,7 @@ def _counting(cluster: Cluster) -> Built:
             "`clusterflow suggest` prints the lines of `authority` that say the same for good.",
             x=0, y=36, w=24, h=9, links=(to_board("pipeline"),), since="1h",
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             Column(schema.SRC_GROUP, "From", mappings=words),
             Column(schema.DST_GROUP, "To", mappings=words),
@@ -446,7 +445,7 @@ def _log_gaps(cluster: Cluster) -> Built:
             "Ask AWS why; an interval of one minute makes gaps shorter.",
             x=12, y=60, w=12, h=9, links=(to_board("pipeline"),),
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             Column(schema.INTERFACE, "Interface"),
             Column(schema.SKIPPED.name, "Intervals left out", Unit.COUNT, Cell.BAR),

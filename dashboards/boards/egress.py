@@ -10,7 +10,6 @@ from dashboards.palette import QUIET
 from dashboards.panels import Built, Cell, Face, Limit, TableOrder
 from store import schema
 from store.influxql import (
-    Fill,
     Query,
     Select,
     Unit,
@@ -29,7 +28,6 @@ from store.influxql import (
 
 BOARD = "egress"
 
-_ROWS = 50
 _ADDRESSES = 2_000
 _DAY = "24h"
 _ALL = "in all"
@@ -244,7 +242,7 @@ def _destinations(cluster: Cluster) -> Built:
             "Click a source for the node, a group to keep only that one.",
             x=0, y=20, w=24, h=11, links=(_explore(),),
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             *_conversation_columns(cluster),
             *panels.place_columns(),
@@ -309,7 +307,7 @@ def _off_hours_over_time(cluster: Cluster) -> Built:
         ),
         [
             query.by(schema.SRC_GROUP).over_time(
-                cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}", fill=Fill.GAP
+                cluster, "bit/s of a group.", alias=f"$tag_{schema.SRC_GROUP}"
             )
         ],
         limit=Limit(act=limits.off_hours_bytes * 8 / limits.off_hours_window),
@@ -336,7 +334,7 @@ def violation_table(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: i
             "Click a source to see what else its node does.",
             x=x, y=y, w=w, h=h, links=(_matrix(),),
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             *_conversation_columns(cluster),
             panels.Column(schema.BYTES.name, "Bytes", Unit.BYTES, Cell.BAR),
@@ -366,7 +364,7 @@ def _unknown_nodes(cluster: Cluster) -> Built:
             "Add the node to cluster.yaml, or find out what the machine is.",
             x=15, y=40, w=9, h=10, links=(_explore(),),
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             panels.Column(schema.ADDRESS, "Address"),
             panels.Column(schema.GROUP, "Group", mappings=(panels.group_words(cluster),)),

@@ -30,7 +30,6 @@ from store.schema import LoadState
 
 BOARD = "inference"
 
-_ROWS = 50
 _RECENT = "15m"
 _EXPECTED, _LIMIT = "expected", "limit"
 
@@ -239,7 +238,7 @@ def _largest(select: Select) -> Query:
         schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE, schema.COUNTRY,
         schema.NETWORK,
     )  # fmt: skip
-    return top_rows(inner, _ROWS)
+    return top_rows(inner)
 
 
 def _clients(cluster: Cluster) -> Built:

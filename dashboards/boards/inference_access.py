@@ -26,7 +26,6 @@ from store.influxql import (
 
 BOARD = "inference_access"
 
-_ROWS = 50
 _HOUR = "1h"
 _LONGER = "one value in five minutes: choose a longer range"
 
@@ -187,7 +186,7 @@ def _by_country(cluster: Cluster) -> Built:
             "Check the users in a country where you have none.",
             x=12, y=5, w=12, h=9, links=_links(),
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             panels.Column(schema.COUNTRY, "Country", width=90),
             panels.Column(schema.NETWORK, "Network"),
@@ -249,7 +248,7 @@ def _denied(cluster: Cluster) -> Built:
             "Ask the user; add legitimate users to the list in cluster.yaml.",
             x=0, y=14, w=24, h=8, links=_links(),
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [panels.Column(schema.KIND, "Not listed by", width=120), *_columns_to_a_node(cluster), *_volume()],
         order=TableOrder(schema.BYTES.name),
     )  # fmt: skip
@@ -270,7 +269,7 @@ def _accesses(cluster: Cluster) -> Built:
             "clusterflow access exports all of them for an audit.",
             x=0, y=22, w=24, h=10, links=_links(),
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [*_columns(cluster), *_volume()],
         order=TableOrder(schema.BYTES.name),
     )  # fmt: skip

@@ -26,7 +26,6 @@ from store.influxql import (
 
 BOARD = "ledger"
 
-_ROWS = 50
 _FRESH = "15m"
 _ROW_SECONDS = 300
 """There is a row every 5 minutes: three of them make sure that one is there."""
@@ -165,7 +164,7 @@ def _pairs(cluster: Cluster) -> Built:
             "Click a source for the node, a group to keep only that one.",
             x=0, y=5, w=24, h=12, links=_home(), since=_FRESH,
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             panels.Column(
                 schema.SRC, "Source", links=(to_board("explore", "Explore this node", node=row(schema.SRC)),)

@@ -16,8 +16,6 @@ from store.schema import Breach
 
 BOARD = "management"
 
-_ROWS = 50
-
 
 def page(cluster: Cluster) -> Page:
     """Return the board."""
@@ -188,7 +186,7 @@ def _users(cluster: Cluster) -> Built:
             "Ask the user; the table of connections above has the destinations.",
             x=0, y=34, w=24, h=8, links=_home(),
         ),
-        [top_rows(opened, _ROWS)],
+        [top_rows(opened)],
         [
             panels.Column(schema.USER, "User"),
             panels.Column(

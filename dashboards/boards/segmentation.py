@@ -11,12 +11,10 @@ from dashboards.parts import transport
 from dashboards.parts.breaches import BREACH_TITLES, alerting, breach_table, breach_tile, breaches, links, of_kind
 from dashboards.parts.matrix import matrix_panel
 from store import schema
-from store.influxql import Fill, Select, Unit, bit_rate, chosen, compare, highest, is_in, top_rows, total
+from store.influxql import Select, Unit, bit_rate, chosen, compare, highest, is_in, top_rows, total
 from store.schema import Breach
 
 BOARD = "segmentation"
-
-_ROWS = 50
 
 
 def page(cluster: Cluster) -> Page:
@@ -100,7 +98,7 @@ def _over_time(cluster: Cluster) -> Built:
             "The table below names both ends.",
             x=0, y=5, w=10, h=12, links=links(),
         ),
-        [query.over_time(cluster, "bit/s of a kind.", alias=f"$tag_{schema.KIND}", fill=Fill.GAP)],
+        [query.over_time(cluster, "bit/s of a kind.", alias=f"$tag_{schema.KIND}")],
         stacked=True,
         overrides=[panels.override(kind.value, displayName=title) for kind, title in BREACH_TITLES.items()],
         missing="none",
@@ -124,7 +122,7 @@ def _shadows(cluster: Cluster) -> Built:
             "Add it to cluster.yaml, or take it off the network.",
             x=0, y=26, w=12, h=10, links=links(),
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             panels.Column(schema.SRC, "Address"),
             panels.Column(schema.SRC_GROUP, "In the prefix of", mappings=(panels.group_words(cluster),)),
@@ -178,7 +176,7 @@ def _denied(cluster: Cluster) -> Built:
             "From inside, ask the owner what the source wants there: who scans meets these walls first.",
             x=0, y=36, w=24, h=10, links=links(),
         ),
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             panels.Column(schema.SRC, "Source"),
             panels.Column(schema.SRC_GROUP, "Source group", mappings=words),

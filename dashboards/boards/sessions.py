@@ -26,7 +26,6 @@ from store.influxql import (
 
 BOARD = "sessions"
 
-_ROWS = 50
 _BEGUN, _OPEN, _BYTES = total(schema.SESSIONS), total(schema.OPEN_SECONDS), total(schema.BYTES)
 _CANNOT = "Flow records tell neither what was typed nor whether a login succeeded."
 _WHO = (schema.USER, schema.SRC, schema.SRC_GROUP, schema.COUNTRY, schema.DST, schema.DST_GROUP, schema.SERVICE)
@@ -176,7 +175,7 @@ def _by_user(cluster: Cluster) -> Built:
             "clusterflow sessions --user lists what one opened.",
             x=14, y=5, w=10, h=9, links=_links(),
         ),
-        [top_rows(_ledger().take(_BEGUN, _OPEN).by(schema.USER, schema.SRC), _ROWS)],
+        [top_rows(_ledger().take(_BEGUN, _OPEN).by(schema.USER, schema.SRC))],
         [panels.Column(schema.USER, "User"), _source(), *_volumes((_BEGUN, _OPEN))],
         order=TableOrder(_BEGUN.name),
     )  # fmt: skip
@@ -220,7 +219,7 @@ def _table(cluster: Cluster, face: Face, columns: tuple[Column, ...]) -> Built:
     return panels.table(
         cluster,
         face,
-        [top_rows(_ledger().take(*columns).by(*_WHO), _ROWS)],
+        [top_rows(_ledger().take(*columns).by(*_WHO))],
         [*_parties(cluster), *_volumes(columns)],
         order=TableOrder(columns[0].name),
     )

@@ -14,7 +14,7 @@ from dashboards.panels import Built, Cell, Column, Face, TableOrder
 from dashboards.parts import collectives, node_states, role_panels, run_panels, transport
 from dashboards.parts.spread import node_spread, spread_overrides
 from store import schema
-from store.influxql import Fill, Select, Unit, any_of, beside, bit_rate, chosen, compare, is_in, moment, newest, says
+from store.influxql import Select, Unit, any_of, beside, bit_rate, chosen, compare, is_in, moment, newest, says
 
 BOARD = "training"
 
@@ -97,7 +97,7 @@ def _observed_expected(cluster: Cluster) -> Built:
     series = ((schema.OBSERVED, node), (schema.EXPECTED, f"{node} {_EXPECTED}"), (schema.LOWER, f"{node} {_LIMIT}"))
     queries = [
         node_states.shown(cluster, newest(field), *_of_job(), seen)
-        .over_time(cluster, field.text, alias=alias, fill=Fill.GAP, settled=False)
+        .over_time(cluster, field.text, alias=alias, settled=False)
         .at_least(node_states.MINUTE)
         for field, alias in series
     ]  # fmt: skip

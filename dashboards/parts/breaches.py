@@ -20,7 +20,6 @@ BREACH_TITLES = {
 }
 """Words for people, by kind."""
 
-_ROWS = 50
 _LARGEST, _MOST_FLOWS = "largest", "most flow records"
 
 
@@ -113,7 +112,7 @@ def breach_table(cluster: Cluster, face: Face, *conditions: Condition, kinds: bo
     return panels.table(
         cluster,
         face,
-        [top_rows(inner, _ROWS)],
+        [top_rows(inner)],
         [
             *([kind] if kinds else []),
             panels.Column(

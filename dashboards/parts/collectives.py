@@ -36,7 +36,6 @@ from store.schema import Disturber, Neighbour
 TOP = 62
 """Where they begin on the Training run board."""
 
-_ROWS = 50
 _EXPECTED, _LIMIT = "in earlier runs", "limit"
 
 
@@ -241,7 +240,6 @@ def incast(cluster: Cluster) -> Built:
             panels.Column(schema.TYPICAL_SHARE.name, "Usually", Unit.RATIO, width=90),
         ],
         order=TableOrder(schema.EVENT_BYTES.name),
-        limit_rows=_ROWS,
     )  # fmt: skip
 
 
@@ -285,7 +283,6 @@ def _disturbances(cluster: Cluster) -> Built:
             panels.Column(schema.EVENT_SECONDS.name, "For", Unit.SECONDS, width=84),
         ],
         order=TableOrder(schema.EVENT_BYTES.name),
-        limit_rows=_ROWS,
     )  # fmt: skip
 
 
@@ -303,7 +300,7 @@ def _marks(cluster: Cluster) -> Built:
             "Many marks at one node: look at its link and rail; at all: at the spine and at what else runs.",
             x=0, y=TOP + 51, w=12, h=7, links=(to_board("capacity"),), since="10m",
         ),
-        [top_rows(sent.by(schema.NODE, schema.GROUP), _ROWS)],
+        [top_rows(sent.by(schema.NODE, schema.GROUP))],
         [
             panels.Column(schema.NODE, "Node", links=(to_board("explore", node=row(schema.NODE)),)),
             panels.Column(schema.GROUP, "Group", mappings=(panels.group_words(cluster),)),
@@ -346,7 +343,6 @@ def _rails_low(cluster: Cluster) -> Built:
             panels.Column(schema.RAIL_EXPECTED.name, "Expected", Unit.BYTES, width=100),
         ],
         order=TableOrder(schema.RAIL_MISSING.name),
-        limit_rows=_ROWS,
     )  # fmt: skip
 
 
@@ -379,7 +375,6 @@ def _packet_sizes(cluster: Cluster) -> Built:
             panels.Column(schema.TX_PACKETS.name, "Packets", Unit.COUNT, width=110),
         ],
         order=TableOrder(schema.BYTES.name, ascending=True),
-        limit_rows=_ROWS,
     )  # fmt: skip
 
 
@@ -413,5 +408,4 @@ def _changed_pairs(cluster: Cluster) -> Built:
             panels.Column(schema.PAIR_NOW.name, "A minute now", Unit.BYTES, Cell.BAR),
         ],
         order=TableOrder(schema.COMPARED_AT.name),
-        limit_rows=_ROWS,
     )  # fmt: skip
