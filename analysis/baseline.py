@@ -51,6 +51,8 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 MAD_TO_SIGMA = 1.4826
 """1 / quantile(3/4) of the standard normal: makes the MAD of normal data estimate its standard deviation [1]."""

@@ -28,10 +28,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from analysis.baseline import Flags, Floats
 from cluster.model import InferredJobs
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 Pairs = Mapping[tuple[int, int], float]
 """Bytes from one node to another, by their places."""
 

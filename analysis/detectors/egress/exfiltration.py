@@ -27,9 +27,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from analysis.baseline import Flags, Floats
 from analysis.detectors.egress.history import BYTES, DAY, HOUR, MONTH, WEEK
 from analysis.detectors.egress.ledger import borders
 from app.words import amount
@@ -37,9 +37,6 @@ from cluster.model import Artefact, Thresholds
 from store import schema
 from store.points import WINDOW, columns
 from store.schema import Leak, Shape
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 FAST_HOLD, SLOW_HOLD = HOUR, DAY + HOUR
 """Seconds for which an incident stays open after a sum was too large: a steady drip fills the next sum within a day."""

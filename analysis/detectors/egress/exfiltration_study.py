@@ -8,19 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from analysis.baseline import Flags, Floats
 from analysis.bins import KNOWN_HOURS, Bins, Source
 from analysis.detectors.egress import exfiltration
-from analysis.detectors.egress.exfiltration import (
-    MIN_DAYS,
-    MOST_DAYS,
-    TALK,
-    Flags,
-    Floats,
-    Grid,
-    Horizon,
-    Incident,
-    State,
-)
+from analysis.detectors.egress.exfiltration import MIN_DAYS, MOST_DAYS, TALK, Grid, Horizon, Incident, State
 from analysis.detectors.egress.history import (
     BIN,
     BYTES,

@@ -12,9 +12,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from analysis.baseline import Floats
+from analysis.baseline import Flags, Floats, Ints
 from analysis.detectors.roles.step_times import Steps
-from analysis.detectors.roles.traffic import Flags, Ints, Traffic, components
+from analysis.detectors.roles.traffic import Traffic, components
 
 _LEAST_SHARE = 0.001
 """Share of what the less busy of the two moves, from which a pair has a role ..."""

@@ -18,12 +18,12 @@ from enum import StrEnum
 
 import numpy as np
 
-from analysis.baseline import Floats
+from analysis.baseline import Floats, Ints
 from analysis.detectors.roles.pair_roles import PairKind, Roles
 from analysis.detectors.roles.slow_nodes import slow_nodes
 from analysis.detectors.roles.stage_times import StageTimes, stage_times
 from analysis.detectors.roles.step_times import Steps
-from analysis.detectors.roles.traffic import Ints, Traffic
+from analysis.detectors.roles.traffic import Traffic
 
 _IMBALANCE = 1.2
 """A stage that computes this many times what the others do is an imbalance."""

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.baseline import Floats
+from analysis.baseline import Floats, Ints
 from analysis.detectors.roles.stage_times import StageTimes
-from analysis.detectors.roles.traffic import Ints
 
 ODD = 4.0
 """Spreads beyond which a node is odd beside its peers: of 1,000 nodes in 1,000 looks, few are by chance."""

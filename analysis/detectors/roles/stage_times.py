@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.baseline import Floats
+from analysis.baseline import Floats, Ints
 from analysis.detectors.roles.pair_roles import PairKind, Roles
 from analysis.detectors.roles.step_times import BIN, Steps
-from analysis.detectors.roles.traffic import Ints, Traffic
+from analysis.detectors.roles.traffic import Traffic
 
 _SHARED = 8.0
 """A bin with this many times the bytes of the median one holds more than passes: all share the embedding at once."""

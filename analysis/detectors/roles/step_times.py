@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.baseline import Floats
-from analysis.detectors.roles.traffic import Ints, Traffic
+from analysis.baseline import Floats, Ints
+from analysis.detectors.roles.traffic import Traffic
 
 BIN = 0.1
 """Seconds."""

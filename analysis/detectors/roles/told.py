@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from analysis.baseline import Ints
 from analysis.detectors.roles.pair_roles import PairKind, Roles, roles_of
 from analysis.detectors.roles.peers import Verdict, dead_rails, judge
 from analysis.detectors.roles.step_times import Steps, steps_of
-from analysis.detectors.roles.traffic import Ints, Traffic
+from analysis.detectors.roles.traffic import Traffic
 from store import schema
 from store.points import WINDOW
 

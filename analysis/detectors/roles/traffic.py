@@ -7,13 +7,9 @@ arXiv 2505.00342, section 4.1).
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from analysis.baseline import Floats
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from analysis.baseline import Flags, Floats, Ints
 
 _HEAVY = 0.001
 """Share of what the busier of the two moves, from which a pair is heavy: a pipeline beside its gradients is 1 %."""

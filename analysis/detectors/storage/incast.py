@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from analysis.baseline import Floats
+from analysis.baseline import Flags, Floats
 from analysis.bins import Bins, Source
 from analysis.bins import binned as tables
 from analysis.detectors.study import Points, Span
@@ -27,8 +26,6 @@ from store.influx import Store
 from store.influxql import is_in
 from store.points import WINDOW, columns
 from store.sums import binned
-
-Flags = npt.NDArray[np.bool_]
 
 LATELY = 600
 """Seconds: a burst is followed back so far at most, and the usual shares are those of the time before."""

@@ -21,16 +21,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from analysis.baseline import Floats
+from analysis.baseline import Flags, Floats, Ints
 from analysis.detectors.study import JobWindows
 from analysis.jobs.job_windows import end_of
 from cluster.model import Job
 from store.schema import Phase
-
-Flags = npt.NDArray[np.bool_]
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +179,7 @@ class PhaseCarry:
     reads: Floats
     heard: Floats
     listened: Floats
-    silence: Counts
+    silence: Ints
     needless: Flags
     sizes: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
@@ -232,7 +228,7 @@ class Phases:
         open: the burst under way after the last window.
     """
 
-    phase: Counts
+    phase: Ints
     at_work: Flags
     reading: Flags
     under_way: Flags

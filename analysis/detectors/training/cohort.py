@@ -34,9 +34,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from analysis.baseline import ALIKE, QUANTILES, Floats, centre_and_spread, of_like_size, quantiles_of
+from analysis.baseline import ALIKE, QUANTILES, Flags, Floats, Ints, centre_and_spread, of_like_size, quantiles_of
 from analysis.detectors.study import FLAW, Memory
 from analysis.detectors.training import drift
 from analysis.detectors.training.drift import Drift, DriftCarry, Reference
@@ -44,9 +43,6 @@ from analysis.detectors.training.pauses import PauseCarry, Usual
 from analysis.jobs.job_windows import end_of, start_of
 from cluster.model import Job
 from store.schema import CohortState, Phase
-
-Flags = npt.NDArray[np.bool_]
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +193,9 @@ class Look:
     """
 
     start: int
-    phase: Counts
+    phase: Ints
     rate: Floats
-    low: Counts
+    low: Ints
     blind: Flags
     pace: Floats | None = None
 
@@ -278,7 +274,7 @@ class Verdicts:
     """
 
     rate: Floats
-    state: Counts
+    state: Ints
     state_for: Floats
     lacking: Floats
     slow_seconds: Floats

@@ -14,13 +14,10 @@ A link counts where it carries a fair part of what its sender sends; acknowledge
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from analysis.baseline import Floats
+from analysis.baseline import Floats, Ints
 from analysis.detectors.roles.traffic import components
 from store.schema import Pattern
-
-Ints = npt.NDArray[np.int64]
 
 _FAIR = 0.02
 """Part of the sender's bytes, or of the median sender's if that is more, from which a link counts."""

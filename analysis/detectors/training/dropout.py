@@ -37,7 +37,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from analysis.baseline import QUANTILES, Baseline, Floats, RunSummary, quantiles_of
+from analysis.baseline import QUANTILES, Baseline, Flags, Floats, Ints, RunSummary, quantiles_of
 from analysis.detectors.rows import QUIET, Rows
 from analysis.detectors.study import JobWindows
 from analysis.jobs.job_windows import end_of, start_of
@@ -45,9 +45,6 @@ from cluster.model import Job
 from store import schema
 from store.points import WINDOW
 from store.schema import NodeState
-
-Flags = npt.NDArray[np.bool_]
-Counts = npt.NDArray[np.int64]
 
 _NODES_AT_ONCE = 256
 
@@ -168,13 +165,13 @@ class Carry:
     trail_sent: Floats
     trail_ref: Floats
     observed: Floats
-    state: Counts
+    state: Ints
     below: Floats
     lacking: Floats
     low_for: Floats
     missing: Floats
     known: Flags
-    silent_since: Counts
+    silent_since: Ints
     levels: list[float] = field(default_factory=list)
     ratios: list[npt.NDArray[np.float32]] = field(default_factory=list)
     refs: list[tuple[int, float]] = field(default_factory=list)
@@ -223,7 +220,7 @@ class _Verdicts:
 
     observed: Floats
     score: Floats
-    state: Counts
+    state: Ints
     low_for: Floats
     sent: Floats
     missing: Floats
@@ -419,7 +416,7 @@ class _Judging:
             carry.worst = ""
 
 
-def _is_low(state: Counts) -> Flags:
+def _is_low(state: Ints) -> Flags:
     return np.asarray((state == NodeState.LOW) | (state == NodeState.DOWN), np.bool_)
 
 

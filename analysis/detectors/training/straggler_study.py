@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from analysis.detectors.rows import Rows
 from analysis.detectors.study import JobWindows, Memory
@@ -23,8 +22,6 @@ _CLOSER_EVERY, _CLOSER = 900, 60
 """Seconds between two looks at single seconds, and how many are looked at."""
 _WARM_UP, _TAIL = 60, 30
 """Seconds left out at the start and at the end of a job."""
-
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,9 @@ like the median node's. It is left out where they are never alike.
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from analysis.baseline import Floats
+from analysis.baseline import Flags, Floats, Ints
 from store.schema import NodeState, Phase
-
-Flags = npt.NDArray[np.bool_]
-Counts = npt.NDArray[np.int64]
 
 _START = 3
 """Windows after a pause that a start consists of."""
@@ -89,8 +85,8 @@ class Field:
 
     window: int
     sent: Floats
-    state: Counts
-    phase: Counts
+    state: Ints
+    phase: Ints
     steady: Flags
 
 
@@ -109,7 +105,7 @@ class Ranking:
     score: Floats
     onset_lag: Floats
     low_seconds: Floats
-    rank: Counts
+    rank: Ints
 
 
 def follow(carry: StragglerCarry, seen: Field) -> StragglerCarry:
@@ -158,7 +154,7 @@ def _starts(carry: StragglerCarry, seen: Field) -> None:
             carry.pending = []
 
 
-def _is_of_a_start(carry: StragglerCarry, phase: Counts) -> Flags:
+def _is_of_a_start(carry: StragglerCarry, phase: Ints) -> Flags:
     """Return which windows may matter to a start: those not at work, and some after each of them."""
     result: Flags = phase != Phase.COMPUTE
     stops = np.flatnonzero(result)

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
+from analysis.baseline import Floats
 from analysis.jobs.job_source import Around, Source
 from analysis.jobs.job_windows import end_of, overlapping, start_of
 from analysis.jobs.register import Register
-from analysis.jobs.traffic_cohorts import MINUTE, Cohort, Cohorts, Ended, Floats, Memory, Minute, Pairs
+from analysis.jobs.traffic_cohorts import MINUTE, Cohort, Cohorts, Ended, Memory, Minute, Pairs
 from analysis.window_reader import exporters_on
 from cluster.model import Cluster, InferredJobs, Job, Plane, Role
 from store import schema
