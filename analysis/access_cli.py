@@ -67,11 +67,8 @@ def access(
     where = [] if src is None else [is_in(schema.SRC, [src])]
     if user is not None:
         where.append(is_in(schema.USER, [identity_of(cluster).names.listed(user) or schema.UNKNOWN_USER]))
-    store = opened(cluster.store)
-    try:
+    with opened(cluster.store) as store:
         rows = accessed(store, int(start), min(int(stop), int(time.time())), where)
-    finally:
-        store.close()
     printed = False
     for path, text in ((csv_path, _csv), (json_to, _json)):
         if path is not None:

@@ -85,11 +85,8 @@ def audit(
         raise UserError("the period is empty", "--from must be before --to")
     check_signing(key, (csv_path, json_to))
     period = period_of(cluster, start, stop, now)
-    store = opened(cluster.store)
-    try:
+    with opened(cluster.store) as store:
         found = audit_of(cluster, store, period)
-    finally:
-        store.close()
     printed = False
     for path, text in ((csv_path, _csv), (json_to, _json)):
         if path is not None:

@@ -205,11 +205,8 @@ class TelegrafStore(Telegraf):
         """Return the points that the store has."""
         if self.server is None:
             raise ValueError("asked before it was started")
-        store = Store(replace(self.cluster.store, url=self.server.url, database=_DATABASE))
-        try:
+        with Store(replace(self.cluster.store, url=self.server.url, database=_DATABASE)) as store:
             found = store.query(f'SELECT count("{_TELEGRAF_BYTES}") FROM "netflow"')  # noqa: S608 - our names
-        finally:
-            store.close()
         return int(found[0].values[0][1]) if found else 0
 
     def outputs(self) -> list[Path]:

@@ -377,9 +377,8 @@ def _trials(wanted: Iterable[tuple[str, int]], url: str) -> Iterator[Row]:
         script = load_script(find_script(name), seed=seed)
         with tempfile.TemporaryDirectory(prefix="clusterflow-score-") as folder:
             trial = run_trial(script, url, Path(folder), database="score")
-        store = Store(trial.cluster.store)
-        store.execute('DROP DATABASE "score"')
-        store.close()
+        with Store(trial.cluster.store) as store:
+            store.execute('DROP DATABASE "score"')
         row = row_of(trial)
         total = row.total
         click.echo(

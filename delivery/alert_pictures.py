@@ -63,13 +63,9 @@ class AlertPictures:
             raise UserError(f"{PICTURE_PATH}: expected ?url= and the address of one panel", "Grafana asks by itself")
         uid = board[board.index("d-solo") + 1]
         rules = [rule for rule in self._rules if (rule.panel.dashboard_uid, rule.panel.panel_id) == (uid, int(panel))]
-        with self._lock:
-            # A store of its own: that of the delivery is another thread's.
-            store = Store(self._cluster.store)
-            try:
-                return Document(self._drawn(store, rules), "image/png")
-            finally:
-                store.close()
+        # A store of its own: that of the delivery is another thread's.
+        with self._lock, Store(self._cluster.store) as store:
+            return Document(self._drawn(store, rules), "image/png")
 
     def _drawn(self, store: Store, rules: list[Rule]) -> bytes:
         now = int(self._clock())

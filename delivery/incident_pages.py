@@ -42,18 +42,14 @@ class IncidentPages:
         """
         path, _, query = asked.partition("?")
         now = int(self._clock())
-        with self._lock:
-            # A store of its own: that of the delivery is another thread's.
-            store = Store(self._cluster.store)
-            try:
-                if path.strip("/"):
-                    alert = find_alert(store, unquote(path.strip("/")), now)
-                else:
-                    labels = {name: texts[0] for name, texts in parse_qs(query).items()}
-                    alert = alert_like(store, labels, _seconds(labels.pop(_BEGAN, "")))
-                return Document(html(incident_of(self._cluster, store, alert, now), self._cluster).encode())
-            finally:
-                store.close()
+        # A store of its own: that of the delivery is another thread's.
+        with self._lock, Store(self._cluster.store) as store:
+            if path.strip("/"):
+                alert = find_alert(store, unquote(path.strip("/")), now)
+            else:
+                labels = {name: texts[0] for name, texts in parse_qs(query).items()}
+                alert = alert_like(store, labels, _seconds(labels.pop(_BEGAN, "")))
+            return Document(html(incident_of(self._cluster, store, alert, now), self._cluster).encode())
 
 
 def _seconds(text: str) -> int:

@@ -37,10 +37,9 @@ def alerts() -> None:
 @json_option
 def list_alerts(cluster: Cluster, start: float, stop: float, rule: str | None, json_to: str | None) -> None:
     """Show alerts, newest first: `clusterflow deliver` stores them as they begin and end."""
-    store = opened(cluster.store)
     where = [] if rule is None else [is_in(schema.RULE, [rule])]
-    found = stored_alerts(store, int(start), int(stop), *where)
-    store.close()
+    with opened(cluster.store) as store:
+        found = stored_alerts(store, int(start), int(stop), *where)
     if len(found) == MOST:
         click.echo(f"only the newest {MOST:,} are shown: ask for a shorter period, or for a rule", err=True)
     if json_to:
@@ -81,11 +80,10 @@ def mark_alert(cluster: Cluster, id_: str, is_false: bool | None, acknowledged: 
     if is_false is None and not acknowledged and not why:
         raise UserError("nothing to mark: expected --false, --true, --acknowledged or --why TEXT")
     now = int(time.time())
-    store = opened(cluster.store)
-    alert = find_alert(store, id_, now)
-    mark(store, alert, is_false=is_false, acknowledged=now if acknowledged else None, why=why)
-    click.echo(f"{alert.id[:_SHORT]} {_state(find_alert(store, alert.id, now))}: {alert.summary or alert.title}")
-    store.close()
+    with opened(cluster.store) as store:
+        alert = find_alert(store, id_, now)
+        mark(store, alert, is_false=is_false, acknowledged=now if acknowledged else None, why=why)
+        click.echo(f"{alert.id[:_SHORT]} {_state(find_alert(store, alert.id, now))}: {alert.summary or alert.title}")
 
 
 def _state(alert: StoredAlert) -> str:

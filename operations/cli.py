@@ -187,17 +187,16 @@ def suggest(what: str, cluster: Cluster, start: float, stop: float) -> None:
     """  # noqa: D301 - \b is click's mark for "keep these lines"
     if click.get_current_context().get_parameter_source("start") is ParameterSource.DEFAULT:
         start = stop - _LENGTHS[what]
-    store = opened(cluster.store)
     retention = finest(cluster, start, stop, time.time(), (_DAY, 40 * _DAY))
     # Of a range that begins before all that is kept, hours have most.
     kept = retention.name if retention else schema.HOUR
     at = int(start), int(stop), kept
-    if what == "authority":
-        lines = suggestion(cluster, stored_counting(store, *at)) or ["# nothing was seen by several exporters"]
-    elif what == "allowed":
-        lines = allowed_lines(cluster, store, *at) or ["# `allowed` lists every pair of groups that talked"]
-    else:
-        lines = unused_prefixes(cluster, store, *at) or ["# no group of role approved_external has prefixes"]
-    store.close()
+    with opened(cluster.store) as store:
+        if what == "authority":
+            lines = suggestion(cluster, stored_counting(store, *at)) or ["# nothing was seen by several exporters"]
+        elif what == "allowed":
+            lines = allowed_lines(cluster, store, *at) or ["# `allowed` lists every pair of groups that talked"]
+        else:
+            lines = unused_prefixes(cluster, store, *at) or ["# no group of role approved_external has prefixes"]
     for line in lines:
         click.echo(line)

@@ -15,8 +15,7 @@ from simulate import canary as canaries
 from simulate.packets.own_exporter import collector
 from simulate.packets.udp import Target
 from simulate.target_option import TargetType
-from store.influx import Store
-from store.schema_version import refuse_newer
+from store.schema_version import opened
 
 
 @click.command()
@@ -38,18 +37,14 @@ def canary(cluster: Cluster, within: float, exporter: str | None, netflow: Targe
     plan = canaries.plan(cluster, exporter)
     target = netflow or collector(cluster)
     console = Console(stderr=True)
-    store = Store(cluster.store)
     try:
-        refuse_newer(store)
-        with console.status("sending") as status:
+        with opened(cluster.store) as store, console.status("sending") as status:
             seen = canaries.watch(cluster, store, plan, target=target, within=within, told=status.update)
     except StoreError as error:
         # Before anything was sent: for whoever reads cron's mail that is the same trouble.
         failed = json.dumps({"ok": False, "trouble": error.message}) if json_to else f"canary: {error.message}"
         write_output(json_to or "-", f"{failed}\n")
         sys.exit(1)
-    finally:
-        store.close()
     if json_to:
         write_output(json_to, json.dumps(seen.json()) + "\n")
     elif seen.trouble:

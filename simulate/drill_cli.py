@@ -17,8 +17,7 @@ from simulate.drill import LEGS, Drill, Shape
 from simulate.packets.own_exporter import collector
 from simulate.packets.udp import Target
 from simulate.target_option import TargetType
-from store.influx import Store
-from store.schema_version import refuse_newer
+from store.schema_version import opened
 
 
 def _size(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
@@ -56,17 +55,13 @@ def drill(
         raise UserError(f"--within {within:g}s: expected more than 0 seconds")
     plan = drills.plan(cluster, Shape(shape), size, exporter)
     console = Console(stderr=True)
-    store = Store(cluster.store)
     try:
-        refuse_newer(store)
-        with console.status("sending") as status:
+        with opened(cluster.store) as store, console.status("sending") as status:
             course = Drill(cluster, store, plan).run(netflow or collector(cluster), within, status.update)
     except StoreError as error:
         failed = json.dumps({"ok": False, "trouble": error.message}) if json_to else f"drill: {error.message}"
         write_output(json_to or "-", f"{failed}\n")
         sys.exit(1)
-    finally:
-        store.close()
     if json_to:
         write_output(json_to, json.dumps(course.json()) + "\n")
     else:

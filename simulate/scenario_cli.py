@@ -61,17 +61,14 @@ def into_store(
     if url is not None:
         settings = replace(settings, url=url)
     cluster = replace(script.cluster, store=settings)
-    store = Store(settings)
     began = time.monotonic()
-    try:
+    with Store(settings) as store:
         _empty(store, cluster, is_ours=database is None)
         with progress(console) as told:
             recorded, truth = put(script, store, told)
             written = time.monotonic()
             with tempfile.TemporaryDirectory(prefix="clusterflow-scenario-") as folder:
                 analyse(script, cluster, store, Path(folder), told)
-    finally:
-        store.close()
     _tell(script, recorded, name, console, seconds=(written - began, time.monotonic() - written))
     return cluster, truth
 

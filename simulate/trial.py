@@ -102,9 +102,8 @@ def run_trial(
     """
     name = database or f"{script.name}-{script.scenario.seed}"
     cluster = replace(script.cluster, store=replace(script.cluster.store, url=url, database=name))
-    store = Store(cluster.store)
     seconds: dict[str, float] = {}
-    try:
+    with Store(cluster.store) as store:
         began = time.monotonic()
 
         def note(step: str) -> None:
@@ -119,8 +118,6 @@ def run_trial(
         chosen = tuple(rule for rule in rules_of(cluster).rules if not rules or rule.id in rules)
         run = evaluate(script, cluster, store, chosen, told)
         note("evaluate")
-    finally:
-        store.close()
     truth = truth_of(script.incidents)
     ids = [rule.id for rule in chosen]
     scores = score(truth, run.firings, ids if rules else truth.scored(ids), script.start, script.end)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -163,7 +163,7 @@ def read_secret(secret: Secret | None) -> str:
 
 
 class Store:
-    """One database with its retentions.
+    """One database with its retentions. Use it as a context manager, or close it.
 
     Args:
         settings: where it is; the version is asked for at the first use that needs it.
@@ -200,6 +200,12 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({self.url}, {self.settings.database})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def another(self) -> "Store":
         """Return the same store on connections of its own, for another thread."""

@@ -108,20 +108,16 @@ def _runs(job: Job, moment: float) -> bool:
 
 def _known(cluster: Cluster, now: float) -> tuple[Sequence[Job], list[SourceState]]:
     """Return what every source tells now, and how they are."""
-    store = Store(cluster.store)
-    # Where it does not answer, what sources say is shown all the same.
-    with suppress(StoreError):
-        refuse_newer(store)
-    try:
-        with Register.copy_of(Path(cluster.bridge.state)) as register:
-            sources = JobSources(cluster, store, register, Log(quiet=True), path=cluster_file())
-            # On another machine than the analysis', what was posted or inferred is known from the store alone.
-            with suppress(StoreError):
-                sources.rebuild()
-            sources.refresh(now)
-            return sources.jobs(), sources.states()
-    finally:
-        store.close()
+    with Store(cluster.store) as store, Register.copy_of(Path(cluster.bridge.state)) as register:
+        # Where it does not answer, what sources say is shown all the same.
+        with suppress(StoreError):
+            refuse_newer(store)
+        sources = JobSources(cluster, store, register, Log(quiet=True), path=cluster_file())
+        # On another machine than the analysis', what was posted or inferred is known from the store alone.
+        with suppress(StoreError):
+            sources.rebuild()
+        sources.refresh(now)
+        return sources.jobs(), sources.states()
 
 
 def _show(

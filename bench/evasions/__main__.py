@@ -80,12 +80,11 @@ def _of_seed(seed: int) -> dict[str, Outcome]:
     with tempfile.TemporaryDirectory() as folder, LocalInfluxDB(Path(folder)) as influxdb:
         for busy in sorted({one.busy for one in every.values()}):
             cluster = cluster_of(influxdb.url, f"evasions_{busy:g}".replace(".", "_"))
-            store = put(cluster, ordinary(busy=busy, seed=seed, days=DAYS))
-            for name, theft in every.items():
-                if theft.busy == busy:
-                    found[name] = play(cluster, store, theft, seed)
-                    sys.stderr.write(f"seed {seed}: {name}: {_said(found[name])}\n")
-            store.close()
+            with put(cluster, ordinary(busy=busy, seed=seed, days=DAYS)) as store:
+                for name, theft in every.items():
+                    if theft.busy == busy:
+                        found[name] = play(cluster, store, theft, seed)
+                        sys.stderr.write(f"seed {seed}: {name}: {_said(found[name])}\n")
     return found
 
 

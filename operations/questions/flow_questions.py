@@ -67,9 +67,9 @@ def columns_of(by: str) -> tuple[str, ...]:
 
 
 def _around(cluster: Cluster, question: Filter, prefix: str) -> Filter:
-    store, now = opened(cluster.store), int(time.time())
-    alert = find_alert(store, prefix, now)
-    store.close()
+    now = int(time.time())
+    with opened(cluster.store) as store:
+        alert = find_alert(store, prefix, now)
     # One that fires on is not over: what its source sends now is what is asked about.
     ends = now if alert.ended is None else alert.ended + _AROUND
     question = replace(question, start=alert.began - _AROUND, stop=ends)

@@ -39,11 +39,10 @@ def incident(cluster: Cluster, id_: str, output: str | None) -> None:
     What fired and why, the conversations of the source half an hour around, first contacts, names and feeds, jobs,
     other alerts, what to do, and what was not seen. Nothing is changed in the store.
     """  # noqa: D301 - \b is click's mark for "keep these lines"
-    store = opened(cluster.store)
     now = int(time.time())
-    alert = find_alert(store, id_, now)
-    text = html(incident_of(cluster, store, alert, now), cluster)
-    store.close()
+    with opened(cluster.store) as store:
+        alert = find_alert(store, id_, now)
+        text = html(incident_of(cluster, store, alert, now), cluster)
     if output == _STDOUT:
         click.echo(text, nl=False)
         return
