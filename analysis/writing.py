@@ -12,7 +12,7 @@ from analysis.detectors.study import Points
 from store import schema
 from store.influx import Store
 from store.influxql import Select, compare, everything
-from store.points import WINDOW, batches
+from store.points import WINDOW, batches, columns
 from store.schema import Kind, Measurement, NodeState
 
 _TELLING = {
@@ -143,9 +143,7 @@ class Output:
 
 def _as_points(measurement: Measurement, stored: pl.DataFrame) -> pl.DataFrame:
     """Return stored rows in the form in which studies give them."""
-    kinds = {field.name: _KINDS[field.kind] for field in measurement.fields} | dict.fromkeys(
-        measurement.tags, pl.String
-    )
+    kinds = columns(*measurement.fields, *measurement.tags)
     labels = [tag for tag in measurement.tags if tag in schema.LABELS]
     # A label that is not known is not stored: its column is empty, or not there at all.
     stored = stored.with_columns(pl.lit("").alias(tag) for tag in labels if tag not in stored.columns)
@@ -153,9 +151,6 @@ def _as_points(measurement: Measurement, stored: pl.DataFrame) -> pl.DataFrame:
         (pl.col("time") // 1000).cast(pl.Int64).alias(WINDOW),
         *(pl.col(name).cast(kind) for name, kind in kinds.items() if name in stored.columns),
     ).with_columns(pl.col(labels).fill_null(""))
-
-
-_KINDS = {Kind.INT: pl.Int64, Kind.FLOAT: pl.Float64, Kind.STRING: pl.String}
 
 
 def _does_stand(stands: Mapping[str, int]) -> pl.Expr:

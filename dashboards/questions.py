@@ -71,11 +71,8 @@ def sent_to_unknown(cluster: Cluster, retention: str) -> Select:
     )
 
 
-CONVERSATION = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
-"""What makes a conversation with the outside one."""
-
-LOCATED = (*CONVERSATION, schema.COUNTRY, schema.NETWORK)
-"""The same where rows say where the outside address is, as far as it is known: the rules about them alert for each."""
+LOCATED = (*schema.CONVERSATION, schema.COUNTRY, schema.NETWORK)
+"""A conversation and, as far as it is known, where the outside address is: the rules about them alert for each."""
 
 LISTED = (*LOCATED, schema.FEED)
 """The same where the threat feeds are told that list the address."""

@@ -161,6 +161,9 @@ PLACE = "verdict_place"
 LABELS = (COUNTRY, CITY, NETWORK, APPLICATION, FEED)
 """What files of the user say about an outside address: functions of it, so they add no series. Empty where unknown."""
 
+CONVERSATION = (SRC, SRC_GROUP, DST, DST_GROUP, PROTO, SERVICE)
+"""What makes a conversation one, whichever side opened it."""
+
 OTHER = "other"
 """Tag value that stands for everything beyond the largest K."""
 

@@ -9,8 +9,8 @@ import polars as pl
 from cluster.model import Retention
 from store.influx import ROWS, Numbers, Store
 from store.influxql import Condition, Select, beside, identifier, total
-from store.points import WINDOW
-from store.schema import BYTES, Field, Kind, Measurement
+from store.points import WINDOW, columns
+from store.schema import BYTES, Field, Measurement
 
 _MILLI = 1000
 _SERIES = "series"
@@ -48,11 +48,11 @@ def binned(
         Whole numbers are exact up to 2^53.
     """
     if stop <= start:
-        return pl.DataFrame(schema=_names(tags, fields))
+        return pl.DataFrame(schema=columns(*tags, *fields))
     asked = Select(measurement, retention).take(*map(total, fields)).where(*where).by(*tags)
     asked = asked.between(start, stop)
     found = windows(store, asked, seconds) if as_stored else _frame(store.numbers(asked.each(seconds)), tags)
-    return found.select(WINDOW, *tags, *(pl.col(name).cast(kind) for name, kind in _kinds(fields).items()))
+    return found.select(pl.col(name).cast(kind) for name, kind in columns(*tags, *fields).items())
 
 
 def windows(store: Store, asked: Select, seconds: int = 1) -> pl.DataFrame:
@@ -105,7 +105,7 @@ class KeptBins:
     ) -> None:  # fmt: skip
         self._asked = (store, measurement, measurement.kept, fields, tags)
         self._seconds, self._where = seconds, tuple(where)
-        self._known = (0, 0, pl.DataFrame(schema=_names(tags, fields)))
+        self._known = (0, 0, pl.DataFrame(schema=columns(*tags, *fields)))
 
     def read(self, start: int, stop: int) -> pl.DataFrame:
         """Return the bins of [start, stop), as `binned`."""
@@ -134,14 +134,6 @@ def first_seen(
         stop = None if by is None else by - retention.window + 1
         for moment, *tags, _ in store.rows(replace(there, retention=retention.name).between(stop=stop)):
             yield moment, tuple(tags)
-
-
-def _kinds(fields: Sequence[Field]) -> dict[str, type[pl.DataType]]:
-    return {field.name: pl.Int64 if field.kind is Kind.INT else pl.Float64 for field in fields}
-
-
-def _names(tags: Sequence[str], fields: Sequence[Field]) -> dict[str, type[pl.DataType]]:
-    return {WINDOW: pl.Int64, **dict.fromkeys(tags, pl.String), **_kinds(fields)}
 
 
 def _repeated(series: pl.DataFrame, tags: Sequence[str]) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from cluster.model import (
 )
 from store import schema
 from store.influx import Store
-from store.points import WINDOW, batches
+from store.points import WINDOW, batches, columns
 
 HOUR, DAY = 3_600, 86_400
 NOW = 1_780_000_000 // HOUR * HOUR
@@ -36,7 +36,7 @@ TALK = (
     schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE, schema.OFF_HOURS,
     schema.INITIATOR,
 )  # fmt: skip
-COLUMNS: dict[str, pl.DataType] = {WINDOW: pl.Int64(), **dict.fromkeys(TALK, pl.String()), "bytes": pl.Int64()}
+COLUMNS = columns(*TALK, schema.BYTES)
 
 Tags = dict[str, str]
 

@@ -157,7 +157,7 @@ def _matrix() -> Link:
 def _contact_count(cluster: Cluster) -> Query:
     contacts = questions.first_contacts(cluster)
     # A contact has a row for each of its first windows: count series, not rows.
-    each = contacts.by(*questions.CONVERSATION)
+    each = contacts.by(*schema.CONVERSATION)
     return Select(each).take(count(schema.BYTES, "contacts")).per_series("First contacts.")
 
 
@@ -323,7 +323,7 @@ def violation_table(cluster: Cluster, name: str, *, x: int, y: int, w: int, h: i
         Select(schema.VIOLATION, schema.MINUTE)
         .take(total(schema.BYTES), total(schema.FLOWS))
         .where(questions.NOT_ALLOWED, chosen(schema.SRC_GROUP, var.SOURCE), chosen(schema.DST_GROUP, var.DESTINATION))
-        .by(*questions.CONVERSATION)
+        .by(*schema.CONVERSATION)
     )
     return panels.table(
         cluster,
@@ -380,7 +380,7 @@ def _known_bad(cluster: Cluster) -> Built:
     select = (
         Select(schema.THREAT, schema.RAW)
         .take(seen, total(schema.BYTES), highest(schema.CONFIDENCE), listed)
-        .by(*questions.CONVERSATION, schema.FEED, schema.INDICATOR, schema.NETWORK, schema.COUNTRY, schema.LATE)
+        .by(*schema.CONVERSATION, schema.FEED, schema.INDICATOR, schema.NETWORK, schema.COUNTRY, schema.LATE)
     )
     return panels.table(
         cluster,

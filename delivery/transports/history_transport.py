@@ -18,8 +18,8 @@ from delivery.transports.destination import AwayError, Refusal, RefusedBatchErro
 from rules.common import texts
 from store import schema
 from store.influx import PartialWriteError, Store
-from store.points import WINDOW, encode
-from store.schema import Change, Kind
+from store.points import WINDOW, columns, encode
+from store.schema import Change
 
 DESTINATION = Destination(name=HISTORY, events=(EventKind.ALERT,))
 
@@ -32,12 +32,7 @@ _SOURCES = (schema.EXPORTER, schema.RELAY, schema.JOB, schema.NAME)
 
 _LONGEST_LABELS = 8_000
 
-_TYPES = {Kind.INT: pl.Int64, Kind.FLOAT: pl.Float64, Kind.STRING: pl.String}
-_COLUMNS = {
-    WINDOW: pl.Int64,
-    **dict.fromkeys(schema.ALERT.tags, pl.String),
-    **{field.name: _TYPES[field.kind] for field in schema.ALERT.fields},
-}
+_COLUMNS = columns(*schema.ALERT.tags, *schema.ALERT.fields)
 
 
 class StoredHistory:

@@ -9,7 +9,7 @@ import polars as pl
 from cluster.model import Cluster
 from enrichment.addresses.host_names import HostNames
 from store import schema
-from store.points import WINDOW
+from store.points import WINDOW, columns
 from store.schema import Measurement
 
 _MOST_REMEMBERED = 50_000
@@ -20,7 +20,7 @@ _DAY = 86_400.0
 _ENDS = {schema.EGRESS.name: (schema.DST, schema.DST_GROUP), schema.INFERENCE.name: (schema.SRC, schema.SRC_GROUP)}
 """Measurements that tell outside addresses apart, and at which end they have them."""
 _FIELDS = tuple(field.name for field in schema.ADDRESS_NAME.fields)
-_COLUMNS = {WINDOW: pl.Int64, schema.ADDRESS: pl.String, **dict.fromkeys(_FIELDS, pl.String)}
+_COLUMNS = columns(schema.ADDRESS, *schema.ADDRESS_NAME.fields)
 
 Known = tuple[str, ...]
 """In the order of the fields of ADDRESS_NAME."""

@@ -21,16 +21,10 @@ from enrichment.providers import providers_of
 from enrichment.watched import FileReading
 from ingest.flows.address_directory import AddressDirectory
 from store import schema
-from store.points import WINDOW
-from store.schema import Kind, Measurement
+from store.points import WINDOW, columns
+from store.schema import Measurement
 
-_TYPES = {Kind.INT: pl.Int64, Kind.FLOAT: pl.Float64, Kind.STRING: pl.String}
-_COLUMNS = {
-    WINDOW: pl.Int64,
-    schema.NAME: pl.String,
-    schema.KIND: pl.String,
-    **{field.name: _TYPES[field.kind] for field in schema.ENRICHMENT.fields},
-}
+_COLUMNS = columns(schema.NAME, schema.KIND, *schema.ENRICHMENT.fields)
 
 
 def list_points(readings: Iterable[FileReading], settings: ListSettings, now: float, window: int) -> pl.DataFrame:

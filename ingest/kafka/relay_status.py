@@ -20,7 +20,7 @@ from ingest.collect.trouble_file import DIED, LATELY, REFUSED, lately
 from ingest.counters import Counters
 from ingest.readings import unread_of
 from store import schema
-from store.points import WINDOW
+from store.points import columns
 from store.schema import Stage, Unread
 
 MOMENT, DRAINED = "moment", "drained"
@@ -63,13 +63,7 @@ _MOST_TOLD = 1024
 """Names that a relay may tell of: each that a collector refuses may become a series."""
 
 _LAST_SEEN, _TAKEN = schema.RELAY_LAST_SEEN.name, "taken"
-_COLUMNS = {
-    WINDOW: pl.Int64,
-    schema.RELAY: pl.String,
-    _LAST_SEEN: pl.Float64,
-    schema.RELAY_AGE.name: pl.Float64,
-    **dict.fromkeys(NUMBERS, pl.Int64),
-}
+_COLUMNS = columns(schema.RELAY, schema.RELAY_LAST_SEEN, schema.RELAY_AGE) | dict.fromkeys(NUMBERS, pl.Int64())
 
 
 def status_of(counters: Counters, *, backlog: int, drained: float, now: float) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from store.schema import Measurement
 
 _MOST = 40
 _HOUR = 3600
-_TAGS = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+_TAGS = schema.CONVERSATION
 # Of a conversation that stands in several, the first one's bytes count.
 _TOLD_APART = (schema.EGRESS, schema.INFERENCE, schema.THREAT, schema.VIOLATION)
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app.words import amount
-from dashboards import questions
 from reporting.content import Cells, Column, Fact, Kind, Section, Table, Tone, Word
 from reporting.look import Look, Row
 from reporting.outside import PLACE, SENT, STANDING, is_approved, looked_up, place, standing, unknowns
@@ -51,7 +50,7 @@ def _contacts(look: Look) -> list[Row]:
         Select(schema.CONTACT, schema.CONTACT.kept)
         .take(lowest(schema.CONTACT_FIRST), total(schema.BYTES))
         .where(compare(schema.CONTACT_NEW, "=", 1))
-        .by(*questions.CONVERSATION, *schema.LABELS)
+        .by(*schema.CONVERSATION, *schema.LABELS)
     )
     found: dict[tuple[str, str], Row] = {}
     for row in sorted(look.rows(asked), key=lambda row: -(row[_BYTES] or 0)):

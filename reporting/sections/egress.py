@@ -81,7 +81,7 @@ def _destinations(look: Look) -> list[Row]:
 
 
 def _threats(look: Look) -> list[Row]:
-    tags = (*questions.CONVERSATION, schema.DIRECTION, schema.LATE, schema.FEED, schema.INDICATOR, schema.COUNTRY,
+    tags = (*schema.CONVERSATION, schema.DIRECTION, schema.LATE, schema.FEED, schema.INDICATOR, schema.COUNTRY,
             schema.NETWORK)  # fmt: skip
     # What a feed lists only afterwards is written beside the rollups, to raw points and hours, not to minutes.
     afterwards = schema.RAW if look.reaches(schema.RAW) else schema.HOUR

@@ -28,7 +28,6 @@ _STORED = {
 }
 """What ingest calls a violation -> what it is reported as, and the colour of its bars."""
 
-_TALK = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
 _BYTES, _TX, _RX, _FLOWS = schema.BYTES.name, schema.TX_BYTES.name, schema.RX_BYTES.name, schema.FLOWS.name
 
 
@@ -38,7 +37,7 @@ def section(look: Look) -> Section:
     kinds = {Breach.SEGMENTATION: found.violations, Breach.WRONG_PLANE: found.wrong_plane,
              Breach.MANAGEMENT: found.management}  # fmt: skip
     # One that is neither allowed nor expected at management stands under both kinds.
-    number = pl.concat([frame.select(_TALK) for frame in kinds.values()]).n_unique()
+    number = pl.concat([frame.select(schema.CONVERSATION) for frame in kinds.values()]).n_unique()
     unused = len(found.unused())
     lead = (
         f"{counted(number, 'conversation')} that should not be, and {counted(found.shadows.height, 'shadow node')}."

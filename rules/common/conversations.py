@@ -8,11 +8,8 @@ from rules.rule import Measure
 from store import schema
 from store.influxql import Select, highest, total, window_seconds
 
-LABELS = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
-"""Every conversation is an alert of its own, whichever side opened it."""
-
 LOCATED = questions.LOCATED
-"""The same where rows say where the outside address is, as far as anybody knows."""
+"""Every conversation is an alert of its own, with where the outside address is as far as anybody knows."""
 
 LISTED = questions.LISTED
 """The same where texts name the threat feeds that list it.

@@ -32,7 +32,7 @@ from rules.common import slow
 from rules.rule import NoRuleError
 from store import schema
 from store.influx import Store
-from store.points import WINDOW, batches
+from store.points import WINDOW, batches, columns
 from store.sums import binned
 
 Told = Callable[[str, float], None]
@@ -133,7 +133,7 @@ class Setting:
 
 # -- the past --------------------------------------------------------------------------------------------
 
-_HOURLY: dict[str, pl.DataType] = {WINDOW: pl.Int64(), **dict.fromkeys(CONVERSATION, pl.String()), BYTES: pl.Int64()}
+_HOURLY = columns(*CONVERSATION, schema.BYTES)
 
 
 def stored_past(cluster: Cluster, store: Store, now: int) -> pl.DataFrame:

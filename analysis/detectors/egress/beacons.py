@@ -36,7 +36,7 @@ from store.influxql import is_in
 from store.points import WINDOW, columns
 from store.sums import binned
 
-KEY = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+KEY = schema.CONVERSATION
 PLACES = (schema.COUNTRY, schema.NETWORK)
 
 CALLS: dict[str, pl.DataType] = {

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from store import schema
-from store.points import WINDOW
+from store.points import WINDOW, columns
 
 PAIR = (schema.SRC, schema.DST)
 """What identifies a contact."""
@@ -32,18 +32,7 @@ DIGEST = "digest"
 ACKED_AT = "acked_at"
 FORGOTTEN_AT = "forgotten_at"
 
-EGRESS_COLUMNS: dict[str, pl.DataType] = {
-    WINDOW: pl.Int64(),
-    schema.SRC: pl.String(),
-    schema.SRC_GROUP: pl.String(),
-    schema.DST: pl.String(),
-    schema.DST_GROUP: pl.String(),
-    schema.PROTO: pl.String(),
-    schema.SERVICE: pl.String(),
-    **dict.fromkeys(schema.LABELS, pl.String()),
-    schema.BYTES.name: pl.Int64(),
-    schema.DURATION.name: pl.Float64(),
-}
+EGRESS_COLUMNS = columns(*schema.CONVERSATION, *schema.LABELS, schema.BYTES, schema.DURATION)
 """Conversations that the source opened: a row a window and conversation, bytes above 0; labels empty where unknown."""
 
 CONTACT_COLUMNS: dict[str, pl.DataType] = {

@@ -37,7 +37,7 @@ from enrichment.feeds.threats import END, POSITION, in_force, listings_in
 from store import schema
 from store.influx import Store
 from store.influxql import Condition, Select, count, highest, is_in, not_in
-from store.points import WINDOW, batches
+from store.points import WINDOW, batches, columns
 from store.schema import Measurement
 from store.sums import binned
 
@@ -53,7 +53,7 @@ _NAMED = 200
 
 _VOLUME = (schema.BYTES, schema.PACKETS, schema.FLOWS, schema.DURATION)
 _NAMES = [field.name for field in _VOLUME]
-_TALK = [schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE]
+_TALK = schema.CONVERSATION
 _TOLD = [schema.DIRECTION, schema.SRC, schema.DST, schema.PROTO, schema.SERVICE]
 _PLACE = [schema.COUNTRY, schema.NETWORK]
 _SEEN = schema.SEEN_AT.name
@@ -227,8 +227,7 @@ def at(rows: pl.DataFrame, moment: int) -> pl.DataFrame:
 
 
 def _nothing() -> pl.DataFrame:
-    kinds = {field.name: pl.Float64 if field is schema.DURATION else pl.Int64 for field in _VOLUME}
-    return pl.DataFrame(schema={WINDOW: pl.Int64, **dict.fromkeys([*_TALK, *_PLACE], pl.String), **kinds})
+    return pl.DataFrame(schema=columns(*_TALK, *_PLACE, *_VOLUME))
 
 
 def listed_anew(feed: Feed, before: Iterable[pl.DataFrame]) -> Feed:

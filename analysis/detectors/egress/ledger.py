@@ -301,7 +301,7 @@ def in_bins(minutes: pl.DataFrame, seconds: int = BIN) -> pl.DataFrame:
     )
 
 
-_TALK = (schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE)
+_TALK = schema.CONVERSATION
 """What the rule `exfil_volume` judges: a conversation, whichever side opened it."""
 
 _LONGEST_BURST = HOUR

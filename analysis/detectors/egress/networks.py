@@ -21,34 +21,19 @@ import polars as pl
 
 from cluster.model import EXTERNAL, Cluster, Group, Role
 from store import schema
-from store.points import WINDOW
+from store.points import WINDOW, columns
 
 FIRST_SEEN = schema.CONTACT_FIRST.name
 NEW = schema.CONTACT_NEW.name
 BYTES, DURATION = schema.BYTES.name, schema.DURATION.name
 
-SENT: dict[str, pl.DataType] = {
-    WINDOW: pl.Int64(),
-    schema.SRC_GROUP: pl.String(),
-    schema.NETWORK: pl.String(),
-    BYTES: pl.Int64(),
-}
+SENT = columns(schema.SRC_GROUP, schema.NETWORK, schema.BYTES)
 """What a group sent to a network in a base window, bytes above 0; the network by its number."""
 
-TALKS: dict[str, pl.DataType] = {
-    WINDOW: pl.Int64(),
-    schema.SRC: pl.String(),
-    schema.SRC_GROUP: pl.String(),
-    schema.DST: pl.String(),
-    schema.PROTO: pl.String(),
-    schema.SERVICE: pl.String(),
-    schema.COUNTRY: pl.String(),
-    schema.NETWORK: pl.String(),
-    schema.APPLICATION: pl.String(),
-    schema.FEED: pl.String(),
-    BYTES: pl.Int64(),
-    DURATION: pl.Float64(),
-}
+TALKS = columns(
+    schema.SRC, schema.SRC_GROUP, schema.DST, schema.PROTO, schema.SERVICE, schema.COUNTRY, schema.NETWORK,
+    schema.APPLICATION, schema.FEED, schema.BYTES, schema.DURATION,
+)  # fmt: skip
 """The same conversation by conversation, the network as it is labelled; labels empty where unknown."""
 
 KNOWN: dict[str, pl.DataType] = {

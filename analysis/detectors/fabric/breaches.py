@@ -25,7 +25,7 @@ from analysis.detectors.study import Points, Span
 from cluster.model import Cluster, Job, Role
 from store import schema
 from store.influx import Store
-from store.points import WINDOW
+from store.points import WINDOW, columns
 from store.schema import Breach, Field, Measurement, Violation
 from store.sums import binned
 
@@ -35,28 +35,13 @@ EGRESS_ROLES = (Role.MODEL_STORAGE, Role.TRAINING, Role.DRILL)
 _BYTES, _FLOWS, _TX, _RX = schema.BYTES.name, schema.FLOWS.name, schema.TX_BYTES.name, schema.RX_BYTES.name
 _SOURCES, _DESTINATIONS = schema.EVENT_SOURCES.name, schema.EVENT_DESTINATIONS.name
 
-VIOLATIONS: dict[str, pl.DataType] = {
-    WINDOW: pl.Int64(),
-    **dict.fromkeys(
-        (
-            schema.KIND, schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE,
-            schema.INITIATOR,
-        ),
-        pl.String(),
-    ),
-    _BYTES: pl.Int64(),
-    _FLOWS: pl.Int64(),
-}  # fmt: skip
+VIOLATIONS = columns(
+    schema.KIND, schema.SRC, schema.SRC_GROUP, schema.DST, schema.DST_GROUP, schema.PROTO, schema.SERVICE,
+    schema.INITIATOR, schema.BYTES, schema.FLOWS,
+)  # fmt: skip
 """One direction of a conversation in a window, as ingest stored it."""
 
-UNKNOWN: dict[str, pl.DataType] = {
-    WINDOW: pl.Int64(),
-    schema.GROUP: pl.String(),
-    schema.ADDRESS: pl.String(),
-    _BYTES: pl.Int64(),
-    _FLOWS: pl.Int64(),
-    _TX: pl.Int64(),
-}
+UNKNOWN = columns(schema.GROUP, schema.ADDRESS, schema.BYTES, schema.FLOWS, schema.TX_BYTES)
 """An unknown address in a window, as ingest stored it."""
 
 _TAGS = list(schema.BREACH.tags)

@@ -17,7 +17,7 @@ from store import schema
 from store.influx import Store, read_secret
 from store.influxql import Condition, Select, compare, is_in, newest
 from store.packed import ASKED, told_apart, unpacked
-from store.points import WINDOW
+from store.points import WINDOW, columns
 from store.schema import Field, Measurement
 from store.sums import binned
 
@@ -122,7 +122,7 @@ class Asked:
         """Return the last window with any bytes in a range of each combination of tags: WINDOW, the tags."""
         there = Select(measurement, schema.RAW).take(newest(schema.BYTES)).where(compare(schema.BYTES, ">", 0))
         rows = [(moment, *of) for moment, *of, _ in self._store.rows(there.by(*tags).between(start, stop))]
-        return pl.DataFrame(rows, schema={WINDOW: pl.Int64, **dict.fromkeys(tags, pl.String)}, orient="row")
+        return pl.DataFrame(rows, schema=columns(*tags), orient="row")
 
     def readings(self) -> list[FileReading]:
         """Return the state of each source of sign-ins."""

@@ -20,7 +20,7 @@ from cluster.model import Cluster, Job, Plane, Role
 from store import schema
 from store.influx import Store
 from store.influxql import is_in, not_in
-from store.points import WINDOW
+from store.points import WINDOW, columns
 from store.schema import NO_JOB, OTHER, Disturber
 from store.sums import binned
 
@@ -38,9 +38,7 @@ _MOST = 0.5
 
 _SENT, _INDEX = schema.BYTES.name, "_index"
 _WHO = [schema.KIND, schema.SRC_GROUP, schema.FROM_JOB, schema.JOB, schema.JOB_CLASS]
-_TALKS = pl.Schema(
-    {WINDOW: pl.Int64, **dict.fromkeys((*_WHO, schema.SRC, schema.DST), pl.String), _SENT: pl.Int64}
-)  # fmt: skip
+_TALKS = pl.Schema(columns(*_WHO, schema.SRC, schema.DST, schema.BYTES))
 MEMBERS = pl.Schema(
     {
         schema.NODE: pl.String, schema.JOB: pl.String, schema.JOB_CLASS: pl.String, "start": pl.Float64,

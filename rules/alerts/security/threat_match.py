@@ -13,7 +13,7 @@ from store.influxql import Column, Query, Select, highest, lowest
 ID = "threat_match"
 
 _LABELS = (
-    *conversations.LABELS, schema.COUNTRY, schema.NETWORK, schema.DIRECTION, schema.FEED, schema.INDICATOR, schema.LATE,
+    *schema.CONVERSATION, schema.COUNTRY, schema.NETWORK, schema.DIRECTION, schema.FEED, schema.INDICATOR, schema.LATE,
 )  # fmt: skip
 
 _SINCE, _KNOWN, _SEEN = (
