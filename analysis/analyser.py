@@ -36,19 +36,12 @@ _LISTED_SECONDS = 30
 """How often it is told how the exports of sign-ins are."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnalysisSettings:
-    """The numbers of the process itself.
-
-    Attributes:
-        spare: seconds, beyond the bridge's lateness and flush, that a window gets until it counts as closed.
-        patience: seconds that a window waits for a bridge that is behind, before it is final without its data.
-        stretch: seconds of windows that are read at once.
-    """
-
-    spare: float = 3.0
-    patience: int = 3600
-    stretch: int = 3600
+_SPARE = 3.0
+"""Seconds, beyond the bridge's lateness and flush, that a window gets until it counts as closed."""
+_PATIENCE = 3600
+"""Seconds that a window waits for a bridge that is behind, before it is final without its data."""
+_STRETCH = 3600
+"""Seconds of windows that are read at once."""
 
 
 class AnalysisStoppedError(ClusterflowError):
@@ -82,7 +75,6 @@ class Analyser:
         state: what is remembered; changed.
         jobs: who knows the job windows.
         log: for progress.
-        settings: see there.
         is_stopping: asked between stretches of work; True ends it with AnalysisStoppedError.
     """
 
@@ -94,10 +86,8 @@ class Analyser:
         jobs: JobSource,
         *,
         log: Log,
-        settings: AnalysisSettings | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.settings = settings or AnalysisSettings()
         self._cluster, self._store, self._state, self._jobs, self._log = cluster, store, state, jobs, log
         self._reader = Reader(store, cluster)
         self._window = cluster.bridge.window
@@ -127,7 +117,7 @@ class Analyser:
             self._log,
             window=self._window,
             horizon=bridge.grace + 2 * self.settle_seconds + 2 * self._window,
-            stretch=self._floor(self.settings.stretch),
+            stretch=self._floor(_STRETCH),
             check=self._check,
             thin=self._output.thinned,
         )
@@ -139,7 +129,7 @@ class Analyser:
     def settle_seconds(self) -> float:
         """Age of a window's end at which the window counts as closed."""
         bridge = self._cluster.bridge
-        return bridge.lateness + bridge.flush + self.settings.spare
+        return bridge.lateness + bridge.flush + _SPARE
 
     def closed_until(self, now: float) -> int:
         """Return the end of the newest closed window."""
@@ -154,7 +144,7 @@ class Analyser:
     def _final_until(self, closed: int) -> tuple[int, int | None]:
         """Return up to where no late record can change a window any more, and the end of the newest window if any."""
         grace = self._ceil(self._cluster.bridge.grace)
-        earliest = closed - grace - self._floor(self.settings.patience)
+        earliest = closed - grace - self._floor(_PATIENCE)
         newest = self._reader.newest_window(earliest, closed)
         if newest is None:
             return earliest, None
@@ -163,7 +153,7 @@ class Analyser:
 
     def _oldest(self, closed: int) -> int:
         """Return the oldest window that the raw retention still holds, with a margin for what expires meanwhile."""
-        return self._ceil(closed - self._cluster.store.keep_raw + self.settings.stretch)
+        return self._ceil(closed - self._cluster.store.keep_raw + _STRETCH)
 
     # -- live --------------------------------------------------------------------------------------
 
@@ -201,7 +191,7 @@ class Analyser:
         final = max(final, position)
         late = self._late_rows.before(self._jobs.jobs(), self._raw_from, position)
         result.count(schema.JOB_STATUS, self._output.write(schema.JOB_STATUS, late))
-        step = self._floor(self.settings.stretch)
+        step = self._floor(_STRETCH)
         behind = range(position, final - step, step)
         spans = [Span(start, start + step, start + step, start + step) for start in behind]
         last = spans[-1].final if spans else position
@@ -238,10 +228,10 @@ class Analyser:
 
     def _take_back(self, start: int, position: int) -> None:
         """Take back what is written of windows from `start` on: nobody looks at quiet ones again when they come."""
-        step = self._floor(self.settings.stretch)
+        step = self._floor(_STRETCH)
         # It reached from the oldest raw window of that clock to its newest one, or a stretch on where it was ended.
         first = max(start, self._floor(position - self._cluster.store.keep_raw))
-        ahead = self._cluster.bridge.grace + self.settings.patience + self.settle_seconds + step
+        ahead = self._cluster.bridge.grace + _PATIENCE + self.settle_seconds + step
         for begin in range(first, self._ceil(position + ahead) + 2 * self._window, step):
             self._check()
             self._output.recall(self._written, begin, begin + step)
@@ -262,7 +252,7 @@ class Analyser:
         if last is None:
             # Whoever starts us looks at the cluster from now on: nobody is to be woken for its past.
             learning_end = max(learning_end, self._ceil(now))
-            position = final - self._floor(self.settings.stretch)
+            position = final - self._floor(_STRETCH)
         else:
             position = min(self._floor(last) - self._ceil(self._cluster.bridge.grace), final)
         position = max(position, self._raw_from)
@@ -334,7 +324,7 @@ class Analyser:
             )
             self._state.begin(first, learning_end, self._reader.contacts_before(first))
         result = Round()
-        step = self._floor(self.settings.stretch)
+        step = self._floor(_STRETCH)
         ends = [min(start + step, last) for start in range(first, last, step)]
         spans = [Span(start, end, end, end) for start, end in zip(range(first, last, step), ends, strict=True)]
         # A checkpoint that began before the end may have gone on after it: judged up to there it would be cut short.

@@ -184,15 +184,14 @@ class BeaconStudy:
     Args:
         cluster: groups; whose windows are read.
         store: read from: a day of windows after a start, an hour of them an hour later on.
-        policy: the numbers.
     """
 
     measurements = (schema.BEACON,)
 
-    def __init__(self, cluster: Cluster, store: Store, policy: BeaconPolicy | None = None) -> None:
+    def __init__(self, cluster: Cluster, store: Store) -> None:
         self._store, self._window = store, cluster.bridge.window
         self._groups = tuple(group.id for group in watched(cluster))
-        self._policy = policy or BeaconPolicy()
+        self._policy = BeaconPolicy()
         self._hours: dict[int, pl.DataFrame] = {}
         self._made: tuple[tuple[int, int, int], pl.DataFrame] | None = None
 

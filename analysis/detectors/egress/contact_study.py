@@ -24,17 +24,14 @@ class ContactStudy:
         reader: of the store.
         state: remembers every pair ever seen.
         log: for new contacts.
-        policy: the numbers.
     """
 
     measurements = (schema.CONTACT,)
 
-    def __init__(
-        self, cluster: Cluster, reader: Reader, state: State, log: Log, policy: ContactPolicy | None = None
-    ) -> None:
+    def __init__(self, cluster: Cluster, reader: Reader, state: State, log: Log) -> None:
         self._window = cluster.bridge.window
         self._reader, self._state, self._log = reader, state, log
-        self._policy = policy or ContactPolicy()
+        self._policy = ContactPolicy()
 
     def judge(self, span: Span, jobs: Sequence[Job]) -> Points:
         """Return rows up to `span.now`: a first contact need not wait for its window to close."""

@@ -154,14 +154,13 @@ class RecurrenceStudy:
     Args:
         cluster: its time zone.
         history: shared with other studies of long ranges.
-        policy: the numbers.
     """
 
     measurements = (schema.RECURRENCE,)
 
-    def __init__(self, cluster: Cluster, history: EgressHistory, policy: RecurrencePolicy | None = None) -> None:
+    def __init__(self, cluster: Cluster, history: EgressHistory) -> None:
         self._history = history
-        self._policy = policy or RecurrencePolicy()
+        self._policy = RecurrencePolicy()
         self._zone = cluster.site.time_zone
         self._strangers = cluster.stranger_ids()
         self._moments = Moments(history, self._policy.every, self._at)

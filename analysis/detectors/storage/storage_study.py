@@ -35,13 +35,7 @@ class Standing:
     load: LoadCarry
 
 
-@dataclass(frozen=True, slots=True)
-class StoragePolicies:
-    """The numbers that are no settings of cluster.yaml."""
-
-    phases: PhasePolicy
-    checkpoints: CheckpointPolicy
-    load: LoadPolicy
+_PHASES = PhasePolicy()
 
 
 class StorageStudy:
@@ -50,21 +44,19 @@ class StorageStudy:
     Args:
         cluster: its job classes, transports, thresholds and costs.
         reader: of the store.
-        policies: see there.
     """
 
     name = "storage"
     measurements = (schema.PHASE, schema.CHECKPOINT, schema.CHECKPOINT_STATUS, schema.DATASET_LOAD)
     closer = 0
 
-    def __init__(self, cluster: Cluster, reader: Reader, policies: StoragePolicies | None = None) -> None:
+    def __init__(self, cluster: Cluster, reader: Reader) -> None:
         self._cluster, self._reader, self._window = cluster, reader, cluster.bridge.window
-        self._policies = policies or StoragePolicies(PhasePolicy(), CheckpointPolicy(), LoadPolicy())
         self._groups, self._gpus = {node.name: node.group for node in cluster.nodes}, gpus_of(cluster)
 
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
-        policies, plan = self._policies, self._cluster.job_class(job.job_class).checkpoint
+        plan = self._cluster.job_class(job.job_class).checkpoint
         # Each run hands on what it had from the one before; but the rhythm of an inferred job is that of any model.
         known: Any = earlier[0] if earlier and not self._cluster.is_inferred(job) else {}
         sees_compute, sees_storage = self._sees(job)
@@ -74,7 +66,7 @@ class StorageStudy:
             sees_compute=computes_in_sight(self._cluster, job, self._groups),
             level=float(known.get("level", 0.0)),
             checkpoint_bytes=plan.size,
-            policy=policies.phases,
+            policy=_PHASES,
         )
         ledger = Ledger(
             job=job,
@@ -85,15 +77,15 @@ class StorageStudy:
             usd_per_gpu_hour=self._cluster.cost.usd_per_gpu_hour,
             sees_compute=sees_compute,
             sees_storage=sees_storage,
-            policy=policies.checkpoints,
+            policy=CheckpointPolicy(),
         )
         usual = Usual(*(tuple(known.get(name, ())) for name in ("gaps", "sizes", "lengths", "nodes")))
         heard = self._reader.storage_heard(begin - math.ceil(_HEARD_BEFORE / self._window) * self._window, begin)
         return Standing(
             subject,
             ledger,
-            LoadSubject(job, self._window, policies.load),
-            phases.first_carry(list(zip(usual.sizes, usual.lengths, strict=True)), heard, policies.phases),
+            LoadSubject(job, self._window, LoadPolicy()),
+            phases.first_carry(list(zip(usual.sizes, usual.lengths, strict=True)), heard, _PHASES),
             CheckpointCarry(usual),
             # What a job reads whose beginning the store has lost is no load any more.
             LoadCarry(is_over=begin > start_of(job)),
@@ -128,7 +120,7 @@ class StorageStudy:
         """Return what is known of the class's checkpoints after this run."""
         del job
         usual = carry.checkpoints.usual
-        level = phases.usual_level(carry.phases, self._policies.phases) or carry.subject.level
+        level = phases.usual_level(carry.phases, _PHASES) or carry.subject.level
         return {
             "level": level,
             "gaps": list(usual.gaps),

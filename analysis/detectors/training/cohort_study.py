@@ -58,18 +58,17 @@ class CohortStudy:
     Args:
         cluster: its thresholds, transports, job classes and costs.
         store: asked who else was at work where a job lost time.
-        policy: the numbers that are no thresholds.
     """
 
     name = "cohort"
     measurements = (schema.COHORT, schema.STALL)
     closer = 0
 
-    def __init__(self, cluster: Cluster, store: Store, policy: CohortPolicy | None = None) -> None:
+    def __init__(self, cluster: Cluster, store: Store) -> None:
         self._cluster, self._window = cluster, cluster.bridge.window
         self._outer = OuterCauses(cluster, store)
         self._groups, self._gpus = {node.name: node.group for node in cluster.nodes}, gpus_of(cluster)
-        self._policy = policy or CohortPolicy()
+        self._policy = CohortPolicy()
         # A look is made when nothing can change any more: live, the newest windows are a grace ahead of the last one.
         self._held = EVERY + cluster.bridge.grace + _SPARE
 

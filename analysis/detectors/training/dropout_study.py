@@ -38,17 +38,16 @@ class DropoutStudy:
     Args:
         cluster: its thresholds and groups.
         reader: of the store.
-        policy: the numbers that are no thresholds.
     """
 
     name = "dropout"
     measurements = (schema.BASELINE, schema.LOW_NODE, schema.DROPOUT_DIGEST)
     closer = 0
 
-    def __init__(self, cluster: Cluster, reader: Reader, policy: DropoutPolicy | None = None) -> None:
+    def __init__(self, cluster: Cluster, reader: Reader) -> None:
         self._thresholds, self._window, self._gpus = cluster.thresholds, cluster.bridge.window, gpus_of(cluster)
         self._group_of = {node.name: node.group for node in cluster.nodes}
-        self._reader, self._policy = reader, policy or DropoutPolicy()
+        self._reader, self._policy = reader, DropoutPolicy()
 
     def first(self, job: Job, earlier: Sequence[Memory], begin: int) -> Standing:
         """Return the standing before a job's first window."""
