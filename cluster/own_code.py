@@ -14,14 +14,15 @@ from types import ModuleType
 
 from app.errors import ConfigError, UserError
 
+EXPECTED = "docs/extending.md shows one to start from"
 
-def load_file(path: Path, key: str, hint: str) -> ModuleType:
+
+def load_file(path: Path, key: str) -> ModuleType:
     """Run a file and return its module.
 
     Args:
         path: as `Cluster.rules` or `Cluster.boards` has it.
         key: the key of cluster.yaml that names it.
-        hint: what helps whoever wrote it.
 
     Raises:
         UserError: it cannot be read, everybody may change it, or it fails.
@@ -34,15 +35,15 @@ def load_file(path: Path, key: str, hint: str) -> ModuleType:
         raise UserError(f"{path}: everybody may change this file, and it is run as code", f"chmod o-w {path}")
     spec = importlib.util.spec_from_file_location(f"own_{key}_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise UserError(f"{path}: expected a Python file (.py)", hint)
+        raise UserError(f"{path}: expected a Python file (.py)", EXPECTED)
     module = importlib.util.module_from_spec(spec)
-    with faults_of(path, hint):
+    with faults_of(path):
         spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
-def faults_of(path: Path, hint: str) -> Iterator[None]:
+def faults_of(path: Path) -> Iterator[None]:
     """Turn what goes wrong within into the user's own mistake: one line with the file, and its line if it had a part.
 
     Raises:
@@ -53,12 +54,12 @@ def faults_of(path: Path, hint: str) -> Iterator[None]:
     except ConfigError:
         raise
     except UserError as error:
-        raise UserError(f"{_place(path, error)}: {error.message}", error.hint or hint) from error
+        raise UserError(f"{_place(path, error)}: {error.message}", error.hint or EXPECTED) from error
     except (Exception, SystemExit) as error:
         # The text of a KeyError is its key, quoted.
         said = error.args[0] if isinstance(error, KeyError) and error.args else error
         what = f"{type(error).__name__}: {' '.join(str(said).split())}"
-        raise UserError(f"{_place(path, error)}: {what}", hint) from error
+        raise UserError(f"{_place(path, error)}: {what}", EXPECTED) from error
 
 
 def _place(path: Path, error: BaseException) -> str:

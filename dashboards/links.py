@@ -70,9 +70,9 @@ def to_flows(pages: str, *, is_now: bool = True, **words: str) -> Link:
     return Link("Conversations in the flow archive", f"{pages}?{asked}", is_away=True)
 
 
-def to_alerts(title: str = "All alert rules") -> Link:
+def to_alerts() -> Link:
     """Link to Grafana's list of alert rules."""
-    return Link(title, _ALERTS)
+    return Link("All alert rules", _ALERTS)
 
 
 def to_rule(rule: str) -> Link:

@@ -10,10 +10,9 @@ from grafanalib._gen import DashboardEncoder
 
 from app.errors import UserError
 from cluster.model import Cluster
-from cluster.own_code import faults_of, load_file
+from cluster.own_code import EXPECTED, faults_of, load_file
 from dashboards.board import Page, dashboard, to_json
 
-EXPECTED = "docs/extending.md shows one to start from"
 _UID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
@@ -32,10 +31,10 @@ def own_boards(cluster: Cluster, shipped: Mapping[str, str]) -> dict[str, str]:
     taken = {json.loads(text)[key] for text in shipped.values() for key in ("uid", "title")}
     for text in cluster.boards:
         path = Path(text)
-        build = getattr(load_file(path, "boards", EXPECTED), "boards", None)
+        build = getattr(load_file(path, "boards"), "boards", None)
         if not callable(build):
             raise UserError(f"{path}: no function boards(cluster)", EXPECTED)
-        with faults_of(path, EXPECTED):
+        with faults_of(path):
             for made in build(cluster):
                 board = _board(cluster, made)
                 name = f"{board.uid}.json"

@@ -38,13 +38,12 @@ class Grafana:
         self._session = requests.Session()
         self._session.headers["Authorization"] = f"Bearer {token}"
 
-    def ensure_playlist(self, uids: Sequence[str], interval: str, name: str = NAME) -> Playlist:
+    def ensure_playlist(self, uids: Sequence[str], interval: str) -> Playlist:
         """Make the playlist of these boards, or change it to them; asking twice changes nothing.
 
         Args:
             uids: boards in order; all must exist.
             interval: how long each board stays, such as ``1m``.
-            name: the playlist's name, by which it is found again.
 
         Raises:
             UserError: the token is refused, or a board is missing.
@@ -53,8 +52,8 @@ class Grafana:
         for uid in uids:
             if self.request("GET", f"/api/dashboards/uid/{uid}", absent_ok=True) is None:
                 raise UserError(f"Grafana at {self.url} has no board {uid}", "provision the boards first")
-        wanted = {"name": name, "interval": interval, "items": [_item(uid) for uid in uids]}
-        found = self._find(name)
+        wanted = {"name": NAME, "interval": interval, "items": [_item(uid) for uid in uids]}
+        found = self._find()
         if found is None:
             made = self.request("POST", "/api/playlists", wanted)
             return self._result(str(made["uid"]), changed=True)
@@ -66,10 +65,10 @@ class Grafana:
     def _result(self, uid: str, *, changed: bool) -> Playlist:
         return Playlist(uid, f"{self.url}/playlists/play/{uid}?kiosk", changed)
 
-    def _find(self, name: str) -> dict[str, Any] | None:
+    def _find(self) -> dict[str, Any] | None:
         listed = self.request("GET", "/api/playlists?limit=1000") or []
         for entry in listed:
-            if entry.get("name") == name:
+            if entry.get("name") == NAME:
                 found: dict[str, Any] = self.request("GET", f"/api/playlists/{entry['uid']}")
                 return found
         return None

@@ -6,11 +6,9 @@ from types import ModuleType
 
 from app.errors import UserError
 from cluster.model import Cluster
-from cluster.own_code import faults_of, load_file
+from cluster.own_code import EXPECTED, faults_of, load_file
 from rules.grafana.encode import rules_text
 from rules.rule import RuleSet, built
-
-EXPECTED = "docs/extending.md shows one to start from"
 
 
 def own_rules(cluster: Cluster, taken: Sequence[str]) -> list[RuleSet]:
@@ -27,7 +25,7 @@ def own_rules(cluster: Cluster, taken: Sequence[str]) -> list[RuleSet]:
     ids = list(taken)
     for text in cluster.rules:
         path = Path(text)
-        module = load_file(path, "rules", EXPECTED)
+        module = load_file(path, "rules")
         rule_id = getattr(module, "ID", None)
         if rule_id != path.stem:
             raise UserError(f"{path}: ID is {rule_id!r}: expected {path.stem!r}, as the file is named", EXPECTED)
@@ -42,7 +40,7 @@ def _built(path: Path, module: ModuleType, cluster: Cluster, rule_id: str) -> Ru
     build = getattr(module, "build", None)
     if not callable(build):
         raise UserError(f"{path}: no function build(cluster)", EXPECTED)
-    with faults_of(path, EXPECTED):
+    with faults_of(path):
         rules = built(build, cluster)
         strangers = _ids(rules) - {rule_id} if isinstance(rules, RuleSet) else set()
     if not isinstance(rules, RuleSet):
@@ -50,7 +48,7 @@ def _built(path: Path, module: ModuleType, cluster: Cluster, rule_id: str) -> Ru
     if strangers:
         raise UserError(f"{path}: build() returned rules of other ids: {', '.join(sorted(strangers))}")
     # What Grafana's file could not hold is told here, where the file is known.
-    with faults_of(path, EXPECTED):
+    with faults_of(path):
         rules_text(cluster, rules)
     return rules
 

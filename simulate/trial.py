@@ -81,15 +81,7 @@ def _clock(moment: int) -> str:
     return time.strftime("%m-%d %H:%M:%SZ", time.gmtime(moment))
 
 
-def run_trial(
-    script: Script,
-    url: str,
-    folder: Path,
-    *,
-    rules: Sequence[str] = (),
-    database: str = "",
-    told: Told = lambda _what, _share: None,
-) -> Trial:
+def run_trial(script: Script, url: str, folder: Path, *, rules: Sequence[str] = (), database: str = "") -> Trial:
     """Play a scenario into a database of its own, and judge what the rules make of it.
 
     Args:
@@ -98,7 +90,6 @@ def run_trial(
         folder: for the state of the analysis.
         rules: ids of the rules to evaluate; all by default.
         database: its name; the scenario's and the seed by default.
-        told: told how far it is.
     """
     name = database or f"{script.name}-{script.scenario.seed}"
     cluster = replace(script.cluster, store=replace(script.cluster.store, url=url, database=name))
@@ -111,12 +102,12 @@ def run_trial(
             seconds[step] = time.monotonic() - began
             began = time.monotonic()
 
-        recorded, reckoning = play(script, store, told)
+        recorded, reckoning = play(script, store)
         note("record")
-        analyse(script, cluster, store, folder, told)
+        analyse(script, cluster, store, folder)
         note("analyse")
         chosen = tuple(rule for rule in rules_of(cluster).rules if not rules or rule.id in rules)
-        run = evaluate(script, cluster, store, chosen, told)
+        run = evaluate(script, cluster, store, chosen)
         note("evaluate")
     truth = truth_of(script.incidents)
     ids = [rule.id for rule in chosen]

@@ -190,9 +190,9 @@ def newest(of: Named, name: str = "") -> Column:
     return aggregate("last", of, name)
 
 
-def earliest(of: Named, name: str = "") -> Column:
+def earliest(of: Named) -> Column:
     """First value of a field."""
-    return aggregate("first", of, name)
+    return aggregate("first", of)
 
 
 def highest(of: Named, name: str = "") -> Column:
@@ -277,16 +277,16 @@ def count(of: Named, name: str = "") -> Column:
     return replace(aggregate("count", of, name), unit=Unit.COUNT)
 
 
-def bit_rate(field: schema.Field, name: str = "") -> Column:
+def bit_rate(field: schema.Field) -> Column:
     """Mean bit/s in each time bin: sum of bytes x 8 over the bin's length. Only with `Select.over_time`."""
     expression = f"sum({identifier(field.name)}) * {BITS * _MILLISECONDS}.0 / $__interval_ms"
-    return Column(expression, name or "rate", Unit.BITS_PER_SECOND, (field.name,))
+    return Column(expression, "rate", Unit.BITS_PER_SECOND, (field.name,))
 
 
-def event_rate(field: schema.Field, name: str = "") -> Column:
+def event_rate(field: schema.Field) -> Column:
     """Mean events a second in each time bin (records, packets). Only with `Select.over_time`."""
     expression = f"sum({identifier(field.name)}) * {_MILLISECONDS}.0 / $__interval_ms"
-    return Column(expression, name or "rate", Unit.RECORDS_PER_SECOND, (field.name,))
+    return Column(expression, "rate", Unit.RECORDS_PER_SECOND, (field.name,))
 
 
 def scaled(column: Column, factor: str, name: str, unit: Unit) -> Column:

@@ -96,15 +96,14 @@ class KeptBins:
     """Sums of bins that nothing can change any more, of points as written: what was read once is not read again.
 
     Args:
-        store, measurement, fields, tags, seconds, where: see `binned`.
+        store, measurement, fields, tags, seconds: see `binned`.
     """
 
     def __init__(
-        self, store: Store, measurement: Measurement, fields: Sequence[Field], tags: Sequence[str], *,
-        seconds: int, where: Iterable[Condition] = (),
-    ) -> None:  # fmt: skip
+        self, store: Store, measurement: Measurement, fields: Sequence[Field], tags: Sequence[str], *, seconds: int
+    ) -> None:
         self._asked = (store, measurement, measurement.kept, fields, tags)
-        self._seconds, self._where = seconds, tuple(where)
+        self._seconds = seconds
         self._known = (0, 0, pl.DataFrame(schema=columns(*tags, *fields)))
 
     def read(self, start: int, stop: int) -> pl.DataFrame:
@@ -112,7 +111,7 @@ class KeptBins:
         begin, end, known = self._known
         if not begin <= start <= end:
             end, known = start, known.clear()
-        fresh = binned(*self._asked, start=end, stop=stop, seconds=self._seconds, where=self._where)
+        fresh = binned(*self._asked, start=end, stop=stop, seconds=self._seconds)
         known = pl.concat([known.filter(pl.col(WINDOW) >= start), fresh])
         self._known = start, max(end, stop), known
         return known

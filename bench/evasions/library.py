@@ -56,8 +56,8 @@ _LEARNT = 2.6
 """Where the usual is learnt, its own spread comes on top of the limit."""
 
 
-def _to_many(src: str, *, answers: bool = False, service: str = "https") -> tuple[Tags, ...]:
-    return tuple(talk(src, dst, answers=answers, service=service) for dst in MANY)
+def _to_many(src: str, *, answers: bool = False) -> tuple[Tags, ...]:
+    return tuple(talk(src, dst, answers=answers, service="https") for dst in MANY)
 
 
 def _from_gpus() -> tuple[Tags, ...]:

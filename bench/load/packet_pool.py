@@ -6,7 +6,7 @@ records' times. What was sent is known exactly: so many times the pool, and a pa
 """
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,6 @@ from cluster.model import Cluster
 from simulate.packets.flows import Ints, column
 from simulate.packets.netflow import MAX_MESSAGE, FlowFormat, NetflowEncoder, Packed
 from simulate.packets.wire import records_of, source_id
-from simulate.scenarios.scenario import ExportStyle
 from simulate.traffic.bulk_load import load_batches, load_scenario
 from simulate.traffic.workload import Workload
 
@@ -25,6 +24,7 @@ _MADE_AT = 1_800_000_000
 _UPTIME = 86_400
 """Seconds, in every header: times of v5 count from the boot, which so moves along with the header's clock."""
 _DRAW_SECONDS = 10
+_SEED = 1
 
 _CLOCK, _SEQUENCE, _START, _END = "clock", "sequence", "start", "end"
 _HEADERS = {
@@ -85,8 +85,6 @@ class PacketPool:
     Args:
         cluster: its exporters must speak NetFlow or IPFIX.
         records: flow records in the pool; a few less come out.
-        seed: of everything drawn.
-        styles: how exporters speak, by name, where not as usual.
 
     Attributes:
         exporters: their addresses.
@@ -96,17 +94,14 @@ class PacketPool:
         exported: its flow records (FLOW_SCHEMA, and the number of their `datagram`), in the order of the datagrams.
     """
 
-    def __init__(
-        self, cluster: Cluster, records: int, seed: int = 1, styles: tuple[tuple[str, ExportStyle], ...] = ()
-    ) -> None:
-        scenario = replace(load_scenario(_MADE_AT, _DRAW_SECONDS, seed), styles=styles)
-        workload = Workload(cluster, scenario)
+    def __init__(self, cluster: Cluster, records: int) -> None:
+        workload = Workload(cluster, load_scenario(_MADE_AT, _DRAW_SECONDS, _SEED))
         self.exporters = tuple(str(exporter.address) for exporter in cluster.exporters)
         self._styles = workload.fabric.styles
         self._groups = workload.cast.addresses.groups
         self._group = workload.cast.addresses.group
         frame = pl.concat([batch.frame for batch in load_batches(workload, records, _DRAW_SECONDS)])
-        self.exported, packed = self._packed(frame, workload, seed)
+        self.exported, packed = self._packed(frame, workload)
         firsts = np.flatnonzero(np.diff(column(self.exported, "datagram"), prepend=-1))
         self.exporter = column(self.exported, "exporter")[firsts]
         self.before = np.append(firsts, self.exported.height)
@@ -123,7 +118,7 @@ class PacketPool:
     # -- making ------------------------------------------------------------------------------------
 
     def _packed(
-        self, frame: pl.DataFrame, workload: Workload, seed: int
+        self, frame: pl.DataFrame, workload: Workload
     ) -> tuple[pl.DataFrame, list[tuple[int, bool, Ints, Packed]]]:
         """Put the records into datagrams.
 
@@ -138,7 +133,7 @@ class PacketPool:
                 pl.col("end") + shift,
                 pl.Series("is_v6", addresses.is_v6[column(frame, "src")]),
             )
-            .sample(fraction=1, shuffle=True, seed=seed)
+            .sample(fraction=1, shuffle=True, seed=_SEED)
             .sort("exporter", "is_v6", maintain_order=True)
         )
         rooms = {key: self._room(key[0], part, workload) for key, part in _families(frame)}
@@ -152,7 +147,7 @@ class PacketPool:
         )
         key = ("exporter", "is_v6", "own")
         datagrams = frame.select(key).unique(maintain_order=True)
-        mixed = pl.Series("datagram", np.random.default_rng(seed).permutation(datagrams.height))
+        mixed = pl.Series("datagram", np.random.default_rng(_SEED).permutation(datagrams.height))
         frame = frame.join(datagrams.with_columns(mixed), on=key).sort("datagram", maintain_order=True)
         packed = [
             (number, v6, column(part, "datagram"), self._encoder(number).pack(records_of(part, addresses, is_v6=v6)))

@@ -21,7 +21,7 @@ def page(cluster: Cluster) -> Page:
     return Page(
         BOARD,
         (
-            matrix_panel(cluster, "matrix", x=0, y=0, w=17, h=11, keep=var.GROUPS),
+            matrix_panel(cluster, x=0, y=0, w=17, h=11),
             _transport(cluster),
             _volumes(cluster),
             _over_time(cluster),

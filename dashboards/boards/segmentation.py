@@ -24,7 +24,7 @@ def page(cluster: Cluster) -> Page:
         (
             *_tiles(cluster),
             _over_time(cluster),
-            matrix_panel(cluster, "matrix", x=10, y=5, w=14, h=12, keep=var.GROUPS),
+            matrix_panel(cluster, x=10, y=5, w=14, h=12),
             breach_table(
                 cluster,
                 Face(

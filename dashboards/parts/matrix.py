@@ -7,6 +7,7 @@ minus bytes if it is not, zero if it is allowed and silent. One query a column (
 
 from cluster.model import EXTERNAL, Cluster
 from dashboards import panels, questions
+from dashboards import variables as var
 from dashboards.links import CELL, to_board
 from dashboards.palette import DIM, LOOK, QUIET, UNUSED, group_titles, short_titles
 from dashboards.panels import Box, Built, Cell, Column, Face, Json, TableOrder
@@ -48,23 +49,21 @@ def state_words() -> tuple[Json, ...]:
     )
 
 
-def matrix_panel(
-    cluster: Cluster, name: str, *, x: int, y: int, w: int, h: int, since: str = "", keep: tuple[str, ...] = ()
-) -> Built:
-    """Return the matrix in words: allowed, unused permit, violating; its links carry the choices of `keep` along."""
+def matrix_panel(cluster: Cluster, *, x: int, y: int, w: int, h: int) -> Built:
+    """Return the matrix in words: allowed, unused permit, violating; its links carry the chosen groups along."""
     titles = group_titles(cluster)
     groups = listed_groups(cluster)
     explore = to_board("explore", "Explore what it sends", src=CELL)
     return panels.table(
         cluster,
         Face(
-            name, f"Who talks to whom{f', {since}' if since else ''}",
+            "matrix", "Who talks to whom",
             "Source groups (rows) to destination groups (columns): allowed, unused (allowed but silent) or violating.",
             f"A group that sent nothing has no row. {transport.note(cluster)}",
             "Egress & security lists the violating conversations.",
-            x=x, y=y, w=w, h=h, since=since,
+            x=x, y=y, w=w, h=h,
             links=(
-                to_board("group_matrix", keep=keep), to_board("egress", "Violations", keep=keep),
+                to_board("group_matrix", keep=var.GROUPS), to_board("egress", "Violations", keep=var.GROUPS),
             ),
         ),
         [column_query(cluster, dst, schema.MINUTE) for dst in groups],

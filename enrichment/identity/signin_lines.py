@@ -33,22 +33,21 @@ class LineReader(Protocol):
         """Yield what a line says."""
 
 
+_MOST_SESSIONS = 100_000
+"""The newest are remembered."""
+
+
 class Sessions:
-    """Which addresses a session was given: the lines that end one do not say it.
+    """Which addresses a session was given: the lines that end one do not say it."""
 
-    Args:
-        most: sessions that are remembered, the newest.
-    """
-
-    def __init__(self, most: int = 100_000) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._addresses: OrderedDict[str, tuple[str, ...]] = OrderedDict()
 
     def give(self, session: str, address: str) -> None:
         """Remember an address of a session."""
         known = self._addresses.pop(session, ())
         self._addresses[session] = known if address in known else (*known, address)[-4:]
-        if len(self._addresses) > self._most:
+        if len(self._addresses) > _MOST_SESSIONS:
             self._addresses.popitem(last=False)
 
     def end(self, session: str) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ _BLOCK = 1 << 20
 _GLANCE_BYTES = 1 << 14
 _STRIDE_SECONDS, _LEAST_BYTES = 60.0, 1 << 12
 """About how much of a file's time is read at once, so that several writers stay together; but so many bytes."""
+_SETTLE_SECONDS = 60.0
+"""A file that has a successor, and that nobody wrote to for so long, counts as closed by its writer."""
 _STEP_SECONDS = 5.0
 """A wall clock that moved so far against the monotonic one was set."""
 
@@ -221,7 +223,6 @@ class Spool:
         once: read what is there and be finished, unterminated last lines included; otherwise follow for ever.
         after: what `release` does with a file.
         time_zone: zone of times printed without one.
-        settle: seconds without a write after which a file that has a successor counts as closed by its writer.
         notice: told what happened to which file, where that is no ordinary thing.
 
     Raises:
@@ -238,16 +239,13 @@ class Spool:
         once: bool = False,
         after: After = After.KEEP,
         time_zone: str = "UTC",
-        settle: float = 60.0,
         notice: Notice = lambda _reason, _name: None,
     ) -> None:
         self.folder = folder
         self.place = str(folder.resolve())
         self.notice = notice
-        self.patterns = patterns
         self.once = once
         self.after = after
-        self.settle = settle
         self.time_zone = time_zone
         self.counts: dict[str, int] = {}
         self._default = Format(Kind.CSV, "", time_zone)
@@ -464,12 +462,12 @@ class Spool:
         return self._is_quiet(file, file.modified) and self._has_successor(file)
 
     def _is_quiet(self, file: _File, modified: float) -> bool:
-        """Whether a file was not written to for `settle` seconds."""
+        """Whether a file was not written to for _SETTLE_SECONDS."""
         age = time.time() - modified
         if age < 0 or abs(time.time() - time.monotonic() - self._clock_ahead) > _STEP_SECONDS:
             # Somebody has set the clock: what it says of the file's age may be an hour off.
-            return time.monotonic() - file.changed > self.settle
-        return age > self.settle
+            return time.monotonic() - file.changed > _SETTLE_SECONDS
+        return age > _SETTLE_SECONDS
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -848,18 +846,16 @@ class StreamSource:
     Args:
         stream: a binary stream with a file descriptor.
         time_zone: zone of times printed without one.
-        name: what dead letters call it.
     """
 
     is_resumable = False
 
-    def __init__(self, stream: IO[bytes], *, time_zone: str = "UTC", name: str = "stdin") -> None:
+    def __init__(self, stream: IO[bytes], *, time_zone: str = "UTC") -> None:
         self.counts: dict[str, int] = {}
-        self.place = name
+        self.place = "stdin"
         self.position: Position = {}
         self.is_finished = False
         self._descriptor = stream.fileno()
-        self._name = name
         self._default = Format(Kind.CSV, "", time_zone)
         self._fmt: Format | None = None
         self._rest = b""
@@ -881,7 +877,7 @@ class StreamSource:
         raw = data[:cut]
         fmt = self._fmt or sniff(raw, self._default)
         self._fmt = format_after(raw, fmt)
-        return Chunk(raw, fmt, self._name, {})
+        return Chunk(raw, fmt, self.place, {})
 
     def _available(self, limit: int) -> Iterator[bytes]:
         """Yield what can be read now without waiting."""

@@ -65,13 +65,11 @@ class Cells:
     Args:
         store: where the data is.
         start, end: epoch seconds between which evaluations may look, both included.
-        told: called with the seconds of data that a question went through.
     """
 
-    def __init__(self, store: Store, start: int, end: int, told: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, store: Store, start: int, end: int) -> None:
         self._store = store
         self._start, self._end = start, end
-        self._told = told
         self._kept: dict[Select, npt.NDArray[np.float64]] = {}
 
     def ask(
@@ -99,7 +97,6 @@ class Cells:
             begin, stop = max(block, self._start), min(block + _BLOCK - 1, self._end)
             for series in self._store.query(question.between(begin, stop + 1).text()):
                 yield from ([row[0] / 1000, float(row[1])] for row in series.values if row[1] is not None)
-            self._told(stop - begin + 1)
 
 
 def may_fire(rule: Rule, windows: Sequence[Window], cells: Cells, whole: Range) -> list[Range]:

@@ -218,22 +218,18 @@ def live_start(now: datetime, window: int, lead: int = 0) -> int:
     return -(-(int(now.timestamp()) + lead + 1) // step) * step
 
 
-def demo_cluster(
-    base: Cluster, *, start: int, places: Places, history_days: int = HISTORY_DAYS, history_end: int | None = None
-) -> str:
+def demo_cluster(base: Cluster, *, start: int, places: Places, history_days: int = HISTORY_DAYS) -> str:
     """Return the cluster.yaml of one run of the demo.
 
     Args:
         base: the committed cluster.yaml, loaded.
         start: begin of the live phase, epoch seconds (see `live_start`); with a history any moment before it will do.
         places: ports and folders.
-        history_days: days that hold earlier runs of the job; with none, the job begins with the live phase.
-        history_end: where those days end, epoch seconds; by default where the live phase begins.
+        history_days: days before it that hold earlier runs of the job; with none, the job begins with the live phase.
     """
-    history_end = start if history_end is None else history_end
-    zone = night_zone(datetime.fromtimestamp(history_end, UTC), base.site.off_hours)
+    zone = night_zone(datetime.fromtimestamp(start, UTC), base.site.off_hours)
     nodes = tuple(node.name for node in nodes_with(base, Role.TRAINING))
-    windows = _windows(start, history_end, history_days) if nodes else []
+    windows = _windows(start, history_days) if nodes else []
     cluster = replace(
         base,
         site=replace(base.site, time_zone=ZoneInfo(zone)),
@@ -350,11 +346,11 @@ def _as_late(incident: Incident, cluster: Cluster) -> Incident:
     return replace(incident, alerts=tuple(replace(alert, until=alert.until + late) for alert in incident.alerts))
 
 
-def _windows(start: int, history_end: int, history_days: int) -> list[tuple[int, int | None]]:
+def _windows(start: int, history_days: int) -> list[tuple[int, int | None]]:
     """Return the job windows: the same runs on each day of history, and the one that has no end."""
     if not history_days:
         return [(start, None)]
-    end = history_end // 60 * 60
+    end = start // 60 * 60
     days = (end - day * _DAY for day in reversed(range(history_days)))
     begins = [day - before for day in days for before in reversed(RUNS_BEFORE)]
     return [*((begin, begin + RUN_SECONDS) for begin in begins), (end - LIVE_RUN, None)]
