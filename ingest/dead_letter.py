@@ -30,7 +30,6 @@ class DeadLetters:
         self.max_bytes = max_bytes
         self._max_line = max_line
         self.counts: dict[str, int] = {}
-        self.unwritten = 0
         self._size = path.stat().st_size if path.exists() else 0
 
     def add(self, source: str, dead: pl.DataFrame) -> None:
@@ -53,7 +52,7 @@ class DeadLetters:
                 pl.col("line").str.slice(0, self._max_line),
             ).struct.json_encode()
         ).to_series()
-        self._write("".join(f"{letter}\n" for letter in letters).encode(), dead.height)
+        self._write("".join(f"{letter}\n" for letter in letters).encode())
 
     def add_records(self, source: str, frame: pl.DataFrame, reason: Reason) -> None:
         """Keep records that turned out to be none, such as those with an address that is no address.
@@ -67,7 +66,7 @@ class DeadLetters:
             lines = frame.select(pl.struct(pl.all()).struct.json_encode().alias("line"))
             self.add(source, lines.with_columns(pl.lit(reason.value).alias("reason")))
 
-    def _write(self, text: bytes, count: int) -> None:
+    def _write(self, text: bytes) -> None:
         """Append letters, exchanging the file when it is full. A full disk loses texts, not the bridge."""
         if len(text) > self.max_bytes:
             # A flood: its end is as good as its beginning.
@@ -82,11 +81,10 @@ class DeadLetters:
                 if file.write(text) < len(text):
                     # Half a letter would spoil the next one too.
                     file.truncate(size)
-                    self.unwritten += count
                     return
             self._size += len(text)
         except OSError:
-            self.unwritten += count
+            pass
 
 
 def bury(letters: DeadLetters, dead: pl.DataFrame, source: str, *, counters: Counters, log: Log) -> None:

@@ -41,7 +41,6 @@ class Trial:
     Attributes:
         script: the scenario.
         cluster: the same as the script's, with the store that was used.
-        recorded: what was written.
         reckoning: the store's totals against what was sent.
         run: what fired.
         truth: what was staged.
@@ -51,7 +50,6 @@ class Trial:
 
     script: Script
     cluster: Cluster
-    recorded: Recorded
     reckoning: Reckoning
     run: Run
     truth: Truth
@@ -102,7 +100,7 @@ def run_trial(script: Script, url: str, folder: Path, *, rules: Sequence[str] = 
             seconds[step] = time.monotonic() - began
             began = time.monotonic()
 
-        recorded, reckoning = play(script, store)
+        reckoning = play(script, store)
         note("record")
         analyse(script, cluster, store, folder)
         note("analyse")
@@ -112,13 +110,13 @@ def run_trial(script: Script, url: str, folder: Path, *, rules: Sequence[str] = 
     truth = truth_of(script.incidents)
     ids = [rule.id for rule in chosen]
     scores = score(truth, run.firings, ids if rules else truth.scored(ids), script.start, script.end)
-    return Trial(script, cluster, recorded, reckoning, run, truth, scores, seconds)
+    return Trial(script, cluster, reckoning, run, truth, scores, seconds)
 
 
-def play(script: Script, store: Store, told: Told = lambda _what, _share: None) -> tuple[Recorded, Reckoning]:
-    """Play a scenario into a store; return what was written, and the store's totals against what was sent."""
-    recorded, truth = put(script, store, told)
-    return recorded, reckon(store, truth.document(), SHARD)
+def play(script: Script, store: Store, told: Told = lambda _what, _share: None) -> Reckoning:
+    """Play a scenario into a store; return its totals against what was sent."""
+    _, truth = put(script, store, told)
+    return reckon(store, truth.document(), SHARD)
 
 
 def put(script: Script, store: Store, told: Told = lambda _what, _share: None) -> tuple[Recorded, GroundTruth]:

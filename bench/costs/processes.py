@@ -82,14 +82,12 @@ class Usage:
         memory: bytes resident; pages that several of its processes share count once (PSS).
         largest: of these, what its largest process has.
         mapped: of these, bytes of files: programs, and InfluxDB's data. The kernel takes them back when it likes.
-        processes: how many.
     """
 
     cpu: float
     memory: int
     largest: int
     mapped: int
-    processes: int
 
 
 def descendants(roots: Iterable[int]) -> list[int]:
@@ -110,15 +108,14 @@ def descendants(roots: Iterable[int]) -> list[int]:
 
 def usage(pids: Iterable[int]) -> Usage:
     """Return what processes use together; those that are gone use nothing."""
-    cpu, memory, largest, mapped, processes = 0.0, 0, 0, 0, 0
+    cpu, memory, largest, mapped = 0.0, 0, 0, 0
     for pid in pids:
         with contextlib.suppress(OSError, IndexError, ValueError):
             fields = _stat(pid)
             cpu += sum(map(int, fields[11:15])) / _TICKS
             resident, of_files = _resident(pid)
             memory, largest, mapped = memory + resident, max(largest, resident), mapped + of_files
-            processes += 1
-    return Usage(cpu, memory, largest, mapped, processes)
+    return Usage(cpu, memory, largest, mapped)
 
 
 def _stat(pid: int) -> list[str]:

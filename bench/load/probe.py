@@ -55,7 +55,6 @@ class Probe:
         self._silenced = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
-        self.failed_polls = 0
 
     @property
     def waiting(self) -> int:
@@ -109,7 +108,6 @@ class Probe:
         try:
             counted = [*self._store.rows(flows.between(begin))]
         except StoreError:
-            self.failed_polls += 1
             return
         now = time.time()
         found = sum(int(number or 0) for _, number in counted)

@@ -36,14 +36,12 @@ class Trace:
         name: of the file, without its ending.
         ops: a row an operation: rank, dp_rank, stage, optype, seq_id, mc.
         start, end: [operation, step] seconds.
-        left_out: steps whose operations are not those of the others.
     """
 
     name: str
     ops: pl.DataFrame
     start: Floats
     end: Floats
-    left_out: int
 
     @property
     def workers(self) -> pl.DataFrame:
@@ -54,11 +52,6 @@ class Trace:
     def stages(self) -> int:
         """Number of pipeline stages."""
         return self.ops.get_column("stage").n_unique()
-
-    @property
-    def replicas(self) -> int:
-        """Number of data-parallel ranks."""
-        return self.ops.get_column("dp_rank").n_unique()
 
     @property
     def steps(self) -> int:
@@ -106,4 +99,4 @@ def trace_of(name: str, frame: pl.DataFrame) -> Trace:
     start, end = (placed.get_column(one).to_numpy().reshape(shape) for one in ("start", "end"))
     if not ops.get_column("optype").is_in([*SENDS, REDUCE, GATHER]).any():
         raise UserError(f"{name}: nothing that crosses the network", f"such as {', '.join((*SENDS, REDUCE))}")
-    return Trace(name, ops.drop("op"), start, end, shapes.height - len(steps))
+    return Trace(name, ops.drop("op"), start, end)

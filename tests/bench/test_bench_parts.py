@@ -68,7 +68,7 @@ def test_children_that_ended_count(family: subprocess.Popen[str], request: pytes
 def test_a_process_that_is_gone_uses_nothing() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    assert usage([gone.pid]).processes == 0
+    assert usage([gone.pid]) == Usage(0.0, 0, 0, 0)
 
 
 def test_growth_is_told() -> None:
@@ -77,11 +77,11 @@ def test_growth_is_told() -> None:
         grown = (100 + 10 * second) << 20
         cached = min(100 + 25 * second, 200) << 20
         samples = {
-            "flat": Usage(second, 100 << 20, 60 << 20, 0, 1),
-            "leak": Usage(0, grown, grown, 0, 1),
-            "cache": Usage(0, cached, cached, 0, 1),
+            "flat": Usage(second, 100 << 20, 60 << 20, 0),
+            "leak": Usage(0, grown, grown, 0),
+            "cache": Usage(0, cached, cached, 0),
             # Pages of files that it has written come, and the kernel takes them when it likes.
-            "store": Usage(second * (1 + second // 6), grown, grown, 10 * second << 20, 1),
+            "store": Usage(second * (1 + second // 6), grown, grown, 10 * second << 20),
         }
         for name, sample in samples.items():
             meter._series.setdefault(name, []).append(sample)
