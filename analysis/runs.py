@@ -169,19 +169,14 @@ class JobRuns:
         return rows, stands
 
     def _settle(self, running: _Running, ahead: Ahead, windows: Windows, settled: int) -> tuple[list[Rows], int]:
-        """Move on to `settled`: by looks that stand, else judging for good; return also before what all rows stand."""
-        looks, rows, begin = ahead.looks, [], running.at
-        while looks and looks[0].stop <= settled and not self._is_closer(running.at, looks[0].stop):
-            look = looks.pop(0)
-            running.carries, running.at = dict(look.carries), look.stop
-        stands = running.at
-        running.has_traffic = running.has_traffic or ahead.seen.between(begin, stands).has_traffic
-        if running.at < settled:
-            if self._is_closer(running.at, settled):
-                looks.clear()
-            rows = self._advance(running, windows, settled)
+        """Judge up to `settled` for good; return also the moment before which what was found earlier stands."""
+        begin = running.at
+        rows = self._advance(running, windows, settled)
+        if self._is_closer(begin, settled):
+            ahead.looks.clear()
+        ahead.looks = [look for look in ahead.looks if look.stop > settled]
         # Rows that stand may hold what went on after these windows.
-        return ([], looks[-1].stop) if looks else (rows, stands)
+        return ([], ahead.looks[-1].stop) if ahead.looks else (rows, begin)
 
     def _look_ahead(self, running: _Running, ahead: Ahead, changed: int) -> list[Rows]:
         """Judge for now what follows the looks that stand."""

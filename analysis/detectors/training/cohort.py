@@ -41,6 +41,7 @@ from analysis.detectors.training import drift
 from analysis.detectors.training.drift import Drift, DriftCarry, Reference
 from analysis.detectors.training.pauses import PauseCarry, Usual
 from analysis.jobs.job_windows import end_of, start_of
+from analysis.kept import Kept
 from cluster.model import Job
 from store.schema import CohortState, Phase
 
@@ -236,7 +237,7 @@ class CohortCarry:
     longest: float = 0.0
     first_work: float = -1.0
     resuming: bool = True
-    rates: list[float] = field(default_factory=list)
+    rates: Kept = field(default_factory=lambda: Kept(1))
     stride: int = 1
     number: int = 0
     drift: DriftCarry = field(default_factory=DriftCarry)
@@ -250,7 +251,7 @@ class CohortCarry:
     def copy(self) -> "CohortCarry":
         """Return a carry that can go its own way."""
         waits = {name: replace(getattr(self, name)) for name in ("pauses", "saving", "reading")}
-        own = {"trail": list(self.trail), "rates": list(self.rates), "drift": self.drift.copy(), **waits}
+        own = {"trail": list(self.trail), "rates": self.rates.copy(), "drift": self.drift.copy(), **waits}
         return replace(self, **own)
 
 
@@ -511,12 +512,12 @@ class _Judging:
         carry.number += 1
         if len(carry.rates) > self.policy.max_windows:
             carry.stride *= 2
-            carry.rates = carry.rates[::2]
+            carry.rates = carry.rates.chosen(np.arange(len(carry.rates)) % 2 == 0)
 
 
 def remembered(subject: Subject, carry: CohortCarry) -> Memory:
     """Return what a finished run teaches; `carry` is that after its last window."""
-    rates = quantiles_of(np.array(carry.rates).reshape(-1, 1), 1)[0] if carry.rates else np.zeros(QUANTILES)
+    rates = quantiles_of(carry.rates.array(), 1)[0] if len(carry.rates) else np.zeros(QUANTILES)
     return {
         FLAW: _flaw(subject, carry),
         "nodes": len(subject.job.nodes),

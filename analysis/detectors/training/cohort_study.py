@@ -103,7 +103,9 @@ class CohortStudy:
         phase = windows.of(schema.PHASE)[schema.PHASE_STATE.name]
         shares, pace = paces(carry.pace, windows, self._held)
         look = Look(windows.start, phase, rate, low, (states == NodeState.BLIND).mean(axis=1) > 0.5, shares)
-        after, verdicts = cohort.judge(carry.subject, carry.carry, look)
+        # What is judged for now teaches nothing: it would be held twice.
+        before = carry.carry if windows.is_final else replace(carry.carry, rates=carry.carry.rates.empty())
+        after, verdicts = cohort.judge(carry.subject, before, look)
 
         def explain(lost: npt.NDArray[np.int64]) -> Mapping[int, Outer]:
             return self._outer.of(job, windows, lost)

@@ -41,6 +41,7 @@ from analysis.baseline import QUANTILES, Baseline, Flags, Floats, Ints, RunSumma
 from analysis.detectors.rows import QUIET, Rows
 from analysis.detectors.study import JobWindows
 from analysis.jobs.job_windows import end_of, start_of
+from analysis.kept import Kept
 from cluster.model import Job
 from store import schema
 from store.points import WINDOW
@@ -156,7 +157,8 @@ class Carry:
         known: exporters heard since an hour before the job; silent_since: start of their silence, -1 if heard.
         levels: cohort's medians of the last hour.
         lows: [node] windows that were low.
-        ratios, refs: what the run has taught so far; ratios are [node] rows with NaN for what must not be learnt.
+        ratios, refs: what the run has taught so far: rows of [node], NaN for what must not be learnt; and rows of the
+            window's number and the median.
         stride: every how many-th window is kept there.
         packets, sampled: what the nodes sent in windows whose flows were sampled, and how many of these were judged.
         rate: the largest sampling rate.
@@ -173,8 +175,8 @@ class Carry:
     known: Flags
     silent_since: Ints
     levels: list[float] = field(default_factory=list)
-    ratios: list[npt.NDArray[np.float32]] = field(default_factory=list)
-    refs: list[tuple[int, float]] = field(default_factory=list)
+    ratios: Kept = field(default_factory=lambda: Kept(0))
+    refs: Kept = field(default_factory=lambda: Kept(2))
     stride: int = 1
     packets: Floats = field(default_factory=lambda: np.zeros(0))
     lows: Floats = field(default_factory=lambda: np.zeros(0))
@@ -190,8 +192,8 @@ class Carry:
             self,
             **{name: getattr(self, name).copy() for name in ("known", "silent_since", "packets")},
             levels=list(self.levels),
-            ratios=list(self.ratios),
-            refs=list(self.refs),
+            ratios=self.ratios.copy(),
+            refs=self.refs.copy(),
         )
 
 
@@ -211,6 +213,7 @@ def first_carry(cohort: Cohort, known: Flags) -> Carry:
         silent_since=np.full(len(known), -1),
         packets=np.zeros(size),
         lows=np.zeros(size),
+        ratios=Kept(size, np.float32),
     )
 
 
@@ -370,13 +373,12 @@ class _Judging:
         carry.last_judged = window
         number = window // self.cohort.window
         if number % carry.stride == 0:
-            carry.ratios.append(ratios.astype(np.float32))
+            carry.ratios.append(ratios)
             carry.refs.append((number, ref))
         while len(carry.refs) > self.policy.max_windows:
             carry.stride *= 2
-            kept = [place for place, (number, _) in enumerate(carry.refs) if number % carry.stride == 0]
-            carry.ratios = [carry.ratios[place] for place in kept]
-            carry.refs = [carry.refs[place] for place in kept]
+            kept = carry.refs.array()[:, 0] % carry.stride == 0
+            carry.ratios, carry.refs = carry.ratios.chosen(kept), carry.refs.chosen(kept)
 
     # -- what to say -------------------------------------------------------------------------------
 
@@ -483,15 +485,15 @@ def summarise(cohort: Cohort, carry: Carry) -> RunSummary:
     of the time teaches nothing either: what is left of it are the windows that just missed the limit.
     """
     policy = cohort.policy
-    level = float(np.quantile([ref for _, ref in carry.refs], policy.level_quantile)) if carry.refs else 0.0
+    refs = carry.refs.array()[:, 1]
+    level = float(np.quantile(refs, policy.level_quantile)) if len(refs) else 0.0
     # The first runs of a class have no level to compare with at their start: what was far below is left out now.
-    at_work = [place for place, (_, ref) in enumerate(carry.refs) if ref >= policy.phase_level * level]
+    at_work = np.flatnonzero(refs >= policy.phase_level * level)
     too_low = carry.lows > policy.low_share * carry.judged
     quantiles = np.full((cohort.size, QUANTILES), np.nan)
     # A day of thousands of nodes is not to be in memory three times more.
     for nodes in (slice(first, first + _NODES_AT_ONCE) for first in range(0, cohort.size, _NODES_AT_ONCE)):
-        ratios = np.array([carry.ratios[place][nodes] for place in at_work], np.float64)
-        ratios = ratios.reshape(len(at_work), len(too_low[nodes]))
+        ratios = carry.ratios.array(nodes)[at_work]
         ratios[:, too_low[nodes]] = np.nan
         quantiles[nodes] = quantiles_of(ratios, policy.min_windows)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -68,7 +68,11 @@ class DropoutStudy:
     def judge(self, job: Job, carry: Standing, windows: JobWindows) -> tuple[Standing, list[Rows]]:
         """Judge consecutive windows."""
         del job
-        after, found = dropout.judge(carry.cohort, carry.baseline, carry.carry, windows)
+        before = carry.carry
+        if not windows.is_final:
+            # What is judged for now teaches nothing: it would be held twice.
+            before = replace(before, ratios=before.ratios.empty(), refs=before.refs.empty())
+        after, found = dropout.judge(carry.cohort, carry.baseline, before, windows)
         gpus: dict[str, str | float] = {schema.JOB_GPUS.name: carry.gpus}
         size = {schema.JOB_NODES.name: carry.cohort.size}
         # Its last row says that a node is no longer low: the newest one of each holds.
