@@ -216,7 +216,10 @@ def test_an_incident_that_goes_on_has_all_that_was_reported(
     assert 100e9 < float(found[-1, schema.EVENT_BYTES.name]) <= MODEL + 1e9
 
 
-def test_bytes_that_come_late_make_no_second_alert(influxdb_v1: LocalInfluxDB, fresh_database: str) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_bytes_that_come_late_make_no_second_alert(
+    influxdb_v1: LocalInfluxDB, fresh_database: str, *, restarts: bool
+) -> None:
     """Records come once a minute: with those of the second conversation the incident begins 20 s earlier."""
     cluster, begin = cluster_of(influxdb_v1.url, fresh_database), NOW + 12 * HOUR
     windows = begin + np.arange(0, 600, 10)
@@ -229,6 +232,8 @@ def test_bytes_that_come_late_make_no_second_alert(influxdb_v1: LocalInfluxDB, f
         passes += [frame for _, frame in study.judge(Span(begin, begin + 20, closed, closed), ())]
         if closed == begin + 600:
             add(store, other.filter(~is_early), "late")
+            scene.write(store, schema.EXFILTRATION, passes[0], schema.EXFILTRATION.kept)
+            study = study_of(cluster, store) if restarts else study
     store.close()
     assert [int(one[0, WINDOW]) - begin for one in passes] == [530, 510, 510]
     assert len(begun(pl.concat(passes))) == 1

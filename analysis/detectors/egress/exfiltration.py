@@ -293,17 +293,19 @@ def state_of(stored: pl.DataFrame, at: int) -> tuple[State, dict[str, int]]:
     """Return the state before a moment from the rows that were written until then, and when each open incident's was.
 
     Args:
-        stored: WINDOW and the columns of EXFILTRATION; rows that were taken back have 0 as `until`.
+        stored: WINDOW and the columns of EXFILTRATION; rows that were taken back have 0 as `until`. Those from the
+            moment on are what was told of windows that are judged again.
         at: epoch seconds.
     """
     until, reported = schema.LEAK_UNTIL.name, schema.LEAK_REPORTED.name
-    kept = stored.filter(pl.col(WINDOW) < at, pl.col(until) > 0).sort(WINDOW)
+    every = stored.filter(pl.col(until) > 0).sort(WINDOW)
+    kept = every.filter(pl.col(WINDOW) < at)
     state, seen = State(), dict[str, int]()
     if kept.height:
         state.note(*kept.select(schema.SRC_GROUP, reported).unique().iter_rows())
     for row in kept.iter_rows(named=True):
         state.reported = max(state.reported, row[reported])
-        tags = {tag: row[tag] or "" for tag in schema.EXFILTRATION.tags}
+        tags = _tags(row)
         seen[tags[schema.SRC_GROUP]] = row[WINDOW]
         state.open[tags[schema.SRC_GROUP]] = Incident(
             tags,
@@ -316,7 +318,14 @@ def state_of(stored: pl.DataFrame, at: int) -> tuple[State, dict[str, int]]:
             row[until],
         )
     state.close(at)
+    later = [_tags(row) for row in every.filter(pl.col(WINDOW) >= at).iter_rows(named=True)]
+    before = [one.tags for one in state.open.values()]
+    state.told = {tags[schema.SRC_GROUP]: tags for tags in later if tags not in before}
     return state, seen
+
+
+def _tags(row: Mapping[str, str | None]) -> dict[str, str]:
+    return {tag: row[tag] or "" for tag in schema.EXFILTRATION.tags}
 
 
 # -- what is usual ---------------------------------------------------------------------------------------

@@ -173,8 +173,7 @@ class ExfiltrationStudy:
         dark = bins.filter(pl.Series(is_dark))
         night = self.grid(dark, bins_from, span.closed, step)
         judged = self._long_sums(span)
-        state = self._state_at(first, grid)
-        state.told = self._told
+        state = self._state_at(first, grid, is_live=span.final < span.closed)
         final = state.copy()
         found: list[tuple[int, Incident]] = []
         for at in range(first, span.closed, step):
@@ -201,12 +200,13 @@ class ExfiltrationStudy:
             self._judged = key, span.start, _Slow(self, span)
         return self._judged[2]
 
-    def _state_at(self, first: int, grid: Grid) -> State:
+    def _state_at(self, first: int, grid: Grid, *, is_live: bool) -> State:
         """Return the state before a moment: of the last pass, else from the rows that an earlier process wrote."""
         if self._known is not None and self._known[0] == first:
-            return self._known[1].copy()
+            return replace(self._known[1].copy(), told=self._told)
         asked = Select(schema.EXFILTRATION, schema.EXFILTRATION.kept).take(everything())
-        stored = self._store.frame(asked.between(first - MONTH - DAY, first).text())
+        # Of the windows that are judged again, only names matter; a run over the past finds its own.
+        stored = self._store.frame(asked.between(first - MONTH - DAY, None if is_live else first).text())
         if stored.is_empty():
             return State()
         missing = [tag for tag in schema.EXFILTRATION.tags if tag not in stored.columns]
