@@ -10,9 +10,9 @@ import json
 import os
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
 import polars as pl
 
@@ -380,12 +380,8 @@ def exclusive(folder: Path) -> Iterator[None]:
                 f"another analysis works on {folder} (process {who})",
                 "stop it, or give this one its own bridge.state",
             ) from error
-        _sign(file)
+        # Who holds it is for people alone: a full disk is told by what needs it.
+        with suppress(OSError):
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f"{os.getpid()}\n".encode())
         yield
-
-
-def _sign(file: IO[str]) -> None:
-    file.seek(0)
-    file.truncate()
-    file.write(f"{os.getpid()}\n")
-    file.flush()

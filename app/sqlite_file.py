@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from app.errors import FOREIGN, UserError, of_disk
+from app.errors import FOREIGN, ClusterflowError, UserError, of_disk
 
 VERSION = 1
 """Format of our SQLite files; one without a mark has the first."""
@@ -13,6 +13,8 @@ LOGS = ("-wal", "-shm")
 """How the files end that SQLite keeps beside one that is in use."""
 
 _BUSY_SECONDS = 10.0
+_PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_ROOM = "make room on its disk, and start again"
 
 
 def opened(path: Path, tables: str, hint: str, *, synchronous: str = "FULL") -> tuple[sqlite3.Connection, str]:
@@ -29,6 +31,7 @@ def opened(path: Path, tables: str, hint: str, *, synchronous: str = "FULL") -> 
 
     Raises:
         UserError: the file cannot be used, or a newer clusterflow wrote it.
+        ClusterflowError: its disk is full, or fails: that passes, and whoever starts us is to try again.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +42,11 @@ def opened(path: Path, tables: str, hint: str, *, synchronous: str = "FULL") -> 
                 raise
             aside = _move_aside(path)
             return _connected(path, tables, synchronous), aside.name
-    except (OSError, sqlite3.OperationalError) as error:
+    except OSError as error:
+        raise of_disk(f"state {path}", error, hint) from error
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _PASSING:
+            raise ClusterflowError(f"state {path}: {error}", _ROOM) from error
         raise UserError(f"state {path}: {error}", hint) from error
 
 

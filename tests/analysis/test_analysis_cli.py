@@ -15,11 +15,13 @@ import click
 import pytest
 import scene
 from click.testing import CliRunner
+from trouble import fill_up, small_disk
 
 from analysis.cli import Duration, Moment, analyze, contacts
 from analysis.state import AUDIT, FILE, State, exclusive
-from app.errors import StoreError, UserError
+from app.errors import ClusterflowError, StoreError, UserError
 from cluster.load import load_cluster
+from delivery.queue import Spool
 from operations.cli import status as status_command
 from store import schema
 from store.influx import Store
@@ -130,6 +132,22 @@ def test_contacts_are_listed_acknowledged_forgotten_and_audited(config: Path) ->
     ]
     with pytest.raises(UserError, match="was ever seen"):
         run(contacts, config, "ack", "gpu-0", "192.0.2.1")
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_disk_that_is_full_at_the_start_is_tried_again_by_who_starts_us(config: Path, *, is_new: bool) -> None:
+    """Exit code 2 would keep systemd from it for good; so it is with the spool of `clusterflow deliver`."""
+    with small_disk(config.parent / "state", 4000) as disk:
+        if not is_new:
+            run(analyze, config, "--once")
+            Spool(disk / "spool", 1_000_000).close()
+        fill_up(disk)
+        asked = (lambda: run(analyze, config, "--once"), lambda: Spool(disk / "spool", 1_000_000))
+        for ask in asked:
+            with pytest.raises(ClusterflowError, match=str(disk)) as caught:
+                ask()
+            assert caught.value.exit_code == 1
+            assert "make room" in caught.value.hint
 
 
 def test_an_ipv6_address_is_listed_as_it_is(config: Path) -> None:
