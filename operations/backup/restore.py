@@ -271,10 +271,10 @@ def _write(source: Path, path: Path, mode: int) -> None:
 
 
 def _put(scratch: Path, target: Path) -> None:
-    scratch.replace(target)
     for suffix in sqlite_file.LOGS:
-        # Of the SQLite file that was there: they would be taken for ours.
+        # Of the SQLite file that is there: they would be taken for ours, so they go first.
         _beside(target, suffix).unlink(missing_ok=True)
+    scratch.replace(target)
 
 
 def _give_to_owner_of(folder: Path, path: Path) -> None:

@@ -733,6 +733,17 @@ def test_an_sqlite_file_with_a_log_beside_it_is_not_what_was_saved(site: Site) -
     assert not (site.state / "analysis.sqlite-wal").exists()
 
 
+def test_an_sqlite_file_is_replaced_after_the_log_beside_it_is_gone(site: Site) -> None:
+    """Killed in between, SQLite would write what the log of the old file says into the restored one."""
+    site.make()
+    before = (site.state / "analysis.sqlite").read_bytes() + b"newer"
+    (site.state / "analysis.sqlite").write_bytes(before)
+    (site.state / "analysis.sqlite-wal").unlink(missing_ok=True)
+    (site.state / "analysis.sqlite-wal").mkdir()
+    assert isinstance(site.bring_back("--force").exception, ClusterflowError)
+    assert (site.state / "analysis.sqlite").read_bytes() == before
+
+
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
 def test_only_plain_files_are_taken(site: Site, kind: bytes) -> None:
     site.make()
