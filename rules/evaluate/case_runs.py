@@ -22,7 +22,7 @@ from store.influx import Store
 _FOREVER = 0
 """Retention in seconds: the points of cases are of a fixed day."""
 
-_CLOSE = 1e-6
+_CLOSE = 1e-12
 """Relative difference up to which two values are equal: sums of floats depend on their order."""
 
 

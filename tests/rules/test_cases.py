@@ -233,6 +233,14 @@ def test_exit_codes(tmp_path: Path, influxdb_v1: LocalInfluxDB) -> None:
     assert isinstance(_run(str(tmp_path / "empty")).exception, UserError)
 
 
+def test_values_are_compared_to_the_byte(tmp_path: Path, influxdb_v1: LocalInfluxDB) -> None:
+    """Of 60 GB, too: sums of floats differ by their order, but not by that."""
+    told = FIRES.replace("fired_at: 0,", "fired_at: 0, values: {bytes: 60000000000},")
+    for size, code in ((60_000_000_000, 0), (60_000_000_001, 1)):
+        path = _file(tmp_path, _case("it leaves", told, size=size))
+        assert _run(str(path), "--url", influxdb_v1.url).exit_code == code
+
+
 def test_incomplete_cases_fail_where_that_is_asked(tmp_path: Path, influxdb_v1: LocalInfluxDB) -> None:
     path = _file(tmp_path, _case("it leaves", FIRES))
     assert _run(str(path), "--url", influxdb_v1.url).exit_code == 0
