@@ -62,8 +62,12 @@ class Part:
     def wait_until(self, is_ready: Callable[[], bool], seconds: float) -> None:
         """Wait for it to be ready; ClusterflowError with the end of its log if it ends or takes longer."""
         deadline = time.monotonic() + seconds
-        while not is_ready():
-            if not self.is_running or time.monotonic() > deadline:
+        while True:
+            # Looked at first: one that ends as it should may be ready by that, and end at any moment.
+            is_over = not self.is_running or time.monotonic() > deadline
+            if is_ready():
+                return
+            if is_over:
                 raise ClusterflowError(f"{self.name} did not start: {self.last_words()}", f"see {self.log}")
             time.sleep(_POLL_SECONDS)
 

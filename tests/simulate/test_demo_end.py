@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from app.errors import StoreError
+from app.errors import ClusterflowError, StoreError
 from cluster.model import Cluster, StoreSettings
 from rules.evaluate.evaluator import Evaluator
 from simulate.demo import live
@@ -41,6 +41,22 @@ def test_deliver_has_begun_before_it_is_told_to_stop(code: int, demo: Demo, tmp_
     part.start()
     said = f"deliver ended with {code}: time=now level=info event=started"
     assert demo._end_delivery() == ((said,) if code else ())
+
+
+def test_what_is_ready_by_its_end_may_end_at_any_moment(tmp_path: Path) -> None:
+    """Grafana's files are built by a command that ends: also between two looks at it."""
+    part = Part("build", [sys.executable, "-c", ""], tmp_path / "build.log")
+    part.start()
+
+    def is_built() -> bool:
+        found = part.exit_code == 0
+        assert part.process
+        part.process.wait()
+        return found
+
+    part.wait_until(is_built, 30)
+    with pytest.raises(ClusterflowError, match="build did not start: it said nothing"):
+        part.wait_until(lambda: False, 30)
 
 
 def test_a_deliver_that_ended_by_itself_is_told(demo: Demo, tmp_path: Path) -> None:
